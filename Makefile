@@ -1,0 +1,34 @@
+# Every target sets itself up: a fresh machine needs Python 3.11 or newer and make, nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test check bench bench-quick lock clean
+
+demo: $(READY)
+	$(BIN)/loadfactor demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -n auto
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks
+
+bench-quick: $(READY)
+	$(BIN)/python -m benchmarks --quick
+
+# Needs uv. The lock pins versions and hashes and names no package index.
+lock: $(READY)
+	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-emit-index-url --no-header -o requirements.lock
+
+$(READY): requirements.lock pyproject.toml setup.sh
+	PYTHON=$(PYTHON) sh setup.sh
+	touch $(READY)
+
+clean:
+	rm -rf .venv bench.json

@@ -1,0 +1,26 @@
+"""Runs every benchmark in `BENCHMARKS` and writes bench.json: name → number. `--quick` takes smaller inputs; names pick some."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+BENCHMARKS: tuple[ModuleType, ...] = ()  # each has NAME and run(quick: bool) -> dict[str, float]
+
+
+def main(arguments: list[str]) -> None:
+    """Run all benchmarks, or those named, print each number as it comes, and write bench.json."""
+    quick = "--quick" in arguments
+    names = [a for a in arguments if not a.startswith("-")]
+    results: dict[str, float] = {}
+    for benchmark in BENCHMARKS:
+        if names and benchmark.NAME not in names:
+            continue
+        for name, value in benchmark.run(quick=quick).items():
+            results[name] = value
+            print(f"{name:32s} {value:,.4g}", flush=True)
+    Path("bench.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,13 @@
+"""Keeps the books of a GPU fleet, and answers what to do about them.
+
+Rooms, in the order the data flows (an import only ever points up this list):
+
+- `units`, `tables`, `errors`, `config`, `catalog`: the ground floor
+- `sources`: the outside world, turned into the tables
+- `store`: keeps the tables as Parquet, runs the questions
+- `metrics`: what every number means; the ledger
+- `planner`: equations of what could be
+- `faces`: the command line, reports and pages
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,44 @@
+"""What is a fact? A value with its birth certificate: where it was read, when, and whether it was seen or estimated."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from importlib.resources import files
+from tomllib import loads
+from typing import Any
+
+from loadfactor.errors import CatalogError
+
+STATUSES = ("seen", "partly seen", "estimate")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One value of the catalog, in the unit its name ends with."""
+
+    value: float
+    source: str
+    status: str
+    retrieved_on: date
+
+    @property
+    def is_estimate(self) -> bool:
+        """True unless the value was read in the source named."""
+        return self.status != "seen"
+
+
+def read_toml(package: str, name: str) -> dict[str, Any]:
+    """The parsed data file `name` lying beside `package`'s code."""
+    return loads(files(package).joinpath(name).read_text(encoding="utf-8"))
+
+
+def fact(entry: float | Mapping[str, Any], default: Mapping[str, Any], where: str) -> Fact:
+    """A fact from a plain number, which inherits the file's source, or from a table with its own.
+
+    Raises CatalogError when the source, date or status is missing or unknown.
+    """
+    own: Mapping[str, Any] = entry if isinstance(entry, Mapping) else {"value": entry}
+    merged = {**{k: default.get(k) for k in ("source", "status", "retrieved_on")}, **own}
+    if merged["status"] not in STATUSES or not merged["source"] or not isinstance(merged["retrieved_on"], date):
+        raise CatalogError(f"{where}: needs source, retrieved_on and a status out of {', '.join(STATUSES)}")
+    return Fact(float(merged["value"]), str(merged["source"]), str(merged["status"]), merged["retrieved_on"])

@@ -1,0 +1,37 @@
+"""What does a rented GPU-hour cost where the user has given no price? Dated ranges, always shown with their date."""
+
+from dataclasses import dataclass
+from functools import cache
+
+from loadfactor.catalog.facts import read_toml
+
+
+@dataclass(frozen=True)
+class GpuHourPrice:
+    """A dated price range of one accelerator, USD per GPU-hour; `as_of` is YYYY-MM."""
+
+    accelerator: str
+    kind: str
+    typical_usd: float
+    as_of: str
+    source: str
+    status: str
+    low_usd: float | None = None
+    high_usd: float | None = None
+    note: str = ""
+
+
+@cache
+def gpu_hour_prices() -> tuple[GpuHourPrice, ...]:
+    """Every dated price of the catalog."""
+    return tuple(GpuHourPrice(**row) for row in read_toml(__name__, "gpu_hours.toml")["price"])
+
+
+def gpu_hour_price(accelerator: str, kind: str = "on_demand") -> GpuHourPrice | None:
+    """The newest price of this kind for an accelerator id, or None when the catalog has none.
+
+    >>> gpu_hour_price("h100-sxm").typical_usd
+    2.95
+    """
+    rows = [p for p in gpu_hour_prices() if p.accelerator == accelerator and p.kind == kind]
+    return max(rows, key=lambda p: p.as_of, default=None)
