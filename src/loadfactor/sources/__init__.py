@@ -1,0 +1,5 @@
+"""What can be read? The outside world, turned into the tables. `SOURCES` lists every kind of input, one file each."""
+
+from loadfactor.sources.source import Source
+
+SOURCES: tuple[Source, ...] = ()

@@ -1,0 +1,224 @@
+"""What does one row say? The tables of the house: columns, units, meaning, and what an empty cell means.
+
+This is the one definition behind the storage schema, the checks at the door, `loadfactor tables` and the empty templates.
+Instants are stored as int64 milliseconds since 1970 UTC. A sample describes the interval that *ends* at its timestamp.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow as pa
+
+Kind = Literal["text", "instant", "share", "amount", "count", "mask", "flag"]
+
+ARROW: Final[dict[Kind, pa.DataType]] = {
+    "text": pa.string(),
+    "instant": pa.int64(),
+    "share": pa.float64(),
+    "amount": pa.float64(),
+    "count": pa.float64(),
+    "mask": pa.int64(),
+    "flag": pa.bool_(),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. `empty` says what a null means; an empty string there means the column may not be null."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    empty: str = ""
+    one_of: tuple[str, ...] = ()
+
+    @property
+    def required(self) -> bool:
+        """True when a row without it is refused."""
+        return not self.empty
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table. `key` identifies a row: a later import with the same key replaces the earlier row."""
+
+    name: str
+    says: str
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the table, all columns in their order."""
+        return pa.schema([pa.field(c.name, ARROW[c.kind]) for c in self.columns])
+
+    def column(self, name: str) -> Column:
+        """The column called `name`; KeyError when there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+
+BASES: Final = ("effective", "contracted", "owned", "list", "estimate")
+"""Cost bases, best first. A question is answered in one of them, never in a mixture."""
+
+EVENTS: Final = ("submitted", "eligible", "held", "requeued", "started", "cancelled")
+"""What can happen to a waiting job. A wait runs from eligible (else submitted or requeued) to started."""
+
+_HOLDER = (
+    Column("user", "text", "who asked for it", "not known"),
+    Column("team", "text", "the team that pays", "not known"),
+    Column("project", "text", "the project it belongs to", "not known"),
+    Column("experiment_id", "text", "the experiment it is a run of", "not tagged"),
+    Column("purpose", "text", "training, serving, notebook, …", "not known"),
+)
+
+DEVICES = Table(
+    "devices",
+    "this GPU existed",
+    ("device_id", "from_utc"),
+    (
+        Column("device_id", "text", "unique name of the GPU (its UUID where there is one)"),
+        Column("node", "text", "the machine it sits in", "not known"),
+        Column("accelerator", "text", "catalog id or the driver's name of its model", "not known"),
+        Column("pool", "text", "partition, cluster or capacity pool it belongs to", "not known"),
+        Column("share", "share", "part of a physical GPU this is (a MIG slice: 1/7 … 1)", "1, a whole GPU"),
+        Column("from_utc", "instant", "installed since", "since the books begin"),
+        Column("to_utc", "instant", "installed until", "still installed"),
+    ),
+)
+
+SAMPLES = Table(
+    "samples",
+    "it did this in an interval",
+    ("device_id", "source", "to_utc"),
+    (
+        Column("device_id", "text", "the GPU"),
+        Column("from_utc", "instant", "start of the interval", "derived from the series' step"),
+        Column("to_utc", "instant", "end of the interval: the sample's timestamp"),
+        Column(
+            "busy_share", "share", "GPU_UTIL: share of the interval with a kernel resident (optimistic)", "not measured"
+        ),
+        Column(
+            "engine_active_share",
+            "share",
+            "GR_ENGINE_ACTIVE: share with the graphics or compute engine active",
+            "not measured",
+        ),
+        Column(
+            "sm_active_share", "share", "SM_ACTIVE: share of cycles with a warp on an SM, mean over SMs", "not measured"
+        ),
+        Column(
+            "tensor_active_share",
+            "share",
+            "PIPE_TENSOR_ACTIVE: share of cycles a tensor pipe is active",
+            "not measured",
+        ),
+        Column(
+            "dram_active_share", "share", "DRAM_ACTIVE: share of cycles the memory interface moves data", "not measured"
+        ),
+        Column("mem_used_bytes", "amount", "device memory in use", "not measured"),
+        Column("mem_total_bytes", "amount", "device memory there is", "not measured"),
+        Column("power_w", "amount", "mean board power", "not measured"),
+        Column("energy_j", "amount", "energy drawn in the interval; kept as power_w", "not measured"),
+        Column("pcie_rx_bytes_per_s", "amount", "host to GPU", "not measured"),
+        Column("pcie_tx_bytes_per_s", "amount", "GPU to host", "not measured"),
+        Column("nvlink_bytes_per_s", "amount", "sum over links, both directions", "not measured"),
+        Column("sm_clock_hz", "amount", "SM clock", "not measured"),
+        Column("temperature_c", "amount", "GPU temperature, degrees Celsius", "not measured"),
+        Column("throttle_mask", "mask", "NVML clock event reasons, a bit mask", "not measured"),
+        Column("source", "text", "what measured it", "the import's source"),
+    ),
+)
+
+ALLOCATIONS = Table(
+    "allocations",
+    "someone held it",
+    ("job_id", "attempt", "device_id", "node", "pool", "from_utc"),
+    (
+        Column("job_id", "text", "the job, pod or session"),
+        Column("attempt", "count", "which run of the job this is, after requeues", "0, the first"),
+        Column("device_id", "text", "the GPU held", "only the node, the pool or nothing is known"),
+        Column("node", "text", "the node, where the GPU is not known", "not known"),
+        Column("pool", "text", "the pool, where the node is not known", "not known"),
+        Column("gpus", "count", "how many GPUs, where they are not named one by one", "1"),
+        Column("share", "share", "part of each GPU held, where GPUs are divided", "1, all of it"),
+        *_HOLDER,
+        Column("submitted_utc", "instant", "when it was asked for", "not known"),
+        Column("eligible_utc", "instant", "when it could first have started", "when submitted"),
+        Column("from_utc", "instant", "held since"),
+        Column("to_utc", "instant", "held until", "still held"),
+        Column("end_state", "text", "completed, failed, cancelled, timeout, preempted, running, …", "not known"),
+    ),
+)
+
+OUTAGES = Table(
+    "outages",
+    "it was installed but not usable",
+    ("device_id", "node", "from_utc"),
+    (
+        Column("device_id", "text", "the GPU", "every GPU of the node"),
+        Column("node", "text", "the node", "only the GPU named"),
+        Column("from_utc", "instant", "since"),
+        Column("to_utc", "instant", "until", "still down"),
+        Column("reason", "text", "drained, failed, maintenance, …", "not known"),
+    ),
+)
+
+PROGRESS = Table(
+    "progress",
+    "work came out",
+    ("job_id", "from_utc", "to_utc", "unit"),
+    (
+        Column("job_id", "text", "the job"),
+        Column("from_utc", "instant", "start of the interval"),
+        Column("to_utc", "instant", "end of the interval"),
+        Column("unit", "text", "train_sample, train_token, epoch, step, prompt_token, output_token, request, …"),
+        Column("amount", "amount", "how many of the unit"),
+        Column("model_flops", "amount", "floating-point operations the model needed for it", "not known"),
+        Column("kept", "flag", "false when the work was lost (rolled back after a failure)", "kept"),
+    ),
+)
+
+QUEUE_EVENTS = Table(
+    "queue_events",
+    "someone waited",
+    ("job_id", "at_utc", "event"),
+    (
+        Column("job_id", "text", "the job"),
+        Column("at_utc", "instant", "when"),
+        Column("event", "text", "what happened", one_of=EVENTS),
+        Column("gpus", "count", "how many GPUs it asks for", "not known"),
+        Column("reason", "text", "why it waits", "not known"),
+        Column("pool", "text", "where it waits", "not known"),
+        *_HOLDER,
+    ),
+)
+
+PRICES = Table(
+    "prices",
+    "an hour costs this",
+    ("accelerator", "pool", "device_id", "from_utc", "basis"),
+    (
+        Column("accelerator", "text", "for GPUs of this model", "any model"),
+        Column("pool", "text", "for GPUs of this pool", "any pool"),
+        Column("device_id", "text", "for this GPU alone", "any GPU"),
+        Column("from_utc", "instant", "valid since", "since ever"),
+        Column("to_utc", "instant", "valid until", "until further notice"),
+        Column("basis", "text", "which kind of money this is", one_of=BASES),
+        Column("usd_per_gpu_hour", "amount", "price of a whole GPU for an hour, USD"),
+        Column("source", "text", "where the price comes from", "not known"),
+        Column("retrieved_on", "text", "the day it was read, YYYY-MM-DD", "not known"),
+    ),
+)
+
+TABLES: Final = (DEVICES, SAMPLES, ALLOCATIONS, OUTAGES, PROGRESS, QUEUE_EVENTS, PRICES)
+
+
+def table(name: str) -> Table:
+    """The table called `name`; KeyError when there is none."""
+    for candidate in TABLES:
+        if candidate.name == name:
+            return candidate
+    raise KeyError(name)
