@@ -1,0 +1,137 @@
+"""How often should a job save its state, and how much of the paid time is then useful work?
+
+A job of n GPUs fails every `mtbf_s` on average (exponential): the mean time between failures of one GPU divided by n. Between two
+checkpoints it works for `interval_s`, then blocks for `checkpoint_s` (an asynchronous checkpoint blocks for little). A failure
+costs `restart_s` and the work since the last checkpoint.
+
+Limits: failures are independent and memoryless; detection time belongs into `restart_s`.
+"""
+
+from dataclasses import dataclass
+from math import exp, expm1, sqrt
+
+from loadfactor.errors import PlanError
+from loadfactor.units import H_PER_DAY, S_PER_HOUR
+
+
+@dataclass(frozen=True)
+class CheckpointPlan:
+    """How a job survives its failures: the interval of work between checkpoints and what share of the time is kept work."""
+
+    interval_s: float
+    efficiency_share: float
+    checkpoint_s: float
+    restart_s: float
+    mtbf_s: float
+
+
+def job_mtbf_s(gpu_mtbf_h: float, gpus: int) -> float:
+    """Mean time between failures of a job that stops when any of its `gpus` fails, seconds.
+
+    Llama 3: 419 unexpected interruptions in 54 days on 16,384 H100 are 50,677 hours per GPU, hence every 3.09 hours for the job.
+
+    >>> round(job_mtbf_s(50_677, 16_384) / 3600, 2)
+    3.09
+    """
+    if gpu_mtbf_h <= 0:
+        raise PlanError(
+            f"the mean time between failures must be positive, got {gpu_mtbf_h:g} h; a data-center GPU has about 50000"
+        )
+    if gpus < 1:
+        raise PlanError(f"a job needs at least 1 GPU, got {gpus}")
+    return gpu_mtbf_h * S_PER_HOUR / gpus
+
+
+def node_failures_to_mtbf_h(failures_per_node_day: float, nodes: int) -> float:
+    """Mean hours between failures of a job on `nodes` nodes when each fails `failures_per_node_day` times a day.
+
+    >>> round(node_failures_to_mtbf_h(6.5e-3, 2048), 2)  # Meta's RSC at 16,384 GPUs, published as 1.8 h
+    1.8
+    """
+    if failures_per_node_day <= 0 or nodes < 1:
+        raise PlanError(f"need a positive failure rate and at least 1 node, got {failures_per_node_day:g} and {nodes}")
+    return H_PER_DAY / (nodes * failures_per_node_day)
+
+
+def young_interval_s(checkpoint_s: float, mtbf_s: float) -> float:
+    """Young's first-order interval between checkpoints, √(2 δ M), seconds.
+
+    >>> young_interval_s(50, 10_000)
+    1000.0
+    """
+    _check(checkpoint_s, mtbf_s, 0.0)
+    return sqrt(2 * checkpoint_s * mtbf_s)
+
+
+def daly_interval_s(checkpoint_s: float, mtbf_s: float) -> float:
+    """Daly's higher-order interval (2006), seconds: √(2δM)·[1 + ⅓√(δ/2M) + ⅑ δ/2M] − δ while δ < 2M, else M.
+
+    >>> round(daly_interval_s(60, 86_400), 1)  # a checkpoint of a minute, a failure a day
+    3180.1
+    """
+    _check(checkpoint_s, mtbf_s, 0.0)
+    if checkpoint_s >= 2 * mtbf_s:
+        return mtbf_s
+    x = checkpoint_s / (2 * mtbf_s)
+    return young_interval_s(checkpoint_s, mtbf_s) * (1 + sqrt(x) / 3 + x / 9) - checkpoint_s
+
+
+def efficiency_share(interval_s: float, checkpoint_s: float, mtbf_s: float, restart_s: float) -> float:
+    """Share of the wall clock that is kept work: τ / (M·e^(R/M)·(e^((τ+δ)/M) − 1)).
+
+    >>> round(efficiency_share(3180.1, 60, 86_400, 600), 4)
+    0.9565
+    """
+    _check(checkpoint_s, mtbf_s, restart_s)
+    if interval_s <= 0:
+        raise PlanError(f"the interval between checkpoints must be positive, got {interval_s:g} s")
+    exponent = (interval_s + checkpoint_s) / mtbf_s
+    if exponent > 700 or restart_s / mtbf_s > 700:  # e^700 is the end of the floating-point range: no work survives
+        return 0.0
+    return interval_s / (mtbf_s * exp(restart_s / mtbf_s) * expm1(exponent))
+
+
+def plan_checkpoints(
+    checkpoint_s: float, mtbf_s: float, restart_s: float, interval_s: float | None = None
+) -> CheckpointPlan:
+    """The plan at a given interval, or at Daly's where none is given; a checkpoint that costs nothing is taken continuously.
+
+    >>> plan = plan_checkpoints(checkpoint_s=60, mtbf_s=4 * 3600, restart_s=600)
+    >>> round(plan.interval_s, 1), round(plan.efficiency_share, 4)
+    (1274.8, 0.8743)
+    """
+    _check(checkpoint_s, mtbf_s, restart_s)
+    if interval_s is None and checkpoint_s == 0:
+        return CheckpointPlan(0.0, exp(-restart_s / mtbf_s), checkpoint_s, restart_s, mtbf_s)
+    interval = daly_interval_s(checkpoint_s, mtbf_s) if interval_s is None else interval_s
+    share = efficiency_share(interval, checkpoint_s, mtbf_s, restart_s)
+    return CheckpointPlan(interval, share, checkpoint_s, restart_s, mtbf_s)
+
+
+def expected_training_time_ratio(
+    nodes: int, failures_per_node_day: float, restart_s: float, interval_s: float, checkpoint_s: float
+) -> float:
+    """Meta's effective-training-time ratio, first order: (1 − N·r·(u₀ + Δ/2)) / (1 + w/Δ); arXiv:2410.21680.
+
+    `restart_s` is u₀, `interval_s` Δ, `checkpoint_s` w. Below zero (hopelessly frequent failures) it answers zero.
+
+    >>> round(expected_training_time_ratio(128, 6.5e-3, 600, 3600, 60), 4)
+    0.9609
+    """
+    mtbf_s = node_failures_to_mtbf_h(failures_per_node_day, nodes) * S_PER_HOUR
+    _check(checkpoint_s, mtbf_s, restart_s)
+    if interval_s <= 0:
+        raise PlanError(f"the interval between checkpoints must be positive, got {interval_s:g} s")
+    lost_share = (restart_s + interval_s / 2) / mtbf_s
+    return max(0.0, 1 - lost_share) / (1 + checkpoint_s / interval_s)
+
+
+def _check(checkpoint_s: float, mtbf_s: float, restart_s: float) -> None:
+    if mtbf_s <= 0:
+        raise PlanError(f"the mean time between failures must be positive, got {mtbf_s:g} s")
+    if checkpoint_s < 0:
+        raise PlanError(
+            f"a checkpoint cannot take {checkpoint_s:g} s; give the seconds the job stands still, 0 or more"
+        )
+    if restart_s < 0:
+        raise PlanError(f"a restart cannot take {restart_s:g} s; give 0 or more")
