@@ -1,0 +1,347 @@
+"""What network does a Hugging Face config.json describe? Every spelling of the same fact, and the library's defaults.
+
+A key that is missing takes the default of the architecture's configuration class. A network is refused only when a number
+that its shape cannot do without is nowhere in the file, or when it has layers of a kind not described here.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from loadfactor.catalog.models.network import (
+    Experts,
+    GlobalAttention,
+    LatentAttention,
+    LinearAttention,
+    Network,
+    Quantization,
+    SparseIndexer,
+)
+from loadfactor.errors import InputError
+
+Config = Mapping[str, Any]
+
+# Which keys say it, in the order they are tried.
+SPELLINGS = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "vocabulary": ("vocab_size", "padded_vocab_size"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", "kv_n_heads"),
+    "ffn_hidden": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff", "ffn_hidden"),
+    "max_context": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx", "model_max_length"),
+    "experts": ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts"),
+    "experts_per_token": (
+        "num_experts_per_tok",
+        "experts_per_token",
+        "top_k_experts",
+        "moe_top_k",
+        "num_experts_per_token",
+    ),
+    "shared_experts": ("n_shared_experts", "num_shared_experts"),
+}
+PARTS_OF_MULTIMODAL = ("text_config", "language_config", "llm_config", "thinker_config", "text_model_config")
+STATE_SPACE = ("mamba", "ssm", "jamba", "rwkv", "recurrent_gemma", "falcon_h1", "zamba", "bamba")
+UNGATED = (
+    "gpt2",
+    "gpt_neo",
+    "gpt_neox",
+    "gptj",
+    "opt",
+    "bloom",
+    "mpt",
+    "falcon",
+    "phi",
+    "starcoder2",
+    "gpt_bigcode",
+    "codegen",
+)
+UNGATED_BY_ACTIVATION = ("nemotron", "arcee")  # squared ReLU
+ALL_BIASED = ("gpt2", "gpt_neo", "gpt_neox", "opt", "bloom", "phi", "starcoder2", "gpt_bigcode")
+LAYER_NORM = (*UNGATED, "cohere", "cohere2", "nemotron", "stablelm", "dbrx", "olmo_1")
+LEARNED_POSITIONS = ("gpt2", "gpt_neo", "opt", "gpt_bigcode")
+QKV_BIASED = ("qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "chatglm", "qwen")
+TIED_BY_DEFAULT = (
+    "gpt2",
+    "gpt_neo",
+    "opt",
+    "bloom",
+    "mpt",
+    "falcon",
+    "gemma",
+    "gpt_bigcode",
+    "cohere",
+    "cohere2",
+    "starcoder2",
+)
+SANDWICH_NORM = ("gemma2", "gemma3", "gemma3_text", "gemma4_text", "glm4", "olmo2")
+
+
+def from_hf_config(source: str | Path | Config, name: str | None = None) -> Network:
+    """The network of a config.json: its path, its folder, or the mapping read from it.
+
+    Raises InputError naming the key that is missing, or the kind of layer that is not described.
+    """
+    config, label = _read(source, name)
+    quantization = config.get("quantization_config")
+    text = _text_part(config)
+    merged = {"quantization_config": quantization, "tie_word_embeddings": config.get("tie_word_embeddings"), **text}
+    return _network({k: v for k, v in merged.items() if v is not None}, label)
+
+
+def _read(source: str | Path | Config, name: str | None) -> tuple[Config, str]:
+    if isinstance(source, Mapping):
+        return source, name or str(source.get("_name_or_path") or source.get("model_type") or "network")
+    path = Path(source)
+    path = path / "config.json" if path.is_dir() else path
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; give a config.json or a name of the catalog") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not JSON ({error}); give a Hugging Face config.json") from None
+    if not isinstance(config, dict):
+        raise InputError(f"{path} is not a Hugging Face config: the top level is not an object")
+    label = path.parent.name if path.stem == "config" else path.stem.removesuffix("_config").replace("--", "/")
+    return config, name or label
+
+
+def _text_part(config: Config) -> Config:
+    for key in PARTS_OF_MULTIMODAL:
+        if isinstance(config.get(key), Mapping) and any(k in config[key] for k in ("model_type", "hidden_size")):
+            return _text_part(config[key])
+    return config
+
+
+def _first(c: Config, what: str) -> Any:
+    return next((c[k] for k in SPELLINGS[what] if c.get(k) is not None), None)
+
+
+def _need(c: Config, what: str, label: str) -> int:
+    value = _first(c, what)
+    if value is None:
+        kind = c.get("model_type", "unknown kind")
+        raise InputError(
+            f"{label} ({kind}) does not say its {what}: none of {', '.join(SPELLINGS[what])} is in the config"
+        )
+    return int(value)
+
+
+def _network(c: Config, label: str) -> Network:
+    kind = str(c.get("model_type", "")).lower()
+    if any(word in kind for word in STATE_SPACE) or "layers_block_type" in c or "hybrid_override_pattern" in c:
+        raise InputError(f"{label} ({kind}) has state-space layers, which are not described; transformers can be read")
+    layers, hidden, heads = (_need(c, w, label) for w in ("layers", "hidden", "heads"))
+    latent, experts = _latent(c), _experts(c, kind, layers)
+    head_dim = int(c.get("head_dim") or c.get("kv_channels") or hidden // heads)
+    kinds = _layer_kinds(c, kind, layers)
+    strange = set(kinds) - {"full_attention", "sliding_attention", "chunked_attention", "linear_attention"}
+    if strange:
+        raise InputError(f"{label} ({kind}) has layers of a kind not described: {', '.join(sorted(strange))}")
+    sliding = tuple(i for i, k in enumerate(kinds) if k in ("sliding_attention", "chunked_attention"))
+    window = c.get("sliding_window") or c.get("attention_chunk_size")
+    return Network(
+        name=label,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=_kv_heads(c, kind, heads),
+        head_dim=head_dim,
+        ffn_hidden=_ffn_hidden(c, kind, hidden, experts),
+        vocabulary=_need(c, "vocabulary", label),
+        max_context=int(_first(c, "max_context") or 2048),
+        gated_mlp=not (kind in UNGATED or kind in UNGATED_BY_ACTIVATION),
+        tied_embeddings=bool(c.get("tie_word_embeddings", kind.startswith(TIED_BY_DEFAULT))),
+        positional=_positional(c, kind),
+        norm="layer" if kind in LAYER_NORM else "rms",
+        norms_per_layer=_norms(c, kind),
+        linear_bias=_linear_bias(c, kind),
+        qkv_bias=bool(c.get("attention_bias") or c.get("qkv_bias") or c.get("add_qkv_bias") or kind in QKV_BIASED),
+        output_gate=bool(c.get("attn_output_gate", kind == "qwen3_next")),
+        experts=experts,
+        latent=latent,
+        indexer=SparseIndexer(c["index_n_heads"], c["index_head_dim"], c["index_topk"]) if "index_topk" in c else None,
+        linear=_linear_attention(c, kinds),
+        full=_full_attention(c, head_dim),
+        sliding_window=int(window) if window and sliding else None,
+        sliding_layers=sliding if window else (),
+        quantization=_quantization(c.get("quantization_config")),
+        source="Hugging Face config.json",
+    )
+
+
+def _kv_heads(c: Config, kind: str, heads: int) -> int:
+    nested = c.get("attn_config") or {}
+    found = _first(c, "kv_heads") or (nested.get("kv_n_heads") if isinstance(nested, Mapping) else None)
+    if kind in ("falcon", "gpt_bigcode") and c.get("multi_query", True) and not c.get("new_decoder_architecture"):
+        return 1
+    return int(found or heads)
+
+
+def _ffn_hidden(c: Config, kind: str, hidden: int, experts: Experts | None) -> int:
+    nested = c.get("ffn_config") or {}
+    dense = c.get("intermediate_size_mlp") if kind.startswith("llama4") else None
+    found = dense or _first(c, "ffn_hidden") or (nested.get("ffn_hidden_size") if isinstance(nested, Mapping) else None)
+    if found is None:
+        return experts.ffn_hidden if experts else int(hidden * c.get("expansion_ratio", 4))
+    return int(found)
+
+
+def _positional(c: Config, kind: str) -> str:
+    if kind in LEARNED_POSITIONS:
+        return "learned"
+    return "alibi" if c.get("alibi") or kind in ("mpt", "bloom") else "rope"
+
+
+def _norms(c: Config, kind: str) -> int:
+    if kind in SANDWICH_NORM:
+        return 4
+    parallel = c.get("parallel_attn") or c.get("use_parallel_residual") or kind in ("phi", "cohere", "cohere2", "gptj")
+    return 1 if parallel and kind not in ("gpt_neox",) else 2
+
+
+def _linear_bias(c: Config, kind: str) -> bool:
+    if kind == "gpt_oss":
+        return True
+    if kind in ("mpt", "falcon"):
+        return not c.get("no_bias", True) if kind == "mpt" else bool(c.get("bias", False))
+    return bool(c.get("mlp_bias") or c.get("use_bias", kind in ALL_BIASED))
+
+
+def _latent(c: Config) -> LatentAttention | None:
+    if c.get("kv_lora_rank") is None:
+        return None
+    rope = int(c.get("qk_rope_head_dim", 64))
+    q_rank = c.get("q_lora_rank")
+    return LatentAttention(
+        int(q_rank) if q_rank else None,
+        int(c["kv_lora_rank"]),
+        int(c.get("qk_nope_head_dim", 128)),
+        rope,
+        int(c.get("v_head_dim", 128)),
+    )
+
+
+def _experts(c: Config, kind: str, layers: int) -> Experts | None:
+    nested = c.get("ffn_config") if isinstance(c.get("ffn_config"), Mapping) else {}
+    count = int(_first(c, "experts") or (nested or {}).get("moe_num_experts") or 0)
+    if count <= 1 or c.get("enable_moe_block") is False:
+        return None
+    per_token = _first(c, "experts_per_token") or (nested or {}).get("moe_top_k")
+    if per_token is None:
+        raise InputError(f"{kind} has {count} experts but does not say how many a token uses (num_experts_per_tok)")
+    width = c.get("moe_intermediate_size") or c.get("expert_intermediate_size") or _first(c, "ffn_hidden")
+    width = int(width or (nested or {})["ffn_hidden_size"])
+    shared = c.get("shared_expert_intermediate_size") or c.get("shared_intermediate_size")
+    shared = int(shared) if shared is not None else int(_first(c, "shared_experts") or 0) * width
+    if kind.startswith("gemma4"):  # an ordinary MLP stands beside the experts in every layer
+        shared = int(c["intermediate_size"])
+    if kind.startswith("llama4"):
+        shared = width
+    return Experts(count, int(per_token), width, shared, _dense_layers(c, layers))
+
+
+def _dense_layers(c: Config, layers: int) -> tuple[int, ...]:
+    dense = set(range(int(c.get("first_k_dense_replace") or 0))) | set(c.get("mlp_only_layers") or ())
+    step = int(c.get("decoder_sparse_step") or c.get("interleave_moe_layer_step") or c.get("moe_layer_freq_step") or 1)
+    dense |= {i for i in range(layers) if (i + 1) % step}
+    if isinstance(c.get("moe_layers"), list):
+        dense |= set(range(layers)) - set(c["moe_layers"])
+    frequency = c.get("moe_layer_freq", 1)
+    if isinstance(frequency, list):
+        dense |= {i for i, on in enumerate(frequency) if not on}
+    elif frequency and frequency > 1:
+        dense |= {i for i in range(layers) if i % frequency}
+    return tuple(sorted(i for i in dense if i < layers))
+
+
+def _layer_kinds(c: Config, kind: str, layers: int) -> list[str]:
+    if isinstance(c.get("layer_types"), list):
+        return [str(k) for k in c["layer_types"][:layers]]
+    full_every = c.get("full_attention_interval")
+    if kind == "qwen3_next" or full_every:
+        return ["linear_attention" if (i + 1) % int(full_every or 4) else "full_attention" for i in range(layers)]
+    pattern = c.get("sliding_window_pattern") or {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4}.get(kind)
+    if isinstance(pattern, int):
+        return ["sliding_attention" if (i + 1) % pattern else "full_attention" for i in range(layers)]
+    if c.get("sliding_window") and c.get("use_sliding_window", not kind.startswith("qwen")):
+        first = int(c.get("max_window_layers", 0)) if kind.startswith("qwen") else 0
+        return ["full_attention" if i < first else "sliding_attention" for i in range(layers)]
+    return ["full_attention"] * layers
+
+
+def _linear_attention(c: Config, kinds: list[str]) -> LinearAttention | None:
+    layers = tuple(i for i, k in enumerate(kinds) if k == "linear_attention")
+    if not layers:
+        return None
+    try:
+        return LinearAttention(
+            layers,
+            int(c["linear_num_key_heads"]),
+            int(c["linear_num_value_heads"]),
+            int(c["linear_key_head_dim"]),
+            int(c["linear_value_head_dim"]),
+            int(c.get("linear_conv_kernel_dim", 4)),
+        )
+    except KeyError as missing:
+        raise InputError(f"linear-attention layers without {missing}: that kind of layer is not described") from None
+
+
+def _full_attention(c: Config, head_dim: int) -> GlobalAttention | None:
+    if not c.get("global_head_dim"):
+        return None
+    kv_heads = c.get("num_global_key_value_heads") or c["num_key_value_heads"]
+    return GlobalAttention(int(c["global_head_dim"] or head_dim), int(kv_heads), bool(c.get("attention_k_eq_v")))
+
+
+def _quantization(q: Config | None) -> Quantization | None:
+    """Bits per weight, scales included: FP8 per block, MXFP4 one 8-bit scale per 32, NVFP4 one per 16, int4 16 bits per group."""
+    if not q:
+        return None
+    method = str(q.get("quant_method", "")).lower()
+    words = json.dumps(q).lower()
+    kept = tuple(part for part, spelled in KEPT_SPELLINGS if _is_kept(q, spelled)) or (
+        "embedding",
+        "head",
+        "norm",
+        "router",
+    )
+    kept = tuple(sorted({*kept, "norm", "router", "embedding"}))
+    if "mxfp4" in words:
+        return Quantization("mxfp4", 4.25, 16, kept)
+    if "nvfp4" in words or '"fp4"' in words or '"nvfp4"' in words:
+        return Quantization("nvfp4", 4.5, 4, kept)
+    bits = q.get("bits") or q.get("w_bit") or _group_bits(q)
+    if bits == 4 or q.get("load_in_4bit"):
+        group = int(q.get("group_size") or q.get("q_group_size") or 128)
+        return Quantization(f"{method or 'int4'}", 4 + 16 / max(group, 1) if group > 0 else 4, 16, kept)
+    if "fp8" in method or "fp8" in words or "float8" in words:
+        return Quantization("fp8", 8, 8, kept)
+    if bits == 8 or q.get("load_in_8bit"):
+        return Quantization(method or "int8", 8, 8, kept)
+    raise InputError(
+        f"quantization {method or dict(q)} is not described; fp8, mxfp4, nvfp4 and 4- or 8-bit integers are"
+    )
+
+
+KEPT_SPELLINGS = (
+    ("attention", ("self_attn", "attention")),
+    ("mlp", ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")),
+    ("router", ("router", "gate", "mlp.gate")),
+    ("embedding", ("embed_tokens", "wte")),
+    ("head", ("lm_head",)),
+)
+
+
+def _is_kept(q: Config, spelled: tuple[str, ...]) -> bool:
+    names = q.get("modules_to_not_convert") or q.get("ignore") or q.get("ignored_layers") or ()
+    return any(str(n).rstrip("*").rstrip(".").endswith(spelled) for n in names)
+
+
+def _group_bits(q: Config) -> int | None:
+    groups = q.get("config_groups")
+    if not isinstance(groups, Mapping):
+        return None
+    found = [g.get("weights", {}).get("num_bits") for g in groups.values() if isinstance(g, Mapping)]
+    return next((int(b) for b in found if b), None)
