@@ -1,0 +1,81 @@
+"""How are named amounts drawn in a terminal? Horizontal bars, the number at the end; shades stand in where there is no colour."""
+
+from loadfactor.faces.charts import Chart, running
+from loadfactor.faces.charts.palette import paint
+from loadfactor.faces.formats import UNKNOWN, number
+
+EIGHTHS = " ▏▎▍▌▋▊▉"
+SHADES = "█▒░▓▚#=+"
+RISE, FALL = 0, 1
+
+
+def draw_bars(chart: Chart, width: int, color: bool) -> list[str]:
+    """One line a bar; stacked bars share a line and have a legend above."""
+    names = [str(name) for name in chart.x]
+    if chart.kind == "waterfall":
+        return _waterfall(chart, names, width, color)
+    if chart.kind == "stacked bar":
+        return _stacked(chart, names, width, color)
+    rows = []
+    several = len(chart.series) > 1
+    labels = [f"{name} {s.name}" if several else name for name in names for s in chart.series]
+    values = [s.y[i] for i in range(len(names)) for s in chart.series]
+    space = _name_space(labels, width)
+    longest = max((abs(v) for v in values if v is not None), default=0.0) or 1.0
+    room = width - space - 2 - max(len(number(v)) for v in values) - 1
+    for position, (label, value) in enumerate(zip(labels, values, strict=True)):
+        bar = _bar(abs(value or 0.0) / longest * room)
+        painted = paint(bar, position % len(chart.series), color)
+        rows.append(f"{_fit(label, space)} {painted} {number(value)}")
+    return [*([chart.y_label] if chart.y_label else []), *rows]
+
+
+def _stacked(chart: Chart, names: list[str], width: int, color: bool) -> list[str]:
+    totals = [sum(s.y[i] or 0.0 for s in chart.series) for i in range(len(names))]
+    space = _name_space(names, width)
+    room = width - space - 2 - max(len(number(t)) for t in totals) - 1
+    longest = max(totals, default=0.0) or 1.0
+    legend = "  ".join(f"{paint(SHADES[i % 8], i, color)} {s.name}" for i, s in enumerate(chart.series))
+    rows = [legend, *([chart.y_label] if chart.y_label else [])]
+    for i, name in enumerate(names):
+        drawn, level, line = 0, 0.0, ""
+        for index, series in enumerate(chart.series):
+            level += series.y[i] or 0.0
+            cells = round(level / longest * room) - drawn
+            line += paint((SHADES[0] if color else SHADES[index % 8]) * cells, index, color)
+            drawn += cells
+        rows.append(f"{_fit(name, space)} {line} {number(totals[i])}")
+    return rows
+
+
+def _waterfall(chart: Chart, names: list[str], width: int, color: bool) -> list[str]:
+    changes = list(chart.series[0].y)
+    spans = running(changes)
+    texts = [UNKNOWN if c is None else number(c) for c in changes]
+    if chart.total:
+        names, spans = [*names, chart.total], [*spans, (0.0, spans[-1][1])]
+        texts.append(number(spans[-1][1]))
+    space = _name_space(names, width)
+    room = width - space - 2 - max(map(len, texts)) - 1
+    low = min(0.0, *(min(span) for span in spans))
+    scale = room / ((max(0.0, *(max(span) for span in spans)) - low) or 1.0)
+    rows = [chart.y_label] if chart.y_label else []
+    for name, (start, end), text in zip(names, spans, texts, strict=True):
+        first, last = round((min(start, end) - low) * scale), round((max(start, end) - low) * scale)
+        fell = end < start
+        bar = ("█" if color or not fell else "▒") * max(last - first, 1)
+        rows.append(f"{_fit(name, space)} {' ' * first}{paint(bar, FALL if fell else RISE, color)} {text}")
+    return rows
+
+
+def _bar(cells: float) -> str:
+    whole = int(cells)
+    return "█" * whole + EIGHTHS[int((cells - whole) * 8)].strip()
+
+
+def _name_space(names: list[str], width: int) -> int:
+    return min(max(map(len, names), default=0), width // 3)
+
+
+def _fit(name: str, space: int) -> str:
+    return (name if len(name) <= space else name[: space - 1] + "…").ljust(space)

@@ -1,0 +1,95 @@
+"""How is a number written for a person? One spelling per kind of number, for every face. Unknown (None) is always an en dash."""
+
+from datetime import datetime
+from math import floor, isfinite, log10
+
+from loadfactor.units import PERCENT, S_PER_DAY, S_PER_HOUR
+
+UNKNOWN = "–"
+PREFIXES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """At least `digits` significant digits, thousands separated, no trailing zeros.
+
+    >>> number(1234567.8), number(0.012345), number(2.0), number(None)
+    ('1,234,568', '0.0123', '2', '–')
+    """
+    if value is None or not isfinite(value):
+        return UNKNOWN if value is None else str(value)
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - floor(log10(abs(value))))
+    text = f"{value:,.{min(decimals, 12)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def short(value: float | None) -> str:
+    """For axes: three significant digits and a letter for thousands, millions, billions.
+
+    >>> short(15_000), short(2_500_000), short(0.25), short(0)
+    ('15k', '2.5M', '0.25', '0')
+    """
+    if value is None:
+        return UNKNOWN
+    for size, letter in PREFIXES:
+        if abs(value) >= size * 0.9995:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def usd(value: float | None) -> str:
+    """Dollars: cents below 1,000, four significant digits below a dime, whole dollars above.
+
+    >>> usd(2.5), usd(0.0004), usd(126343.27), usd(-12.0)
+    ('$2.50', '$0.0004', '$126,343', '−$12.00')
+    """
+    if value is None:
+        return UNKNOWN
+    sign = "−" if value < 0 else ""
+    size = abs(value)
+    if size >= 1000:
+        return f"{sign}${size:,.0f}"
+    return f"{sign}${size:.2f}" if size >= 0.1 or size == 0 else f"{sign}${number(size, 4)}"
+
+
+def percent(share: float | None) -> str:
+    """A share of one as percent: one decimal below 10 %, none above 100 %.
+
+    >>> percent(0.6304), percent(0.0412), percent(1.25), percent(None)
+    ('63.0 %', '4.12 %', '125 %', '–')
+    """
+    if share is None:
+        return UNKNOWN
+    value = share * PERCENT
+    if value and abs(value) < 9.995:
+        return f"{number(value)} %"
+    return f"{value:,.0f} %" if abs(value) >= 99.95 else f"{value:.1f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds in the unit a person would use.
+
+    >>> duration(0.25), duration(90), duration(5400), duration(200_000), duration(0)
+    ('0.25 s', '90 s', '1.5 h', '2.31 d', '0 s')
+    """
+    if seconds is None:
+        return UNKNOWN
+    size = abs(seconds)
+    if size < 120:
+        return f"{number(seconds)} s"
+    if size < S_PER_HOUR:
+        return f"{number(seconds / 60)} min"
+    if size < 2 * S_PER_DAY:
+        return f"{number(seconds / S_PER_HOUR)} h"
+    return f"{number(seconds / S_PER_DAY)} d"
+
+
+def instant(value: datetime) -> str:
+    """A moment to the minute, with its zone.
+
+    >>> from datetime import UTC
+    >>> instant(datetime(2026, 3, 1, 9, 30, tzinfo=UTC))
+    '2026-03-01 09:30 UTC'
+    """
+    return value.strftime("%Y-%m-%d %H:%M %Z").strip()
