@@ -8,14 +8,52 @@ from typing import Any
 
 import pytest
 
-from loadfactor.planner import checkpoint, queueing, staffing
-from loadfactor.units import S_PER_DAY, S_PER_HOUR
+from loadfactor.planner import base_and_peak, checkpoint, queueing, staffing
+from loadfactor.planner.breakeven import ApiPrice, Replica, Request, break_even
+from loadfactor.planner.commitment import Commitment
+from loadfactor.planner.load_duration import load_duration
+from loadfactor.planner.ownership import OwnedCost, OwnedServer, capital_recovery_factor, own
+from loadfactor.planner.spot import SpotOffer, spot_cost
+from loadfactor.units import S_PER_DAY, S_PER_HOUR, W_PER_KW
 
 Inputs = Mapping[str, Any]
 
 
 def _service_s(v: Inputs) -> float:
     return 1 / v.get("mu", 1)
+
+
+def _owned(v: Inputs) -> OwnedCost:
+    return own(
+        OwnedServer(
+            server_usd=v["server_usd"],
+            gpus=v["gpus"],
+            life_years=v["life_y"],
+            cost_of_capital_share=v["wacc"],
+            residual_share=v["residual"],
+            power_w=v["server_kw"] * W_PER_KW,
+            load_share=v["load"],
+            pue=v["pue"],
+            usd_per_kwh=v["usd_per_kwh"],
+            network_share=v["network_share"],
+            support_share=v["support"],
+            staff_usd_per_year=v["staff_usd"],
+            availability_share=v["availability"],
+        )
+    )
+
+
+# The break-even against a price uses the golden server: the vectors name only its cost per hour.
+GOLDEN_SERVER = own(OwnedServer(server_usd=300_000))
+
+
+def _floor(v: Inputs) -> float:
+    price = ApiPrice(v["api_usd_per_M"], v["api_usd_per_M"])
+    return break_even(Replica(v["gpu_usd_h"], v["tps"]), price, Request(1, 1)).floor_share
+
+
+def _commitment(v: Inputs) -> Commitment:
+    return Commitment(v.get("committed", 1), v["rate"], v["od"], v.get("used", 1))
 
 
 # id pattern → what this package answers for the vector's inputs
@@ -32,6 +70,22 @@ ANSWERS: tuple[tuple[str, Callable[[Inputs], float]], ...] = (
             v["nodes"], v["rf"], v["u0"] * S_PER_DAY, v["dt"] * S_PER_DAY, v["w"] * S_PER_DAY
         ),
     ),
+    (r"tco\.crf", lambda v: capital_recovery_factor(v["wacc"], v["life_y"])),
+    (r"tco\.annualized_capital", lambda v: _owned(v).capital_usd),
+    (r"tco\.straight_line", lambda v: _owned(v).straight_line_capital_usd),
+    (r"tco\.energy", lambda v: _owned(v).energy_usd),
+    (r"tco\.network_annualized", lambda v: _owned(v).network_usd),
+    (r"tco\.total_year", lambda v: _owned(v).total_usd),
+    (r"tco\.per_gpu_hour", lambda v: _owned(v).usd_per_gpu_hour),
+    (r"tco\.per_available_gpu_hour", lambda v: _owned(v).usd_per_available_gpu_hour),
+    (r"tco\.breakeven_util_vs_.*", lambda v: GOLDEN_SERVER.break_even_share(v["p"])),
+    (r"spot\.effective_price", lambda v: spot_cost(SpotOffer(v["p_spot"], 4)).usd_per_useful_gpu_hour),
+    (r"commit\.esr", lambda v: _commitment(v).effective_savings_share or 0.0),
+    (r"commit\.breakeven", lambda v: _commitment(v).break_even_share),
+    (r"breakeven\..*", _floor),
+    (r"newsvendor\.q\..*", lambda v: base_and_peak.newsvendor_normal(v["mu"], v["sd"], v["c"], v["p"])[0]),
+    (r"newsvendor\.cost\..*", lambda v: base_and_peak.newsvendor_normal(v["mu"], v["sd"], v["c"], v["p"])[1]),
+    (r"ldc\.optimal", lambda v: base_and_peak.own_and_rent_gpus(load_duration(v["hourly"]), v["c"], v["p"])),
     (r"mmk\.[\d.]+\.C", lambda v: queueing.erlang_c(v["lam"] * _service_s(v), v["k"])),
     (r"mmk\.[\d.]+\.Wq", lambda v: queueing.mean_wait_s(v["lam"], _service_s(v), v["k"])),
     (r"mmk\.p_wait_gt", lambda v: queueing.wait_longer_share(v["t"], v["lam"], 1.0, v["k"])),
@@ -74,3 +128,10 @@ def test_golden_values(pattern: str, answer: Callable[[Inputs], float], vectors:
     assert matching
     for vector in matching:
         assert answer(vector["inputs"]) == pytest.approx(vector["expected"], **tolerance(vector)), vector["id"]
+
+
+def test_every_vector_of_these_topics_is_answered(vectors: dict[str, dict[str, Any]]) -> None:
+    """No golden value about owning, renting, checkpoints, break-even, queues, staffing, pooling or base-and-peak is left out."""
+    words = "tco|ckpt|spot|llama3|meta|commit|breakeven|mmk|erlangB|md1|mg1|kingman|sqrt|pool|newsvendor|ldc|frag"
+    mine = {name for name in vectors if re.fullmatch(words, name.split(".")[0])}
+    assert mine == {name for name in vectors for pattern, _ in ANSWERS if re.fullmatch(pattern, name)}

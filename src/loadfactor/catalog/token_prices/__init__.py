@@ -1,0 +1,58 @@
+"""What does a hosted model charge per token? Dated list prices by provider and model; adding one means adding a row to the file."""
+
+from dataclasses import dataclass
+from functools import cache
+
+from loadfactor.catalog.facts import read_toml
+from loadfactor.errors import InputError
+
+
+@dataclass(frozen=True)
+class TokenPrice:
+    """One list price, USD per million input and output tokens; `as_of` is YYYY-MM."""
+
+    provider: str
+    model: str
+    input_usd_per_mtok: float
+    output_usd_per_mtok: float
+    as_of: str
+    source: str
+    status: str
+
+    @property
+    def id(self) -> str:
+        """provider/model, as it is asked for."""
+        return f"{self.provider}/{self.model}"
+
+
+@cache
+def token_prices() -> tuple[TokenPrice, ...]:
+    """Every list price of the catalog, in the file's order."""
+    return tuple(
+        TokenPrice(
+            provider=entry["provider"], as_of=entry["as_of"], source=entry["source"], status=entry["status"], **row
+        )
+        for entry in read_toml(__name__, "list_prices.toml")["list"]
+        for row in entry["models"]
+    )
+
+
+def token_price(name: str) -> TokenPrice:
+    """The price of `provider/model`, or of a model only one provider lists; case does not matter.
+
+    Raises InputError naming what there is.
+
+    >>> token_price("openai/gpt-4-turbo").output_usd_per_mtok
+    30
+    >>> token_price("llama-3.1-8b-instant").id
+    'groq/llama-3.1-8b-instant'
+    """
+    wanted = name.strip().lower()
+    named = [p for p in token_prices() if p.id.lower() == wanted]
+    found = named or [p for p in token_prices() if p.model.lower() == wanted]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InputError(f"several providers list {name!r}; name one: {', '.join(p.id for p in found)}")
+    near = [p.id for p in token_prices() if wanted.split("/")[-1][:6] in p.id.lower()] or [p.id for p in token_prices()]
+    raise InputError(f"no token price for {name!r} in the catalog; there is {', '.join(near[:12])}; or type prices in")

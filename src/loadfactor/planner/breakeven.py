@@ -1,0 +1,204 @@
+"""Does serving a model yourself beat an API's price per token, and how much demand does that take?
+
+A replica costs G dollars an hour whether it is full or empty; saturated it serves a number of requests per hour. Self-hosting
+pays above the utilization floor u* = (replica cost per request at full load) / (API price per request), and never when u* > 1.
+Utilization here is the share of saturated throughput over all paid hours, nights included; nothing else may be put in its place.
+
+Two models compared: the larger has the lower floor only if its API price exceeds the smaller's by more than its cost per token
+does (p₂/p₁ > c₂/c₁). Against the same API price it never does while it costs more to serve.
+"""
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+from loadfactor.errors import PlanError
+from loadfactor.units import S_PER_HOUR, TOKENS_PER_MTOK
+
+
+@dataclass(frozen=True)
+class ApiPrice:
+    """What the API charges, USD per million tokens of each kind."""
+
+    input_usd_per_mtok: float
+    output_usd_per_mtok: float
+
+    def __post_init__(self) -> None:
+        """An API that costs nothing is always cheaper: refuse to compare."""
+        if min(self.input_usd_per_mtok, self.output_usd_per_mtok) < 0:
+            raise PlanError("an API price must not be negative")
+        if self.input_usd_per_mtok + self.output_usd_per_mtok == 0:
+            raise PlanError("the API price is zero: nothing self-hosted beats it; give a price above 0")
+
+
+@dataclass(frozen=True)
+class Request:
+    """The mean request, in tokens."""
+
+    input_tokens: float
+    output_tokens: float
+
+    def __post_init__(self) -> None:
+        """A request without tokens has no price."""
+        if min(self.input_tokens, self.output_tokens) < 0 or self.tokens <= 0:
+            raise PlanError(
+                f"a request needs tokens: got {self.input_tokens:g} in and {self.output_tokens:g} out; for a chat try 500 and 250"
+            )
+
+    @property
+    def tokens(self) -> float:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+    def usd(self, price: ApiPrice) -> float:
+        """What the API charges for one."""
+        return (
+            self.input_tokens * price.input_usd_per_mtok + self.output_tokens * price.output_usd_per_mtok
+        ) / TOKENS_PER_MTOK
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One copy of the model on its GPUs: dollars per hour for all of them, and saturated tokens per second, in and out together."""
+
+    usd_per_hour: float
+    tokens_per_s: float
+    gpus: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        if self.usd_per_hour <= 0:
+            raise PlanError(f"a replica costs more than {self.usd_per_hour:g} $/h; give the price of all its GPUs")
+        if self.tokens_per_s <= 0:
+            raise PlanError(f"a replica's saturated throughput must be positive, got {self.tokens_per_s:g} tokens/s")
+        if self.gpus < 1:
+            raise PlanError(f"a replica needs at least 1 GPU, got {self.gpus}")
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """The floor, what it means in demand, and the prices on both sides per million tokens of this request mix."""
+
+    floor_share: float
+    api_usd_per_mtok: float
+    full_usd_per_mtok: float
+    floor_requests_per_s: float
+    saturated_requests_per_s: float
+
+    @property
+    def pays(self) -> bool:
+        """False when no utilization reaches the API's price."""
+        return self.floor_share <= 1
+
+    def usd_per_mtok(self, utilization_share: float) -> float:
+        """What a self-hosted million tokens costs at this utilization."""
+        if not 0 < utilization_share <= 1:
+            raise PlanError(f"utilization lies above 0 and at most at 1, got {utilization_share:g}")
+        return self.full_usd_per_mtok / utilization_share
+
+    def floor_users(self, requests_per_user_hour: float) -> float:
+        """How many users, each sending so many requests an hour around the clock, the floor means."""
+        if requests_per_user_hour <= 0:
+            raise PlanError(f"a user sends more than {requests_per_user_hour:g} requests an hour; try 1")
+        return self.floor_requests_per_s * S_PER_HOUR / requests_per_user_hour
+
+
+def break_even(replica: Replica, price: ApiPrice, request: Request) -> BreakEven:
+    """The utilization floor of one replica against one API price.
+
+    A 7B network on one A10G against GPT-3.5-turbo, and a 13B on one A100 against GPT-4-turbo and then GPT-3.5-turbo:
+
+    >>> even = Request(500, 500)
+    >>> cheap, dear = ApiPrice(0.5, 1.5), ApiPrice(10, 30)
+    >>> round(break_even(Replica(1.006, 559), cheap, even).floor_share, 3)
+    0.5
+    >>> round(break_even(Replica(3.67, 510), dear, even).floor_share, 3)
+    0.1
+    >>> round(break_even(Replica(3.67, 510), cheap, even).floor_share, 3)  # never
+    1.999
+    """
+    saturated_requests_per_s = replica.tokens_per_s / request.tokens
+    full_usd_per_request = replica.usd_per_hour / (saturated_requests_per_s * S_PER_HOUR)
+    api_usd_per_request = request.usd(price)
+    if api_usd_per_request == 0:
+        raise PlanError("this request costs nothing at the API's prices; give a price for the tokens it uses")
+    floor = full_usd_per_request / api_usd_per_request
+    per_mtok = TOKENS_PER_MTOK / request.tokens
+    return BreakEven(
+        floor_share=floor,
+        api_usd_per_mtok=api_usd_per_request * per_mtok,
+        full_usd_per_mtok=full_usd_per_request * per_mtok,
+        floor_requests_per_s=floor * saturated_requests_per_s,
+        saturated_requests_per_s=saturated_requests_per_s,
+    )
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Self-hosting against the API at a given mean demand; `replicas` covers the peak, `peak_ratio` times the mean."""
+
+    requests_per_s: float
+    replicas: int
+    utilization_share: float
+    self_hosted_usd_per_hour: float
+    api_usd_per_hour: float
+
+    @property
+    def self_hosting_pays(self) -> bool:
+        """True when the replicas cost less than the same requests at the API."""
+        return self.self_hosted_usd_per_hour < self.api_usd_per_hour
+
+
+def at_demand(
+    replica: Replica, price: ApiPrice, request: Request, requests_per_s: float, peak_ratio: float = 1.0
+) -> Demand:
+    """Cost of both at a mean demand whose peak is `peak_ratio` times as high; replicas are whole and sized for the peak.
+
+    >>> at_demand(Replica(2.0, 1000), ApiPrice(1, 1), Request(500, 500), requests_per_s=2.5, peak_ratio=2.0)
+    Demand(requests_per_s=2.5, replicas=5, utilization_share=0.5, self_hosted_usd_per_hour=10.0, api_usd_per_hour=9.0)
+    """
+    if requests_per_s <= 0:
+        raise PlanError(f"demand must be positive, got {requests_per_s:g} requests/s")
+    if peak_ratio < 1:
+        raise PlanError(f"the peak is at least the mean: a ratio of 1 or more, got {peak_ratio:g}")
+    saturated = replica.tokens_per_s / request.tokens
+    replicas = ceil(requests_per_s * peak_ratio / saturated)
+    return Demand(
+        requests_per_s,
+        replicas,
+        requests_per_s / (replicas * saturated),
+        replicas * replica.usd_per_hour,
+        requests_per_s * S_PER_HOUR * request.usd(price),
+    )
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The floor with one input changed."""
+
+    changed: str
+    floor_share: float
+
+
+def sensitivities(replica: Replica, price: ApiPrice, request: Request) -> tuple[Sensitivity, ...]:
+    """The floor when a GPU-hour gets cheaper or dearer, the API cheaper, the throughput better or worse, the answers longer."""
+    half_price = ApiPrice(price.input_usd_per_mtok / 2, price.output_usd_per_mtok / 2)
+    longer = Request(request.input_tokens, request.output_tokens * 2)
+    cases = (
+        ("as given", replica, price, request),
+        ("GPU-hour 30 % cheaper", replace(replica, usd_per_hour=replica.usd_per_hour * 0.7), price, request),
+        ("GPU-hour 30 % dearer", replace(replica, usd_per_hour=replica.usd_per_hour * 1.3), price, request),
+        ("API at half its price", replica, half_price, request),
+        ("throughput doubled", replace(replica, tokens_per_s=replica.tokens_per_s * 2), price, request),
+        ("throughput halved", replace(replica, tokens_per_s=replica.tokens_per_s / 2), price, request),
+        ("answers twice as long, same tokens/s", replica, price, longer),
+    )
+    return tuple(Sensitivity(words, break_even(r, p, q).floor_share) for words, r, p, q in cases)
+
+
+def lower_floor_needs_price_ratio(smaller: Replica, larger: Replica) -> float:
+    """How many times dearer the larger network's API must be for it to have the lower floor: its cost per token over the other's.
+
+    >>> round(lower_floor_needs_price_ratio(Replica(1.006, 559), Replica(3.67, 510)), 2)
+    4.0
+    """
+    return (larger.usd_per_hour / larger.tokens_per_s) / (smaller.usd_per_hour / smaller.tokens_per_s)
