@@ -15,6 +15,8 @@ US_PER_S: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
 
 BYTES_PER_KIB: Final = 2**10
+BYTES_PER_KB: Final = 10**3
+BYTES_PER_MB: Final = 10**6
 BYTES_PER_MIB: Final = 2**20
 BYTES_PER_GIB: Final = 2**30
 BYTES_PER_GB: Final = 10**9

@@ -1,0 +1,81 @@
+"""What number stands in a cell? Text columns to numbers with units; each different text is looked at once."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from loadfactor.sources.nvidia_smi.columns import UNMEASURED, Unit
+
+Floats = NDArray[np.float64]
+_NUMBER: Final = r"^(?P<number>[+-]?[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z%/]*)$"
+_BLANKS: Final = ' \t\r"'
+_REASON_MAX: Final = 60
+
+
+@dataclass(frozen=True)
+class Cells:
+    """One column of a part of a log: its name there, the unit of its heading, its texts (trimmed) and which row has which."""
+
+    name: str
+    unit: str | None
+    texts: pa.Array
+    codes: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, name: str, unit: str | None, data: Any) -> "Cells":
+        """From an Arrow array of text, plain or dictionary-encoded."""
+        if isinstance(data, pa.ChunkedArray):
+            data = data.combine_chunks()
+        if not pa.types.is_dictionary(data.type):
+            data = pc.dictionary_encode(data)
+        codes = data.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        return cls(name, unit, pc.utf8_trim(data.dictionary, characters=_BLANKS), codes)
+
+    def each(self) -> list[str]:
+        """The different texts; `codes` points into them."""
+        found: list[str] = self.texts.to_pylist()
+        return found
+
+    def rows(self) -> list[str]:
+        """The text of every row."""
+        texts = self.each()
+        return [texts[c] for c in self.codes]
+
+
+def numbers(cells: Cells, units: dict[str, Unit]) -> tuple[Floats, Floats]:
+    """The value of each different text in our unit, and NaN where it holds none; second: the same, for every row.
+
+    A unit in the cell counts before the one in the heading; without either the first of `units` is meant.
+    """
+    parts = pc.extract_regex(cells.texts, _NUMBER)
+    texts = pc.struct_field(parts, "number")
+    written = pc.struct_field(parts, "unit")
+    values = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
+    default = cells.unit or next(iter(units))
+    found = np.full(len(values), np.nan)
+    for unit in pc.unique(written).to_pylist():
+        factor = units.get(unit or default) if unit is not None else None
+        if factor is not None:
+            here = pc.fill_null(pc.equal(written, unit), False).to_numpy(zero_copy_only=False)
+            found[here] = values[here] * factor[0] / factor[1]
+    return found, found[cells.codes]
+
+
+def reason(text: str) -> str:
+    """What to say of a cell that holds no number.
+
+    >>> reason("[N/A]"), reason(""), reason("%$1")
+    ('[N/A]', 'nothing', 'an unreadable value')
+    """
+    if says_nothing(text) and len(text) <= _REASON_MAX and text.isprintable():
+        return text or "nothing"
+    return "an unreadable value"
+
+
+def says_nothing(text: str) -> bool:
+    """True for what the tool writes where it knows no value: [N/A], ERR!, [GPU is lost], an empty cell."""
+    return text.lower() in UNMEASURED or (text.startswith("[") and text.endswith("]"))

@@ -1,0 +1,85 @@
+"""Of which GPU is each row? By its UUID; without one by the node and the GPU's number or bus id there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadfactor.catalog.accelerators import find_accelerator
+from loadfactor.errors import SourceError
+from loadfactor.sources.gaps import Gaps
+from loadfactor.sources.lines import stem
+from loadfactor.sources.nvidia_smi.cells import Cells, says_nothing
+
+_WHO: Final = ("uuid", "index", "bus_id", "name", "hostname")
+_MASKED: Final = frozenset("gpu-0")  # letters of a UUID that somebody blanked out with zeros
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU as a log names it."""
+
+    device_id: str
+    node: str
+    accelerator: str | None
+
+
+class Devices:
+    """Names the GPUs of one file."""
+
+    def __init__(self, path: Path, node: str | None, gaps: Gaps) -> None:
+        self._path, self._node, self._gaps = path, node, gaps
+        self._uuids: dict[str, str] = {}  # by number, for rows that lost their UUID
+
+    def of(self, columns: Mapping[str, Cells], count: int) -> tuple[list[Device], NDArray[np.int64]]:
+        """The devices named in these columns, and for each of `count` rows which of them it is of, or -1."""
+        present = {name: columns[name] for name in _WHO if name in columns}
+        code = np.zeros(count, dtype=np.int64)
+        for cells in present.values():
+            code = code * max(1, len(cells.texts)) + cells.codes
+        distinct, first, inverse = np.unique(code, return_index=True, return_inverse=True)
+        often = np.bincount(inverse, minlength=len(distinct))
+        texts = {name: cells.each() for name, cells in present.items()}
+        numbers: dict[Device, int] = {}
+        places = np.full(len(distinct), -1, dtype=np.int64)
+        for i in np.argsort(first):
+            said = {name: texts[name][cells.codes[first[i]]] for name, cells in present.items()}
+            device = self._device(said, int(often[i]))
+            if device is not None:
+                places[i] = numbers.setdefault(device, len(numbers))
+        return list(numbers), places[inverse]
+
+    def _device(self, row: Mapping[str, str], often: int) -> Device | None:
+        said = {name: text for name, text in row.items() if not says_nothing(text)}
+        node = self._node or said.get("hostname") or stem(self._path)
+        known = find_accelerator(said["name"]) if "name" in said else None
+        uuid, own = said.get("uuid"), said.get("index", said.get("bus_id"))
+        if uuid is not None and _MASKED.issuperset(uuid.lower()):
+            self._gaps.add(self._path, "masked UUID; the GPU is called by its node and number", often)
+            uuid = None
+        elif uuid is not None and own is not None:
+            self._uuids[own] = uuid
+        elif uuid is None and own is not None:
+            uuid = self._uuids.get(own)
+        if uuid is None and own is None:
+            if row.keys() & {"uuid", "index", "bus_id"}:
+                self._gaps.add(self._path, "row that does not say of which GPU it is", often)
+                return None
+            own = "0"  # a log of a machine with one GPU, see `refuse_several`
+        return Device(uuid or f"{node}/{own}", node, known.id if known else said.get("name"))
+
+
+def refuse_several(path: Path, at_ms: NDArray[np.int64]) -> None:
+    """SourceError when rows that do not name their GPU are of several: they come in bursts, one row a GPU.
+
+    >>> refuse_several(Path("gpu.csv"), np.array([0, 1000, 2000, 3000]))
+    >>> refuse_several(Path("gpu.csv"), np.array([0, 2, 1000, 1002, 2000, 2003]))
+    Traceback (most recent call last):
+    loadfactor.errors.SourceError: gpu.csv: rows of several GPUs that do not say of which; record with uuid among the fields
+    """
+    gaps = np.abs(np.diff(at_ms))
+    if len(gaps) and (gaps < np.percentile(gaps, 90) / 10).mean() >= 1 / 3:
+        raise SourceError(f"{path}: rows of several GPUs that do not say of which; record with uuid among the fields")

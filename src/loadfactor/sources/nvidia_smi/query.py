@@ -1,0 +1,126 @@
+"""What does a log of `nvidia-smi --query-gpu=… --format=csv` say? Any fields, any order, units wherever they stand."""
+
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.csv
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.nvidia_smi.cells import Cells
+from loadfactor.sources.nvidia_smi.columns import MEASURES, OTHER_QUERIES, QUERY_NAMES
+from loadfactor.sources.nvidia_smi.recorder import Recorder
+from loadfactor.sources.source import Rows
+
+_CELL: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_.]*)\s*(?:\[(?P<unit>[^\]]*)\])?")
+_DATA: Final = re.compile(rb"\d{4}/\d\d/\d\d \d\d:\d\d|GPU-[0-9a-f]{8}|\d (?:%|MiB|W|MHz)\s*(?:,|$)")
+_DICTIONARY: Final = pa.dictionary(pa.int32(), pa.string())
+_WHOLE: Final = re.compile(  # ends of a cell that cannot be the beginning of a longer one
+    rb"(?:\d (?:%|MiB|W|MHz)|\]|GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d\d:\d\d:\d\d\.\d{3})\s*$"
+)
+_VALUES: Final = frozenset(name for measure in MEASURES for name in measure.query) | {"reasons"}
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The line above the rows: each column's name there and its unit, if the heading has one."""
+
+    names: tuple[str, ...]
+    units: tuple[str | None, ...]
+
+    @property
+    def kept(self) -> dict[str, int]:
+        """What we call a column, and where it stands; the first where one was asked for twice."""
+        found: dict[str, int] = {}
+        for i, name in enumerate(self.names):
+            ours = QUERY_NAMES.get(name.lower())
+            if ours is not None:
+                found.setdefault(ours, i)
+        return found
+
+    @property
+    def other(self) -> str | None:
+        """What is listed, when this heads another query than that of GPUs."""
+        return next((OTHER_QUERIES[name] for name in self.names if name in OTHER_QUERIES), None)
+
+
+def heading(line: bytes) -> Heading | None:
+    """The heading in this line, or None when it is none.
+
+    >>> heading(b"index, utilization.gpu [%]")
+    Heading(names=('index', 'utilization.gpu'), units=(None, '%'))
+    >>> heading(b"0, 97 %") is None
+    True
+    """
+    cells = [_CELL.fullmatch(cell.strip().strip('"')) for cell in line.decode(errors="replace").split(",")]
+    if not all(cells):
+        return None
+    found = Heading(tuple(c["name"] for c in cells if c), tuple(c["unit"] for c in cells if c))
+    return found if found.kept or found.other else None
+
+
+def is_headless(line: bytes) -> bool:
+    """True for a row of a query log, where its heading should stand."""
+    return b"," in line and _DATA.search(line) is not None
+
+
+class QueryLog:
+    """One heading and the rows below it."""
+
+    def __init__(self, head: Heading, recorder: Recorder, alone: bool) -> None:
+        self.head = head
+        self._recorder = recorder
+        path, gaps, kept = recorder.path, recorder.gaps, head.kept
+        gaps.add(path, "column that the books do not keep", len(head.names) - len(kept))
+        self._measured = any(name in _VALUES or name.startswith("reason:") for name in kept)
+        if not self._measured:
+            if alone:
+                raise SourceError(
+                    f"{path}: none of its columns is a measurement ({', '.join(head.names)[:60]}); "
+                    "ask for utilization.gpu, memory.used, power.draw, …"
+                )
+            gaps.add(path, "query without a measured column")
+
+    def rows(self, data: bytes, line: int) -> Iterator[Rows]:
+        """The rows of whole lines; a line that is no row of this heading becomes a gap."""
+        if not self._measured or not data.strip():
+            return
+        path, gaps, names = self._recorder.path, self._recorder.gaps, [str(i) for i in range(len(self.head.names))]
+        kept = {ours: str(i) for ours, i in self.head.kept.items()}
+        bad = 0
+
+        def skip(_row: object) -> str:
+            nonlocal bad
+            bad += 1
+            return "skip"
+
+        table = pa.csv.read_csv(
+            io.BytesIO(data),
+            read_options=pa.csv.ReadOptions(column_names=names, block_size=len(data) + 1, use_threads=False),
+            parse_options=pa.csv.ParseOptions(quote_char=False, invalid_row_handler=skip),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, _DICTIONARY), include_columns=list(kept.values()), null_values=[]
+            ),
+        )
+        gaps.add(path, "line that is no row of its heading", bad)
+        if not table.num_rows:
+            return
+        columns = {
+            ours: Cells.of(self.head.names[int(at)], self.head.units[int(at)], table.column(at))
+            for ours, at in kept.items()
+        }
+        yield from self._recorder.record(columns, line)
+
+    def last(self, line: bytes, number: int) -> Iterator[Rows]:
+        """The last line of a log that ends without a line end: it may be cut, so its last cell counts only if it is whole."""
+        *before, cell = line.split(b",")
+        if len(before) + 1 != len(self.head.names):
+            self._recorder.gaps.add(self._recorder.path, "last line, cut off")
+            return
+        if _WHOLE.search(cell) is None:
+            self._recorder.gaps.add(self._recorder.path, "last cell of a last line without an end: it may be cut off")
+            line = b",".join([*before, b""])
+        yield from self.rows(line + b"\n", number)

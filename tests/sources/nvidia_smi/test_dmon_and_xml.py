@@ -1,0 +1,93 @@
+"""dmon and XML logs, as they are recorded over hours and cut off in the middle."""
+
+import pytest
+
+from loadfactor.errors import SourceError
+
+DMON = """#Date       Time        gpu    pwr  gtemp  mtemp     sm    mem   mclk   pclk  rxpci  txpci     fb
+#YYYYMMDD   HH:MM:SS    Idx      W      C      C      %      %    MHz    MHz   MB/s   MB/s     MB
+ 20240131   12:00:00      0    312     63      -     97     40   2619   1980     10     20   1024
+ 20240131   12:00:00      1     70     33      -      -      0   2619    345      0      0      0
+#Date       Time        gpu    pwr  gtemp  mtemp     sm    mem   mclk   pclk  rxpci  txpci     fb
+#YYYYMMDD   HH:MM:SS    Idx      W      C      C      %      %    MHz    MHz   MB/s   MB/s     MB
+ 20240131   12:00:05      0    300     63      -     90     40   2619   1980     10     20   1024
+"""
+NOON_MS = 1_706_702_400_000
+XML = """<?xml version="1.0" ?>
+<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">
+<nvidia_smi_log>
+  <timestamp>Wed Jan 31 12:00:{second:02d} 2024</timestamp>
+  <gpu id="00000000:01:00.0">
+    <product_name>Tesla T4</product_name><uuid>GPU-1</uuid>
+    <utilization><gpu_util>{second} %</gpu_util></utilization>
+    <gpu_power_readings>
+      <average_power_draw>N/A</average_power_draw><instant_power_draw>30.5 W</instant_power_draw>
+    </gpu_power_readings>
+    <fb_memory_usage><total>15360 MiB</total><used>ERR!</used></fb_memory_usage>
+  </gpu>
+</nvidia_smi_log>
+"""
+
+
+def test_dmon_with_date_and_time(read):
+    """Columns are taken from the headings, headings repeat, a dash is not measured."""
+    seen = read(DMON, name="node-1.log")
+    assert seen.column("device_id") == ["node-1/0", "node-1/1", "node-1/0"]
+    assert seen.column("to_utc") == [NOON_MS, NOON_MS, NOON_MS + 5000]
+    assert seen.column("busy_share") == [0.97, None, 0.9]
+    assert seen.samples[0]["mem_used_bytes"] == 2**30
+    assert seen.samples[0]["pcie_rx_bytes_per_s"] == 10e6
+    assert seen.samples[0]["pcie_tx_bytes_per_s"] == 20e6
+    assert seen.samples[0]["sm_clock_hz"] == 1.98e9
+    assert seen.gaps["- in sm"] == 1
+
+
+def test_dmon_as_csv(read):
+    """dmon --format csv says the same with commas."""
+    text = "#Date, Time, gpu, pwr, sm\n#YYYYMMDD, HH:MM:SS, Idx, W, %\n20240131, 12:00:00, 0, 312, 97\n"
+    assert read(text).column("busy_share") == [0.97]
+
+
+def test_dmon_without_times(read):
+    """Without times dmon needs to be told when it began and, from the second round on, its step."""
+    text = (
+        "# gpu    pwr     sm\n# Idx      W      %\n    0    312     97 \n    1     70      0 \n    0    300     90 \n"
+    )
+    with pytest.raises(SourceError, match="-o DT"):
+        read(text)
+    with pytest.raises(SourceError, match="--step"):
+        read(text, at_ms=NOON_MS)
+    assert read(text, at_ms=NOON_MS, step_s=1.0).column("to_utc") == [NOON_MS, NOON_MS, NOON_MS + 1000]
+
+
+def test_dmon_cut_off(read):
+    """A last line without an end is not read."""
+    seen = read(DMON[:-3])
+    assert len(seen.samples) == 2
+    assert seen.gaps["last line, cut off"] == 1
+
+
+def test_xml_documents_in_a_row(read):
+    """-l writes one document after the other; each is a reading."""
+    seen = read("".join(XML.format(second=s) for s in (10, 20, 30)), name="smi.xml")
+    assert seen.column("busy_share") == [0.1, 0.2, 0.3]
+    assert seen.column("to_utc") == [NOON_MS + s for s in (10_000, 20_000, 30_000)]
+    assert seen.column("power_w") == [30.5] * 3
+    assert seen.column("mem_used_bytes") == [None] * 3
+    assert seen.gaps["ERR! in used"] == 3
+    assert seen.devices[0]["from_utc"] == NOON_MS
+
+
+def test_xml_cut_off_and_restarted(read):
+    """A document cut off in the middle costs itself, not the next one."""
+    whole = XML.format(second=10)
+    seen = read(whole[:300] + "\n" + XML.format(second=20) + whole[:500], name="smi.xml")
+    assert seen.column("busy_share") == [0.2]
+    assert seen.gaps["document, cut off"] == 2
+
+
+def test_broken_xml_is_a_gap(read):
+    """Broken XML is passed over up to the next document."""
+    seen = read(XML.format(second=10).replace("</uuid>", "") + XML.format(second=20), name="smi.xml")
+    assert seen.column("busy_share") == [0.2]
+    assert seen.gaps == {"document of broken XML": 1, "ERR! in used": 1}
