@@ -213,7 +213,21 @@ PRICES = Table(
     ),
 )
 
+MEASUREMENTS: Final = tuple(
+    c.name for c in SAMPLES.columns if c.kind in ("share", "amount", "mask") and c.name != "energy_j"
+)
+"""What a stored sample can measure. Bit i of its `measured_mask` says that MEASUREMENTS[i] was measured."""
+
 TABLES: Final = (DEVICES, SAMPLES, ALLOCATIONS, OUTAGES, PROGRESS, QUEUE_EVENTS, PRICES)
+
+
+def measured_bit(name: str) -> int:
+    """The bit of `measured_mask` that says this measurement was taken.
+
+    >>> measured_bit("busy_share")
+    1
+    """
+    return 1 << MEASUREMENTS.index(name)
 
 
 def table(name: str) -> Table:
