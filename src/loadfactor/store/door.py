@@ -59,10 +59,16 @@ def _checked(values: pa.Array, column: Column, kept: Table, where: str, first_ro
     if column.kind == "text":
         values = pc.if_else(pc.equal(pc.utf8_trim_whitespace(values), ""), pa.scalar(None, pa.string()), values)
     if column.kind in ("share", "amount", "count"):
-        refuse(pc.fill_null(pc.invert(pc.is_finite(values)), False), "is not a finite number; leave what was not measured empty")
+        refuse(
+            pc.fill_null(pc.invert(pc.is_finite(values)), False),
+            "is not a finite number; leave what was not measured empty",
+        )
         refuse(pc.fill_null(pc.less(values, 0), False), "is negative")
     if column.kind == "share":
-        refuse(pc.fill_null(pc.greater(values, 1 + ROUNDING), False), "is more than the whole: a share lies between 0 and 1")
+        refuse(
+            pc.fill_null(pc.greater(values, 1 + ROUNDING), False),
+            "is more than the whole: a share lies between 0 and 1",
+        )
         values = pc.min_element_wise(values, pa.scalar(1.0), skip_nulls=False)
     if column.kind == "instant":
         wrong = pc.or_(pc.less(values, 0), pc.greater(values, LATEST_MS))
@@ -77,7 +83,12 @@ def _checked(values: pa.Array, column: Column, kept: Table, where: str, first_ro
 
 def _check_order(rows: pa.Table, kept: Table, where: str, first_row: int) -> None:
     """An interval may not end before it begins, and a wait may not begin after its job."""
-    pairs = [("from_utc", "to_utc"), ("submitted_utc", "eligible_utc"), ("eligible_utc", "from_utc"), ("submitted_utc", "from_utc")]
+    pairs = [
+        ("from_utc", "to_utc"),
+        ("submitted_utc", "eligible_utc"),
+        ("eligible_utc", "from_utc"),
+        ("submitted_utc", "from_utc"),
+    ]
     for earlier, later in pairs:
         if earlier in rows.column_names and later in rows.column_names:
             wrong = pc.fill_null(pc.greater(rows[earlier], rows[later]), False)
@@ -91,5 +102,8 @@ def _check_order(rows: pa.Table, kept: Table, where: str, first_row: int) -> Non
 def _catalog_ids(names: pa.ChunkedArray) -> pa.Array:
     """Drivers' names of accelerators as catalog ids, where the catalog knows them."""
     encoded = names.combine_chunks().dictionary_encode()
-    ids = [(found.id if (found := find_accelerator(n)) else n) if n is not None else None for n in encoded.dictionary.to_pylist()]
+    ids = [
+        (found.id if (found := find_accelerator(n)) else n) if n is not None else None
+        for n in encoded.dictionary.to_pylist()
+    ]
     return pa.array(ids, pa.string()).take(encoded.indices)

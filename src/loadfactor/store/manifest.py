@@ -72,14 +72,20 @@ def load(folder: Path) -> Manifest:
     try:
         raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
-        raise StoreError(f"{path} cannot be read ({error}); restore it from a backup or import into a new store") from error
+        raise StoreError(
+            f"{path} cannot be read ({error}); restore it from a backup or import into a new store"
+        ) from error
     if raw.get("format") != FORMAT:
-        raise StoreError(f"{path} has format {raw.get('format')}, this version reads {FORMAT}; import again into a new store")
+        raise StoreError(
+            f"{path} has format {raw.get('format')}, this version reads {FORMAT}; import again into a new store"
+        )
     return Manifest(
         generation=raw["generation"],
         files=tuple(StoredFile(**f) for f in raw["files"]),
         imports=tuple(
-            ImportRecord(i["digest"], i["source"], tuple(i["paths"]), i["rows"], tuple((g[0], g[1], g[2]) for g in i["gaps"]))
+            ImportRecord(
+                i["digest"], i["source"], tuple(i["paths"]), i["rows"], tuple((g[0], g[1], g[2]) for g in i["gaps"])
+            )
             for i in raw["imports"]
         ),
         stale=tuple((s[0], s[1]) for s in raw["stale"]),

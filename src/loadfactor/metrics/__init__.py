@@ -1,0 +1,27 @@
+"""What does every number mean? The ledger, and one declaration for each metric, in the order a person should read them."""
+
+from loadfactor.errors import InputError
+from loadfactor.metrics.fullness import FULLNESS
+from loadfactor.metrics.metric import Metric, Reading
+from loadfactor.metrics.money import MONEY, per_unit
+from loadfactor.metrics.queue import QUEUE
+from loadfactor.metrics.signals import SIGNALS
+
+__all__ = ["METRICS", "Metric", "Reading", "metric"]
+
+METRICS = (*FULLNESS, *SIGNALS, *MONEY, *QUEUE)
+
+
+def metric(name: str) -> Metric:
+    """The metric called `name`; any `usd_per_<unit>` is one. Raises InputError naming the nearest when there is none."""
+    for candidate in METRICS:
+        if candidate.name == name:
+            return candidate
+    if name.startswith("usd_per_") and len(name) > len("usd_per_"):
+        unit = name.removeprefix("usd_per_")
+        return per_unit(unit, unit)
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [m.name for m in METRICS], 1)
+    hint = f"did you mean {near[0]}?" if near else "see `loadfactor metrics`"
+    raise InputError(f"no metric called {name!r}; {hint}")

@@ -1,0 +1,136 @@
+"""The Python way in: `books = loadfactor.open(folder)`, then import into it, ask it, check it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, tzinfo
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import ibis
+import pyarrow as pa
+
+from loadfactor.errors import InputError
+from loadfactor.metrics import METRICS, metric
+from loadfactor.metrics.bookkeeping import book, default_basis, refresh
+from loadfactor.metrics.calendar import Window, instant, milliseconds
+from loadfactor.metrics.kinds import IDLE_BELOW
+from loadfactor.metrics.metric import Reading
+from loadfactor.metrics.question import Question, answer, check
+from loadfactor.metrics.queue import waits
+from loadfactor.sources import SOURCES
+from loadfactor.sources.source import ReadOptions
+from loadfactor.store.store import Progress, Receipt, Store
+from loadfactor.tables import BASES
+from loadfactor.units import MS_PER_HOUR
+
+
+def _quiet(_what: str, _share: float) -> None:
+    """Says nothing of progress."""
+
+
+class Books:
+    """The books of one fleet, kept in one folder."""
+
+    def __init__(self, folder: str | Path, idle_below: float = IDLE_BELOW) -> None:
+        self.store = Store(Path(folder))
+        self.idle_below = idle_below
+
+    def add(
+        self,
+        source: str,
+        paths: Iterable[str | Path],
+        options: ReadOptions | None = None,
+        progress: Progress = _quiet,
+    ) -> Receipt:
+        """Import files and book the hours they touch. Raises InputError, with the books as before, when they cannot be read."""
+        named = {s.name: s for s in SOURCES}
+        if source not in named:
+            raise InputError(f"no source called {source!r}; choose from {', '.join(named)}")
+        receipt = self.store.add(named[source], tuple(Path(p) for p in paths), options or ReadOptions(), progress)
+        refresh(self.store, progress, self.idle_below)
+        return receipt
+
+    @property
+    def span(self) -> tuple[datetime, datetime]:
+        """From the first to the last instant the books know of. Raises InputError when they are empty."""
+        start, end = self.store.span()
+        if start == end:
+            raise InputError(
+                f"the books in {self.store.folder} are empty; begin with `loadfactor import` or `loadfactor demo`"
+            )
+        return instant(start), instant(end)
+
+    def show(
+        self,
+        metrics: Sequence[str] = (),
+        by: Sequence[str] = (),
+        start: datetime | None = None,
+        end: datetime | None = None,
+        timezone: tzinfo = UTC,
+        basis: str | None = None,
+        without_idle: bool = False,
+    ) -> list[Reading]:
+        """Readings of metrics (all of them when none is named), split by dimensions, over [start, end), the whole span by default.
+
+        `timezone` says where days begin; `basis` is the kind of money, by default the best the books have. Raises InputError
+        for a metric, dimension, window or basis that is none.
+        """
+        first, last = self.span
+        window = Window(milliseconds(start or first), milliseconds(end or last), timezone)
+        if window.start_ms >= window.end_ms:
+            raise InputError(
+                f"the window ends ({end or last}) before it begins ({start or first}); turn --from and --to round"
+            )
+        if basis is not None and basis not in BASES:
+            raise InputError(f"no cost basis called {basis!r}; choose from {', '.join(BASES)}")
+        asked = tuple(metric(name) for name in metrics) or METRICS
+        question = Question(asked, check(by), window, basis or default_basis(self.store), without_idle)
+        return self._sound(lambda: self._answer(question))
+
+    def table(self, name: str) -> Any:
+        """An Ibis table of the books (devices, samples, allocations, …, ledger) for questions of your own."""
+        refresh(self.store, _quiet, self.idle_below)
+        return self.store.relation(name)
+
+    def _answer(self, question: Question) -> list[Reading]:
+        refresh(self.store, _quiet, self.idle_below)
+        waited = waits(self.store.relation("allocations"), self.store.relation("queue_events"))
+        booked = self.booked(question.window, "day" in question.by)
+        return answer(question, booked, self.store.relation("progress"), waited)
+
+    def booked(self, window: Window, by_day: bool) -> Any:
+        """The ledger of a window, exactly: stored hours, and those that a limit or a local midnight cuts booked afresh."""
+        files = self.store.covering("ledger", window.start_ms, window.end_ms)
+        stored = self.store.relation("ledger", files)
+        stored = stored.filter(stored.hour_utc < window.end_ms, stored.hour_utc > window.start_ms - MS_PER_HOUR)
+        cuts = window.cut_hours(by_day)
+        span_start, span_end = self.store.span()
+        cuts = {h: points for h, points in cuts.items() if h < span_end and h + MS_PER_HOUR > span_start}
+        if not cuts:
+            return stored
+        whole = stored.filter(~stored.hour_utc.isin(list(cuts)))
+        fresh = []
+        for number, (hour, points) in enumerate(cuts.items()):
+            name = book(
+                self.store, max(hour, span_start), min(hour + MS_PER_HOUR, span_end), tuple(points), self.idle_below
+            )
+            rows = self.store.connection.table(name)
+            rows = rows.filter(rows.from_utc >= window.start_ms, rows.to_utc <= window.end_ms)
+            fresh.append(self.store.connection.create_table(f"cut_{number}", rows, temp=True, overwrite=True))
+        return ibis.union(whole.select(*fresh[0].columns), *fresh)
+
+    def _sound(self, ask: Callable[[], list[Reading]]) -> list[Reading]:
+        """Ask; if a file of the books turns out to be damaged, set it aside and ask the rest."""
+        try:
+            return ask()
+        except duckdb.Error:
+            if not self.store.set_damage_aside():
+                raise
+            return ask()
+
+
+def to_arrow(readings: Sequence[Reading]) -> pa.Table:
+    """Readings as an Arrow table, one column a dimension; values that are lists become list columns."""
+    rows = [r.as_json() for r in readings]
+    flat = [{**{k: v for k, v in row.items() if k != "by"}, **row["by"]} for row in rows]
+    return pa.Table.from_pylist(flat)

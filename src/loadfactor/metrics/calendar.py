@@ -1,0 +1,58 @@
+"""When does a day begin? Windows and local days, in instants; a day of daylight saving's end has 25 hours.
+
+Ledger rows lie inside UTC hours. A window or a local midnight that cuts an hour makes that hour be booked afresh, cut there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from loadfactor.units import MS_PER_HOUR, MS_PER_S
+
+
+@dataclass(frozen=True)
+class Window:
+    """[start_ms, end_ms) seen from a time zone."""
+
+    start_ms: int
+    end_ms: int
+    zone: tzinfo = UTC
+
+    def days(self) -> Iterator[tuple[str, int, int]]:
+        """Every local day that touches the window: its name YYYY-MM-DD, its first instant, and the first after it."""
+        day = instant(self.start_ms).astimezone(self.zone).date()
+        while (first := _midnight(day, self.zone)) < self.end_ms:
+            following = day + timedelta(days=1)
+            yield day.isoformat(), first, _midnight(following, self.zone)
+            day = following
+
+    def cut_hours(self, by_day: bool) -> dict[int, list[int]]:
+        """The UTC hours that a limit of the window (or, with `by_day`, a local midnight) cuts, and where."""
+        points = {self.start_ms, self.end_ms}
+        if by_day:
+            points |= {first for _, first, _ in self.days() if self.start_ms < first < self.end_ms}
+        cuts: dict[int, list[int]] = {}
+        for point in sorted(points):
+            if point % MS_PER_HOUR:
+                cuts.setdefault(point - point % MS_PER_HOUR, []).append(point)
+        return cuts
+
+
+def instant(ms: int) -> datetime:
+    """Milliseconds since 1970 as an aware UTC datetime."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+
+
+def milliseconds(at: datetime) -> int:
+    """An aware datetime as milliseconds since 1970.
+
+    >>> milliseconds(datetime(1970, 1, 2, tzinfo=UTC))
+    86400000
+    """
+    return round((at - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1))
+
+
+def _midnight(day: object, zone: tzinfo) -> int:
+    """The first instant of a local day (where midnight is skipped, the instant the clocks jump)."""
+    local = datetime.fromisoformat(f"{day}T00:00:00").replace(tzinfo=zone)
+    return round(local.timestamp() * MS_PER_S)

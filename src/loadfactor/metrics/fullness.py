@@ -1,0 +1,84 @@
+"""How full are we? GPU-hours by what happened in them."""
+
+from loadfactor.metrics.kinds import ACTIVITIES, HELD
+from loadfactor.metrics.ledger import HISTOGRAM
+from loadfactor.metrics.metric import OBSERVED, Better, Coverage, Metric, Part, Ratio, Sum
+from loadfactor.units import S_PER_HOUR
+
+EFFECTIVE_S = tuple(f"effective_{kind.basis}_s" for kind in ACTIVITIES)
+
+
+def gpu_hours(*states: str, coverage: Coverage | None = None) -> Sum:
+    """GPU-hours spent in these states; in any when none is named."""
+    return Sum(Part(("gpu_s",), states) if states else Part(("gpu_s",)), S_PER_HOUR, coverage)
+
+
+PAID = gpu_hours()
+ALLOCATED = gpu_hours(*HELD)
+OBSERVED_HOURS = gpu_hours("idle", "busy", coverage=OBSERVED)
+EFFECTIVE = Sum(Part(EFFECTIVE_S), S_PER_HOUR, OBSERVED)
+
+
+def _hours(name: str, title: str, meaning: str, better: Better, kind: Sum) -> Metric:
+    return Metric(name, "GPU-hours", title, meaning, better, kind, "fullness")
+
+
+FULLNESS = (
+    _hours("paid_gpu_hours", "Paid", "Installed GPUs × time: what the money buys.", "neither", PAID),
+    _hours("allocated_gpu_hours", "Allocated", "Held by a job, whatever it did with it.", "neither", ALLOCATED),
+    _hours("unallocated_gpu_hours", "Unallocated", "Usable and held by nobody.", "lower", gpu_hours("unallocated")),
+    _hours("observed_gpu_hours", "Observed", "Held, with a valid sample.", "higher", OBSERVED_HOURS),
+    _hours(
+        "idle_gpu_hours",
+        "Idle",
+        "Held, with activity under the idle threshold.",
+        "lower",
+        gpu_hours("idle", coverage=OBSERVED),
+    ),
+    _hours("busy_gpu_hours", "Busy", "Held, and working.", "higher", gpu_hours("busy", coverage=OBSERVED)),
+    _hours(
+        "unobserved_gpu_hours",
+        "Unobserved",
+        "Held, without a valid sample: nobody knows.",
+        "lower",
+        gpu_hours("unobserved"),
+    ),
+    _hours("down_gpu_hours", "Down", "Installed but not usable: drained or failed.", "lower", gpu_hours("down")),
+    _hours(
+        "effective_gpu_hours",
+        "Effective",
+        "Held observed hours × activity: wall-clock GPU-hours × average utilization, by the best signal present.",
+        "higher",
+        EFFECTIVE,
+    ),
+    Metric(
+        "allocation", "share", "Allocation", "Allocated ÷ paid GPU-hours.", "higher", Ratio(ALLOCATED, PAID), "fullness"
+    ),
+    Metric(
+        "utilization",
+        "share",
+        "Utilization",
+        "Effective ÷ observed GPU-hours: how active held GPUs were where it was measured.",
+        "higher",
+        Ratio(EFFECTIVE, OBSERVED_HOURS),
+        "fullness",
+    ),
+    Metric(
+        "load_factor",
+        "share",
+        "Load factor",
+        "Effective ÷ paid GPU-hours: how full the fleet flew.",
+        "higher",
+        Ratio(EFFECTIVE, PAID),
+        "fullness",
+    ),
+    Metric(
+        "utilization_histogram",
+        "GPU-hours per 5 % bin",
+        "Utilization histogram",
+        "Observed GPU-hours in each twentieth of the activity scale, from 0 to 1.",
+        "neither",
+        Sum(Part(HISTOGRAM), S_PER_HOUR, OBSERVED, each=True),
+        "fullness",
+    ),
+)

@@ -1,0 +1,72 @@
+"""How are intervals cut and clipped in Ibis? The few moves that every definition of the ledger is made of.
+
+Everything is int64 milliseconds: no engine rounds them, and the same expression runs on DuckDB, Spark and ClickHouse.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import ibis
+
+Expr = Any
+"""An Ibis table or column; Ibis' own types say less than the docstrings here."""
+
+
+def clipped(table: Expr, start: int, end: int) -> Expr:
+    """Rows cut to [start, end); an empty from_utc or to_utc is open. Rows outside are dropped.
+
+    Finite limits are compared as they are, so that nothing is added to or read from beyond the window.
+    """
+    return table.mutate(
+        from_utc=ibis.greatest(ibis.coalesce(table.from_utc, start), start),
+        to_utc=ibis.least(ibis.coalesce(table.to_utc, end), end),
+    ).filter(lambda t: t.from_utc < t.to_utc)
+
+
+def exploded(table: Expr, width_ms: int, name: str) -> Expr:
+    """One row for each bucket of `width_ms` that a row's interval touches, cut to it; `name` is the bucket's start."""
+    first = (table.from_utc // width_ms).cast("int64")
+    last = ((table.to_utc - 1) // width_ms).cast("int64")
+    rows = table.mutate(**{name: ibis.range(first, last + 1).unnest()})
+    rows = rows.mutate(**{name: rows[name].cast("int64") * width_ms})
+    return rows.mutate(
+        from_utc=ibis.greatest(rows.from_utc, rows[name]),
+        to_utc=ibis.least(rows.to_utc, rows[name] + width_ms),
+    )
+
+
+def elementary(tables: Sequence[Expr], keys: Sequence[str]) -> Expr:
+    """Cut time, for each value of `keys`, at every from_utc and to_utc of `tables`: the intervals between the cuts."""
+    points = [t.select(*keys, at_utc=t[bound]) for t in tables for bound in ("from_utc", "to_utc")]
+    cuts = ibis.union(*points, distinct=True)
+    window = ibis.window(group_by=list(keys), order_by=cuts.at_utc)
+    return (
+        cuts.mutate(to_utc=cuts.at_utc.lead().over(window))
+        .rename(from_utc="at_utc")
+        .filter(lambda t: t.to_utc.notnull())
+        .select(*keys, "from_utc", "to_utc")
+    )
+
+
+def covering(pieces: Expr, rows: Expr, keys: Sequence[str]) -> list[Expr]:
+    """The predicates of a join: same keys, and the row's interval covers the piece."""
+    return [
+        *(pieces[k] == rows[k] for k in keys),
+        rows.from_utc <= pieces.from_utc,
+        rows.to_utc >= pieces.to_utc,
+    ]
+
+
+def islands(table: Expr, keys: Sequence[str]) -> Expr:
+    """The union of a row's intervals for each value of `keys`: touching and overlapping ones become one."""
+    before = ibis.window(group_by=list(keys), order_by=[table.from_utc, table.to_utc], preceding=(None, 1))
+    marked = table.mutate(reached=table.to_utc.max().over(before))
+    marked = marked.mutate(begins=ibis.ifelse(marked.reached.isnull() | (marked.from_utc > marked.reached), 1, 0))
+    order = [marked.from_utc, marked.to_utc, marked.begins.desc()]
+    running = ibis.cumulative_window(group_by=list(keys), order_by=order)
+    marked = marked.mutate(island=marked.begins.sum().over(running))
+    return (
+        marked.group_by([*keys, "island"])
+        .aggregate(from_utc=marked.from_utc.min(), to_utc=marked.to_utc.max())
+        .drop("island")
+    )

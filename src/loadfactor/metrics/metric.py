@@ -1,0 +1,135 @@
+"""What is a number here? One declaration a metric, of one of three kinds, and what comes back when it is asked.
+
+A `Sum` adds ledger columns; a `Ratio` divides two Sums, last; a `Quantile` orders what cannot be added. Every reading carries
+its coverage: the share of what it speaks of that was known. Unknown is None, never zero.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from loadfactor.metrics.kinds import HELD, STATES
+
+Better = Literal["higher", "lower", "neither"]
+USD = "usd"
+"""Stands for the dollars of the basis a question is asked in."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Ledger columns added up over rows in `states`. `priced`: only rows whose price is known in the asked basis."""
+
+    columns: tuple[str, ...]
+    states: tuple[str, ...] = STATES
+    priced: bool = False
+
+    @property
+    def rests_on_activity(self) -> bool:
+        """True when the number depends on which activity signal was there: effective hours, and idle told from busy."""
+        some = {"idle", "busy"} & set(self.states)
+        return (bool(some) and "unobserved" not in self.states) or any(
+            c.startswith(("effective_", "hist_")) for c in self.columns
+        )
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What was known of what was needed: seconds over seconds."""
+
+    known: Part
+    needed: Part
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Ledger columns added up, divided by the unit `per`. `each`: one value a column instead of one in all."""
+
+    part: Part
+    per: float = 1
+    coverage: Coverage | None = None
+    each: bool = False
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One Sum over another, divided last, so that the same line answers per job, per team and per year."""
+
+    over: Sum
+    under: Sum
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """The value below which the share `q` of the rows lies: q = 1 is the peak. `mean`: their mean instead.
+
+    `of` is a ledger column, or "wait_s" for queue waits; `weight` counts each row as often as the column says.
+    """
+
+    of: str
+    q: float = 0.5
+    weight: str | None = None
+    mean: bool = False
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many jobs wait without having started: censored waits."""
+
+
+@dataclass(frozen=True)
+class PerUnit:
+    """Dollars of the jobs that made `unit`, fully loaded, over how many of it they made and kept."""
+
+    unit: str
+
+
+Kind = Sum | Ratio | Quantile | Count | PerUnit
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric, declared once: every face reads this object, and a formula appears nowhere else."""
+
+    name: str
+    unit: str
+    title: str
+    meaning: str
+    better: Better
+    kind: Kind
+    topic: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One answer. `by` says of whom, [start, end) of when; `coverage` how much of it was known; `basis` what it stands on."""
+
+    metric: str
+    unit: str
+    value: float | list[float] | None
+    by: dict[str, str | None]
+    start: datetime
+    end: datetime
+    coverage: float | None
+    basis: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The reading as plain JSON values; times are ISO 8601 in UTC."""
+        return {
+            "metric": self.metric,
+            "unit": self.unit,
+            "value": self.value,
+            "by": self.by,
+            "from": _iso(self.start),
+            "to": _iso(self.end),
+            "coverage": self.coverage,
+            "basis": self.basis,
+        }
+
+
+def _iso(at: datetime) -> str:
+    text = at.astimezone(UTC).isoformat(timespec="milliseconds")
+    return text.removesuffix("+00:00").removesuffix(".000") + "Z"
+
+
+OBSERVED = Coverage(known=Part(("gpu_s",), ("idle", "busy")), needed=Part(("gpu_s",), HELD))
+PRICED = Coverage(known=Part(("gpu_s",), priced=True), needed=Part(("gpu_s",)))

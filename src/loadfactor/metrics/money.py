@@ -1,0 +1,64 @@
+"""What does it cost, and what does a unit of work cost? Always in one cost basis, always with what was not priced shown."""
+
+from dataclasses import replace
+
+from loadfactor.metrics.fullness import EFFECTIVE
+from loadfactor.metrics.kinds import STATES
+from loadfactor.metrics.metric import PRICED, USD, Better, Metric, Part, PerUnit, Ratio, Sum
+
+
+def usd(*states: str) -> Sum:
+    """Dollars of the GPU-hours in these states; of all when none is named."""
+    return Sum(Part((USD,), states or STATES), coverage=PRICED)
+
+
+COST = usd()
+EFFECTIVE_PRICED = replace(EFFECTIVE, part=replace(EFFECTIVE.part, priced=True))
+"""Effective hours whose price is known: an hour without a price may not make the others look cheaper."""
+
+
+def _usd(name: str, title: str, meaning: str, better: Better, kind: Sum) -> Metric:
+    return Metric(name, "USD", title, meaning, better, kind, "money")
+
+
+def per_unit(name: str, unit: str) -> Metric:
+    """Dollars for one of a unit of progress; `name` is how people say it, `unit` how the progress table does."""
+    return Metric(
+        f"usd_per_{name}",
+        f"USD per {name.replace('_', ' ')}",
+        f"Cost per {name.replace('_', ' ')}",
+        f"Dollars of the jobs that made it, idle time included, ÷ {unit} made and kept.",
+        "lower",
+        PerUnit(unit),
+        "money",
+    )
+
+
+UNITS = (
+    ("sample", "train_sample"),
+    ("token", "train_token"),
+    ("epoch", "epoch"),
+    ("step", "step"),
+    ("request", "request"),
+    ("prompt_token", "prompt_token"),
+    ("output_token", "output_token"),
+)
+
+MONEY = (
+    _usd("cost_usd", "Cost", "Price × installed time: everything paid for, used or not.", "neither", COST),
+    _usd("idle_usd", "Idle", "Dollars of GPUs held and idle.", "lower", usd("idle")),
+    _usd("busy_usd", "Busy", "Dollars of GPUs held and working.", "neither", usd("busy")),
+    _usd("unallocated_usd", "Unallocated", "Dollars of GPUs that nobody held.", "lower", usd("unallocated")),
+    _usd("unobserved_usd", "Unobserved", "Dollars of GPUs held without a valid sample.", "lower", usd("unobserved")),
+    _usd("down_usd", "Down", "Dollars of GPUs that could not be used.", "lower", usd("down")),
+    Metric(
+        "usd_per_effective_gpu_hour",
+        "USD per effective GPU-hour",
+        "Cost per effective GPU-hour",
+        "Dollars ÷ effective GPU-hours, over the hours whose price is known.",
+        "lower",
+        Ratio(COST, EFFECTIVE_PRICED),
+        "money",
+    ),
+    *(per_unit(name, unit) for name, unit in UNITS),
+)

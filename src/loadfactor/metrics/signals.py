@@ -1,0 +1,62 @@
+"""What did the chips do while they were held? Each signal under its own name, over the time in which it was measured."""
+
+from loadfactor.metrics.kinds import HELD
+from loadfactor.metrics.metric import Better, Coverage, Metric, Part, Quantile, Ratio, Sum
+from loadfactor.units import J_PER_KWH
+
+
+def _measured(column: str, states: tuple[str, ...] = HELD) -> Coverage:
+    return Coverage(known=Part((column,), states), needed=Part(("gpu_s",), states))
+
+
+def _mean(weighted: str, measured: str) -> Ratio:
+    """A time-weighted mean over the held seconds in which the signal was measured."""
+    coverage = _measured(measured)
+    return Ratio(Sum(Part((weighted,), HELD), coverage=coverage), Sum(Part((measured,), HELD), coverage=coverage))
+
+
+def _share(name: str, title: str, meaning: str, better: Better, kind: Ratio | Quantile) -> Metric:
+    return Metric(name, "share", title, meaning, better, kind, "signals")
+
+
+SIGNALS = (
+    _share(
+        "gpu_util", "GPU_UTIL", "Time with any kernel resident: optimistic, 100 % on a nearly empty chip.", "higher",
+        _mean("busy_s", "busy_measured_s"),
+    ),
+    _share(
+        "engine_activity", "Engine active", "Time with the compute or graphics engine active: optimistic too.", "higher",
+        _mean("engine_active_s", "engine_active_measured_s"),
+    ),
+    _share(
+        "sm_activity", "SM active", "Cycles in which a multiprocessor had work, mean over multiprocessors.", "higher",
+        _mean("sm_active_s", "sm_active_measured_s"),
+    ),
+    _share(
+        "tensor_activity", "Tensor active", "Cycles in which a tensor pipe was active.", "higher",
+        _mean("tensor_active_s", "tensor_active_measured_s"),
+    ),
+    _share(
+        "dram_activity", "DRAM active", "Cycles in which the memory interface moved data; 0.8 is a practical peak.", "neither",
+        _mean("dram_active_s", "dram_active_measured_s"),
+    ),
+    _share(
+        "mem_utilization", "Memory in use", "Device memory in use ÷ what there is, over time; says nothing of speed.", "neither",
+        Ratio(
+            Sum(Part(("mem_used_byte_s",), HELD), coverage=_measured("mem_measured_s")),
+            Sum(Part(("mem_total_byte_s",), HELD), coverage=_measured("mem_measured_s")),
+        ),
+    ),
+    _share(
+        "mem_utilization_peak", "Peak memory in use", "Highest share of device memory seen in a sample while held.", "neither",
+        Quantile("mem_peak_share", 1.0),
+    ),
+    _share(
+        "throttled_share", "Throttled", "Held time with a clock event reason that slows the GPU down.", "lower",
+        _mean("throttled_s", "throttle_measured_s"),
+    ),
+    Metric(
+        "energy_kwh", "kWh", "Energy", "Energy drawn by the GPUs, held or not, where it was measured.", "lower",
+        Sum(Part(("energy_j",)), J_PER_KWH, Coverage(Part(("energy_measured_s",)), Part(("gpu_s",)))), "signals",
+    ),
+)  # fmt: skip

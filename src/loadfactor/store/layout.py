@@ -1,0 +1,97 @@
+"""How do samples lie on disk? One file a UTC day, sorted by device and time, each row inside one hour, its interval settled.
+
+A sample ends at its timestamp. Where its start was not given, it covers the gap to the previous sample of the same device and
+source when that gap is at most 1.5 × the series' nominal step, else one nominal step; the rest of the gap is unobserved. The
+nominal step is the one the importer gave, else the day's median gap (an hour at most: nothing slower is taken for a series),
+else, for a sample all alone, what its source usually does. Rows are cut at hour boundaries, so that the ledger joins them by hour.
+`sampled_utc` is the timestamp, `began_utc` the start as given: from these two the day can always be derived again.
+"""
+
+from pathlib import Path
+
+from loadfactor.tables import MEASUREMENTS
+from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
+
+LONGEST_STEP_MS = MS_PER_HOUR
+REACH = 1.5  # a sample reaches back to the previous one over at most this many nominal steps
+
+_RAW = ", ".join(
+    ("device_id", "source", "began_utc", "sampled_utc", "step_ms", "lone_step_ms", "measured_mask", *MEASUREMENTS)
+)
+
+COLUMNS = (
+    ("device_id", "VARCHAR"),
+    ("hour_utc", "BIGINT"),
+    ("from_utc", "BIGINT"),
+    ("to_utc", "BIGINT"),
+    ("began_utc", "BIGINT"),
+    ("sampled_utc", "BIGINT"),
+    ("step_ms", "BIGINT"),
+    ("lone_step_ms", "BIGINT"),
+    ("measured_mask", "INTEGER"),
+    *((name, "BIGINT" if name == "throttle_mask" else "DOUBLE") for name in MEASUREMENTS),
+    ("source", "VARCHAR"),
+)
+"""Columns of a stored sample and their SQL types."""
+
+
+def read(paths: list[Path]) -> str:
+    """SQL reading a list of Parquet files."""
+    quoted = ", ".join("'" + str(p).replace("'", "''") + "'" for p in paths)
+    return f"read_parquet([{quoted}])"
+
+
+def raw_day(staged: Path | None, stored: list[Path]) -> str:
+    """SQL: the day's samples as they were taken; for the same device, source and timestamp the latest import wins."""
+    parts = []
+    if staged is not None:
+        parts.append(f"SELECT {_RAW}, seq FROM {read([staged])}")
+    if stored:
+        parts.append(f"SELECT {_RAW}, -1 AS seq FROM {read(stored)} WHERE to_utc = sampled_utc")
+    return (
+        f"SELECT * EXCLUDE (following) FROM (SELECT *, lead(sampled_utc) OVER w AS following FROM ({' UNION ALL '.join(parts)})"
+        " WINDOW w AS (PARTITION BY device_id, source ORDER BY sampled_utc, seq)) WHERE following IS DISTINCT FROM sampled_utc"
+    )
+
+
+def settled_day(raw: str, before: list[Path], day: int) -> str:
+    """SQL: the day's samples with their intervals settled, cut by the hour, sorted. `before`: the files of the day before."""
+    tail = (
+        f"SELECT device_id, source, max(sampled_utc) AS last_utc FROM {read(before)} GROUP BY ALL"
+        if before
+        else "SELECT NULL::VARCHAR AS device_id, NULL::VARCHAR AS source, NULL::BIGINT AS last_utc WHERE false"
+    )
+    columns = ", ".join(name for name, _ in COLUMNS)
+    return f"""
+    WITH linked AS (
+      SELECT r.*, coalesce(lag(sampled_utc) OVER w, t.last_utc) AS previous
+      FROM {raw} r LEFT JOIN ({tail}) t USING (device_id, source)
+      WINDOW w AS (PARTITION BY device_id, source ORDER BY sampled_utc)
+    ), steps AS (
+      SELECT device_id, source, median(sampled_utc - previous) AS usual_ms FROM linked
+      WHERE previous >= {(day - 1) * MS_PER_DAY} GROUP BY ALL
+    ), stepped AS (
+      SELECT l.*, coalesce(l.step_ms, least(s.usual_ms, {LONGEST_STEP_MS}), l.lone_step_ms, 0) AS nominal_ms
+      FROM linked l LEFT JOIN steps s USING (device_id, source)
+    ), settled AS (
+      SELECT *, CASE
+        WHEN began_utc IS NOT NULL THEN began_utc
+        WHEN sampled_utc - previous <= {REACH} * nominal_ms THEN previous
+        ELSE CAST(round(sampled_utc - nominal_ms) AS BIGINT) END AS start_utc
+      FROM stepped
+    ), cut AS (
+      SELECT *, unnest(range(start_utc // {MS_PER_HOUR}, (sampled_utc - 1) // {MS_PER_HOUR} + 1)) * {MS_PER_HOUR} AS hour_utc
+      FROM settled WHERE start_utc < sampled_utc
+    )
+    SELECT {columns} FROM (
+      SELECT *, greatest(start_utc, hour_utc) AS from_utc, least(sampled_utc, hour_utc + {MS_PER_HOUR}) AS to_utc FROM cut
+    ) ORDER BY device_id, from_utc, to_utc, source
+    """
+
+
+def overlapping(day_file: str) -> str:
+    """SQL: does any device of this file have two samples that speak of the same instant? (two sources, or given intervals)"""
+    return (
+        "SELECT bool_or(from_utc < before_utc) FROM (SELECT from_utc, max(to_utc) OVER (PARTITION BY device_id ORDER BY from_utc,"
+        f" to_utc, source ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_utc FROM {day_file})"
+    )

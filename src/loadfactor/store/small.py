@@ -1,0 +1,58 @@
+"""How are the small tables kept? One file each; a row with a known key replaces the earlier one, and what changed is known.
+
+Small are all tables but samples: devices, allocations, outages, progress, queue events and prices.
+"""
+
+from pathlib import Path
+
+from loadfactor.store.layout import read
+from loadfactor.tables import Table
+
+
+def upserted(kept: Table, staged: Path, stored: list[Path]) -> str:
+    """SQL: the table after an import; of rows with the same key the latest wins."""
+    columns = ", ".join(c.name for c in kept.columns)
+    parts = [f"SELECT {columns}, seq FROM {read([staged])}"]
+    if stored:
+        parts.append(f"SELECT {columns}, -1 AS seq FROM {read(stored)}")
+    return (
+        f"SELECT {columns} FROM ({' UNION ALL '.join(parts)})"
+        f" QUALIFY row_number() OVER (PARTITION BY {', '.join(kept.key)} ORDER BY seq DESC) = 1 ORDER BY {', '.join(kept.key)}"
+    )
+
+
+def changed(after: str, before: str | None) -> str:
+    """SQL: the rows that an import added, altered or replaced; both arguments are relations."""
+    if before is None:
+        return f"SELECT * FROM {after}"
+    return f"(SELECT * FROM {after} EXCEPT SELECT * FROM {before}) UNION ALL (SELECT * FROM {before} EXCEPT SELECT * FROM {after})"
+
+
+def extent(kept: Table) -> tuple[str, str] | None:
+    """The columns between which a row of this table speaks, or None for a table without time."""
+    names = [c.name for c in kept.columns]
+    if "at_utc" in names:
+        return "at_utc", "at_utc"
+    return ("from_utc", "to_utc") if "from_utc" in names else None
+
+
+def listed_twice(staged: Path) -> str:
+    """SQL: a device that one import lists twice for the same time."""
+    open_end = "coalesce(to_utc, 9223372036854775807)"
+    return f"""
+    SELECT device_id FROM (
+      SELECT device_id, coalesce(from_utc, 0) AS start,
+        max({open_end}) OVER (PARTITION BY device_id ORDER BY coalesce(from_utc, 0), seq
+          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+      FROM {read([staged])}) WHERE start < before LIMIT 1"""
+
+
+def contradicted(devices: str) -> str:
+    """SQL: a device that the books place in two spots at once, and where."""
+    open_end = "coalesce({}.to_utc, 9223372036854775807)"
+    where = "coalesce({0}.node, '?') || ' / ' || coalesce({0}.accelerator, '?') || ' / ' || coalesce({0}.pool, '?')"
+    return f"""
+    SELECT a.device_id, {where.format("a")}, {where.format("b")} FROM {devices} a JOIN {devices} b
+      ON a.device_id = b.device_id AND coalesce(a.from_utc, 0) < coalesce(b.from_utc, 0)
+      AND {open_end.format("a")} > coalesce(b.from_utc, 0)
+    WHERE (a.node, a.accelerator, a.pool, a.share) IS DISTINCT FROM (b.node, b.accelerator, b.pool, b.share) LIMIT 1"""

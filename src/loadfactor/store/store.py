@@ -1,0 +1,328 @@
+"""How do files become books, whole or not at all? The folder of one store: imports, tables to question, damage set aside."""
+
+import fcntl
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import duckdb
+import ibis
+
+from loadfactor.errors import SourceError, StoreError
+from loadfactor.sources.source import Gap, ReadOptions, Source
+from loadfactor.store import layout, manifest, small
+from loadfactor.store.manifest import ImportRecord, Manifest, Span, StoredFile
+from loadfactor.store.staging import Part, Staging
+from loadfactor.tables import TABLES, Table, table
+from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
+
+ALWAYS: Span = (0, 2**62)
+MEMORY_LIMIT = "1200MB"
+COPY_OPTIONS = "(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880)"
+
+Progress = Callable[[str, float], None]
+"""Told what is being done and which share of it is behind us."""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What one import brought. `already` is true when exactly these files were in the books before: then nothing was added."""
+
+    source: str
+    rows: dict[str, int]
+    gaps: tuple[Gap, ...]
+    already: bool = False
+
+
+class Store:
+    """A folder of Parquet files under a manifest. Open it as often as you like; one import writes at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest = manifest.load(folder)
+        self.connection: Any = ibis.duckdb.connect()
+        self.raw: duckdb.DuckDBPyConnection = self.connection.con
+        self.raw.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        self.raw.execute("SET preserve_insertion_order = false")
+        self.raw.execute(f"SET temp_directory = '{str(folder / 'spill').replace(chr(39), chr(39) * 2)}'")
+        self._views: dict[tuple[str, ...], str] = {}
+        if any(not self._whole(f) for f in self.manifest.files):
+            self.set_damage_aside(thorough=False)
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def relation(self, name: str, files: tuple[StoredFile, ...] | None = None) -> Any:
+        """An Ibis table over the files of one table (all of them, or those given); empty with its schema where there are none."""
+        files = self.manifest.of(name) if files is None else files
+        names = tuple(f.name for f in files)
+        key = (name, *names)
+        if key not in self._views:
+            self._views[key] = f"v{len(self._views)}_{name}"
+            if names:
+                sql = f"SELECT * FROM {layout.read([self.folder / n for n in names])}"
+            else:
+                sql = f"SELECT {', '.join(f'NULL::{t} AS {c}' for c, t in _sql_columns(name))} WHERE false"
+            self.raw.execute(f"CREATE OR REPLACE TEMP VIEW {self._views[key]} AS {sql}")
+        return self.connection.table(self._views[key])
+
+    def covering(self, name: str, start: int, end: int) -> tuple[StoredFile, ...]:
+        """The files of a table whose rows may speak of [start, end)."""
+        return tuple(f for f in self.manifest.of(name) if (f.from_ms or 0) < end and (f.to_ms or ALWAYS[1]) > start)
+
+    def span(self) -> Span:
+        """From the first to the last instant the books know of; (0, 0) when they are empty."""
+        known = [f for f in self.manifest.files if f.table not in ("prices", "ledger")]
+        starts = [f.from_ms for f in known if f.from_ms is not None]
+        ends = [f.to_ms for f in known if f.to_ms is not None]
+        return (min(starts), max(ends)) if starts and ends else (0, 0)
+
+    # -- imports -----------------------------------------------------------------------------------------------------
+
+    def add(self, source: Source, paths: tuple[Path, ...], options: ReadOptions, progress: Progress) -> Receipt:
+        """Import files through a source: every row, or, on any error, none. Files already imported add nothing."""
+        files = source.files(paths)
+        digest = _digest(source, files, options)
+        with self.writing():
+            for record in self.manifest.imports:
+                if record.digest == digest:
+                    return Receipt(source.name, record.rows, tuple(Gap(*g) for g in record.gaps), already=True)
+            with Staging(self.folder, source.name, options.step_s, source.default_step_s) as staging:
+                for item in source.read(files, options):
+                    staging.take(item)
+                    progress(f"reading {sum(staging.rows.values()):,} rows", 0.0)
+                gaps = tuple(Gap(where, what, count) for (where, what), count in staging.gaps.items())
+                if not staging.rows:
+                    raise SourceError(f"{paths[0]}: nothing to import in it" + (f" ({gaps[0].what})" if gaps else ""))
+                record = ImportRecord(
+                    digest,
+                    source.name,
+                    tuple(str(f) for f in files),
+                    dict(staging.rows),
+                    tuple((g.where, g.what, g.count) for g in gaps),
+                )
+                self._merge(staging.finish(), staging.folder, record, progress)
+        return Receipt(source.name, record.rows, gaps)
+
+    def _merge(self, staged: dict[Part, Path], work: Path, record: ImportRecord, progress: Progress) -> None:
+        """Merge what was staged into new files, find out which spans it touches, publish."""
+        before = self.span()
+        new: list[StoredFile] = []
+        old: list[StoredFile] = []
+        stale: list[Span] = []
+        for done, ((name, day), path) in enumerate(
+            sorted(staged.items(), key=lambda item: (item[0][0], item[0][1] or 0))
+        ):
+            progress(f"merging {name}", done / len(staged))
+            if day is None:
+                made, touched = self._merge_small(table(name), path, work)
+                old += self.manifest.of(name)
+            else:
+                made, touched = self._merge_day(day, path, work, new)
+                old += [f for f in self.manifest.of("samples") if f.day == day]
+            new += made
+            stale += touched
+            # a late sample is the one before the first of the day after, whose interval it may shorten
+            following = [] if day is None else [f for f in self.manifest.of("samples") if f.day == day + 1]
+            if day is not None and following and ("samples", day + 1) not in staged:
+                made, touched = self._merge_day(day + 1, None, work, new)
+                new += made
+                old += following
+                stale += touched
+        kept = tuple(f for f in self.manifest.files if f not in old)
+        for made_file in new:
+            (work / made_file.name).rename(self.folder / made_file.name)
+        manifest.fsync_folder(self.folder)
+        after = replace(self.manifest, files=kept + tuple(new), imports=(*self.manifest.imports, record))
+        self.manifest, previous = after, self.manifest
+        start, end = self.span()
+        if before != (0, 0):
+            stale += [(start, before[0]), (before[1], end)]
+        after = replace(after, stale=manifest.merge([*self.manifest.stale, *stale]))
+        self.manifest = previous
+        self._publish(after)
+
+    def _merge_small(self, kept: Table, staged: Path, work: Path) -> tuple[list[StoredFile], list[Span]]:
+        stored = [self.folder / f.name for f in self.manifest.of(kept.name)]
+        if kept.name == "devices":
+            twice = self.raw.execute(small.listed_twice(staged)).fetchone()
+            if twice:
+                raise SourceError(f"device {twice[0]} is listed twice for the same time; keep one row of it")
+        path = work / f"{kept.name}-{uuid4().hex}.parquet"
+        self._copy(small.upserted(kept, staged, stored), path)
+        after = layout.read([path])
+        if kept.name == "devices":
+            clash = self.raw.execute(small.contradicted(after)).fetchone()
+            if clash:
+                raise SourceError(f"device {clash[0]} would be in two places at once: {clash[1]} and {clash[2]}")
+        touched: list[Span] = []
+        if kept.name in ("devices", "allocations", "outages", "prices"):
+            changed = small.changed(after, layout.read(stored) if stored else None)
+            spans = self.raw.execute(
+                f"SELECT DISTINCT coalesce(from_utc, {ALWAYS[0]}), coalesce(to_utc, {ALWAYS[1]}) FROM ({changed})"
+            ).fetchall()
+            touched = list(manifest.merge([(s[0], s[1]) for s in spans]))
+        start, end = small.extent(kept) or ("NULL", "NULL")
+        return [self._describe(path, kept.name, start, f"greatest({start}, {end})")], touched
+
+    def _merge_day(
+        self, day: int, staged: Path | None, work: Path, made: list[StoredFile]
+    ) -> tuple[list[StoredFile], list[Span]]:
+        stored = [self.folder / f.name for f in self.manifest.of("samples") if f.day == day]
+        before = [work / f.name for f in made if f.table == "samples" and f.day == day - 1] or [
+            self.folder / f.name for f in self.manifest.of("samples") if f.day == day - 1
+        ]
+        path = work / f"samples-{day}-{uuid4().hex}.parquet"
+        self.raw.execute(f"CREATE OR REPLACE TEMP TABLE raw_day AS {layout.raw_day(staged, stored)}")
+        self._copy(layout.settled_day("raw_day", before, day), path)
+        self.raw.execute("DROP TABLE raw_day")
+        after = layout.read([path])
+        hours = f"SELECT DISTINCT hour_utc FROM ({small.changed(after, layout.read(stored))})" if stored else None
+        found = self.raw.execute(hours or f"SELECT DISTINCT hour_utc FROM {after}").fetchall()
+        spans = list(manifest.merge([(h, h + MS_PER_HOUR) for (h,) in found]))
+        file = self._describe(path, "samples", "from_utc", "to_utc", day)
+        sources, given = self.raw.execute(
+            f"SELECT max(n), max(g) FROM (SELECT count(DISTINCT source) n, count(began_utc) g FROM {after} GROUP BY device_id)"
+        ).fetchone() or (1, 0)
+        may_overlap = (sources or 0) > 1 or (given or 0) > 0
+        overlaps = may_overlap and self.raw.execute(layout.overlapping(after)).fetchone() == (True,)
+        (measured,) = self.raw.execute(f"SELECT coalesce(bit_or(measured_mask), 0) FROM {after}").fetchone() or (0,)
+        return [replace(file, overlaps=overlaps, measured=measured)], spans
+
+    # -- the ledger --------------------------------------------------------------------------------------------------
+
+    def replace_ledger(self, day: int, hours: tuple[Span, ...], rows: str, key: str) -> StoredFile | None:
+        """Write one day of the ledger: the hours in `hours` from the relation `rows`, the others as they were."""
+        work = self.folder / f"ledger-{day}-{uuid4().hex}.parquet"
+        inside = " OR ".join(f"(hour_utc >= {s} AND hour_utc < {e})" for s, e in hours)
+        today = f"hour_utc >= {day * MS_PER_DAY} AND hour_utc < {(day + 1) * MS_PER_DAY}"
+        sql = f"SELECT * FROM {rows} WHERE {today} AND ({inside})"
+        stored = [self.folder / f.name for f in self.manifest.of("ledger") if f.day == day]
+        if stored and self.manifest.ledger_key == key:
+            sql += f" UNION ALL SELECT * FROM {layout.read(stored)} WHERE NOT ({inside})"
+        self._copy(f"SELECT * FROM ({sql}) ORDER BY hour_utc, device_id", work)
+        made = self._describe(work, "ledger", "hour_utc", f"hour_utc + {MS_PER_HOUR}", day)
+        if made.rows == 0:
+            work.unlink()
+            return None
+        return made
+
+    def publish_ledger(self, days: dict[int, StoredFile | None], stale: tuple[Span, ...], key: str) -> None:
+        """Swap in rebuilt days of the ledger; `stale` is what remains to be booked."""
+        kept = tuple(f for f in self.manifest.files if f.table != "ledger" or f.day not in days)
+        new = tuple(f for f in days.values() if f is not None)
+        manifest.fsync_folder(self.folder)
+        self._publish(replace(self.manifest, files=kept + new, stale=stale, ledger_key=key))
+
+    # -- damage ------------------------------------------------------------------------------------------------------
+
+    def set_damage_aside(self, thorough: bool = True) -> tuple[str, ...]:
+        """Move files that are missing or not what was written out of the books; their hours become unobserved. Their names."""
+        with self.writing():
+            damaged = [f for f in self.manifest.files if not self._whole(f, thorough)]
+            if not damaged:
+                return ()
+            aside = self.folder / "set-aside"
+            aside.mkdir(exist_ok=True)
+            stale = list(self.manifest.stale)
+            for file in damaged:
+                if (self.folder / file.name).exists():
+                    (self.folder / file.name).rename(aside / file.name)
+                stale.append(
+                    (file.from_ms or ALWAYS[0], file.to_ms or ALWAYS[1]) if file.table == "samples" else ALWAYS
+                )
+            notes = tuple((f.name, f"{f.table}, {f.rows:,} rows") for f in damaged)
+            kept = tuple(f for f in self.manifest.files if f not in damaged)
+            gone = {f.table for f in damaged if f.table != "ledger"}
+            self._publish(
+                replace(
+                    self.manifest,
+                    files=kept,
+                    stale=manifest.merge(stale),
+                    set_aside=self.manifest.set_aside + notes,
+                    # what they brought may be imported again
+                    imports=tuple(i for i in self.manifest.imports if not gone & set(i.rows)),
+                )
+            )
+        return tuple(f.name for f in damaged)
+
+    def _whole(self, file: StoredFile, thorough: bool = False) -> bool:
+        path = self.folder / file.name
+        if not path.exists() or path.stat().st_size != file.bytes:
+            return False
+        return not thorough or manifest.sha256(path) == file.sha256
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the store's lock, with the newest manifest; leftovers of killed imports are removed."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = (self.folder / "lock").open("w")
+        except OSError as error:
+            raise StoreError(
+                f"{self.folder} cannot be written ({error.strerror}); choose another folder with --store"
+            ) from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise StoreError(f"another import is writing to {self.folder}; wait for it to end") from error
+            self.manifest = manifest.load(self.folder)
+            self._sweep()
+            try:
+                yield
+            except OSError as error:
+                raise StoreError(
+                    f"writing to {self.folder} failed ({error.strerror or error}); the books are as before"
+                ) from error
+            except duckdb.IOException as error:
+                raise StoreError(
+                    f"writing to {self.folder} failed ({_first_line(error)}); the books are as before"
+                ) from error
+
+    def _sweep(self) -> None:
+        """Remove what killed imports left: staging folders and Parquet files no manifest names."""
+        named = {f.name for f in self.manifest.files} | set(self.manifest.retired)
+        for path in self.folder.iterdir():
+            if path.name.startswith("staging-") or path.name == "spill":
+                shutil.rmtree(path, ignore_errors=True)
+            elif (path.suffix == ".parquet" and path.name not in named) or path.suffix == ".tmp":
+                path.unlink()
+
+    def _copy(self, sql: str, path: Path) -> None:
+        self.raw.execute(f"COPY ({sql}) TO '{str(path).replace(chr(39), chr(39) * 2)}' {COPY_OPTIONS}")
+
+    def _describe(self, path: Path, name: str, start: str, end: str, day: int | None = None) -> StoredFile:
+        row = self.raw.execute(f"SELECT count(*), min({start}), max({end}) FROM {layout.read([path])}").fetchone()
+        rows, from_ms, to_ms = row or (0, None, None)
+        return StoredFile(path.name, name, rows, path.stat().st_size, manifest.sha256(path), from_ms, to_ms, day)
+
+    def _publish(self, new: Manifest) -> None:
+        self.manifest = manifest.publish(self.folder, self.manifest, new)
+
+
+def _sql_columns(name: str) -> list[tuple[str, str]]:
+    """Column names and SQL types of an empty table."""
+    if name == "samples":
+        return list(layout.COLUMNS)
+    types = {"text": "VARCHAR", "instant": "BIGINT", "mask": "BIGINT", "flag": "BOOLEAN"}
+    kept = next(t for t in TABLES if t.name == name)
+    return [(c.name, types.get(c.kind, "DOUBLE")) for c in kept.columns]
+
+
+def _digest(source: Source, files: tuple[Path, ...], options: ReadOptions) -> str:
+    """What identifies an import: the source, how it was told to read, and the bytes of the files, whatever they are called."""
+    total = hashlib.sha256(f"{source.name} {options}".encode())
+    for content in sorted(manifest.sha256(f) for f in files):
+        total.update(content.encode())
+    return total.hexdigest()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
