@@ -100,21 +100,23 @@ def _holder(job: Job) -> Row:
 
 
 def _allocations(sim: Simulation) -> Iterator[Row]:
+    queued = {wait.job.job_id for wait in sim.waits}
     for run in sim.runs:
-        row = _allocation(run)
+        row = _allocation(run, run.job.job_id in queued)
         for device in run.devices:
             yield {"device_id": sim.fleet.device_id[device], **row}
 
 
-def _allocation(run: Run) -> Row:
+def _allocation(run: Run, queued: bool) -> Row:
+    """What the scheduler knows of a run; standing deployments and pods were never in a queue, so nobody knows when they asked."""
     job, running = run.job, run.end_state == "running"
     return {
         "job_id": job.job_id,
         "attempt": run.attempt,
         "share": None if run.share == 1 else run.share,
         **_holder(job),
-        "submitted_utc": job.submitted_ms,
-        "eligible_utc": job.eligible_ms,
+        "submitted_utc": job.submitted_ms if queued else None,
+        "eligible_utc": job.eligible_ms if queued else None,
         "from_utc": run.from_ms,
         "to_utc": None if running else run.to_ms,
         "end_state": run.end_state,
