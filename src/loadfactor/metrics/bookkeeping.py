@@ -1,11 +1,12 @@
 """How does the ledger stay current? Hours that an import touched are booked again, a few days at a time; the others stay.
 
-The definitions are Ibis expressions (`installed`, `holdings`, `ledger`); this file hands them the store's tables and writes
-what they say. Holdings are put into a temporary table before samples are joined, so that they are worked out once.
+The definitions are Ibis expressions (`installed`, `holdings`, `ledger`); this file compiles them once and hands them the store's
+tables. Each step is put into a temporary table before the next one reads it, so that nothing is worked out twice.
 """
 
 import hashlib
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import ibis
@@ -18,9 +19,10 @@ from loadfactor.metrics.installed import installed
 from loadfactor.metrics.kinds import IDLE_BELOW
 from loadfactor.metrics.ledger import ledger, observed, spans
 from loadfactor.metrics.timeline import disjoint
+from loadfactor.store.layout import columns_of
 from loadfactor.store.manifest import Span, merge
 from loadfactor.store.store import Progress, Store
-from loadfactor.tables import BASES, PRICES
+from loadfactor.tables import BASES, PRICES, TABLES
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 DEFINITION = 1
@@ -59,26 +61,51 @@ def refresh(store: Store, progress: Progress, idle_below: float = IDLE_BELOW) ->
 
 def book(store: Store, start: int, end: int, cuts: tuple[int, ...] = (), idle_below: float = IDLE_BELOW) -> str:
     """Work out the ledger of [start, end) into a temporary table; its name. `cuts` are instants no row may span."""
-    segments = installed(store.relation("devices"), store.relation("outages"), prices(store), start, end)
-    segments = _kept(store, "segments", segments)
-    points = ibis.memtable({"at_utc": list(cuts)}, schema={"at_utc": "int64"}) if cuts else None
-    held = _kept(store, "holdings", holdings(segments, store.relation("allocations"), start, end, points))
-    stretches = _kept(store, "spans", spans(held))
     files = store.covering("samples", start, end)
-    samples = store.relation("samples", files)
-    if any(f.overlaps for f in files):
-        samples = disjoint(samples.filter(samples.to_utc > start, samples.from_utc < end))
     measured = 0
     for file in files:
         measured |= file.measured
-    seen = _kept(store, "observed", observed(stretches, samples, idle_below, measured))
-    _kept(store, "book", ledger(held, stretches, seen))
+    store.lend("bounds", pa.table({"start_ms": [start], "end_ms": [end]}))
+    store.lend("cuts", pa.table({"at_utc": pa.array(cuts, pa.int64())}))
+    store.lend("estimates", _estimates())
+    for name in ("devices", "outages", "prices", "allocations"):
+        store.name_view(name, name)
+    store.name_view("samples", "samples", files)
+    for name, sql in plan(measured, any(f.overlaps for f in files), bool(cuts), idle_below):
+        store.keep(name, sql)
     return "book"
 
 
-def prices(store: Store) -> Expr:
-    """The store's prices, and beside them the catalog's dated list prices, marked as estimates by their basis."""
-    return ibis.union(store.relation("prices"), ibis.memtable(_estimates()))
+@cache
+def plan(
+    measured: int, overlaps: bool, cut: bool, idle_below: float, dialect: str = "duckdb"
+) -> tuple[tuple[str, str], ...]:
+    """The ledger as SQL of an engine: what to work out under which name, in order; the last is the book.
+
+    Inputs are the tables of the house by name, `estimates` (prices), `cuts` (at_utc) and `bounds` (one row: start_ms, end_ms).
+    `measured`: which signals the samples hold; `overlaps`: whether samples of one GPU may overlap.
+    """
+    named = {t.name: ibis.table(ibis.schema(columns_of(t.name)), name=t.name) for t in TABLES}
+    bounds = ibis.table({"start_ms": "int64", "end_ms": "int64"}, name="bounds")
+    start, end = bounds.start_ms.as_scalar(), bounds.end_ms.as_scalar()
+    estimates = ibis.table(ibis.schema(columns_of("prices")), name="estimates")
+    steps: dict[str, Expr] = {}
+
+    def step(name: str, expr: Expr) -> Expr:
+        steps[name] = expr
+        return ibis.table(expr.schema(), name=name)
+
+    prices = ibis.union(named["prices"], estimates)
+    segments = step("segments", installed(named["devices"], named["outages"], prices, start, end))
+    points = ibis.table({"at_utc": "int64"}, name="cuts") if cut else None
+    held = step("holdings", holdings(segments, named["allocations"], start, end, points))
+    stretches = step("spans", spans(held))
+    samples = named["samples"]
+    if overlaps:
+        samples = disjoint(samples.filter(samples.to_utc > start, samples.from_utc < end))
+    seen = step("observed", observed(stretches, samples, idle_below, measured))
+    step("book", ledger(held, stretches, seen))
+    return tuple((name, ibis.to_sql(expr, dialect=dialect)) for name, expr in steps.items())
 
 
 def default_basis(store: Store) -> str:
@@ -108,11 +135,6 @@ def _estimates() -> pa.Table:
                 }
             )
     return pa.Table.from_pylist(rows, schema=PRICES.schema)
-
-
-def _kept(store: Store, name: str, expr: Expr) -> Expr:
-    """An expression worked out into a temporary table."""
-    return store.connection.create_table(name, expr, temp=True, overwrite=True)
 
 
 def _hours(stale: tuple[Span, ...]) -> tuple[Span, ...]:

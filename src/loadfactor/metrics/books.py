@@ -101,6 +101,8 @@ class Books:
     def booked(self, window: Window, by_day: bool) -> Any:
         """The ledger of a window, exactly: stored hours, and those that a limit or a local midnight cuts booked afresh."""
         files = self.store.covering("ledger", window.start_ms, window.end_ms)
+        if not files:  # nothing installed in it: an empty book has the right columns
+            return self.store.connection.table(book(self.store, window.start_ms, window.start_ms))
         stored = self.store.relation("ledger", files)
         stored = stored.filter(stored.hour_utc < window.end_ms, stored.hour_utc > window.start_ms - MS_PER_HOUR)
         cuts = window.cut_hours(by_day)
@@ -116,7 +118,7 @@ class Books:
             )
             rows = self.store.connection.table(name)
             rows = rows.filter(rows.from_utc >= window.start_ms, rows.to_utc <= window.end_ms)
-            fresh.append(self.store.connection.create_table(f"cut_{number}", rows, temp=True, overwrite=True))
+            fresh.append(self.store.keep(f"cut_{number}", self.store.connection.compile(rows)))
         return ibis.union(whole.select(*fresh[0].columns), *fresh)
 
     def _sound(self, ask: Callable[[], list[Reading]]) -> list[Reading]:

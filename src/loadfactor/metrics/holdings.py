@@ -22,7 +22,7 @@ NOTHING = 1e-9  # what is left of a GPU after shares like 1/7 have been added up
 Expr = Any
 
 
-def holdings(segments: Expr, allocations: Expr, start: int, end: int, cuts: Expr | None = None) -> Expr:
+def holdings(segments: Expr, allocations: Expr, start: Expr, end: Expr, cuts: Expr | None = None) -> Expr:
     """Every GPU-second of [start, end) by holder, each row inside one UTC hour.
 
     `segments` comes from `installed`; `cuts` (at_utc) are further instants no row may span. Columns: holder columns (null

@@ -18,7 +18,7 @@ USD = tuple(f"usd_per_gpu_hour_{basis}" for basis in BASES)
 Expr = Any
 
 
-def installed(devices: Expr, outages: Expr, prices: Expr, start: int, end: int) -> Expr:
+def installed(devices: Expr, outages: Expr, prices: Expr, start: Expr, end: Expr) -> Expr:
     """Segments of [start, end) in which nothing about a GPU changes.
 
     Columns: device_id, node, accelerator, pool, share, from_utc, to_utc, down (installed but not usable), and a price per

@@ -12,10 +12,10 @@ Expr = Any
 """An Ibis table or column; Ibis' own types say less than the docstrings here."""
 
 
-def clipped(table: Expr, start: int, end: int) -> Expr:
+def clipped(table: Expr, start: Expr, end: Expr) -> Expr:
     """Rows cut to [start, end); an empty from_utc or to_utc is open. Rows outside are dropped.
 
-    Finite limits are compared as they are, so that nothing is added to or read from beyond the window.
+    `start` and `end` are numbers or scalar expressions.
     """
     return table.mutate(
         from_utc=ibis.greatest(ibis.coalesce(table.from_utc, start), start),

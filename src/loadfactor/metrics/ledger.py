@@ -77,7 +77,8 @@ def observed(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Ex
     ]
     parts = joined.select(spans.span, rows.measured_mask, rows.activity, *(rows[c] for c in read), part_ms=part_ms)
     parts = parts.mutate(
-        bin=ibis.least((parts.activity * BINS).floor(), BINS - 1.0).cast("int8"),
+        # integers compared with integers: engines read 19.0 as a decimal, and pay for it on every row
+        bin=ibis.least((parts.activity * BINS).floor().cast("int32"), ibis.literal(BINS - 1, "int32")),
         idle=parts.activity < idle_below,
     )
     bins = parts.group_by("span", "measured_mask", "idle", "bin").aggregate(
@@ -105,10 +106,14 @@ def _folded(bins: Expr, read: Iterable[str]) -> Expr:
     def measured(column: str) -> Expr:
         return (bins.measured_mask & measured_bit(column)) > 0
 
+    def within(value: Expr, where: Expr = None) -> Expr:
+        """A sum where a condition holds, as a plain sum of zeros elsewhere: engines do that several times faster than FILTER."""
+        return value.sum() if where is None else ibis.ifelse(where, value, 0.0).sum()
+
     def weighted(column: str, where: Expr = None) -> Expr:
         if column not in read:
             return ibis.literal(0.0).sum()
-        return (bins[f"{column}_ms"] / MS_PER_S).sum(where=where)
+        return within(bins[f"{column}_ms"] / MS_PER_S, where)
 
     best, better = {}, ibis.literal(False)
     for kind in ACTIVITIES:
@@ -117,17 +122,17 @@ def _folded(bins: Expr, read: Iterable[str]) -> Expr:
     both = measured("mem_used_bytes") & measured("mem_total_bytes")
     sums = {
         **{f"effective_{k.basis}_s": weighted(k.column, best[k]) for k in ACTIVITIES},
-        **{f"observed_{k.basis}_s": seconds.sum(where=best[k]) for k in ACTIVITIES},
+        **{f"observed_{k.basis}_s": within(seconds, best[k]) for k in ACTIVITIES},
         **{f"{s.removesuffix('_share')}_s": weighted(s) for s in SIGNALS},
-        **{f"{s.removesuffix('_share')}_measured_s": seconds.sum(where=measured(s)) for s in SIGNALS},
+        **{f"{s.removesuffix('_share')}_measured_s": within(seconds, measured(s)) for s in SIGNALS},
         "mem_used_byte_s": weighted("mem_used_bytes", both),
         "mem_total_byte_s": weighted("mem_total_bytes", both),
-        "mem_measured_s": seconds.sum(where=both),
+        "mem_measured_s": within(seconds, both),
         "energy_j": weighted("power_w"),
-        "energy_measured_s": seconds.sum(where=measured("power_w")),
+        "energy_measured_s": within(seconds, measured("power_w")),
         "throttled_s": (bins.throttled_ms / MS_PER_S).sum() if "throttle_mask" in read else ibis.literal(0.0).sum(),
-        "throttle_measured_s": seconds.sum(where=measured("throttle_mask")),
-        **{name: seconds.sum(where=bins.bin == k) for k, name in enumerate(HISTOGRAM)},
+        "throttle_measured_s": within(seconds, measured("throttle_mask")),
+        **{name: within(seconds, bins.bin == k) for k, name in enumerate(HISTOGRAM)},
     }
     state = ibis.cases((bins.idle.isnull(), "unobserved"), (bins.idle, "idle"), else_="busy")
     rows = bins.mutate(state=state)

@@ -9,7 +9,7 @@ else, for a sample all alone, what its source usually does. Rows are cut at hour
 
 from pathlib import Path
 
-from loadfactor.tables import MEASUREMENTS
+from loadfactor.tables import MEASUREMENTS, table
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 LONGEST_STEP_MS = MS_PER_HOUR
@@ -19,20 +19,22 @@ _RAW = ", ".join(
     ("device_id", "source", "began_utc", "sampled_utc", "step_ms", "lone_step_ms", "measured_mask", *MEASUREMENTS)
 )
 
-COLUMNS = (
-    ("device_id", "VARCHAR"),
-    ("hour_utc", "BIGINT"),
-    ("from_utc", "BIGINT"),
-    ("to_utc", "BIGINT"),
-    ("began_utc", "BIGINT"),
-    ("sampled_utc", "BIGINT"),
-    ("step_ms", "BIGINT"),
-    ("lone_step_ms", "BIGINT"),
-    ("measured_mask", "INTEGER"),
-    *((name, "BIGINT" if name == "throttle_mask" else "DOUBLE") for name in MEASUREMENTS),
-    ("source", "VARCHAR"),
-)
-"""Columns of a stored sample and their SQL types."""
+SAMPLE_COLUMNS = {
+    "device_id": "string",
+    **dict.fromkeys(("hour_utc", "from_utc", "to_utc", "began_utc", "sampled_utc", "step_ms", "lone_step_ms"), "int64"),
+    "measured_mask": "int32",
+    **{name: "int64" if name == "throttle_mask" else "float64" for name in MEASUREMENTS},
+    "source": "string",
+}
+"""Columns of a stored sample and their types, as Ibis names them."""
+
+
+def columns_of(name: str) -> dict[str, str]:
+    """Columns of a stored table and their types, as Ibis names them."""
+    if name == "samples":
+        return SAMPLE_COLUMNS
+    types = {"text": "string", "instant": "int64", "mask": "int64", "flag": "boolean"}
+    return {c.name: types.get(c.kind, "float64") for c in table(name).columns}
 
 
 def read(paths: list[Path]) -> str:
@@ -61,7 +63,7 @@ def settled_day(raw: str, before: list[Path], day: int) -> str:
         if before
         else "SELECT NULL::VARCHAR AS device_id, NULL::VARCHAR AS source, NULL::BIGINT AS last_utc WHERE false"
     )
-    columns = ", ".join(name for name, _ in COLUMNS)
+    columns = ", ".join(SAMPLE_COLUMNS)
     return f"""
     WITH linked AS (
       SELECT r.*, coalesce(lag(sampled_utc) OVER w, t.last_utc) AS previous

@@ -12,13 +12,14 @@ from uuid import uuid4
 
 import duckdb
 import ibis
+import pyarrow as pa
 
 from loadfactor.errors import SourceError, StoreError
 from loadfactor.sources.source import Gap, ReadOptions, Source
 from loadfactor.store import layout, manifest, small
 from loadfactor.store.manifest import ImportRecord, Manifest, Span, StoredFile
 from loadfactor.store.staging import Part, Staging
-from loadfactor.tables import TABLES, Table, table
+from loadfactor.tables import Table, table
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 ALWAYS: Span = (0, 2**62)
@@ -63,12 +64,36 @@ class Store:
         key = (name, *names)
         if key not in self._views:
             self._views[key] = f"v{len(self._views)}_{name}"
-            if names:
-                sql = f"SELECT * FROM {layout.read([self.folder / n for n in names])}"
-            else:
-                sql = f"SELECT {', '.join(f'NULL::{t} AS {c}' for c, t in _sql_columns(name))} WHERE false"
-            self.raw.execute(f"CREATE OR REPLACE TEMP VIEW {self._views[key]} AS {sql}")
+            self.name_view(self._views[key], name, files)
         return self.connection.table(self._views[key])
+
+    def name_view(self, name: str, table: str, files: tuple[StoredFile, ...] | None = None) -> None:
+        """Give the files of a table (all of them, or those given) a name that SQL of this process can use."""
+        files = self.manifest.of(table) if files is None else files
+        if files:
+            sql = f"SELECT * FROM {layout.read([self.folder / f.name for f in files])}"
+        else:
+            types = {
+                "string": "VARCHAR",
+                "float64": "DOUBLE",
+                "int64": "BIGINT",
+                "int32": "INTEGER",
+                "boolean": "BOOLEAN",
+            }
+            sql = f"SELECT {', '.join(f'NULL::{types[t]} AS {c}' for c, t in layout.columns_of(table).items())} WHERE false"
+        self.raw.execute(f'CREATE OR REPLACE TEMP VIEW "{name}" AS {sql}')
+
+    def keep(self, name: str, sql: str) -> Any:
+        """A query worked out into a temporary table, as an Ibis table."""
+        self.raw.execute(f'CREATE OR REPLACE TEMP TABLE "{name}" AS {sql}')
+        return self.connection.table(name)
+
+    def lend(self, name: str, rows: pa.Table) -> Any:
+        """A small Arrow table lent to the questions of this process, as an Ibis table."""
+        self.raw.register("lent", rows)
+        self.raw.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM lent")
+        self.raw.unregister("lent")
+        return self.connection.table(name)
 
     def covering(self, name: str, start: int, end: int) -> tuple[StoredFile, ...]:
         """The files of a table whose rows may speak of [start, end)."""
@@ -305,15 +330,6 @@ class Store:
 
     def _publish(self, new: Manifest) -> None:
         self.manifest = manifest.publish(self.folder, self.manifest, new)
-
-
-def _sql_columns(name: str) -> list[tuple[str, str]]:
-    """Column names and SQL types of an empty table."""
-    if name == "samples":
-        return list(layout.COLUMNS)
-    types = {"text": "VARCHAR", "instant": "BIGINT", "mask": "BIGINT", "flag": "BOOLEAN"}
-    kept = next(t for t in TABLES if t.name == name)
-    return [(c.name, types.get(c.kind, "DOUBLE")) for c in kept.columns]
 
 
 def _digest(source: Source, files: tuple[Path, ...], options: ReadOptions) -> str:
