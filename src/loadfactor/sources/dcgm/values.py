@@ -1,0 +1,41 @@
+"""What number does an exporter's text say, in our unit, or why none?"""
+
+import math
+
+from loadfactor.sources.dcgm.fields import BLANK_FP64, BLANK_INT32, BLANK_INT64, BLANKS, Field
+
+
+def value(text: str, field: Field) -> float | str:
+    """The value in our unit, or the reason that it is none.
+
+    >>> from loadfactor.sources.dcgm.fields import BY_NAME
+    >>> util = BY_NAME["DCGM_FI_DEV_GPU_UTIL"]
+    >>> value("97", util), value("9223372036854775794", util), value("NaN", util)
+    (0.97, 'not supported', 'NaN')
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        return "an unreadable value"
+    if "_" in text or not text.isascii():
+        return "an unreadable value"
+    if not math.isfinite(number):
+        return "NaN" if math.isnan(number) else "infinite"
+    return blank(text, number, field) or number * field.multiply / field.divide
+
+
+def blank(text: str, number: float, field: Field) -> str | None:
+    """Why DCGM has no value, when this is one of its blanks; None for a value.
+
+    Totals and rates of bytes may honestly pass the smaller blanks, so there only the four blanks themselves are none.
+    """
+    if number >= BLANK_INT64:
+        exact = int(text) - BLANK_INT64 if text.isdigit() else 0  # a float of this size has lost its last digit
+        return BLANKS.get(exact, "blank")
+    large = field.counts or field.either
+    for base in (BLANK_FP64, BLANK_INT32):
+        if base <= number < base + len(BLANKS) and number == int(number):
+            return BLANKS[int(number) - base]
+        if number >= base and not large:
+            return "blank"
+    return None

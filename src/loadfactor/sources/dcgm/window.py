@@ -1,0 +1,102 @@
+"""Which readings belong to one scrape of one GPU? Those of one time; put into the order of time before they become rows."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.dcgm.exposition import Reading
+from loadfactor.sources.dcgm.gpu import Scrape
+from loadfactor.sources.gaps import Gaps
+from loadfactor.sources.source import ReadOptions
+from loadfactor.units import MS_PER_S
+
+SCRAPES_HELD: Final = 20_000  # of one GPU at one time each; a few hundred bytes a reading
+
+Instances = dict[str, Scrape]  # by MIG instance; "" is the GPU itself
+
+
+class Window:
+    """Holds the latest scrapes of all GPUs, so that rows come in the order of time and memory stays bounded."""
+
+    def __init__(self, options: ReadOptions, gaps: Gaps) -> None:
+        self._options, self._gaps = options, gaps
+        self._held: dict[str, dict[int, Instances]] = {}
+        self._count = 0
+        self._done_ms: dict[str, int] = {}
+        self._untimed: dict[str, tuple[Path, int, int]] = {}  # by GPU: file, scrape of it, how many before
+
+    def put(self, path: Path, reading: Reading) -> None:
+        """Adds a reading to its scrape."""
+        gpu = reading.of.gpu or ""
+        at_ms = reading.at_ms if reading.at_ms is not None else self._placed(path, gpu, reading)
+        if at_ms is None:
+            self._gaps.add(path, "reading of a further scrape without a time (say the step with --step)")
+            return
+        if at_ms <= self._done_ms.get(gpu, -1):
+            when = datetime.fromtimestamp(at_ms / MS_PER_S, UTC)
+            raise SourceError(
+                f"{path}, line {reading.line}: a reading of {gpu} at {when:%Y-%m-%d %H:%M:%S} UTC stands far behind later "
+                "ones; sort the lines by time"
+            )
+        of, kind = reading.of, reading.of.field
+        assert kind is not None
+        if of.instance is not None and of.slices is None:
+            self._gaps.add(path, "reading of a MIG instance without its profile")
+            return
+        scrapes = self._held.setdefault(gpu, {})
+        if at_ms not in scrapes:
+            scrapes[at_ms] = {}
+            self._count += 1
+        if of.instance is not None and kind.whole:
+            self._gaps.add(path, f"{of.name} of the whole GPU on the row of a MIG instance")
+        instances, instance = scrapes[at_ms], of.instance or ""
+        scrape = instances.get(instance)
+        if scrape is None:
+            scrape = instances[instance] = Scrape(of)
+        if of.holder is not None:
+            scrape.holders.add(of.holder)
+        if of.instance is None or not kind.whole:
+            wrong = scrape.put(kind, reading.counts, reading.value, of.holder)
+            if wrong:
+                self._gaps.add(path, f"{of.name} {wrong}")
+
+    @property
+    def full(self) -> bool:
+        """True when the older half should be taken out."""
+        return self._count > SCRAPES_HELD
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The GPUs of which scrapes are held."""
+        return tuple(self._held)
+
+    def times(self, gpu: str) -> list[int]:
+        """The times of the scrapes held of this GPU, sorted."""
+        return sorted(self._held.get(gpu, ()))
+
+    def take(self, everything: bool) -> Iterator[tuple[str, list[tuple[int, Instances]]]]:
+        """Takes out the older half of the scrapes held, or all: by GPU, in the order of time."""
+        times = sorted(t for scrapes in self._held.values() for t in scrapes)
+        until = times[-1] if everything and times else times[len(times) // 2] if times else 0
+        for gpu, scrapes in list(self._held.items()):
+            ripe = sorted(t for t in scrapes if t <= until)
+            if ripe:
+                yield gpu, [(t, scrapes[t]) for t in ripe]
+                for t in ripe:
+                    del scrapes[t]
+                self._count -= len(ripe)
+                self._done_ms[gpu] = ripe[-1]
+
+    def _placed(self, path: Path, gpu: str, reading: Reading) -> int | None:
+        """The time of a reading whose line has none: as the caller says, a step later for each further scrape."""
+        if self._options.at_ms is None:
+            raise SourceError(f"{path}: its lines carry no times; say when it was scraped with --at")
+        file, scrape, before = self._untimed.get(gpu, (path, reading.scrape, 0))
+        if (file, scrape) != (path, reading.scrape):
+            before += 1
+        self._untimed[gpu] = (path, reading.scrape, before)
+        if before and self._options.step_s is None:
+            return None
+        return self._options.at_ms + round(before * (self._options.step_s or 0) * MS_PER_S)

@@ -1,0 +1,170 @@
+"""What a field of DCGM is to us: units that its name does not tell, blanks, totals, and zeros that are none."""
+
+import pytest
+
+from loadfactor.errors import SourceError
+
+AT_MS = 1_700_000_000_000
+LABELS = 'gpu="0",UUID="GPU-1",modelName="NVIDIA H100 80GB HBM3",Hostname="n1"'
+
+
+def line(name: str, value: object, at_ms: int | None = None, labels: str = LABELS) -> str:
+    """One line of exposition."""
+    return f"DCGM_FI_{name}{{{labels}}} {value}{'' if at_ms is None else f' {at_ms}'}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "column", "expected"),
+    [
+        ("DEV_GPU_UTIL", 97, "busy_share", 0.97),
+        ("DEV_GPU_UTIL_RATIO", 97, "busy_share", 0.97),
+        ("PROF_GR_ENGINE_ACTIVE", 0.5, "engine_active_share", 0.5),
+        ("PROF_GR_ENGINE_UTIL_RATIO", 0.5, "engine_active_share", 0.5),
+        ("PROF_SM_ACTIVE", 0.4, "sm_active_share", 0.4),
+        ("PROF_SM_UTIL_RATIO", 0.4, "sm_active_share", 0.4),
+        ("PROF_PIPE_TENSOR_ACTIVE", 0.3, "tensor_active_share", 0.3),
+        ("PROF_TENSOR_UTIL_RATIO", 0.3, "tensor_active_share", 0.3),
+        ("PROF_DRAM_ACTIVE", 0.2, "dram_active_share", 0.2),
+        ("PROF_DRAM_UTIL_RATIO", 0.2, "dram_active_share", 0.2),
+        ("DEV_FB_USED", 1024, "mem_used_bytes", 2**30),
+        ("DEV_FB_TOTAL", 81559, "mem_total_bytes", 81559 * 2**20),
+        ("DEV_POWER_USAGE", 612.25, "power_w", 612.25),
+        ("DEV_BOARD_POWER_WATTS", 612.25, "power_w", 612.25),
+        ("DEV_BOARD_POWER_RAW_WATTS", 612.25, "power_w", 612.25),
+        ("DEV_SM_CLOCK", 1980, "sm_clock_hz", 1.98e9),
+        ("DEV_GPU_TEMP", 60, "temperature_c", 60),
+        ("DEV_GPU_TEMP_CELSIUS", 60, "temperature_c", 60),
+        ("DEV_CLOCK_THROTTLE_REASONS", 4, "throttle_mask", 4),
+        ("DEV_CLOCKS_EVENT_REASONS", 132, "throttle_mask", 132),
+        ("PROF_PCIE_TX_BYTES", 3e9, "pcie_tx_bytes_per_s", 3e9),
+        ("PROF_PCIE_RX_BYTES", 2**31 + 5, "pcie_rx_bytes_per_s", 2**31 + 5),
+    ],
+)
+def test_each_field_under_each_name(read, name, value, column, expected):
+    """Old and new names say the same, in the unit that DCGM means."""
+    assert read(line(name, value)).measured() == {column: pytest.approx(expected, rel=1e-15)}
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (0x7FFFFFF0, "blank"),
+        (0x7FFFFFF1, "not found"),
+        (0x7FFFFFF2, "not supported"),
+        (0x7FFFFFF3, "not permitted"),
+        (0x7FFFFFFFFFFFFFF0, "blank"),
+        (9223372036854775794, "not supported"),
+        ("9223372036854775795", "not permitted"),
+        ("9223372036854776000", "blank"),
+        ("9.223372036854776e+18", "blank"),
+        ("140737488355328.0", "blank"),
+        ("140737488355330.000000", "not supported"),
+        ("NaN", "NaN"),
+        ("+Inf", "infinite"),
+        ("1_0", "an unreadable value"),
+    ],
+)
+def test_blanks_are_not_measured(read, value, why):
+    """A blank of DCGM is null with its reason, never a number."""
+    seen = read(line("DEV_GPU_UTIL", value) + line("DEV_GPU_TEMP", 33))
+    assert seen.measured() == {"temperature_c": 33}
+    assert seen.gaps == {f"{why} in DCGM_FI_DEV_GPU_UTIL": 1}
+
+
+def test_totals_may_pass_the_smaller_blanks(read):
+    """A total of bytes honestly grows beyond 2**47; only the largest blank is one there."""
+    seen = read(*(line("PROF_PCIE_RX_BYTES_TOTAL", 2**47 + 10_000 + i * 10**9, AT_MS + i * 1000) for i in range(2)))
+    assert seen.measured(1) == {"pcie_rx_bytes_per_s": 1e9}
+
+
+def test_memory_is_what_can_be_told(read):
+    """Memory there is: the total, else used, free and reserved; used from its share only where both others are known."""
+    used_free = line("DEV_FB_USED", 100) + line("DEV_FB_FREE", 900)
+    assert read(used_free).measured()["mem_total_bytes"] == 1000 * 2**20
+    assert read(used_free + line("DEV_FB_RESERVED", 24)).measured()["mem_total_bytes"] == 1024 * 2**20
+    share = line("DEV_FB_USED_PERCENT", 0.25) + line("DEV_FB_TOTAL", 1024)
+    assert "mem_used_bytes" not in read(share).measured()
+    assert read(share + line("DEV_FB_RESERVED", 24)).measured()["mem_used_bytes"] == 250 * 2**20
+    assert "mem_used_bytes" not in read(share + line("DEV_FB_RESERVED", 1024)).measured()
+
+
+def test_energy_gives_the_mean_power(read):
+    """Power is the energy drawn since the last scrape over the time between; one scrape alone gives none."""
+    texts = [
+        line("DEV_TOTAL_ENERGY_CONSUMPTION", 10_000_000 + i * 9_000_000, AT_MS + i * 30_000)
+        + line("DEV_POWER_USAGE", 250, AT_MS + i * 30_000)
+        for i in range(3)
+    ]
+    seen = read("".join(texts))
+    assert [row["power_w"] for row in seen.samples] == [250, 300, 300]
+    assert read(line("DEV_TOTAL_ENERGY_CONSUMPTION", 5, AT_MS)).measured() == {}
+
+
+def test_energy_set_back_to_0(read):
+    """A driver that was loaded anew counts from 0: no power from that step."""
+    energies = [10_000_000, 19_000_000, 1_000, 9_001_000]
+    seen = read("".join(line("DEV_TOTAL_ENERGY_CONSUMPTION", e, AT_MS + i * 30_000) for i, e in enumerate(energies)))
+    assert [row["power_w"] for row in seen.samples] == [None, 300, None, 300]
+    assert seen.gaps == {"total of energy_j set back to 0": 1}
+
+
+def test_no_rate_over_a_gap(read):
+    """The mean of a gap is no measurement of its last step."""
+    times = [0, 30, 60, 90, 3690, 3720]
+    seen = read("".join(line("DEV_TOTAL_ENERGY_CONSUMPTION", t * 300_000, AT_MS + t * 1000) for t in times))
+    assert [row["power_w"] for row in seen.samples] == [None, 300, 300, 300, None, 300]
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("gauge", [5e9, 6e9]), ("counter", [None, 1e9])])
+def test_the_type_line_tells_rate_from_total(read, kind, expected):
+    """PCIe bytes go by the same name as a rate and as a total."""
+    head = f"# HELP DCGM_FI_PROF_PCIE_TX_BYTES bytes\n# TYPE DCGM_FI_PROF_PCIE_TX_BYTES {kind}\n"
+    texts = [head + line("PROF_PCIE_TX_BYTES", 5e9 + i * 1e9, AT_MS + i * 1000) for i in range(2)]
+    assert [row["pcie_tx_bytes_per_s"] for row in read("".join(texts)).samples] == expected
+
+
+def test_nvlink_is_the_sum_of_both_directions(read):
+    """NVLink counts both directions; one alone is not measured."""
+    both = line("PROF_NVLINK_TX_BYTES", 2e9) + line("PROF_NVLINK_RX_BYTES", 3e9)
+    assert read(both).measured() == {"nvlink_bytes_per_s": 5e9}
+    seen = read(line("PROF_NVLINK_TX_BYTES", 2e9) + line("PROF_NVLINK_L0_TX_BYTES", 1e9))
+    assert seen.measured() == {}
+    assert seen.gaps["NVLink in one direction only"] == 1
+
+
+ZEROS = line("PROF_SM_ACTIVE", "0.000000") + line("PROF_GR_ENGINE_ACTIVE", "0.000000") + line("PROF_DRAM_ACTIVE", 0)
+
+
+@pytest.mark.parametrize("busy", [line("DEV_GPU_UTIL", 5), line("DEV_POWER_USAGE", 351)])
+def test_a_profiler_that_reads_0_of_a_working_gpu_is_not_believed(read, busy):
+    """All profiled fields 0 while GPU_UTIL or power is high is unknown, never idle."""
+    seen = read(ZEROS + busy)
+    assert not {"sm_active_share", "engine_active_share", "dram_active_share"} & seen.measured().keys()
+    assert seen.gaps == {"PROF fields all 0 while the GPU was at work": 1}
+
+
+@pytest.mark.parametrize("idle", [line("DEV_GPU_UTIL", 4), line("DEV_POWER_USAGE", 349), ""])
+def test_zeros_of_an_idle_gpu_are_zeros(read, idle):
+    """Zeros of the profiler stand where nothing speaks against them."""
+    assert read(ZEROS + idle).measured().items() >= {"sm_active_share": 0.0, "dram_active_share": 0.0}.items()
+
+
+def test_sm_active_alone_at_0(read):
+    """SM_ACTIVE 0 while the tensor pipes work is SM_ACTIVE that failed."""
+    seen = read(line("PROF_SM_ACTIVE", 0) + line("PROF_PIPE_TENSOR_ACTIVE", 0.3))
+    assert seen.measured() == {"tensor_active_share": 0.3}
+
+
+def test_out_of_range_values_are_handed_on(read):
+    """173 % is not clipped; the door of the store refuses it."""
+    assert read(line("DEV_GPU_UTIL", 173)).measured() == {"busy_share": 1.73}
+
+
+def test_nothing_to_read_says_what_to_do(read):
+    """Text without DCGM fields, or without a time, is refused in one line."""
+    with pytest.raises(SourceError, match="no DCGM fields"):
+        read("go_goroutines 7\n")
+    with pytest.raises(SourceError, match="--at"):
+        read(line("DEV_GPU_UTIL", 5), at_ms=None)
+    with pytest.raises(SourceError, match="empty"):
+        read("")
