@@ -14,6 +14,7 @@ from loadfactor.units import H_PER_DAY, MS_PER_DAY, MS_PER_HOUR, MS_PER_S, S_PER
 FOREVER_MS = 2**60
 FIRST_JOB_NUMBER = 481_000
 CLOSE_OF_FRIDAY, OPEN_OF_MONDAY = 12, 8.5  # local hours between which a notebook is forgotten
+MOST_FOR_PEOPLE_SHARE = 0.3  # of a pool, for notebooks
 PLATFORM_USER = "svc-serving"
 
 
@@ -193,26 +194,39 @@ def _arrivals(plan: FleetPlan, count: int, calendar: Calendar, rng: np.random.Ge
 def _forgotten(at_ms: Ints, work_ms: Ints, calendar: Calendar, rng: np.random.Generator) -> Ints:
     """Some notebooks opened on a Friday afternoon are closed only on Monday morning."""
     friday = (calendar.weekday(at_ms) == 4) & (calendar.hour(at_ms) >= CLOSE_OF_FRIDAY)
-    forgotten = friday & (rng.random(len(at_ms)) < 0.55)
+    forgotten = friday & (rng.random(len(at_ms)) < 0.8)
     to_monday_h = 3 * H_PER_DAY - calendar.hour(at_ms) + OPEN_OF_MONDAY + rng.random(len(at_ms)) * 2
     weekend_ms = (to_monday_h * S_PER_HOUR).astype(np.int64) * MS_PER_S
     return np.asarray(np.where(forgotten, np.maximum(work_ms, weekend_ms), work_ms))
 
 
 def _scale_to_load(plan: FleetPlan, jobs: list[Job], pools: list[PoolSize]) -> None:
-    """Stretch or shrink batch work so that each pool is asked for `plan.load` of what it can give. People's sessions stay."""
-    longest_ms = plan.days * MS_PER_DAY // 2
+    """Stretch or shrink batch work so that each pool is asked for `plan.load` of what it can give.
+
+    People's sessions stay as long as they are, unless there are so many that they would take more than their part.
+    """
     for pool in pools:
-        here = [j for j in jobs if j.pool == pool.name]
-        batch = [j for j in here if WORKLOADS[j.workload].shape != "notebook"]
-        people = sum(j.gpus * j.work_ms for j in here) - sum(j.gpus * j.work_ms for j in batch)
-        asked = sum(j.gpus * j.work_ms for j in batch)
-        if not asked:
-            continue
-        factor = max(0.05, (plan.load * pool.gpu_ms - people) / asked)
-        for job in batch:
-            for field in ("work_ms", "crash_after_ms"):
-                value = getattr(job, field)
-                if value < FOREVER_MS:
-                    scaled = round(min(longest_ms, value * factor) / MS_PER_S) * MS_PER_S
-                    setattr(job, field, max(60 * MS_PER_S, scaled))
+        people = [j for j in jobs if j.pool == pool.name and WORKLOADS[j.workload].shape == "notebook"]
+        batch = [j for j in jobs if j.pool == pool.name and WORKLOADS[j.workload].shape != "notebook"]
+        if people:
+            _stretch(plan, people, min(1.0, MOST_FOR_PEOPLE_SHARE * pool.gpu_ms / _gpu_ms(people)))
+        if batch:
+            overhead = sum(j.gpus * (WORKLOADS[j.workload].startup_s * MS_PER_S + j.tail_ms) for j in batch)
+            room = plan.load * pool.gpu_ms - _gpu_ms(people) - overhead
+            _stretch(plan, batch, max(0.05, room / _gpu_ms(batch)))
+
+
+def _gpu_ms(jobs: list[Job]) -> int:
+    return sum(j.gpus * j.work_ms for j in jobs)
+
+
+def _stretch(plan: FleetPlan, jobs: list[Job], factor: float) -> None:
+    longest_ms = plan.days * MS_PER_DAY // 2
+    for job in jobs:
+        job.work_ms = _whole_s(min(longest_ms, job.work_ms * factor))
+        if job.crash_after_ms < FOREVER_MS:
+            job.crash_after_ms = _whole_s(min(longest_ms, job.crash_after_ms * factor))
+
+
+def _whole_s(ms: float) -> int:
+    return max(60, round(ms / MS_PER_S)) * MS_PER_S

@@ -178,7 +178,7 @@ DEMO: Final = FleetPlan(
         Deployment("embed", "platform", "a100", 2, 1, 0.34e9, 60.0, 0.31),
     ),
     jobs=1500,
-    load=0.9,
+    load=0.94,
     price_change_day=8.395833,  # 09:30 UTC on a Tuesday, in the middle of an hour and of many jobs
     price_change_ratio=0.9,
 )
@@ -197,7 +197,7 @@ SMALL: Final = replace(
     ),
     deployments=(Deployment("chat", "assistant", "a100", 1, 1, 8e9, 5.0, 0.4),),
     jobs=40,
-    load=0.9,
+    load=0.94,
     node_failures_per_day=0.4,
     gpu_failures_per_day=0.2,
     drains_per_day=0.3,
@@ -231,5 +231,6 @@ def bench(gpus: int, days: int, step_s: int) -> FleetPlan:
             Deployment("chat-8b", "assistant", "a100", max(1, nodes // 4), 1, 8e9, 5.5, 0.44),
         ),
         jobs=round(gpus * days * 3.26),
+        load=0.85,
         price_change_day=min(8.395833, days / 2),
     )

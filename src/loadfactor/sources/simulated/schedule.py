@@ -6,7 +6,7 @@ or GPU kills what runs on it, and the job is requeued; a drained node finishes i
 """
 
 import heapq
-from bisect import insort
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -16,7 +16,8 @@ from loadfactor.sources.simulated.trouble import Trouble
 from loadfactor.sources.simulated.workloads import WORKLOADS
 from loadfactor.units import MS_PER_S
 
-BACKFILL_DEPTH = 40  # jobs looked at behind a head that cannot start
+LONGEST_LIMIT = 3.0  # times what a job needs; people do not know better
+BACKFILL_DEPTH = 16  # jobs looked at behind a head that cannot start
 END, UP, BUY, DOWN, RETIRE, DRAIN, ARRIVE, CANCEL = range(8)  # at one instant, in this order
 
 
@@ -94,6 +95,7 @@ class _Queue:
         self.draining: list[Trouble | None] = [None] * len(nodes)
         self.gone = [True] * len(nodes)  # not bought yet, down, or retired
         self.on: list[list[tuple[int, Run]]] = [[] for _ in nodes]  # (time limit, run)
+        self.clear = [0] * len(nodes)  # when the last of them reaches its limit
         self.waiting: list[tuple[tuple[int, int], int, Job, int, int]] = []
         self.done: dict[int, int] = {}  # compute kept from earlier attempts, by id of the job
         self.events: list[tuple[int, int, int, object, int]] = []
@@ -141,11 +143,14 @@ class _Queue:
         insort(self.waiting, (job.order, next(self.serial), job, attempt, now))
 
     def _cancel(self, now: int, job: Job) -> None:
-        for i, (_, _, waiting, attempt, since) in enumerate(self.waiting):
+        i = bisect_left(self.waiting, job.order, key=lambda entry: entry[0])
+        while i < len(self.waiting) and self.waiting[i][0] == job.order:
+            _, _, waiting, attempt, since = self.waiting[i]
             if waiting is job and attempt == 0:
                 del self.waiting[i]
                 self.out.waits.append(Wait(job, attempt, since, now, started=False))
                 return
+            i += 1
 
     def _installed(self, now: int, n: int, bought: bool) -> None:
         if not bought:
@@ -221,6 +226,7 @@ class _Queue:
         for n in sorted({self.place[d][0] for d in run.devices}):
             self.on[n] = [(t, r) for t, r in self.on[n] if r is not run]
             self.free[n] |= self._bits_of(n, run)
+            self.clear[n] = max((limit for limit, _ in self.on[n]), default=0)
             self._drained(now, n)
             self._count(n)
         job = run.job
@@ -231,44 +237,41 @@ class _Queue:
             self._enqueue(now, job, run.attempt + 1)
 
     def _start_what_fits(self, now: int) -> None:
-        reserved: frozenset[int] = frozenset()
+        reserved: frozenset[int] | None = None
         shadow = 0
         i = looked = 0
         while i < len(self.waiting) and looked < BACKFILL_DEPTH:
             _, _, job, attempt, since = self.waiting[i]
-            blocked = looked > 0
-            limit_ms = self._limit_ms(job)
-            chosen = self._place(job.gpus, reserved if blocked and now + limit_ms > shadow else frozenset())
-            if chosen is not None:
+            chosen = None
+            if self._roomy(job.gpus):
+                if looked and reserved is None:
+                    reserved, shadow = self._reserve(now, self.waiting[0][2].gpus)
+                may_delay = reserved is not None and now + _limit_ms(job) > shadow
+                chosen = self._place(job.gpus, reserved if may_delay and reserved else frozenset())
+            if chosen is None:
+                looked += 1
+                i += 1
+                if not any(self.with_room[1:]):
+                    return
+            else:
                 del self.waiting[i]
-                self._start(now, job, attempt, since, limit_ms, chosen)
-                continue
-            if not blocked:
-                reserved, shadow = self._reserve(now, job.gpus)
-            if not any(self.room):
-                return
-            looked += 1
-            i += 1
+                self._start(now, job, attempt, since, chosen)
 
-    def _limit_ms(self, job: Job) -> int:
-        if job.urgent:
-            return FOREVER_MS
-        need = WORKLOADS[job.workload].startup_s * MS_PER_S + job.work_ms
-        return round(need * min(job.limit_ratio, 3.0) / MS_PER_S) * MS_PER_S
+    def _roomy(self, gpus: int) -> bool:
+        """False when a gang certainly finds no place now."""
+        if gpus <= self.per_node:
+            return any(self.with_room[gpus:])
+        return self.with_room[self.per_node] * self.per_node >= gpus
 
     def _place(self, gpus: int, avoid: frozenset[int]) -> list[int] | None:
         """The nodes for a gang, or None: the fullest node with room, or as many empty nodes as it takes."""
         if gpus <= self.per_node:
-            if not any(self.with_room[gpus:]):
-                return None
             best, least = -1, self.per_node + 1
             for n, room in enumerate(self.room):
                 if gpus <= room < least and n not in avoid:
                     best, least = n, room
             return [best] if best >= 0 else None
         need = gpus // self.per_node
-        if self.with_room[self.per_node] < need:
-            return None
         empty = [n for n, room in enumerate(self.room) if room == self.per_node and n not in avoid]
         return empty[:need] if len(empty) >= need else None
 
@@ -277,14 +280,15 @@ class _Queue:
         need = max(1, gpus // self.per_node)
         size = min(gpus, self.per_node)
         clear = [
-            (max((limit for limit, _ in self.on[n]), default=now), n)
+            (max(self.clear[n], now), n)
             for n in range(len(self.nodes))
             if not self.gone[n] and self.draining[n] is None and len(self.nodes[n].whole) >= size
         ]
         first = heapq.nsmallest(need, clear)
         return frozenset(n for _, n in first), max((t for t, _ in first), default=now)
 
-    def _start(self, now: int, job: Job, attempt: int, since: int, limit_ms: int, chosen: list[int]) -> None:
+    def _start(self, now: int, job: Job, attempt: int, since: int, chosen: list[int]) -> None:
+        limit_ms = _limit_ms(job)
         w = WORKLOADS[job.workload]
         work = max(MS_PER_S, job.work_ms - self.done.get(id(job), 0))
         tail, state = job.tail_ms, "completed"
@@ -307,7 +311,16 @@ class _Queue:
         run = Run(job, attempt, now, end, state, tuple(devices), work_from, work_from + work)
         for n in chosen:
             self.on[n].append((now + limit_ms + tail, run))
+            self.clear[n] = max(self.clear[n], now + limit_ms + tail)
         self.out.runs.append(run)
         self.out.waits.append(Wait(job, attempt, since, now, started=True))
         if end < self.end_ms:
             self.at(end, END, run, attempt)
+
+
+def _limit_ms(job: Job) -> int:
+    """How long one attempt may hold its GPUs, before its idle tail."""
+    if job.urgent:
+        return FOREVER_MS
+    need = WORKLOADS[job.workload].startup_s * MS_PER_S + job.work_ms
+    return round(need * min(job.limit_ratio, LONGEST_LIMIT) / MS_PER_S) * MS_PER_S

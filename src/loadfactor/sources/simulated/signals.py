@@ -47,12 +47,13 @@ class Signals:
     def rows(self, block: Block) -> pa.Table:
         """The samples of a block that arrived, sorted by device and time."""
         how, sim = self.how, self.sim
-        row, slot = np.nonzero(block.valid)
+        at = np.flatnonzero(block.valid)
+        row, slot = np.divmod(at, block.valid.shape[1])
         device = row + block.first
-        owner = block.owner[row, slot]
+        owner = block.owner.ravel()[at]
         held = owner >= 0
         rng = np.random.Generator(np.random.SFC64(np.random.SeedSequence((sim.plan.seed, 9, block.day, block.first))))
-        sm_q, busy_q = block.sm[row, slot], block.busy[row, slot]
+        sm_q, busy_q = block.sm.ravel()[at], block.busy.ravel()[at]
         sm = sm_q.astype(np.float32) / ACTIVITY_PER_ONE
         jitter = rng.integers(-8, 9, len(row), dtype=np.int8).astype(np.float32)
         tensor_q = np.minimum(sm_q, np.rint(sm_q * self.tensor[owner] * (1 + jitter * np.float32(0.004))))
@@ -73,23 +74,24 @@ class Signals:
         mem_mib = np.where(held, np.where(loading, self.mem_mib[owner] // 4, self.mem_mib[owner]), DRIVER_MIB)
         link = np.where(held & self.linked[owner], sm * np.float32(4.5e10), 0)
         to_ms = block.lo_ms[row] + (slot + 1) * sim.plan.step_ms
-        blind = block.unprofiled[row, slot]
+        blind = ~sim.fleet.profiled[device]
+        unseen = blind if blind.any() else None
         return pa.table(
             {
                 "device_id": self._names(block, row),
                 "from_utc": to_ms - sim.plan.step_ms,
                 "to_utc": to_ms,
                 "busy_share": busy_q / PERCENT,
-                "engine_active_share": _share(block.engine[row, slot], blind),
-                "sm_active_share": _share(sm_q, blind),
-                "tensor_active_share": _share(tensor_q, blind),
-                "dram_active_share": _share(dram_q, blind),
+                "engine_active_share": _share(block.engine.ravel()[at], unseen),
+                "sm_active_share": _share(sm_q, unseen),
+                "tensor_active_share": _share(tensor_q, unseen),
+                "dram_active_share": _share(dram_q, unseen),
                 "mem_used_bytes": mem_mib * float(BYTES_PER_MIB),
                 "mem_total_bytes": self.total_mib[device] * float(BYTES_PER_MIB),
                 "power_w": np.round(np.rint(power_w.astype(np.float64) / POWER_STEP_W) * POWER_STEP_W, 3),
-                "pcie_rx_bytes_per_s": _rate(sm * np.float32(9e8), blind),
-                "pcie_tx_bytes_per_s": _rate(sm * np.float32(3e8), blind),
-                "nvlink_bytes_per_s": _rate(link, blind),
+                "pcie_rx_bytes_per_s": _rate(sm * np.float32(9e8), unseen),
+                "pcie_tx_bytes_per_s": _rate(sm * np.float32(3e8), unseen),
+                "nvlink_bytes_per_s": _rate(link, unseen),
                 "sm_clock_hz": clock_mhz.astype(np.float64) * HZ_PER_MHZ,
                 "temperature_c": temperature.astype(np.float64),
                 "throttle_mask": throttle,
@@ -104,10 +106,12 @@ class Signals:
         return pa.DictionaryArray.from_arrays(pa.array(row.astype(np.int32)), names)
 
 
-def _share(ten_thousandths: npt.NDArray[np.generic], blind: npt.NDArray[np.bool_]) -> pa.Array:
+def _share(ten_thousandths: npt.NDArray[np.generic], unseen: npt.NDArray[np.bool_] | None) -> pa.Array:
     # Dividing two whole numbers last gives the double that "0.8731" means.
-    return pa.array(ten_thousandths.astype(np.float64) / ACTIVITY_PER_ONE, mask=blind)
+    return pa.array(ten_thousandths.astype(np.float64) / ACTIVITY_PER_ONE, mask=unseen)
 
 
-def _rate(bytes_per_s: Singles | Floats, blind: npt.NDArray[np.bool_]) -> pa.Array:
-    return pa.array(np.rint(bytes_per_s.astype(np.float64) / RATE_STEP_BYTES_PER_S) * RATE_STEP_BYTES_PER_S, mask=blind)
+def _rate(bytes_per_s: Singles | Floats, unseen: npt.NDArray[np.bool_] | None) -> pa.Array:
+    return pa.array(
+        np.rint(bytes_per_s.astype(np.float64) / RATE_STEP_BYTES_PER_S) * RATE_STEP_BYTES_PER_S, mask=unseen
+    )
