@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-BENCHMARKS: tuple[ModuleType, ...] = ()  # each has NAME and run(quick: bool) -> dict[str, float]
+from benchmarks import sizing
+
+BENCHMARKS: tuple[ModuleType, ...] = (sizing,)  # each has NAME and run(quick: bool) -> dict[str, float]
 
 
 def main(arguments: list[str]) -> None:
