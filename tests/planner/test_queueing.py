@@ -8,9 +8,8 @@ from loadfactor.planner.queueing import (
     erlang_b,
     erlang_c,
     mean_wait_s,
+    queue_wait,
     servers_for_wait_share,
-    wait_longer_share,
-    wait_quantile_s,
 )
 from loadfactor.planner.staffing import halfin_whitt_waiting_share, pooled_cv, square_root_staffing, stranded_share
 
@@ -33,14 +32,14 @@ def test_square_root_staffing_meets_the_exact_minimum() -> None:
 def test_quantile_inverts_the_tail() -> None:
     """The wait at quantile q is exceeded by exactly 1 − q of the arrivals."""
     for quantile in (0.6, 0.9, 0.99):
-        wait = wait_quantile_s(quantile, 9.5, 1.0, 10, service_cv2=4)
-        assert wait_longer_share(wait, 9.5, 1.0, 10, service_cv2=4) == pytest.approx(1 - quantile)
+        wait = queue_wait(9.5, 1.0, 10, service_cv2=4)
+        assert wait.longer_share(wait.quantile_s(quantile)) == pytest.approx(1 - quantile)
 
 
 def test_constant_arrivals_and_service_never_wait() -> None:
     """With no variation at all nobody waits."""
     assert mean_wait_s(9, 1.0, 10, arrival_cv2=0, service_cv2=0) == 0
-    assert wait_longer_share(0.1, 9, 1.0, 10, arrival_cv2=0, service_cv2=0) == 0
+    assert queue_wait(9, 1.0, 10, arrival_cv2=0, service_cv2=0).longer_share(0.1) == 0
 
 
 def test_an_overfull_queue_names_the_size_that_drains() -> None:
@@ -59,7 +58,7 @@ def test_an_overfull_queue_names_the_size_that_drains() -> None:
         (lambda: mean_wait_s(-1, 1, 2), "arrival rate"),
         (lambda: mean_wait_s(1, 0, 2), "service time"),
         (lambda: mean_wait_s(1, 1, 2, service_cv2=-1), "squared coefficient"),
-        (lambda: wait_quantile_s(1.0, 1, 1, 2), "quantile"),
+        (lambda: queue_wait(1, 1, 2).quantile_s(1.0), "quantile"),
         (lambda: servers_for_wait_share(5, 0), "may wait"),
         (lambda: square_root_staffing(5, 1.5), "may wait"),
         (lambda: halfin_whitt_waiting_share(-0.1), "safety factor"),

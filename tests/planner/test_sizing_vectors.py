@@ -88,7 +88,7 @@ ANSWERS: tuple[tuple[str, Callable[[Inputs], float]], ...] = (
     (r"ldc\.optimal", lambda v: base_and_peak.own_and_rent_gpus(load_duration(v["hourly"]), v["c"], v["p"])),
     (r"mmk\.[\d.]+\.C", lambda v: queueing.erlang_c(v["lam"] * _service_s(v), v["k"])),
     (r"mmk\.[\d.]+\.Wq", lambda v: queueing.mean_wait_s(v["lam"], _service_s(v), v["k"])),
-    (r"mmk\.p_wait_gt", lambda v: queueing.wait_longer_share(v["t"], v["lam"], 1.0, v["k"])),
+    (r"mmk\.p_wait_gt", lambda v: queueing.queue_wait(v["lam"], 1.0, v["k"]).longer_share(v["t"])),
     (r"erlangB\..*", lambda v: queueing.erlang_b(v["a"], v["k"])),
     (r"md1\.Wq", lambda v: queueing.mean_wait_s(v["rho"], 1.0, 1, service_cv2=0)),
     (r"mg1\.Wq\..*", lambda v: queueing.mean_wait_s(v["rho"], 1.0, 1, service_cv2=v["cs2"])),

@@ -9,6 +9,7 @@ scaled by the mean of the two squared coefficients of variation. It is exact for
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from math import exp, log
 
@@ -53,58 +54,62 @@ def erlang_c(offered_load: float, servers: int) -> float:
     return loss / (1 - offered_load / servers * (1 - loss))
 
 
+@dataclass(frozen=True)
+class Wait:
+    """The wait before service: the share of arrivals that waits at all, and the mean wait of those who do, seconds."""
+
+    waiting_share: float
+    drain_s: float
+
+    @property
+    def mean_s(self) -> float:
+        """Mean over all arrivals."""
+        return self.waiting_share * self.drain_s
+
+    def longer_share(self, wait_s: float) -> float:
+        """Share of arrivals that waits longer than this."""
+        return self.waiting_share * exp(-wait_s / self.drain_s) if self.drain_s > 0 else 0.0
+
+    def quantile_s(self, quantile: float) -> float:
+        """The wait that this share of arrivals does not exceed."""
+        if not 0 < quantile < 1:
+            raise PlanError(f"a quantile lies between 0 and 1, got {quantile:g}; 0.9 is the 90th percentile")
+        if self.waiting_share <= 1 - quantile:
+            return 0.0
+        return self.drain_s * log(self.waiting_share / (1 - quantile))
+
+
+def queue_wait(
+    arrivals_per_s: float, service_s: float, servers: int, arrival_cv2: float = 1.0, service_cv2: float = 1.0
+) -> Wait:
+    """The wait in front of `servers`: C of the arrivals wait, S/(k − a) · (c²ₐ + c²ₛ)/2 on average.
+
+    `arrival_cv2` and `service_cv2` are squared coefficients of variation: 1 for exponential times, 0 for constant ones.
+
+    >>> wait = queue_wait(8, 1.0, 10)
+    >>> round(wait.mean_s, 5), round(wait.longer_share(0.5), 6), wait.quantile_s(0.5)  # at p50 nobody waits
+    (0.20459, 0.150529, 0.0)
+    """
+    if arrivals_per_s < 0:
+        raise PlanError(f"the arrival rate must not be negative, got {arrivals_per_s:g}/s")
+    if service_s <= 0:
+        raise PlanError(f"the mean service time must be positive, got {service_s:g} s")
+    if min(arrival_cv2, service_cv2) < 0:
+        raise PlanError("a squared coefficient of variation is 0 (constant) or more; exponential times have 1")
+    offered_load = arrivals_per_s * service_s
+    waiting_share = erlang_c(offered_load, servers)
+    return Wait(waiting_share, service_s / (servers - offered_load) * (arrival_cv2 + service_cv2) / 2)
+
+
 def mean_wait_s(
     arrivals_per_s: float, service_s: float, servers: int, arrival_cv2: float = 1.0, service_cv2: float = 1.0
 ) -> float:
     """Mean wait before service, over all arrivals, seconds: C·S/(k − a) · (c²ₐ + c²ₛ)/2.
 
-    `arrival_cv2` and `service_cv2` are squared coefficients of variation: 1 for exponential times, 0 for constant ones.
-
     >>> round(mean_wait_s(1.8, 1.0, 2), 4), round(mean_wait_s(0.8, 1.0, 1, service_cv2=0), 4)  # M/M/2, M/D/1
     (4.2632, 2.0)
     """
-    waiting_share, drain_s = _tail(arrivals_per_s, service_s, servers, arrival_cv2, service_cv2)
-    return waiting_share * drain_s
-
-
-def wait_longer_share(
-    wait_s: float,
-    arrivals_per_s: float,
-    service_s: float,
-    servers: int,
-    arrival_cv2: float = 1.0,
-    service_cv2: float = 1.0,
-) -> float:
-    """Share of arrivals that wait longer than `wait_s`: C·e^(−t/d), d the mean wait of those who wait. Exact for M/M/k.
-
-    >>> round(wait_longer_share(0.5, 8, 1.0, 10), 6)
-    0.150529
-    """
-    waiting_share, drain_s = _tail(arrivals_per_s, service_s, servers, arrival_cv2, service_cv2)
-    if drain_s == 0:
-        return 0.0
-    return waiting_share * exp(-wait_s / drain_s)
-
-
-def wait_quantile_s(
-    quantile: float,
-    arrivals_per_s: float,
-    service_s: float,
-    servers: int,
-    arrival_cv2: float = 1.0,
-    service_cv2: float = 1.0,
-) -> float:
-    """The wait that the share `quantile` of arrivals does not exceed, seconds: the inverse of `wait_longer_share`.
-
-    >>> round(wait_quantile_s(1 - 0.150529, 8, 1.0, 10), 3), wait_quantile_s(0.5, 8, 1.0, 10)  # at p50 nobody waits
-    (0.5, 0.0)
-    """
-    if not 0 < quantile < 1:
-        raise PlanError(f"a quantile lies between 0 and 1, got {quantile:g}; 0.9 is the 90th percentile")
-    waiting_share, drain_s = _tail(arrivals_per_s, service_s, servers, arrival_cv2, service_cv2)
-    if waiting_share <= 1 - quantile:
-        return 0.0
-    return drain_s * log(waiting_share / (1 - quantile))
+    return queue_wait(arrivals_per_s, service_s, servers, arrival_cv2, service_cv2).mean_s
 
 
 def least_servers(offered_load: float) -> int:
@@ -130,21 +135,6 @@ def servers_for_wait_share(offered_load: float, waiting_share: float) -> int:
         if servers > offered_load and loss / (1 - offered_load / servers * (1 - loss)) <= waiting_share:
             return servers
     raise AssertionError("Erlang C falls to zero as servers are added")
-
-
-def _tail(
-    arrivals_per_s: float, service_s: float, servers: int, arrival_cv2: float, service_cv2: float
-) -> tuple[float, float]:
-    """(share that waits, mean wait in seconds of those who do)."""
-    if arrivals_per_s < 0:
-        raise PlanError(f"the arrival rate must not be negative, got {arrivals_per_s:g}/s")
-    if service_s <= 0:
-        raise PlanError(f"the mean service time must be positive, got {service_s:g} s")
-    if min(arrival_cv2, service_cv2) < 0:
-        raise PlanError("a squared coefficient of variation is 0 (constant) or more; exponential times have 1")
-    offered_load = arrivals_per_s * service_s
-    waiting_share = erlang_c(offered_load, servers)
-    return waiting_share, service_s / (servers - offered_load) * (arrival_cv2 + service_cv2) / 2
 
 
 def _check_servers(servers: int) -> None:

@@ -214,7 +214,7 @@ def _queue(attained_gpu_s: float, queue_edges_gpu_s: Floats) -> int:
 
 @njit(cache=True)  # type: ignore[untyped-decorator]
 def _deal(need: int, level: Ints, largest: int) -> bool:
-    """Give a gang its GPUs by the nodes' free counts; False where there are too few. Which node is immaterial: all is dealt anew."""
+    """Give a gang its GPUs by the nodes' free counts; False where there are too few. Any node will do: all is dealt anew."""
     if need <= largest:
         for f in range(need, largest + 1):
             if level[f] > 0:
