@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from loadfactor.sources.source import ReadOptions, Rows
 from loadfactor.tables import DEVICES
-from loadfactor.units import MS_PER_S
+from loadfactor.units import MS_PER_HOUR, MS_PER_S
 
 _EARLY: Final = 1024  # instants of a device that its step is read from
 _BATCH: Final = 50_000
@@ -65,7 +65,7 @@ class Fleet:
 
 
 def step_ms(times_ms: list[int], step_s: float | None, default_step_s: float) -> int:
-    """The nominal step of a series: as told, else the median distance of its sorted instants, else the default.
+    """The nominal step of a series: as told, else the median distance of its sorted instants (an hour at most), else the default.
 
     >>> step_ms([0, 30_000, 60_000, 600_000], None, 1)
     30000
@@ -74,4 +74,4 @@ def step_ms(times_ms: list[int], step_s: float | None, default_step_s: float) ->
         return round(step_s * MS_PER_S)
     gaps = np.diff(np.asarray(times_ms, dtype=np.int64))
     gaps = gaps[gaps > 0]
-    return int(np.median(gaps)) if len(gaps) else round(default_step_s * MS_PER_S)
+    return min(int(np.median(gaps)), MS_PER_HOUR) if len(gaps) else round(default_step_s * MS_PER_S)

@@ -35,7 +35,7 @@ def test_values_and_units(read):
 
 def test_devices_are_seen_from_one_step_before_their_first_sample(read):
     """A device is there from one step before its first sample to its last, under its catalog id."""
-    first = read(LOG, name="node-7.csv", pool="h100").devices[0]
+    first = read(LOG, node="node-7", pool="h100").devices[0]
     assert first == {
         "device_id": A,
         "node": "node-7",
@@ -116,6 +116,13 @@ def test_a_lost_gpu_keeps_its_name(read):
     seen = read(LOG + "2024/01/31 12:01:00.000, 1, [GPU is lost], [GPU is lost], [GPU is lost], ERROR, [N/A], [N/A]\n")
     assert seen.samples[-1]["device_id"] == B
     assert len(seen.devices) == 2
+
+
+def test_a_file_name_is_no_place(read):
+    """The node of a GPU with a UUID is not guessed from the file; logs of one GPU in many files stay one GPU."""
+    assert read(LOG, name="monday.csv").devices[0]["node"] is None
+    told = LOG.replace("index, ", "hostname, ", 1).replace(", 0, GPU", ", n1, GPU").replace(", 1, GPU", ", n1, GPU")
+    assert {d["node"] for d in read(told).devices} == {"n1"}
 
 
 def test_without_uuid_by_node_and_number(read):

@@ -17,7 +17,10 @@ def _files(paths: tuple[Path, ...]) -> tuple[Path, ...]:
 
 def _read(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]:
     gaps = Gaps()
-    window, books = Window(options, gaps), Books(options)
+    window, books = (
+        Window(options, gaps),
+        Books(options, f"{paths[0]}{' …' if len(paths) > 1 else ''}" if paths else ""),
+    )
 
     def rows(everything: bool, where: Path) -> Iterator[Rows]:
         known = {gpu: window.times(gpu) for gpu in window.gpus}

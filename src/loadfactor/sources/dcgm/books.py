@@ -17,7 +17,7 @@ from loadfactor.tables import table
 
 BATCH_ROWS: Final = 20_000
 DEFAULT_STEP_S: Final = 30.0  # the exporter's own
-_STEADY: Final = 1.5
+_STEADY: Final = 1.5  # a distance of more than so many steps is a gap
 
 
 class _Gpu:
@@ -45,8 +45,9 @@ class _Gpu:
 class Books:
     """Turns scrapes into rows, in batches."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, where: str) -> None:
         self._options = options
+        self._where = where  # for messages: a scrape may come from several files
         self._gpus: dict[str, _Gpu] = {}
         self._holders = Holders()
         self._held: list[Held] = []
@@ -100,7 +101,7 @@ class Books:
         rows = [(gpu, row) for gpu in self._gpus.values() for row in gpu.history.rows()]
         for i in range(0, len(rows), BATCH_ROWS):
             part = rows[i : i + BATCH_ROWS]
-            yield _rows(
+            yield self._rows(
                 "devices",
                 {
                     "device_id": [r.device_id for _, r in part],
@@ -115,12 +116,12 @@ class Books:
 
     def _flush(self) -> Iterator[Rows]:
         if self._samples["to_utc"]:
-            yield _rows("samples", self._samples)
+            yield self._rows("samples", self._samples)
             self._samples = {name: [] for name in self._samples}
         held, self._held = self._held, []
         for i in range(0, len(held), BATCH_ROWS):
             part = held[i : i + BATCH_ROWS]
-            yield _rows(
+            yield self._rows(
                 "allocations",
                 {
                     "job_id": [h.job_id for h in part],
@@ -131,7 +132,8 @@ class Books:
                 },
             )
 
-
-def _rows(name: str, columns: dict[str, list[Any]]) -> Rows:
-    schema = table(name).schema
-    return Rows(name, pa.table({k: pa.array(v, type=schema.field(k).type) for k, v in columns.items()}))
+    def _rows(self, name: str, columns: dict[str, list[Any]]) -> Rows:
+        schema = table(name).schema
+        return Rows(
+            name, pa.table({k: pa.array(v, type=schema.field(k).type) for k, v in columns.items()}), self._where
+        )

@@ -23,7 +23,7 @@ class Device:
     """One GPU as a log names it."""
 
     device_id: str
-    node: str
+    node: str | None
     accelerator: str | None
 
 
@@ -54,7 +54,7 @@ class Devices:
 
     def _device(self, row: Mapping[str, str], often: int) -> Device | None:
         said = {name: text for name, text in row.items() if not says_nothing(text)}
-        node = self._node or said.get("hostname") or stem(self._path)
+        node = self._node or said.get("hostname")
         known = find_accelerator(said["name"]) if "name" in said else None
         uuid, own = said.get("uuid"), said.get("index", said.get("bus_id"))
         if uuid is not None and _MASKED.issuperset(uuid.lower()):
@@ -69,7 +69,10 @@ class Devices:
                 self._gaps.add(self._path, "row that does not say of which GPU it is", often)
                 return None
             own = "0"  # a log of a machine with one GPU, see `refuse_several`
-        return Device(uuid or f"{node}/{own}", node, known.id if known else said.get("name"))
+        if uuid is None:  # its name needs a node; one with a UUID sits where nobody said, and may be in many files
+            node = node or stem(self._path)
+            uuid = f"{node}/{own}"
+        return Device(uuid, node, known.id if known else said.get("name"))
 
 
 def refuse_several(path: Path, at_ms: NDArray[np.int64]) -> None:
