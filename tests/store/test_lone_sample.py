@@ -1,0 +1,26 @@
+"""A sample all alone covers what its source usually covers, not an hour."""
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from loadfactor.sources.source import ReadOptions, Rows, Source
+from loadfactor.store.store import Store
+
+AT_MS = 1_700_000_000_000
+
+
+def test_a_sample_all_alone_covers_the_step_of_its_source(tmp_path):
+    """Without a second sample and without a told step the source's own step counts."""
+    row = {"device_id": ["g"], "to_utc": pa.array([AT_MS], pa.int64()), "busy_share": [0.5]}
+
+    def read(_paths: tuple[Path, ...], _options: ReadOptions):
+        yield Rows("devices", pa.table({"device_id": ["g"]}))
+        yield Rows("samples", pa.table(row))
+
+    log = tmp_path / "log"
+    log.write_text("x")
+    store = Store(tmp_path / "store")
+    store.add(Source("one", "", lambda paths: paths, read, default_step_s=30.0), (log,), ReadOptions(), lambda *_: None)
+    (span,) = store.relation("samples").select("from_utc", "to_utc").to_pyarrow().to_pylist()
+    assert span == {"from_utc": AT_MS - 30_000, "to_utc": AT_MS}
