@@ -49,18 +49,23 @@ def refresh(store: Store, progress: Progress, idle_below: float = IDLE_BELOW) ->
             progress("booking", done / len(batches))
             first, last = batch[0], batch[-1] + MS_PER_DAY
             inside = tuple((max(s, first), min(e, last)) for s, e in hours if s < last and e > first)
-            rows = book(store, max(first, start), min(last, end), idle_below=idle_below)
+            book(store, max(first, start), min(last, end), idle_below=idle_below)
             for day in batch:
                 number = day // MS_PER_DAY
-                days[number] = store.replace_ledger(number, inside, rows, key)
+                days[number] = store.replace_ledger(number, inside, "book", key)
         if everything:
             days |= {f.day: None for f in store.manifest.of("ledger") if f.day is not None and f.day not in days}
         store.publish_ledger(days, (), key)
     progress("booking", 1.0)
 
 
-def book(store: Store, start: int, end: int, cuts: tuple[int, ...] = (), idle_below: float = IDLE_BELOW) -> str:
-    """Work out the ledger of [start, end) into a temporary table; its name. `cuts` are instants no row may span."""
+def book(
+    store: Store, start: int, end: int, cuts: tuple[int, ...] = (), idle_below: float = IDLE_BELOW, until: str = "book"
+) -> Any:
+    """Work out the ledger of [start, end) into temporary tables, one a step of the plan, up to `until`: that table.
+
+    `cuts` are instants no row may span.
+    """
     files = store.covering("samples", start, end)
     measured = 0
     for file in files:
@@ -73,7 +78,9 @@ def book(store: Store, start: int, end: int, cuts: tuple[int, ...] = (), idle_be
     store.name_view("samples", "samples", files)
     for name, sql in plan(measured, any(f.overlaps for f in files), bool(cuts), idle_below):
         store.keep(name, sql)
-    return "book"
+        if name == until:
+            break
+    return store.connection.table(until)
 
 
 @cache

@@ -1,7 +1,8 @@
 """The Python way in: `books = loadfactor.open(folder)`, then import into it, ask it, check it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from loadfactor.metrics.bookkeeping import book, default_basis, refresh
 from loadfactor.metrics.calendar import Window, instant, milliseconds
 from loadfactor.metrics.kinds import IDLE_BELOW
 from loadfactor.metrics.metric import Reading
-from loadfactor.metrics.question import Question, answer, check
+from loadfactor.metrics.question import DIMENSIONS, Question, answer, check
 from loadfactor.metrics.queue import waits
 from loadfactor.sources import SOURCES
 from loadfactor.sources.source import ReadOptions
+from loadfactor.store.layout import columns_of
 from loadfactor.store.store import Progress, Receipt, Store
 from loadfactor.tables import BASES
 from loadfactor.units import MS_PER_HOUR
@@ -68,12 +70,14 @@ class Books:
         end: datetime | None = None,
         timezone: tzinfo = UTC,
         basis: str | None = None,
+        where: Mapping[str, str] | None = None,
         without_idle: bool = False,
     ) -> list[Reading]:
         """Readings of metrics (all of them when none is named), split by dimensions, over [start, end), the whole span by default.
 
-        `timezone` says where days begin; `basis` is the kind of money, by default the best the books have. Raises InputError
-        for a metric, dimension, window or basis that is none.
+        `timezone` says where days begin; `basis` is the kind of money, by default the best the books have; `where`
+        keeps only one value of a dimension; `without_idle` leaves idle and unobserved dollars out of unit costs. Raises
+        InputError for a metric, dimension, window, basis or filter that is none.
         """
         first, last = self.span
         window = Window(milliseconds(start or first), milliseconds(end or last), timezone)
@@ -84,13 +88,34 @@ class Books:
         if basis is not None and basis not in BASES:
             raise InputError(f"no cost basis called {basis!r}; choose from {', '.join(BASES)}")
         asked = tuple(metric(name) for name in metrics) or METRICS
-        question = Question(asked, check(by), window, basis or default_basis(self.store), without_idle)
+        question = Question(
+            asked, check(by), window, basis or default_basis(self.store), self._filters(where), without_idle
+        )
         return self._sound(lambda: self._answer(question))
 
     def table(self, name: str) -> Any:
         """An Ibis table of the books (devices, samples, allocations, …, ledger) for questions of your own."""
         refresh(self.store, _quiet, self.idle_below)
         return self.store.relation(name)
+
+    def _filters(self, where: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+        """Filters that name something the books know; InputError naming what is near when they do not."""
+        for name, value in (where or {}).items():
+            if name not in DIMENSIONS or name in ("hour", "day", "state"):
+                raise InputError(
+                    f"nothing can be chosen by {name!r}; use --from and --to for time, or one of job, team, device …"
+                )
+            column, known = DIMENSIONS[name], set()
+            for table in ("allocations", "devices", "queue_events"):
+                if column in columns_of(table):
+                    rows = self.store.relation(table).select(column).distinct().to_pyarrow()
+                    known |= {v for v in rows[column].to_pylist() if v is not None}
+            if value not in known:
+                near = get_close_matches(value, known, 1)
+                raise InputError(
+                    f"no {name} called {value!r} in the books" + (f"; did you mean {near[0]!r}?" if near else "")
+                )
+        return tuple((where or {}).items())
 
     def _answer(self, question: Question) -> list[Reading]:
         refresh(self.store, _quiet, self.idle_below)
@@ -102,7 +127,7 @@ class Books:
         """The ledger of a window, exactly: stored hours, and those that a limit or a local midnight cuts booked afresh."""
         files = self.store.covering("ledger", window.start_ms, window.end_ms)
         if not files:  # nothing installed in it: an empty book has the right columns
-            return self.store.connection.table(book(self.store, window.start_ms, window.start_ms))
+            return book(self.store, window.start_ms, window.start_ms)
         stored = self.store.relation("ledger", files)
         stored = stored.filter(stored.hour_utc < window.end_ms, stored.hour_utc > window.start_ms - MS_PER_HOUR)
         cuts = window.cut_hours(by_day)
@@ -113,10 +138,9 @@ class Books:
         whole = stored.filter(~stored.hour_utc.isin(list(cuts)))
         fresh = []
         for number, (hour, points) in enumerate(cuts.items()):
-            name = book(
+            rows = book(
                 self.store, max(hour, span_start), min(hour + MS_PER_HOUR, span_end), tuple(points), self.idle_below
             )
-            rows = self.store.connection.table(name)
             rows = rows.filter(rows.from_utc >= window.start_ms, rows.to_utc <= window.end_ms)
             fresh.append(self.store.keep(f"cut_{number}", self.store.connection.compile(rows)))
         return ibis.union(whole.select(*fresh[0].columns), *fresh)

@@ -74,7 +74,7 @@ FULLNESS = (
     ),
     Metric(
         "utilization_histogram",
-        "GPU-hours per 5 % bin",
+        "GPU-hours",
         "Utilization histogram",
         "Observed GPU-hours in each twentieth of the activity scale, from 0 to 1.",
         "neither",

@@ -83,7 +83,7 @@ def _places(days: Expr, asked: Expr) -> Expr:
     pools = unnamed.filter(unnamed.node.isnull() & unnamed.pool.notnull()).select("day_utc", "pool").distinct()
     nodes = unnamed.filter(unnamed.node.notnull()).select("day_utc", "node").distinct()
     fleet, pools, nodes = fleet.mutate(by_fleet=True), pools.mutate(by_pool=True), nodes.mutate(by_node=True)
-    gpus = days.group_by("device_id", "day_utc").aggregate(**{c: days[c].min() for c in PLACE})
+    gpus = days.group_by("device_id", "day_utc").aggregate(**{c: days[c].min() for c in (*PLACE, "share")})
     out = gpus.left_join(fleet, "day_utc").select(gpus, fleet.by_fleet)
     out = out.left_join(pools, ["day_utc", "pool"]).select(out, pools.by_pool)
     out = out.left_join(nodes, ["day_utc", "node"]).select(out, nodes.by_node)
@@ -93,7 +93,7 @@ def _places(days: Expr, asked: Expr) -> Expr:
         (out.by_node.notnull(), ibis.literal("node ") + out.node),
         else_=ibis.literal("gpu ") + out.device_id,
     )
-    return out.select("device_id", "day_utc", *PLACE, place=place)
+    return out.select("device_id", "day_utc", *PLACE, "share", place=place)
 
 
 def _placed(asked: Expr, where: Expr) -> Expr:
@@ -101,8 +101,13 @@ def _placed(asked: Expr, where: Expr) -> Expr:
     none = {f"own_{c}": ibis.null("string") for c in ("device_id", *PLACE)}
     keep = [*HOLDER, "gpus", "from_utc", "to_utc", "day_utc"]
     named = asked.filter(asked.device_id.notnull())
-    by_gpu = named.join(where, ["device_id", "day_utc"]).select(
-        *(named[c] for c in keep), where.place, own_device_id=where.device_id, **{f"own_{c}": where[c] for c in PLACE}
+    by_gpu = named.join(where, ["device_id", "day_utc"])
+    by_gpu = by_gpu.select(
+        *(named[c] for c in keep if c != "gpus"),
+        where.place,
+        gpus=named.gpus * where.share,  # all of a seventh of a GPU is a seventh
+        own_device_id=where.device_id,
+        **{f"own_{c}": where[c] for c in PLACE},
     )
     unnamed = asked.filter(asked.device_id.isnull())
     levels = [by_gpu]

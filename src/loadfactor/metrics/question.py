@@ -48,6 +48,7 @@ class Question:
     by: tuple[str, ...]
     window: Window
     basis: str
+    where: tuple[tuple[str, str], ...] = ()
     without_idle: bool = False
 
 
@@ -61,6 +62,7 @@ def check(by: Sequence[str]) -> tuple[str, ...]:
 
 def answer(question: Question, book: Expr, progress: Expr, waits: Expr) -> list[Reading]:
     """The readings: for each group, in order, one a metric. `book` is the ledger of the window, nothing beyond it."""
+    book, waits = _only(question, book, DIMENSIONS), _only(question, waits, OF_A_WAIT)
     booked = _dated(book, book.hour_utc, book.from_utc, question)
     groups = _sums(question, booked)
     units = {m.kind.unit for m in question.metrics if isinstance(m.kind, PerUnit)}
@@ -76,6 +78,16 @@ def answer(question: Question, book: Expr, progress: Expr, waits: Expr) -> list[
         for key in keys
         for metric in question.metrics
     ]
+
+
+def _only(question: Question, rows: Expr, known: Sequence[str] | dict[str, str]) -> Expr:
+    """Rows that pass the question's filters; none where they cannot be told apart."""
+    for name, value in question.where:
+        if name in known:
+            rows = rows.filter(rows[DIMENSIONS[name]] == value)
+        else:
+            rows = rows.limit(0)
+    return rows
 
 
 # -- the ledger ---------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,7 +16,7 @@ import ibis
 import pyarrow as pa
 
 from loadfactor.errors import SourceError, StoreError
-from loadfactor.sources.source import Gap, ReadOptions, Source
+from loadfactor.sources.source import Gap, ReadOptions, Rows, Source
 from loadfactor.store import layout, manifest, small
 from loadfactor.store.manifest import ImportRecord, Manifest, Span, StoredFile
 from loadfactor.store.staging import Part, Staging
@@ -117,7 +118,7 @@ class Store:
                 if record.digest == digest:
                     return Receipt(source.name, record.rows, tuple(Gap(*g) for g in record.gaps), already=True)
             with Staging(self.folder, source.name, options.step_s, source.default_step_s) as staging:
-                for item in source.read(files, options):
+                for item in chain(source.read(files, options), _flat_price(options)):
                     staging.take(item)
                     progress(f"reading {sum(staging.rows.values()):,} rows", 0.0)
                 gaps = tuple(Gap(where, what, count) for (where, what), count in staging.gaps.items())
@@ -338,6 +339,17 @@ def _digest(source: Source, files: tuple[Path, ...], options: ReadOptions) -> st
     for content in sorted(manifest.sha256(f) for f in files):
         total.update(content.encode())
     return total.hexdigest()
+
+
+def _flat_price(options: ReadOptions) -> Iterator[Rows]:
+    """The one price the caller pays for every GPU, as a row of the price list."""
+    if options.usd_per_gpu_hour is not None:
+        row = {
+            "basis": "contracted",
+            "usd_per_gpu_hour": options.usd_per_gpu_hour,
+            "source": "a flat price given on import",
+        }
+        yield Rows("prices", pa.Table.from_pylist([row]))
 
 
 def _first_line(error: Exception) -> str:

@@ -7,9 +7,9 @@ import typer
 
 from loadfactor import __version__
 from loadfactor.errors import InputError, LoadfactorError
-from loadfactor.faces.cli import plan, validate
+from loadfactor.faces.cli import demo, doctor, import_, metrics, plan, show, validate
 
-COMMANDS = (plan, validate)
+COMMANDS = (demo, import_, show, metrics, doctor, plan, validate)
 
 app = typer.Typer(
     name="loadfactor",

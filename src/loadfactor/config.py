@@ -1,0 +1,63 @@
+"""What did the user settle beforehand? Typed settings; the only reader of `loadfactor.toml` and the environment.
+
+An option on the command line comes before the environment (`LOADFACTOR_STORE=…`), that before `loadfactor.toml` in the working
+folder, that before the defaults here.
+"""
+
+from functools import cache
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from loadfactor.errors import InputError
+
+FILE = "loadfactor.toml"
+
+
+class Settings(BaseSettings):
+    """Everything that can be settled once."""
+
+    model_config = SettingsConfigDict(env_prefix="LOADFACTOR_", toml_file=FILE, extra="forbid")
+
+    store: Path = Field(default=Path("books"), description="Folder of the books.")
+    timezone: str = Field(default="UTC", description="Zone in which days begin and times without a zone are meant.")
+    idle_below: float = Field(default=0.05, gt=0, lt=1, description="Held, and activity under this share: idle.")
+
+    @field_validator("timezone")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        zone(name)
+        return name
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (pydantic's signature)
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments, then the environment, then the file."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+@cache
+def settings() -> Settings:
+    """The settings of this process. Raises InputError naming the setting that is wrong."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"setting {name!r} in {FILE} or LOADFACTOR_{name.upper()}: {first['msg']}") from error
+
+
+def zone(name: str) -> ZoneInfo:
+    """A time zone by its name; InputError when there is none."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InputError(f"no time zone called {name!r}; write it as Europe/Berlin or UTC") from error

@@ -1,0 +1,55 @@
+"""`loadfactor doctor`: can the books be trusted?"""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from loadfactor.faces.cli.asking import StoreFolder, books
+from loadfactor.faces.formats import number, usd
+from loadfactor.metrics.health import balance, findings
+
+MARKS = {"wrong": "[red]✗[/]", "missing": "[yellow]![/]", "note": "·"}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Hang `doctor` under the command line."""
+    app.command("doctor")(run)
+
+
+def run(
+    store: StoreFolder = None,
+    output: Annotated[str, typer.Option("--format", help="terminal or json")] = "terminal",
+) -> None:
+    """Check that the books balance, and say what is missing, damaged or contradictory. Exits with 1 when they do not balance."""
+    asked = books(store)
+    found = list(findings(asked))
+    both = balance(asked)
+    sound = both.holds and not any(f.grade == "wrong" for f in found)
+    if output == "json":
+        body = {
+            "balances": both.holds,
+            "installed_gpu_hours": both.installed_gpu_hours,
+            "booked_gpu_hours": both.booked_gpu_hours,
+            "residual_gpu_hours": both.residual_gpu_hours,
+            "installed_usd": both.installed_usd,
+            "booked_usd": both.booked_usd,
+            "residual_usd": both.residual_usd,
+            "findings": [{"grade": f.grade, "what": f.what, "do": f.do} for f in found],
+        }
+        typer.echo(json.dumps(body, indent=1))
+    else:
+        console = Console(highlight=False)
+        verdict = "[green]the books balance[/]" if both.holds else "[red]the books do not balance[/]"
+        console.print(
+            f"{verdict}: {number(both.booked_gpu_hours, 6)} of {number(both.installed_gpu_hours, 6)} GPU-hours booked"
+            f" (residual {both.residual_gpu_hours:.1e}), {usd(both.booked_usd)} of {usd(both.installed_usd)}"
+        )
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for finding in found:
+            table.add_row(MARKS[finding.grade], finding.what, f"[dim]{finding.do}[/]")
+        console.print(table)
+    if not sound:
+        raise typer.Exit(1)

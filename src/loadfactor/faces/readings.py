@@ -1,0 +1,111 @@
+"""How do readings look in a terminal, as CSV and as JSON? Values by their unit; what was not fully known says so."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from loadfactor.faces.formats import UNKNOWN, duration, number, percent, usd
+from loadfactor.metrics import metric
+from loadfactor.metrics.metric import Reading
+
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+def value_text(reading: Reading) -> str:
+    """A reading's value as a person writes it; a list (a histogram) as a row of bars."""
+    value = reading.value
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, list):
+        top = max(value)
+        return "".join(BARS[round(v / top * (len(BARS) - 1))] if top else BARS[0] for v in value)
+    if reading.unit == "share":
+        return percent(value)
+    if reading.unit.startswith("USD"):
+        return usd(value)
+    if reading.unit == "s":
+        return duration(value)
+    if reading.unit == "jobs":
+        return f"{value:,.0f}"
+    return number(value, 4)
+
+
+def coverage_text(reading: Reading) -> str:
+    """Coverage where something was missing; nothing where everything was known."""
+    return "" if reading.coverage is None or reading.coverage == 1 else percent(reading.coverage)
+
+
+def as_json(readings: Sequence[Reading]) -> str:
+    """Readings as one JSON list."""
+    return json.dumps([r.as_json() for r in readings], indent=1, allow_nan=False)
+
+
+def as_csv(readings: Sequence[Reading]) -> str:
+    """Readings as CSV, one a line, one column a dimension; unknown is empty."""
+    dimensions = list(dict.fromkeys(d for r in readings for d in r.by))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["metric", "unit", "value", *dimensions, "from", "to", "coverage", "basis"])
+    for reading in readings:
+        row = reading.as_json()
+        value = json.dumps(row["value"]) if isinstance(row["value"], list) else row["value"]
+        by = [row["by"].get(d) for d in dimensions]
+        writer.writerow([row["metric"], row["unit"], value, *by, row["from"], row["to"], row["coverage"], row["basis"]])
+    return out.getvalue()
+
+
+def print_table(readings: Sequence[Reading], console: Console) -> None:
+    """Readings for people: a line a metric, or a line a group with a column a metric; fits the width of the console."""
+    if not readings:
+        console.print("nothing in this window; widen --from and --to")
+        return
+    if readings[0].by:
+        _by_group(readings, console)
+    else:
+        _by_metric(readings, console)
+
+
+def _by_metric(readings: Sequence[Reading], console: Console) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("metric", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("unit", style="dim", no_wrap=True)
+    table.add_column("known", justify="right", no_wrap=True)
+    for reading in readings:
+        said = reading.unit in ("share", "s") or reading.unit.startswith("USD")  # the value itself says its unit
+        table.add_row(reading.metric, value_text(reading), "" if said else reading.unit, coverage_text(reading))
+    console.print(table)
+    _print_bases(readings, console)
+
+
+def _by_group(readings: Sequence[Reading], console: Console) -> None:
+    metrics = list(dict.fromkeys(r.metric for r in readings))
+    some_missing = any(coverage_text(r) for r in readings)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for dimension in readings[0].by:
+        table.add_column(dimension, overflow="fold")
+    for name in metrics:
+        table.add_column(metric(name).title, justify="right")
+    if some_missing:
+        table.add_column("known", justify="right", style="dim")
+    groups: dict[tuple[str | None, ...], dict[str, Reading]] = {}
+    for reading in readings:
+        groups.setdefault(tuple(reading.by.values()), {})[reading.metric] = reading
+    for key, row in groups.items():
+        least = min(row.values(), key=lambda r: 1 if r.coverage is None else r.coverage)
+        cells = [value_text(row[name]) for name in metrics]
+        table.add_row(*(v or "(none)" for v in key), *cells, *([coverage_text(least)] if some_missing else []))
+    console.print(table)
+    _print_bases(readings, console)
+
+
+def _print_bases(readings: Sequence[Reading], console: Console) -> None:
+    """What the numbers stand on, once for all: kinds of money and of activity, without the shares that differ by group."""
+    told = [part for r in readings if r.basis for part in r.basis.split(", ")]
+    bases = list(dict.fromkeys(part.rsplit(" ", 1)[0] if part.endswith("%") else part for part in told))
+    if bases:
+        console.print("stands on: " + ", ".join(bases), style="dim")
