@@ -73,7 +73,9 @@ def settled_day(raw: str, before: list[Path], day: int) -> str:
       SELECT device_id, source, median(sampled_utc - previous) AS usual_ms FROM linked
       WHERE previous >= {(day - 1) * MS_PER_DAY} GROUP BY ALL
     ), stepped AS (
-      SELECT l.*, coalesce(l.step_ms, if(s.usual_ms > {LONGEST_STEP_MS}, {LONGEST_STEP_MS}, s.usual_ms), l.lone_step_ms, 0) AS nominal_ms
+      SELECT l.*, coalesce(
+        l.step_ms, if(s.usual_ms > {LONGEST_STEP_MS}, {LONGEST_STEP_MS}, s.usual_ms), l.lone_step_ms, 0
+      ) AS nominal_ms
       FROM linked l LEFT JOIN steps s USING (device_id, source)
     ), settled AS (
       SELECT *, CASE
