@@ -1,0 +1,49 @@
+"""Which clusters were published measurements made on, and how fast is the network between their nodes?
+
+One TOML file each. `known_by` are words of a paper, repository or file by which a row of measurements is recognised, so that
+its network is a fact and not a guess.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from loadfactor.catalog.facts import Fact, fact, read_toml
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes of one accelerator and the network between them, bytes/s per GPU and direction."""
+
+    id: str
+    name: str
+    accelerator: str
+    known_by: tuple[str, ...]
+    scale_out_bytes_per_s: Fact
+
+
+@cache
+def clusters() -> tuple[Cluster, ...]:
+    """Every cluster of the catalog, in the order of their file names."""
+    names = sorted(e.name for e in files(__name__).iterdir() if e.name.endswith(".toml"))
+    rows = [read_toml(__name__, name) for name in names]
+    return tuple(
+        Cluster(
+            row["id"],
+            row["name"],
+            row["accelerator"],
+            tuple(row["known_by"]),
+            fact(row["scale_out_bytes_per_s"], row, row["id"]),
+        )
+        for row in rows
+    )
+
+
+def cluster_of(text: str) -> Cluster | None:
+    """The cluster a row of measurements was made on, recognised by the words of its source; None when it is not known.
+
+    >>> cluster_of("VIA-Research/vTrain: ground_truth_multi.csv").id
+    'vtrain-a100'
+    """
+    found = (c for c in clusters() if any(word.lower() in text.lower() for word in c.known_by))
+    return next(found, None)

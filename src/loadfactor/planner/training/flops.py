@@ -1,0 +1,101 @@
+"""How many FLOPs does training need, and what share of the peak was used? Each convention of the field, by its name.
+
+*Model* FLOPs are what the network needs: forward 2 and backward 4 per weight and token. *Hardware* FLOPs also count what was
+computed again (activation recomputation). Both count dense matrix products only; the input embedding is a look-up and counts
+nothing. Attention is counted in full unless `causal`: half of its scores are masked, and flash kernels skip them.
+"""
+
+from dataclasses import dataclass
+
+from loadfactor.catalog.models import Network
+
+HALVED = 0.5
+
+
+@dataclass(frozen=True)
+class FlopsConvention:
+    """Which FLOPs are counted: attention halved by the causal mask, the logits, recomputed work."""
+
+    causal: bool = False
+    logits: bool = True
+    recomputed: str = "none"  # none, selective, full: what a hardware count adds
+
+
+MODEL = FlopsConvention()
+MODEL_CAUSAL = FlopsConvention(causal=True)
+HARDWARE = FlopsConvention(recomputed="full")
+
+
+def forward_flops_per_token(network: Network, seq: int, convention: FlopsConvention = MODEL) -> float:
+    """FLOPs of one token's forward pass: 2 per matrix weight it meets, and 2·keys·heads·(d_qk + d_v) per layer of attention.
+
+    Grouped-query attention lessens the projections, not the scores; of experts only those a token is sent to count.
+
+    >>> from loadfactor.catalog.models import network
+    >>> gpt = network("megatron-1t")                                   # 24·l·h²(1 + s/6h) + 2·V·h, arXiv:2104.04473
+    >>> paper = 24 * 128 * 25600**2 * (1 + 2048 / (6 * 25600)) + 2 * 51200 * 25600
+    >>> round(forward_flops_per_token(gpt, 2048) / paper, 4)
+    1.0
+    """
+    weights = network.matmul_parameters - network.parts["norm"]
+    weights -= 0 if convention.logits else network.vocabulary * network.hidden
+    return 2.0 * weights + attention_flops_per_token(network, seq, convention)
+
+
+def attention_flops_per_token(network: Network, seq: int, convention: FlopsConvention = MODEL) -> float:
+    """FLOPs of one token's scores and weighted values, forward, over all layers; a sliding layer sees at most its window."""
+    window = min(network.sliding_window or seq, seq)
+    keys = network.full_layers * seq * (HALVED if convention.causal else 1)
+    keys += len(network.sliding_layers) * (window * (1 - window / (2 * seq)) if convention.causal else window)
+    return 2.0 * keys * network.heads * (network.query_dim + network.value_dim)
+
+
+def training_flops_per_token(network: Network, seq: int, convention: FlopsConvention = MODEL) -> float:
+    """FLOPs of one token's training: forward once, backward twice that, and what the convention says was computed again.
+
+    >>> from loadfactor.catalog.models import network
+    >>> gpt = network("megatron-1t")
+    >>> round(training_flops_per_token(gpt, 2048, HARDWARE) / training_flops_per_token(gpt, 2048), 3)
+    1.333
+    """
+    forward = forward_flops_per_token(network, seq, convention)
+    logits = 2.0 * network.vocabulary * network.hidden if convention.logits else 0.0
+    again = {"none": 0.0, "selective": attention_flops_per_token(network, seq, convention), "full": forward - logits}
+    return 3 * forward + again[convention.recomputed]
+
+
+def megatron_flops(layers: int, hidden: int, vocabulary: int, batch: float, seq: int, passes: int = 4) -> float:
+    """FLOPs of one iteration by the formula of arXiv:2104.04473 §5.1: 24·passes·B·s·l·h²(1 + s/6h + V/(4·passes·l·h)).
+
+    Four passes count the recomputed forward (hardware FLOPs, "96 B s l h²"), three do not ("72 B s l h²").
+
+    >>> round(megatron_flops(128, 25600, 51200, 3072, 2048) / (3072 * 163e12) / 86400 * 450e9 / (3072 * 2048), 0)   # days
+    84.0
+    """
+    core = 24.0 * passes * batch * seq * layers * hidden**2
+    return core * (1 + seq / (6 * hidden) + vocabulary / (4 * passes * layers * hidden))
+
+
+def mfu_share(tokens_per_s: float, flops_per_token: float, gpus: float, peak_flops: float) -> float:
+    """Share of the peak the network's own FLOPs used: model FLOPs give MFU, hardware FLOPs give HFU.
+
+    >>> round(mfu_share(238_300, 6 * 540.35e9 + 12 * 118 * 48 * 256 * 2048, 6144, 275e12), 4)    # PaLM, arXiv:2204.02311
+    0.4623
+    """
+    return tokens_per_s * flops_per_token / (gpus * peak_flops)
+
+
+def paid_mfu_share(training_flops: float, paid_gpu_hours: float, peak_flops: float) -> float:
+    """Share of the peak over every hour that was paid for: restarts, small batches, evaluation and idle hours included.
+
+    >>> round(paid_mfu_share(2.56e24, 8_404_992, 275e12), 3)                                     # PaLM, 46 % in steady state
+    0.308
+    """
+    from loadfactor.units import S_PER_HOUR
+
+    return training_flops / (paid_gpu_hours * S_PER_HOUR * peak_flops)
+
+
+def palm_flops_per_token(parameters: float, layers: int, heads_times_dim: int, seq: int) -> float:
+    """Model FLOPs per token by arXiv:2204.02311 App. B: 6N + 12·L·H·Q·T."""
+    return 6 * parameters + 12.0 * layers * heads_times_dim * seq

@@ -1,0 +1,142 @@
+"""How long does one transformer layer take for one micro-batch? Its matrix products, its attention and its memory traffic.
+
+Forward seconds and backward seconds are kept apart by kind, so that a step can be put together for any recomputation.
+Shapes: a micro-batch is b sequences of s tokens; a rank holds T = b·s/c of its tokens (c context ranks) and 1/t of every
+matrix (t tensor ranks). 16-bit values. Source of the counts: arXiv:2104.04473 §3, arXiv:2205.05198 §4.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadfactor.catalog.models import Network
+from loadfactor.planner.kernels import KernelSpeed, Real, matmul_s, streaming_s
+from loadfactor.planner.training.layout import Layout
+from loadfactor.planner.training.machine import Constants, Machine, Software
+
+VALUE_BYTES = 2
+KERNELS_FORWARD = 40  # kernels a layer starts: two norms, four products, attention, activation, residuals, copies
+KERNELS_BACKWARD = 60
+SCORE_BYTES_FORWARD = 13  # per score of unfused attention: product w2, softmax r2 w2, dropout r2 w2+1, product r2
+SCORE_BYTES_BACKWARD = 19
+FLASH_BACKWARD_FLOPS = 2.5  # five products instead of two (arXiv:2307.08691)
+
+
+@dataclass(frozen=True)
+class LayerSeconds:
+    """Seconds of one layer and one micro-batch on one rank: forward and backward, by kind."""
+
+    matmul_forward: Real
+    matmul_backward: Real
+    matmul_down: Real  # the part of matmul_forward whose output nothing in the layer keeps
+    attention_forward: Real
+    attention_backward: Real
+    elementwise_forward: Real
+    elementwise_backward: Real
+
+    @property
+    def forward(self) -> Real:
+        """All of the forward pass."""
+        return self.matmul_forward + self.attention_forward + self.elementwise_forward
+
+    @property
+    def backward(self) -> Real:
+        """All of the backward pass."""
+        return self.matmul_backward + self.attention_backward + self.elementwise_backward
+
+
+def layer_seconds(
+    network: Network, seq: int, layout: Layout, on: Machine, software: Software, c: Constants, moe: bool
+) -> LayerSeconds:
+    """One layer with (moe) or without experts; attention is the mean over the network's kinds of layers."""
+    tokens = layout.micro_batch * seq / layout.context
+    projections = _projections_s(network, tokens, layout.tensor, on.matmul)
+    mlp, down = (
+        _experts_s(network, tokens, layout, on.matmul)
+        if moe
+        else _mlp_s(network, network.ffn_hidden, tokens, layout.tensor, on.matmul)
+    )
+    matmul = projections + mlp + down
+    attention_f, attention_b = _attention_s(network, seq, layout, on, software, c)
+    element_f, element_b = _elementwise_s(network, tokens, layout, on.matmul, software, moe)
+    return LayerSeconds(matmul, 2 * matmul, down, attention_f, attention_b, element_f, element_b)
+
+
+def _projections_s(network: Network, tokens: Real, t: Real, speed: KernelSpeed) -> Real:
+    """Query, key, value and output projections, cut over t."""
+    h, a = network.hidden, network.latent
+    out = matmul_s(tokens, h, network.heads * network.value_dim / t, speed)
+    if a is None:
+        width = network.head_dim * (network.heads + 2 * network.kv_heads)
+        return out + matmul_s(tokens, width / t, h, speed)
+    queries = network.heads * network.query_dim
+    if a.q_rank is None:
+        q = matmul_s(tokens, queries / t, h, speed)
+    else:
+        q = matmul_s(tokens, a.q_rank, h, speed) + matmul_s(tokens, queries / t, a.q_rank, speed)
+    kv = matmul_s(tokens, a.kv_rank + a.rope_dim, h, speed)
+    expanded = matmul_s(tokens, network.heads * (a.nope_dim + a.value_dim) / t, a.kv_rank, speed)
+    return out + q + kv + expanded
+
+
+def _mlp_s(network: Network, width: Real, tokens: Real, t: Real, speed: KernelSpeed) -> tuple[Real, Real]:
+    """Up (and gate) product of one MLP, and its down product, cut over t."""
+    up = (2 if network.gated_mlp else 1) * width / t
+    return matmul_s(tokens, up, network.hidden, speed), matmul_s(tokens, network.hidden, width / t, speed)
+
+
+def _experts_s(network: Network, tokens: Real, layout: Layout, speed: KernelSpeed) -> tuple[Real, Real]:
+    """The experts of one rank, up and down: each of its count/e gets T·k·e/count tokens when routing is even; and the shared ones."""
+    e = network.experts
+    assert e is not None
+    local = e.count / layout.expert
+    up, down = _mlp_s(network, e.ffn_hidden, tokens * e.per_token / local, layout.tensor, speed)
+    shared = _mlp_s(network, e.shared_ffn_hidden, tokens, layout.tensor, speed) if e.shared_ffn_hidden else (0.0, 0.0)
+    router = matmul_s(tokens, e.count, network.hidden, speed)
+    return up * local + router + shared[0], down * local + shared[1]
+
+
+def _attention_s(
+    network: Network, seq: int, layout: Layout, on: Machine, software: Software, c: Constants
+) -> tuple[Real, Real]:
+    """Scores, softmax and the product with the values: fused (flash: half of the scores are never computed) or not."""
+    heads = network.heads / layout.tensor
+    rows = layout.micro_batch * seq / layout.context
+    window = min(network.sliding_window or seq, seq)
+    sliding = len(network.sliding_layers) / network.layers
+    full = network.full_layers / network.layers
+    if software.flash_attention:
+        keys = full * seq / 2 + sliding * window * (1 - window / (2 * seq))
+        flops = 2 * rows * keys * heads * (network.query_dim + network.value_dim)
+        forward = flops / (on.attention_peak_flops * c.flash_share)
+        backward = FLASH_BACKWARD_FLOPS * flops / (on.attention_peak_flops * c.flash_backward_share)
+        return forward, backward
+    batch = layout.micro_batch * heads / layout.context
+    products = matmul_s(seq, seq, network.query_dim, on.matmul, batch) + matmul_s(
+        seq, network.value_dim, seq, on.matmul, batch
+    )
+    scores = batch * float(seq) ** 2
+    forward = products + streaming_s(SCORE_BYTES_FORWARD * scores, on.matmul)
+    return forward, 2 * products + streaming_s(SCORE_BYTES_BACKWARD * scores, on.matmul)
+
+
+def _elementwise_s(
+    network: Network, tokens: Real, layout: Layout, speed: KernelSpeed, software: Software, moe: bool
+) -> tuple[Real, Real]:
+    """Norms, residuals, dropout, activation and copies. What stands outside the tensor-parallel region is repeated by
+
+    every tensor rank unless the sequence is cut there too (sequence parallelism).
+    Bytes per token forward: norms 2·(r2 w2)·h, residual adds 2·(r2 r2 w2 [+ mask 1])·h; activation r2 w2 of the inner
+    width (r4 w2 when gated); queries, keys and values copied once r2 w2. Backward moves 1.5 × that.
+    """
+    h, t = network.hidden, layout.tensor
+    outside = (8 + 12 + 2 * software.dropout) * h
+    e = network.experts
+    width = (e.ffn_hidden * e.per_token + e.shared_ffn_hidden) if moe and e else network.ffn_hidden
+    dispatch = 4 * 2 * h * e.per_token if moe and e else 0  # permute to experts and back
+    heads = network.query_dim * network.heads + 2 * network.kv_heads * network.head_dim
+    inside = (6 if network.gated_mlp else 4) * width + 4 * heads + dispatch
+    repeated = np.where(layout.sequence_parallel, t, 1)
+    moved = tokens * (outside / repeated + inside / t)
+    forward = streaming_s(moved, speed)
+    return forward, 1.5 * forward

@@ -1,0 +1,118 @@
+"""What does the equations' machine reach? Datasheet peaks of an accelerator and the shares of them that software gets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+from loadfactor.catalog.accelerators import Accelerator
+from loadfactor.catalog.facts import read_toml
+from loadfactor.planner.collectives import Fabric
+from loadfactor.planner.kernels import KernelSpeed
+
+
+CAPPED = ("Hopper", "Blackwell", "Ada Lovelace", "Ada", "CDNA3")  # their power limit lies below what full tensor cores draw
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The constants of constants.toml, by name; their meaning, unit and what they were fitted on are written there."""
+
+    matmul_share: float
+    matmul_share_hopper: float
+    matmul_half_per_ridge: float
+    memory_share: float
+    flash_share: float
+    flash_backward_share: float
+    launch_s: float
+    scale_up_share: float
+    scale_out_share: float
+    scale_up_latency_s: float
+    scale_out_latency_s: float
+    shard_out_share: float
+    tensor_overlap_share: float
+    data_overlap_share: float
+    step_overhead_s: float
+    overlap_slowdown_share: float
+
+
+@cache
+def constants() -> Constants:
+    """The constants as they are written in the data file."""
+    return Constants(**{name: float(entry["value"]) for name, entry in constant_entries().items()})
+
+
+def constant_entries() -> Mapping[str, Mapping[str, object]]:
+    """Value, meaning and what it was fitted on, for each constant."""
+    return read_toml(__package__, "constants.toml")
+
+
+@dataclass(frozen=True)
+class Software:
+    """What the training framework does: which attention kernel, what it hides behind compute, how wide its gradients are."""
+
+    flash_attention: bool = True
+    overlaps: bool = True  # tensor, data and pipeline communication behind compute
+    stops_early: bool = True  # recomputation ends at the last saved tensor: the down-projection is not run again
+    scatter_gather_pipeline: bool = True  # each tensor rank sends 1/t of an activation to the next stage
+    gradient_bytes: int = 4
+    dropout: bool = False
+
+
+MEGATRON_2021 = Software(flash_attention=False, overlaps=False, stops_early=False, gradient_bytes=2, dropout=True)
+MODERN = Software()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """An accelerator in its cluster, as the equations see it."""
+
+    name: str
+    matmul: KernelSpeed
+    attention_peak_flops: float
+    fabric: Fabric
+    shard_fabric: Fabric
+    memory_bytes: float
+    gpus_per_node: int
+
+
+def machine(
+    accelerator: Accelerator,
+    datatype: str = "bf16",
+    scale_out_bytes_per_s: float | None = None,
+    known: Constants | None = None,
+) -> Machine:
+    """The machine of an accelerator computing in `datatype`; `scale_out_bytes_per_s` per GPU overrides the reference design.
+
+    Raises CatalogError when the catalog lacks the peak of that datatype or a link.
+    """
+    c = known or constants()
+    share = c.matmul_share_hopper if accelerator.architecture in CAPPED else c.matmul_share
+    peak, memory = accelerator.peak_flops(datatype), accelerator.memory_bandwidth_bytes_per_s
+    speed = KernelSpeed(
+        peak,
+        memory,
+        share,
+        c.matmul_half_per_ridge * peak / memory,
+        c.memory_share,
+        c.launch_s,
+    )
+    out = scale_out_bytes_per_s or accelerator.value("scale_out_bytes_per_s")
+    fabric = Fabric(
+        accelerator.scale_up_gpus,
+        accelerator.scale_up_bytes_per_s,
+        out,
+        c.scale_up_share,
+        c.scale_out_share,
+        c.scale_up_latency_s,
+        c.scale_out_latency_s,
+    )
+    wide = "bf16" if datatype in ("fp8", "fp4", "int8") else datatype
+    return Machine(
+        accelerator.id,
+        speed,
+        accelerator.peak_flops(wide),
+        fabric,
+        replace(fabric, scale_out_share=c.shard_out_share),
+        accelerator.memory_bytes,
+        accelerator.scale_up_gpus,
+    )

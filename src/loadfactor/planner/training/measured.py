@@ -1,0 +1,235 @@
+"""What does a row of somebody's measurements say? A job, its layout and the measured number, whatever the columns are called.
+
+The layout of a file is recognised by its columns; unknown ones are ignored. A row that lacks something is refused with the
+reason. A knob the row does not give ("not given") is left free, and the planner sets it as a user would: to what is fastest.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from loadfactor.catalog.accelerators import Accelerator, find_accelerator
+from loadfactor.catalog.clusters import cluster_of
+from loadfactor.catalog.models import Network, find_network
+from loadfactor.errors import CatalogError, InputError
+from loadfactor.planner.training.flops import megatron_flops, palm_flops_per_token
+from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, Layout
+from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, Constants, Software, constants, machine
+from loadfactor.planner.training.step import Job
+from loadfactor.units import BITS_PER_BYTE, FLOPS_PER_TFLOPS, MS_PER_S, PERCENT
+
+Row = Mapping[str, str | None]
+GPT2_VOCABULARY = 51_200  # GPT-2's 50,257 padded, what Megatron trains with
+FLASH_SINCE = 2206  # arXiv numbers from June 2022 on: FlashAttention (2205.14135) is in use
+OLD = ("Ampere", "Volta", "Pascal", "Turing")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One usable row: the job and layout, the number measured with its unit, and how a step time becomes that number."""
+
+    label: str
+    job: Job
+    layout: Layout
+    free: tuple[str, ...]  # knobs the row leaves open
+    quantity: str
+    value: float
+    per_step: float  # value = per_step / step_s, or step_s · per_step for a time
+
+    def predicted(self, step_s: float) -> float:
+        """The predicted step in the quantity that was measured."""
+        return step_s * self.per_step if self.quantity.startswith("iteration") else self.per_step / step_s
+
+    @property
+    def step_s(self) -> float:
+        """The measured number as seconds of a step."""
+        return self.value / self.per_step if self.quantity.startswith("iteration") else self.per_step / self.value
+
+
+class RowRefused(Exception):  # noqa: N818  # not an error: the row is skipped with this reason
+    """Why a row cannot be used."""
+
+
+def read_row(row: Row, known: Constants | None = None) -> Measured:
+    """The measurement a row describes. Raises RowRefused with the reason when it lacks something."""
+    text = " ".join(str(v) for v in row.values() if v)
+    accelerator = _accelerator(row)
+    network, seq = _network(row)
+    gpus, batch = _whole(row, "gpus", "chips", "num_gpus"), _whole(row, "global_batch", "global_batch_size", "batch")
+    sharded = "FULL_SHARD" in text or "ZeRO-3" in text or "fsdp" in text.lower()
+    software = _software(row, text, accelerator)
+    layout, free = _layout(row, gpus, sharded, software)
+    if layout.gpus != gpus:
+        raise RowRefused(f"tp × pp × cp × dp = {layout.gpus} is not the {gpus} GPUs of the row")
+    if "micro_batch" not in free and batch % (layout.data * layout.micro_batch):
+        raise RowRefused(f"global batch {batch} is no multiple of data ranks {layout.data} × micro-batch {layout.micro_batch}")
+    try:
+        on = machine(accelerator, _datatype(row), _scale_out(row, text), known)
+    except CatalogError as error:
+        raise RowRefused(str(error)) from None
+    job = Job(network, seq, batch, on, software, known or constants())
+    quantity, value, per_step = _measure(row, job, gpus, layout)
+    label = row.get("model") or row.get("scheme") or f"{float(row.get('params_b') or 0) or network.parameters / 1e9:.3g}B"
+    return Measured(str(label), job, layout, free, quantity, value, per_step)
+
+
+def _text(row: Row, *names: str) -> str | None:
+    for name in names:
+        value = (row.get(name) or "").strip()
+        if value and value.lower() not in ("not given", "not in table", "n/a", "na", "none", "-", "unknown", "nan"):
+            return value
+    return None
+
+
+def _number(row: Row, *names: str) -> float | None:
+    value = _text(row, *names)
+    try:
+        return None if value is None else float(value.replace(",", ""))
+    except ValueError:
+        return None
+
+
+def _whole(row: Row, *names: str) -> int:
+    value = _number(row, *names)
+    if value is None or value < 1 or value != int(value):
+        raise RowRefused(f"no {names[0]} in the row")
+    return int(value)
+
+
+def _accelerator(row: Row) -> Accelerator:
+    name = _text(row, "gpu", "accelerator", "chip")
+    found = find_accelerator(name) if name else None
+    if found is None:
+        raise RowRefused(f"no accelerator called {name!r} in the catalog" if name else "no gpu in the row")
+    return found
+
+
+def _network(row: Row) -> tuple[Network, int]:
+    seq = _number(row, "seq", "seq_len", "sequence_length", "max_seq_len")
+    if seq is None:
+        raise RowRefused("no seq in the row")
+    known = find_network(_text(row, "network", "model") or "")
+    layers, hidden, heads = (_number(row, n) for n in ("layers", "hidden", "heads"))
+    if known is not None and layers is None:
+        return known, int(seq)
+    if not layers or not hidden or not heads:
+        missing = [n for n, v in (("layers", layers), ("hidden", hidden), ("heads", heads)) if not v]
+        raise RowRefused(f"no {', '.join(missing)} in the row and its model is not in the catalog")
+    ffn, kv = _number(row, "ffn_hidden", "intermediate_size"), _number(row, "kv_heads")
+    shape = Network(
+        name=_text(row, "model") or "row",
+        layers=int(layers),
+        hidden=int(hidden),
+        heads=int(heads),
+        kv_heads=int(kv or heads),
+        head_dim=int(_number(row, "head_dim") or hidden / heads),
+        ffn_hidden=int(ffn or 4 * hidden),
+        vocabulary=int(_number(row, "vocab", "vocabulary") or GPT2_VOCABULARY),
+        max_context=int(seq),
+        gated_mlp=(_text(row, "gated_mlp") or "").lower() in ("1", "true", "yes"),
+        tied_embeddings=True,
+        positional="learned",
+        norm="layer",
+        linear_bias=True,
+    )
+    return shape, int(seq)
+
+
+def _software(row: Row, text: str, accelerator: Accelerator) -> Software:
+    """FlashAttention and overlap where the row says so, on Hopper and newer, with FSDP, or from a paper after June 2022."""
+    said = (_text(row, "attention", "attention_kernel") or "").lower()
+    papers = [int(n) for n in re.findall(r"arXiv:(\d{4})\.\d", text)]
+    modern = accelerator.architecture not in OLD or "FULL_SHARD" in text or "fsdp" in text.lower()
+    modern = modern or bool(papers and max(papers) >= FLASH_SINCE)
+    software = MODERN if modern else MEGATRON_2021
+    if said:
+        software = replace(software, flash_attention="flash" in said)
+    return software
+
+
+def _datatype(row: Row) -> str:
+    said = (_text(row, "precision", "dtype", "datatype") or "bf16").lower()
+    return next((d for d in ("fp8", "fp16", "bf16") if d in said), "bf16")
+
+
+def _scale_out(row: Row, text: str) -> float | None:
+    """Bytes/s per GPU between nodes: the row's own column, "1600 Gbps node-node" in its words, or a cluster known by name."""
+    own = _number(row, "scale_out_gb_per_s", "ib_gb_per_s_per_gpu")
+    if own:
+        return own * 1e9
+    said = re.search(r"(\d{3,4}) ?Gbps", text)
+    if said:
+        return float(said.group(1)) * 1e9 / BITS_PER_BYTE / 8
+    cluster = cluster_of(text)
+    return cluster.scale_out_bytes_per_s.value if cluster else None
+
+
+def _recompute(row: Row, software: Software) -> int | None:
+    said = (_text(row, "recompute", "act_ckpt", "activation_checkpointing") or "").lower()
+    if said.startswith(("full", "true", "1", "yes")):
+        return FULL
+    if said.startswith("selective"):
+        return SELECTIVE
+    if (row.get("recompute") or row.get("act_ckpt") or "").strip().lower() in ("none", "false", "0", "no"):
+        return NONE
+    return None if software.flash_attention else FULL  # what was trained before it was always recomputed
+
+
+def _layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple[Layout, tuple[str, ...]]:
+    free = []
+    tp, pp, cp = (int(_number(row, n) or 1) for n in ("tp", "pp", "cp"))
+    ep = int(_number(row, "ep") or 1)
+    dp = int(_number(row, "dp") or gpus // (tp * pp * cp) or 1)
+    micro, chunks = _number(row, "micro_batch", "micro_batch_size", "mbs"), _number(row, "interleave_v", "interleave")
+    if micro is None:
+        free.append("micro_batch")
+    if chunks is None and "interleave_v" in row and pp > 1 and software.overlaps:
+        free.append("interleave")
+    recompute = _recompute(row, software)
+    if recompute is None:
+        free.append("recompute")
+    stage = _number(row, "zero", "zero_stage")
+    zero = int(stage) if stage is not None else 3 if sharded else 1 if software.overlaps else 0
+    parallel = "sequence parallel" in (row.get("recompute") or "") and "no sequence" not in (row.get("recompute") or "")
+    parallel = parallel or (software.overlaps and tp > 1)
+    return (
+        Layout(tp, pp, dp, cp, ep, int(micro or 1), int(chunks or 1), recompute or NONE, zero, parallel),
+        tuple(free),
+    )
+
+
+def _measure(row: Row, job: Job, gpus: int, layout: Layout) -> tuple[str, float, float]:
+    """The measured number, and what it is per step. Times first, then tokens, then FLOP/s by the row's convention."""
+    for name, factor in (("iteration_s", 1.0), ("step_time_s", 1.0), ("step_s", 1.0), ("iteration_ms", float(MS_PER_S))):
+        value = _number(row, name)
+        if value:
+            return ("iteration_s" if factor == 1 else "iteration_ms"), value, factor
+    tokens = float(job.global_batch * job.seq)
+    for name, share in (("tokens_per_s", 1.0), ("tokens_per_s_per_gpu", 1.0 / gpus)):
+        value = _number(row, name)
+        if value:
+            return name, value, tokens * share
+    n = job.network
+    hardware = "hardware" in (row.get("flops_convention") or "").lower()
+    for name in ("model_tflops_per_gpu", "tflops_per_gpu", "tflops_per_gpu_published"):
+        value = _number(row, name)
+        if value:
+            passes = 4 if hardware and not name.startswith("model") else 3
+            flops = megatron_flops(n.layers, n.hidden, n.vocabulary, job.global_batch, job.seq, passes)
+            return name, value, flops / gpus / FLOPS_PER_TFLOPS
+    share = _number(row, "mfu_pct")
+    if share:
+        per_token = palm_flops_per_token(_number(row, "params") or n.parameters, n.layers, n.heads * n.head_dim, job.seq)
+        return "mfu_pct", share, per_token * tokens / (gpus * job.machine.matmul.peak_flops) * PERCENT
+    raise RowRefused("no iteration time, tokens/s, TFLOP/s or MFU in the row")
+
+
+def not_a_measurement(row: Row) -> str | None:
+    """Why a whole file is not one of training measurements, or None."""
+    if not any(k in row for k in ("gpus", "chips", "layers")):
+        return "no gpus, chips or layers column"
+    return None
+
+
+_ = (Any, InputError)

@@ -1,0 +1,118 @@
+"""How much memory does each rank need, part by part, and does it fit? Arrays with one element a layout.
+
+Activations follow arXiv:2205.05198 §4 (Korthikanti et al.), written per matrix so that grouped queries, gated MLPs and experts
+count as what they are. The fullest rank is the first pipeline stage, which holds the activations of most micro-batches in
+flight, or the last, which holds the logits; the larger of the two is reported.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loadfactor.planner.training.layer import VALUE_BYTES
+from loadfactor.planner.training.layout import FULL, NONE, Layout
+from loadfactor.planner.training.step import Job, rank_parameters, stage_layers
+
+MASTER_BYTES = 12  # Adam in mixed precision: 32-bit weight and two moments
+GRADIENT_BYTES = 4  # the sum over micro-batches is kept in 32 bits
+LOGIT_BYTES = 6  # 16-bit logits and their 32-bit copy
+USABLE_SHARE = 0.94  # the rest is the driver, the communication library and fragmentation
+
+PARTS = ("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes", "logits_bytes", "gathered_bytes")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of the fullest rank by part, and what the accelerator offers."""
+
+    parts: Mapping[str, Any]
+    usable_bytes: float
+
+    @property
+    def total_bytes(self) -> Any:
+        """All parts together."""
+        return sum(self.parts.values())
+
+    @property
+    def fits(self) -> Any:
+        """True where the parts stay within what is usable."""
+        return self.total_bytes <= self.usable_bytes
+
+
+def memory(job: Job, layout: Layout) -> Memory:
+    """Memory of the fullest rank.
+
+    Weights 2 bytes a parameter, gradients 4, Adam 12, each divided by the data ranks from ZeRO stage 3, 2, 1 on.
+    GPT-3 22B on 8 tensor ranks: 18 bytes · 22.07 G ÷ 8 = 46.2 GiB (published 45.6 GiB, arXiv:2205.05198 Fig. 1).
+    """
+    x = layout.as_arrays()
+    outside, experts = rank_parameters(job.network, x)
+    owners = x.data * x.context
+
+    def kept(width: float, stage: int) -> Any:
+        sharded = x.zero >= stage
+        a = outside / np.where(sharded, owners, 1)
+        return width * (a + experts / np.where(sharded, np.maximum(owners / x.expert, 1), 1))
+
+    layers = stage_layers(job.network.layers, x)
+    flying = np.minimum(x.micro_batches(job.global_batch), in_flight(x))
+    one = activation_bytes_per_layer(job, x)
+    working = np.where(x.recompute == FULL, activation_bytes_per_layer(job, _without_recompute(x)), 0.0)
+    tokens = x.micro_batch * job.seq / x.context
+    logits = tokens * job.network.vocabulary / x.tensor * LOGIT_BYTES
+    first = layers * one * flying + np.where(x.pipeline == 1, logits, 0.0)
+    last = layers * one * np.minimum(flying, x.interleave) / x.interleave + logits
+    ends_on_last = (last > first) | (x.pipeline == 1)
+    gathered = np.where(x.zero == 3, 2 * VALUE_BYTES * (outside + experts) / layers, 0.0)
+    parts = {
+        "weights_bytes": kept(VALUE_BYTES, 3),
+        "gradients_bytes": kept(GRADIENT_BYTES, 2),
+        "optimizer_bytes": kept(MASTER_BYTES, 1),
+        "activations_bytes": np.maximum(first, last) - np.where(ends_on_last, logits, 0.0) + working,
+        "logits_bytes": np.where(ends_on_last, logits, 0.0),
+        "gathered_bytes": gathered,
+    }
+    return Memory(parts, job.machine.memory_bytes * USABLE_SHARE)
+
+
+def in_flight(x: Layout) -> Any:
+    """Micro-batches' worth of its layers that the first stage of 1F1B holds: p, and p·(1 + (p-1)/(p·v)) when interleaved.
+
+    >>> float(in_flight(Layout(pipeline=8, interleave=3))) / 8          # 175B of arXiv:2205.05198: 1 + 7/24
+    1.2916666666666667
+    """
+    return np.where(x.interleave > 1, x.pipeline + (x.pipeline - 1) / x.interleave, x.pipeline)
+
+
+def _without_recompute(x: Layout) -> Layout:
+    return Layout(
+        x.tensor, x.pipeline, x.data, x.context, x.expert, x.micro_batch, x.interleave, NONE + 0 * x.recompute, x.zero,
+        x.sequence_parallel,
+    )  # fmt: skip
+
+
+def activation_bytes_per_layer(job: Job, x: Layout) -> Any:
+    """Bytes one layer keeps of one micro-batch for its backward pass, on one rank of t tensor and c context ranks.
+
+    Outside the tensor-parallel region: inputs of two norms and two products, 2·h each, and two dropout masks of h where dropout
+    is used; cut over t only with sequence parallelism. Inside, cut over t: queries, keys, values, the input of the output
+    projection and the MLP's inner values. Unfused attention keeps 5 bytes a score unless it is recomputed (selective).
+    Full recomputation keeps the layer's input. Checks against GPT: s·b·h·(10 + 24/t + 5·a·s/(h·t)).
+    """
+    n, e = job.network, job.network.experts
+    tokens = x.micro_batch * job.seq / x.context
+    cut = np.where(x.sequence_parallel, x.tensor, 1)
+    outer = (8 + 2 * job.software.dropout) * n.hidden / cut
+    width = (2 * n.kv_heads * n.head_dim) if n.latent is None else n.heads * (n.query_dim + n.value_dim)
+    attention = VALUE_BYTES * (n.heads * n.query_dim + width + n.heads * n.value_dim)
+    inner = (3 if n.gated_mlp else 2) * VALUE_BYTES
+    if e is None:
+        mlp = inner * n.ffn_hidden
+    else:
+        routed = e.per_token * (inner * e.ffn_hidden + 2 * VALUE_BYTES * n.hidden) + inner * e.shared_ffn_hidden
+        mlp = (n.moe_layers * routed + n.dense_layers * inner * n.ffn_hidden) / n.layers
+    scores = 0.0 if job.software.flash_attention else np.where(x.recompute == NONE, 5.0 * n.heads * job.seq, 0.0)
+    kept = outer + (attention + mlp + scores) / x.tensor
+    return tokens * np.where(x.recompute == FULL, VALUE_BYTES * n.hidden / cut, kept)
