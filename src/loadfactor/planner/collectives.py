@@ -11,6 +11,8 @@ import numpy as np
 
 from loadfactor.planner.kernels import Real
 
+RING_HOP_S = 1.5e-6  # one step of a ring inside a domain: a flag and a copy over NVLink
+
 
 @dataclass(frozen=True)
 class Fabric:
@@ -67,6 +69,20 @@ def _latency_s(ranks: Real, stride: Real, fabric: Fabric) -> Real:
         np.ceil(np.log2(np.maximum(inside, 1))) * fabric.scale_up_latency_s
         + np.ceil(np.log2(np.maximum(domains, 1))) * fabric.scale_out_latency_s
     )
+    return result
+
+
+def ring_latency_s(ranks: Real, stride: Real, fabric: Fabric) -> Real:
+    """What the steps of a ring through every rank cost however little is sent: one hop a rank, the long ones between domains.
+
+    Matters for large groups that gather little at a time (fully sharded data parallelism); a tree has no such cost.
+
+    >>> round(float(ring_latency_s(16, 1, Fabric(8, 300e9, 25e9, 1, 1, 5e-6, 20e-6))) * 1e6, 1)     # 14 short hops, 2 long
+    61.0
+    """
+    inside = members_per_domain(ranks, stride, fabric)
+    domains = np.ceil(ranks / inside)
+    result: Real = (ranks - domains) * RING_HOP_S + np.where(domains > 1, domains, 0) * fabric.scale_out_latency_s
     return result
 
 

@@ -39,11 +39,12 @@ def clusters() -> tuple[Cluster, ...]:
     )
 
 
-def cluster_of(text: str) -> Cluster | None:
-    """The cluster a row of measurements was made on, recognised by the words of its source; None when it is not known.
+def cluster_of(text: str, accelerator: str) -> Cluster | None:
+    """The cluster of this accelerator a measurement was made on, recognised by the words of its source; None when not known.
 
-    >>> cluster_of("VIA-Research/vTrain: ground_truth_multi.csv").id
+    >>> cluster_of("VIA-Research/vTrain: ground_truth_multi.csv", "a100-sxm").id
     'vtrain-a100'
     """
-    found = (c for c in clusters() if any(word.lower() in text.lower() for word in c.known_by))
+    same = (c for c in clusters() if c.accelerator == accelerator)
+    found = (c for c in same if any(word.lower() in text.lower() for word in c.known_by))
     return next(found, None)

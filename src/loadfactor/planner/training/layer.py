@@ -86,7 +86,7 @@ def _mlp_s(network: Network, width: Real, tokens: Real, t: Real, speed: KernelSp
 
 
 def _experts_s(network: Network, tokens: Real, layout: Layout, speed: KernelSpeed) -> tuple[Real, Real]:
-    """The experts of one rank, up and down: each of its count/e gets T·k·e/count tokens when routing is even; and the shared ones."""
+    """The experts of one rank, up and down: each of its count/e gets T·k·e/count tokens when routing is even; the shared too."""
     e = network.experts
     assert e is not None
     local = e.count / layout.expert

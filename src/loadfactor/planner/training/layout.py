@@ -50,6 +50,11 @@ class Layout:
     def __len__(self) -> int:
         return int(np.size(self.tensor))
 
+    @staticmethod
+    def of(layouts: "list[Layout]") -> "Layout":
+        """Many layouts as one with arrays."""
+        return Layout(*(np.array([getattr(one, f.name) for one in layouts]) for f in fields(Layout)))
+
     def as_arrays(self) -> "Layout":
         """The same layout with every field an array of the same length, as the equations expect it."""
         columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(getattr(self, f.name))) for f in fields(self)))
@@ -60,7 +65,8 @@ class Layout:
         columns = [np.atleast_1d(np.asarray(getattr(self, f.name)))[index] for f in fields(self)]
         if np.ndim(columns[0]):
             return Layout(*columns)
-        return Layout(*(int(c) for c in columns[:-1]), bool(columns[-1]))
+        named = {f.name: int(c) for f, c in zip(fields(self), columns, strict=True)}
+        return Layout(**{**named, "sequence_parallel": bool(named["sequence_parallel"])})
 
     def each(self) -> Iterator["Layout"]:
         """One layout after another, as plain numbers."""

@@ -9,8 +9,13 @@ from loadfactor.catalog.facts import read_toml
 from loadfactor.planner.collectives import Fabric
 from loadfactor.planner.kernels import KernelSpeed
 
-
-CAPPED = ("Hopper", "Blackwell", "Ada Lovelace", "Ada", "CDNA3")  # their power limit lies below what full tensor cores draw
+CAPPED = (
+    "Hopper",
+    "Blackwell",
+    "Ada Lovelace",
+    "Ada",
+    "CDNA3",
+)  # their power limit lies below what full tensor cores draw
 
 
 @dataclass(frozen=True)
@@ -33,12 +38,13 @@ class Constants:
     data_overlap_share: float
     step_overhead_s: float
     overlap_slowdown_share: float
+    prefetch_miss_share: float
 
 
 @cache
 def constants() -> Constants:
     """The constants as they are written in the data file."""
-    return Constants(**{name: float(entry["value"]) for name, entry in constant_entries().items()})
+    return Constants(**{name: float(str(entry["value"])) for name, entry in constant_entries().items()})
 
 
 def constant_entries() -> Mapping[str, Mapping[str, object]]:
@@ -54,11 +60,20 @@ class Software:
     overlaps: bool = True  # tensor, data and pipeline communication behind compute
     stops_early: bool = True  # recomputation ends at the last saved tensor: the down-projection is not run again
     scatter_gather_pipeline: bool = True  # each tensor rank sends 1/t of an activation to the next stage
+    fused_accumulation: bool = True  # weight gradients are summed inside the product that makes them
     gradient_bytes: int = 4
     dropout: bool = False
 
 
-MEGATRON_2021 = Software(flash_attention=False, overlaps=False, stops_early=False, gradient_bytes=2, dropout=True)
+MEGATRON_2021 = Software(
+    flash_attention=False,
+    overlaps=False,
+    stops_early=False,
+    fused_accumulation=False,
+    gradient_bytes=2,
+    dropout=True,
+)
+MEGATRON_2022 = replace(MEGATRON_2021, fused_accumulation=True)
 MODERN = Software()
 
 

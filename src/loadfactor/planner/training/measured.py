@@ -7,20 +7,29 @@ reason. A knob the row does not give ("not given") is left free, and the planner
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from loadfactor.catalog.accelerators import Accelerator, find_accelerator
 from loadfactor.catalog.clusters import cluster_of
 from loadfactor.catalog.models import Network, find_network
-from loadfactor.errors import CatalogError, InputError
+from loadfactor.errors import CatalogError
 from loadfactor.planner.training.flops import megatron_flops, palm_flops_per_token
 from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, Layout
-from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, Constants, Software, constants, machine
+from loadfactor.planner.training.machine import (
+    MEGATRON_2021,
+    MEGATRON_2022,
+    MODERN,
+    Constants,
+    Software,
+    constants,
+    machine,
+)
 from loadfactor.planner.training.step import Job
+from loadfactor.planner.training.utilization import Utilization, utilization
 from loadfactor.units import BITS_PER_BYTE, FLOPS_PER_TFLOPS, MS_PER_S, PERCENT
 
 Row = Mapping[str, str | None]
 GPT2_VOCABULARY = 51_200  # GPT-2's 50,257 padded, what Megatron trains with
+FUSED_SINCE = 2205  # arXiv numbers from May 2022 on: Megatron sums weight gradients inside the product (2205.05198)
 FLASH_SINCE = 2206  # arXiv numbers from June 2022 on: FlashAttention (2205.14135) is in use
 OLD = ("Ampere", "Volta", "Pascal", "Turing")
 
@@ -37,14 +46,29 @@ class Measured:
     value: float
     per_step: float  # value = per_step / step_s, or step_s · per_step for a time
 
+    @property
+    def is_time(self) -> bool:
+        """True where the measured number grows with the step's time."""
+        return self.quantity.startswith("iteration")
+
     def predicted(self, step_s: float) -> float:
         """The predicted step in the quantity that was measured."""
-        return step_s * self.per_step if self.quantity.startswith("iteration") else self.per_step / step_s
+        return step_s * self.per_step if self.is_time else self.per_step / step_s
+
+    def seconds(self, value: float) -> float:
+        """A number in the measured quantity as seconds of a step."""
+        return value / self.per_step if self.is_time else self.per_step / value
 
     @property
     def step_s(self) -> float:
         """The measured number as seconds of a step."""
-        return self.value / self.per_step if self.quantity.startswith("iteration") else self.per_step / self.value
+        return self.seconds(self.value)
+
+    def utilization(self, layout: Layout, value: float) -> Utilization:
+        """HFU and MFU at this value, attention counted in full, as the papers of these tables do."""
+        return utilization(
+            self.job.network, self.job.seq, self.job.global_batch, layout, self.job.machine, self.seconds(value)
+        )
 
 
 class RowRefused(Exception):  # noqa: N818  # not an error: the row is skipped with this reason
@@ -53,7 +77,7 @@ class RowRefused(Exception):  # noqa: N818  # not an error: the row is skipped w
 
 def read_row(row: Row, known: Constants | None = None) -> Measured:
     """The measurement a row describes. Raises RowRefused with the reason when it lacks something."""
-    text = " ".join(str(v) for v in row.values() if v)
+    text = " ".join(v for v in row.values() if isinstance(v, str))
     accelerator = _accelerator(row)
     network, seq = _network(row)
     gpus, batch = _whole(row, "gpus", "chips", "num_gpus"), _whole(row, "global_batch", "global_batch_size", "batch")
@@ -63,14 +87,18 @@ def read_row(row: Row, known: Constants | None = None) -> Measured:
     if layout.gpus != gpus:
         raise RowRefused(f"tp × pp × cp × dp = {layout.gpus} is not the {gpus} GPUs of the row")
     if "micro_batch" not in free and batch % (layout.data * layout.micro_batch):
-        raise RowRefused(f"global batch {batch} is no multiple of data ranks {layout.data} × micro-batch {layout.micro_batch}")
+        raise RowRefused(
+            f"global batch {batch} is no multiple of data ranks {layout.data} × micro-batch {layout.micro_batch}"
+        )
     try:
-        on = machine(accelerator, _datatype(row), _scale_out(row, text), known)
+        on = machine(accelerator, _datatype(row), _scale_out(row, text, accelerator.id), known)
     except CatalogError as error:
         raise RowRefused(str(error)) from None
     job = Job(network, seq, batch, on, software, known or constants())
-    quantity, value, per_step = _measure(row, job, gpus, layout)
-    label = row.get("model") or row.get("scheme") or f"{float(row.get('params_b') or 0) or network.parameters / 1e9:.3g}B"
+    quantity, value, per_step = _measure(row, job, gpus)
+    label = (
+        row.get("model") or row.get("scheme") or f"{float(row.get('params_b') or 0) or network.parameters / 1e9:.3g}B"
+    )
     return Measured(str(label), job, layout, free, quantity, value, per_step)
 
 
@@ -142,7 +170,8 @@ def _software(row: Row, text: str, accelerator: Accelerator) -> Software:
     papers = [int(n) for n in re.findall(r"arXiv:(\d{4})\.\d", text)]
     modern = accelerator.architecture not in OLD or "FULL_SHARD" in text or "fsdp" in text.lower()
     modern = modern or bool(papers and max(papers) >= FLASH_SINCE)
-    software = MODERN if modern else MEGATRON_2021
+    old = MEGATRON_2022 if papers and max(papers) >= FUSED_SINCE else MEGATRON_2021
+    software = MODERN if modern else old
     if said:
         software = replace(software, flash_attention="flash" in said)
     return software
@@ -153,7 +182,7 @@ def _datatype(row: Row) -> str:
     return next((d for d in ("fp8", "fp16", "bf16") if d in said), "bf16")
 
 
-def _scale_out(row: Row, text: str) -> float | None:
+def _scale_out(row: Row, text: str, accelerator: str) -> float | None:
     """Bytes/s per GPU between nodes: the row's own column, "1600 Gbps node-node" in its words, or a cluster known by name."""
     own = _number(row, "scale_out_gb_per_s", "ib_gb_per_s_per_gpu")
     if own:
@@ -161,7 +190,7 @@ def _scale_out(row: Row, text: str) -> float | None:
     said = re.search(r"(\d{3,4}) ?Gbps", text)
     if said:
         return float(said.group(1)) * 1e9 / BITS_PER_BYTE / 8
-    cluster = cluster_of(text)
+    cluster = cluster_of(text, accelerator)
     return cluster.scale_out_bytes_per_s.value if cluster else None
 
 
@@ -199,9 +228,14 @@ def _layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple[Lay
     )
 
 
-def _measure(row: Row, job: Job, gpus: int, layout: Layout) -> tuple[str, float, float]:
+def _measure(row: Row, job: Job, gpus: int) -> tuple[str, float, float]:
     """The measured number, and what it is per step. Times first, then tokens, then FLOP/s by the row's convention."""
-    for name, factor in (("iteration_s", 1.0), ("step_time_s", 1.0), ("step_s", 1.0), ("iteration_ms", float(MS_PER_S))):
+    for name, factor in (
+        ("iteration_s", 1.0),
+        ("step_time_s", 1.0),
+        ("step_s", 1.0),
+        ("iteration_ms", float(MS_PER_S)),
+    ):
         value = _number(row, name)
         if value:
             return ("iteration_s" if factor == 1 else "iteration_ms"), value, factor
@@ -218,10 +252,12 @@ def _measure(row: Row, job: Job, gpus: int, layout: Layout) -> tuple[str, float,
             passes = 4 if hardware and not name.startswith("model") else 3
             flops = megatron_flops(n.layers, n.hidden, n.vocabulary, job.global_batch, job.seq, passes)
             return name, value, flops / gpus / FLOPS_PER_TFLOPS
-    share = _number(row, "mfu_pct")
-    if share:
-        per_token = palm_flops_per_token(_number(row, "params") or n.parameters, n.layers, n.heads * n.head_dim, job.seq)
-        return "mfu_pct", share, per_token * tokens / (gpus * job.machine.matmul.peak_flops) * PERCENT
+    used = _number(row, "mfu_pct")
+    if used:
+        per_token = palm_flops_per_token(
+            _number(row, "params") or n.parameters, n.layers, n.heads * n.head_dim, job.seq
+        )
+        return "mfu_pct", used, per_token * tokens / (gpus * job.machine.matmul.peak_flops) * PERCENT
     raise RowRefused("no iteration time, tokens/s, TFLOP/s or MFU in the row")
 
 
@@ -230,6 +266,3 @@ def not_a_measurement(row: Row) -> str | None:
     if not any(k in row for k in ("gpus", "chips", "layers")):
         return "no gpus, chips or layers column"
     return None
-
-
-_ = (Any, InputError)

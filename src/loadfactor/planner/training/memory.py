@@ -109,7 +109,7 @@ def activation_bytes_per_layer(job: Job, x: Layout) -> Any:
     attention = VALUE_BYTES * (n.heads * n.query_dim + width + n.heads * n.value_dim)
     inner = (3 if n.gated_mlp else 2) * VALUE_BYTES
     if e is None:
-        mlp = inner * n.ffn_hidden
+        mlp = float(inner * n.ffn_hidden)
     else:
         routed = e.per_token * (inner * e.ffn_hidden + 2 * VALUE_BYTES * n.hidden) + inner * e.shared_ffn_hidden
         mlp = (n.moe_layers * routed + n.dense_layers * inner * n.ffn_hidden) / n.layers

@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 
 from loadfactor.catalog.models import Network
-from loadfactor.planner.collectives import all_gather_s, all_reduce_s, all_to_all_s, reduce_scatter_s, send_s
+from loadfactor.planner.collectives import (
+    all_gather_s,
+    all_reduce_s,
+    all_to_all_s,
+    reduce_scatter_s,
+    ring_latency_s,
+    send_s,
+)
 from loadfactor.planner.kernels import Real, matmul_s, streaming_s
 from loadfactor.planner.training.layer import (
     KERNELS_BACKWARD,
@@ -20,9 +27,9 @@ from loadfactor.planner.training.layout import FULL, SELECTIVE, Layout
 from loadfactor.planner.training.machine import Constants, Machine, Software
 
 LOSS_BYTES_PER_LOGIT = 26  # product w2, to 32 bits r2 w4, max r4, exp and sum r4 w4, gradient r4 w2
-OPTIMIZER_BYTES_PER_PARAMETER = 38  # Adam: weight, two moments r4 w4 each, gradient r4, its norm and scaling r4 w4, 16-bit copy w2
-
-GATHERS_PER_LAYER = 1  # collectives a fully sharded layer needs each time
+OPTIMIZER_BYTES_PER_PARAMETER = (
+    38  # Adam: weight, two moments r4 w4 each, gradient r4, its norm and scaling r4 w4, 16-bit copy w2
+)
 
 TERMS = (
     "matmul_s",
@@ -107,9 +114,11 @@ def step(job: Job, layout: Layout) -> Step:
         return sum(share * getattr(seconds, field) for share, seconds, _ in kinds)
 
     forward, backward = mean("forward"), mean("backward")
-    tensor = _tensor_s(job, x, forward + backward)
+    tensor = _tensor_s(job, x)
     skipped = mean("matmul_down") if job.software.stops_early else 0.0
-    again = np.where(x.recompute == FULL, forward - skipped, np.where(x.recompute == SELECTIVE, _selective_s(job, mean), 0.0))
+    again = np.where(
+        x.recompute == FULL, forward - skipped, np.where(x.recompute == SELECTIVE, _selective_s(job, mean), 0.0)
+    )
     again_tensor = np.where(x.recompute == FULL, tensor / 2, 0.0)
     expert = _expert_s(job, x) * moe_share * np.where(x.recompute == FULL, 1.5, 1.0)
     context = np.maximum(_context_s(job, x) - mean("attention_forward") - mean("attention_backward"), 0.0)
@@ -124,7 +133,8 @@ def step(job: Job, layout: Layout) -> Step:
     terms = {
         "matmul_s": m * held * (mean("matmul_forward") + mean("matmul_backward")),
         "attention_s": m * held * (mean("attention_forward") + mean("attention_backward")),
-        "elementwise_s": m * held * (mean("elementwise_forward") + mean("elementwise_backward")) + _accumulate_s(job, x, m),
+        "elementwise_s": m * held * (mean("elementwise_forward") + mean("elementwise_backward"))
+        + _accumulate_s(job, x, m),
         "recompute_s": m * held * again,
         "head_s": m * head,
         "launch_s": m * held * launch,
@@ -145,11 +155,12 @@ def _selective_s(job: Job, mean: Any) -> Any:
     return 0.0 if job.software.flash_attention else mean("attention_forward")
 
 
-def _tensor_s(job: Job, x: Layout, compute_s: Real) -> Real:
-    """Two all-reduces of the T·h activations forward and two backward; with overlap a part hides behind the products."""
+def _tensor_s(job: Job, x: Layout) -> Real:
+    """Two all-reduces of the T·h activations forward and two backward; inside a domain a part hides behind the products."""
     size = x.micro_batch * job.seq / x.context * job.network.hidden * VALUE_BYTES
     whole = np.where(x.tensor > 1, 4 * all_reduce_s(size, x.tensor, 1.0, job.machine.fabric), 0.0)
-    return whole * (1 - job.constants.tensor_overlap_share) if job.software.overlaps else whole
+    inside = job.software.overlaps & (x.tensor <= job.machine.fabric.domain_gpus)
+    return whole * np.where(inside, 1 - job.constants.tensor_overlap_share, 1.0)
 
 
 def _context_s(job: Job, x: Layout) -> Real:
@@ -187,9 +198,11 @@ def _head_s(job: Job, x: Layout) -> Real:
 
 
 def _accumulate_s(job: Job, x: Layout, m: Real) -> Real:
-    """Adding each micro-batch's weight gradients to the sum kept: read and write at the gradient's width."""
+    """Adding each micro-batch's weight gradients to the sum kept, as a pass of its own: read both, write one."""
+    if job.software.fused_accumulation:
+        return 0.0
     outside, experts = rank_parameters(job.network, x)
-    moved = 2 * job.software.gradient_bytes + (0 if job.software.overlaps else 2)
+    moved = 2 * job.software.gradient_bytes + VALUE_BYTES
     return m * streaming_s(moved * (outside + experts), job.machine.matmul)
 
 
@@ -221,15 +234,16 @@ def _data_s(job: Job, x: Layout, forward_s: Real, backward_s: Real, micro_s: Rea
         once = np.where(x.zero == 0, each(all_reduce_s, g, fabric), scatter + gather)
     shard = job.machine.shard_fabric
     times = 2 if job.software.overlaps else 2 + (x.recompute == FULL)
-    steps = (ranks - 1) * (times + 1) * GATHERS_PER_LAYER * stage_layers(job.network.layers, x)
-    latency = steps * np.where(ranks * stride > fabric.domain_gpus, fabric.scale_out_latency_s, fabric.scale_up_latency_s)
-    gathered = times * each(all_gather_s, VALUE_BYTES, shard) + latency
-    reduced = each(reduce_scatter_s, VALUE_BYTES, shard)
-    behind = gathered + reduced if job.software.overlaps else gathered
-    both = np.minimum(behind, micro_s)
-    bare = 0.0 if job.software.overlaps else reduced
-    sharded = m * (behind - both + both * job.constants.overlap_slowdown_share + bare)
-    return np.where(ranks > 1, np.where(x.zero == 3, sharded, once), 0.0)
+    gathers = stage_layers(job.network.layers, x)  # one collective a layer
+    gathered = times * (each(all_gather_s, VALUE_BYTES, shard) + gathers * ring_latency_s(ranks, stride, fabric))
+    reduced = each(reduce_scatter_s, VALUE_BYTES, shard) + gathers * ring_latency_s(ranks, stride, fabric)
+    c = job.constants
+    if job.software.overlaps:
+        both = np.minimum(gathered + reduced, micro_s)
+        exposed = gathered + reduced - both * (1 - c.overlap_slowdown_share)
+    else:
+        exposed = gathered - np.minimum(gathered, micro_s) * (1 - c.prefetch_miss_share) + reduced
+    return np.where(ranks > 1, np.where(x.zero == 3, m * exposed, once), 0.0)
 
 
 def _optimizer_s(job: Job, x: Layout) -> Real:

@@ -4,7 +4,9 @@ from types import ModuleType
 
 import typer
 
-VALIDATIONS: tuple[ModuleType, ...] = ()
+from loadfactor.faces.cli.validate import mfu, train
+
+VALIDATIONS: tuple[ModuleType, ...] = (train, mfu)
 
 
 def add_to(app: typer.Typer) -> None:

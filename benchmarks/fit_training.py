@@ -1,0 +1,167 @@
+"""What are the constants of the training equations? Fits all of them at once to a folder of measurements and rewrites their file.
+
+    python -m benchmarks.fit_training FOLDER [--leave-out]
+
+Least squares on log(measured ÷ predicted) with every file weighted as in WEIGHTS, large residuals counted linearly, and each
+constant held to its physical prior. `--leave-out` fits without each file in turn and reports the errors on the file left out;
+it changes nothing.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+
+from loadfactor.catalog.accelerators import accelerator
+from loadfactor.faces.cli.validate.rows import read_files
+from loadfactor.planner.training.layout import Layout
+from loadfactor.planner.training.machine import Constants, Machine, constant_entries, constants, machine
+from loadfactor.planner.training.measured import Measured, RowRefused, read_row
+from loadfactor.planner.training.memory import memory
+from loadfactor.planner.training.search import legal_layouts
+from loadfactor.planner.training.step import Job, step
+from loadfactor.planner.training.validation import knobs_of
+
+WEIGHTS = {
+    "megatron_sc21_table1.csv": 20,
+    "megatron_sc21_table2_zero3_vs_ptd.csv": 5,
+    "korthikanti2022_table5.csv": 18,
+    "megatron_h100_weak_scaling.csv": 4,
+    "mosaic_mpt_training.csv": 5,
+    "vtrain_a100_multi.csv": 6,
+    "vtrain_a100_single.csv": 4,
+}
+LARGE = 0.08  # beyond this a residual counts linearly: outliers are not explained by any constant
+PRIOR_WEIGHT = 0.05
+FILE = Path("src/loadfactor/planner/training/constants.toml")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measured row and every layout its given knobs allow."""
+
+    file: str
+    measured: Measured
+    layouts: Sequence[Layout]
+
+
+def cases(folder: Path) -> list[Case]:
+    """The usable rows of the files that have a weight."""
+    found = []
+    for name, rows, _ in read_files([folder]):
+        for row in rows if name in WEIGHTS else ():
+            try:
+                one = read_row(row)
+            except RowRefused:
+                continue
+            free = [x for many in legal_layouts(one.job, one.layout.gpus, knobs_of(one)) for x in many.each()]
+            found.append(Case(name, one, free if one.free and free else [one.layout]))
+    return found
+
+
+def _with(job: Job, known: Constants) -> Job:
+    """The same job on a machine with other constants."""
+    old: Machine = job.machine
+    datatype = "fp16" if old.matmul.peak_flops == old.attention_peak_flops else "fp8"
+    new = machine(accelerator(old.name), datatype, old.fabric.scale_out_bytes_per_s, known)
+    return replace(job, machine=new, constants=known)
+
+
+def residuals(rows: Sequence[Case], known: Constants) -> np.ndarray:
+    """log(measured ÷ predicted seconds) of each case; free knobs take the fastest layout that fits."""
+    together: dict[Job, list[int]] = {}
+    for i, case in enumerate(rows):
+        together.setdefault(case.measured.job, []).append(i)
+    result = np.zeros(len(rows))
+    for job, members in together.items():
+        now = _with(job, known)
+        layouts = Layout.of([x for i in members for x in rows[i].layouts])
+        owner = np.repeat(members, [len(rows[i].layouts) for i in members])
+        seconds, fits = step(now, layouts).step_s, memory(now, layouts).fits
+        for i in members:
+            mine = owner == i
+            good = mine & fits if (mine & fits).any() and mine.sum() > 1 else mine
+            result[i] = np.log(rows[i].measured.step_s / seconds[good].min())
+    return result
+
+
+def fit(rows: Sequence[Case], priors: Mapping[str, float], start: Constants, rounds: int = 12) -> Constants:
+    """Levenberg-Marquardt over the logarithms of the constants that have a prior."""
+    names = list(priors)
+    at_prior = np.log([priors[n] for n in names])
+    count = {name: sum(c.file == name for c in rows) for name in WEIGHTS}
+    weight = np.array([np.sqrt(WEIGHTS[c.file] / count[c.file]) for c in rows])
+
+    def build(x: np.ndarray) -> Constants:
+        return replace(start, **{n: float(np.exp(v)) for n, v in zip(names, x, strict=True)})
+
+    def objective(x: np.ndarray) -> np.ndarray:
+        r = residuals(rows, build(x))
+        size = np.abs(r)
+        soft = np.where(size < LARGE, size, LARGE * np.sqrt(2 * np.maximum(size, LARGE) / LARGE - 1))
+        return np.concatenate([weight * np.sign(r) * soft, PRIOR_WEIGHT * (x - at_prior)])
+
+    x, damping = at_prior.copy(), 1e-2
+    r = objective(x)
+    for _ in range(rounds):
+        slope = np.array([(objective(x + 0.01 * e) - r) / 0.01 for e in np.eye(len(x))]).T
+        before = r @ r
+        while damping < 1e4:
+            move = np.linalg.solve(slope.T @ slope + damping * np.eye(len(x)), -slope.T @ r).clip(-0.4, 0.4)
+            trial = objective(x + move)
+            if trial @ trial < before:
+                x, r, damping = x + move, trial, damping / 3
+                break
+            damping *= 4
+        print(f"  objective {r @ r:.4f}", file=sys.stderr, flush=True)
+        if before - r @ r < 1e-5:
+            break
+    return build(x)
+
+
+def report(rows: Sequence[Case], known: Constants) -> None:
+    """Mean, median and largest absolute error of the predicted seconds, by file."""
+    e = np.exp(-residuals(rows, known)) - 1
+    for name in dict.fromkeys(c.file for c in rows):
+        x = np.abs(e[[c.file == name for c in rows]])
+        print(
+            f"{name:40s} {len(x):4d} rows  mean {x.mean():.3f}  median {np.median(x):.3f}  max {x.max():.3f}",
+            flush=True,
+        )
+
+
+def write(known: Constants) -> None:
+    """Replace the values in the constants' file, leaving every other line as it is."""
+    lines, section = [], ""
+    for line in FILE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        if line.startswith("value ="):
+            line = f"value = {getattr(known, section):.4g}"
+        lines.append(line)
+    FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main(arguments: list[str]) -> None:
+    """Fit to the folder named, or leave each file out in turn."""
+    folders = [a for a in arguments if not a.startswith("-")]
+    if len(folders) != 1:
+        sys.exit("usage: python -m benchmarks.fit_training FOLDER [--leave-out]")
+    rows = cases(Path(folders[0]))
+    priors = {n: float(str(e["prior"])) for n, e in constant_entries().items() if "prior" in e}
+    start = replace(constants(), **priors)
+    assert {f.name for f in fields(Constants)} >= set(priors)
+    if "--leave-out" in arguments:
+        for name in dict.fromkeys(c.file for c in rows):
+            known = fit([c for c in rows if c.file != name], priors, start)
+            report([c for c in rows if c.file == name], known)
+        return
+    known = fit(rows, priors, start)
+    write(known)
+    report(rows, known)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
