@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from loadfactor.faces.cli.validate.train import check
 from loadfactor.faces.cli.validate.rows import repeated
+from loadfactor.faces.cli.validate.train import check
 from loadfactor.planner.training.validation import Comparison, errors
 
 
