@@ -2,7 +2,7 @@
 
 from loadfactor.metrics.kinds import ACTIVITIES, HELD
 from loadfactor.metrics.ledger import HISTOGRAM
-from loadfactor.metrics.metric import OBSERVED, Better, Coverage, Metric, Part, Ratio, Sum
+from loadfactor.metrics.metric import OBSERVED, UNDERUSED_S, Better, Coverage, Metric, Part, Ratio, Sum
 from loadfactor.units import S_PER_HOUR
 
 EFFECTIVE_S = tuple(f"effective_{kind.basis}_s" for kind in ACTIVITIES)
@@ -50,6 +50,13 @@ FULLNESS = (
         "Held observed hours × activity: wall-clock GPU-hours × average utilization, by the best signal present.",
         "higher",
         EFFECTIVE,
+    ),
+    _hours(
+        "underused_gpu_hours",
+        "Underused",
+        "Busy less effective: what working GPUs left over. Paid less unallocated, down, unobserved, idle and this is effective.",
+        "lower",
+        Sum(Part((UNDERUSED_S,), ("idle", "busy")), S_PER_HOUR, OBSERVED),
     ),
     Metric(
         "allocation", "share", "Allocation", "Allocated ÷ paid GPU-hours.", "higher", Ratio(ALLOCATED, PAID), "fullness"

@@ -13,6 +13,10 @@ from loadfactor.metrics.kinds import HELD, STATES
 Better = Literal["higher", "lower", "neither"]
 USD = "usd"
 """Stands for the dollars of the basis a question is asked in."""
+UNDERUSED_S = "underused_s"
+"""Stands for the seconds of busy GPUs less all activity, so that busy − underused is what was effective."""
+UNDERUSED_USD, EFFECTIVE_USD = "underused_usd", "effective_usd"
+"""Stand for the dollars of those seconds, and of activity: each row of the ledger has one price."""
 
 
 @dataclass(frozen=True)

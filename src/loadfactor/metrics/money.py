@@ -4,7 +4,18 @@ from dataclasses import replace
 
 from loadfactor.metrics.fullness import EFFECTIVE
 from loadfactor.metrics.kinds import STATES
-from loadfactor.metrics.metric import PRICED, USD, Better, Metric, Part, PerUnit, Ratio, Sum
+from loadfactor.metrics.metric import (
+    EFFECTIVE_USD,
+    PRICED,
+    UNDERUSED_USD,
+    USD,
+    Better,
+    Metric,
+    Part,
+    PerUnit,
+    Ratio,
+    Sum,
+)
 
 
 def usd(*states: str) -> Sum:
@@ -13,6 +24,8 @@ def usd(*states: str) -> Sum:
 
 
 COST = usd()
+UNDERUSED = Sum(Part((UNDERUSED_USD,), ("idle", "busy")), coverage=PRICED)
+EFFECTIVE_DOLLARS = Sum(Part((EFFECTIVE_USD,), ("idle", "busy")), coverage=PRICED)
 EFFECTIVE_PRICED = replace(EFFECTIVE, part=replace(EFFECTIVE.part, priced=True))
 """Effective hours whose price is known: an hour without a price may not make the others look cheaper."""
 
@@ -50,6 +63,10 @@ MONEY = (
     _usd("busy_usd", "Busy", "Dollars of GPUs held and working.", "neither", usd("busy")),
     _usd("unallocated_usd", "Unallocated", "Dollars of GPUs that nobody held.", "lower", usd("unallocated")),
     _usd("unobserved_usd", "Unobserved", "Dollars of GPUs held without a valid sample.", "lower", usd("unobserved")),
+    _usd("underused_usd", "Underused", "Dollars of busy GPUs less those of their activity.", "lower", UNDERUSED),
+    _usd(
+        "effective_usd", "Effective", "Dollars × activity: what of the bill bought work.", "higher", EFFECTIVE_DOLLARS
+    ),
     _usd("down_usd", "Down", "Dollars of GPUs that could not be used.", "lower", usd("down")),
     Metric(
         "usd_per_effective_gpu_hour",

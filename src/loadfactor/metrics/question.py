@@ -13,7 +13,21 @@ from loadfactor.errors import InputError
 from loadfactor.metrics.calendar import Window, instant
 from loadfactor.metrics.holdings import HOLDER
 from loadfactor.metrics.kinds import ACTIVITIES
-from loadfactor.metrics.metric import USD, Count, Coverage, Metric, Part, PerUnit, Quantile, Ratio, Reading, Sum
+from loadfactor.metrics.metric import (
+    EFFECTIVE_USD,
+    UNDERUSED_S,
+    UNDERUSED_USD,
+    USD,
+    Count,
+    Coverage,
+    Metric,
+    Part,
+    PerUnit,
+    Quantile,
+    Ratio,
+    Reading,
+    Sum,
+)
 from loadfactor.units import MS_PER_HOUR
 
 Expr = Any
@@ -119,7 +133,7 @@ def _sums(question: Question, booked: Expr) -> dict[tuple[Any, ...], Row]:
         if part.priced:
             where = where & usd.notnull()
         for place, name in enumerate(part.columns):
-            column = usd if name == USD else booked[name]
+            column = _column(booked, name, usd)
             columns[f"p{number}_{place}"] = ibis.coalesce(column.sum(where=where), 0.0)
     for name in peaks:
         columns[name] = booked[name].max()
@@ -131,6 +145,19 @@ def _sums(question: Question, booked: Expr) -> dict[tuple[Any, ...], Row]:
             values: Row = {p: [row[f"p{n}_{i}"] for i in range(len(p.columns))] for n, p in enumerate(parts)}
             groups[tuple(row[k] for k in keys)] = values | {name: row[name] for name in peaks}
     return groups
+
+
+def _column(booked: Expr, name: str, usd: Expr) -> Expr:
+    """A ledger column by its name, or what one of the stand-ins of `metric` means row by row."""
+    if name == USD:
+        return usd
+    if name not in (UNDERUSED_S, UNDERUSED_USD, EFFECTIVE_USD):
+        return booked[name]
+    active_s = sum(booked[f"effective_{kind.basis}_s"] for kind in ACTIVITIES)
+    under_s = ibis.ifelse(booked.state == "busy", booked.gpu_s, 0.0) - active_s
+    if name == UNDERUSED_S:
+        return under_s
+    return usd * (active_s if name == EFFECTIVE_USD else under_s) / booked.gpu_s.nullif(0.0)
 
 
 def _dated(rows: Expr, hour: Expr, at: Expr, question: Question) -> Expr:
