@@ -60,6 +60,13 @@ def test_dmon_without_times(read):
     assert read(text, at_ms=NOON_MS, step_s=1.0).column("to_utc") == [NOON_MS, NOON_MS, NOON_MS + 1000]
 
 
+def test_dmon_counts_on_below_a_repeated_heading(read):
+    """The heading that dmon repeats every few rows does not start the count of steps anew."""
+    head = "# gpu    pwr     sm\n# Idx      W      %\n"
+    text = (head + "    0    312     97 \n") * 3
+    assert read(text, at_ms=NOON_MS, step_s=1.0).column("to_utc") == [NOON_MS, NOON_MS + 1000, NOON_MS + 2000]
+
+
 def test_dmon_cut_off(read):
     """A last line without an end is not read."""
     seen = read(DMON[:-3])

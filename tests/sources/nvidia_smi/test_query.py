@@ -89,6 +89,14 @@ def test_appended_log_with_other_fields(read):
     assert seen.samples[-1] == {"device_id": A, "to_utc": ms(2024, 1, 31, 12, 1), "power_w": 99.0}
 
 
+def test_a_loop_that_repeats_the_heading(read):
+    """A script that calls the tool again and again repeats the heading; the rows are those of one log."""
+    head, *rows = LOG.splitlines(keepends=True)
+    seen = read("".join(head + row for row in rows))
+    assert seen.samples == read(LOG).samples
+    assert seen.gaps == read(LOG).gaps
+
+
 def test_messages_among_the_rows_are_counted(read):
     """What the tool printed into its log beside the rows is a gap."""
     seen = read(LOG + "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost.\n")

@@ -37,7 +37,7 @@ class DmonLog:
     """One heading of dmon and the rows below it."""
 
     def __init__(self, names: tuple[str, ...], recorder: Recorder, alone: bool) -> None:
-        self._names = names
+        self.names = names
         self._recorder = recorder
         self._cycles: Counter[str] = Counter()
         path, options = recorder.path, recorder.options
@@ -54,16 +54,16 @@ class DmonLog:
         path, gaps = self._recorder.path, self._recorder.gaps
         lines = [text for text in data.decode().split("\n") if text.strip() and not text.startswith("#")]
         split = [text.replace(",", " ").split() for text in lines]
-        good = [cells for cells in split if len(cells) == len(self._names)]
+        good = [cells for cells in split if len(cells) == len(self.names)]
         gaps.add(path, "line that is no row of its heading", len(lines) - len(good))
         if not good:
             return
         if self._untimed:
             gaps.add(path, "reading of dmon without a time (record with -o DT)", len(good))
             return
-        texts = dict(zip(self._names, zip(*good, strict=True), strict=True))
+        texts = dict(zip(self.names, zip(*good, strict=True), strict=True))
         columns = {
-            DMON_NAMES[n]: _cells(n, texts[n]) for n in self._names if n in DMON_NAMES and n not in ("date", "time")
+            DMON_NAMES[n]: _cells(n, texts[n]) for n in self.names if n in DMON_NAMES and n not in ("date", "time")
         }
         if self._dated:
             both = [f"{d} {t}" for d, t in zip(texts["date"], texts["time"], strict=True)]

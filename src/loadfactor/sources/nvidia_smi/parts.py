@@ -17,6 +17,8 @@ _RECORD: Final = (
     "--format=csv -l 30"
 )
 
+_MARKS: Final = (b"#", b"<", b"=", b"+")
+
 
 class _Text:
     """Lines that are no readings of GPUs; counted, so that nothing vanishes unseen."""
@@ -104,13 +106,14 @@ class Parts:
         assert isinstance(self._part, QueryLog)
         if at and data[at - 1 : at] != b"\n":
             return True
-        marks = (b"\n#", b"\n<", b"\n=", b"\n+", b"timestamp", self._part.head.names[0].encode())
-        return data[at : at + 1] in (b"#", b"<", b"=", b"+") or any(data.find(mark, at) >= 0 for mark in marks)
+        if data[at : at + 1] in _MARKS or any(data.find(m, at) >= 0 and data.find(b"\n" + m, at) >= 0 for m in _MARKS):
+            return True  # the single byte is looked for first: that is several times faster, and it is rarely there
+        return any(data.find(name, at) >= 0 for name in {b"timestamp", self._part.head.names[0].encode()})
 
     def _begins(self, line: bytes) -> bool:
         """True when this line begins another part."""
-        text = line.strip()
-        if not text:
+        text, part = line.strip(), self._part
+        if not text or (isinstance(part, QueryLog) and text == part.line):
             return False
         if self._first:
             if is_headless(text) and heading(text) is None:
@@ -124,6 +127,8 @@ class Parts:
                 self._first = text.startswith(b"#") and dmon_heading(text) is not None
         if text.startswith(STARTS):
             return True
+        if isinstance(part, DmonLog) and dmon_heading(text) == part.names:
+            return False
         if text.startswith(b"#"):
             return text.startswith(b"####") or dmon_heading(text) is not None or b" pid " in text
         if text.startswith((b"=====", b"+-----")):
@@ -151,7 +156,7 @@ class Parts:
                 raise SourceError(f"{self._path}: a list of {head.other}, no readings of GPUs; {_RECORD}")
             self._part = _Text(self._recorder, f"a list of {head.other}")
         elif head is not None:
-            self._part = QueryLog(head, self._recorder, alone)
+            self._part = QueryLog(head, text, self._recorder, alone)
             self._found = True
         elif text.startswith(b"====="):
             self._part = _Text(self._recorder, "nvidia-smi -q as text (its XML, -q -x, is read)")

@@ -55,6 +55,8 @@ def heading(line: bytes) -> Heading | None:
     >>> heading(b"0, 97 %") is None
     True
     """
+    if not line[:1].isalpha() and line[:1] != b'"':
+        return None
     cells = [_CELL.fullmatch(cell.strip().strip('"')) for cell in line.decode(errors="replace").split(",")]
     if not all(cells):
         return None
@@ -70,8 +72,9 @@ def is_headless(line: bytes) -> bool:
 class QueryLog:
     """One heading and the rows below it."""
 
-    def __init__(self, head: Heading, recorder: Recorder, alone: bool) -> None:
+    def __init__(self, head: Heading, line: bytes, recorder: Recorder, alone: bool) -> None:
         self.head = head
+        self.line = line.strip()
         self._recorder = recorder
         path, gaps, kept = recorder.path, recorder.gaps, head.kept
         gaps.add(path, "column that the books do not keep", len(head.names) - len(kept))
@@ -86,6 +89,8 @@ class QueryLog:
 
     def rows(self, data: bytes, line: int) -> Iterator[Rows]:
         """The rows of whole lines; a line that is no row of this heading becomes a gap."""
+        if self.line in data:  # scripts that call the tool in a loop repeat the heading every time
+            data = b"".join(text + b"\n" for text in data.split(b"\n") if text.strip() != self.line)
         if not self._measured or not data.strip():
             return
         path, gaps, names = self._recorder.path, self._recorder.gaps, [str(i) for i in range(len(self.head.names))]
