@@ -42,7 +42,7 @@ def blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
         first = chunk.find(b"\n") + 1 if end else len(chunk)
         if len(carry) + first > LINE_LIMIT_BYTES:
             at = line + sum(p.count(b"\n") for p in parts)
-            raise SourceError(f"{path}, line {at}: a line of more than 1 MiB; this is not a log, check the file")
+            raise SourceError(f"{path}, line {at}: a line of more than 1 MiB; check that it is the right file")
         if not end:
             carry += chunk
             continue

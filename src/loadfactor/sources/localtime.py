@@ -40,16 +40,20 @@ class LocalClock:
         """Instants (ms since 1970 UTC) of local times (ms since 1970 local), and whether each of them exists."""
         if not len(local_ms):
             return local_ms, np.ones(0, dtype=bool)
-        quanta, inverse = np.unique(local_ms // _QUANTUM_MS, return_inverse=True)
-        pairs = np.array([self._offset(int(q)) for q in quanta], dtype=np.int64)[inverse]
-        first, second = local_ms - pairs[:, 0], local_ms - pairs[:, 1]
-        exists = pairs[:, 0] >= pairs[:, 1]
+        first, second = self.readings(local_ms)
         utc = first.copy()
-        twice = np.flatnonzero(pairs[:, 0] > pairs[:, 1])
+        twice = np.flatnonzero(second > first)
         if len(twice):
             self._place(local_ms, utc, first, second, twice)
-        self._last = _Above(int(local_ms[-1]), bool(utc[-1] != first[-1]), bool(pairs[-1, 0] > pairs[-1, 1]))
-        return utc, exists
+        self._last = _Above(int(local_ms[-1]), bool(utc[-1] != first[-1]), bool(second[-1] > first[-1]))
+        return utc, second >= first
+
+    def readings(self, local_ms: Instants) -> tuple[Instants, Instants]:
+        """Both instants (ms since 1970 UTC) that each local time can mean: equal for almost all, the earlier one first where
+        the clock is set back, and the later one first where it is set forward and the local time does not exist."""
+        quanta, inverse = np.unique(local_ms // _QUANTUM_MS, return_inverse=True)
+        pairs = np.array([self._offset(int(q)) for q in quanta], dtype=np.int64).reshape(-1, 2)[inverse]
+        return local_ms - pairs[:, 0], local_ms - pairs[:, 1]
 
     def _offset(self, quantum: int) -> tuple[int, int]:
         """UTC offsets in ms of the two readings of a local time; equal but where the clock is set."""

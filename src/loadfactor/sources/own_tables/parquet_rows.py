@@ -1,0 +1,99 @@
+"""How does a Parquet file become rows of a table? Batch by batch, its types checked against the kinds of the columns."""
+
+from collections.abc import Callable, Iterator
+from datetime import tzinfo
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.csv_text import BATCH_ROWS
+from loadfactor.sources.own_tables.headings import check_headings
+from loadfactor.sources.source import Rows
+from loadfactor.sources.text_instants import InstantColumn
+from loadfactor.tables import ARROW, PRICES, Column, Table
+from loadfactor.units import BYTES_PER_MIB
+
+_WANTED: Final = {
+    "text": "text",
+    "instant": "a timestamp with its zone, or int64 epoch milliseconds",
+    "share": "a number",
+    "amount": "a number",
+    "count": "a number",
+    "mask": "a whole number",
+    "flag": "true or false",
+}
+
+
+def parquet_rows(path: Path, table: Table, zone: tzinfo | None) -> Iterator[Rows]:
+    """The rows of one Parquet file, at most 65,536 at a time, whatever the size of its row groups.
+
+    Raises SourceError: not Parquet or damaged, wrong columns, a column of another type, local times and no zone given.
+    """
+    try:
+        # Buffered and not read ahead: memory stays flat where a writer put everything into one row group.
+        with pq.ParquetFile(path, buffer_size=BYTES_PER_MIB, pre_buffer=False, memory_map=False) as file:
+            schema = file.schema_arrow
+            check_headings(path, schema.names, table)
+            readers = {f.name: _reader(path, table, table.column(f.name), f.type, zone) for f in schema}
+            row = 1
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
+                columns = {name: readers[name](batch.column(name), row) for name in schema.names}
+                yield Rows(table.name, pa.table(columns), str(path))
+                row += batch.num_rows
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise SourceError(f"{path} is not a whole Parquet file ({reason[:120]}); write or copy it again") from None
+
+
+def _reader(
+    path: Path, table: Table, column: Column, stored: pa.DataType, zone: tzinfo | None
+) -> Callable[[pa.Array, int], pa.Array]:
+    """What turns an array of the stored type, and the number of its first row, into the column's values."""
+    kind, target = column.kind, ARROW[column.kind]
+    plain = stored.value_type if pa.types.is_dictionary(stored) else stored
+    instants = InstantColumn(path, column.name, zone)
+
+    def cast(array: pa.Array, _: int) -> pa.Array:
+        return pc.cast(array, target)
+
+    def zoned(array: pa.Array, _: int) -> pa.Array:
+        return pc.cast(pc.cast(array, pa.timestamp("ms", plain.tz), safe=False), pa.int64())
+
+    def local(array: pa.Array, first_row: int) -> pa.Array:
+        return instants.from_local(pc.cast(pc.cast(array, pa.timestamp("ms"), safe=False), pa.int64()), first_row)
+
+    def midnight(array: pa.Array, _: int) -> pa.Array:
+        return pc.cast(pc.cast(array, pa.timestamp("ms")), pa.int64())
+
+    def epoch(array: pa.Array, first_row: int) -> pa.Array:
+        return instants.from_epoch(pc.cast(array, pa.int64()), first_row)
+
+    types = pa.types
+    if types.is_null(plain):
+        return cast
+    if kind == "instant":
+        if types.is_timestamp(plain):
+            return zoned if plain.tz is not None else local
+        if types.is_date(plain) and table is PRICES:
+            return midnight
+        if types.is_integer(plain):
+            return epoch
+    elif kind == "text":
+        # Job ids are numbers in many schedulers; a decimal fraction is no name of anything.
+        if (
+            types.is_string(plain)
+            or types.is_large_string(plain)
+            or types.is_string_view(plain)
+            or types.is_integer(plain)
+        ):
+            return cast
+    elif kind == "flag":
+        if types.is_boolean(plain):
+            return cast
+    elif types.is_integer(plain) or (kind != "mask" and (types.is_floating(plain) or types.is_decimal(plain))):
+        return cast
+    raise SourceError(f"{path}: column {column.name} holds {stored}, and must hold {_WANTED[kind]}; write it as that")

@@ -1,0 +1,197 @@
+"""Which files are read, and how large or broken they may be."""
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.sources.reading import read
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.own_tables import SOURCE
+from loadfactor.sources.source import ReadOptions, Rows
+
+HEADER = "device_id,to_utc,busy_share\n"
+T = 1_777_636_800_000
+
+
+def _samples(devices: str = "ab", count: int = 3, step: int = 30_000) -> str:
+    return HEADER + "".join(f"{d},{T + i * step},0.5\n" for i in range(count) for d in devices)
+
+
+def test_parts_folders_and_compression_are_one_table(tmp_path: Path) -> None:
+    """samples-*.csv, samples-*.csv.gz, samples-*.parquet and samples/ are all read."""
+    (tmp_path / "samples-1.csv").write_text(HEADER + f"a,{T},1\n")
+    (tmp_path / "samples-2.csv.gz").write_bytes(gzip.compress((HEADER + f"a,{T + 1},1\n").encode()))
+    pq.write_table(pa.table({"device_id": ["a"], "to_utc": [T + 2]}), tmp_path / "samples-3.parquet")
+    (tmp_path / "samples" / "day=1").mkdir(parents=True)
+    (tmp_path / "samples" / "day=1" / "part-0.csv").write_text(HEADER + f"a,{T + 3},1\n")
+    got = read(SOURCE, tmp_path).tables["samples"]["to_utc"].to_pylist()
+    assert sorted(got) == [T, T + 1, T + 2, T + 3]
+
+
+def test_no_table_says_what_was_looked_for(tmp_path: Path) -> None:
+    """And how to begin."""
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(SourceError, match=r"none of the tables devices, samples, .*`loadfactor tables --write DIR`"):
+        read(SOURCE, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["samples.csv", "sample.csv"], "sample.csv is not named like a table; did you mean samples.csv"),
+        (["samples.csv", "samples.parquet"], "holds samples more than once"),
+        (["samples.csv", "samples/part.csv"], "holds samples more than once"),
+    ],
+)
+def test_files_that_would_be_missed_or_counted_twice_are_refused(tmp_path: Path, names: list[str], says: str) -> None:
+    """A misspelt table is not left out in silence."""
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(_samples())
+    with pytest.raises(SourceError, match=says):
+        read(SOURCE, tmp_path)
+
+
+def test_a_file_may_be_named_itself(tmp_path: Path) -> None:
+    """If its name says which table it is."""
+    (tmp_path / "samples.csv").write_text(_samples())
+    (tmp_path / "other.csv").write_text(_samples())
+    assert read(SOURCE, tmp_path / "samples.csv").tables["samples"].num_rows == 6
+    with pytest.raises(SourceError, match="not named like a table"):
+        read(SOURCE, tmp_path / "other.csv")
+    with pytest.raises(SourceError, match="does not exist"):
+        read(SOURCE, tmp_path / "samples-none.csv")
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "is empty"),
+        (b"\n", "first line is empty"),
+        (b"device_id;to_utc\na;1\n", "separated by semicolons"),
+        (b"device_id,to_utc,busy\na,1,1\n", "samples has no column 'busy'; the nearest is busy_share"),
+        (b"device_id,busy_share\na,1\n", "samples needs the column to_utc"),
+        (b"device_id,to_utc,\na,1,\n", "column 3 has no name"),
+        (b"device_id,to_utc,to_utc\na,1,1\n", "two columns are called 'to_utc'"),
+        (HEADER.encode() + b"\xff\xfe\x00garbage", "not text"),
+        (bytes(range(256)) * 40, "line"),
+        (gzip.compress(_samples(count=5000).encode())[:-400], "truncated gzip"),
+        (HEADER.encode() + b'"a,1,1\n' * 3, "samples.csv"),
+        (HEADER.encode() + b"x" * 3_000_000 + b",1,1\n", "a line of more than 1 MiB"),
+        (HEADER.encode() + b'"' + b"x\n" * 3_000_000, "a row of more than 1 MiB"),
+        (b"PAR1 not really", "samples.csv"),
+    ],
+)
+def test_broken_csv_is_refused_in_one_line(tmp_path: Path, data: bytes, says: str) -> None:
+    """Never a traceback, never a guess."""
+    (tmp_path / "samples.csv").write_bytes(data)
+    with pytest.raises(SourceError) as caught:
+        read(SOURCE, tmp_path)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" + bytes(100) + b"PAR1", b"no parquet at all", b"half"])
+def test_broken_parquet_is_refused_in_one_line(tmp_path: Path, data: bytes) -> None:
+    """Wrong magic, no footer, cut in half."""
+    path = tmp_path / "samples.parquet"
+    if data == b"half":
+        pq.write_table(pa.table({"device_id": ["a"] * 1000, "to_utc": range(1000)}), path)
+        data = path.read_bytes()[:2000]
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match="not a whole Parquet file") as caught:
+        read(SOURCE, tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_bom_crlf_quoted_line_ends_and_blank_lines(tmp_path: Path) -> None:
+    """What spreadsheets write is read."""
+    text = f'\ufeffdevice_id,to_utc\r\n"a\nb",{T}\r\n\r\n"c,""d""",{T}'
+    (tmp_path / "samples.csv").write_bytes(text.encode())
+    assert read(SOURCE, tmp_path).tables["samples"]["device_id"].to_pylist() == ["a\nb", 'c,"d"']
+
+
+def test_a_header_alone_is_an_empty_table(tmp_path: Path) -> None:
+    """Unfilled templates bring nothing."""
+    (tmp_path / "samples.csv").write_text(HEADER.strip())
+    got = read(SOURCE, tmp_path)
+    assert (got.tables, got.gaps) == ({}, ())
+
+
+def test_batches_are_small(tmp_path: Path) -> None:
+    """At most 65,536 rows at a time, from one row group or from one CSV."""
+    count = 150_000
+    pq.write_table(
+        pa.table({"device_id": ["a"] * count, "to_utc": range(T, T + count)}), tmp_path / "samples-1.parquet"
+    )
+    (tmp_path / "samples-2.csv").write_text("device_id,to_utc\n" + "".join(f"b,{T + i}\n" for i in range(count)))
+    seen = [i for i in SOURCE.read(SOURCE.files((tmp_path,)), ReadOptions()) if isinstance(i, Rows)]
+    assert max(i.data.num_rows for i in seen) <= 65_536
+    assert sum(i.data.num_rows for i in seen if i.table == "samples") == 2 * count
+
+
+_READ_ALL = """
+import resource, sys
+from pathlib import Path
+from loadfactor.sources.own_tables import SOURCE
+from loadfactor.sources.source import ReadOptions
+for _ in SOURCE.read(SOURCE.files((Path(sys.argv[1]),)), ReadOptions()):
+    pass
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.parametrize(("form", "large"), [("parquet", 4_000_000), ("csv", 500_000)])
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, form: str, large: int) -> None:
+    """Many times the rows, in one row group or in a gzipped CSV, take about the same memory."""
+
+    def peak_mib(count: int) -> float:
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        if form == "parquet":
+            rows = pa.table({"device_id": pa.repeat("a", count), "to_utc": np.arange(T, T + count)})
+            path = folder / "samples.parquet"
+            pq.write_table(rows, path, row_group_size=count, use_dictionary=False, compression="none")
+        else:
+            with gzip.open(folder / "samples.csv.gz", "wt", compresslevel=1) as file:
+                file.write(HEADER)
+                file.writelines(f"a,{T + i},0.5\n" for i in range(count))
+        done = subprocess.run(
+            [sys.executable, "-c", _READ_ALL, str(folder)], capture_output=True, text=True, check=True
+        )
+        return int(done.stdout) / (2**20 if sys.platform == "darwin" else 2**10)
+
+    assert peak_mib(large) < peak_mib(150_000) + 50
+
+
+_CELL = st.one_of(
+    st.sampled_from(["", "a", "0.5", "173%", "nan", str(T), "2026-05-01T00:00:00Z", "2026-05-01T00:00:00", '"', "\n"]),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
+)
+_LINES = st.lists(st.lists(_CELL, max_size=4).map(",".join), max_size=6).map(lambda x: (HEADER + "\n".join(x)).encode())
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(st.binary(max_size=300), _LINES), st.booleans())
+def test_anything_is_rows_or_one_line(tmp_path_factory: pytest.TempPathFactory, data: bytes, packed: bool) -> None:
+    """Whatever stands in the file, it becomes rows or one SourceError."""
+    folder = tmp_path_factory.mktemp("any")
+    (folder / "samples.csv").write_bytes(gzip.compress(data) if packed else data)
+    (folder / "allocations.parquet").write_bytes(data)
+    for name in ("samples.csv", "allocations.parquet"):
+        message, tables = "", set()
+        try:
+            tables = set(read(SOURCE, folder / name).tables)
+        except SourceError as error:
+            message = str(error)
+        assert len(message.splitlines()) <= 1
+        assert tables <= {"samples", "devices"}
