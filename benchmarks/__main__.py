@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks import sizing
 
-BENCHMARKS: tuple[ModuleType, ...] = (sizing,)  # each has NAME and run(quick: bool) -> dict[str, float]
+from benchmarks import books, sizing
+
+BENCHMARKS: tuple[ModuleType, ...] = (books, sizing)  # each has NAME and run(quick: bool) -> dict[str, float]
 
 
 def main(arguments: list[str]) -> None:

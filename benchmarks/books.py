@@ -1,0 +1,160 @@
+"""How fast are the books? Import, ledger and questions on a simulated fleet of 1,024 GPUs × 30 days × 30 s, about 88 M samples.
+
+Ratios compare things done in the same run on the same files: the ledger over just decoding the columns it reads
+(`ledger_over_decode`), and over SQL written by hand for the same rows (`ledger_over_sql`, `hand_ledger.sql`). The floor is
+decoding: `ledger_over_decode` says how far from it we are. `growth` is the time of 30 days over that of 7, per sample.
+`…_cpu` is the same ratio in processor time, which other work on the machine disturbs less.
+"""
+
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadfactor.metrics.bookkeeping import refresh
+from loadfactor.metrics.books import Books
+from loadfactor.metrics.kinds import SIGNALS
+from loadfactor.sources import simulated
+from loadfactor.sources.source import ReadOptions, Source
+from loadfactor.store import layout
+from loadfactor.store.manifest import merge
+from loadfactor.units import BYTES_PER_GIB, BYTES_PER_KIB, MS_PER_DAY
+
+NAME = "books"
+READ = (
+    "hour_utc",
+    "from_utc",
+    "to_utc",
+    "measured_mask",
+    *SIGNALS,
+    "mem_used_bytes",
+    "mem_total_bytes",
+    "power_w",
+    "throttle_mask",
+)
+QUESTIONS = (
+    (["utilization", "load_factor", "cost_usd", "usd_per_effective_gpu_hour"], ["team"]),
+    (["utilization", "idle_gpu_hours", "idle_usd"], ["day"]),
+    (["utilization_histogram"], ["device"]),
+    (["effective_gpu_hours", "cost_usd", "mem_utilization_peak"], ["job"]),
+    (["paid_gpu_hours", "cost_usd"], ["state", "pool"]),
+    (["usd_per_token", "usd_per_request"], ["team"]),
+    (["queue_wait_s_p50", "queue_wait_s_p99_gpu_weighted", "queue_waiting"], ["team"]),
+    (["utilization"], ["hour"]),
+)
+
+
+@dataclass(frozen=True, order=True)
+class Took:
+    """Time by the clock, and processor time of all threads."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def run(quick: bool) -> dict[str, float]:
+    """All figures of the books; `quick` takes one day instead of thirty and leaves out growth."""
+    days = 1 if quick else 30
+    with tempfile.TemporaryDirectory() as folder:
+        books, imported_s = _imported(Path(folder) / "books", days)
+        files = books.store.manifest.of("samples")
+        rows = sum(f.rows for f in files)
+        stale = books.store.manifest.stale
+        results = {
+            "samples": float(rows),
+            "import_rows_per_s": rows / imported_s,
+            "bytes_per_sample": sum(f.bytes for f in files) / rows,
+        }
+        _say(f"{rows:,} samples imported in {imported_s:.0f} s")
+        decode = min(_timed(lambda: _decode(books)) for _ in range(3))
+        ledger = _ledger(books, stale)
+        _say(f"decode {decode.wall_s:.1f} s, ledger {ledger.wall_s:.1f} s")
+        by_hand = _by_hand(books, Path(folder) / "hand.parquet")
+        results |= {
+            "ledger_rows": float(sum(f.rows for f in books.store.manifest.of("ledger"))),
+            "ledger_over_decode": ledger.wall_s / decode.wall_s,
+            "ledger_over_decode_cpu": ledger.cpu_s / decode.cpu_s,
+            "ledger_over_sql": ledger.wall_s / by_hand.wall_s,
+            "ledger_over_sql_cpu": ledger.cpu_s / by_hand.cpu_s,
+        }
+        results["question_s_max"] = _questions(books)
+        if not quick:
+            week = tuple(
+                (s, min(e, stale[0][0] + 7 * MS_PER_DAY)) for s, e in stale if s < stale[0][0] + 7 * MS_PER_DAY
+            )
+            weeks_rows = sum(f.rows for f in files if (f.to_ms or 0) <= week[-1][1])
+            results["growth"] = (ledger.wall_s / rows) / (_ledger(books, week).wall_s / weeks_rows)
+    results["peak_rss_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * BYTES_PER_KIB / BYTES_PER_GIB
+    return results
+
+
+def _imported(folder: Path, days: int) -> tuple[Books, float]:
+    """Books of the benchmark fleet with nothing booked yet, and how long the import took, the simulation included."""
+    plan = simulated.bench(1024, days, 30)
+    source = Source(
+        "simulated",
+        "the benchmark fleet",
+        lambda paths: (),
+        lambda paths, options: simulated.rows(simulated.simulate(plan)),
+    )
+    books = Books(folder)
+    return books, _timed(lambda: books.store.add(source, (folder,), ReadOptions(), lambda what, share: None)).wall_s
+
+
+def _decode(books: Books) -> None:
+    """Read every column the ledger reads, and nothing else: a sum or a maximum of each."""
+    paths = [books.store.folder / f.name for f in books.store.manifest.of("samples")]
+    sums = ", ".join(f"sum({name})" for name in READ)
+    books.store.raw.execute(f"SELECT max(device_id), {sums} FROM {layout.read(paths)}").fetchall()
+
+
+def _ledger(books: Books, stale: tuple[tuple[int, int], ...]) -> Took:
+    """What it takes to book these spans and publish them."""
+    books.store.publish_ledger({}, merge(list(stale)), books.store.manifest.ledger_key)
+    return _timed(lambda: refresh(books.store, lambda what, share: None))
+
+
+def _by_hand(books: Books, path: Path) -> Took:
+    """What the hand-written SQL takes that makes the same rows; its totals must be those of the ledger."""
+    store = books.store
+    for name in ("devices", "outages", "prices", "allocations", "samples"):
+        store.name_view(name, name)
+    start, end = store.span()
+    sql = Path(__file__).with_name("hand_ledger.sql").read_text(encoding="utf-8")
+    sql = sql.replace(":start", str(start)).replace(":end", str(end))
+    took = _timed(lambda: store.raw.execute(f"COPY ({sql}) TO '{path}' (FORMAT parquet, COMPRESSION zstd)"))
+    totals = ", ".join(
+        f"round(coalesce(sum({c}), 0), {d})"
+        for c, d in (("gpu_s", 3), ("usd_contracted", 2), ("effective_sm_active_s", 1), ("energy_j", -3))
+    )
+    hand = store.raw.execute(
+        f"SELECT state, {totals} FROM {layout.read([path])} GROUP BY state ORDER BY state"
+    ).fetchall()
+    store.name_view("booked", "ledger")
+    ours = store.raw.execute(f"SELECT state, {totals} FROM booked GROUP BY state ORDER BY state").fetchall()
+    if hand != ours:
+        raise AssertionError(f"the hand-written SQL disagrees with the ledger:\n{hand}\n{ours}")
+    return took
+
+
+def _questions(books: Books) -> float:
+    """The slowest of the questions, each asked once of the built ledger."""
+    slowest = 0.0
+    for metrics, by in QUESTIONS:
+        seconds = _timed(lambda metrics=metrics, by=by: books.show(metrics, by)).wall_s  # type: ignore[misc]
+        _say(f"{seconds:.2f} s  {' '.join(metrics)} by {','.join(by)}")
+        slowest = max(slowest, seconds)
+    return slowest
+
+
+def _timed(work: Callable[[], object]) -> Took:
+    began, used = time.perf_counter(), time.process_time()
+    work()
+    return Took(time.perf_counter() - began, time.process_time() - used)
+
+
+def _say(text: str) -> None:
+    print(f"  {text}", file=sys.stderr, flush=True)
