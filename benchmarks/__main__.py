@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-
 from benchmarks import books, sizing
 
 BENCHMARKS: tuple[ModuleType, ...] = (books, sizing)  # each has NAME and run(quick: bool) -> dict[str, float]

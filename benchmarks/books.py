@@ -97,11 +97,11 @@ def _imported(folder: Path, days: int) -> tuple[Books, float]:
     source = Source(
         "simulated",
         "the benchmark fleet",
-        lambda paths: (),
-        lambda paths, options: simulated.rows(simulated.simulate(plan)),
+        lambda _paths: (),
+        lambda _paths, _options: simulated.rows(simulated.simulate(plan)),
     )
     books = Books(folder)
-    return books, _timed(lambda: books.store.add(source, (folder,), ReadOptions(), lambda what, share: None)).wall_s
+    return books, _timed(lambda: books.store.add(source, (folder,), ReadOptions(), _quiet)).wall_s
 
 
 def _decode(books: Books) -> None:
@@ -114,7 +114,7 @@ def _decode(books: Books) -> None:
 def _ledger(books: Books, stale: tuple[tuple[int, int], ...]) -> Took:
     """What it takes to book these spans and publish them."""
     books.store.publish_ledger({}, merge(list(stale)), books.store.manifest.ledger_key)
-    return _timed(lambda: refresh(books.store, lambda what, share: None))
+    return _timed(lambda: refresh(books.store, _quiet))
 
 
 def _by_hand(books: Books, path: Path) -> Took:
@@ -154,6 +154,10 @@ def _timed(work: Callable[[], object]) -> Took:
     began, used = time.perf_counter(), time.process_time()
     work()
     return Took(time.perf_counter() - began, time.process_time() - used)
+
+
+def _quiet(_what: str, _share: float) -> None:
+    """Shows no progress."""
 
 
 def _say(text: str) -> None:
