@@ -9,6 +9,7 @@ from loadfactor.catalog.facts import read_toml
 from loadfactor.planner.collectives import Fabric
 from loadfactor.planner.kernels import KernelSpeed
 
+PLAIN_NETWORK_BYTES_PER_S = 12.5e9  # 100 Gb/s a GPU, where the catalog knows no network of an accelerator
 CAPPED = (
     "Hopper",
     "Blackwell",
@@ -90,6 +91,29 @@ class Machine:
     gpus_per_node: int
 
 
+def scale_out(accelerator: Accelerator) -> float:
+    """Bytes/s per GPU between domains: the catalog's, or where it knows none what a plain cluster has.
+
+    >>> from loadfactor.catalog.accelerators import accelerator
+    >>> scale_out(accelerator("h100-sxm")), scale_out(accelerator("l40s"))
+    (50000000000.0, 12500000000.0)
+    """
+    return accelerator.get("scale_out_bytes_per_s") or min(PLAIN_NETWORK_BYTES_PER_S, accelerator.scale_up_bytes_per_s)
+
+
+def trainable_datatype(accelerator: Accelerator, wanted: str = "bf16") -> str:
+    """The datatype to compute in: the one wanted, or 16-bit floats of the other kind where the accelerator has only those.
+
+    >>> from loadfactor.catalog.accelerators import accelerator
+    >>> trainable_datatype(accelerator("v100-sxm"))
+    'fp16'
+    """
+    other = {"bf16": "fp16", "fp16": "bf16"}.get(wanted)
+    if accelerator.get(f"peak_{wanted}_flops") is None and other and accelerator.get(f"peak_{other}_flops"):
+        return other
+    return wanted
+
+
 def machine(
     accelerator: Accelerator,
     datatype: str = "bf16",
@@ -111,7 +135,7 @@ def machine(
         c.memory_share,
         c.launch_s,
     )
-    out = scale_out_bytes_per_s or accelerator.value("scale_out_bytes_per_s")
+    out = scale_out_bytes_per_s or scale_out(accelerator)
     fabric = Fabric(
         accelerator.scale_up_gpus,
         accelerator.scale_up_bytes_per_s,
@@ -121,7 +145,7 @@ def machine(
         c.scale_up_latency_s,
         c.scale_out_latency_s,
     )
-    wide = "bf16" if datatype in ("fp8", "fp4", "int8") else datatype
+    wide = trainable_datatype(accelerator, "bf16" if datatype in ("fp8", "fp4", "int8") else datatype)
     return Machine(
         accelerator.id,
         speed,

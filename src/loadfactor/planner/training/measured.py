@@ -22,6 +22,7 @@ from loadfactor.planner.training.machine import (
     Software,
     constants,
     machine,
+    trainable_datatype,
 )
 from loadfactor.planner.training.step import Job
 from loadfactor.planner.training.utilization import Utilization, utilization
@@ -91,7 +92,9 @@ def read_row(row: Row, known: Constants | None = None) -> Measured:
             f"global batch {batch} is no multiple of data ranks {layout.data} × micro-batch {layout.micro_batch}"
         )
     try:
-        on = machine(accelerator, _datatype(row), _scale_out(row, text, accelerator.id), known)
+        on = machine(
+            accelerator, trainable_datatype(accelerator, _datatype(row)), _scale_out(row, text, accelerator.id), known
+        )
     except CatalogError as error:
         raise RowRefused(str(error)) from None
     job = Job(network, seq, batch, on, software, known or constants())

@@ -165,7 +165,7 @@ def distinct(found: Found, most: int, fitting: bool = True) -> list[int]:
     for i in range(len(found)):
         if bool(found.fits[i]) != fitting:
             continue
-        key = (*(int(a[i]) for a in (x.tensor, x.pipeline, x.context, x.expert)), int(x.zero[i] == 3))
+        key = (*(int(a[i]) for a in (x.tensor, x.pipeline, x.expert, x.context > 1)), int(x.zero[i] == 3))
         if key not in seen:
             seen.add(key)
             picked.append(i)

@@ -30,6 +30,7 @@ LOSS_BYTES_PER_LOGIT = 26  # product w2, to 32 bits r2 w4, max r4, exp and sum r
 OPTIMIZER_BYTES_PER_PARAMETER = (
     38  # Adam: weight, two moments r4 w4 each, gradient r4, its norm and scaling r4 w4, 16-bit copy w2
 )
+LAST_BUCKET = 0.05  # of an exchange over data ranks: the last gradients have no backward left to hide behind
 
 TERMS = (
     "matmul_s",
@@ -227,8 +228,9 @@ def _data_s(job: Job, x: Layout, forward_s: Real, backward_s: Real, micro_s: Rea
     scatter, gather = each(reduce_scatter_s, g, fabric), each(all_gather_s, VALUE_BYTES, fabric)
     if job.software.overlaps:
         hidden = job.constants.data_overlap_share
-        scatter = np.maximum(scatter - hidden * backward_s, 0.05 * scatter)
-        gather = np.maximum(gather - hidden * forward_s, 0.05 * gather)
+        times_scattered = np.where(x.zero == 2, m, 1)  # gradients kept in pieces leave after every micro-batch
+        scatter = times_scattered * np.maximum(scatter - hidden * backward_s, LAST_BUCKET * scatter)
+        gather = np.maximum(gather - hidden * forward_s, LAST_BUCKET * gather)
         once = scatter + gather
     else:
         once = np.where(x.zero == 0, each(all_reduce_s, g, fabric), scatter + gather)

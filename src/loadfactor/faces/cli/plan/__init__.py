@@ -4,7 +4,9 @@ from types import ModuleType
 
 import typer
 
-PLANS: tuple[ModuleType, ...] = ()
+from loadfactor.faces.cli.plan import train
+
+PLANS: tuple[ModuleType, ...] = (train,)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -1,0 +1,128 @@
+"""Why can a training run not be, and what is the nearest thing that can? One line for each constraint."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from loadfactor.errors import PlanError
+from loadfactor.planner.training.layout import RECOMPUTE
+from loadfactor.planner.training.memory import memory
+from loadfactor.planner.training.search import Found, Knobs, divisors, pipeline_degrees, search, tensor_degrees
+from loadfactor.planner.training.step import Job
+from loadfactor.units import BYTES_PER_GIB
+
+MOST_DOUBLINGS = 8  # of the GPUs, looking for a number that has room
+
+
+def check_request(job: Job, gpus: int, knobs: Knobs | None) -> None:
+    """Raise PlanError for a request that contradicts the network, the GPUs or the batch."""
+    n, k = job.network, knobs or Knobs()
+    if gpus < 1:
+        raise PlanError(f"a run needs at least 1 GPU, got {gpus}")
+    if n.positional == "learned" and job.seq > n.max_context:
+        raise PlanError(
+            f"{n.name} has {n.max_context} learned positions, a sequence of {job.seq} does not fit; give --seq {n.max_context}"
+        )
+    legal = tensor_degrees(n)
+    for t in k.tensor:
+        if t not in legal:
+            why = f"{n.heads} heads" if n.heads % t else f"{n.kv_heads} key-value heads or its MLP"
+            raise PlanError(f"{t} tensor ranks do not divide {n.name}'s {why}; {_nearest(t, legal)}")
+    stages = pipeline_degrees(n, n.layers)
+    for p in k.pipeline:
+        if p not in stages:
+            raise PlanError(f"{n.layers} layers do not divide over {p} pipeline stages; {_nearest(p, stages)}")
+    for e in k.expert:
+        if n.experts is None and e > 1:
+            raise PlanError(f"{n.name} has no experts to spread over {e} ranks; leave --ep out")
+        if n.experts and n.experts.count % e:
+            raise PlanError(
+                f"{n.experts.count} experts do not divide over {e} ranks; {_nearest(e, divisors(n.experts.count))}"
+            )
+    _check_product(gpus, k)
+    _check_batch(job, gpus, k)
+
+
+def _check_product(gpus: int, k: Knobs) -> None:
+    for t in k.tensor or (1,):
+        for p in k.pipeline or (1,):
+            for c in k.context or (1,):
+                if gpus % (t * p * c):
+                    many = t * p * c
+                    near = max(gpus // many, 1) * many
+                    raise PlanError(
+                        f"{gpus} GPUs are no multiple of {t} tensor × {p} pipeline × {c} context ranks = {many}; "
+                        f"the nearest that are: {near} and {near + many}"
+                    )
+
+
+def _check_batch(job: Job, gpus: int, k: Knobs) -> None:
+    """With the degrees given, the data ranks are fixed and must divide the batch."""
+    if not (k.tensor and k.pipeline):
+        return
+    degrees = [gpus // (t * p * c) for t in k.tensor for p in k.pipeline for c in (k.context or (1,))]
+    for micro in k.micro_batch or (1,):
+        pieces = [d * micro for d in degrees]
+        if all(job.global_batch % piece for piece in pieces):
+            piece = pieces[0]
+            below = job.global_batch // piece * piece
+            near = f"{below} and {below + piece}" if below else f"{piece}"
+            raise PlanError(
+                f"a global batch of {job.global_batch} sequences does not divide over {degrees[0]} data ranks × "
+                f"micro-batch {micro}; the nearest that does: {near}"
+            )
+
+
+def _nearest(wanted: int, legal: Sequence[int]) -> str:
+    below = [x for x in legal if x < wanted]
+    above = [x for x in legal if x > wanted]
+    near = [str(x) for x in (below[-1:] + above[:1])]
+    return f"the nearest that {'do' if len(near) > 1 else 'does'}: {' and '.join(near)}"
+
+
+def nothing_legal(job: Job, gpus: int) -> PlanError:
+    """No layout multiplies to the GPUs and divides the batch: name the batches that would."""
+    widest = max(tensor_degrees(job.network))
+    for batch in sorted(
+        range(max(job.global_batch // 2, 1), job.global_batch * 2 + 1), key=lambda b: abs(b - job.global_batch)
+    ):
+        if batch % gpus == 0 or (gpus % widest == 0 and batch % (gpus // widest) == 0):
+            return PlanError(
+                f"no layout of {job.network.name} on {gpus} GPUs divides a global batch of {job.global_batch} sequences; "
+                f"the nearest batch that does: {batch}"
+            )
+    near = [g for g in (2 ** int(np.log2(gpus)), 2 ** int(np.log2(gpus) + 1)) if g != gpus]
+    return PlanError(
+        f"no layout of {job.network.name} cuts evenly over {gpus} GPUs with {job.global_batch} sequences a batch; "
+        f"the nearest numbers of GPUs to try: {' and '.join(map(str, near))}"
+    )
+
+
+def nothing_fits(job: Job, gpus: int, knobs: Knobs | None, found: Found) -> PlanError:
+    """The leanest layout, its largest part, and the fewest GPUs (doubling) on which something fits."""
+    i = int(np.argmin(found.memory_bytes))
+    layout = found.layouts.pick(i)
+    parts = {k: float(np.ravel(v)[0]) for k, v in memory(job, layout).parts.items()}
+    name, size = max(parts.items(), key=lambda item: item[1])
+    usable = memory(job, layout).usable_bytes
+    need = f"{found.memory_bytes[i] / BYTES_PER_GIB:.0f} GiB of {usable / BYTES_PER_GIB:.0f} usable"
+    said = (
+        f"nothing fits: {job.network.name} on {gpus} {job.machine.name} needs at least {need} "
+        f"({name.removesuffix('_bytes')} {size / BYTES_PER_GIB:.0f} GiB, as {layout})"
+    )
+    more = _enough_gpus(job, gpus, knobs)
+    if more:
+        return PlanError(f"{said}; it fits on {more} GPUs")
+    if knobs and knobs.recompute and RECOMPUTE.index("full") not in knobs.recompute:
+        return PlanError(f"{said}; try --recompute full")
+    return PlanError(f"{said}; take a GPU with more memory or a shorter --seq")
+
+
+def _enough_gpus(job: Job, gpus: int, knobs: Knobs | None) -> int | None:
+    for doubling in range(1, MOST_DOUBLINGS + 1):
+        more = int(gpus * 2**doubling)
+        bigger = Job(job.network, job.seq, max(job.global_batch, more), job.machine, job.software, job.constants)
+        found = search(bigger, more, knobs)
+        if len(found) and found.fits.any():
+            return more
+    return None
