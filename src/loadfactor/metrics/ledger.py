@@ -102,6 +102,7 @@ def _folded(bins: Expr, read: Iterable[str]) -> Expr:
     """One row a span and state: bins become histogram columns, masks become seconds measured."""
     read = set(read)
     seconds = bins.part_ms / MS_PER_S
+    nothing = seconds * 0.0  # what a signal that nobody measured adds up to
 
     def measured(column: str) -> Expr:
         return (bins.measured_mask & measured_bit(column)) > 0
@@ -111,9 +112,7 @@ def _folded(bins: Expr, read: Iterable[str]) -> Expr:
         return value.sum() if where is None else ibis.ifelse(where, value, 0.0).sum()
 
     def weighted(column: str, where: Expr = None) -> Expr:
-        if column not in read:
-            return ibis.literal(0.0).sum()
-        return within(bins[f"{column}_ms"] / MS_PER_S, where)
+        return within(bins[f"{column}_ms"] / MS_PER_S if column in read else nothing, where)
 
     best, better = {}, ibis.literal(False)
     for kind in ACTIVITIES:
@@ -130,7 +129,7 @@ def _folded(bins: Expr, read: Iterable[str]) -> Expr:
         "mem_measured_s": within(seconds, both),
         "energy_j": weighted("power_w"),
         "energy_measured_s": within(seconds, measured("power_w")),
-        "throttled_s": (bins.throttled_ms / MS_PER_S).sum() if "throttle_mask" in read else ibis.literal(0.0).sum(),
+        "throttled_s": within(bins.throttled_ms / MS_PER_S if "throttle_mask" in read else nothing),
         "throttle_measured_s": within(seconds, measured("throttle_mask")),
         **{name: within(seconds, bins.bin == k) for k, name in enumerate(HISTOGRAM)},
     }
@@ -139,7 +138,7 @@ def _folded(bins: Expr, read: Iterable[str]) -> Expr:
     return rows.group_by("span", "state").aggregate(
         seconds=(rows.part_ms / MS_PER_S).sum(),
         **{name: ibis.coalesce(value, 0.0) for name, value in sums.items()},
-        mem_peak_share=rows.peak.max() if "peak" in bins.columns else ibis.null("float64").max(),
+        mem_peak_share=(rows.peak if "peak" in bins.columns else ibis.ifelse(rows.part_ms < 0, rows.part_ms, None)).max(),
     )
 
 
