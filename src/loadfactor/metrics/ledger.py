@@ -138,7 +138,9 @@ def _folded(bins: Expr, read: Iterable[str]) -> Expr:
     return rows.group_by("span", "state").aggregate(
         seconds=(rows.part_ms / MS_PER_S).sum(),
         **{name: ibis.coalesce(value, 0.0) for name, value in sums.items()},
-        mem_peak_share=(rows.peak if "peak" in bins.columns else ibis.ifelse(rows.part_ms < 0, rows.part_ms, None)).max(),
+        mem_peak_share=(
+            rows.peak if "peak" in bins.columns else ibis.ifelse(rows.part_ms < 0, rows.part_ms, None)
+        ).max(),
     )
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from loadfactor.faces.cli.asking import StoreFolder, books
 from loadfactor.faces.formats import number, usd
-from loadfactor.metrics.health import balance, findings
+from loadfactor.metrics.health import Balance, balance, findings
 
 MARKS = {"wrong": "[red]✗[/]", "missing": "[yellow]![/]", "note": "·"}
 
@@ -45,7 +45,7 @@ def run(
         verdict = "[green]the books balance[/]" if both.holds else "[red]the books do not balance[/]"
         console.print(
             f"{verdict}: {number(both.booked_gpu_hours, 6)} of {number(both.installed_gpu_hours, 6)} GPU-hours booked"
-            f" (residual {both.residual_gpu_hours:.1e}), {usd(both.booked_usd)} of {usd(both.installed_usd)}"
+            f" (residual {both.residual_gpu_hours:.1e}), {_dollars(both)}"
         )
         table = Table(box=None, pad_edge=False, show_header=False)
         for finding in found:
@@ -53,3 +53,10 @@ def run(
         console.print(table)
     if not sound:
         raise typer.Exit(1)
+
+
+def _dollars(both: Balance) -> str:
+    """Both sides in dollars, or why there are none."""
+    if both.residual_usd is None:
+        return "dollars unknown: GPUs without a price are among those held"
+    return f"{usd(both.booked_usd)} of {usd(both.installed_usd)}"
