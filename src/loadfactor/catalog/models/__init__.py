@@ -114,10 +114,12 @@ def network(name: str) -> Network:
     """
     found = find_network(name)
     if found is None:
-        near = get_close_matches(name.lower(), networks(), n=3, cutoff=0.4) or list(networks())
+        near = get_close_matches(name.lower(), networks(), n=3, cutoff=0.4)
+        hint = (
+            f"did you mean {', '.join(near)}?" if near else f"it knows {len(networks())}, as llama-3.1-70b or qwen3-8b."
+        )
         raise InputError(
-            f"no network called {name!r} in the catalog; did you mean {', '.join(near)}? "
-            "A path to a Hugging Face config.json works too"
+            f"no network called {name!r} in the catalog; {hint} A path to a Hugging Face config.json works too"
         )
     return found
 

@@ -7,7 +7,15 @@ import numpy as np
 from loadfactor.errors import PlanError
 from loadfactor.planner.training.layout import RECOMPUTE
 from loadfactor.planner.training.memory import memory
-from loadfactor.planner.training.search import Found, Knobs, divisors, pipeline_degrees, search, tensor_degrees
+from loadfactor.planner.training.search import (
+    MISSING_LAYERS,
+    Found,
+    Knobs,
+    divisors,
+    pipeline_degrees,
+    search,
+    tensor_degrees,
+)
 from loadfactor.planner.training.step import Job
 from loadfactor.units import BYTES_PER_GIB
 
@@ -28,9 +36,9 @@ def check_request(job: Job, gpus: int, knobs: Knobs | None) -> None:
         if t not in legal:
             why = f"{n.heads} heads" if n.heads % t else f"{n.kv_heads} key-value heads or its MLP"
             raise PlanError(f"{t} tensor ranks do not divide {n.name}'s {why}; {_nearest(t, legal)}")
-    stages = pipeline_degrees(n, n.layers)
+    stages = pipeline_degrees(n, gpus)
     for p in k.pipeline:
-        if p not in stages:
+        if p > n.layers or -n.layers % p > MISSING_LAYERS:
             raise PlanError(f"{n.layers} layers do not divide over {p} pipeline stages; {_nearest(p, stages)}")
     for e in k.expert:
         if n.experts is None and e > 1:

@@ -99,7 +99,8 @@ def run(
     )
     plans: list[TrainingPlan] = []
     refused: list[tuple[int, str]] = []
-    for count in track(counts, "searching layouts", console=Console(stderr=True), transient=True):
+    screen = Console(stderr=True)
+    for count in track(counts, "searching layouts", console=screen, transient=True, disable=not screen.is_terminal):
         batch = _batch(global_batch, first, length, count, counts[0], scaling)
         job = Job(network, length, batch, on, SOFTWARE[software], constants())
         try:

@@ -43,8 +43,9 @@ def run(
     given = read_files(rows) if rows else [(name, repeated(published_rows(name)), True) for name in TRAINING]
     checked: list[tuple[str, list[Comparison], list[Skipped], int]] = []
     ignored: list[str] = []
-    for position in track(range(len(given)), "predicting", console=Console(stderr=True), transient=True):
-        name, lines, named = given[position]
+    screen = Console(stderr=True)
+    for i in track(range(len(given)), "predicting", console=screen, transient=True, disable=not screen.is_terminal):
+        name, lines, named = given[i]
         reason = not_a_measurement(lines[0]) if lines else "no rows"
         if reason and not named and not any(has_memory(line) for line in lines):
             ignored.append(f"{name} ({reason})")

@@ -1,0 +1,49 @@
+"""How many training layouts are scored per second on one core, and how long does the search for 1T parameters on 3,072 GPUs take?
+
+The best peer measured (Calculon) scores 31 layouts per second and core. Times are processor seconds, so that a busy machine
+does not change them.
+"""
+
+import resource
+from time import process_time
+
+from loadfactor.catalog.accelerators import accelerator
+from loadfactor.catalog.models import network
+from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, constants, machine
+from loadfactor.planner.training.search import search
+from loadfactor.planner.training.step import Job
+
+NAME = "training"
+PEER_LAYOUTS_PER_S = 31.0
+KIB_PER_MIB = 1024
+
+
+def _job(name: str, card: str, seq: int, batch: int, modern: bool = True) -> Job:
+    return Job(network(name), seq, batch, machine(accelerator(card)), MODERN if modern else MEGATRON_2021, constants())
+
+
+def run(quick: bool) -> dict[str, float]:
+    """Layouts per second over several searches, the 1T search of the issue, and the memory it took at most."""
+    jobs = [
+        (_job("megatron-1t", "a100-sxm", 2048, 3072), 3072),
+        (_job("megatron-1t", "a100-sxm", 2048, 3072, modern=False), 3072),
+        (_job("llama-3.1-405b", "h100-sxm", 8192, 2048), 16384),
+        (_job("deepseek-v3", "h800-sxm", 4096, 15360), 2048),
+    ]
+    search(*jobs[0])  # the first call pays for loading
+    started = process_time()
+    search(*jobs[0])
+    search_1t_s = process_time() - started
+    scored, spent = 0, 0.0
+    for _ in range(1 if quick else 5):
+        for job, gpus in jobs:
+            started = process_time()
+            scored += len(search(job, gpus))
+            spent += process_time() - started
+    rate = scored / spent
+    return {
+        "layouts_per_s": rate,
+        "search_1t_s": search_1t_s,
+        "layouts_per_s_over_best_peer": rate / PEER_LAYOUTS_PER_S,
+        "search_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB_PER_MIB,
+    }
