@@ -15,7 +15,8 @@ MOST_REASONS = 3
 # What an engineer calls each group of terms.
 GROUPS = (
     ("bubble", ("bubble_s",)),
-    ("kernels", ("matmul_s", "attention_s", "elementwise_s", "head_s")),
+    ("kernels", ("matmul_s", "attention_s", "elementwise_s")),
+    ("head", ("head_s",)),
     ("recompute", ("recompute_s",)),
     ("tensor", ("tensor_s",)),
     ("context", ("context_s",)),
@@ -62,6 +63,7 @@ def _words(name: str, job: Job, x: Layout) -> str:
     return {
         "bubble": f"pipeline bubble ({x.pipeline} stages, {micro} micro-batches)",
         "kernels": f"smaller kernels (1/{x.tensor} of each matrix, micro-batch {x.micro_batch})",
+        "head": f"logits of {micro} micro-batches on the last stage",
         "recompute": f"{RECOMPUTE[int(x.recompute)]} recomputation",
         "tensor": f"exposed tensor exchange ({x.tensor} ranks {far})",
         "context": f"exposed context ring ({x.context} ranks)",
