@@ -1,0 +1,73 @@
+"""How do I begin with tables of my own? With an empty CSV for each, its header line in place, and a note of what belongs in it."""
+
+from pathlib import Path
+from typing import Final
+
+from loadfactor.errors import SourceError
+from loadfactor.tables import TABLES, Column, Table
+
+_README: Final = "README.md"
+_KINDS: Final = {
+    "text": "text",
+    "instant": "2026-05-01T12:00:00Z, or epoch milliseconds",
+    "share": "a fraction of one, 0 to 1",
+    "amount": "number, in the unit the name ends with",
+    "count": "number",
+    "mask": "whole number, 0x… too",
+    "flag": "true or false",
+}
+
+
+def kind_of(column: Column) -> str:
+    """How a value of the column is written.
+
+    >>> from loadfactor.tables import PRICES
+    >>> kind_of(PRICES.column("basis"))
+    'effective, contracted, owned, list or estimate'
+    """
+    if column.one_of:
+        return f"{', '.join(column.one_of[:-1])} or {column.one_of[-1]}"
+    return _KINDS[column.kind]
+
+
+def write_templates(folder: Path) -> tuple[Path, ...]:
+    """Writes `<table>.csv` with its header line for every table, and a README, into the folder; what was written.
+
+    Raises SourceError when one of these files is there already (nothing is written then), or cannot be written.
+    """
+    contents = {f"{table.name}.csv": _header(table) for table in TABLES} | {_README: _readme()}
+    there = [name for name in contents if (folder / name).exists()]
+    if there:
+        raise SourceError(f"{folder} holds {there[0]} already, and nothing is overwritten; name another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in contents.items():
+            with (folder / name).open("x", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+    except OSError as error:
+        raise SourceError(f"{folder} cannot be written: {error.strerror or error}") from None
+    return tuple(folder / name for name in contents)
+
+
+def _header(table: Table) -> str:
+    return ",".join(c.name for c in table.columns) + "\n"
+
+
+def _readme() -> str:
+    lines = [
+        "# Tables to fill in",
+        "",
+        "Fill in what you know, leave out tables and columns you have nothing for, then `loadfactor import tables` this folder.",
+        "An empty cell is null: not measured, not known. Parquet files with the same columns are read too.",
+        "Where devices is left empty, GPUs are taken to be there from the first to the last time they are mentioned.",
+    ]
+    for table in TABLES:
+        lines += [
+            "",
+            f"## {table.name}: {table.says}",
+            "",
+            "| column | written as | meaning | empty means |",
+            "|---|---|---|---|",
+        ]
+        lines += [f"| {c.name} | {kind_of(c)} | {c.meaning} | {c.empty or 'not allowed'} |" for c in table.columns]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,99 @@
+"""A dated price list, in four formats, and what is refused in it."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.sources.reading import read
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.price_list import SOURCE
+
+MAY = int(datetime(2026, 5, 1, tzinfo=UTC).timestamp() * 1000)
+JUNE = int(datetime(2026, 6, 1, tzinfo=UTC).timestamp() * 1000)
+COLUMNS = "accelerator,from_utc,to_utc,basis,usd_per_gpu_hour\n"
+
+
+def _csv(path: Path) -> None:
+    path.write_text(
+        COLUMNS + "H100-SXM,2026-05-01,2026-06-01T00:00:00Z,contracted,2.5\n,2026-06-01T02:00:00+02:00,,list,3\n"
+    )
+
+
+def _toml(path: Path) -> None:
+    path.write_text(
+        '[[price]]\naccelerator = "H100-SXM"\nfrom_utc = 2026-05-01\nto_utc = "2026-06-01"\nbasis = "contracted"\n'
+        'usd_per_gpu_hour = 2.5\n[[price]]\nfrom_utc = 2026-06-01T00:00:00Z\nbasis = "list"\nusd_per_gpu_hour = 3\n'
+    )
+
+
+def _json(path: Path) -> None:
+    first = {
+        "accelerator": "H100-SXM",
+        "from_utc": "2026-05-01",
+        "to_utc": JUNE,
+        "basis": "contracted",
+        "usd_per_gpu_hour": 2.5,
+    }
+    path.write_text(json.dumps({"prices": [first, {"from_utc": "2026-06-01", "basis": "list", "usd_per_gpu_hour": 3}]}))
+
+
+def _parquet(path: Path) -> None:
+    table = pa.table(
+        {
+            "accelerator": ["H100-SXM", None],
+            "from_utc": pa.array([MAY, JUNE], pa.timestamp("ms")).cast(pa.date32()),
+            "to_utc": pa.array([JUNE, None], pa.timestamp("ms")).cast(pa.date32()),
+            "basis": ["contracted", "list"],
+            "usd_per_gpu_hour": [2.5, 3.0],
+        }
+    )
+    pq.write_table(table, path)
+
+
+@pytest.mark.parametrize(("ending", "write"), [("csv", _csv), ("toml", _toml), ("json", _json), ("parquet", _parquet)])
+def test_every_format_is_the_same_list(tmp_path: Path, ending: str, write: object) -> None:
+    """A day is its midnight UTC; what is left out is null; the accelerator gets its catalog id at the door."""
+    path = tmp_path / f"list.{ending}"
+    write(path)  # type: ignore[operator]
+    rows = read(SOURCE, path).tables["prices"].to_pylist()
+    kept = ("accelerator", "from_utc", "to_utc", "basis", "usd_per_gpu_hour", "pool")
+    assert [tuple(r[k] for k in kept) for r in rows] == [
+        ("h100-sxm", MAY, JUNE, "contracted", 2.5, None),
+        (None, JUNE, None, "list", 3.0, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("p.csv", COLUMNS + "a,2026-05-01,,list,-2\n", "usd_per_gpu_hour -2.0 is negative"),
+        ("p.csv", COLUMNS + "a,2026-05-01,,,2\n", "basis is empty"),
+        ("p.csv", COLUMNS + "a,2026-05-01,,spot,2\n", "'spot' is none of effective, contracted, owned, list, estimate"),
+        ("p.csv", COLUMNS + "a,2026-06-01,2026-05-01,list,2\n", "reversed interval"),
+        ("p.csv", COLUMNS + "a,2026-05-01T00:00:00,,list,2\n", "has no time zone"),
+        ("p.csv", COLUMNS + "a,01.05.2026,,list,2\n", "row 1: from_utc '01.05.2026' is not a time"),
+        ("p.csv", COLUMNS + "a,2026-05-01,,list,$2\n", "row 1: usd_per_gpu_hour '$2' is not a number"),
+        ("p.csv", "accelerator,usd_per_gpu_hour\na,2\n", "prices needs the column basis"),
+        ("p.csv", "gpu,basis,usd_per_gpu_hour\na,list,2\n", "prices has no column 'gpu'; the nearest is"),
+        ("p.toml", "[[price]]\nbasis = list\n", "is not TOML"),
+        ("p.json", "{", "is not JSON"),
+        ("p.json", "[" * 100_000, "is not JSON"),
+        ("p.json", "[1]", "holds no list of prices"),
+        ("p.json", '[{"basis": "list", "usd_per_gpu_hour": [2]}]', "row 1: usd_per_gpu_hour '[2]' is not one number"),
+        ("p.json", '[{"basis": "list", "usd_per_gpu_hour": NaN}]', "not a finite number"),
+        ("p.xlsx", "x", "a price list is a file ending in .csv, .toml, .json, .parquet"),
+        ("p.csv", "", "is empty"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, name: str, text: str, says: str) -> None:
+    """The file, the row, the value and what would be right."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SourceError) as caught:
+        read(SOURCE, tmp_path / name)
+    assert says in str(caught.value)
+    assert name in str(caught.value)
+    assert "\n" not in str(caught.value)
