@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as Grid
 
 from loadfactor.errors import InputError
@@ -65,12 +66,17 @@ def _tell() -> None:
         grid = Grid(title_justify="left", box=None, pad_edge=False, header_style="dim")
         grid.title = f"[bold]{table.name}[/]: one row says “{table.says}”"
         grid.title_style = "none"
-        for heading in ("column", "written as", "meaning", "empty means"):
-            grid.add_column(heading, no_wrap=heading == "column", style="dim" if heading == "empty means" else None)
+        for heading in ("column", "written as", "meaning"):
+            grid.add_column(heading, no_wrap=heading == "column")
         for c in table.columns:
-            grid.add_row(c.name, kind_of(c), c.meaning, c.empty or "[bold]not allowed[/]")
+            empty = f"[dim]; empty: {escape(c.empty)}[/]" if c.empty else " [bold](required)[/]"
+            grid.add_row(c.name, kind_of(c), escape(c.meaning) + empty)
         console.print(grid)
         console.print()
-    console.print(
-        "empty files to fill in: loadfactor tables --write DIR; then: loadfactor import tables DIR", style="dim"
-    )
+    for line in (
+        "a time is ISO 8601 with its zone (2026-05-01T12:00:00Z) or epoch milliseconds;",
+        "a number is in the unit its column's name ends with",
+        "empty files to fill in: loadfactor tables --write DIR",
+        "then: loadfactor import tables DIR",
+    ):
+        console.print(line, style="dim")

@@ -9,11 +9,11 @@ from loadfactor.tables import TABLES, Column, Table
 _README: Final = "README.md"
 _KINDS: Final = {
     "text": "text",
-    "instant": "2026-05-01T12:00:00Z, or epoch milliseconds",
-    "share": "a fraction of one, 0 to 1",
-    "amount": "number, in the unit the name ends with",
+    "instant": "time with its zone",
+    "share": "0 to 1",
+    "amount": "number",
     "count": "number",
-    "mask": "whole number, 0x… too",
+    "mask": "whole number",
     "flag": "true or false",
 }
 
@@ -58,7 +58,8 @@ def _readme() -> str:
         "# Tables to fill in",
         "",
         "Fill in what you know, leave out tables and columns you have nothing for, then `loadfactor import tables` this folder.",
-        "An empty cell is null: not measured, not known. Parquet files with the same columns are read too.",
+        "A time is ISO 8601 with its zone (2026-05-01T12:00:00Z, …+02:00) or epoch milliseconds. A number is in the unit its",
+        "column's name ends with. An empty cell is null: not measured, not known. Parquet files with the same columns are read too.",
         "Where devices is left empty, GPUs are taken to be there from the first to the last time they are mentioned.",
     ]
     for table in TABLES:
