@@ -59,7 +59,7 @@ def _readme() -> str:
         "",
         "Fill in what you know, leave out tables and columns you have nothing for, then `loadfactor import tables` this folder.",
         "A time is ISO 8601 with its zone (2026-05-01T12:00:00Z, …+02:00) or epoch milliseconds. A number is in the unit its",
-        "column's name ends with. An empty cell is null: not measured, not known. Parquet files with the same columns are read too.",
+        "column's name ends with. An empty cell is null: not known. Parquet files with these columns are read too.",
         "Where devices is left empty, GPUs are taken to be there from the first to the last time they are mentioned.",
     ]
     for table in TABLES:
