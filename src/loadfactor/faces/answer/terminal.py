@@ -16,9 +16,7 @@ MAX_WIDTH = 100
 def show(answer: Answer) -> None:
     """Print the answer on stdout, as wide as the terminal but at most 100 columns."""
     console = Console(highlight=False)
-    console.print(
-        _body(answer, min(console.width, MAX_WIDTH), _has_color(console)), width=min(console.width, MAX_WIDTH)
-    )
+    console.print(_body(answer, min(console.width, MAX_WIDTH), has_color(console)), width=min(console.width, MAX_WIDTH))
 
 
 def as_text(answer: Answer, width: int = MAX_WIDTH) -> str:
@@ -29,7 +27,8 @@ def as_text(answer: Answer, width: int = MAX_WIDTH) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def _has_color(console: Console) -> bool:
+def has_color(console: Console) -> bool:
+    """True when the console shows colours."""
     return console.is_terminal and not console.no_color and console.color_system is not None
 
 
@@ -39,7 +38,7 @@ def _body(answer: Answer, width: int, color: bool) -> RenderableType:
         drawn = chart_terminal.draw(chart, width, color=color)
         parts += [Text.from_ansi(drawn, no_wrap=True, overflow="crop"), ""]
     for table in answer.tables:
-        parts += [_grid(table), *([Text(table.note, style="dim")] if table.note else []), ""]
+        parts += [grid(table), *([Text(table.note, style="dim")] if table.note else []), ""]
     if answer.assumptions:
         parts += [_assumptions(answer), ""]
     if answer.would_change:
@@ -48,7 +47,8 @@ def _body(answer: Answer, width: int, color: bool) -> RenderableType:
     return Group(*parts)
 
 
-def _grid(table: Table) -> Grid:
+def grid(table: Table) -> Grid:
+    """A table as rich draws it, numbers to the right."""
     grid = _plain_grid(table.title)
     for column in table.columns:
         grid.add_column(
@@ -75,7 +75,7 @@ def _assumptions(answer: Answer) -> Grid:
 
 def _plain_grid(title: str) -> Grid:
     return Grid(
-        title=Text(title, style="bold"),
+        title=Text(title, style="bold") if title else None,
         title_justify="left",
         title_style="not italic",
         box=None,

@@ -7,9 +7,9 @@ import typer
 
 from loadfactor import __version__
 from loadfactor.errors import InputError, LoadfactorError
-from loadfactor.faces.cli import demo, doctor, import_, metrics, plan, show, tables, validate
+from loadfactor.faces.cli import demo, doctor, import_, metrics, plan, report, show, tables, validate
 
-COMMANDS = (demo, import_, show, metrics, tables, doctor, plan, validate)
+COMMANDS = (demo, import_, report, show, metrics, tables, doctor, plan, validate)
 
 app = typer.Typer(
     name="loadfactor",

@@ -1,0 +1,91 @@
+"""What does one report ask, of which window and which part of the fleet? The options of the command, kept in one place."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
+from functools import cached_property
+from pathlib import Path
+
+from loadfactor.metrics.books import Books
+from loadfactor.metrics.metric import Reading
+
+NOBODY = "nobody"
+UNTAGGED = "not tagged"
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """The books and what of them the report is about. `split` are the dimensions of its table, `job` the job looked into."""
+
+    books: Books
+    split: Sequence[str] = ("team",)
+    start: datetime | None = None
+    end: datetime | None = None
+    timezone: tzinfo = UTC
+    basis: str | None = None
+    where: Mapping[str, str] = field(default_factory=dict)
+    job: str | None = None
+
+    @cached_property
+    def window(self) -> tuple[datetime, datetime]:
+        """First and last instant of the report."""
+        first, last = self.books.span
+        return self.start or first, self.end or last
+
+    @property
+    def folder(self) -> Path:
+        """Where the books are, for commands to type."""
+        return self.books.store.folder
+
+    def ask(self, *metrics: str, by: Sequence[str] = (), **where: str) -> list[Reading]:
+        """Readings of metrics, split by dimensions, for the part of the fleet the report is about."""
+        return self.books.show(
+            metrics,
+            by,
+            self.start,
+            self.end,
+            timezone=self.timezone,
+            basis=self.basis,
+            where={**self.where, **where} or None,
+        )
+
+    def groups(self, *metrics: str, by: Sequence[str], **where: str) -> list[tuple[tuple[str | None, ...], "Row"]]:
+        """The same as rows: each group's key with its readings by name."""
+        rows: dict[tuple[str | None, ...], Row] = {}
+        for reading in self.ask(*metrics, by=by, **where):
+            rows.setdefault(tuple(reading.by.values()), Row({})).readings[reading.metric] = reading
+        return list(rows.items())
+
+
+@dataclass(frozen=True)
+class Row:
+    """The readings of one group, by name of the metric."""
+
+    readings: dict[str, Reading]
+
+    def value(self, metric: str) -> float | None:
+        """The value of a metric that is one number; None where it is not known."""
+        reading = self.readings.get(metric)
+        return reading.value if reading is not None and not isinstance(reading.value, list) else None
+
+    def bins(self, metric: str) -> list[float]:
+        """The values of a metric that is a list; none where it is not known."""
+        reading = self.readings.get(metric)
+        return reading.value if reading is not None and isinstance(reading.value, list) else []
+
+    @property
+    def all(self) -> list[Reading]:
+        """Every reading of the row."""
+        return list(self.readings.values())
+
+
+def row(readings: Sequence[Reading]) -> Row:
+    """Readings of one group as a row."""
+    return Row({r.metric: r for r in readings})
+
+
+def spoken(key: Sequence[str | None], row: Row) -> str:
+    """A group's name: who holds nothing is nobody, who holds something without a name is not tagged."""
+    if all(part is None for part in key):
+        return UNTAGGED if row.value("allocated_gpu_hours") else NOBODY
+    return " · ".join(UNTAGGED if part is None else part for part in key)

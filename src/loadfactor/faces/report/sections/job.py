@@ -1,0 +1,57 @@
+"""Which jobs cost most, and how evenly did one of them use its GPUs? Histograms of each GPU of the job looked into."""
+
+from loadfactor.errors import InputError
+from loadfactor.faces.answer import Column, Table
+from loadfactor.faces.formats import number, percent, usd
+from loadfactor.faces.report import Histogram, Section
+from loadfactor.faces.report.inquiry import UNTAGGED, Inquiry
+
+DEAREST = 10
+MOST_GPUS = 64
+METRICS = ("cost_usd", "allocated_gpu_hours", "utilization", "idle_usd", "underused_usd")
+
+
+def section(inquiry: Inquiry) -> Section | None:
+    """The dearest jobs, and the GPUs of the one asked for, else of the dearest."""
+    jobs = inquiry.groups(*METRICS, by=("job", "team", "purpose"))
+    jobs = [(key, row) for key, row in jobs if key[0] is not None]
+    if not jobs:
+        if inquiry.job is not None:
+            raise InputError(f"job {inquiry.job} held nothing in this window; widen --from and --to")
+        return None
+    jobs.sort(key=lambda j: (-(j[1].value("cost_usd") or 0.0), -(j[1].value("allocated_gpu_hours") or 0.0)))
+    job = inquiry.job or jobs[0][0][0] or ""
+    table = Table(
+        "",
+        (
+            Column("job"), Column("team"), Column("for"), Column("cost", "usd"), Column("GPU-h", "number"),
+            Column("utilization", "percent"), Column("idle", "usd"), Column("underused", "usd"),
+        ),
+        [
+            (key[0], key[1] or UNTAGGED, key[2] or UNTAGGED, *(row.value(m) for m in METRICS))
+            for key, row in jobs[:DEAREST]
+        ],
+    )  # fmt: skip
+    gpus = inquiry.groups("utilization_histogram", "utilization", "observed_gpu_hours", by=("device",), job=job)
+    gpus = [(key, row) for key, row in gpus if row.bins("utilization_histogram")]
+    gpus.sort(key=lambda g: g[1].value("utilization") or 0.0)
+    whole = inquiry.groups(*METRICS, by=(), job=job)[0][1]
+    lead = f"{len(jobs):,} jobs held GPUs. Job {job} cost {usd(whole.value('cost_usd'))}"
+    if gpus:
+        low, high = (percent(g[1].value("utilization")) for g in (gpus[0], gpus[-1]))
+        spread = f"; its {len(gpus)} GPUs ran between {low} and {high}" if len(gpus) > 1 else f"; its GPU ran at {low}"
+        lead += spread + ". Below, how long each was how active: empty on the left, full on the right"
+    histograms = [
+        Histogram(
+            key[0] or "",
+            row.bins("utilization_histogram"),
+            f"{percent(row.value('utilization'))}, {number(row.value('observed_gpu_hours'))} h seen",
+        )
+        for key, row in gpus[:MOST_GPUS]
+    ]
+    more = f" (the {MOST_GPUS} lowest of {len(gpus)})" if len(gpus) > MOST_GPUS else ""
+    readings = [r for _, row in (*jobs[:DEAREST], *gpus) for r in row.all]
+    return Section(
+        "job", "Dearest jobs, and one looked into", f"{lead}{more}.", (), (table,), histograms, readings=readings,
+        data={"job": job},
+    )  # fmt: skip

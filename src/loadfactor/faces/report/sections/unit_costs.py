@@ -1,0 +1,31 @@
+"""What did a unit of work cost? Every unit the books have progress in, fully loaded."""
+
+from loadfactor.faces.answer import Column, Table
+from loadfactor.faces.formats import usd
+from loadfactor.faces.report import Section
+from loadfactor.faces.report.inquiry import Inquiry, row
+from loadfactor.metrics.money import UNITS
+from loadfactor.units import TOKENS_PER_MTOK
+
+SMALL_USD = 0.01  # cheaper units are told by the million
+
+
+def section(inquiry: Inquiry) -> Section | None:
+    """A table of unit costs; None where the books have no progress or no prices."""
+    asked = inquiry.ask(*(f"usd_per_{name}" for name, _ in UNITS))
+    known = row(asked)
+    rows = []
+    for name, unit in UNITS:
+        value = known.value(f"usd_per_{name}")
+        if value is not None:
+            many = value < SMALL_USD
+            spelled = unit.replace("_", " ") + ("s" if many else "")
+            rows.append((f"1,000,000 {spelled}" if many else spelled, usd(value * TOKENS_PER_MTOK if many else value)))
+    if not rows:
+        return None
+    table = Table("", (Column("for"), Column("USD", "usd")), rows)
+    lead = (
+        "Dollars of the jobs that made it, idle and unobserved time included, over what they made and kept. "
+        "A job that makes several units bears its whole cost in each."
+    )
+    return Section("unit_costs", "What a unit of work cost", lead, tables=(table,), readings=asked)

@@ -1,0 +1,57 @@
+"""Where did it go? From what is paid down to what was effective, loss by loss, in GPU-hours and in dollars."""
+
+from loadfactor.faces.answer import Column, Table
+from loadfactor.faces.charts import Chart, Series
+from loadfactor.faces.formats import percent
+from loadfactor.faces.report import Section
+from loadfactor.faces.report.inquiry import Inquiry, Row, row
+
+LOSSES = (
+    ("unallocated", "Unallocated", "usable, and nobody held it"),
+    ("down", "Down", "drained or failed"),
+    ("unobserved", "Unobserved", "held, and nobody knows: no samples"),
+    ("idle", "Idle", "held, with activity under the threshold"),
+    ("underused", "Underused", "busy, less its activity"),
+)
+
+
+def section(inquiry: Inquiry) -> Section:
+    """The waterfall from paid to effective, and its numbers."""
+    hours = [f"{name}_gpu_hours" for name, _, _ in LOSSES]
+    dollars = [f"{name}_usd" for name, _, _ in LOSSES]
+    asked = inquiry.ask(
+        "paid_gpu_hours", *hours, "effective_gpu_hours", "cost_usd", *dollars, "effective_usd", "load_factor"
+    )
+    whole = row(asked)
+    charts = [
+        chart
+        for chart in (
+            _chart(whole, "Dollars, from paid to effective", "USD", "cost_usd", dollars, "effective_usd"),
+            _chart(
+                whole, "GPU-hours, from paid to effective", "GPU-hours", "paid_gpu_hours", hours, "effective_gpu_hours"
+            ),
+        )
+        if chart is not None
+    ]
+    rows: list[tuple[str, float | None, float | None, str]] = [
+        ("Paid", whole.value("paid_gpu_hours"), whole.value("cost_usd"), "everything installed, used or not"),
+        *((title, whole.value(f"{n}_gpu_hours"), whole.value(f"{n}_usd"), why) for n, title, why in LOSSES),
+        ("Effective", whole.value("effective_gpu_hours"), whole.value("effective_usd"), "held hours × activity"),
+    ]
+    table = Table(
+        "", (Column("where"), Column("GPU-hours", "number"), Column("USD", "usd"), Column("what it means")), rows
+    )
+    full = percent(whole.value("load_factor"))
+    lead = f"Every GPU-hour is counted once; what is left at the bottom is {full} of what was paid for."
+    return Section("waterfall", "Where it went", lead, charts, (table,), readings=asked)
+
+
+def _chart(whole: Row, title: str, unit: str, paid: str, losses: list[str], left: str) -> Chart | None:
+    """A waterfall, or None where not every step of it is known."""
+    top = whole.value(paid)
+    steps = [whole.value(name) for name in losses]
+    if not top or whole.value(left) is None or any(step is None for step in steps):
+        return None
+    falls = [-step for step in steps if step is not None]  # drawn downwards
+    names = ["Paid", *(title for _, title, _ in LOSSES)]
+    return Chart(title, "waterfall", names, (Series(unit, (top, *falls)),), y_label=unit, total="Effective")
