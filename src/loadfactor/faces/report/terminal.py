@@ -1,6 +1,7 @@
 """How does the report look in a terminal? The same sections in characters, at most 100 columns, good at 80."""
 
 import io
+import sys
 from collections.abc import Sequence
 from math import ceil
 
@@ -24,6 +25,9 @@ def show(report: Report) -> None:
     """Print the report on stdout, as wide as the terminal but at most 100 columns."""
     console = Console(highlight=False)
     width = min(console.width, MAX_WIDTH)
+    if not console.is_terminal:
+        sys.stdout.write(as_text(report, width))
+        return
     console.print(_body(report, width, has_color(console)), width=width)
 
 

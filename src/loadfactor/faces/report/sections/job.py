@@ -1,4 +1,4 @@
-"""Which jobs cost most, and how evenly did one of them use its GPUs? Histograms of each GPU of the job looked into."""
+"""Which jobs cost most, and how evenly did one of them use its GPUs? By default the dearest one that trained."""
 
 from loadfactor.errors import InputError
 from loadfactor.faces.answer import Column, Table
@@ -8,11 +8,11 @@ from loadfactor.faces.report.inquiry import UNTAGGED, Inquiry
 
 DEAREST = 10
 MOST_GPUS = 64
-METRICS = ("cost_usd", "allocated_gpu_hours", "utilization", "idle_usd", "underused_usd")
+METRICS = ("cost_usd", "allocated_gpu_hours", "utilization", "idle_usd")
 
 
 def section(inquiry: Inquiry) -> Section | None:
-    """The dearest jobs, and the GPUs of the one asked for, else of the dearest."""
+    """The dearest jobs, and a histogram of each GPU of the one looked into."""
     jobs = inquiry.groups(*METRICS, by=("job", "team", "purpose"))
     jobs = [(key, row) for key, row in jobs if key[0] is not None]
     if not jobs:
@@ -20,12 +20,13 @@ def section(inquiry: Inquiry) -> Section | None:
             raise InputError(f"job {inquiry.job} held nothing in this window; widen --from and --to")
         return None
     jobs.sort(key=lambda j: (-(j[1].value("cost_usd") or 0.0), -(j[1].value("allocated_gpu_hours") or 0.0)))
-    job = inquiry.job or jobs[0][0][0] or ""
+    gangs = [key[0] for key, _ in jobs if key[2] == "training"] or [key[0] for key, _ in jobs]
+    job = inquiry.job or gangs[0] or ""
     table = Table(
         "",
         (
             Column("job"), Column("team"), Column("for"), Column("cost", "usd"), Column("GPU-h", "number"),
-            Column("utilization", "percent"), Column("idle", "usd"), Column("underused", "usd"),
+            Column("utilization", "percent"), Column("idle", "usd"),
         ),
         [
             (key[0], key[1] or UNTAGGED, key[2] or UNTAGGED, *(row.value(m) for m in METRICS))

@@ -1,14 +1,24 @@
-"""How full was the fleet, when? Allocation, utilization and load factor by the hour, or by the day in a long window."""
+"""How full was the fleet, when? Shares by the hour (by the day in a long window), and what became of each day."""
 
-from datetime import timedelta
+from datetime import date, timedelta
 
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.formats import instant, percent
 from loadfactor.faces.report import Section
 from loadfactor.faces.report.inquiry import Inquiry
 from loadfactor.metrics import metric
+from loadfactor.metrics.metric import Reading
 
 BY_THE_HOUR = timedelta(days=21)  # longer windows are drawn by the day
+MOST_DAYS = 35
+BECAME = (
+    ("effective", "Effective"),
+    ("underused", "Underused"),
+    ("idle", "Idle"),
+    ("unobserved", "Unobserved"),
+    ("unallocated", "Unallocated"),
+    ("down", "Down"),
+)
 LINES = ("allocation", "utilization", "load_factor")
 
 
@@ -37,4 +47,25 @@ def section(inquiry: Inquiry) -> Section | None:
         worst = min(full, key=lambda r: r.value if isinstance(r.value, float) else 1.0)
         top, low = (percent(r.value if isinstance(r.value, float) else None) for r in (best, worst))
         lead = f"Fullest {by}: {top} at {instant(best.start)}. Emptiest: {low} at {instant(worst.start)}."
-    return Section("over_time", "When it was full", lead, (chart,), readings=asked)
+    days = _days(inquiry)
+    return Section(
+        "over_time",
+        "When it was full",
+        lead,
+        (chart, *([days[0]] if days[0] else [])),
+        readings=[*asked, *days[1]],
+    )
+
+
+def _days(inquiry: Inquiry) -> tuple[Chart | None, list[Reading]]:
+    """What became of each day: dollars where there are prices, GPU-hours where not. None for less than two days."""
+    metrics = [f"{name}_{unit}" for unit in ("usd", "gpu_hours") for name, _ in BECAME]
+    days = inquiry.groups(*metrics, by=("day",))
+    readings = [r for _, row in days for r in row.all]
+    if not 2 <= len(days) <= MOST_DAYS:
+        return None, readings
+    priced = any(row.value(f"{name}_usd") for _, row in days for name, _ in BECAME)
+    unit, spelled = ("usd", "USD") if priced else ("gpu_hours", "GPU-hours")
+    names = [date.fromisoformat(key[0] or "").strftime("%a %d %b") for key, _ in days]
+    series = [Series(title, [row.value(f"{name}_{unit}") for _, row in days]) for name, title in BECAME]
+    return Chart("What became of each day", "stacked bar", names, series, y_label=spelled), readings

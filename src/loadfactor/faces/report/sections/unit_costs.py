@@ -7,7 +7,8 @@ from loadfactor.faces.report.inquiry import Inquiry, row
 from loadfactor.metrics.money import UNITS
 from loadfactor.units import TOKENS_PER_MTOK
 
-SMALL_USD = 0.01  # cheaper units are told by the million
+MULTIPLES = (1, 1000, TOKENS_PER_MTOK)
+SMALLEST_USD = 0.01  # what is cheaper is told by the thousand, then by the million
 
 
 def section(inquiry: Inquiry) -> Section | None:
@@ -18,9 +19,11 @@ def section(inquiry: Inquiry) -> Section | None:
     for name, unit in UNITS:
         value = known.value(f"usd_per_{name}")
         if value is not None:
-            many = value < SMALL_USD
-            spelled = unit.replace("_", " ") + ("s" if many else "")
-            rows.append((f"1,000,000 {spelled}" if many else spelled, usd(value * TOKENS_PER_MTOK if many else value)))
+            spelled = unit.replace("_", " ")
+            many = next((m for m in MULTIPLES if value * m >= SMALLEST_USD), TOKENS_PER_MTOK)
+            if "token" in unit:
+                many = TOKENS_PER_MTOK  # as everybody quotes them
+            rows.append((f"{many:,} {spelled}s" if many > 1 else f"1 {spelled}", usd(value * many)))
     if not rows:
         return None
     table = Table("", (Column("for"), Column("USD", "usd")), rows)

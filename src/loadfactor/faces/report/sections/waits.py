@@ -25,8 +25,8 @@ def section(inquiry: Inquiry) -> Section | None:
     table = Table(
         "",
         (
-            Column(" and ".join(split)), Column("median", "duration"), Column("9 in 10 within", "duration"),
-            Column("99 in 100 within", "duration"), Column("gave up or waiting", "number"),
+            Column(" and ".join(split)), Column("median", "duration"), Column("90 % within", "duration"),
+            Column("99 % within", "duration"), Column("not started", "number"),
         ),
         [(spoken(key, row), *(row.value(m) for m in METRICS)) for key, row in groups[:MOST_ROWS]],
     )  # fmt: skip
@@ -40,7 +40,7 @@ def section(inquiry: Inquiry) -> Section | None:
                 starts,
                 [
                     Series(name, [_hours(row.value(metric)) for _, row in days])
-                    for metric, name in (("queue_wait_s_p50", "median"), ("queue_wait_s_p90", "9 in 10"))
+                    for metric, name in (("queue_wait_s_p50", "median"), ("queue_wait_s_p90", "90 %"))
                 ],
                 x_label="day",
                 y_label="hours",
