@@ -18,7 +18,6 @@ from loadfactor.faces.report import Histogram, Report, Section, Tile
 
 CHART_HEIGHT = 13
 NARROW = 90  # below it, three tiles a line instead of four
-MOST_HISTOGRAMS = 16
 
 
 def show(report: Report) -> None:
@@ -73,8 +72,6 @@ def _section(section: Section, width: int, color: bool) -> list[RenderableType]:
         parts += ["", grid(table), *([Text(table.note, style="dim")] if table.note else [])]
     if section.histograms:
         parts += ["", _histograms(section.histograms)]
-        if len(section.histograms) > MOST_HISTOGRAMS:
-            parts.append(Text(f"and {len(section.histograms) - MOST_HISTOGRAMS} more, busier than these", style="dim"))
     for command, why in section.commands:
         parts += [Text(f"  {command}", overflow="fold"), Padding(Text(why, style="dim"), (0, 0, 0, 6))]
     return parts
@@ -82,7 +79,7 @@ def _section(section: Section, width: int, color: bool) -> list[RenderableType]:
 
 def _histograms(histograms: Sequence[Histogram]) -> Grid:
     table = Grid.grid(padding=(0, 2, 0, 0))
-    for h in histograms[:MOST_HISTOGRAMS]:
+    for h in histograms:
         table.add_row(Text(h.name), Text(f"|{bars(h)}|", style="blue"), Text(h.note, style="dim"))
     return table
 

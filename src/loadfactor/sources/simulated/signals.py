@@ -61,11 +61,11 @@ class Signals:
         serving = held & (how.shape[owner] == SERVING)
         load = 0.25 * (busy_q / np.float32(PERCENT)) + (0.5 * sm_q + 0.25 * dram_q + 0.2 * tensor_q) / ACTIVITY_PER_ONE
         limit_w = self.limit_w[device]
-        power_w = limit_w * np.minimum(IDLE_POWER_SHARE + (1 - IDLE_POWER_SHARE) * load * 1.15, 0.995)
+        power_w = limit_w * np.minimum(IDLE_POWER_SHARE + (1 - IDLE_POWER_SHARE) * load, 0.995)
         power_w = power_w + np.where(sm_q > 0, jitter * 0.4, jitter * 0.05)
         power_w = np.minimum(power_w, limit_w)
         temperature = np.floor(27 + 44 * power_w / limit_w + 9 * self.warm_node[device])
-        capped = power_w > 0.94 * limit_w
+        capped = power_w > 0.95 * limit_w
         hot = temperature >= 76
         awake = (busy_q > 0) | serving
         clock_mhz = np.where(awake, TOP_CLOCK_MHZ - CLOCK_STEP_MHZ * np.where(capped, 8 + jitter, 0), IDLE_CLOCK_MHZ)

@@ -7,7 +7,7 @@ from loadfactor.faces.report import Histogram, Section
 from loadfactor.faces.report.inquiry import UNTAGGED, Inquiry
 
 DEAREST = 10
-MOST_GPUS = 64
+LOWEST, HIGHEST = 16, 8  # GPUs shown of a larger job
 METRICS = ("cost_usd", "allocated_gpu_hours", "utilization", "idle_usd")
 
 
@@ -41,18 +41,20 @@ def section(inquiry: Inquiry) -> Section | None:
     if gpus:
         low, high = (percent(g[1].value("utilization")) for g in (gpus[0], gpus[-1]))
         spread = f"; its {len(gpus)} GPUs ran between {low} and {high}" if len(gpus) > 1 else f"; its GPU ran at {low}"
-        lead += spread + ". Below, how long each was how active: empty on the left, full on the right"
+        lead += spread + ". Below, how long each was how active, empty on the left, full on the right"
+    shown = gpus if len(gpus) <= LOWEST + HIGHEST else [*gpus[:LOWEST], *gpus[-HIGHEST:]]
+    if len(shown) < len(gpus):
+        lead += f"; the {LOWEST} lowest and the {HIGHEST} highest of them"
     histograms = [
         Histogram(
             key[0] or "",
             row.bins("utilization_histogram"),
             f"{percent(row.value('utilization'))}, {number(row.value('observed_gpu_hours'))} h seen",
         )
-        for key, row in gpus[:MOST_GPUS]
+        for key, row in shown
     ]
-    more = f" (the {MOST_GPUS} lowest of {len(gpus)})" if len(gpus) > MOST_GPUS else ""
     readings = [r for _, row in (*jobs[:DEAREST], *gpus) for r in row.all]
     return Section(
-        "job", "Dearest jobs, and one looked into", f"{lead}{more}.", (), (table,), histograms, readings=readings,
+        "job", "Dearest jobs, and one looked into", f"{lead}.", (), (table,), histograms, readings=readings,
         data={"job": job},
     )  # fmt: skip
