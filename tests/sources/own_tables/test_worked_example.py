@@ -1,0 +1,31 @@
+"""The worked example of docs/bring-your-own-data.md, read out of the document itself."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import loadfactor
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "bring-your-own-data.md"
+
+
+def test_the_documented_files_give_the_documented_numbers(tmp_path: Path) -> None:
+    """8 GPUs × 1.25 h at $8, 60 % busy, 200,000 samples: 10 GPU-hours, 6 effective, $80, $13.33, $0.0004."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    files = re.findall(r"`(\w+\.csv)`\n\n```csv\n(.*?)```", text, re.DOTALL)
+    assert len(files) == 5
+    (tmp_path / "mine").mkdir()
+    for name, rows in files:
+        (tmp_path / "mine" / name).write_text(rows)
+    books = loadfactor.open(tmp_path / "books")
+    books.add("tables", [tmp_path / "mine"])
+    wanted = {
+        "allocated_gpu_hours": 10.0,
+        "effective_gpu_hours": 6.0,
+        "cost_usd": 80.0,
+        "usd_per_effective_gpu_hour": 80 / 6,
+        "usd_per_sample": 0.0004,
+    }
+    got = {r.metric: r.value for r in books.show(list(wanted))}
+    assert got == pytest.approx(wanted, rel=1e-12)
