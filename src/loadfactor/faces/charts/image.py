@@ -56,7 +56,7 @@ def save(charts: Sequence[Chart], path: Path, heading: str = "") -> None:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    heading = fill(heading, 88)
+    heading = fill(heading, 76)
     top_in = 0.22 * (heading.count("\n") + 1) + 0.25 if heading else 0.0
     heights = [_height_in(c) for c in charts]
     with matplotlib.rc_context(STYLE):

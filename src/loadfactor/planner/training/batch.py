@@ -17,13 +17,13 @@ def default_seq(network: Network) -> int:
 
 
 def default_batch(seq: int, gpus: int) -> int:
-    """Sequences in a step: about 4 M tokens, and a multiple of the odd part of the number of GPUs, so that ranks divide it.
+    """Sequences in a step: about 4 M tokens, rounded to the GPUs (or a half, a quarter … of them) so that ranks divide it.
 
-    >>> default_batch(8192, 512), default_batch(2048, 3072)
-    (512, 2049)
+    >>> default_batch(8192, 512), default_batch(2048, 3072), default_batch(8192, 576)
+    (512, 3072, 576)
     """
-    odd = gpus
-    while odd % 2 == 0:
-        odd //= 2
     wanted = max(USUAL_BATCH_TOKENS // seq, 1)
-    return -(-wanted // odd) * odd
+    share = gpus
+    while share > 1.5 * wanted and share % 2 == 0:
+        share //= 2
+    return max(round(wanted / share), 1) * share

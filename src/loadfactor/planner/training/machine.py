@@ -60,6 +60,7 @@ class Software:
     flash_attention: bool = True
     overlaps: bool = True  # tensor, data and pipeline communication behind compute
     stops_early: bool = True  # recomputation ends at the last saved tensor: the down-projection is not run again
+    hides_experts: bool = False  # the exchange with experts runs behind another micro-batch's compute (DualPipe)
     scatter_gather_pipeline: bool = True  # each tensor rank sends 1/t of an activation to the next stage
     fused_accumulation: bool = True  # weight gradients are summed inside the product that makes them
     gradient_bytes: int = 4
@@ -76,6 +77,7 @@ MEGATRON_2021 = Software(
 )
 MEGATRON_2022 = replace(MEGATRON_2021, fused_accumulation=True)
 MODERN = Software()
+DUALPIPE = replace(MODERN, hides_experts=True)  # arXiv:2412.19437 section 3.2.1
 
 
 @dataclass(frozen=True)

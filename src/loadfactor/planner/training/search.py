@@ -160,14 +160,21 @@ def distinct(found: Found, most: int, fitting: bool = True) -> list[int]:
     Thousands of layouts differ only in a knob that hardly matters; a person compares ways to cut.
     """
     seen: set[tuple[int, ...]] = set()
-    picked = []
+    picked: list[int] = []
     x = found.layouts
     for i in range(len(found)):
         if bool(found.fits[i]) != fitting:
             continue
         key = (*(int(a[i]) for a in (x.tensor, x.pipeline, x.expert, x.context > 1)), int(x.zero[i] == 3))
+        twin = (
+            picked
+            and found.step_s[i] == found.step_s[picked[-1]]
+            and found.memory_bytes[i] == found.memory_bytes[picked[-1]]
+        )
         if key not in seen:
             seen.add(key)
+            if twin:  # the same work cut along another name: context ranks in place of data ranks
+                continue
             picked.append(i)
             if len(picked) == most:
                 break

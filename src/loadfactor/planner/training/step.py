@@ -10,7 +10,7 @@ from loadfactor.catalog.models import Network
 from loadfactor.planner.collectives import (
     all_gather_s,
     all_reduce_s,
-    all_to_all_s,
+    dispatch_s,
     reduce_scatter_s,
     ring_latency_s,
     send_s,
@@ -122,6 +122,8 @@ def step(job: Job, layout: Layout) -> Step:
     )
     again_tensor = np.where(x.recompute == FULL, tensor / 2, 0.0)
     expert = _expert_s(job, x) * moe_share * np.where(x.recompute == FULL, 1.5, 1.0)
+    if job.software.hides_experts:
+        expert = np.maximum(expert - forward - backward, 0.0)
     context = np.maximum(_context_s(job, x) - mean("attention_forward") - mean("attention_backward"), 0.0)
     kernels = KERNELS_FORWARD * (1 + (x.recompute == FULL)) + KERNELS_BACKWARD
     device = forward + backward + again + tensor + again_tensor + expert + context
@@ -173,12 +175,13 @@ def _context_s(job: Job, x: Layout) -> Real:
 
 
 def _expert_s(job: Job, x: Layout) -> Real:
-    """Tokens to their experts and back, forward and backward: four all-to-alls of T·k·h values a layer."""
+    """Tokens to their k experts and back, forward and backward: four exchanges of T·h values a layer."""
     e = job.network.experts
     if e is None:
         return 0.0
-    size = x.micro_batch * job.seq / x.context * e.per_token * job.network.hidden * VALUE_BYTES / x.tensor
-    return np.where(x.expert > 1, 4 * all_to_all_s(size, x.expert, x.tensor * x.context, job.machine.fabric), 0.0)
+    size = x.micro_batch * job.seq / x.context * job.network.hidden * VALUE_BYTES / x.tensor
+    once = dispatch_s(size, e.per_token, x.expert, x.tensor * x.context, job.machine.fabric)
+    return np.where(x.expert > 1, 4 * once, 0.0)
 
 
 def _send_s(job: Job, x: Layout) -> Real:

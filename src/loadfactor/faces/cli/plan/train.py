@@ -15,13 +15,13 @@ from loadfactor.faces.cli.options import Format, Output
 from loadfactor.faces.cli.plan.train_answer import Asked, answer
 from loadfactor.planner.training.batch import default_batch, default_seq
 from loadfactor.planner.training.layout import RECOMPUTE
-from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, constants, machine, trainable_datatype
+from loadfactor.planner.training.machine import DUALPIPE, MEGATRON_2021, MODERN, constants, machine, trainable_datatype
 from loadfactor.planner.training.plan import Reliability, TrainingPlan, plan_training
 from loadfactor.planner.training.search import Knobs
 from loadfactor.planner.training.step import Job
 from loadfactor.units import BYTES_PER_GB
 
-SOFTWARE = {"modern": MODERN, "megatron-2021": MEGATRON_2021}
+SOFTWARE = {"modern": MODERN, "dualpipe": DUALPIPE, "megatron-2021": MEGATRON_2021}
 FREE = "The search turns it where it is not given."
 Degrees = list[int] | None
 
@@ -57,7 +57,10 @@ def run(
     recompute: Annotated[list[str] | None, typer.Option("--recompute", help=f"{', '.join(RECOMPUTE)}. {FREE}")] = None,
     zero: Annotated[Degrees, typer.Option("--zero", help=f"ZeRO stage, 0 to 3 (3: FSDP). {FREE}")] = None,
     software: Annotated[
-        str, typer.Option(help="modern: flash attention and overlap; megatron-2021: neither.")
+        str,
+        typer.Option(
+            help="modern: flash attention and overlap; dualpipe: hides expert exchange too; megatron-2021: none."
+        ),
     ] = "modern",
     network_gb_per_s: Annotated[float | None, typer.Option(help="Network between nodes, GB/s per GPU.")] = None,
     usd_per_gpu_hour: Annotated[float | None, typer.Option(help="Price; the catalog's dated one if not given.")] = None,
@@ -114,7 +117,7 @@ def run(
     if not plans:
         raise PlanError(refused[0][1])
     asked = Asked(
-        card.name, scaling, usd_per_gpu_hour is not None, _priced(price), gpu_mtbf_h, global_batch is not None
+        card.name, scaling, usd_per_gpu_hour is not None, _priced(price), gpu_mtbf_h, global_batch is not None, software
     )
     present(answer(plans, refused, asked), output_format, output)
 

@@ -27,6 +27,11 @@ TERM_NAMES = {
     "optimizer_s": "optimizer",
     "overhead_s": "other",
 }
+SOFTWARE_MEANS = {
+    "modern": "flash attention, overlap",
+    "dualpipe": "flash attention, overlap, hidden experts",
+    "megatron-2021": "unfused attention, no overlap",
+}
 SMALL = 0.002  # of the step: terms below are drawn together as "other"
 
 
@@ -40,6 +45,7 @@ class Asked:
     price_source: tuple[str, str]
     gpu_mtbf_h: float
     batch_given: bool
+    software: str
 
 
 def answer(plans: Sequence[TrainingPlan], refused: Sequence[tuple[int, str]], asked: Asked) -> Answer:
@@ -195,12 +201,12 @@ def _assumptions(p: TrainingPlan, asked: Asked) -> tuple[Assumption, ...]:
         "price", "none" if p.usd_per_gpu_hour is None else f"{usd(p.usd_per_gpu_hour)} per GPU-hour",
         "your --usd-per-gpu-hour" if asked.price_given else source, "" if asked.price_given else as_of,
     )  # fmt: skip
-    fabric, flash = p.job.machine.fabric, p.job.software.flash_attention
+    fabric = p.job.machine.fabric
     return (
         price,
         Assumption("batch", f"{p.job.global_batch:,} sequences", "--global-batch" if asked.batch_given else "about 4 M tokens"),
         Assumption("network", f"{fabric.scale_out_bytes_per_s / 1e9:g} GB/s per GPU", "catalog or --network-gb-per-s"),
-        Assumption("software", "flash attention, overlap" if flash else "Megatron of 2021", "--software"),
+        Assumption("software", SOFTWARE_MEANS[asked.software], "--software"),
         Assumption("failures", f"one per {asked.gpu_mtbf_h:,.0f} GPU-hours", "Llama 3: 419 in 54 days on 16,384 H100"),
         Assumption("speed of kernels and links", "fitted once on published runs", "loadfactor validate train"),
     )  # fmt: skip
