@@ -3,7 +3,7 @@
 from datetime import datetime
 from math import floor, isfinite, log10
 
-from loadfactor.units import PERCENT, S_PER_DAY, S_PER_HOUR
+from loadfactor.units import MS_PER_S, PERCENT, S_PER_DAY, S_PER_HOUR, US_PER_S
 
 UNKNOWN = "–"
 PREFIXES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
@@ -39,7 +39,7 @@ def short(value: float | None) -> str:
 
 
 def usd(value: float | None) -> str:
-    """Dollars: cents below 1,000, four significant digits below a dime, whole dollars above.
+    """Dollars: cents below 1,000, three significant digits below a dime, whole dollars above.
 
     >>> usd(2.5), usd(0.0004), usd(126343.27), usd(-12.0)
     ('$2.50', '$0.0004', '$126,343', '−$12.00')
@@ -50,7 +50,7 @@ def usd(value: float | None) -> str:
     size = abs(value)
     if size >= 1000:
         return f"{sign}${size:,.0f}"
-    return f"{sign}${size:.2f}" if size >= 0.1 or size == 0 else f"{sign}${number(size, 4)}"
+    return f"{sign}${size:.2f}" if size >= 0.1 or size == 0 else f"{sign}${number(size)}"
 
 
 def percent(share: float | None) -> str:
@@ -70,12 +70,16 @@ def percent(share: float | None) -> str:
 def duration(seconds: float | None) -> str:
     """Seconds in the unit a person would use.
 
-    >>> duration(0.25), duration(90), duration(5400), duration(200_000), duration(0)
-    ('0.25 s', '90 s', '1.5 h', '2.31 d', '0 s')
+    >>> duration(0.25), duration(90), duration(5400), duration(200_000), duration(0), duration(1e-9)
+    ('250 ms', '90 s', '1.5 h', '2.31 d', '0 s', 'under 1 µs')
     """
     if seconds is None:
         return UNKNOWN
     size = abs(seconds)
+    if 0 < size < 1:
+        if size < 1 / US_PER_S:
+            return "under 1 µs"
+        return f"{number(seconds * US_PER_S)} µs" if size < 1 / MS_PER_S else f"{number(seconds * MS_PER_S)} ms"
     if size < 120:
         return f"{number(seconds)} s"
     if size < S_PER_HOUR:

@@ -202,3 +202,43 @@ def lower_floor_needs_price_ratio(smaller: Replica, larger: Replica) -> float:
     4.0
     """
     return (larger.usd_per_hour / larger.tokens_per_s) / (smaller.usd_per_hour / smaller.tokens_per_s)
+
+
+@dataclass(frozen=True)
+class ClaimedFloor:
+    """One line of a claim about floors, with everything it silently assumes."""
+
+    network: str
+    against: str
+    replica: Replica
+    floor: BreakEven
+
+
+def claimed_floors() -> tuple[ClaimedFloor, ...]:
+    """The much quoted "7B breaks even near 50 % utilization, 13B near 10 %", and the same with one API for both.
+
+    The source states no price, GPU or throughput. These reproduce it: a 7B on one A10G ($1.006/h, 559 tokens/s) against
+    GPT-3.5-turbo ($0.50 in, $1.50 out), a 13B on one A100 ($3.67/h, 510 tokens/s) against GPT-4-turbo ($10 in, $30 out), half of
+    the tokens output. The 10 % comes from an API 20 times dearer, not from the size of the network.
+
+    >>> [round(claim.floor.floor_share, 2) for claim in claimed_floors()]
+    [0.5, 0.1, 2.0]
+    """
+    even = Request(1, 1)
+    small, large = Replica(1.006, 559), Replica(3.67, 510)
+    cheap, dear = ApiPrice(0.5, 1.5), ApiPrice(10, 30)
+    return (
+        ClaimedFloor("7B, one A10G", "GPT-3.5-turbo", small, break_even(small, cheap, even)),
+        ClaimedFloor("13B, one A100", "GPT-4-turbo", large, break_even(large, dear, even)),
+        ClaimedFloor("13B, one A100", "GPT-3.5-turbo", large, break_even(large, cheap, even)),
+    )
+
+
+def gpu_hour_for_floor(replica: Replica, price: ApiPrice, request: Request, floor_share: float = 1.0) -> float:
+    """The price of a GPU-hour at which the floor is exactly `floor_share`.
+
+    >>> round(gpu_hour_for_floor(Replica(3.67, 510), ApiPrice(0.5, 1.5), Request(1, 1)), 3)  # 510 · 3600 tokens at $1 per million
+    1.836
+    """
+    floor = break_even(replica, price, request).floor_share
+    return replica.usd_per_hour / replica.gpus * floor_share / floor

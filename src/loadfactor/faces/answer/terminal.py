@@ -3,7 +3,6 @@
 import io
 
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -11,6 +10,7 @@ from loadfactor.faces.answer import Answer, Table
 from loadfactor.faces.charts import terminal as chart_terminal
 
 MAX_WIDTH = 100
+CHART_HEIGHT = 14
 
 
 def show(answer: Answer) -> None:
@@ -35,21 +35,24 @@ def has_color(console: Console) -> bool:
 def _body(answer: Answer, width: int, color: bool) -> RenderableType:
     parts: list[RenderableType] = [Text(answer.sentence, style="bold"), ""]
     for chart in answer.charts:
-        drawn = chart_terminal.draw(chart, width, color=color)
+        drawn = chart_terminal.draw(chart, width, CHART_HEIGHT, color)
         parts += [Text.from_ansi(drawn, no_wrap=True, overflow="crop"), ""]
     for table in answer.tables:
         parts += [grid(table), *([Text(table.note, style="dim")] if table.note else []), ""]
     if answer.assumptions:
-        parts += [_assumptions(answer), ""]
+        parts += [Text("Assumed", style="bold"), _assumptions(answer), ""]
     if answer.would_change:
         parts.append(Text("What would change this answer", style="bold"))
-        parts += [Padding(Text(f"• {line}"), (0, 0, 0, 1)) for line in answer.would_change]
+        lines = Grid.grid(padding=(0, 1))
+        for line in answer.would_change:
+            lines.add_row("•", Text(line))
+        parts.append(lines)
     return Group(*parts)
 
 
-def grid(table: Table) -> Grid:
-    """A table as rich draws it, numbers to the right."""
-    grid = _plain_grid(table.title)
+def grid(table: Table) -> RenderableType:
+    """A table as rich draws it, its title above it, numbers to the right."""
+    grid = _plain_grid()
     for column in table.columns:
         grid.add_column(
             column.title,
@@ -59,11 +62,11 @@ def grid(table: Table) -> Grid:
         )
     for row in table.text_rows():
         grid.add_row(*(Text(cell) for cell in row))
-    return grid
+    return Group(Text(table.title, style="bold"), grid) if table.title else grid
 
 
 def _assumptions(answer: Answer) -> Grid:
-    grid = _plain_grid("Assumed")
+    grid = _plain_grid()
     grid.add_column("what", overflow="fold", ratio=3)
     grid.add_column("value", overflow="fold", ratio=3)
     grid.add_column("source", overflow="fold", ratio=4)
@@ -73,13 +76,5 @@ def _assumptions(answer: Answer) -> Grid:
     return grid
 
 
-def _plain_grid(title: str) -> Grid:
-    return Grid(
-        title=Text(title, style="bold") if title else None,
-        title_justify="left",
-        title_style="not italic",
-        box=None,
-        header_style="underline",
-        padding=(0, 2, 0, 0),
-        pad_edge=False,
-    )
+def _plain_grid() -> Grid:
+    return Grid(box=None, header_style="underline", padding=(0, 2, 0, 0), pad_edge=False)

@@ -113,7 +113,14 @@ def _draw_numeric(axes: Any, chart: Chart) -> None:
     for mark in chart.marks:
         axes.plot([mark.x], [mark.y], "o", color=INK, markersize=6, zorder=5)
         axes.annotate(
-            mark.label, (mark.x, mark.y), xytext=(7, 7), textcoords="offset points", fontsize=9, color=INK, zorder=6
+            mark.label,
+            (mark.x, mark.y),
+            xytext=(0, 11),
+            ha="center",
+            textcoords="offset points",
+            fontsize=9,
+            color=INK,
+            zorder=6,
         ).set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1})
     for reference in chart.references:
         _draw_reference(axes, reference.axis, reference.value, reference.label)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import floor, isfinite, log10
+from textwrap import wrap
 
 from loadfactor.faces.charts import NAMED_KINDS, Chart, Series, X
 from loadfactor.faces.charts.bars import draw_bars
@@ -20,12 +21,12 @@ MIN_WIDTH = 40
 def draw(chart: Chart, width: int = 80, height: int = 16, color: bool = False) -> str:
     """The chart as text of at most `width` columns; with `color` it holds terminal escape codes."""
     width = max(width, MIN_WIDTH)
-    head = [chart.title[:width]]
+    head = wrap(chart.title, width)
     if chart.kind in NAMED_KINDS:
         body = draw_bars(chart, width, color)
     else:
         body = _draw_axes(chart, width, height, color)
-    return "\n".join([*head, *body, *([chart.note] if chart.note else [])])
+    return "\n".join([*head, *body, *wrap(chart.note, width)])
 
 
 @dataclass(frozen=True)
@@ -170,12 +171,13 @@ def _end_labels(
     for index, (series, _, ys) in enumerate(points):
         last = next((y for y in reversed(ys) if y is not None), y_axis.low)
         share = (last - y_axis.low) / (y_axis.high - y_axis.low)
-        wanted.append((round((1 - share) * (rows - 1)), index, series.name))
+        wanted.append(((1 - share) * (rows - 1), index, series.name))
     placed: dict[int, tuple[str, int]] = {}
-    for row, index, name in sorted(wanted):
-        free = sorted((r for r in range(rows) if r not in placed), key=lambda r: (abs(r - row), r))
-        if free:
-            placed[free[0]] = (name, index)
+    lowest = rows - len(wanted)  # leave a row for each name still to come
+    row = -1
+    for place, (exact, index, name) in enumerate(sorted(wanted)[:rows]):
+        row = max(row + 1, min(round(exact), max(lowest, 0) + place))
+        placed[row] = (name, index)
     return placed
 
 

@@ -96,6 +96,22 @@ class Policy:
     backfill_depth: int = 100
 
 
+SCHEDULERS: dict[str, tuple[Policy, str]] = {
+    "slurm": (Policy(), "first come, backfill that does not delay the first in line"),
+    "fifo": (Policy(backfill="none"), "strictly first come, nobody passes"),
+    "any": (Policy(backfill="any"), "whoever fits starts, as most Kubernetes queues do; large gangs may starve"),
+    "shortest": (Policy(order="shortest"), "shortest time limit first, with backfill"),
+    "priority": (Policy(order="priority"), "highest priority first, with backfill, nobody is stopped"),
+    "preempt": (
+        Policy(preempt="priority", restart_s=300.0),
+        "higher priority stops lower, which restarts after 5 min of extra work",
+    ),
+    "srtf": (Policy(preempt="shortest remaining", restart_s=60.0), "shortest remaining time first, stopping others"),
+    "fair": (
+        Policy(preempt="least attained", restart_s=60.0),
+        "least GPU-time so far first, stopping others (Tiresias)",
+    ),
+}
 PREEMPT_RULES = {"shortest remaining": 0, "shortest remaining gpu time": 1, "least attained": 2, "priority": 3}
 
 

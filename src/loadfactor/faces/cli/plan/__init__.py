@@ -4,9 +4,9 @@ from types import ModuleType
 
 import typer
 
-from loadfactor.faces.cli.plan import train
+from loadfactor.faces.cli.plan import breakeven, own, size, train
 
-PLANS: tuple[ModuleType, ...] = (train,)
+PLANS: tuple[ModuleType, ...] = (train, size, own, breakeven)
 
 
 def add_to(app: typer.Typer) -> None:

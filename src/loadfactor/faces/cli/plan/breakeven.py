@@ -1,0 +1,131 @@
+"""`loadfactor plan breakeven`: does serving a model yourself beat an API's price per token, and what demand does it take?"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from loadfactor.errors import InputError
+from loadfactor.faces.answer import Assumption, present
+from loadfactor.faces.cli.options import Format, Output
+from loadfactor.faces.cli.plan.given_price import gpu_hour_usd
+from loadfactor.faces.formats import usd
+
+if TYPE_CHECKING:
+    from loadfactor.planner.breakeven import ApiPrice
+
+
+def add_to(app: typer.Typer) -> None:
+    """Hang the question under `plan`."""
+    app.command("breakeven")(breakeven)
+
+
+def breakeven(
+    api: Annotated[
+        str,
+        typer.Option(
+            "--api", help="A model of the catalog of token prices: openai/gpt-4o-mini; `--api list` shows all."
+        ),
+    ] = "",
+    api_usd: Annotated[
+        str,
+        typer.Option("--api-usd", help="The API's price typed in, $ per million tokens: one number, or input,output."),
+    ] = "",
+    tokens_per_s: Annotated[
+        float | None,
+        typer.Option(
+            "--tokens-per-s", help="Measured saturated throughput of one replica, input and output tokens together."
+        ),
+    ] = None,
+    output_tokens_per_s: Annotated[
+        float | None, typer.Option("--output-tokens-per-s", help="The same, counting output tokens only.")
+    ] = None,
+    gpu: Annotated[
+        str, typer.Option("--gpu", help="Accelerator of the replica; gives its price if none is typed in.")
+    ] = "h100-sxm",
+    gpus: Annotated[int, typer.Option("--gpus", help="GPUs of one replica.")] = 1,
+    usd_per_gpu_hour: Annotated[
+        float | None, typer.Option("--usd-per-gpu-hour", help="Price of a GPU-hour, used or not.")
+    ] = None,
+    input_tokens: Annotated[float, typer.Option("--input-tokens", help="Input tokens of the mean request.")] = 500.0,
+    output_tokens: Annotated[float, typer.Option("--output-tokens", help="Output tokens of the mean request.")] = 250.0,
+    requests_per_s: Annotated[
+        float | None, typer.Option("--requests-per-s", help="Your mean demand, nights included: compares the bills.")
+    ] = None,
+    peak_ratio: Annotated[float, typer.Option("--peak-ratio", help="Peak demand over mean demand.")] = 3.0,
+    requests_per_user_hour: Annotated[
+        float, typer.Option("--requests-per-user-hour", help="What one user sends in an hour, around the clock.")
+    ] = 1.0,
+    output_format: Format = "terminal",
+    output: Output = None,
+) -> None:
+    """Self-host or use the API? The utilization floor, the demand it means, and what would move it."""
+    from loadfactor.faces.cli.plan.breakeven_page import BreakEvenQuestion, answer_about_break_even, list_of_prices
+    from loadfactor.planner.breakeven import Replica, Request
+
+    if api == "list":
+        present(list_of_prices(), output_format, output)
+        return
+    price, price_assumption = _api_price(api, api_usd)
+    request = Request(input_tokens, output_tokens)
+    throughput, throughput_assumption = _throughput(tokens_per_s, output_tokens_per_s, request.tokens, output_tokens)
+    hour_usd, hour_assumption = gpu_hour_usd("GPU of the replica", usd_per_gpu_hour, "--usd-per-gpu-hour", gpu)
+    if gpus < 1:
+        raise InputError(f"--gpus {gpus}: a replica has at least 1 GPU")
+    question = BreakEvenQuestion(
+        replica=Replica(hour_usd * gpus, throughput, gpus),
+        price=price,
+        request=request,
+        requests_per_s=requests_per_s,
+        peak_ratio=peak_ratio,
+        requests_per_user_hour=requests_per_user_hour,
+        api_name=api or "the API",
+    )
+    assumptions = (hour_assumption, throughput_assumption, price_assumption)
+    present(answer_about_break_even(question, assumptions), output_format, output)
+
+
+def _api_price(api: str, typed: str) -> "tuple[ApiPrice, Assumption]":
+    from loadfactor.catalog.token_prices import token_price
+    from loadfactor.planner.breakeven import ApiPrice
+
+    if bool(api) == bool(typed):
+        raise InputError(
+            "name the API once: --api openai/gpt-4o-mini (see --api list), or --api-usd 0.15,0.60 per million tokens"
+        )
+    if api:
+        known = token_price(api)
+        words = (
+            f"{usd(known.input_usd_per_mtok)} in, {usd(known.output_usd_per_mtok)} out per million tokens, {known.id}"
+        )
+        found = Assumption("API price", words, f"catalog: {known.source}", f"{known.as_of}, {known.status}")
+        return ApiPrice(known.input_usd_per_mtok, known.output_usd_per_mtok), found
+    try:
+        numbers = [float(part) for part in typed.split(",")]
+    except ValueError as error:
+        raise InputError(
+            f"--api-usd {typed}: give one number or input,output in $ per million tokens, as 0.15,0.60"
+        ) from error
+    if len(numbers) not in (1, 2):
+        raise InputError(f"--api-usd {typed}: give one number or two, as 0.15,0.60")
+    words = f"{usd(numbers[0])} in, {usd(numbers[-1])} out per million tokens"
+    return ApiPrice(numbers[0], numbers[-1]), Assumption("API price", words, "your --api-usd")
+
+
+def _throughput(
+    tokens_per_s: float | None, output_only: float | None, tokens: float, output_tokens: float
+) -> tuple[float, Assumption]:
+    if (tokens_per_s is None) == (output_only is None):
+        raise InputError(
+            "give the replica's saturated throughput once: --tokens-per-s (in and out) or --output-tokens-per-s"
+        )
+    if tokens_per_s is not None:
+        return tokens_per_s, Assumption(
+            "throughput", f"{tokens_per_s:g} tokens/s saturated, in and out", "your --tokens-per-s"
+        )
+    if output_tokens <= 0:
+        raise InputError(
+            "--output-tokens-per-s needs requests with output: give --output-tokens above 0, or --tokens-per-s"
+        )
+    assert output_only is not None
+    words = f"{output_only:g} output tokens/s saturated, with the input read beside them"
+    return output_only * tokens / output_tokens, Assumption("throughput", words, "your --output-tokens-per-s")

@@ -1,0 +1,169 @@
+"""`plan own`, `plan breakeven` and `plan size` answer at the terminal, as data and as files, and refuse what cannot be."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from loadfactor.errors import InputError
+from loadfactor.faces.cli import app
+from loadfactor.planner.cluster.workload import poisson_jobs
+
+RUNNER = CliRunner(env={"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"})
+DAY = "20x6,40x6,60x4,80x8"
+
+
+def asked(*arguments: str, code: int = 0) -> str:
+    """What the command prints; it must leave with this code."""
+    result = RUNNER.invoke(app, ["plan", *arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def data(*arguments: str, code: int = 0) -> dict[str, Any]:
+    """The command's JSON."""
+    found: dict[str, Any] = json.loads(asked(*arguments, "--format", "json", code=code))
+    return found
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CSV of 800 jobs of mixed size that keep about 72 GPUs busy."""
+    jobs = poisson_jobs(800, 0.01, 1600.0, gpus=(1, 8), gpu_shares=(0.5, 0.5), seed=3)
+    path = tmp_path_factory.mktemp("history") / "jobs.csv"
+    rows = zip(jobs.submit_s, jobs.gpus, jobs.duration_s, strict=True)
+    path.write_text("submit_s,gpus,duration_s\n" + "".join(f"{s:.0f},{g:.0f},{d:.1f}\n" for s, g, d in rows))
+    return path
+
+
+def test_own_names_the_base_and_shows_its_parts() -> None:
+    """The day of the textbook with golden prices: own 40 of 80 at $1.86 against $2.95; every part of the year is shown."""
+    text = asked("own", "--demand-gpus", DAY, "--rent-usd", "2.95")
+    for words in (
+        "Own 40 GPUs",
+        "capital",
+        "$81,713",
+        "straight line",
+        "regret",
+        "Load-duration curve",
+        "Assumed",
+        "PUE 1.3",
+    ):
+        assert words in text
+    assert max(map(len, text.split("\n"))) <= 80
+    found = data("own", "--demand-gpus", DAY, "--rent-usd", "2.95")
+    assert found["usd_per_available_gpu_hour"] == pytest.approx(1.8586, abs=1e-4)
+    assert found["owned_gpus"] == 40
+    assert found["next_gpu"]["verdict"] == "rent it at peaks"
+
+
+def test_own_without_demand_or_reason() -> None:
+    """Without a demand the floor is given; where renting is cheaper than an always-full owned GPU the answer is not to own."""
+    assert "63.0 % of the time" in " ".join(asked("own", "--rent-usd", "2.95").split())
+    assert asked("own", "--rent-usd", "1").startswith("Do not own")
+    assert asked("own", "--rent-usd", "2", "--demand-gpus", "5x1,0x9").startswith("Rent all of it")
+
+
+def test_breakeven_floor_never_and_claim() -> None:
+    """A floor names requests and users; a price no utilization reaches is a no (exit code 1); the 7B/13B claim is set right."""
+    text = asked("breakeven", "--api-usd", "0.5,1.5", "--tokens-per-s", "559", "--usd-per-gpu-hour", "1.006",
+                 "--input-tokens", "500", "--output-tokens", "500")  # fmt: skip
+    flat = " ".join(text.split())
+    for words in ("Self-host only above 50.0 %", "users", "against the same API", "200 % never", "4 times as much"):
+        assert words.lower() in flat.lower()
+    assert max(map(len, text.split("\n"))) <= 80
+    never = asked("breakeven", "--api-usd", "0.2", "--tokens-per-s", "1400", "--usd-per-gpu-hour", "1.5", code=1)
+    assert "never pays" in never
+    found = data("breakeven", "--api", "openai/gpt-4-turbo", "--output-tokens-per-s", "500", "--requests-per-s", "2")
+    assert found["demand"]["self_hosting_pays"] is True
+    assert found["replica"]["tokens_per_s"] == 1500
+
+
+def test_size_says_smaller_is_cheaper_and_why(history: Path) -> None:
+    """A cluster far too large is told so, with the cheapest size, the waits by job size and the marginal GPU."""
+    text = asked("size", str(history), "--have", "240", "--rent-usd", "2.95")
+    flat = " ".join(text.split())
+    for words in (
+        "Smaller is cheaper",
+        "instead of your 240",
+        "Waits by job size",
+        "M/G/k",
+        "give it back",
+        "fragmentation",
+    ):
+        assert words in flat
+    assert max(map(len, text.split("\n"))) <= 80
+    found = data("size", str(history), "--have", "240", "--sizes", "72,80,96,112,128")
+    costs = {p["gpus"]: p["usd_per_hour"] for p in found["sizes"]}
+    assert set(costs) == {72, 80, 96, 112, 128, 240}
+    assert costs[found["cheapest"]["gpus"]] == min(costs.values())
+    assert found["smaller_is_cheaper"] is True
+
+
+def test_the_cost_of_delay_moves_the_size(history: Path) -> None:
+    """Where waiting costs ten times as much the cheapest size is larger, where it costs nothing it is the smallest."""
+    patient = data("size", str(history), "--delay-usd", "0")["cheapest"]["gpus"]
+    normal = data("size", str(history))["cheapest"]["gpus"]
+    hasty = data("size", str(history), "--delay-usd", "100")["cheapest"]["gpus"]
+    assert patient < normal < hasty
+
+
+def test_size_of_hours_and_of_state(shared: Path, tmp_path: Path) -> None:
+    """An hourly series gives base and peak; the state of a real cluster says why jobs waited beside idle GPUs."""
+    hours = tmp_path / "hours.csv"
+    hours.write_text(
+        "hour,gpus\n" + "".join(f"{h},{g}\n" for h, g in enumerate([20] * 6 + [40] * 6 + [60] * 4 + [80] * 8))
+    )
+    assert data("size", str(hours), "--usd-per-gpu-hour", "1.2", "--rent-usd", "3")["keep_gpus"] == 60
+    earth = shared / "data" / "jobs" / "helios_earth_vc6YE_cluster_sequence_vc.csv.gz"
+    found = data("size", str(earth))["why_idle"]
+    assert found["pending_while_idle_share"] == pytest.approx(0.457, abs=0.001)
+    assert found["explained_share"] > 0.9
+
+
+@pytest.mark.parametrize("suffix", [".html", ".png"])
+@pytest.mark.parametrize("command", ["own", "breakeven", "size"])
+def test_pages_are_written(command: str, suffix: str, history: Path, tmp_path: Path) -> None:
+    """Every one of the three writes its page and its picture."""
+    path = tmp_path / f"answer{suffix}"
+    arguments = {
+        "own": ["--demand-gpus", DAY],
+        "breakeven": ["--api", "openai/gpt-4o", "--tokens-per-s", "2000"],
+        "size": [str(history), "--sizes", "80,96,112"],
+    }[command]
+    asked(command, *arguments, "--output", str(path))
+    assert path.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["own", "--life-years", "-3"], "life_years must be positive, got -3"),
+        (["own", "--rent-usd", "0"], "--rent-usd 0"),
+        (["own", "--demand-gpus", "3y2"], "write 20x6"),
+        (["own", "--demand-gpus", "0x5"], "nobody asked"),
+        (["own", "--demand-gpus", "5x5", "--demand", "x.csv"], "not both"),
+        (["own", "--gpu", "abacus"], "no accelerator called"),
+        (["breakeven"], "name the API once"),
+        (["breakeven", "--api-usd", "0", "--tokens-per-s", "5"], "price is zero"),
+        (["breakeven", "--api-usd", "a,b", "--tokens-per-s", "5"], "--api-usd a,b"),
+        (["breakeven", "--api", "openai/gpt-4o"], "throughput once"),
+        (["breakeven", "--api", "nobody/nothing", "--tokens-per-s", "5"], "no token price"),
+        (["size", "absent.csv"], "no file"),
+        (["size", "HISTORY", "--have", "4"], "take 8 or more"),
+        (["size", "HISTORY", "--sizes", "4"], "asks for 8 GPUs"),
+        (["size", "HISTORY", "--sizes", "many"], "--sizes many"),
+        (["size", "HISTORY", "--scheduler", "magic"], "take slurm, fifo"),
+        (["size", "HISTORY", "--delay-usd", "-1"], "cost of delay"),
+    ],
+)
+def test_impossible_questions_are_refused(arguments: list[str], says: str, history: Path) -> None:
+    """A question that cannot be is a user's mistake in one line that names the input and what works."""
+    words = [str(history) if a == "HISTORY" else a for a in arguments]
+    with pytest.raises(InputError, match=says) as refused:
+        asked(*words)
+    assert "\n" not in str(refused.value)
