@@ -4,6 +4,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from loadfactor import __version__
 from loadfactor.errors import InputError, LoadfactorError
@@ -40,12 +41,20 @@ def _root(
 def main() -> None:
     """Run the command line. Exit code 2 and one line on stderr for a user's mistake, 1 for damaged books, never a traceback."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except TyperException as error:  # words on the command line that mean nothing
+        _leave(f"{error.format_message().rstrip('.')}; see `loadfactor --help`", 2)
     except InputError as error:
-        sys.stderr.write(f"loadfactor: {error}\n")
-        sys.exit(2)
+        _leave(str(error), 2)
     except LoadfactorError as error:
-        sys.stderr.write(f"loadfactor: {error}\n")
-        sys.exit(1)
+        _leave(str(error), 1)
+    except (KeyboardInterrupt, typer.Abort):
+        _leave("stopped; the books are as they were before this command", 130)
     except BrokenPipeError:  # the reader (head, less) has seen enough
         sys.stderr.close()
+
+
+def _leave(message: str, code: int) -> None:
+    """Say what is wrong in one line, and go."""
+    sys.stderr.write(f"loadfactor: {' '.join(message.split())}\n")
+    sys.exit(code)

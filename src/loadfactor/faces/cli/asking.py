@@ -79,12 +79,14 @@ class Bar:
     """A progress bar on standard error, shown only to a person. Use as a context; call it with what is done and the share."""
 
     def __init__(self) -> None:
+        console = Console(stderr=True)
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=console,
             transient=True,
+            disable=not console.is_terminal,
         )
         self._task = self._progress.add_task("reading", total=None)
 
