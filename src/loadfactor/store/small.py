@@ -21,6 +21,20 @@ def upserted(kept: Table, staged: Path, stored: list[Path]) -> str:
     )
 
 
+def completed(devices: str) -> str:
+    """SQL: the device list, each row's missing facts filled in from rows of the same GPU that speak of the same time.
+
+    A telemetry log knows a GPU's model, an inventory its pool: both describe one GPU, not two.
+    """
+    facts = ("node", "accelerator", "pool", "share")
+    filled = ", ".join(f"coalesce(a.{c}, min(b.{c})) AS {c}" for c in facts)
+    end = "coalesce({}.to_utc, 9223372036854775807)"
+    return f"""
+    SELECT a.device_id, {filled}, a.from_utc, a.to_utc FROM {devices} a JOIN {devices} b
+      ON a.device_id = b.device_id AND coalesce(a.from_utc, 0) <= {end.format("b")} AND coalesce(b.from_utc, 0) <= {end.format("a")}
+    GROUP BY a.device_id, a.from_utc, a.to_utc, {", ".join(f"a.{c}" for c in facts)} ORDER BY a.device_id, a.from_utc"""
+
+
 def changed(after: str, before: str | None) -> str:
     """SQL: the rows that an import added, altered or replaced; both arguments are relations."""
     if before is None:
@@ -55,4 +69,4 @@ def contradicted(devices: str) -> str:
     SELECT a.device_id, {where.format("a")}, {where.format("b")} FROM {devices} a JOIN {devices} b
       ON a.device_id = b.device_id AND coalesce(a.from_utc, 0) < coalesce(b.from_utc, 0)
       AND {open_end.format("a")} > coalesce(b.from_utc, 0)
-    WHERE (a.node, a.accelerator, a.pool, a.share) IS DISTINCT FROM (b.node, b.accelerator, b.pool, b.share) LIMIT 1"""
+    WHERE a.node <> b.node OR a.accelerator <> b.accelerator OR a.pool <> b.pool OR a.share <> b.share LIMIT 1"""

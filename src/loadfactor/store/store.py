@@ -179,7 +179,11 @@ class Store:
             if twice:
                 raise SourceError(f"device {twice[0]} is listed twice for the same time; keep one row of it")
         path = work / f"{kept.name}-{uuid4().hex}.parquet"
-        self._copy(small.upserted(kept, staged, stored), path)
+        merged = small.upserted(kept, staged, stored)
+        if kept.name == "devices":
+            self.raw.execute(f"CREATE OR REPLACE TEMP TABLE merged AS {merged}")
+            merged = small.completed("merged")
+        self._copy(merged, path)
         after = layout.read([path])
         if kept.name == "devices":
             clash = self.raw.execute(small.contradicted(after)).fetchone()
