@@ -17,7 +17,14 @@ import numpy as np
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.faces.cli.validate.rows import read_files
 from loadfactor.planner.training.layout import Layout
-from loadfactor.planner.training.machine import Constants, Machine, constant_entries, constants, machine
+from loadfactor.planner.training.machine import (
+    Constants,
+    Machine,
+    constant_entries,
+    constants,
+    machine,
+    trainable_datatype,
+)
 from loadfactor.planner.training.measured import Measured, RowRefused, read_row
 from loadfactor.planner.training.memory import memory
 from loadfactor.planner.training.search import legal_layouts
@@ -64,7 +71,7 @@ def cases(folder: Path) -> list[Case]:
 def _with(job: Job, known: Constants) -> Job:
     """The same job on a machine with other constants."""
     old: Machine = job.machine
-    datatype = "fp16" if old.matmul.peak_flops == old.attention_peak_flops else "fp8"
+    datatype = trainable_datatype(accelerator(old.name), "fp8" if old.narrow else "bf16")
     new = machine(accelerator(old.name), datatype, old.fabric.scale_out_bytes_per_s, known)
     return replace(job, machine=new, constants=known)
 

@@ -9,6 +9,7 @@ from functools import cache
 from importlib.resources import files
 
 from loadfactor.catalog.facts import Fact, fact, read_toml
+from loadfactor.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Cluster:
     id: str
     name: str
     accelerator: str
+    gpus_per_node: int
     known_by: tuple[str, ...]
     scale_out_bytes_per_s: Fact
 
@@ -32,11 +34,24 @@ def clusters() -> tuple[Cluster, ...]:
             row["id"],
             row["name"],
             row["accelerator"],
+            row["gpus_per_node"],
             tuple(row["known_by"]),
             fact(row["scale_out_bytes_per_s"], row, row["id"]),
         )
         for row in rows
     )
+
+
+def cluster(name: str) -> Cluster:
+    """The cluster with this id; raises InputError, naming what there is, when it is not in the catalog.
+
+    >>> cluster("selene").accelerator
+    'a100-sxm'
+    """
+    found = next((c for c in clusters() if c.id == name.lower()), None)
+    if found is None:
+        raise InputError(f"no cluster called {name!r} in the catalog; it knows {', '.join(c.id for c in clusters())}")
+    return found
 
 
 def cluster_of(text: str, accelerator: str) -> Cluster | None:

@@ -19,6 +19,7 @@ KERNELS_FORWARD = 40  # kernels a layer starts: two norms, four products, attent
 KERNELS_BACKWARD = 60
 SCORE_BYTES_FORWARD = 13  # per score of unfused attention: product w2, softmax r2 w2, dropout r2 w2+1, product r2
 SCORE_BYTES_BACKWARD = 19
+CAST_BYTES = 4
 FLASH_BACKWARD_FLOPS = 2.5  # five products instead of two (arXiv:2307.08691)
 
 
@@ -58,7 +59,7 @@ def layer_seconds(
     )
     matmul = projections + mlp + down
     attention_f, attention_b = _attention_s(network, seq, layout, on, software, c)
-    element_f, element_b = _elementwise_s(network, tokens, layout, on.matmul, software, moe)
+    element_f, element_b = _elementwise_s(network, tokens, layout, on, software, moe)
     return LayerSeconds(matmul, 2 * matmul, down, attention_f, attention_b, element_f, element_b)
 
 
@@ -108,8 +109,8 @@ def _attention_s(
     if software.flash_attention:
         keys = full * seq / 2 + sliding * window * (1 - window / (2 * seq))
         flops = 2 * rows * keys * heads * (network.query_dim + network.value_dim)
-        forward = flops / (on.attention_peak_flops * c.flash_share)
-        backward = FLASH_BACKWARD_FLOPS * flops / (on.attention_peak_flops * c.flash_backward_share)
+        forward = flops / (on.wide.peak_flops * c.flash_share)
+        backward = FLASH_BACKWARD_FLOPS * flops / (on.wide.peak_flops * c.flash_backward_share)
         return forward, backward
     batch = layout.micro_batch * heads / layout.context
     products = matmul_s(seq, seq, network.query_dim, on.matmul, batch) + matmul_s(
@@ -121,13 +122,15 @@ def _attention_s(
 
 
 def _elementwise_s(
-    network: Network, tokens: Real, layout: Layout, speed: KernelSpeed, software: Software, moe: bool
+    network: Network, tokens: Real, layout: Layout, on: Machine, software: Software, moe: bool
 ) -> tuple[Real, Real]:
-    """Norms, residuals, dropout, activation and copies. What stands outside the tensor-parallel region is repeated by
+    """Norms, residuals, dropout, activation, copies and casts.
 
-    every tensor rank unless the sequence is cut there too (sequence parallelism).
+    What stands outside the tensor-parallel region is repeated by every tensor rank unless the sequence is cut there too
+    (sequence parallelism).
     Bytes per token forward: norms 2·(r2 w2)·h, residual adds 2·(r2 r2 w2 [+ mask 1])·h; activation r2 w2 of the inner
     width (r4 w2 when gated); queries, keys and values copied once r2 w2. Backward moves 1.5 × that.
+    Products in 8 bits have their inputs cast, r2 and w1 for the product and w1 transposed for the backward one.
     """
     h, t = network.hidden, layout.tensor
     outside = (8 + 12 + 2 * software.dropout) * h
@@ -136,7 +139,10 @@ def _elementwise_s(
     dispatch = 4 * 2 * h * e.per_token if moe and e else 0  # permute to experts and back
     heads = network.query_dim * network.heads + 2 * network.kv_heads * network.head_dim
     inside = (6 if network.gated_mlp else 4) * width + 4 * heads + dispatch
+    if on.narrow:
+        outside += CAST_BYTES * 2 * h
+        inside += CAST_BYTES * (width + network.heads * network.value_dim)
     repeated = np.where(layout.sequence_parallel, t, 1)
     moved = tokens * (outside / repeated + inside / t)
-    forward = streaming_s(moved, speed)
+    forward = streaming_s(moved, on.matmul)
     return forward, 1.5 * forward

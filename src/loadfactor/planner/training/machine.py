@@ -82,15 +82,22 @@ DUALPIPE = replace(MODERN, hides_experts=True)  # arXiv:2412.19437 section 3.2.1
 
 @dataclass(frozen=True)
 class Machine:
-    """An accelerator in its cluster, as the equations see it."""
+    """An accelerator in its cluster, as the equations see it.
+
+    `matmul` is the speed in the datatype of the layers' products, `wide` in the 16-bit one of attention and the logits.
+    """
 
     name: str
     matmul: KernelSpeed
-    attention_peak_flops: float
+    wide: KernelSpeed
     fabric: Fabric
     shard_fabric: Fabric
     memory_bytes: float
-    gpus_per_node: int
+
+    @property
+    def narrow(self) -> bool:
+        """True when layers compute in fewer than 16 bits, so that their inputs are cast first."""
+        return self.matmul.peak_flops > self.wide.peak_flops
 
 
 def scale_out(accelerator: Accelerator) -> float:
@@ -128,15 +135,11 @@ def machine(
     """
     c = known or constants()
     share = c.matmul_share_hopper if accelerator.architecture in CAPPED else c.matmul_share
-    peak, memory = accelerator.peak_flops(datatype), accelerator.memory_bandwidth_bytes_per_s
-    speed = KernelSpeed(
-        peak,
-        memory,
-        share,
-        c.matmul_half_per_ridge * peak / memory,
-        c.memory_share,
-        c.launch_s,
-    )
+    memory = accelerator.memory_bandwidth_bytes_per_s
+
+    def speed(peak: float) -> KernelSpeed:
+        return KernelSpeed(peak, memory, share, c.matmul_half_per_ridge * peak / memory, c.memory_share, c.launch_s)
+
     out = scale_out_bytes_per_s or scale_out(accelerator)
     fabric = Fabric(
         accelerator.scale_up_gpus,
@@ -150,10 +153,9 @@ def machine(
     wide = trainable_datatype(accelerator, "bf16" if datatype in ("fp8", "fp4", "int8") else datatype)
     return Machine(
         accelerator.id,
-        speed,
-        accelerator.peak_flops(wide),
+        speed(accelerator.peak_flops(datatype)),
+        speed(accelerator.peak_flops(wide)),
         fabric,
         replace(fabric, scale_out_share=c.shard_out_share),
         accelerator.memory_bytes,
-        accelerator.scale_up_gpus,
     )

@@ -210,18 +210,20 @@ def _recompute(row: Row, software: Software) -> int | None:
 
 def _layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple[Layout, tuple[str, ...]]:
     free = []
+    stage = _number(row, "zero", "zero_stage")
+    if not sharded and not any(_text(row, n) for n in ("tp", "pp", "dp")):
+        free += ["tensor", "pipeline"] + ([] if stage is not None else ["zero"])
     tp, pp, cp = (int(_number(row, n) or 1) for n in ("tp", "pp", "cp"))
     ep = int(_number(row, "ep") or 1)
     dp = int(_number(row, "dp") or gpus // (tp * pp * cp) or 1)
     micro, chunks = _number(row, "micro_batch", "micro_batch_size", "mbs"), _number(row, "interleave_v", "interleave")
     if micro is None:
         free.append("micro_batch")
-    if chunks is None and "interleave_v" in row and pp > 1 and software.overlaps:
+    if "pipeline" in free or (chunks is None and "interleave_v" in row and pp > 1 and software.overlaps):
         free.append("interleave")
     recompute = _recompute(row, software)
     if recompute is None:
         free.append("recompute")
-    stage = _number(row, "zero", "zero_stage")
     zero = int(stage) if stage is not None else 3 if sharded else 1 if software.overlaps else 0
     parallel = "sequence parallel" in (row.get("recompute") or "") and "no sequence" not in (row.get("recompute") or "")
     parallel = parallel or (software.overlaps and tp > 1)

@@ -114,7 +114,7 @@ def legal_layouts(job: Job, gpus: int, knobs: Knobs | None = None) -> Iterator[L
                     v[keep],
                     r[keep],
                     z[keep],
-                    (t > 1) & (one > 0),
+                    (one * t > 1) & job.software.overlaps,
                 )
 
 

@@ -197,7 +197,7 @@ def _head_s(job: Job, x: Layout) -> Real:
     """Logits forward and backward and the loss, on the last stage, for one micro-batch."""
     n = job.network
     tokens = x.micro_batch * job.seq / x.context
-    products = 3 * matmul_s(tokens, n.vocabulary / x.tensor, n.hidden, job.machine.matmul)
+    products = 3 * matmul_s(tokens, n.vocabulary / x.tensor, n.hidden, job.machine.wide)
     return products + streaming_s(LOSS_BYTES_PER_LOGIT * tokens * n.vocabulary / x.tensor, job.machine.matmul)
 
 

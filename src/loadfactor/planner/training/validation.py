@@ -68,9 +68,15 @@ def knobs_of(one: Measured) -> Knobs:
         return () if name in one.free else (int(getattr(x, name)),)
 
     return Knobs(
-        (x.tensor,), (x.pipeline,), (x.context,), (x.expert,), knob("micro_batch"), knob("interleave"), knob("recompute"),
-        (x.zero,),
-    )  # fmt: skip
+        tensor=knob("tensor"),
+        pipeline=knob("pipeline"),
+        context=(x.context,),
+        expert=(x.expert,),
+        micro_batch=knob("micro_batch"),
+        interleave=knob("interleave"),
+        recompute=knob("recompute"),
+        zero=knob("zero") or (0, 1, 2, 3),
+    )
 
 
 def _with_free_knobs(number: int, one: Measured) -> Comparison:

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.progress import track
 
 from loadfactor.catalog.accelerators import accelerator
+from loadfactor.catalog.clusters import cluster
 from loadfactor.catalog.models import read_network
 from loadfactor.catalog.prices import GpuHourPrice, gpu_hour_price
 from loadfactor.errors import CatalogError, InputError, PlanError
@@ -41,6 +42,9 @@ def run(
     accelerator_name: Annotated[
         str, typer.Option("--accelerator", "-a", help="An accelerator of the catalog.")
     ] = "h100-sxm",
+    cluster_name: Annotated[
+        str | None, typer.Option("--cluster", help="A cluster of the catalog: its GPU and network.")
+    ] = None,
     tokens: Annotated[float, typer.Option(help="Tokens to train on, as 15e12.")] = 1e12,
     seq: Annotated[int | None, typer.Option(help="Tokens in a sequence.")] = None,
     global_batch: Annotated[
@@ -72,17 +76,17 @@ def run(
 ) -> None:
     """How fast, how full and how dear a training run will be, and which layout is best."""
     counts = _counts(gpus)
-    card, network = accelerator(accelerator_name), read_network(model)
+    where = cluster(cluster_name) if cluster_name else None
+    card, network = accelerator(where.accelerator if where else accelerator_name), read_network(model)
     if software not in SOFTWARE:
         raise InputError(f"no software called {software!r}; there are {', '.join(SOFTWARE)}")
     if scaling not in ("strong", "weak"):
         raise InputError(f"no scaling called {scaling!r}; there are strong and weak")
     if tokens <= 0:
         raise InputError(f"--tokens must be positive, got {tokens:g}")
+    out = network_gb_per_s * BYTES_PER_GB if network_gb_per_s else where.scale_out_bytes_per_s.value if where else None
     try:
-        on = machine(
-            card, trainable_datatype(card, datatype), network_gb_per_s * BYTES_PER_GB if network_gb_per_s else None
-        )
+        on = machine(card, trainable_datatype(card, datatype), out)
     except CatalogError:
         known = [n.removeprefix("peak_").removesuffix("_flops") for n in card.facts if n.startswith("peak_")]
         raise InputError(f"{card.id} has no known {datatype} peak; it has {', '.join(known)}") from None

@@ -62,7 +62,7 @@ def answer(plans: Sequence[TrainingPlan], refused: Sequence[tuple[int, str]], as
         tables=tables,
         charts=(*charts, _step_chart(plan), _memory_chart(plan)),
         assumptions=_assumptions(plan, asked),
-        would_change=_would_change(plan),
+        would_change=[*_best_number(plans), *_would_change(plan)],
         data=_data(plans, refused, asked),
     )
 
@@ -205,11 +205,25 @@ def _assumptions(p: TrainingPlan, asked: Asked) -> tuple[Assumption, ...]:
     return (
         price,
         Assumption("batch", f"{p.job.global_batch:,} sequences", "--global-batch" if asked.batch_given else "about 4 M tokens"),
-        Assumption("network", f"{fabric.scale_out_bytes_per_s / 1e9:g} GB/s per GPU", "catalog or --network-gb-per-s"),
+        Assumption("network", f"{fabric.scale_out_bytes_per_s / 1e9:g} GB/s per GPU", "catalog, --cluster or --network-gb-per-s"),
         Assumption("software", SOFTWARE_MEANS[asked.software], "--software"),
         Assumption("failures", f"one per {asked.gpu_mtbf_h:,.0f} GPU-hours", "Llama 3: 419 in 54 days on 16,384 H100"),
         Assumption("speed of kernels and links", "fitted once on published runs", "loadfactor validate train"),
     )  # fmt: skip
+
+
+def _best_number(plans: Sequence[TrainingPlan]) -> list[str]:
+    """Of several numbers of GPUs, the cheapest and the fastest."""
+    paid = [(p.usd, p) for p in plans if p.usd is not None]
+    if len(paid) < 2:
+        return []
+    cheapest, fastest = min(paid, key=lambda pair: pair[0])[1], min(plans, key=lambda p: p.days)
+    if cheapest is fastest:
+        return [f"{fastest.gpus:,} GPUs are both fastest and cheapest of those asked for."]
+    return [
+        f"{cheapest.gpus:,} GPUs are cheapest ({usd(cheapest.usd)} in {cheapest.days:,.1f} days), "
+        f"{fastest.gpus:,} fastest ({fastest.days:,.1f} days for {usd(fastest.usd)})."
+    ]
 
 
 def _would_change(p: TrainingPlan) -> list[str]:
