@@ -10,7 +10,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class JobTrace:
-    """One entry a job. `published_wait_s` is the wait the file itself reports; `limit_s` and `priority` where it has them."""
+    """One entry a job. `published_wait_s` is the wait the file itself reports; the rest where it has them."""
 
     name: str
     submit_s: Floats
@@ -21,6 +21,7 @@ class JobTrace:
     team: NDArray[np.str_] | None = None
     published_wait_s: Floats | None = None
     published_makespan_s: float | None = None
+    have_gpus: int | None = None
     left_out: tuple[str, ...] = ()
 
 

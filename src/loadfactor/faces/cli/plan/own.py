@@ -8,6 +8,7 @@ import typer
 from loadfactor.errors import InputError
 from loadfactor.faces.answer import Assumption, present
 from loadfactor.faces.cli.options import Format, Output
+from loadfactor.faces.cli.plan.given_demand import StoreOption, given_demand
 from loadfactor.faces.cli.plan.given_price import gpu_hour_usd
 from loadfactor.units import PERCENT, S_PER_HOUR, W_PER_KW
 
@@ -24,6 +25,7 @@ def own(
     demand: Annotated[
         Path | None, typer.Option("--demand", help="CSV of hours (hour, gpus), of jobs, or a published trace; .gz too.")
     ] = None,
+    store: StoreOption = None,
     demand_gpus: Annotated[
         str, typer.Option("--demand-gpus", help="Demand typed in, as GPUs×hours of a day: 20x6,40x6,60x4,80x8.")
     ] = "",
@@ -91,7 +93,7 @@ def own(
     assumptions = [on_demand]
     if committed_usd is not None:
         assumptions.append(gpu_hour_usd("committed", committed_usd, "--committed-usd", gpu)[1])
-    curve, about = _demand(demand, demand_gpus)
+    curve, about = _demand(demand, store, demand_gpus)
     if about is not None:
         assumptions.append(about)
     spot = None
@@ -124,13 +126,13 @@ def own(
     present(answer_about_owning(question, plan_own(question), tuple(assumptions)), output_format, output)
 
 
-def _demand(path: Path | None, typed: str) -> "tuple[LoadDuration | None, Assumption | None]":
+def _demand(path: Path | None, store: Path | None, typed: str) -> "tuple[LoadDuration | None, Assumption | None]":
     from loadfactor.planner.cluster.jobs import jobs_of
     from loadfactor.planner.load_duration import load_duration
-    from loadfactor.sources.demand_traces import JobTrace, read_trace
+    from loadfactor.sources.demand_traces import JobTrace
 
-    if path is not None and typed:
-        raise InputError("give the demand once: --demand FILE or --demand-gpus, not both")
+    if typed and (path is not None or store is not None):
+        raise InputError("give the demand once: --demand FILE, --store DIR or --demand-gpus, not both")
     if typed:
         gpus, hours = [], []
         for part in typed.replace("×", "x").split(","):
@@ -143,9 +145,9 @@ def _demand(path: Path | None, typed: str) -> "tuple[LoadDuration | None, Assump
         return load_duration(gpus, hours), Assumption(
             "demand", f"{typed} (GPUs x hours), again and again", "your --demand-gpus"
         )
-    if path is None:
+    if path is None and store is None:
         return None, None
-    trace = read_trace(path)
+    trace = given_demand(path, store)
     if not isinstance(trace, JobTrace):
         return load_duration(trace.demand_gpus), Assumption(
             "demand", f"{len(trace.demand_gpus):,} intervals", trace.name

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from loadfactor.errors import InputError
 from loadfactor.faces.answer import Answer, Assumption, present
 from loadfactor.faces.cli.options import Format, Output
+from loadfactor.faces.cli.plan.given_demand import StoreOption, given_demand
 from loadfactor.faces.cli.plan.given_price import gpu_hour_usd
 from loadfactor.units import PERCENT
 
@@ -27,12 +28,16 @@ def add_to(app: typer.Typer) -> None:
 
 def size(
     trace: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             help="CSV of jobs (submit_s, gpus, duration_s), of hours (hour, gpus), or a published trace; .gz too."
         ),
-    ],
-    have: Annotated[int | None, typer.Option("--have", help="GPUs of today's cluster, to judge it.")] = None,
+    ] = None,
+    store: StoreOption = None,
+    have: Annotated[
+        int | None,
+        typer.Option("--have", help="GPUs of today's cluster, to judge it; from the books where they are given."),
+    ] = None,
     gpu: Annotated[
         str, typer.Option("--gpu", help="Accelerator whose catalog prices hold where none is typed in.")
     ] = "h100-sxm",
@@ -68,7 +73,7 @@ def size(
     from loadfactor.planner.cluster import SCHEDULERS
     from loadfactor.planner.cluster_size import SizeCost
     from loadfactor.planner.size_plan import SizeQuestion
-    from loadfactor.sources.demand_traces import JobTrace, read_trace
+    from loadfactor.sources.demand_traces import JobTrace
 
     if scheduler not in SCHEDULERS:
         raise InputError(f"--scheduler {scheduler} is not known; take {', '.join(SCHEDULERS)}")
@@ -76,12 +81,12 @@ def size(
         "GPU of this cluster", usd_per_gpu_hour, "--usd-per-gpu-hour", gpu, "one_year_contract"
     )
     peak_usd, peak_assumption = gpu_hour_usd("GPU rented at peaks", rent_usd, "--rent-usd", gpu)
-    found = read_trace(trace)
+    found = given_demand(trace, store)
     question = SizeQuestion(
         cost=SizeCost(hour_usd, hour_usd if delay_usd is None else delay_usd),
         policy=SCHEDULERS[scheduler][0],
         gpus_per_node=gpus_per_node,
-        have_gpus=have,
+        have_gpus=found.have_gpus if have is None and isinstance(found, JobTrace) else have,
         sizes=_sizes(sizes),
         teams=teams,
         rent_usd=peak_usd,

@@ -1,0 +1,70 @@
+"""The jobs in the books become a history a plan can start from."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import loadfactor
+from loadfactor.errors import InputError
+from loadfactor.faces.cli import app
+from loadfactor.metrics.job_history import job_history
+
+
+def kept(folder: Path, allocations: str) -> Path:
+    """Books with two nodes of 8 and these allocations."""
+    tables = folder / "mine"
+    tables.mkdir()
+    devices = "".join(f"gpu-{i},node-{i // 8},2026-05-01T00:00:00Z,\n" for i in range(16))
+    (tables / "devices.csv").write_text("device_id,node,from_utc,to_utc\n" + devices)
+    (tables / "allocations.csv").write_text(
+        "job_id,node,device_id,gpus,share,team,submitted_utc,from_utc,to_utc\n" + allocations
+    )
+    store = folder / "books"
+    loadfactor.open(str(store)).add("tables", [tables])
+    return store
+
+
+def test_gangs_are_one_job_and_waits_are_not_durations(tmp_path: Path) -> None:
+    """A gang named by GPU count or GPU by GPU is one job; a share counts as a share; a job still held is left out and counted."""
+    store = kept(
+        tmp_path,
+        "a,node-0,,8,,nlp,2026-05-01T00:00:00Z,2026-05-01T01:00:00Z,2026-05-01T03:00:00Z\n"
+        "b,node-1,gpu-8,,,vision,2026-05-01T00:30:00Z,2026-05-01T00:30:00Z,2026-05-01T01:00:00Z\n"
+        "b,node-1,gpu-9,,,vision,2026-05-01T00:30:00Z,2026-05-01T00:30:00Z,2026-05-01T01:00:00Z\n"
+        "c,node-1,gpu-10,,0.5,,,2026-05-01T02:00:00Z,2026-05-01T02:10:00Z\n"
+        "d,node-1,gpu-11,,,,,2026-05-01T02:00:00Z,\n",
+    )
+    found = job_history(loadfactor.open(str(store)))
+    assert (found.submit_s - found.submit_s[0]).tolist() == [0, 1800, 7200]
+    assert found.gpus.tolist() == [8, 2, 0.5]
+    assert found.duration_s.tolist() == [7200, 1800, 600]
+    assert found.team.tolist() == ["nlp", "vision", ""]
+    assert (found.still_held, found.not_waited, found.installed_gpus) == (1, 1, 16)
+
+
+def test_books_are_sized(tmp_path: Path) -> None:
+    """`plan size --store` simulates the jobs of the books and judges the GPUs installed in them."""
+    rows = "".join(
+        f"job-{i},node-{i % 2},,8,,nlp,2026-05-{1 + i:02d}T00:00:00Z,2026-05-{1 + i:02d}T00:00:00Z,2026-05-{1 + i:02d}T12:00:00Z\n"
+        for i in range(20)
+    )
+    store = kept(tmp_path, rows)
+    result = CliRunner().invoke(app, ["plan", "size", "--store", str(store), "--format", "json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["today"]["gpus"] == 16
+    assert found["cheapest"]["gpus"] == 8
+    assert found["smaller_is_cheaper"] is True
+    assert found["work_gpu_hours"] == pytest.approx(20 * 8 * 12)
+
+
+def test_books_without_jobs_say_so(tmp_path: Path) -> None:
+    """Books in which no job ended cannot be sized, and a folder without books is named."""
+    store = kept(tmp_path, "a,node-0,,8,,nlp,,2026-05-01T01:00:00Z,\n")
+    with pytest.raises(InputError, match="0 jobs that ended"):
+        job_history(loadfactor.open(str(store)))
+    refused = CliRunner().invoke(app, ["plan", "size", "--store", str(tmp_path / "none")])
+    assert isinstance(refused.exception, InputError)
+    assert "no books" in str(refused.exception)
