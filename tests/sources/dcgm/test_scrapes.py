@@ -216,6 +216,38 @@ def test_a_long_series_is_read_in_bounded_memory(read, monkeypatch):
         read("".join(text for _, _, text in sorted(lines, key=lambda x: x[1])))
 
 
+def test_a_scrape_larger_than_the_window(read, monkeypatch):
+    """One scrape of more GPUs than the window holds is read whole."""
+    monkeypatch.setattr("loadfactor.sources.dcgm.window.SCRAPES_HELD", 4)
+    text = "".join(
+        line(name, 10, f'UUID="GPU-{gpu}"', step)
+        for step in range(3)
+        for name in ("DEV_GPU_UTIL", "DEV_FB_USED")
+        for gpu in range(20)
+    )
+    seen = read(text)
+    assert len(seen.samples) == 60
+    assert all(r["busy_share"] == 0.1 and r["mem_used_bytes"] == 10 * 2**20 for r in seen.samples)
+
+
+def test_long_logs_of_two_machines(read, monkeypatch):
+    """The log of a second machine goes back to the beginning of the first one's time."""
+    monkeypatch.setattr("loadfactor.sources.dcgm.window.SCRAPES_HELD", 8)
+    texts = [
+        "".join(
+            line(name, 10, f'UUID="GPU-{node}{gpu}"', step)
+            for step in range(40)
+            for name in ("DEV_GPU_UTIL", "DEV_FB_USED")
+            for gpu in range(2)
+        )
+        for node in "ab"
+    ]
+    seen = read(*texts)
+    assert len(seen.samples) == 160
+    assert all(r["busy_share"] == 0.1 and r["mem_used_bytes"] == 10 * 2**20 for r in seen.samples)
+    assert len(seen.devices) == 4
+
+
 def test_openmetrics_times_are_seconds(read):
     """OpenMetrics writes seconds and ends with # EOF."""
     seen = read(f'DCGM_FI_DEV_GPU_UTIL{{UUID="{UUID}"}} 5 1700000000.5\n# EOF\n')

@@ -147,6 +147,10 @@ def test_one_gpu_needs_no_name(read):
     two = one + "".join(f"2024/01/31 12:01:{s:02d}.00{g}, 5 %\n" for s in range(30) for g in (0, 3))
     with pytest.raises(SourceError, match="rows of several GPUs"):
         read(two)
+    slower = one + "".join(f"2024/01/31 12:{m:02d}:00.000, 5 %\n" for m in range(1, 9))
+    assert len(read(slower).samples) == 17  # its step was changed
+    masked = "timestamp, uuid, utilization.gpu\n2024/01/31 12:00:00, GPU-00000000-0000-0000-0000-000000000000, 97 %\n"
+    assert read(masked).column("device_id") == ["gpu/0"]
 
 
 def test_utilization_means_nothing_under_mig(read):

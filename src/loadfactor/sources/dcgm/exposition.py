@@ -35,7 +35,7 @@ def readings(path: Path, node: str | None, gaps: Gaps) -> Iterator[Reading]:
     """
     heads: dict[str, Series | None] = {}
     counters: set[str] = set()
-    seen: set[str] = set()
+    seen: set[int] = set()
     scrape, found = 0, False
     for block in blocks(path):
         lines = block.data.decode().split("\n")
@@ -58,10 +58,11 @@ def readings(path: Path, node: str | None, gaps: Gaps) -> Iterator[Reading]:
                 gaps.add(path, "line that is no reading of DCGM")
                 continue
             found = True
-            if head in seen:
-                seen.clear()
-                scrape += 1
-            seen.add(head)
+            if len(rest) == 1:  # without times a scrape ends where a series comes again
+                if hash(head) in seen:
+                    seen.clear()
+                    scrape += 1
+                seen.add(hash(head))
             if of.field is None:
                 gaps.add(path, "reading of a field that the books do not keep")
                 continue

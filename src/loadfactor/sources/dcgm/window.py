@@ -23,7 +23,7 @@ class Window:
     def __init__(self, options: ReadOptions, gaps: Gaps) -> None:
         self._options, self._gaps = options, gaps
         self._held: dict[str, dict[int, Instances]] = {}
-        self._count = 0
+        self._count = self._limit = 0
         self._done_ms: dict[str, int] = {}
         self._untimed: dict[str, tuple[Path, int, int]] = {}  # by GPU: file, scrape of it, how many before
 
@@ -65,7 +65,7 @@ class Window:
     @property
     def full(self) -> bool:
         """True when the older half should be taken out."""
-        return self._count > SCRAPES_HELD
+        return self._count > max(SCRAPES_HELD, self._limit)
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -79,15 +79,19 @@ class Window:
     def take(self, everything: bool) -> Iterator[tuple[str, list[tuple[int, Instances]]]]:
         """Takes out the older half of the scrapes held, or all: by GPU, in the order of time."""
         times = sorted(t for scrapes in self._held.values() for t in scrapes)
-        until = times[-1] if everything and times else times[len(times) // 2] if times else 0
+        if not times:
+            return
+        until = times[-1] if everything else times[len(times) // 2]
         for gpu, scrapes in list(self._held.items()):
-            ripe = sorted(t for t in scrapes if t <= until)
+            newest = max(scrapes, default=0)  # may still be being read
+            ripe = sorted(t for t in scrapes if t <= until and (everything or t < newest))
             if ripe:
                 yield gpu, [(t, scrapes[t]) for t in ripe]
                 for t in ripe:
                     del scrapes[t]
                 self._count -= len(ripe)
                 self._done_ms[gpu] = ripe[-1]
+        self._limit = 2 * self._count
 
     def _placed(self, path: Path, gpu: str, reading: Reading) -> int | None:
         """The time of a reading whose line has none: as the caller says, a step later for each further scrape."""

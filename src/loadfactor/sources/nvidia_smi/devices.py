@@ -16,6 +16,7 @@ from loadfactor.sources.nvidia_smi.cells import Cells, says_nothing
 
 _WHO: Final = ("uuid", "index", "bus_id", "name", "hostname")
 _MASKED: Final = frozenset("gpu-0")  # letters of a UUID that somebody blanked out with zeros
+_BURST_MS: Final = 500  # one call of the tool asks its GPUs within less
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Devices:
         if uuid is not None and _MASKED.issuperset(uuid.lower()):
             self._gaps.add(self._path, "masked UUID; the GPU is called by its node and number", often)
             uuid = None
+            own = own if own is not None or row.keys() & {"index", "bus_id"} else "0"
         elif uuid is not None and own is not None:
             self._uuids[own] = uuid
         elif uuid is None and own is not None:
@@ -84,5 +86,11 @@ def refuse_several(path: Path, at_ms: NDArray[np.int64]) -> None:
     loadfactor.errors.SourceError: gpu.csv: rows of several GPUs that do not say of which; record with uuid among the fields
     """
     gaps = np.abs(np.diff(at_ms))
-    if len(gaps) and (gaps < np.percentile(gaps, 90) / 10).mean() >= 1 / 3:
+    if len(gaps) == 0:
+        return
+    short = gaps < min(np.percentile(gaps, 99) / 10, _BURST_MS)
+    bursts = np.count_nonzero(
+        short[:-1] & ~short[1:]
+    )  # a log whose step was changed has many short gaps, but no bursts
+    if short.mean() >= 1 / 3 and bursts >= max(2, len(gaps) / 20):
         raise SourceError(f"{path}: rows of several GPUs that do not say of which; record with uuid among the fields")

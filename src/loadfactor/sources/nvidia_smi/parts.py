@@ -58,9 +58,9 @@ class Parts:
             raise SourceError(f"{self._path}: no readings of nvidia-smi in it; {_RECORD}")
 
     def _block(self, block: Block) -> Iterator[Rows]:
-        data, at = block.data, 0
+        data, at, line, counted = block.data, 0, block.line, 0
         while at < len(data):
-            line = block.line + data.count(b"\n", 0, at) if at else block.line
+            line, counted = line + data.count(b"\n", counted, at), at
             if self._xml.inside:
                 end = self._document_end(data, at)
                 yield from self._xml.feed(data[at:end], line)
