@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from loadfactor.metrics.books import Books
+from loadfactor.sources.simulated import SMALL, Truth, simulate, truth, write_tables
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
@@ -13,3 +16,19 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip(f"no real data beside the checkout at ../{SHARED.name}")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def simulated_truth() -> Truth:
+    """A small simulated fleet, and what is known to be true of it."""
+    return truth(simulate(SMALL))
+
+
+@pytest.fixture(scope="session")
+def simulated_books(simulated_truth: Truth, tmp_path_factory: pytest.TempPathFactory) -> Books:
+    """The books of that fleet, imported as tables through the same door as everybody's. Only read them."""
+    folder = tmp_path_factory.mktemp("simulated")
+    write_tables(simulated_truth.sim, folder / "tables")
+    books = Books(folder / "books")
+    books.add("tables", [folder / "tables"])
+    return books

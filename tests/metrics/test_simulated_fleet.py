@@ -1,14 +1,9 @@
 """Do the books of a simulated fleet say what is known to be true of it?"""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-import loadfactor
 from loadfactor.metrics.books import Books
-from loadfactor.sources.simulated import SMALL, Totals, Truth, rows, simulate, truth
-from loadfactor.sources.source import Gap, ReadOptions, Rows, Source
+from loadfactor.sources.simulated import Totals, Truth
 
 SAID = {
     **{
@@ -31,27 +26,6 @@ SAID = {
 """Metric → what the truth calls it."""
 
 
-@pytest.fixture(scope="module")
-def known() -> Truth:
-    return truth(simulate(SMALL))
-
-
-@pytest.fixture(scope="module")
-def books(tmp_path_factory: pytest.TempPathFactory, known: Truth) -> Books:
-    folder = tmp_path_factory.mktemp("simulated")
-    plan = folder / "plan.txt"
-    plan.write_text(repr(SMALL))
-
-    def read(_: tuple[Path, ...], __: ReadOptions) -> Iterator[Rows | Gap]:
-        return iter(rows(known.sim))
-
-    books = loadfactor.open(str(folder / "books"))
-    books.store.add(
-        Source("simulated", "a plan", lambda paths: paths, read), (plan,), ReadOptions(), lambda _what, _share: None
-    )
-    return books
-
-
 def _values(books: Books, *by: str) -> dict[tuple[str | None, ...], dict[str, float]]:
     out: dict[tuple[str | None, ...], dict[str, float]] = {}
     for reading in books.show([*SAID], by=by):
@@ -65,26 +39,26 @@ def _matches(found: dict[str, float], totals: Totals) -> None:
         assert found[metric] == pytest.approx(getattr(totals, name), rel=1e-9, abs=1e-9), metric
 
 
-def test_the_whole_fleet_is_booked_as_it_was(books: Books, known: Truth) -> None:
+def test_the_whole_fleet_is_booked_as_it_was(simulated_books: Books, simulated_truth: Truth) -> None:
     """Every hour and dollar of the fleet, shared GPUs, slices, outages, gaps and a price change included."""
-    _matches(_values(books)[()], known.total())
+    _matches(_values(simulated_books)[()], simulated_truth.total())
 
 
 @pytest.mark.parametrize("dimension", ["team", "job", "device", "node", "accelerator", "purpose", "experiment"])
-def test_every_part_is_booked_as_it_was(books: Books, known: Truth, dimension: str) -> None:
+def test_every_part_is_booked_as_it_was(simulated_books: Books, simulated_truth: Truth, dimension: str) -> None:
     """Split by any dimension, each part is what the construction of the fleet says."""
-    found, expected = _values(books, dimension), known.by(dimension)
+    found, expected = _values(simulated_books, dimension), simulated_truth.by(dimension)
     assert {key for (key,) in found} == set(expected)
     for key, totals in expected.items():
         _matches(found[(key if key is None else str(key),)], totals)
 
 
-def test_waits_are_those_that_were(books: Books, known: Truth) -> None:
+def test_waits_are_those_that_were(simulated_books: Books, simulated_truth: Truth) -> None:
     """Quantiles of the waits that ended, and those that did not counted."""
-    waits = known.waits()
+    waits = simulated_truth.waits()
     found = {
         r.metric: r.value
-        for r in books.show(["queue_wait_s_p50", "queue_wait_s_p90", "queue_wait_s_mean", "queue_waiting"])
+        for r in simulated_books.show(["queue_wait_s_p50", "queue_wait_s_p90", "queue_wait_s_mean", "queue_waiting"])
     }
     assert found["queue_wait_s_p50"] == pytest.approx(waits.p50_s)
     assert found["queue_wait_s_p90"] == pytest.approx(waits.p90_s)
@@ -95,9 +69,9 @@ def test_waits_are_those_that_were(books: Books, known: Truth) -> None:
 @pytest.mark.parametrize(
     ("paid", "unit"), [("paid_gpu_hours", "gpu_hours"), ("cost_usd", "usd")], ids=["hours", "dollars"]
 )
-def test_what_is_paid_less_every_loss_is_effective(books: Books, paid: str, unit: str) -> None:
+def test_what_is_paid_less_every_loss_is_effective(simulated_books: Books, paid: str, unit: str) -> None:
     """Paid less unallocated, down, unobserved, idle and underused leaves exactly what was effective, in hours and dollars."""
     losses = [f"{loss}_{unit}" for loss in ("unallocated", "down", "unobserved", "idle", "underused")]
-    value = {r.metric: r.value for r in books.show([paid, *losses, f"effective_{unit}"])}
+    value = {r.metric: r.value for r in simulated_books.show([paid, *losses, f"effective_{unit}"])}
     assert value[paid] - sum(value[loss] for loss in losses) == pytest.approx(value[f"effective_{unit}"], rel=1e-12)
     assert all(value[loss] > 0 for loss in losses)

@@ -10,7 +10,10 @@ from rich.console import Console
 
 from loadfactor.errors import InputError
 from loadfactor.faces.cli.asking import Bar
-from loadfactor.faces.readings import print_table
+from loadfactor.faces.report.compile import compile_report
+from loadfactor.faces.report.inquiry import Inquiry
+from loadfactor.faces.report.plain import as_json
+from loadfactor.faces.report.terminal import show
 from loadfactor.metrics.books import Books
 from loadfactor.sources.simulated import DEMO, simulate, write_tables
 
@@ -26,27 +29,30 @@ def run(
     store: Annotated[
         Path, typer.Option("--store", help="Where to keep its books; an earlier demo there is replaced.")
     ] = Path("demo"),
+    output_format: Annotated[str, typer.Option("--format", help="terminal or json")] = "terminal",
 ) -> None:
     """Simulate a fleet of about 200 GPUs over two weeks, import it, print its report, and say what to try next."""
+    if output_format not in ("terminal", "json"):
+        raise InputError(f"no format called {output_format!r}; choose terminal or json")
     if store.exists() and any(store.iterdir()) and not (store / MARK).exists():
         raise InputError(f"{store} holds something else than a demo; choose another folder with --store")
     shutil.rmtree(store, ignore_errors=True)
     store.mkdir(parents=True)
     (store / MARK).touch()
-    console = Console(highlight=False)
     with Bar() as bar, tempfile.TemporaryDirectory() as folder:
         bar("simulating a fleet", 0.0)
         write_tables(simulate(DEMO), Path(folder))
         books = Books(store)
         books.add("tables", [folder], progress=bar)
-    print_table(books.show(), console)
-    console.print("\ntry next", style="bold")
+        bar("writing the report", 0.0)
+        report = compile_report(Inquiry(books))
+    if output_format == "json":
+        typer.echo(as_json(report))
+        return
+    show(report)
+    console = Console(highlight=False)
     for command, why in (
-        ("show utilization idle_usd --by team", "who holds GPUs and leaves them idle"),
-        ("show cost_usd load_factor --by day", "how the two weeks went"),
-        ("report --format html --output demo.html", "the report with pictures, for your manager"),
-        ("doctor", "whether these books can be trusted"),
+        (f"loadfactor report --store {store} --output demo.html", "the same with better pictures, for your manager"),
+        ("loadfactor import nvidia-smi YOUR.csv --timezone Europe/Berlin", "and now your own"),
     ):
-        name, _, rest = command.partition(" ")
-        console.print(f"  loadfactor {name} --store {store} {rest}".rstrip(), f"[dim]# {why}[/]")
-    console.print("  loadfactor import nvidia-smi YOUR.csv --timezone Europe/Berlin [dim]# and now your own[/]")
+        console.print(f"  {command}\n      [dim]{why}[/]", soft_wrap=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from loadfactor.faces.formats import duration, number, percent, usd
 from loadfactor.faces.report import Report, Section, Tile
-from loadfactor.faces.report.inquiry import Inquiry, Row, row
+from loadfactor.faces.report.inquiry import Inquiry, Row
 from loadfactor.faces.report.sections import SECTIONS
 from loadfactor.metrics.metric import Reading
 
@@ -20,12 +20,7 @@ KINDS_OF_MONEY = {
 
 def compile_report(inquiry: Inquiry) -> Report:
     """Ask the books everything the report shows. Raises InputError for a window, job or filter the books do not know."""
-    readings = inquiry.ask(
-        "load_factor", "utilization", "allocation", "paid_gpu_hours", "effective_gpu_hours", "observed_gpu_hours",
-        "cost_usd", "effective_usd", "usd_per_effective_gpu_hour", "energy_kwh", "queue_wait_s_p50",
-        "queue_wait_s_p90", "queue_waiting",
-    )  # fmt: skip
-    whole = row(readings)
+    whole = inquiry.whole
     made: list[Section] = [s for s in (section(inquiry) for section in SECTIONS) if s is not None]
     return Report(
         headline=_headline(whole),
@@ -33,7 +28,7 @@ def compile_report(inquiry: Inquiry) -> Report:
         stands_on=_stands_on(whole.readings["effective_gpu_hours"], whole.readings["cost_usd"]),
         tiles=_tiles(whole),
         sections=made,
-        readings=readings,
+        readings=whole.all,
     )
 
 

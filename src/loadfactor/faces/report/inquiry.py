@@ -32,6 +32,13 @@ class Inquiry:
         first, last = self.books.span
         return self.start or first, self.end or last
 
+    @cached_property
+    def whole(self) -> "Row":
+        """Every metric of the whole window, asked once; a job that is looked into must be one the books know."""
+        if self.job is not None:
+            self.ask("paid_gpu_hours", job=self.job)
+        return row(self.ask())
+
     @property
     def folder(self) -> Path:
         """Where the books are, for commands to type."""
@@ -77,6 +84,10 @@ class Row:
     def all(self) -> list[Reading]:
         """Every reading of the row."""
         return list(self.readings.values())
+
+    def some(self, *metrics: str) -> list[Reading]:
+        """The readings of these metrics."""
+        return [self.readings[name] for name in metrics]
 
 
 def row(readings: Sequence[Reading]) -> Row:

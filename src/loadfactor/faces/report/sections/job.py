@@ -1,6 +1,5 @@
 """Which jobs cost most, and how evenly did one of them use its GPUs? By default the dearest one that trained."""
 
-from loadfactor.errors import InputError
 from loadfactor.faces.answer import Column, Table
 from loadfactor.faces.formats import number, percent, usd
 from loadfactor.faces.report import Histogram, Section
@@ -16,8 +15,6 @@ def section(inquiry: Inquiry) -> Section | None:
     jobs = inquiry.groups(*METRICS, by=("job", "team", "purpose"))
     jobs = [(key, row) for key, row in jobs if key[0] is not None]
     if not jobs:
-        if inquiry.job is not None:
-            raise InputError(f"job {inquiry.job} held nothing in this window; widen --from and --to")
         return None
     jobs.sort(key=lambda j: (-(j[1].value("cost_usd") or 0.0), -(j[1].value("allocated_gpu_hours") or 0.0)))
     gangs = [key[0] for key, _ in jobs if key[2] == "training"] or [key[0] for key, _ in jobs]
@@ -36,8 +33,8 @@ def section(inquiry: Inquiry) -> Section | None:
     gpus = inquiry.groups("utilization_histogram", "utilization", "observed_gpu_hours", by=("device",), job=job)
     gpus = [(key, row) for key, row in gpus if row.bins("utilization_histogram")]
     gpus.sort(key=lambda g: g[1].value("utilization") or 0.0)
-    whole = inquiry.groups(*METRICS, by=(), job=job)[0][1]
-    lead = f"{len(jobs):,} jobs held GPUs. Job {job} cost {usd(whole.value('cost_usd'))}"
+    (cost,) = inquiry.ask("cost_usd", job=job)
+    lead = f"{len(jobs):,} jobs held GPUs. Job {job} cost {usd(cost.value if isinstance(cost.value, float) else None)}"
     if gpus:
         low, high = (percent(g[1].value("utilization")) for g in (gpus[0], gpus[-1]))
         spread = f"; its {len(gpus)} GPUs ran between {low} and {high}" if len(gpus) > 1 else f"; its GPU ran at {low}"

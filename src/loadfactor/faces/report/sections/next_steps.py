@@ -2,7 +2,7 @@
 
 from loadfactor.faces.formats import number, usd
 from loadfactor.faces.report import Section
-from loadfactor.faces.report.inquiry import Inquiry, row
+from loadfactor.faces.report.inquiry import Inquiry
 
 QUESTIONS = (
     ("unallocated", "show unallocated_gpu_hours --by pool,hour", "when and where GPUs stood free"),
@@ -17,8 +17,7 @@ WORTH_ASKING = 3
 def section(inquiry: Inquiry) -> Section:
     """The largest losses as questions to ask."""
     hours, dollars = [f"{n}_gpu_hours" for n, _, _ in QUESTIONS], [f"{n}_usd" for n, _, _ in QUESTIONS]
-    asked = inquiry.ask(*hours, *dollars)
-    known = row(asked)
+    known = inquiry.whole
     store = f" --store {inquiry.folder}"
     priced = any(known.value(m) for m in dollars)
     ranked = sorted(
@@ -32,4 +31,10 @@ def section(inquiry: Inquiry) -> Section:
     ]
     commands.append((f"loadfactor report --job JOB{store}", "the GPUs of one job, side by side"))
     commands.append((f"loadfactor doctor{store}", "what is missing in these books, and what to do about it"))
-    return Section("next", "What to try next", "The largest losses first.", commands=commands, readings=asked)
+    return Section(
+        "next",
+        "What to try next",
+        "The largest losses first.",
+        commands=commands,
+        readings=known.some(*hours, *dollars),
+    )

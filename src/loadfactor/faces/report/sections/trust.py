@@ -3,14 +3,15 @@
 from loadfactor.faces.answer import Column, Table
 from loadfactor.faces.formats import number, percent, usd
 from loadfactor.faces.report import Section
-from loadfactor.faces.report.inquiry import Inquiry, row
+from loadfactor.faces.report.inquiry import Inquiry
 from loadfactor.metrics.health import balance, findings
 
 
 def section(inquiry: Inquiry) -> Section:
     """Coverage of the window, the balance of the whole books with its residual, and the doctor's findings."""
-    asked = inquiry.ask("observed_gpu_hours", "unobserved_gpu_hours", "unobserved_usd", "cost_usd")
-    window, sides, found = row(asked), balance(inquiry.books), list(findings(inquiry.books))
+    window = inquiry.whole
+    asked = window.some("observed_gpu_hours", "unobserved_gpu_hours", "unobserved_usd", "cost_usd")
+    sides, found = balance(inquiry.books), list(findings(inquiry.books))
     verdict = "balance" if sides.holds else "DO NOT BALANCE"
     residual = f"residual {sides.residual_gpu_hours:.1e} GPU-hours"
     if sides.residual_usd is not None:

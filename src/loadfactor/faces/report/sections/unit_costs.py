@@ -3,7 +3,7 @@
 from loadfactor.faces.answer import Column, Table
 from loadfactor.faces.formats import usd
 from loadfactor.faces.report import Section
-from loadfactor.faces.report.inquiry import Inquiry, row
+from loadfactor.faces.report.inquiry import Inquiry
 from loadfactor.metrics.money import UNITS
 from loadfactor.units import TOKENS_PER_MTOK
 
@@ -13,8 +13,7 @@ SMALLEST_USD = 0.01  # what is cheaper is told by the thousand, then by the mill
 
 def section(inquiry: Inquiry) -> Section | None:
     """A table of unit costs; None where the books have no progress or no prices."""
-    asked = inquiry.ask(*(f"usd_per_{name}" for name, _ in UNITS))
-    known = row(asked)
+    known = inquiry.whole
     rows = []
     for name, unit in UNITS:
         value = known.value(f"usd_per_{name}")
@@ -31,4 +30,10 @@ def section(inquiry: Inquiry) -> Section | None:
         "Dollars of the jobs that made it, idle and unobserved time included, over what they made and kept. "
         "A job that makes several units bears its whole cost in each."
     )
-    return Section("unit_costs", "What a unit of work cost", lead, tables=(table,), readings=asked)
+    return Section(
+        "unit_costs",
+        "What a unit of work cost",
+        lead,
+        tables=(table,),
+        readings=known.some(*(f"usd_per_{name}" for name, _ in UNITS)),
+    )

@@ -14,7 +14,7 @@ MOST_ROWS = 20
 
 def section(inquiry: Inquiry) -> Section | None:
     """Quantiles of the waits that ended, those that did not counted; None where nobody is known to have waited."""
-    (whole,) = [row for _, row in inquiry.groups(*METRICS, by=())]
+    whole = inquiry.whole
     if whole.value("queue_wait_s_p50") is None:
         return None
     split = [d for d in inquiry.split if d in OF_A_WAIT] or ["team"]
@@ -51,7 +51,7 @@ def section(inquiry: Inquiry) -> Section | None:
         f"{duration(whole.value('queue_wait_s_p90'))}. {number(whole.value('queue_waiting'))} gave up or were still waiting: "
         "their waits are not in these numbers."
     )
-    readings = [*whole.all, *(r for _, row in (*groups, *days) for r in row.all)]
+    readings = [*whole.some(*METRICS), *(r for _, row in (*groups, *days) for r in row.all)]
     return Section("waits", "How long people waited", lead, charts, (table,), readings=readings)
 
 

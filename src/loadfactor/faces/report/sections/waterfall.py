@@ -4,7 +4,7 @@ from loadfactor.faces.answer import Column, Table
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.formats import percent
 from loadfactor.faces.report import Section
-from loadfactor.faces.report.inquiry import Inquiry, Row, row
+from loadfactor.faces.report.inquiry import Inquiry, Row
 
 LOSSES = (
     ("unallocated", "Unallocated", "usable, and nobody held it"),
@@ -19,10 +19,8 @@ def section(inquiry: Inquiry) -> Section:
     """The waterfall from paid to effective, and its numbers."""
     hours = [f"{name}_gpu_hours" for name, _, _ in LOSSES]
     dollars = [f"{name}_usd" for name, _, _ in LOSSES]
-    asked = inquiry.ask(
-        "paid_gpu_hours", *hours, "effective_gpu_hours", "cost_usd", *dollars, "effective_usd", "load_factor"
-    )
-    whole = row(asked)
+    whole = inquiry.whole
+    asked = whole.some("paid_gpu_hours", *hours, "effective_gpu_hours", "cost_usd", *dollars, "effective_usd")
     charts = [
         chart
         for chart in (

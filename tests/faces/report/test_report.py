@@ -1,0 +1,226 @@
+"""Does the report say what the books say, in every format, and can it be read where it is read?"""
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from typer.testing import CliRunner
+
+from loadfactor.errors import InputError
+from loadfactor.faces.cli import app
+from loadfactor.faces.formats import number, percent, usd
+from loadfactor.faces.report import Report, html, markdown, plain, terminal
+from loadfactor.faces.report.compile import compile_report
+from loadfactor.faces.report.inquiry import NOBODY, Inquiry
+from loadfactor.metrics.books import Books
+from loadfactor.sources.simulated import Truth
+
+VOID = {"meta", "br", "link", "img", "rect", "path", "use"}
+
+
+@pytest.fixture(scope="module")
+def report(simulated_books: Books) -> Report:
+    return compile_report(Inquiry(simulated_books))
+
+
+@pytest.fixture(scope="module")
+def store(simulated_books: Books) -> list[str]:
+    return ["--store", str(simulated_books.store.folder)]
+
+
+def test_the_waterfall_tells_the_truth(report: Report, simulated_truth: Truth) -> None:
+    """Each step of the table is what is known of the simulated fleet, and the picture ends at effective."""
+    total = simulated_truth.total()
+    section = next(s for s in report.sections if s.name == "waterfall")
+    rows = {row[0]: row[1:3] for row in section.tables[0].rows}
+    for name in ("Paid", "Unallocated", "Down", "Unobserved", "Idle", "Effective"):
+        assert rows[name][0] == pytest.approx(getattr(total, f"{name.lower()}_gpu_hours"), rel=1e-9)
+    for name in ("Paid", "Unallocated", "Down", "Unobserved", "Idle"):
+        assert rows[name][1] == pytest.approx(getattr(total, f"{name.lower()}_usd"), rel=1e-9)
+    dollars, hours = section.charts
+    assert sum(y or 0 for y in dollars.series[0].y) == pytest.approx(rows["Effective"][1], rel=1e-9)
+    assert sum(y or 0 for y in hours.series[0].y) == pytest.approx(rows["Effective"][0], rel=1e-9)
+
+
+def test_every_team_and_what_nobody_held_is_in_the_table(report: Report, simulated_truth: Truth) -> None:
+    """The dollars of the groups are those of the fleet, and the row without a holder is called nobody."""
+    section = next(s for s in report.sections if s.name == "groups")
+    cost = {row[0]: row[1] for row in section.tables[0].rows}
+    expected = {key or NOBODY: totals.paid_usd for key, totals in simulated_truth.by("team").items()}
+    assert cost == pytest.approx(expected)
+    assert list(cost) == sorted(cost, key=lambda name: -expected[str(name)]), "the dearest first"
+
+
+def test_the_sentence_on_top_is_made_of_readings(report: Report, simulated_truth: Truth) -> None:
+    """Load factor, dollars paid and dollars that bought work, as the readings say them."""
+    value = {r.metric: r.value for r in report.readings}
+    total = simulated_truth.total()
+    assert value["load_factor"] == pytest.approx(total.effective_gpu_hours / total.paid_gpu_hours)
+    assert isinstance(value["load_factor"], float)
+    assert percent(value["load_factor"]) in report.headline
+    assert usd(total.paid_usd) in report.headline
+
+
+def test_a_job_shows_a_histogram_of_each_of_its_gpus(simulated_books: Books, simulated_truth: Truth) -> None:
+    """As many histograms as the job held GPUs; together their bins hold every hour in which it was observed."""
+    job = max((r.job for r in simulated_truth.sim.runs if r.job.gpus > 1), key=lambda j: j.gpus).job_id
+    report = compile_report(Inquiry(simulated_books, job=job))
+    section = next(s for s in report.sections if s.name == "job")
+    held = {d for r in simulated_truth.sim.runs if r.job.job_id == job for d in r.devices}
+    assert {h.name for h in section.histograms} == {simulated_truth.sim.fleet.device_id[d] for d in held}
+    hours = sum(sum(h.bins) for h in section.histograms)
+    assert hours == pytest.approx(simulated_truth.by("job")[job].observed_gpu_hours, rel=1e-9)
+
+
+def test_waits_and_trust_are_told_honestly(report: Report, simulated_truth: Truth) -> None:
+    """Who never started is counted beside the quantiles, and the residual of the balance is printed."""
+    waits, trust = (next(s for s in report.sections if s.name == name) for name in ("waits", "trust"))
+    known = simulated_truth.waits()
+    assert f"{known.waiting + known.cancelled} gave up or were still waiting" in waits.lead
+    assert trust.data["balances"] is True
+    assert re.search(r"The books balance: .* \(residual -?\d\.\de[+-]\d\d GPU-hours", trust.lead)
+    assert number(simulated_truth.total().unobserved_gpu_hours) in trust.lead
+
+
+class _Tags(HTMLParser):
+    """Collects what is opened and not closed, and everything fetched from elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        self.fetched += [v for k, v in attrs if k in ("src", "href", "xlink:href") and v and not v.startswith("#")]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def test_the_page_is_one_whole_file(report: Report) -> None:
+    """Well-formed, no script, nothing fetched, a picture in every section that has one, and every section's title."""
+    page = html.page(report)
+    tags = _Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert tags.fetched == []
+    assert "script" not in tags.seen
+    assert "@import" not in page
+    assert "url(http" not in page
+    histograms = sum(len(s.histograms) for s in report.sections)
+    assert tags.seen.count("svg") == sum(len(s.charts) for s in report.sections) + histograms
+    assert tags.seen.count("section") == len(report.sections)
+    assert report.headline in page
+
+
+def test_names_on_the_page_are_text_and_nothing_else(report: Report) -> None:
+    """A team that calls itself a script is shown by that name and not run."""
+    evil = replace(report, headline="<script>alert(1)</script>")
+    assert "<script" not in html.page(evil)
+    assert "<script" not in markdown.document(evil)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_terminal_report_fits(report: Report, width: int) -> None:
+    """No line is wider than the terminal; commands to type stay whole words."""
+    text = terminal.as_text(report, width)
+    assert max(cell_len(line) for line in text.splitlines()) <= width
+    for section in report.sections:
+        assert section.title in text
+
+
+def test_the_markdown_report_has_square_tables(report: Report) -> None:
+    """Every row of a table has as many cells as its head."""
+    document = markdown.document(report)
+    outside = re.sub(r"```text.*?```", "", document, flags=re.DOTALL)
+    for block in re.findall(r"(?:^\|.*\n)+", outside, flags=re.MULTILINE):
+        cells = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+        assert len(cells) == 1, block
+    assert document.startswith(f"# {report.headline}")
+
+
+def test_json_holds_every_reading(report: Report) -> None:
+    """Plain JSON, each reading with its eight fields; what is not known is null."""
+    body = json.loads(plain.as_json(report))
+    assert [s["name"] for s in body["sections"]] == [s.name for s in report.sections]
+    readings = [r for s in body["sections"] for r in s["readings"]]
+    assert all(list(r) == ["metric", "unit", "value", "by", "from", "to", "coverage", "basis"] for r in readings)
+    assert any(r["value"] is None for r in readings)
+    assert body["from"] == "2026-10-24T00:00:00Z"
+
+
+def test_the_command_writes_the_format_of_the_suffix(tmp_path: Path, store: list[str]) -> None:
+    """`--output x.html` is a page; the terminal only says where it is."""
+    result = CliRunner().invoke(app, ["report", *store, "--output", str(tmp_path / "x.html")])
+    assert result.exit_code == 0, result.output
+    assert result.output.rstrip().endswith("x.html")
+    assert (tmp_path / "x.html").read_text().startswith("<!doctype html>")
+
+
+def test_the_command_prints_json_and_nothing_else(store: list[str]) -> None:
+    """A window and a split reach the readings."""
+    arguments = ["--by", "user,purpose", "--from", "2026-10-24T06:00", "--to", "2026-10-25", "--format", "json"]
+    result = CliRunner().invoke(app, ["report", *store, *arguments])
+    assert result.exit_code == 0, result.output
+    body = json.loads(result.stdout)
+    assert body["from"] == "2026-10-24T06:00:00Z"
+    groups = next(s for s in body["sections"] if s["name"] == "groups")
+    assert set(groups["readings"][0]["by"]) == {"user", "purpose"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--format", "pdf"], "choose --format terminal, html, md, json"),
+        (["--output", "report.pdf"], "cannot tell the format"),
+        (["--by", "colour"], "colour"),
+        (["--job", "no-such-job"], "no-such-job"),
+        (["--from", "2026-10-25", "--to", "2026-10-24"], "before it begins"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(store: list[str], arguments: list[str], says: str) -> None:
+    """A wrong format, split, job or window raises an InputError that names it."""
+    result = CliRunner().invoke(app, ["report", *store, *arguments])
+    assert isinstance(result.exception, InputError)
+    assert says in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+def test_books_without_samples_and_prices_still_report(tmp_path: Path) -> None:
+    """Nobody measured and nobody priced: hours held are told, the rest is unknown and not zero."""
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    (tables / "devices.csv").write_text("device_id,accelerator,from_utc\ng0,made-up,2026-10-24T00:00:00Z\n")
+    (tables / "allocations.csv").write_text(
+        "job_id,device_id,team,from_utc,to_utc\nj,g0,red,2026-10-24T00:00:00Z,2026-10-24T04:00:00Z\n"
+    )
+    books = Books(tmp_path / "books")
+    books.add("tables", [tables])
+    report = compile_report(Inquiry(books))
+    assert "nobody measured" in report.headline
+    assert next(t for t in report.tiles if t.title == "Paid").value == "–"
+    for text in (terminal.as_text(report, 80), markdown.document(report), html.page(report), plain.as_json(report)):
+        assert "nan" not in text.lower().replace("finance", "")
+        assert "red" in text
+
+
+def test_a_part_of_the_fleet_reports_alone(simulated_books: Books, simulated_truth: Truth) -> None:
+    """`--where team=…` leaves the others out of every number."""
+    team = max(simulated_truth.by("team").items(), key=lambda kv: kv[1].allocated_gpu_hours if kv[0] else 0)[0]
+    report = compile_report(Inquiry(simulated_books, where={"team": str(team)}))
+    value = {r.metric: r.value for r in report.readings}
+    assert value["paid_gpu_hours"] == pytest.approx(simulated_truth.by("team")[team].allocated_gpu_hours)
