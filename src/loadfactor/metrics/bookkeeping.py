@@ -14,10 +14,12 @@ import pyarrow as pa
 
 from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.prices import gpu_hour_price
-from loadfactor.metrics.holdings import holdings
+from loadfactor.metrics.holdings import asked, holdings
 from loadfactor.metrics.installed import installed
+from loadfactor.metrics.intervals import exploded
 from loadfactor.metrics.kinds import IDLE_BELOW
 from loadfactor.metrics.ledger import ledger, observed, spans
+from loadfactor.metrics.places import DAY, places, stays
 from loadfactor.metrics.timeline import disjoint
 from loadfactor.store.layout import columns_of
 from loadfactor.store.manifest import Span, merge
@@ -105,7 +107,11 @@ def plan(
     prices = ibis.union(named["prices"], estimates)
     segments = step("segments", installed(named["devices"], named["outages"], prices, start, end))
     points = ibis.table({"at_utc": "int64"}, name="cuts") if cut else None
-    held = step("holdings", holdings(segments, named["allocations"], start, end, points))
+    days = step("days", exploded(segments, MS_PER_DAY, DAY))
+    there = step("stays", stays(days))
+    wanted = step("asked", asked(named["allocations"], there, start, end))
+    where = step("places", places(there, wanted))
+    held = step("holdings", holdings(days, wanted, where, points))
     stretches = step("spans", spans(held))
     samples = named["samples"]
     if overlaps:

@@ -57,6 +57,19 @@ def covering(pieces: Expr, rows: Expr, keys: Sequence[str]) -> list[Expr]:
     ]
 
 
+def overlapping(left: Expr, right: Expr, keys: Sequence[str]) -> list[Expr]:
+    """The predicates of a join: same keys, and the intervals share time; `common` is what they share."""
+    return [*(left[k] == right[k] for k in keys), left.from_utc < right.to_utc, left.to_utc > right.from_utc]
+
+
+def common(left: Expr, right: Expr) -> dict[str, Expr]:
+    """The time two intervals share, as the columns of a selection."""
+    return {
+        "from_utc": ibis.greatest(left.from_utc, right.from_utc),
+        "to_utc": ibis.least(left.to_utc, right.to_utc),
+    }
+
+
 def islands(table: Expr, keys: Sequence[str]) -> Expr:
     """The union of a row's intervals for each value of `keys`: touching and overlapping ones become one."""
     before = ibis.window(group_by=list(keys), order_by=[table.from_utc, table.to_utc], preceding=(None, 1))

@@ -15,9 +15,9 @@ from typing import Any
 
 import ibis
 
-from loadfactor.metrics.holdings import HOLDER
 from loadfactor.metrics.installed import PLACE, USD
 from loadfactor.metrics.kinds import ACTIVITIES, BINS, SIGNALS, THROTTLED
+from loadfactor.metrics.places import HOLDER
 from loadfactor.tables import BASES, measured_bit
 from loadfactor.units import MS_PER_S, S_PER_HOUR
 

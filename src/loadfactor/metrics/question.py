@@ -11,7 +11,6 @@ import ibis
 
 from loadfactor.errors import InputError
 from loadfactor.metrics.calendar import Window, instant
-from loadfactor.metrics.holdings import HOLDER
 from loadfactor.metrics.kinds import ACTIVITIES
 from loadfactor.metrics.metric import (
     EFFECTIVE_USD,
@@ -28,6 +27,7 @@ from loadfactor.metrics.metric import (
     Reading,
     Sum,
 )
+from loadfactor.metrics.places import HOLDER
 from loadfactor.units import MS_PER_HOUR
 
 Expr = Any
