@@ -9,7 +9,7 @@ from typing import Any
 
 import ibis
 
-from loadfactor.metrics.intervals import clipped, covering, elementary, islands
+from loadfactor.metrics.intervals import clipped, common, covering, elementary, islands
 from loadfactor.tables import BASES
 
 PLACE = ("node", "accelerator", "pool")
@@ -28,7 +28,7 @@ def installed(devices: Expr, outages: Expr, prices: Expr, start: Expr, end: Expr
     there = there.mutate(share=ibis.coalesce(there.share, 1.0))
     there = islands(there.select("device_id", *PLACE, "share", "from_utc", "to_utc"), ["device_id", *PLACE, "share"])
     broken = _outages(there, clipped(outages, start, end))
-    priced = _applicable(there, clipped(prices, start, end))
+    priced = _applicable(there, prices, start, end)
     bounds = [t.select("device_id", "from_utc", "to_utc") for t in (there, broken, priced)]
     pieces = elementary(bounds, ["device_id"])
     segments = pieces.join(there, covering(pieces, there, ["device_id"])).select(
@@ -54,13 +54,16 @@ def _outages(there: Expr, outages: Expr) -> Expr:
     hit = by_node.join(
         there,
         [by_node.node == there.node, by_node.from_utc < there.to_utc, by_node.to_utc > there.from_utc],
-    ).select(there.device_id, by_node.from_utc, by_node.to_utc)
+    ).select(there.device_id, **common(by_node, there))
     return own.union(hit, distinct=True)
 
 
-def _applicable(there: Expr, prices: Expr) -> Expr:
+def _applicable(there: Expr, prices: Expr, start: Expr, end: Expr) -> Expr:
     """Every price that applies to a GPU, with how specific it is."""
-    named = prices.rename(priced_device="device_id", priced_pool="pool", priced_accelerator="accelerator")
+    prices = prices.mutate(began_utc=ibis.coalesce(prices.from_utc, 0))  # as listed: clipping may not make them equal
+    named = clipped(prices, start, end).rename(
+        priced_device="device_id", priced_pool="pool", priced_accelerator="accelerator"
+    )
     joined = named.join(
         there,
         [
@@ -76,14 +79,19 @@ def _applicable(there: Expr, prices: Expr) -> Expr:
         for column, weight in (("priced_device", 4), ("priced_pool", 2), ("priced_accelerator", 1))
     )
     return joined.select(
-        there.device_id, named.from_utc, named.to_utc, named.basis, named.usd_per_gpu_hour, specific=specific
+        there.device_id,
+        named.began_utc,
+        named.basis,
+        named.usd_per_gpu_hour,
+        specific=specific,
+        **common(named, there),  # a pool's price leaves with the pool
     )
 
 
 def _best(pieces: Expr, priced: Expr) -> Expr:
     """The winning price of each basis for each piece, one column a basis."""
     applied = pieces.join(priced, covering(pieces, priced, ["device_id"])).select(
-        pieces, priced.basis, priced.usd_per_gpu_hour, priced.specific, began_utc=priced.from_utc
+        pieces, priced.basis, priced.usd_per_gpu_hour, priced.specific, priced.began_utc
     )
     order = [applied.specific.desc(), applied.began_utc.desc(), applied.usd_per_gpu_hour]
     window = ibis.window(group_by=[applied.device_id, applied.from_utc, applied.basis], order_by=order)

@@ -136,4 +136,3 @@ def _iso(at: datetime) -> str:
 
 
 OBSERVED = Coverage(known=Part(("gpu_s",), ("idle", "busy")), needed=Part(("gpu_s",), HELD))
-PRICED = Coverage(known=Part(("gpu_s",), priced=True), needed=Part(("gpu_s",)))

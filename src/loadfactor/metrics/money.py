@@ -6,10 +6,10 @@ from loadfactor.metrics.fullness import EFFECTIVE
 from loadfactor.metrics.kinds import STATES
 from loadfactor.metrics.metric import (
     EFFECTIVE_USD,
-    PRICED,
     UNDERUSED_USD,
     USD,
     Better,
+    Coverage,
     Metric,
     Part,
     PerUnit,
@@ -18,14 +18,18 @@ from loadfactor.metrics.metric import (
 )
 
 
+def _priced(*states: str) -> Coverage:
+    return Coverage(known=Part(("gpu_s",), states, priced=True), needed=Part(("gpu_s",), states))
+
+
 def usd(*states: str) -> Sum:
     """Dollars of the GPU-hours in these states; of all when none is named."""
-    return Sum(Part((USD,), states or STATES), coverage=PRICED)
+    return Sum(Part((USD,), states or STATES), coverage=_priced(*(states or STATES)))
 
 
 COST = usd()
-UNDERUSED = Sum(Part((UNDERUSED_USD,), ("idle", "busy")), coverage=PRICED)
-EFFECTIVE_DOLLARS = Sum(Part((EFFECTIVE_USD,), ("idle", "busy")), coverage=PRICED)
+UNDERUSED = Sum(Part((UNDERUSED_USD,), ("idle", "busy")), coverage=_priced("idle", "busy"))
+EFFECTIVE_DOLLARS = Sum(Part((EFFECTIVE_USD,), ("idle", "busy")), coverage=_priced("idle", "busy"))
 EFFECTIVE_PRICED = replace(EFFECTIVE, part=replace(EFFECTIVE.part, priced=True))
 """Effective hours whose price is known: an hour without a price may not make the others look cheaper."""
 
