@@ -1,0 +1,150 @@
+"""Do the books balance? Random fleets through the real door, beside an oracle that loops over every instant."""
+
+import math
+import os
+import random
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from loadfactor.metrics.books import Books
+from loadfactor.metrics.ledger import DOLLARS, SUMS
+from tests.metrics.fleets import Fleet, add, batches
+from tests.metrics.oracle import DIMENSIONS, HOLDER, HOUR, PLACE, STATES, UNITS, Asked, Cell, Oracle, answers
+
+EXAMPLES = int(os.environ.get("BOOKS_EXAMPLES", "25"))
+SETTINGS = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize="BOOKS_EXAMPLES" not in os.environ,
+    suppress_health_check=list(HealthCheck),
+    database=None,
+)
+KEYS = ("hour_utc", "state", "device_id", *PLACE, *HOLDER)
+ADDED = ("gpu_s", *SUMS, *DOLLARS)
+ZONES = (UTC, ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York"), ZoneInfo("Asia/Kolkata"))
+Key = tuple[Any, ...]
+
+
+def near(a: Any, b: Any) -> bool:
+    """Equal to a billionth; unknown is only equal to unknown."""
+    if a is None or b is None:
+        return a is b
+    if isinstance(a, list):
+        return len(a) == len(b) and all(near(x, y) for x, y in zip(a, b, strict=True))
+    return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def ledger_of(books: Books) -> dict[Key, dict[str, float]]:
+    """The stored ledger, added up by everything but the exact instants."""
+    out: dict[Key, dict[str, float]] = defaultdict(lambda: dict.fromkeys(ADDED, 0.0))
+    for row in books.table("ledger").to_pyarrow().to_pylist():
+        sums = out[tuple(row[k] for k in KEYS)]
+        for name in ADDED:
+            sums[name] += row[name] or 0.0
+    return out
+
+
+def ledger_by_hand(cells: list[Cell]) -> dict[Key, dict[str, float]]:
+    """The oracle's ledger, added up alike."""
+    out: dict[Key, dict[str, float]] = defaultdict(lambda: dict.fromkeys(ADDED, 0.0))
+    for c in cells:
+        sums = out[tuple({"hour_utc": c.hour, "state": c.state, **c.keys}[k] for k in KEYS)]
+        for name in ADDED:
+            sums[name] += c.sums.get(name, 0.0)
+    return out
+
+
+def assert_same_ledger(said: dict[Key, dict[str, float]], true: dict[Key, dict[str, float]]) -> None:
+    assert set(said) == set(true)
+    for key, sums in true.items():
+        wrong = {n: (said[key][n], v) for n, v in sums.items() if not near(said[key][n], v)}
+        assert not wrong, (key, wrong)
+
+
+def shown(books: Books, asked: Asked) -> dict[Key, dict[str, Any]]:
+    """What the books answer, in the oracle's form."""
+    zero = datetime(1970, 1, 1, tzinfo=UTC)
+    start, end = (zero + timedelta(milliseconds=ms) for ms in (asked.start, asked.end))
+    out: dict[Key, dict[str, Any]] = defaultdict(dict)
+    for r in books.show((), asked.by, start, end, asked.zone, asked.basis, without_idle=asked.without_idle):
+        key = tuple(
+            round(datetime.fromisoformat(r.by[d]).timestamp() * 1000) if d == "hour" and r.by[d] else r.by[d] for d in asked.by
+        )
+        out[key][r.metric] = (r.value, r.coverage)
+    return out
+
+
+def assert_same_answers(said: dict[Key, dict[str, Any]], true: dict[Key, dict[str, Any]]) -> None:
+    """Every metric of every group agrees, its coverage too; what the oracle knows nothing of is None (or nobody waits)."""
+    assert set(said) == set(true)
+    for key, group in said.items():
+        for name, (value, coverage) in group.items():
+            expected, covered = true[key].get(name, (None, None))
+            if name == "queue_waiting":
+                assert (value or 0) == (expected or 0), (key, name)
+                continue
+            assert near(value, expected), (key, name, value, expected)
+            if name in true[key]:
+                assert near(coverage, covered), (key, name, "coverage", coverage, covered)
+
+
+def question(rnd: random.Random, oracle: Oracle) -> Asked:
+    """A random question: a window that cuts hours, some dimensions, a zone, a basis."""
+    low, high = oracle.start - HOUR, oracle.end + HOUR
+    step = rnd.choice((HOUR, 60_000, 1))
+    a, b = (low + rnd.randint(0, (high - low) // step) * step for _ in "ab")
+    a, b = (oracle.start, oracle.end) if rnd.randint(0, 3) == 0 else (min(a, b), max(a, b) + 1)
+    by = tuple(rnd.sample([*DIMENSIONS, "state", "hour", "day"], rnd.choice((0, 1, 1, 2, 3))))
+    basis = rnd.choice(("contracted", "contracted", "list"))
+    return Asked(by, a, b, rnd.choice(ZONES), basis, rnd.randint(0, 3) == 0)
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_the_books_say_what_the_oracle_says(part: int) -> None:
+    """Ledger and metrics of random fleets equal a slow loop over every instant, in total and split, in windows that cut hours."""
+
+    @SETTINGS
+    @given(st.randoms(use_true_random=False), st.just(part))
+    def run(rnd: random.Random, _part: int) -> None:
+        check_one(rnd)
+
+    run()
+
+
+def check_one(rnd: random.Random) -> None:
+    fleet = Fleet(rnd)
+    step_s, lone_s = rnd.choice((None, None, 60.0)), rnd.choice((None, 30.0))
+    oracle = Oracle(fleet.tables, step_s and step_s * 1000, lone_s and lone_s * 1000)
+    with TemporaryDirectory() as folder:
+        books = Books(Path(folder) / "store")
+        add(books, batches(fleet.tables), "all", Path(folder), step_s=step_s, lone_s=lone_s)
+        assert books.store.span() == (oracle.start, oracle.end)
+        true = ledger_by_hand(oracle.book())
+        assert_same_ledger(ledger_of(books), true)
+        installed_s = sum(
+            (1.0 if d["share"] is None else d["share"])
+            * max(0, min(oracle.end, d["to_utc"] or oracle.end) - max(oracle.start, d["from_utc"] or oracle.start))
+            for d in fleet.tables["devices"]
+        )
+        assert near(sum(r["gpu_s"] for r in ledger_of(books).values()), installed_s / 1000)
+        for _ in range(2):
+            asked = question(rnd, oracle)
+            if oracle.start < oracle.end:
+                assert_same_answers(shown(books, asked), answers(oracle, asked))
+
+
+def test_units_and_states_of_the_oracle_are_those_of_the_books() -> None:
+    """The oracle knows every state, and the units it divides by are metrics."""
+    from loadfactor.metrics import metric
+    from loadfactor.metrics.kinds import STATES as OURS
+
+    assert set(STATES) == set(OURS)
+    assert all(metric(f"usd_per_{name}") for name in UNITS)
