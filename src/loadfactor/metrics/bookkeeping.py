@@ -6,25 +6,17 @@ tables. Each step is put into a temporary table before the next one reads it, so
 
 import hashlib
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
-import ibis
 import pyarrow as pa
 
 from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.prices import gpu_hour_price
-from loadfactor.metrics.holdings import asked, holdings
-from loadfactor.metrics.installed import installed
-from loadfactor.metrics.intervals import exploded
 from loadfactor.metrics.kinds import IDLE_BELOW
-from loadfactor.metrics.ledger import ledger, observed, spans
-from loadfactor.metrics.places import DAY, places, stays
-from loadfactor.metrics.timeline import disjoint
-from loadfactor.store.layout import columns_of
+from loadfactor.metrics.plan import plan
 from loadfactor.store.manifest import Span, merge
 from loadfactor.store.store import Progress, Store
-from loadfactor.tables import BASES, PRICES, TABLES
+from loadfactor.tables import BASES, PRICES
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 DEFINITION = 1
@@ -83,42 +75,6 @@ def book(
         if name == until:
             break
     return store.connection.table(until)
-
-
-@cache
-def plan(
-    measured: int, overlaps: bool, cut: bool, idle_below: float, dialect: str = "duckdb"
-) -> tuple[tuple[str, str], ...]:
-    """The ledger as SQL of an engine: what to work out under which name, in order; the last is the book.
-
-    Inputs are the tables of the house by name, `estimates` (prices), `cuts` (at_utc) and `bounds` (one row: start_ms, end_ms).
-    `measured`: which signals the samples hold; `overlaps`: whether samples of one GPU may overlap.
-    """
-    named = {t.name: ibis.table(ibis.schema(columns_of(t.name)), name=t.name) for t in TABLES}
-    bounds = ibis.table({"start_ms": "int64", "end_ms": "int64"}, name="bounds")
-    start, end = bounds.start_ms.as_scalar(), bounds.end_ms.as_scalar()
-    estimates = ibis.table(ibis.schema(columns_of("prices")), name="estimates")
-    steps: dict[str, Expr] = {}
-
-    def step(name: str, expr: Expr) -> Expr:
-        steps[name] = expr
-        return ibis.table(expr.schema(), name=name)
-
-    prices = ibis.union(named["prices"], estimates)
-    segments = step("segments", installed(named["devices"], named["outages"], prices, start, end))
-    points = ibis.table({"at_utc": "int64"}, name="cuts") if cut else None
-    days = step("days", exploded(segments, MS_PER_DAY, DAY))
-    there = step("stays", stays(days))
-    wanted = step("asked", asked(named["allocations"], there, start, end))
-    where = step("places", places(there, wanted))
-    held = step("holdings", holdings(days, wanted, where, points))
-    stretches = step("spans", spans(held))
-    samples = named["samples"]
-    if overlaps:
-        samples = disjoint(samples.filter(samples.to_utc > start, samples.from_utc < end))
-    seen = step("observed", observed(stretches, samples, idle_below, measured))
-    step("book", ledger(held, stretches, seen))
-    return tuple((name, ibis.to_sql(expr, dialect=dialect)) for name, expr in steps.items())
 
 
 def default_basis(store: Store) -> str:
