@@ -1,7 +1,8 @@
 """What did a GPU do at an instant of which several samples speak? One of them counts: the one with the best signal.
 
 Two exporters may watch one GPU, and given intervals may overlap. Only such files pass through here (the store marks them).
-Order: the best activity signal measured, then the shorter interval, then the source's name, then the later start.
+Order: the best activity signal measured, then the shorter interval (its part in the hour), then the source's name, then the
+later start.
 """
 
 from typing import Any
@@ -22,9 +23,7 @@ def disjoint(samples: Expr) -> Expr:
         *(((samples.measured_mask & kind.bit) > 0, order) for order, kind in enumerate(ACTIVITIES)),
         else_=len(ACTIVITIES),
     )
-    ranked = samples.mutate(
-        kind_rank=rank, length_ms=samples.sampled_utc - ibis.coalesce(samples.began_utc, samples.from_utc)
-    )
+    ranked = samples.mutate(kind_rank=rank, length_ms=samples.to_utc - samples.from_utc)
     joined = pieces.join(ranked, covering(pieces, ranked, keys)).select(
         pieces,
         *(ranked[c] for c in ranked.columns if c not in (*keys, "from_utc", "to_utc")),

@@ -4,7 +4,8 @@ A sample ends at its timestamp. Where its start was not given, it covers the gap
 source when that gap is at most 1.5 × the series' nominal step, else one nominal step; the rest of the gap is unobserved. The
 nominal step is the one the importer gave, else the day's median gap (an hour at most: nothing slower is taken for a series),
 else, for a sample all alone, what its source usually does. Rows are cut at hour boundaries, so that the ledger joins them by hour.
-`sampled_utc` is the timestamp, `began_utc` the start as given: from these two the day can always be derived again.
+`sampled_utc` is the timestamp, `began_utc` the start as given: from these two the day can always be derived again. A sample
+whose interval has no length (alone, its step unknown) is kept without an hour: nothing is booked on it, a later one reaches it.
 """
 
 from pathlib import Path
@@ -89,13 +90,24 @@ def settled_day(raw: str, before: list[Path], day: int) -> str:
     )
     SELECT {columns} FROM (
       SELECT *, greatest(start_utc, hour_utc) AS from_utc, least(sampled_utc, hour_utc + {MS_PER_HOUR}) AS to_utc FROM cut
+      UNION ALL
+      SELECT *, NULL AS hour_utc, sampled_utc AS from_utc, sampled_utc AS to_utc FROM settled WHERE start_utc = sampled_utc
     ) ORDER BY device_id, from_utc, to_utc, source
     """
 
 
-def overlapping(day_file: str) -> str:
-    """SQL: does any device of this file have two samples that speak of the same instant? (two sources, or given intervals)"""
+def watched(day: str, before: list[Path], reach_ms: int | None) -> str:
+    """SQL: a day's samples, and those of the day before in the hours that its first ones reach back to."""
+    rows = f"SELECT device_id, from_utc, to_utc, began_utc, source FROM {day} WHERE from_utc < to_utc"
+    if before and reach_ms is not None:
+        hour = reach_ms - reach_ms % MS_PER_HOUR
+        rows += f" UNION ALL SELECT device_id, from_utc, to_utc, began_utc, source FROM {read(before)} WHERE hour_utc >= {hour}"
+    return f"({rows})"
+
+
+def overlapping(rows: str) -> str:
+    """SQL: do any two of these samples of a device speak of the same instant? (two sources, or given intervals)"""
     return (
         "SELECT bool_or(from_utc < before_utc) FROM (SELECT from_utc, max(to_utc) OVER (PARTITION BY device_id ORDER BY from_utc,"
-        f" to_utc, source ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_utc FROM {day_file})"
+        f" to_utc, source ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_utc FROM {rows})"
     )

@@ -211,15 +211,17 @@ class Store:
         self._copy(layout.settled_day("raw_day", before, day), path)
         self.raw.execute("DROP TABLE raw_day")
         after = layout.read([path])
-        hours = f"SELECT DISTINCT hour_utc FROM ({small.changed(after, layout.read(stored))})" if stored else None
-        found = self.raw.execute(hours or f"SELECT DISTINCT hour_utc FROM {after}").fetchall()
+        changed = small.changed(after, layout.read(stored)) if stored else f"SELECT * FROM {after}"
+        found = self.raw.execute(f"SELECT DISTINCT hour_utc FROM ({changed}) WHERE hour_utc IS NOT NULL").fetchall()
         spans = list(manifest.merge([(h, h + MS_PER_HOUR) for (h,) in found]))
         file = self._describe(path, "samples", "from_utc", "to_utc", day)
+        watched = layout.watched(after, before, file.from_ms)
         sources, given = self.raw.execute(
-            f"SELECT max(n), max(g) FROM (SELECT count(DISTINCT source) n, count(began_utc) g FROM {after} GROUP BY device_id)"
+            f"SELECT max(n), max(g) FROM (SELECT count(DISTINCT source) n, count(began_utc) g FROM {watched} GROUP BY device_id)"
         ).fetchone() or (1, 0)
         may_overlap = (sources or 0) > 1 or (given or 0) > 0
-        overlaps = may_overlap and self.raw.execute(layout.overlapping(after)).fetchone() == (True,)
+        far = file.from_ms is not None and file.from_ms < (day - 1) * MS_PER_DAY  # further back than is looked
+        overlaps = may_overlap and (far or self.raw.execute(layout.overlapping(watched)).fetchone() == (True,))
         (measured,) = self.raw.execute(f"SELECT coalesce(bit_or(measured_mask), 0) FROM {after}").fetchone() or (0,)
         return [replace(file, overlaps=overlaps, measured=measured)], spans
 
