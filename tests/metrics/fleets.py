@@ -77,7 +77,15 @@ class Fleet:
         self.tables: Tables = {t.name: [] for t in TABLES}
         self.ids = [f"g{k}" for k in range(rnd.randint(1, 4))]
         self.jobs = {f"j{k}": self._who() for k in range(rnd.randint(1, 4))}
-        for make in (self._devices, self._samples, self._allocations, self._outages, self._prices, self._output, self._queue):
+        for make in (
+            self._devices,
+            self._samples,
+            self._allocations,
+            self._outages,
+            self._prices,
+            self._output,
+            self._queue,
+        ):
             make()
         self.tables = full(self.tables)
 
@@ -118,7 +126,13 @@ class Fleet:
         for name in self.ids:
             a: int | None = None if self.chance(0.2) else self.at(0, self.length // 2)
             for last in [False] * self.rnd.choice((0, 0, 1, 2)) + [True]:
-                b: int | None = None if last and self.chance(0.5) else self.at() if a is None else a + self.rnd.randint(1, 12) * 25 * MINUTE
+                b: int | None = (
+                    None
+                    if last and self.chance(0.5)
+                    else self.at()
+                    if a is None
+                    else a + self.rnd.randint(1, 12) * 25 * MINUTE
+                )
                 self.tables["devices"].append({"device_id": name, **self._place(), "from_utc": a, "to_utc": b})
                 a = None if b is None else b + self.rnd.choice((0, 0, 7 * MINUTE, 2 * HOUR))
 
@@ -129,7 +143,9 @@ class Fleet:
                 step = self.rnd.choice((30 * SECOND, MINUTE, 10 * MINUTE, HOUR, 3 * HOUR))
                 at = self.at()
                 given = self.chance(0.3)
-                has = [c for c in ("busy_share", "sm_active_share", "engine_active_share", "power_w") if self.chance(0.6)]
+                has = [
+                    c for c in ("busy_share", "sm_active_share", "engine_active_share", "power_w") if self.chance(0.6)
+                ]
                 has += ["mem_used_bytes", "mem_total_bytes", "throttle_mask"] * self.chance(0.4)
                 has += ["tensor_active_share", "dram_active_share"] * self.chance(0.3)
                 for _ in range(self.rnd.randint(1, 10)):
@@ -157,7 +173,13 @@ class Fleet:
         for attempt in range(self.rnd.randint(0, 7)):
             job = self.rnd.choice(list(self.jobs))
             a, b = self.span()
-            row: Row = {"job_id": job, **self.jobs[job], "from_utc": a, "to_utc": b, "attempt": self.rnd.choice((None, attempt))}
+            row: Row = {
+                "job_id": job,
+                **self.jobs[job],
+                "from_utc": a,
+                "to_utc": b,
+                "attempt": self.rnd.choice((None, attempt)),
+            }
             level = self.rnd.choice(("device", "device", "device", "device", "node", "pool", "fleet", "all"))
             if level in ("node", "all"):
                 row |= {"node": self.rnd.choice(("n0", "n1")), "gpus": self.rnd.choice((None, 1, 2, 3, 0.5))}
@@ -167,7 +189,9 @@ class Fleet:
                 row["gpus"] = self.rnd.choice((None, 1, 2, 0.25, 9))
             if self.chance(0.3):
                 row["submitted_utc"] = a - self.rnd.choice((0, 2, MINUTE, 3 * HOUR))
-                row["eligible_utc"] = self.rnd.choice((None, row["submitted_utc"], (row["submitted_utc"] + a) // 4 * 2 + a % 2))
+                row["eligible_utc"] = self.rnd.choice(
+                    (None, row["submitted_utc"], (row["submitted_utc"] + a) // 4 * 2 + a % 2)
+                )
                 if row["eligible_utc"] is not None and not row["submitted_utc"] <= row["eligible_utc"] <= a:
                     row["eligible_utc"] = a
             names: list[str | None] = [None]
@@ -183,7 +207,11 @@ class Fleet:
     def _outages(self) -> None:
         for k in range(self.rnd.choice((0, 0, 1, 2))):
             a, b = self.span(open_end=0.3)
-            whom = {"device_id": self.rnd.choice(self.ids)} if self.chance(0.5) else {"node": self.rnd.choice(("n0", "n1"))}
+            whom = (
+                {"device_id": self.rnd.choice(self.ids)}
+                if self.chance(0.5)
+                else {"node": self.rnd.choice(("n0", "n1"))}
+            )
             self.tables["outages"].append({**whom, "from_utc": a + 2 * k, "to_utc": b if b is None else b + 2 * k})
 
     def _prices(self) -> None:
@@ -225,7 +253,21 @@ class Fleet:
     def _queue(self) -> None:
         for job in [*self.jobs, "hopeless"]:
             at = self.at() + 1  # odd: never at the instant of an allocation
-            for event in self.rnd.choice(((), (), ("submitted",), ("submitted", "eligible", "started", "requeued", "started"), ("submitted", "held", "eligible", "cancelled", "submitted"))):
-                row = {"job_id": job, "at_utc": at, "event": event, "gpus": self.rnd.choice((None, 1, 4, 0.5)), "pool": self.rnd.choice((None, "a"))}
+            for event in self.rnd.choice(
+                (
+                    (),
+                    (),
+                    ("submitted",),
+                    ("submitted", "eligible", "started", "requeued", "started"),
+                    ("submitted", "held", "eligible", "cancelled", "submitted"),
+                )
+            ):
+                row = {
+                    "job_id": job,
+                    "at_utc": at,
+                    "event": event,
+                    "gpus": self.rnd.choice((None, 1, 4, 0.5)),
+                    "pool": self.rnd.choice((None, "a")),
+                }
                 self.tables["queue_events"].append({**row, **(self.jobs.get(job) or {})})
                 at += 2 * self.rnd.randint(1, HOUR)

@@ -4,6 +4,7 @@ Nothing is shared with the implementation but the declarations of the tables, th
 written in the docstrings of `store.layout`, `metrics.places`, `metrics.installed`, `metrics.timeline` and `metrics.queue`.
 """
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable
@@ -97,7 +98,11 @@ class Cell:
     @property
     def peak(self) -> float | None:
         row = self.sample
-        if row is None or self.state in ("unallocated", "down") or None in (row["mem_used_bytes"], row["mem_total_bytes"]):
+        if (
+            row is None
+            or self.state in ("unallocated", "down")
+            or None in (row["mem_used_bytes"], row["mem_total_bytes"])
+        ):
             return None
         return float(row["mem_used_bytes"] / row["mem_total_bytes"])
 
@@ -115,9 +120,9 @@ def settled(rows: Iterable[Row], step_ms: float | None, lone_ms: float | None) -
     out = []
     for (device, source, day), series in days.items():
         ends = [r["to_utc"] for r in days.get((device, source, day - 1), [])][-1:] + [r["to_utc"] for r in series]
-        gaps = [b - a for a, b in zip(ends, ends[1:], strict=False)]
+        gaps = [b - a for a, b in itertools.pairwise(ends)]
         nominal = step_ms or (min(median(gaps), HOUR) if gaps else None) or lone_ms or 0
-        before = {b: a for a, b in zip(ends, ends[1:], strict=False)}
+        before = {b: a for a, b in itertools.pairwise(ends)}
         for row in series:
             to, start = row["to_utc"], row["from_utc"]
             if start is None:
@@ -135,10 +140,14 @@ def settled(rows: Iterable[Row], step_ms: float | None, lone_ms: float | None) -
 class Oracle:
     """The books of a fleet given as rows, in full."""
 
-    def __init__(self, tables: dict[str, list[Row]], step_ms: float | None = None, lone_ms: float | None = None) -> None:
+    def __init__(
+        self, tables: dict[str, list[Row]], step_ms: float | None = None, lone_ms: float | None = None
+    ) -> None:
         self.t = defaultdict(list, tables)
         self.samples = settled(self.t["samples"], step_ms, lone_ms)
-        known = [(r["from_utc"], r["to_utc"]) for n in ("devices", "allocations", "outages", "progress") for r in self.t[n]]
+        known = [
+            (r["from_utc"], r["to_utc"]) for n in ("devices", "allocations", "outages", "progress") for r in self.t[n]
+        ]
         known += [(r["at_utc"], r["at_utc"]) for r in self.t["queue_events"]]
         known += [(s.from_utc, s.to_utc) for s in self.samples]
         ends = [max(x for x in pair if x is not None) for pair in known if pair != (None, None)]
@@ -161,7 +170,10 @@ class Oracle:
         """Is it unusable: itself, or its whole node?"""
         return any(
             covers(o, at)
-            and (o["device_id"] == device["device_id"] or (o["device_id"] is None and o["node"] == device["node"] is not None))
+            and (
+                o["device_id"] == device["device_id"]
+                or (o["device_id"] is None and o["node"] == device["node"] is not None)
+            )
             for o in self.t["outages"]
         )
 
@@ -177,11 +189,15 @@ class Oracle:
             points |= {r[c] for r in self.t[name] for c in ("from_utc", "to_utc")} - {None}
         points |= {x for s in self.samples for x in (s.from_utc, s.to_utc)}
         edges = sorted(p for p in points if self.start <= p <= self.end)
-        return [cell for a, b in zip(edges, edges[1:], strict=False) for cell in self.moment(a, b)]
+        return [cell for a, b in itertools.pairwise(edges) for cell in self.moment(a, b)]
 
     def moment(self, a: int, b: int) -> Iterable[Cell]:
         """All cells between two instants between which nothing changes."""
-        there = {d["device_id"]: {**d, "share": 1.0 if d["share"] is None else d["share"]} for d in self.t["devices"] if covers(d, a)}
+        there = {
+            d["device_id"]: {**d, "share": 1.0 if d["share"] is None else d["share"]}
+            for d in self.t["devices"]
+            if covers(d, a)
+        }
         of_node: dict[str, list[str]] = defaultdict(list)
         for d in there.values():
             if d["node"] is not None:
@@ -237,7 +253,9 @@ class Oracle:
         for basis in BASES:
             prices = [self.price(d, a, basis) for d in devices]
             weights = [d["share"] for d in devices]
-            usd[basis] = None if None in prices else sum(p * w for p, w in zip(prices, weights, strict=True)) / sum(weights)
+            usd[basis] = (
+                None if None in prices else sum(p * w for p, w in zip(prices, weights, strict=True)) / sum(weights)
+            )
         same = {c: devices[0][c] if len({d[c] for d in devices}) == 1 else None for c in ("device_id", *PLACE)}
         demand = sum(x["gpus"] for x in asks)
         fits = min(1.0, total / demand) if demand else 1.0
@@ -270,7 +288,9 @@ class Oracle:
             if row["submitted_utc"] is not None or row["eligible_utc"] is not None:
                 key = (row["job_id"], row["submitted_utc"], row["eligible_utc"], row["from_utc"])
                 start = starts.setdefault(key, {"gpus": 0.0, **dict.fromkeys(("pool", *WHO))})
-                start["gpus"] += (1.0 if row["gpus"] is None else row["gpus"]) * (1.0 if row["share"] is None else row["share"])
+                start["gpus"] += (1.0 if row["gpus"] is None else row["gpus"]) * (
+                    1.0 if row["share"] is None else row["share"]
+                )
                 _widen(start, row, ("pool", *WHO))
 
         def record(job: str, at: int | None, event: str, row: Row) -> None:
@@ -287,7 +307,9 @@ class Oracle:
         out = []
         order = {"requeued": 0, "started": 2, "cancelled": 2}
         for job in sorted({j for j, _, _ in events}):
-            mine = sorted(((at, order.get(e, 1), e, row) for (j, at, e), row in events.items() if j == job), key=lambda x: x[:3])
+            mine = sorted(
+                ((at, order.get(e, 1), e, row) for (j, at, e), row in events.items() if j == job), key=lambda x: x[:3]
+            )
             who: Row = dict.fromkeys(("pool", *WHO))
             for *_, row in mine:
                 _widen(who, row, who)
@@ -351,7 +373,7 @@ def midnights(start: int, end: int, zone: tzinfo) -> list[int]:
     """Every instant between two at which the date on the wall changes, found by looking at each quarter of an hour."""
     quarter = HOUR // 4
     grid = range(start // quarter * quarter, end + quarter, quarter)
-    return [b for a, b in zip(grid, grid[1:], strict=False) if local_day(a, zone) != local_day(b, zone)]
+    return [b for a, b in itertools.pairwise(grid) if local_day(a, zone) != local_day(b, zone)]
 
 
 @dataclass
@@ -396,7 +418,9 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
 
     def total(column: str, states: Iterable[str] = STATES, priced: bool = False) -> float:
         return sum(
-            c.sums.get(column, 0.0) for c in cells if c.state in states and (not priced or c.usd[asked.basis] is not None)
+            c.sums.get(column, 0.0)
+            for c in cells
+            if c.state in states and (not priced or c.usd[asked.basis] is not None)
         )
 
     def share(known: float, needed: float) -> float:
@@ -453,6 +477,17 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
         ("down_usd", ("down",)),
     ):
         out[name] = known(total(usd, states), share(total("gpu_s", states, priced=True), total("gpu_s", states)))
+    both = ("idle", "busy")
+    worked = sum(
+        c.sums[f"effective_{b}_s"] * c.usd[asked.basis] / 3600
+        for c in cells
+        for _, b in BEST
+        if c.usd[asked.basis] and c.state in both
+    )
+    priced_seen = share(total("gpu_s", both, priced=True), observed)
+    out["effective_usd"] = known(worked, priced_seen)
+    out["underused_usd"] = known(total(usd, ("busy",)) - worked, priced_seen)
+    out["underused_gpu_hours"] = known((s["busy"] - effective) / 3600, seen)
     priced = share(total("gpu_s", priced=True), paid)
     of_priced = sum(total(f"effective_{b}_s", priced=True) for _, b in BEST)
     value = None if priced == 0 or seen == 0 or of_priced == 0 else total(usd) / (of_priced / 3600)
@@ -478,7 +513,7 @@ def _per_unit(oracle: Oracle, asked: Asked, cells: list[Cell], unit: str, key: A
         else:
             edges = {a, b, *limits, *range(a // HOUR * HOUR, b + HOUR, HOUR)}
             inside = sorted(e for e in edges if max(a, asked.start) <= e <= min(b, asked.end))
-            pieces = [(x, y, p["amount"] * (y - x) / (b - a)) for x, y in zip(inside, inside[1:], strict=False)]
+            pieces = [(x, y, p["amount"] * (y - x) / (b - a)) for x, y in itertools.pairwise(inside)]
         if pieces:
             jobs.add(p["job_id"])
         for x, _, amount in pieces:

@@ -13,11 +13,11 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.metrics.fleets import Fleet, add, batches
+from tests.metrics.oracle import DIMENSIONS, HOLDER, HOUR, PLACE, STATES, UNITS, Asked, Cell, Oracle, answers
 
 from loadfactor.metrics.books import Books
 from loadfactor.metrics.ledger import DOLLARS, SUMS
-from tests.metrics.fleets import Fleet, add, batches
-from tests.metrics.oracle import DIMENSIONS, HOLDER, HOUR, PLACE, STATES, UNITS, Asked, Cell, Oracle, answers
 
 EXAMPLES = int(os.environ.get("BOOKS_EXAMPLES", "25"))
 SETTINGS = settings(
@@ -76,7 +76,8 @@ def shown(books: Books, asked: Asked) -> dict[Key, dict[str, Any]]:
     out: dict[Key, dict[str, Any]] = defaultdict(dict)
     for r in books.show((), asked.by, start, end, asked.zone, asked.basis, without_idle=asked.without_idle):
         key = tuple(
-            round(datetime.fromisoformat(r.by[d]).timestamp() * 1000) if d == "hour" and r.by[d] else r.by[d] for d in asked.by
+            round(datetime.fromisoformat(r.by[d]).timestamp() * 1000) if d == "hour" and r.by[d] else r.by[d]
+            for d in asked.by
         )
         out[key][r.metric] = (r.value, r.coverage)
     return out
