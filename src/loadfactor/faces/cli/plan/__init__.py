@@ -4,9 +4,9 @@ from types import ModuleType
 
 import typer
 
-from loadfactor.faces.cli.plan import breakeven, own, size, train
+from loadfactor.faces.cli.plan import breakeven, own, serve, size, train
 
-PLANS: tuple[ModuleType, ...] = (train, size, own, breakeven)
+PLANS: tuple[ModuleType, ...] = (train, serve, size, own, breakeven)
 
 
 def add_to(app: typer.Typer) -> None:

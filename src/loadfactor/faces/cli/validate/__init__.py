@@ -4,9 +4,9 @@ from types import ModuleType
 
 import typer
 
-from loadfactor.faces.cli.validate import mfu, train
+from loadfactor.faces.cli.validate import mfu, serve, train
 
-VALIDATIONS: tuple[ModuleType, ...] = (train, mfu)
+VALIDATIONS: tuple[ModuleType, ...] = (train, serve, mfu)
 
 
 def add_to(app: typer.Typer) -> None:

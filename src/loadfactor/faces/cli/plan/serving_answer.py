@@ -1,0 +1,420 @@
+"""How does a serving plan read? One sentence, three pictures, tables of hours, layouts, levers and claims."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from loadfactor.faces.answer import Answer, Assumption, Column, Table
+from loadfactor.faces.charts import Chart, Mark, Reference, Series
+from loadfactor.faces.formats import number, percent, usd
+from loadfactor.planner.serving.batching import cost_multiplier
+from loadfactor.planner.serving.crowd import EFFICIENT
+from loadfactor.planner.serving.plan import CONCURRENCIES, Question, ServingPlan
+from loadfactor.units import BITS_PER_BYTE, MS_PER_S
+
+
+def answer(
+    q: Question, p: ServingPlan, assumptions: Sequence[Assumption], users: float | None, requests_per_user: float
+) -> Answer:
+    """The whole answer of `loadfactor plan serve`."""
+    r = p.chosen.replica
+    cache_tokens = p.flight.fleet.batching.cache_tokens
+    return Answer(
+        sentence=_sentence(q, p),
+        tables=(
+            _total(p),
+            _hours(p),
+            _causes(p),
+            _layouts(p),
+            _levers(p),
+            _crowd(p, users, requests_per_user),
+            _claims(p),
+            _traffic(p),
+            _sweep(p),
+        ),
+        charts=(_crowd_chart(p, users, requests_per_user), _day_chart(p), _lever_chart(p)),
+        assumptions=(
+            *assumptions,
+            Assumption(
+                "engine",
+                f"{r.engine.engine}; {r.engine.fitted_on}",
+                "planner/serving/constants.toml",
+                "estimate" if r.engine.is_estimate else "fitted",
+            ),
+            Assumption(
+                "cache",
+                f"{BITS_PER_BYTE * r.precision.kv_bytes_per_value:.0f} bits a number, {cache_tokens:,} tokens a replica",
+                "weights and 10 % kept off the memory",
+            ),
+            Assumption(
+                "headroom",
+                f"{percent(q.headroom_share)} of capacity in the equations",
+                "kept for unevenness; the simulation has the last word",
+            ),
+            *_scaled(p),
+        ),
+        would_change=_would_change(q, p),
+        data=_data(q, p),
+        is_no=not p.keeps_slo,
+    )
+
+
+def _sentence(q: Question, p: ServingPlan) -> str:
+    r, t = p.chosen.replica, p.total
+    fleet = f"{p.replicas} replica{'s' if p.replicas > 1 else ''} of {r.layout} ({p.gpus} × {r.accelerator.id})"
+    met = f"{percent(t.slo_share)} of requests within {q.slo.ttft_s:g} s and {q.slo.tpot_s * MS_PER_S:g} ms a token"
+    cost = f"{usd(p.usd_per_hour)} an hour, {usd(t.usd_per_mtok)} per million tokens"
+    multiple = number(p.flight.causes.multiplier, 2)
+    if not p.keeps_slo:
+        return f"No: {fleet} serving {r.network.name} in {r.precision.name} keep the objective for only {met}."
+    return (
+        f"Serve {r.network.name} in {r.precision.name} on {fleet}: {cost}, {multiple} × the benchmark price; {met}; "
+        f"busy {percent(t.duty_share)} of the time with a batch of {number(t.mean_batch, 2)}."
+    )
+
+
+def _total(p: ServingPlan) -> Table:
+    t = p.total
+    rows: list[tuple[str, str]] = [
+        ("requests · rejected", f"{t.requests:,} · {t.rejected:,}"),
+        ("time to first token p50 · p90 · p99 (s)", _three(t.ttft_p50_s, t.ttft_p90_s, t.ttft_p99_s)),
+        ("time per token p50 · p90 · p99 (ms)", _three(*(_ms(x) for x in (t.tpot_p50_s, t.tpot_p90_s, t.tpot_p99_s)))),
+        ("queue p90 · end to end p90 (s)", f"{number(t.queue_p90_s)} · {number(t.end_to_end_p90_s)}"),
+        ("duty: a step is running", percent(t.duty_share)),
+        ("batch, of the most the benchmark takes", f"{number(t.mean_batch)} ({percent(t.batch_fill_share)})"),
+        ("cache blocks in use", percent(t.cache_fill_share)),
+        ("compute, of peak FLOP/s while busy", percent(t.compute_share)),
+        ("bandwidth, of peak bytes/s while busy", percent(t.bandwidth_share)),
+        ("$ per million prompt · output tokens", f"{usd(t.usd_per_prompt_mtok)} · {usd(t.usd_per_output_mtok)}"),
+        ("$ a day, fully loaded", usd(t.usd / p.simulated_share)),
+    ]
+    return Table("How the fleet flies", (Column("what"), Column("value")), rows)
+
+
+def _hours(p: ServingPlan) -> Table:
+    columns = (
+        Column("hour", "number"),
+        Column("requests", "number"),
+        Column("replicas", "number"),
+        Column("duty", "percent"),
+        Column("batch", "number"),
+        Column("cache", "percent"),
+        Column("TTFT p90 s", "number"),
+        Column("TPOT p90 ms", "number"),
+        Column("SLO", "percent"),
+        Column("$/M tok", "usd"),
+    )
+    hours = [(i, h) for i, h in enumerate(p.hours) if h.requests]
+    shown = hours[:24]
+    rows = [
+        (
+            float(i),
+            float(h.requests),
+            h.replicas,
+            h.duty_share,
+            h.mean_batch,
+            h.cache_fill_share,
+            h.ttft_p90_s,
+            _ms(h.tpot_p90_s),
+            h.slo_share,
+            h.usd_per_mtok,
+        )
+        for i, h in shown
+    ]
+    note = (
+        f"Requests of {percent(p.simulated_share)} of the demand on {p.simulated_replicas} replicas."
+        if p.simulated_share < 1
+        else ""
+    )
+    if len(hours) > 24:
+        note += f" The first 24 of {len(hours)} hours; --format json has all."
+    return Table("Hour by hour", columns, rows, note.strip())
+
+
+def _causes(p: ServingPlan) -> Table:
+    c = p.flight.causes
+    rows = [
+        ("hours without a request (duty)", c.duty_factor),
+        ("replicas for peaks", c.peaks_factor),
+        ("batch fill, objective, whole replicas", c.fill_factor),
+        ("together: times the benchmark price", c.multiplier),
+    ]
+    return Table("Why a token costs more than the benchmark says", (Column("cause"), Column("×", "number")), rows)
+
+
+def _layouts(p: ServingPlan) -> Table:
+    columns = (
+        Column("layout"),
+        Column("req/s within SLO", "number"),
+        Column("per GPU", "number"),
+        Column("batch", "number"),
+        Column("benchmark req/s per GPU", "number"),
+    )
+    rows = []
+    for o in p.considered:
+        c = o.capacity
+        mark = " ←" if o is p.chosen else ""
+        numbers = (c.requests_per_s, c.requests_per_gpu_s, c.batch) if c else (None, None, None)
+        rows.append((f"{o.replica.layout}{mark}", *numbers, o.benchmark.requests_per_gpu_s))
+    return Table("Layouts", columns, rows, "– keeps the objective at no batch.")
+
+
+def _levers(p: ServingPlan) -> Table:
+    columns = (
+        Column("lever"),
+        Column("$/M tok at scale", "usd"),
+        Column("cost ×", "number"),
+        Column("demand to be efficient ×", "number"),
+        Column("assumes"),
+    )
+    rows = [("today", p.usd_per_mtok_unlimited, 1.0, 1.0, "")]
+    rows += [(e.name, e.usd_per_mtok, e.cost_factor, e.demand_factor, e.assumes) for e in p.levers]  # type: ignore[misc]
+    return Table(
+        "What each engineering lever does alone",
+        columns,
+        rows,
+        f"Efficient: at most {EFFICIENT:g} × the cost at unlimited demand.",
+    )
+
+
+def _crowd(p: ServingPlan, users: float | None, per_user: float) -> Table:
+    columns = (
+        Column(_crowd_name(users), "number"),
+        Column("replicas", "number"),
+        Column("load factor", "percent"),
+        Column("$/M tok", "usd"),
+    )
+    rows = [
+        (_crowd_x(c.requests_per_day, users, per_user), float(c.replicas), c.load_factor, c.usd_per_mtok)
+        for c in p.crowd[::4]
+    ]
+    need = _crowd_x(p.efficient_requests_per_day, users, per_user)
+    return Table("The crowd", columns, rows, f"Efficient from {number(need)} {_crowd_name(users)} on.")
+
+
+def _claims(p: ServingPlan) -> Table:
+    c, r = p.claims, p.chosen.replica
+    where = (
+        f"{r.network.name}, {r.precision.name}, {number(c.context)} tokens of context, {r.layout} of {r.accelerator.id}"
+    )
+    half = f"batch {number(c.batch_for_half)}" if c.batch_for_half else "at no batch"
+    rows = [
+        (
+            "batch 1 → 64: throughput",
+            f"{number(c.roofline_speedup_at_64)} ×",
+            f"memory-bound, κ = {number(c.kappa)}, limit {number(c.speedup_limit)} ×; 27 × needs κ = 0.0222",
+        ),
+        ("the same by the step equation", f"{number(c.predicted_speedup_at_64)} ×", "with kernels, links and launches"),
+        (
+            "share of the chip at batch 1 → 64",
+            f"{percent(c.compute_share_at_1)} → {percent(c.compute_share_at_64)}",
+            "of peak FLOP/s, decoding alone",
+        ),
+        (
+            "half of the chip",
+            half,
+            f"needs κ below {number(c.largest_kappa_for_half)}; {number(c.most_sequences)} sequences fit; "
+            f"at most {percent(min(c.compute_share_limit, 1.0))}",
+        ),
+        (
+            "27 × and 1 → 50 % together",
+            "yes" if c.both_hold and c.kappa > 0.02 else "no",
+            "27 × needs a larger κ than half of the chip allows",
+        ),
+        ("40 % duty", f"{number(cost_multiplier(0.4).total)} ×", "1 ÷ 0.4, when batches are full while it is open"),
+    ]
+    return Table(f"What a batch buys: {where}", (Column("claim"), Column("here"), Column("condition")), rows)
+
+
+def _traffic(p: ServingPlan) -> Table:
+    columns = (
+        Column("traffic"),
+        Column("replicas", "number"),
+        Column("duty ×", "number"),
+        Column("peaks ×", "number"),
+        Column("fill ×", "number"),
+        Column("price ×", "number"),
+        Column("condition"),
+    )
+    rows = [
+        (
+            t.name,
+            float(t.replicas),
+            t.causes.duty_factor,
+            t.causes.peaks_factor,
+            t.causes.fill_factor,
+            t.causes.multiplier,
+            t.condition,
+        )
+        for t in p.traffic_prices
+    ]
+    return Table("What traffic does to the benchmark price (simulated, eight replicas' worth of load)", columns, rows)
+
+
+def _sweep(p: ServingPlan) -> Table:
+    s = p.sweep
+    columns = (
+        Column("concurrency", "number"),
+        Column("TTFT s", "number"),
+        Column("TPOT ms", "number"),
+        Column("output tok/s", "number"),
+    )
+    rows = [
+        (float(c), float(t), float(x) * MS_PER_S, float(o))
+        for c, t, x, o in zip(CONCURRENCIES, s.ttft_s, s.tpot_s, s.output_tokens_per_s, strict=True)  # type: ignore[arg-type]
+    ]
+    return Table("One replica in a load test", columns, rows)
+
+
+def _crowd_name(users: float | None) -> str:
+    return "users" if users else "requests a day"
+
+
+def _crowd_x(requests_per_day: float, users: float | None, per_user: float) -> float:
+    return requests_per_day / per_user if users else requests_per_day
+
+
+def _crowd_chart(p: ServingPlan, users: float | None, per_user: float) -> Chart:
+    x = tuple(_crowd_x(c.requests_per_day, users, per_user) for c in p.crowd)
+    middle = p.crowd[len(p.crowd) // 2]
+    now = _crowd_x(middle.requests_per_day, users, per_user)
+    return Chart(
+        f"The crowd: cost of a token against {_crowd_name(users)}",
+        "line",
+        x,
+        (Series("fleet for the peak", tuple(c.usd_per_mtok for c in p.crowd)),),
+        x_label=_crowd_name(users),
+        y_label="$ per million tokens",
+        x_log=True,
+        y_log=True,
+        marks=(Mark(now, middle.usd_per_mtok, "today"),),
+        references=(Reference(p.usd_per_mtok_unlimited, f"at scale {usd(p.usd_per_mtok_unlimited)}"),),
+    )
+
+
+def _day_chart(p: ServingPlan) -> Chart:
+    hours = [h for h in p.hours if h.requests][:168]
+    x = tuple(float(i) for i in range(len(hours)))
+    series = [
+        Series("duty", tuple(h.duty_share for h in hours)),
+        Series("batch fill", tuple(h.batch_fill_share for h in hours)),
+        Series("within SLO", tuple(h.slo_share for h in hours), dashed=True),
+    ]
+    return Chart("How full it flies, hour by hour", "step", x, series, x_label="hour", y_label="share")
+
+
+def _lever_chart(p: ServingPlan) -> Chart:
+    known = [e for e in p.levers if e.cost_factor is not None]
+    names = tuple(e.name for e in known) or ("none",)
+    series = (
+        Series("cost at scale ×", tuple(e.cost_factor for e in known) or (None,)),
+        Series("demand to be efficient ×", tuple(e.demand_factor for e in known) or (None,)),
+    )
+    return Chart(
+        "Levers: cost at scale, and the crowd they need (today = 1)", "bar", names, series, x_label="times today"
+    )
+
+
+def _would_change(q: Question, p: ServingPlan) -> tuple[str, ...]:
+    found = []
+    best = min((e for e in p.levers if e.cost_factor is not None), key=lambda e: e.cost_factor or 1.0, default=None)
+    if best is not None and best.cost_factor is not None and best.cost_factor < 1:
+        found.append(
+            f"{best.name.capitalize()} ({best.assumes}) would make tokens {percent(1 - best.cost_factor)} cheaper at scale."
+        )
+    c = p.flight.causes
+    worst = max(
+        (
+            ("idle hours", c.duty_factor),
+            ("replicas kept for peaks", c.peaks_factor),
+            ("batches short of the benchmark", c.fill_factor),
+        ),
+        key=lambda x: x[1],
+    )
+    found.append(f"The largest cause of the price is {worst[0]} (× {number(worst[1])}).")
+    if p.efficient_requests_per_day > q.demand.requests_per_day:
+        found.append(
+            f"Demand is below the {number(p.efficient_requests_per_day)} requests a day from which this is efficient: "
+            "a smaller model, an API or sharing replicas may be cheaper."
+        )
+    if q.slo.tpot_s <= p.chosen.capacity.tpot_s * 1.02 if p.chosen.capacity else False:
+        found.append("The time per token binds: allowing more of it would fill batches further (--tpot).")
+    return tuple(found)
+
+
+def _scaled(p: ServingPlan) -> tuple[Assumption, ...]:
+    if p.simulated_share == 1:
+        return ()
+    return (
+        Assumption(
+            "simulated",
+            f"{percent(p.simulated_share)} of the requests on {p.simulated_replicas} replicas",
+            "a small fleet is less even than a large one: on the safe side",
+        ),
+    )
+
+
+def _three(*values: float | None) -> str:
+    return " · ".join(number(v) for v in values)
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * MS_PER_S
+
+
+def _data(q: Question, p: ServingPlan) -> dict[str, Any]:
+    r = p.chosen.replica
+    return {
+        "model": r.network.name,
+        "accelerator": r.accelerator.id,
+        "engine": r.engine.engine,
+        "precision": r.precision.name,
+        "layout": {
+            "gpus": r.layout.gpus,
+            "attention_dp": r.layout.attention_dp,
+            "expert_parallel": r.layout.expert_parallel,
+        },
+        "replicas": p.replicas,
+        "gpus": p.gpus,
+        "usd_per_gpu_hour": q.usd_per_gpu_hour,
+        "usd_per_hour": p.usd_per_hour,
+        "slo": {"ttft_s": q.slo.ttft_s, "tpot_s": q.slo.tpot_s, "wanted_share": q.wanted_share, "kept": p.keeps_slo},
+        "total": asdict(p.total),
+        "rejected": p.flight.run.total.rejected,
+        "hours": [asdict(h) for h in p.hours],
+        "simulated_share": p.simulated_share,
+        "balance": _balance(p),
+        "multiplier": {
+            **asdict(p.flight.causes),
+            "multiplier": p.flight.causes.multiplier,
+            "duty_share": p.flight.duty_share,
+        },
+        "layouts": [
+            {"layout": str(o.replica.layout), "capacity": o.capacity, "benchmark": o.benchmark} for o in p.considered
+        ],
+        "crowd": [asdict(c) for c in p.crowd],
+        "usd_per_mtok_at_unlimited_demand": p.usd_per_mtok_unlimited,
+        "efficient_requests_per_day": p.efficient_requests_per_day,
+        "levers": [asdict(e) for e in p.levers],
+        "claims": {**asdict(p.claims), "both_hold": p.claims.both_hold},
+        "traffic": [{**asdict(t), "multiplier": t.causes.multiplier} for t in p.traffic_prices],
+        "load_test": {
+            "concurrency": CONCURRENCIES,
+            "ttft_s": p.sweep.ttft_s,
+            "tpot_s": p.sweep.tpot_s,
+            "output_tokens_per_s": p.sweep.output_tokens_per_s,
+        },
+    }
+
+
+def _balance(p: ServingPlan) -> dict[str, int]:
+    t = p.flight.run.total
+    return {
+        "prompt_tokens_in": t.prompt_tokens_arrived,
+        "prompt_tokens_out": t.prompt_tokens,
+        "prompt_tokens_rejected": t.prompt_tokens_rejected,
+        "output_tokens_asked": t.output_tokens_asked,
+        "output_tokens_out": t.output_tokens,
+        "output_tokens_rejected": t.output_tokens_rejected,
+        "paid_less_busy_idle_starting_down_ns": t.unbalanced_ns,
+    }

@@ -1,0 +1,76 @@
+"""How many sequences fit? Weights first, then the key-value cache in what is left of an accelerator's memory."""
+
+from dataclasses import dataclass
+
+from loadfactor.errors import PlanError
+from loadfactor.planner.serving.layout import weight_bytes
+from loadfactor.planner.serving.step import Replica
+from loadfactor.units import BITS_PER_BYTE, BYTES_PER_GB, BYTES_PER_GIB
+
+# Datasheets print gigabytes of memory and mean binary ones: an "80 GB" H100 shows 81 559 MiB, a "180 GB" B200 183 359 MiB.
+DRIVER_BYTES_PER_DATASHEET_BYTE = BYTES_PER_GIB / BYTES_PER_GB * 0.995
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the fullest accelerator of a replica. `cache_bytes` is below zero when the weights alone do not fit."""
+
+    installed_bytes: float
+    weight_bytes: float
+    engine_bytes: float
+    cache_bytes: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether anything is left for a cache."""
+        return self.cache_bytes > 0
+
+
+def memory(r: Replica) -> Memory:
+    """What lies on one accelerator.
+
+    Attention weights are split over the attention ranks' accelerators (once per `attention_dp`), everything else over all.
+    """
+    bits, parts = r.precision.bits, r.network.parts
+    total = weight_bytes(r.network, r.precision)
+    attention = parts["attention"] * bits("attention") / BITS_PER_BYTE
+    held = (total - attention) / r.layout.gpus + attention / r.layout.attention_tp
+    installed = r.accelerator.memory_bytes * DRIVER_BYTES_PER_DATASHEET_BYTE
+    usable = installed * r.engine.memory_for_engine_share
+    return Memory(installed, held, r.engine.engine_bytes, usable - held - r.engine.engine_bytes)
+
+
+def cache_bytes_per_sequence(r: Replica, context: float) -> float:
+    """Cache of one sequence of `context` tokens on one accelerator of its attention rank, bytes.
+
+    Heads are split over the rank's accelerators as far as there are key-value heads; a latent cache is held whole by each.
+    """
+    whole = r.network.kv_bytes(int(context), r.precision.kv_bytes_per_value)
+    return whole if r.network.latent else whole / min(r.layout.attention_tp, r.network.kv_heads)
+
+
+def most_sequences(r: Replica, context: float) -> float:
+    """How many sequences of `context` tokens the whole replica can hold (not rounded); 0 when the weights do not fit."""
+    free = memory(r).cache_bytes
+    if free <= 0:
+        return 0.0
+    return free / cache_bytes_per_sequence(r, context) * r.layout.attention_dp
+
+
+def cache_tokens(r: Replica, context: float) -> int:
+    """Tokens the replica's cache holds when sequences are `context` long (they differ where layers keep a window)."""
+    return int(most_sequences(r, context) * context)
+
+
+def check_fits(r: Replica, context: float) -> None:
+    """Raise PlanError, with the least number of accelerators that would do, when not even one sequence of `context` fits."""
+    if most_sequences(r, context) >= 1:
+        return
+    m = memory(r)
+    need = weight_bytes(r.network, r.precision) / BYTES_PER_GB
+    room = (m.installed_bytes * r.engine.memory_for_engine_share - m.engine_bytes) / BYTES_PER_GB
+    raise PlanError(
+        f"{r.network.name} in {r.precision.name} ({need:.0f} GB of weights) with a context of {context:,.0f} tokens does not fit "
+        f"on {r.layout.gpus} × {r.accelerator.name} ({room:.0f} GB each for weights and cache); "
+        f"it needs at least {int(need // room) + 1} of them, or narrower weights"
+    )

@@ -1,0 +1,206 @@
+"""How does a fleet of this replica fly through a demand? A plan simulated, hour by hour, and why its tokens cost what they do."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from loadfactor.planner.serving.cache import cache_tokens
+from loadfactor.planner.serving.causes import Causes, causes
+from loadfactor.planner.serving.layout import compute_datatype
+from loadfactor.planner.serving.layouts import Option
+from loadfactor.planner.serving.service import Traffic
+from loadfactor.planner.serving.simulation.costs import costs
+from loadfactor.planner.serving.simulation.fleet import (
+    Autoscale,
+    Batching,
+    Failures,
+    Fleet,
+    Order,
+    PrefixCache,
+    Router,
+    Slo,
+)
+from loadfactor.planner.serving.simulation.run import Arrivals, Run, simulate
+from loadfactor.planner.serving.simulation.tally import Tally
+from loadfactor.planner.serving.step import Replica
+from loadfactor.units import NS_PER_S, S_PER_HOUR, TOKENS_PER_MTOK
+
+MINUTE_NS = 60 * NS_PER_S
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How the fleet is run, beyond its size."""
+
+    router: Router = "least-loaded"
+    order: Order = "first-come"
+    prefix: PrefixCache = field(default_factory=PrefixCache)
+    autoscale: Autoscale | None = None
+    failures: Failures | None = None
+    prefill_replicas: int = 0
+
+
+@dataclass(frozen=True)
+class Flight:
+    """A simulated stretch of a fleet: what happened, when there was traffic, and why a token costs what it does."""
+
+    fleet: Fleet
+    run: Run
+    duty_share: float  # share of minutes with a request
+    causes: Causes
+
+
+def fleet_of(r: Replica, replicas: int, traffic: Traffic, slo: Slo, habits: Habits) -> Fleet:
+    """The fleet to simulate: batching as the engine does it, cache as memory allows."""
+    e = r.engine
+    most = e.max_sequences * r.layout.attention_dp
+    chunk = e.chunk_tokens * r.layout.attention_dp
+    batching = Batching(
+        cache_tokens=cache_tokens(r, traffic.context),
+        max_sequences=most,
+        chunk_tokens=chunk,
+        mixed=e.mixed,
+        order=habits.order,
+        max_context=r.network.max_context,
+    )
+    prefix = habits.prefix
+    if traffic.cached_share and not prefix.blocks:
+        prefix = replace(prefix, cached_share=traffic.cached_share)
+    link = r.accelerator.get("scale_out_bytes_per_s") or r.accelerator.scale_up_bytes_per_s
+    per_token = r.network.kv_bytes_per_token(r.precision.kv_bytes_per_value) / r.layout.gpus / (link * e.link_share)
+    return Fleet(
+        costs(r, chunk, most, traffic.speculation),
+        batching,
+        replicas,
+        router=habits.router,
+        prefix=prefix,
+        speculation=traffic.speculation,
+        autoscale=habits.autoscale,
+        failures=habits.failures,
+        slo=slo,
+        prefill_replicas=habits.prefill_replicas,
+        transfer_s_per_token=per_token if habits.prefill_replicas else 0.0,
+    )
+
+
+def fly(
+    option: Option,
+    replicas: int,
+    arrivals: Iterable[Arrivals],
+    traffic: Traffic,
+    slo: Slo,
+    habits: Habits | None = None,
+    horizon_s: float | None = None,
+    seed: int = 1,
+) -> Flight:
+    """Simulate `replicas` of the chosen layout under these arrivals."""
+    habits = habits or Habits()
+    fleet = fleet_of(option.replica, replicas, traffic, slo, habits)
+    minutes = _Minutes()
+    run = simulate(fleet, minutes.watch(arrivals), seed, horizon_s)
+    total = run.total
+    tokens = total.prompt_tokens + total.output_tokens
+    duty = minutes.share(run.elapsed_s)
+    per_request = traffic.prompt + traffic.output
+    assert option.capacity is not None
+    mean_rate = total.finished / (run.elapsed_s * duty) if duty else 0.0
+    needed = max(1.0, mean_rate / option.capacity.requests_per_s)
+    if tokens == 0:
+        return Flight(fleet, run, duty, Causes(1.0, 1.0, 1.0))
+    paid = total.paid_replica_s
+    seen_per_request = tokens / total.finished
+    speed = option.benchmark.requests_per_s * min(per_request, seen_per_request)
+    return Flight(fleet, run, duty, causes(paid, tokens, speed, duty, paid / run.elapsed_s, needed))
+
+
+class _Minutes:
+    """Which minutes had a request."""
+
+    def __init__(self) -> None:
+        self.count, self.last = 0, -1
+
+    def watch(self, arrivals: Iterable[Arrivals]) -> Iterator[Arrivals]:
+        for chunk in arrivals:
+            seen = np.unique(chunk.at_ns // MINUTE_NS)
+            seen = seen[seen > self.last]
+            if seen.size:
+                self.count, self.last = self.count + seen.size, int(seen[-1])
+            yield chunk
+
+    def share(self, elapsed_s: float) -> float:
+        return min(1.0, self.count * 60 / max(elapsed_s, 60.0))
+
+
+@dataclass(frozen=True)
+class HourOfFlight:
+    """One hour, or the whole flight, as a person reads it. None: nothing to measure."""
+
+    requests: int
+    finished: int
+    rejected: int
+    duty_share: float | None
+    mean_batch: float | None
+    batch_fill_share: float | None
+    cache_fill_share: float | None
+    compute_share: float | None
+    bandwidth_share: float | None
+    ttft_p50_s: float | None
+    ttft_p90_s: float | None
+    ttft_p99_s: float | None
+    tpot_p50_s: float | None
+    tpot_p90_s: float | None
+    tpot_p99_s: float | None
+    queue_p90_s: float | None
+    end_to_end_p90_s: float | None
+    slo_share: float | None
+    replicas: float
+    usd: float
+    usd_per_mtok: float | None
+    usd_per_prompt_mtok: float | None
+    usd_per_output_mtok: float | None
+
+
+def read_hour(tally: Tally, option: Option, usd_per_gpu_hour: float, elapsed_s: float) -> HourOfFlight:
+    """One tally with its shares of the chip, each under its own name, and its dollars.
+
+    The cost of tokens is split between prompt and output in the proportion of the time each takes on this replica at capacity.
+    """
+    r = option.replica
+    assert option.capacity is not None
+    chip, gpus = r.accelerator, r.layout.gpus
+    usd = tally.paid_replica_s / S_PER_HOUR * gpus * usd_per_gpu_hour
+    busy = tally.busy_replica_s
+    served = tally.prompt_tokens + tally.output_tokens
+    c = option.capacity
+    peak = chip.peak_flops(compute_datatype(r.precision.expert_bits, r.precision.name, chip))
+    room = max(c.batch, option.benchmark.batch)
+    return HourOfFlight(
+        requests=tally.arrived,
+        finished=tally.finished,
+        rejected=sum(tally.rejected.values()),
+        duty_share=tally.duty_share,
+        mean_batch=tally.mean_batch,
+        batch_fill_share=None if tally.mean_batch is None else tally.mean_batch / room,
+        cache_fill_share=tally.cache_fill_share,
+        compute_share=tally.flops / (busy * peak) if busy else None,
+        bandwidth_share=tally.moved_bytes / (busy * chip.memory_bandwidth_bytes_per_s) if busy else None,
+        ttft_p50_s=tally.ttft_s(0.5),
+        ttft_p90_s=tally.ttft_s(0.9),
+        ttft_p99_s=tally.ttft_s(0.99),
+        tpot_p50_s=tally.tpot_s(0.5),
+        tpot_p90_s=tally.tpot_s(0.9),
+        tpot_p99_s=tally.tpot_s(0.99),
+        queue_p90_s=tally.queue_s(0.9),
+        end_to_end_p90_s=tally.end_to_end_s(0.9),
+        slo_share=tally.slo_share,
+        replicas=tally.paid_replica_s / elapsed_s if elapsed_s else 0.0,
+        usd=usd,
+        usd_per_mtok=_per_mtok(usd, served),
+        usd_per_prompt_mtok=_per_mtok(usd * c.prompt_share, tally.prompt_tokens),
+        usd_per_output_mtok=_per_mtok(usd * (1 - c.prompt_share), tally.output_tokens),
+    )
+
+
+def _per_mtok(usd: float, tokens: int) -> float | None:
+    return usd / (tokens / TOKENS_PER_MTOK) if tokens else None

@@ -1,0 +1,100 @@
+"""What does engineering buy? Each lever alone: cost of a token at scale, and the demand it takes to be efficient then.
+
+A lever that makes a replica faster makes tokens cheaper at scale, and needs a larger crowd to get there.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from loadfactor.planner.serving.crowd import cost_at_unlimited_demand, efficient_requests_per_day
+from loadfactor.planner.serving.demand import Demand
+from loadfactor.planner.serving.layout import precision
+from loadfactor.planner.serving.layouts import Option
+from loadfactor.planner.serving.service import Traffic, benchmark, capacity, with_better_kernels
+from loadfactor.planner.serving.simulation.costs import Speculation
+from loadfactor.planner.serving.simulation.fleet import Slo
+from loadfactor.planner.serving.step import Replica
+
+Change = tuple[Replica, Traffic]
+
+
+@dataclass(frozen=True)
+class Lever:
+    """One change: its name, what is assumed, and how it changes the replica and the traffic it sees (None: does not apply)."""
+
+    name: str
+    assumes: str
+    change: Callable[[Replica, Traffic], Change | None]
+
+
+@dataclass(frozen=True)
+class LeverEffect:
+    """What a lever does alone. Factors are over today's; None when it breaks the objective."""
+
+    name: str
+    assumes: str
+    usd_per_mtok: float | None
+    cost_factor: float | None
+    efficient_requests_per_day: float | None
+    demand_factor: float | None
+
+
+def _narrower(r: Replica, t: Traffic) -> Change | None:
+    below = {"bf16": "fp8", "fp16": "fp8", "fp8": "fp4", "int8": "int4"}.get(r.precision.name)
+    if below is None:
+        return None
+    if r.accelerator.get(f"peak_{below}_flops") is None:
+        below = "int8" if below == "fp8" else "int4"
+    return replace(r, precision=precision(r.network, below)), t
+
+
+def _mixing(mixed: bool) -> Callable[[Replica, Traffic], Change | None]:
+    def change(r: Replica, t: Traffic) -> Change | None:
+        return None if r.engine.mixed == mixed else (replace(r, engine=replace(r.engine, mixed=mixed)), t)
+
+    return change
+
+
+LEVERS: tuple[Lever, ...] = (
+    Lever("prefix caching", "half of every prompt is found again", lambda r, t: (r, replace(t, cached_share=0.5))),
+    Lever("chunked prefill", "prompts share steps with decoding, which they stop today", _mixing(True)),
+    Lever("no chunked prefill", "prompts stop decoding, with which they share steps today", _mixing(False)),
+    Lever("narrower weights", "one step down: 16 → 8 → 4 bits, the cache in 8", _narrower),
+    Lever(
+        "disaggregation",
+        "prompts on replicas of their own, kept at 70 %",
+        lambda r, t: (r, replace(t, disaggregated=True)),
+    ),
+    Lever(
+        "speculative decoding",
+        "3 tokens drafted at 5 % of a step each, 70 % accepted",
+        lambda r, t: (r, replace(t, speculation=Speculation(3, 0.7))),
+    ),
+    Lever(
+        "better kernels",
+        "half of today's losses against the datasheet, launches twice as fast",
+        lambda r, t: (with_better_kernels(r), t),
+    ),
+)
+
+
+def lever_effects(
+    chosen: Option, traffic: Traffic, slo: Slo, demand: Demand, usd_per_gpu_hour: float, headroom_share: float
+) -> tuple[LeverEffect, ...]:
+    """Every lever of `LEVERS` that applies, alone, on the chosen replica."""
+    cost = cost_at_unlimited_demand(chosen, demand, usd_per_gpu_hour, headroom_share)
+    crowd = efficient_requests_per_day(chosen, demand, usd_per_gpu_hour, headroom_share)
+    found = []
+    for lever in LEVERS:
+        changed = lever.change(chosen.replica, traffic)
+        service = None if changed is None else capacity(*changed, slo)
+        if changed is None:
+            continue
+        if service is None:
+            found.append(LeverEffect(lever.name, lever.assumes, None, None, None, None))
+            continue
+        other = Option(changed[0], service, benchmark(*changed))
+        usd = cost_at_unlimited_demand(other, demand, usd_per_gpu_hour, headroom_share)
+        needed = efficient_requests_per_day(other, demand, usd_per_gpu_hour, headroom_share)
+        found.append(LeverEffect(lever.name, lever.assumes, usd, usd / cost, needed, needed / crowd))
+    return tuple(found)

@@ -1,0 +1,131 @@
+"""How much can one replica take? Requests per second under a service-level objective, and how it flies at a given rate.
+
+In steady state a rate of λ requests per second keeps b = λ·(output·step(b) + b·Δ) sequences in the batch (Little's law), where Δ is
+what one prompt adds to the steps it shares. The largest b that fits in memory and keeps the objective is the replica's capacity.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from loadfactor.errors import PlanError
+from loadfactor.planner.serving.cache import most_sequences
+from loadfactor.planner.serving.latency import prompt_time
+from loadfactor.planner.serving.simulation.costs import Speculation
+from loadfactor.planner.serving.simulation.fleet import Slo
+from loadfactor.planner.serving.step import Replica, step_time
+
+MOST_PROMPT_LOAD = 0.9  # share of time on prompts beyond which their queue grows without use
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What an average request asks for, and which options the replica serves it with."""
+
+    prompt: float
+    output: float
+    prompt_cv: float = 1.0
+    cached_share: float = 0.0  # of the prompt, found in the prefix cache
+    speculation: Speculation = field(default_factory=Speculation)
+    disaggregated: bool = False
+
+    @property
+    def context(self) -> float:
+        """Cached tokens of a sequence half-way through its output."""
+        return self.prompt + self.output / 2
+
+
+@dataclass(frozen=True)
+class Service:
+    """One replica in steady state. With disaggregation `gpus` is fractional: decoding and its share of prompt replicas."""
+
+    batch: float
+    requests_per_s: float
+    ttft_s: float
+    tpot_s: float
+    gpus: float
+    prompt_share: float  # of accelerator time, spent on prompts
+
+    @property
+    def requests_per_gpu_s(self) -> float:
+        """Requests per second and accelerator."""
+        return self.requests_per_s / self.gpus
+
+
+def at_batch(r: Replica, batch: float, traffic: Traffic) -> Service:
+    """The steady state in which `batch` sequences decode."""
+    t = traffic
+    step = float(step_time(r, batch, batch * t.context).total_s)
+    if t.speculation.drafted:
+        wide = float(step_time(r, batch, batch * t.context, batch * t.speculation.drafted).total_s)
+        step = wide / t.speculation.speed
+    cached = t.cached_share * t.prompt
+    if t.disaggregated:
+        alone, _ = prompt_time(r, t.prompt, 0.0, 0.0, cached)
+        rate = batch / (t.output * step)
+        prompt_gpus = rate * float(alone) / 0.7 * r.layout.gpus  # prompt replicas are kept at 70 % to bound their queue
+        queue = 0.7 / 0.3 / 2 * float(alone) * (1 + t.prompt_cv**2) / max(prompt_gpus / r.layout.gpus, 1.0)
+        gpus = r.layout.gpus + prompt_gpus
+        return Service(batch, rate, r.engine.request_s + float(alone) + queue, step, gpus, prompt_gpus / gpus)
+    whole, added = (float(x) for x in prompt_time(r, t.prompt, batch, t.context, cached))
+    rate = batch / (t.output * step + batch * added)
+    busy = rate * added
+    queue = busy / max(1 - busy, 1e-3) * added * (1 + t.prompt_cv**2) / 2
+    ttft = r.engine.request_s + step / 2 + whole + queue
+    return Service(batch, rate, ttft, step / max(1 - busy, 1e-3), float(r.layout.gpus), busy)
+
+
+def room(r: Replica, traffic: Traffic) -> float:
+    """Sequences that fit at once: by cache, and by the engine's limit."""
+    return min(most_sequences(r, traffic.context), float(r.engine.max_sequences * r.layout.attention_dp))
+
+
+def benchmark(r: Replica, traffic: Traffic) -> Service:
+    """What a benchmark reports: the batch with the most requests per second and accelerator, users' waits be damned."""
+    most = room(r, traffic)
+    if most < 1:
+        raise PlanError(f"{r.network.name} does not fit on {r.layout} of {r.accelerator.name}")
+    batches = [most * 0.75**i for i in range(40) if most * 0.75**i >= 1] or [1.0]
+    return max((at_batch(r, b, traffic) for b in batches), key=lambda s: s.requests_per_gpu_s)
+
+
+def keeps(s: Service, slo: Slo) -> bool:
+    """Whether the means keep the objective, with the queue for prompts stable."""
+    return s.tpot_s <= slo.tpot_s and s.ttft_s <= slo.ttft_s
+
+
+def capacity(r: Replica, traffic: Traffic, slo: Slo) -> Service | None:
+    """The steady state with the most requests per second that keeps the objective on average; None when a batch of 1 does not."""
+    most = room(r, traffic)
+    if most < 1 or not keeps(at_batch(r, 1.0, traffic), slo):
+        return None
+    low, high = 1.0, most
+    if keeps(at_batch(r, high, traffic), slo):
+        low = high
+    for _ in range(40):
+        if low == high:
+            break
+        middle = (low + high) / 2
+        if keeps(at_batch(r, middle, traffic), slo):
+            low = middle
+        else:
+            high = middle
+    return at_batch(r, low, traffic)
+
+
+def with_better_kernels(r: Replica) -> Replica:
+    """The same replica if kernels lost half of what they lose today against the datasheet and launches took half the time."""
+    e = r.engine
+
+    def half(share: float) -> float:
+        return (1 + share) / 2
+
+    better = replace(
+        e,
+        matmul_share=half(e.matmul_share),
+        memory_share=half(e.memory_share),
+        cache_share=half(e.cache_share),
+        attention_share=half(e.attention_share),
+        link_share=half(e.link_share),
+        kernel_s=e.kernel_s / 2,
+        step_s=e.step_s / 2,
+    )
+    return replace(r, engine=better)

@@ -1,0 +1,87 @@
+"""Where did the time go? Every nanosecond of a paid replica is busy, idle, starting or down, and lands in the hour it was spent."""
+
+import numpy as np
+
+from loadfactor.planner.serving.simulation.compiled import inner
+from loadfactor.planner.serving.simulation.state import (
+    ACTIVE,
+    BIN_RATIO,
+    BINS,
+    BUSY_NS,
+    CACHE_FILL_NS,
+    DOWN,
+    DOWN_NS,
+    DRAINING,
+    IDLE_NS,
+    IN_SYSTEM,
+    LAST_SETTLED,
+    LEAST_NS,
+    NEVER,
+    NOW,
+    OFF,
+    PAID_NS,
+    PRESENT_NS,
+    SEQUENCE_NS,
+    STARTING,
+    STARTING_NS,
+    SYSTEM_NS,
+    Clock,
+    Replicas,
+    Rules,
+)
+
+
+@inner
+def settle(replicas: Replicas, clock: Clock, rules: Rules, r: int) -> None:
+    """Book the time of replica `r` since it was last settled; call before anything about it changes."""
+    now = clock.scalars[NOW]
+    spent = now - replicas.each[r].settled
+    replicas.each[r].settled = now
+    status = replicas.each[r].status
+    if spent == 0 or status == OFF:
+        return
+    counters = clock.counters
+    counters[PAID_NS] += spent
+    if status == STARTING:
+        counters[STARTING_NS] += spent
+    elif status == DOWN:
+        counters[DOWN_NS] += spent
+    elif replicas.each[r].step_end != NEVER:
+        counters[BUSY_NS] += spent
+        counters[SEQUENCE_NS] += spent * replicas.each[r].step_batch
+        counters[PRESENT_NS] += spent * replicas.each[r].present
+        clock.sums[CACHE_FILL_NS] += spent * (1.0 - replicas.each[r].free / rules.blocks)
+    else:
+        counters[IDLE_NS] += spent
+
+
+@inner
+def settle_all(replicas: Replicas, clock: Clock, rules: Rules) -> None:
+    """Book everybody's time up to now, as the end of an hour needs."""
+    for r in range(replicas.each.size):
+        settle(replicas, clock, rules, r)
+    count_system(clock, 0)
+
+
+@inner
+def count_system(clock: Clock, change: int) -> None:
+    """Requests in the system × time, for Little's law."""
+    s = clock.scalars
+    clock.counters[SYSTEM_NS] += s[IN_SYSTEM] * (s[NOW] - s[LAST_SETTLED])
+    s[LAST_SETTLED] = s[NOW]
+    s[IN_SYSTEM] += change
+
+
+@inner
+def observe(clock: Clock, kind: int, value_ns: float) -> None:
+    """Count one value into its logarithmic histogram."""
+    place = 0
+    if value_ns > LEAST_NS:
+        place = min(int(np.log(value_ns / LEAST_NS) / np.log(BIN_RATIO)) + 1, BINS - 1)
+    clock.histograms[kind, place] += 1
+
+
+@inner
+def serves(status: int) -> bool:
+    """Whether a replica in this status runs steps."""
+    return status in (ACTIVE, DRAINING)

@@ -1,0 +1,228 @@
+"""What does the simulation remember? Arrays of fixed size: requests in the system, replicas, and the counters of this hour.
+
+Nothing here grows with the length of a trace: a request leaves the pool when it finishes, counters are read and reset every hour.
+Times are whole nanoseconds, so that sums of times are exact.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+NEVER = np.int64(2**62)
+NONE = -1
+
+# Status of a replica.
+OFF, STARTING, ACTIVE, DRAINING, DOWN = 0, 1, 2, 3, 4
+# Role of a replica.
+BOTH, PREFILL, DECODE = 0, 1, 2
+# Routers.
+ROUND_ROBIN, LEAST_LOADED, PREFIX_AFFINE, SHARED_QUEUE = 0, 1, 2, 3
+# Queue orders.
+FIRST_COME, SHORTEST_FIRST, BY_TIME = 0, 1, 2
+# Reasons of a rejection, in the order they are tested.
+REJECTED_EMPTY, REJECTED_TOO_LONG, REJECTED_DOES_NOT_FIT, REJECTED_QUEUE_FULL = 0, 1, 2, 3
+REASONS = ("empty prompt or output", "longer than the context", "does not fit in the cache", "queue full")
+
+# Counters of an hour, whole numbers.
+ARRIVED, ADMITTED_ONCE, FINISHED, IN_SLO, PREEMPTED, RETRIED, STEPS = 0, 1, 2, 3, 4, 5, 6
+PROMPT_IN, PROMPT_DONE, PROMPT_REJECTED, PROMPT_CACHED, PROMPT_COMPUTED = 7, 8, 9, 10, 11
+OUTPUT_ASKED, OUTPUT_DONE, OUTPUT_REJECTED = 12, 13, 14
+BUSY_NS, IDLE_NS, STARTING_NS, DOWN_NS, PAID_NS = 15, 16, 17, 18, 19
+SEQUENCE_NS, SOJOURN_NS, PRESENT_NS = 20, 21, 22
+OUTPUT_MADE, FAILURES, COLD_STARTS, ACTIVE_BUSY_NS = 23, 24, 25, 26
+SYSTEM_NS, LOST_OUTPUT = 27, 28
+COUNTERS = 29
+
+# Sums of an hour that are not whole: cache fill (share × ns), tokens multiplied, bytes moved.
+CACHE_FILL_NS, MOVED_BYTES, FLOPS = 0, 1, 2
+SUMS = 3
+
+# Histograms of an hour, logarithmic bins.
+TTFT, TPOT, QUEUE, END_TO_END = 0, 1, 2, 3
+HISTOGRAMS = 4
+BINS = 1600
+BIN_RATIO = 1.015
+PREFIX_WAYS = 8
+LEAST_NS = 1_000.0
+
+
+class Rates(NamedTuple):
+    """The scalars of the step-time equation of one replica; `planner.serving.tables` fills them."""
+
+    token_slope_s: float  # beyond the table
+    sequence_s: float
+    context_s: float  # per cached token read by layers that see the whole context
+    window_s: float  # per cached token read by layers that see a window
+    window: float
+    pair_s: float  # per pair of tokens attended inside prompts
+    pair_window_s: float
+    decode_tokens: int  # tokens verified per sequence and step (1 without speculation)
+    accepted: float  # tokens gained per sequence and step, over the time drafting adds
+    prompt_token_s: float  # per prompt token, in layers with a fixed state
+    context_bytes: float
+    token_flops: float
+    pair_flops: float
+
+
+class Costs(NamedTuple):
+    """The step-time equation of one replica: its scalars as a record (`as_record(Rates(…))`) and its tables."""
+
+    rates: Any
+    tokens_s: Floats  # everything that depends on the tokens of a step alone, by their number
+    head_s: Floats  # the logits, by the number of sequences that get one
+    tokens_bytes: Floats  # bytes moved, by tokens of a step, on one accelerator
+
+
+class Rules(NamedTuple):
+    """What every replica and the router do."""
+
+    max_sequences: int
+    chunk_tokens: int
+    mixed: int
+    blocks: int
+    block_tokens: int
+    order: int
+    router: int
+    max_context: int
+    queue_limit: int
+    cached_share: float  # of every prompt, where the trace has no hashes
+    prefix_block_tokens: int
+    closed_loop: int
+    slo_ttft_ns: int
+    slo_tpot_ns: int
+    transfer_ns_per_token: float
+    # autoscaling
+    scale_interval_ns: int  # 0: fixed fleet
+    scale_target: float  # sequences in a replica the scaler aims for
+    least: int
+    cold_start_ns: int
+    scale_down_lag_ns: int
+    # failures
+    mtbf_ns: float  # 0: never
+    repair_ns: int
+
+
+# Requests in the system, one record each; a free one is chained in `next_run`.
+POOL_FIELDS = (
+    "arrival",
+    "key",  # order of arrival
+    "prompt",
+    "output",
+    "produced",  # tokens it has got
+    "cached",  # leading tokens of its prompt found in the cache
+    "progress",  # tokens of its prompt computed; below 0: its cache is on the way to a decoding replica
+    "start",  # when that arrives
+    "admitted",
+    "first",  # when its first token came
+    "finish_at",  # decode count at which it ends
+    "context_at",  # cached tokens when it joined the running batch
+    "joined_at",  # decode count when it joined
+    "held",  # blocks reserved at admission
+    "running",
+    "next_run",
+    "prev_run",
+    "next_due",
+    "prev_due",
+    "next_done",
+)
+Pool = Any  # a NumPy array of such records
+
+
+# One record a replica.
+REPLICA_FIELDS = (
+    "status",
+    "role",
+    "step_end",
+    "timer",  # when its status changes by itself: started, repaired, failed
+    "settled",  # until when its time is in the counters
+    "decodes",  # decode steps so far
+    "batch",  # sequences decoding
+    "context",  # their cached tokens
+    "present",  # admitted, decoding or prefilling
+    "free",  # blocks
+    "step_batch",
+    "step_prompt",
+    "partial",  # the request whose prompt is computed in parts
+    "done",  # the first of those whose prompt completes in this step
+    "first_run",
+    "last_run",
+    "outstanding",  # routed here and not finished
+)
+
+
+class Replicas(NamedTuple):
+    """The replicas; of the queues the last row holds transfers on the way, the one before those no replica could take."""
+
+    each: Any  # a NumPy array of records
+    phase: Ints  # replicas × block_tokens: sequences by where in a block they stand
+    due: Ints  # replicas × ring: sequences by the decode step at which they end
+    queue: Ints  # (replicas + 2) × limit
+    queued: Ints
+    prefix_key: Ints  # replicas × sets × ways
+    prefix_used: Ints
+
+
+class Clock(NamedTuple):
+    """Scalars that survive between calls, and this hour's counters."""
+
+    scalars: Ints
+    counters: Ints
+    sums: Floats
+    histograms: Ints
+    rejected: Ints
+    records: Ints  # finished requests: arrival, admitted, first token, finish, prompt, output
+
+
+NOW, NEXT_FREE, SEQUENCE, TURN, IN_SYSTEM, LAST_SETTLED, RECORDED, NEXT_SCALE, SPARE_SINCE, CHANCE, CLOCK_SCALARS = (
+    range(11)
+)
+
+
+def new_pool(size: int) -> Pool:
+    """An empty pool for `size` requests."""
+    pool: Pool = np.zeros(size, [(name, np.int64) for name in POOL_FIELDS])
+    pool["next_run"][:] = np.arange(1, size + 1)
+    pool["next_run"][-1] = NONE
+    return pool
+
+
+def new_replicas(count: int, rules: Rules, ring: int, active: int, prefix_sets: int) -> Replicas:
+    """`count` replicas of which the first `active` are up, all empty."""
+    each = np.zeros(count, [(name, np.int64) for name in REPLICA_FIELDS])
+    each["status"][:active] = ACTIVE
+    each["step_end"], each["timer"] = NEVER, NEVER
+    each["free"] = rules.blocks
+    for link in ("partial", "done", "first_run", "last_run"):
+        each[link] = NONE
+    return Replicas(
+        each,
+        phase=np.zeros((count, rules.block_tokens), np.int64),
+        due=np.full((count, ring), NONE, np.int64),
+        queue=np.zeros((count + 2, rules.queue_limit + rules.max_sequences), np.int64),
+        queued=np.zeros(count + 2, np.int64),
+        prefix_key=np.full((count, max(prefix_sets, 1), PREFIX_WAYS), NONE, np.int64),
+        prefix_used=np.zeros((count, max(prefix_sets, 1), PREFIX_WAYS), np.int64),
+    )
+
+
+def new_clock(records: int) -> Clock:
+    """Zero time, zero counters."""
+    scalars = np.zeros(CLOCK_SCALARS, np.int64)
+    return Clock(
+        scalars,
+        np.zeros(COUNTERS, np.int64),
+        np.zeros(SUMS, np.float64),
+        np.zeros((HISTOGRAMS, BINS), np.int64),
+        np.zeros(len(REASONS), np.int64),
+        np.zeros((max(records, 1), 6), np.int64),
+    )
+
+
+def as_record(values: NamedTuple) -> Any:
+    """The whole numbers and fractions of a named tuple as one NumPy record, which compiled code takes by reference."""
+    kinds = [(n, np.float64 if isinstance(v, float) else np.int64) for n, v in zip(values._fields, values, strict=True)]
+    return np.array([tuple(values)], kinds)[0]

@@ -1,0 +1,220 @@
+"""How long does one engine step take? A roofline with shape-dependent efficiency, part by part.
+
+    step = tokens(n) + head(rows) + cache read + prompt attention + host        n = decoding sequences + prompt tokens
+
+`tokens` reads every dense weight once and, of the experts, those that n tokens touch; the cache is read per sequence. Arguments
+may be numbers or NumPy arrays. The event simulation runs on the same functions, tabulated (simulation/costs.py).
+"""
+
+from dataclasses import dataclass, field
+from math import log
+
+import numpy as np
+
+from loadfactor.catalog.accelerators import Accelerator
+from loadfactor.catalog.models import Network
+from loadfactor.errors import PlanError
+from loadfactor.planner.collectives import Fabric, all_reduce_s
+from loadfactor.planner.kernels import KernelSpeed, Real, matmul_s
+from loadfactor.planner.serving.attention import AttentionRates, attention_rates
+from loadfactor.planner.serving.engines import EngineConstants
+from loadfactor.planner.serving.layout import Layout, Precision
+from loadfactor.planner.serving.matrices import (
+    ExpertMatrices,
+    Matrix,
+    dense_matrices,
+    expert_matrices,
+    head_matrix,
+    kernels_per_step,
+)
+from loadfactor.units import BITS_PER_BYTE
+
+ACTIVATION_BYTES = 2
+EXCHANGES_PER_LAYER = 2  # after attention and after the MLP, each the volume of an all-reduce
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One copy of a network on its accelerators, and the engine that runs it."""
+
+    network: Network
+    accelerator: Accelerator
+    layout: Layout
+    precision: Precision
+    engine: EngineConstants
+    dense: tuple[Matrix, ...] = field(init=False, repr=False, compare=False)
+    head: Matrix = field(init=False, repr=False, compare=False)
+    experts: ExpertMatrices | None = field(init=False, repr=False, compare=False)
+    kernels: int = field(init=False, repr=False, compare=False)
+    attention: AttentionRates = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        about = (self.network, self.layout, self.precision, self.accelerator)
+        tp = self.layout.attention_tp
+        if self.network.heads % tp:
+            raise PlanError(f"{self.network.name} has {self.network.heads} heads, which {tp} accelerators cannot share")
+        if self.network.experts and self.network.experts.count % self.layout.expert_parallel:
+            raise PlanError(
+                f"{self.network.name} has {self.network.experts.count} experts, "
+                f"which {self.layout.expert_parallel} ranks cannot share"
+            )
+        set_ = object.__setattr__
+        set_(self, "dense", dense_matrices(*about))
+        set_(self, "head", head_matrix(*about))
+        set_(self, "experts", expert_matrices(*about))
+        set_(self, "kernels", kernels_per_step(self.network))
+        set_(self, "attention", attention_rates(*about, self.engine))
+
+    def speed(self, datatype: str, matmul: float = 1.0) -> KernelSpeed:
+        """What kernels that multiply in `datatype` reach here; `matmul` scales products alone."""
+        e = self.engine
+        narrow = {"fp8": e.fp8_matmul_factor, "int8": e.fp8_matmul_factor, "fp4": e.fp4_matmul_factor}.get(
+            datatype, 1.0
+        )
+        return KernelSpeed(
+            self.accelerator.peak_flops(datatype),
+            self.accelerator.memory_bandwidth_bytes_per_s,
+            e.matmul_share * narrow * matmul,
+            e.matmul_half_dim,
+            e.memory_share,
+            e.kernel_s,
+        )
+
+    @property
+    def fabric(self) -> Fabric:
+        """The links between this replica's accelerators, with the engine's shares and latencies."""
+        chip, e = self.accelerator, self.engine
+        out = chip.get("scale_out_bytes_per_s") or chip.scale_up_bytes_per_s
+        return Fabric(
+            chip.scale_up_gpus,
+            chip.scale_up_bytes_per_s,
+            out,
+            e.link_share,
+            e.link_share,
+            e.link_latency_s,
+            2 * e.link_latency_s,
+        )
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of one step by part; `total_s` is their sum."""
+
+    dense_s: Real
+    experts_s: Real
+    head_s: Real
+    cache_s: Real
+    prompt_attention_s: Real
+    links_s: Real
+    launches_s: Real
+    host_s: Real
+
+    @property
+    def total_s(self) -> Real:
+        """The whole step."""
+        return (
+            self.dense_s
+            + self.experts_s
+            + self.head_s
+            + self.cache_s
+            + self.prompt_attention_s
+            + self.links_s
+            + self.launches_s
+            + self.host_s
+        )
+
+
+def step_time(
+    r: Replica, sequences: Real, context_tokens: Real, prompt_tokens: Real = 0.0, prompt_pairs: Real = 0.0
+) -> StepTime:
+    """One step that decodes one token for each of `sequences`, with `context_tokens` cached in sum, and computes `prompt_tokens`.
+
+    `prompt_pairs` counts the pairs (token, earlier or same token) attended inside prompts: L(L+1)/2 for a whole prompt of L.
+    """
+    tokens = sequences + prompt_tokens
+    a = r.attention
+    prompt_attention = a.pair_s * prompt_pairs + a.pair_window_s * np.minimum(prompt_pairs, a.window * prompt_tokens)
+    cache = (
+        a.context_s * context_tokens
+        + a.window_s * np.minimum(context_tokens, a.window * sequences)
+        + a.state_s * sequences
+    )
+    return StepTime(
+        dense_s(r, tokens),
+        experts_s(r, tokens),
+        head_s(r, sequences + (np.asarray(prompt_tokens) > 0)),
+        cache,
+        prompt_attention + a.state_token_s * prompt_tokens,
+        links_s(r, tokens),
+        r.kernels * r.engine.kernel_s,
+        r.engine.step_s + r.engine.sequence_s * sequences,
+    )
+
+
+def rank_rows(r: Replica, rows: Real) -> Real:
+    """Rows on the fullest attention rank: they are spread evenly, but a row is not divided."""
+    if r.layout.attention_dp == 1:
+        return rows
+    result: Real = np.maximum(rows / r.layout.attention_dp, np.minimum(rows, 1.0))
+    return result
+
+
+def dense_s(r: Replica, tokens: Real) -> Real:
+    """Seconds of the matrices every token passes."""
+    total: Real = 0.0
+    mine = rank_rows(r, tokens)
+    for m in r.dense:
+        rows = tokens if m.rows == "all" else mine
+        speed = r.speed(m.datatype)
+        total = total + matmul_s(rows, m.out, m.into, speed, m.count, m.bits / BITS_PER_BYTE, ACTIVATION_BYTES)
+    return total
+
+
+def head_s(r: Replica, rows: Real) -> Real:
+    """Seconds of the logits of `rows` sequences."""
+    m = r.head
+    rows = rank_rows(r, rows) if r.layout.attention_dp > 1 else rows
+    return matmul_s(rows, m.out, m.into, r.speed(m.datatype), m.count, m.bits / BITS_PER_BYTE, ACTIVATION_BYTES)
+
+
+def experts_touched(held: float, assignments: Real) -> Real:
+    """Expected distinct experts among `held` that `assignments` random ones hit: held·(1 − (1 − 1/held)^assignments).
+
+    >>> round(float(experts_touched(128, 8)), 2), round(float(experts_touched(128, 1024)), 1)
+    (7.78, 128.0)
+    """
+    if held <= 1:
+        low: Real = np.minimum(assignments, held)
+        return low
+    result: Real = -held * np.expm1(assignments * np.log1p(-1 / held))
+    return result
+
+
+def expert_load(r: Replica, x: ExpertMatrices, tokens: Real) -> Real:
+    """Token-expert pairs on the fullest expert-parallel rank: the mean, and what random routing adds at the fullest."""
+    mean = tokens * x.per_token / x.ranks
+    if x.ranks == 1:
+        return mean
+    spread = np.sqrt(2 * log(x.ranks) * (1 - 1 / x.ranks) * mean)
+    result: Real = np.minimum(mean + r.engine.expert_skew * spread, tokens * min(x.per_token, x.count / x.ranks))
+    return result
+
+
+def experts_s(r: Replica, tokens: Real) -> Real:
+    """Seconds of the routed experts: only those the tokens touch are read."""
+    x = r.experts
+    if x is None:
+        return 0.0
+    load = expert_load(r, x, tokens)
+    touched = np.maximum(experts_touched(x.count / x.ranks, load), 1e-9)
+    speed = r.speed(x.datatype, r.engine.expert_matmul_factor)
+    inner = x.weights / x.into  # gate, up and down as one product of this many columns
+    return matmul_s(load / touched, inner, x.into, speed, x.layers * touched, x.bits / BITS_PER_BYTE, ACTIVATION_BYTES)
+
+
+def links_s(r: Replica, tokens: Real) -> Real:
+    """Seconds in which the accelerators of a replica exchange activations; 0 for one accelerator."""
+    if r.layout.gpus == 1:
+        return 0.0
+    each = all_reduce_s(tokens * r.network.hidden * ACTIVATION_BYTES, r.layout.gpus, 1, r.fabric)
+    return EXCHANGES_PER_LAYER * r.network.layers * each

@@ -1,0 +1,154 @@
+"""What did somebody measure on a serving replica? Rows of TTFT, TPOT and throughput over concurrency, read from a CSV.
+
+Columns: model, system, backend, isl, osl, tp, concurrency, and at least one of tpot_ms, ttft_ms, output_tok_per_s_derived (or
+output_tok_per_s). Optional: precision, moe_ep, attention_dp, backend_version. The published silicon sample of aiconfigurator
+(columns model_path, tp_size, …, silicon_tpot_ms) is read too. `concurrency` counts requests per attention-data-parallel rank, and
+so does the throughput, as in that sample.
+"""
+
+import csv
+import gzip
+import io
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadfactor.errors import SourceError
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One measurement. `replica_gpus`, `attention_dp` and `expert_parallel` are the layout after the sample's quirks are undone."""
+
+    model: str
+    system: str
+    backend: str
+    version: str
+    precision: str | None
+    prompt_tokens: int
+    output_tokens: int
+    tp: int
+    moe_ep: int
+    attention_dp: int
+    concurrency: int  # per attention rank
+    ttft_s: float | None
+    tpot_s: float | None
+    output_tokens_per_s: float | None  # per attention rank
+    line: int
+
+
+NAMES = {
+    "model": ("model", "model_path"),
+    "system": ("system", "accelerator"),
+    "backend": ("backend", "engine"),
+    "version": ("backend_version", "version"),
+    "precision": ("precision",),
+    "prompt_tokens": ("isl", "prompt_tokens"),
+    "output_tokens": ("osl", "output_tokens"),
+    "tp": ("tp", "tp_size"),
+    "moe_ep": ("moe_ep", "moe_ep_size"),
+    "attention_dp": ("attention_dp", "attention_dp_size"),
+    "concurrency": ("concurrency", "batch_size"),
+    "ttft_ms": ("ttft_ms", "silicon_ttft_ms"),
+    "tpot_ms": ("tpot_ms", "silicon_tpot_ms"),
+    "throughput": ("output_tok_per_s_derived", "output_tok_per_s", "output_tokens_per_s"),
+    "mode": ("mode",),
+}
+NEEDED = ("model", "system", "backend", "prompt_tokens", "output_tokens", "tp", "concurrency")
+
+
+def read_sweeps(path: Path) -> Iterator[SweepRow | tuple[int, str]]:
+    """Every row of a CSV (gzip allowed), in its order: a `SweepRow`, or (line, why it cannot be used).
+
+    Raises SourceError when the file is missing or lacks a column without which no row can be used.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror or error}; give a CSV of measurements") from None
+    text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
+    reader = csv.DictReader(io.StringIO(text))
+    there = reader.fieldnames or []
+    column = {key: next((n for n in names if n in there), None) for key, names in NAMES.items()}
+    missing = [NAMES[key][0] for key in NEEDED if column[key] is None]
+    if missing:
+        raise SourceError(f"{path}: no column {', '.join(missing)}; it needs {', '.join(NAMES[k][0] for k in NEEDED)}")
+    for line, row in enumerate(reader, start=2):
+        cells = {key: (row.get(name) or "").strip() if name else "" for key, name in column.items()}
+        if cells["mode"] == "disagg":
+            yield line, "disaggregated: prefill and decode on different replicas are not one row of this kind"
+            continue
+        try:
+            yield _row(cells, line)
+        except ValueError as error:
+            yield line, str(error)
+
+
+def _row(cells: Mapping[str, str], line: int) -> SweepRow:
+    ttft, tpot, throughput = (_measured(cells[k], k) for k in ("ttft_ms", "tpot_ms", "throughput"))
+    if ttft is None and tpot is None and throughput is None:
+        raise ValueError("nothing measured: TTFT, TPOT and throughput are all empty")
+    count = {k: _count(cells[k], k) for k in ("prompt_tokens", "output_tokens", "tp", "concurrency")}
+    optional = {k: _count(cells[k], k) if cells[k] and _number(cells[k]) else 1 for k in ("moe_ep", "attention_dp")}
+    output, concurrency = count["output_tokens"], count["concurrency"]
+    if throughput is None and ttft is not None and tpot is not None:
+        throughput = concurrency * output / (ttft + tpot * (output - 1)) * 1000
+    return SweepRow(
+        model=cells["model"],
+        system=cells["system"],
+        backend=cells["backend"],
+        version=cells["version"],
+        precision=cells["precision"].lower() or None,
+        prompt_tokens=count["prompt_tokens"],
+        output_tokens=output,
+        tp=count["tp"],
+        moe_ep=optional["moe_ep"],
+        attention_dp=optional["attention_dp"],
+        concurrency=concurrency,
+        ttft_s=None if ttft is None else ttft / 1000,
+        tpot_s=None if tpot is None else tpot / 1000,
+        output_tokens_per_s=throughput,
+        line=line,
+    )
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+
+
+def _measured(text: str, name: str) -> float | None:
+    if not text or text.lower() in ("nan", "null", "none"):
+        return None
+    value = _number(text)
+    if not value > 0:
+        raise ValueError(f"{name} must be positive, got {text}")
+    return value
+
+
+def _count(text: str, name: str) -> int:
+    value = _number(text) if text else 0.0
+    if value < 1 or value != int(value):
+        raise ValueError(f"{name} must be a whole number of at least 1, got {text or 'nothing'}")
+    return int(value)
+
+
+def plain_model_name(name: str) -> str:
+    """A model's name without its organisation, precision and tuning: what two spellings of one shape have in common.
+
+    >>> plain_model_name("meta-llama/Meta-Llama-3.1-8B"), plain_model_name("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8")
+    ('llama-3.1-8b', 'qwen3-235b-a22b')
+    """
+    plain = name.replace("--", "/").rpartition("/")[2].lower().replace("_", "-").removeprefix("meta-")
+    while True:
+        shorter = re.sub(
+            r"-(fp8|fp4|nvfp4|mxfp4|bf16|int4|awq|gptq|w4a16|instruct|chat|it|hf|base|thinking|\d{4}|v\d+\.\d+)$",
+            "",
+            plain,
+        )
+        if shorter == plain:
+            return plain
+        plain = shorter

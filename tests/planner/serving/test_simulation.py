@@ -1,0 +1,248 @@
+"""The simulation keeps its books exactly, agrees with the equations and the closed forms, and answers odd requests clearly."""
+
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from loadfactor.errors import PlanError
+from loadfactor.planner.queueing import mean_wait_s
+from loadfactor.planner.serving.cache import cache_tokens
+from loadfactor.planner.serving.simulation import state
+from loadfactor.planner.serving.simulation.costs import Speculation, costs
+from loadfactor.planner.serving.simulation.fleet import Autoscale, Batching, Failures, Fleet, PrefixCache, Slo
+from loadfactor.planner.serving.simulation.queue_check import simulated_wait
+from loadfactor.planner.serving.simulation.run import Arrivals, Run, simulate
+from loadfactor.planner.serving.simulation.state import Costs
+from loadfactor.planner.serving.step import Replica, step_time
+
+
+def balanced(run: Run) -> None:
+    """Tokens, requests and time add up, to the last one."""
+    t = run.total
+    assert t.prompt_tokens_arrived == t.prompt_tokens + t.prompt_tokens_rejected
+    assert t.output_tokens_asked == t.output_tokens + t.output_tokens_rejected
+    assert t.arrived == t.finished + sum(t.rejected.values())
+    assert t.unbalanced_ns == 0
+    assert t.little_residual_ns == 0
+    for hour in run.hours:
+        assert hour.unbalanced_ns == 0
+    assert int(t.counters[state.PAID_NS]) == sum(int(h.counters[state.PAID_NS]) for h in run.hours)
+
+
+VARIANTS = {
+    "plain": {},
+    "scarce cache": {"batching": Batching(cache_tokens=640, max_sequences=64, chunk_tokens=512, max_context=2000)},
+    "prompts stop decoding": {"batching": Batching(4000, 64, 512, mixed=False, max_context=2000)},
+    "shortest first": {"batching": Batching(4000, 8, 512, order="shortest-first", max_context=2000)},
+    "short queue": {"batching": Batching(4000, 2, 512, max_context=2000, queue_limit=5)},
+    "round robin": {"replicas": 3, "router": "round-robin"},
+    "shared queue": {"replicas": 3, "router": "shared-queue"},
+    "autoscaled": {"replicas": 6, "autoscale": Autoscale(1, 4.0, 1.0, 5.0, 10.0)},
+    "failing": {"replicas": 4, "failures": Failures(20.0, 5.0)},
+    "failing and scaled": {
+        "replicas": 4,
+        "failures": Failures(15.0, 5.0),
+        "autoscale": Autoscale(1, 4.0, 1.0, 3.0, 5.0),
+    },
+    "disaggregated": {"replicas": 3, "prefill_replicas": 1, "transfer_s_per_token": 1e-6},
+    "speculating": {"speculation": Speculation(3, 0.7)},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_everything_is_conserved(simple_fleet: Fleet, crowd: Arrivals, name: str) -> None:
+    """Tokens in = out + rejected, busy + idle + starting + down = paid, and Little's law hold exactly for every kind of fleet."""
+    run = simulate(replace(simple_fleet, **VARIANTS[name]), [crowd])
+    balanced(run)
+    assert run.total.finished > 0
+    if name == "scarce cache":
+        assert run.total.preempted > 0
+        assert run.total.prompt_tokens_computed > run.total.prompt_tokens
+    if name.startswith("failing"):
+        assert run.total.failures > 0
+        assert run.total.retried > 0
+        assert run.total.down_replica_s > 0
+    if name == "autoscaled":
+        assert run.total.cold_starts > 0
+        assert run.total.starting_replica_s > 0
+    if name == "short queue":
+        assert run.total.rejected.keys() == {"queue full"}
+
+
+def test_same_seed_same_result(simple_fleet: Fleet, crowd: Arrivals) -> None:
+    """The same fleet, arrivals and seed give the same counters; another seed gives other failures."""
+    fleet = replace(simple_fleet, replicas=4, failures=Failures(20.0, 5.0))
+    first, second, other = (simulate(fleet, [crowd], seed=s).total.counters for s in (1, 1, 2))
+    assert (first == second).all()
+    assert (first != other).any()
+
+
+def test_chunks_do_not_matter(simple_fleet: Fleet, crowd: Arrivals) -> None:
+    """A stream cut into small chunks gives the same run as one chunk."""
+    parts = [
+        Arrivals(crowd.at_ns[i : i + 7], crowd.prompts[i : i + 7], crowd.outputs[i : i + 7]) for i in range(0, 2000, 7)
+    ]
+    whole, cut = simulate(simple_fleet, [crowd]), simulate(simple_fleet, parts)
+    assert (whole.total.counters == cut.total.counters).all()
+    assert (whole.total.histograms == cut.total.histograms).all()
+
+
+def test_one_request_by_hand(simple_fleet: Fleet) -> None:
+    """A prompt of 100 and 3 output tokens: one step of 10.1 ms for the prompt, two of 10.001 ms for the other tokens."""
+    rows: list[np.ndarray] = []
+    run = simulate(simple_fleet, [Arrivals(np.array([5]), np.array([100]), np.array([3]))], records=rows.append)
+    arrived, admitted, first, finished, prompt, output = rows[0][0]
+    assert (arrived, admitted, prompt, output) == (5, 5, 100, 3)
+    assert first - arrived == 10_100_000
+    assert finished - first == 2 * 10_001_000
+    assert run.total.busy_replica_s == pytest.approx(0.030102)
+
+
+def test_odd_requests_are_counted_not_averaged(simple_fleet: Fleet) -> None:
+    """Empty prompts and outputs, requests longer than the context and than the cache are rejected, each under its reason."""
+    prompts = np.array([0, 50, 1900, 1500, 100])
+    outputs = np.array([5, 0, 200, 400, 10])
+    small = replace(simple_fleet, batching=replace(simple_fleet.batching, cache_tokens=1600))
+    run = simulate(small, [Arrivals(np.arange(5) * 10**9, prompts, outputs)])
+    assert run.total.rejected == {
+        "empty prompt or output": 2,
+        "longer than the context": 1,
+        "does not fit in the cache": 1,
+    }
+    assert run.total.finished == 1
+    balanced(run)
+
+
+def test_time_running_backwards_is_refused(simple_fleet: Fleet) -> None:
+    """A request before the one before it is an error that names its place, also across chunks."""
+    chunks = [
+        Arrivals(np.array([10, 20]), np.array([1, 1]), np.array([1, 1])),
+        Arrivals(np.array([15]), np.array([1]), np.array([1])),
+    ]
+    with pytest.raises(PlanError, match="request 3 arrives before"):
+        simulate(simple_fleet, chunks)
+
+
+def test_nothing_arrives(simple_fleet: Fleet) -> None:
+    """A fleet nobody asks is paid and idle, and has no latency rather than a latency of 0."""
+    run = simulate(simple_fleet, [], horizon_s=3600.0)
+    assert run.total.paid_replica_s == run.total.idle_replica_s == 3600.0
+    assert run.total.ttft_s(0.5) is None
+    assert run.total.slo_share is None
+    assert run.total.mean_batch is None
+
+
+@pytest.mark.parametrize("batch", [1, 16, 64])
+def test_fleet_of_one_agrees_with_the_equations(llama_8b: Replica, batch: int) -> None:
+    """At a fixed batch the simulated time per token is the step equation's to 1 %."""
+    prompt, output = 512, 512
+    fleet = Fleet(
+        costs(llama_8b, 8192, 256),
+        Batching(cache_tokens(llama_8b, 1024.0), 256, 8192),
+        1,
+        closed_loop=False,
+    )
+    arrivals = Arrivals(np.zeros(batch, np.int64), np.full(batch, prompt), np.full(batch, output))
+    rows: list[np.ndarray] = []
+    simulate(fleet, [arrivals], records=rows.append)
+    done = np.concatenate(rows)
+    simulated_s = (
+        float(((done[:, 3] - done[:, 2]) / (output - 1)).min()) / 1e9
+    )  # the last to start sees no other prompt
+    contexts = prompt + np.arange(output - 1)
+    predicted_s = float(np.mean([step_time(llama_8b, float(batch), float(batch * c)).total_s for c in contexts]))
+    assert simulated_s == pytest.approx(predicted_s, rel=0.01)
+
+
+def test_closed_loop_keeps_its_users(simple_fleet: Fleet) -> None:
+    """In a closed loop of 8 users there are always 8 requests in the system."""
+    arrivals = Arrivals(np.zeros(8, np.int64), np.full(8, 100), np.full(8, 20))
+    run = simulate(replace(simple_fleet, closed_loop=True), [arrivals], horizon_s=60.0)
+    assert run.mean_in_system == pytest.approx(8.0)
+    assert run.total.mean_present == pytest.approx(8.0, rel=0.01)
+
+
+def test_prefix_affinity_finds_more_than_chance(simple_fleet: Fleet) -> None:
+    """Conversations that share a prefix are sent to the replica that holds it, and fewer prompt tokens are computed."""
+    rng = np.random.default_rng(2)
+    count, blocks = 600, 4
+    at = np.sort(rng.uniform(0, 600e9, count)).astype(np.int64)
+    talk = rng.integers(0, 40, count)
+    hashes = (talk[:, None] * 100 + np.arange(blocks)).ravel()
+    arrivals = Arrivals(at, np.full(count, 400), np.full(count, 5), np.arange(count + 1) * blocks, hashes)
+    fleet = replace(simple_fleet, replicas=4, prefix=PrefixCache(blocks=64, block_tokens=64))
+    computed = {
+        router: simulate(replace(fleet, router=router), [arrivals]).total.prompt_tokens_computed
+        for router in ("least-loaded", "prefix-affine")
+    }
+    assert computed["prefix-affine"] < 0.8 * computed["least-loaded"]
+    assert computed["least-loaded"] < count * 400
+
+
+def test_speculation_is_faster_by_its_accepted_tokens(simple_costs: Costs, simple_fleet: Fleet) -> None:
+    """With steps of constant length, decoding is as many times faster as a step yields tokens net of drafting."""
+    spec = Speculation(3, 0.7, 0.0)
+    record = simple_costs.rates.copy()
+    record["accepted"], record["decode_tokens"] = spec.speed, 4
+    flat = np.full(3000, 0.01)
+    one = Arrivals(np.array([0]), np.array([10]), np.array([101]))
+    times = []
+    for rates in (simple_costs.rates, record):
+        fleet = replace(simple_fleet, costs=Costs(rates, flat, np.zeros(400), flat))
+        times.append(simulate(fleet, [one]).total.tpot_s(0.5))
+    assert times[0] / times[1] == pytest.approx(spec.tokens_per_step, rel=0.03)
+
+
+def test_slo_counts_rejected_requests_as_missed(simple_fleet: Fleet) -> None:
+    """A rejected request has not been served well."""
+    arrivals = Arrivals(np.array([0, 10**9]), np.array([100, 5000]), np.array([5, 5]))
+    run = simulate(replace(simple_fleet, slo=Slo(1.0, 1.0)), [arrivals])
+    assert run.total.slo_share == 0.5
+
+
+def _forever(count: int) -> Iterator[Arrivals]:
+    rng = np.random.default_rng(1)
+    for start in range(0, count, 20_000):
+        at = start * 20_000_000 + np.sort(rng.integers(0, 20_000 * 20_000_000, 20_000))
+        yield Arrivals(at, rng.integers(1, 200, 20_000), rng.integers(1, 20, 20_000))
+
+
+def test_memory_does_not_grow_with_the_trace(simple_fleet: Fleet) -> None:
+    """Ten times the requests need no more memory, but for the tallies of more hours."""
+    simulate(simple_fleet, _forever(20_000))
+    peaks = []
+    for count in (40_000, 400_000):
+        tracemalloc.start()
+        run = simulate(simple_fleet, _forever(count))
+        peaks.append(tracemalloc.get_traced_memory()[1] - len(run.hours) * 60_000)
+        tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0]
+
+
+QUEUES = {
+    "M/M/1": (1, 0.8, 1.0),
+    "M/M/10": (10, 8.0, 1.0),
+    "M/D/1": (1, 0.8, 0.0),
+    "M/G/1": (1, 0.7, 4.0),
+}
+
+
+@pytest.mark.parametrize("name", QUEUES)
+def test_queues_agree_with_closed_forms(name: str) -> None:
+    """With service times given, mean waits are within 2 % of the closed form, or it lies in the 95 % interval of batch means."""
+    servers, rate, cv2 = QUEUES[name]
+
+    def service(rng: np.random.Generator, count: int) -> np.ndarray:
+        if cv2 == 0:
+            return np.ones(count)
+        fast_share = 0.5 * (1 + np.sqrt((cv2 - 1) / (cv2 + 1)))  # balanced hyperexponential; exponential for cv2 = 1
+        fast = rng.random(count) < fast_share
+        return rng.exponential(np.where(fast, 1 / (2 * fast_share), 1 / (2 * (1 - fast_share))))
+
+    got = simulated_wait(lambda rng, n: rng.exponential(1 / rate, n), service, servers, 2_000_000, seed=7)
+    exact = mean_wait_s(rate, 1.0, servers, service_cv2=cv2)
+    assert abs(got.mean_s - exact) < max(0.02 * exact, got.half_width_s)
+    assert got.half_width_s < 0.04 * exact
