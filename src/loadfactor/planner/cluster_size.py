@@ -17,7 +17,7 @@ from loadfactor.errors import PlanError
 from loadfactor.planner.cluster import Cluster, Policy, simulate
 from loadfactor.planner.cluster.jobs import Jobs
 from loadfactor.planner.cluster.outcome import Outcome
-from loadfactor.planner.queueing import queue_wait, servers_for_wait_share
+from loadfactor.planner.queueing import erlang_b, queue_wait, servers_for_wait_share
 from loadfactor.planner.staffing import square_root_staffing
 from loadfactor.units import S_PER_HOUR
 
@@ -208,23 +208,49 @@ class Staffing:
     erlang_gpus: int
     square_root_gpus: int
     teams: int
+    teams_are_equal: bool
     apart_gpus: int
 
 
-def staffing(jobs: Jobs, waiting_share: float = 0.2, teams: int = 1) -> Staffing:
-    """Exact Erlang C and square-root staffing, and what `teams` equal teams would need with clusters of their own."""
+def staffing(
+    jobs: Jobs, waiting_share: float = 0.2, teams: int = 1, team_of_job: Sequence[str] | None = None
+) -> Staffing:
+    """Exact Erlang C and square-root staffing, and what the teams would need with clusters of their own.
+
+    Teams are those of the jobs where `team_of_job` names them, else `teams` equal parts of the load.
+
+    >>> from loadfactor.planner.cluster.jobs import jobs_of
+    >>> jobs = jobs_of(range(0, 1000, 5), [1] * 200, [400] * 200)  # 80 GPUs busy
+    >>> found = staffing(jobs, teams=10)
+    >>> found.erlang_gpus, found.apart_gpus
+    (91, 120)
+    """
     if teams < 1:
         raise PlanError(f"there is at least 1 team, got {teams}")
     slots = slots_of(jobs)
+    loads = [slots.offered / teams] * teams
+    if team_of_job is not None:
+        if len(team_of_job) != len(jobs):
+            raise PlanError(f"{len(jobs)} jobs have {len(team_of_job)} teams; name one team a job")
+        names, place = np.unique(np.asarray(team_of_job), return_inverse=True)
+        work = np.bincount(place, weights=jobs.gpu_s, minlength=len(names))
+        loads = [float(share) * slots.offered for share in work / work.sum()]
     together = servers_for_wait_share(slots.offered, waiting_share)
-    apart = teams * servers_for_wait_share(slots.offered / teams, waiting_share)
+    apart = sum(servers_for_wait_share(load, waiting_share) for load in loads)
     return Staffing(
         waiting_share,
         ceil(together * slots.mean_gpus),
         ceil(square_root_staffing(slots.offered, waiting_share) * slots.mean_gpus),
-        teams,
+        len(loads),
+        team_of_job is None,
         ceil(apart * slots.mean_gpus),
     )
+
+
+def lost_share(jobs: Jobs, gpus: int) -> float:
+    """Erlang B: the share of these jobs, in slots, that such a cluster would turn away if nobody could wait."""
+    slots = slots_of(jobs)
+    return erlang_b(slots.offered, int(gpus / slots.mean_gpus))
 
 
 @dataclass(frozen=True)

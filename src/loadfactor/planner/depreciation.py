@@ -5,6 +5,7 @@ from typing import Literal
 from loadfactor.errors import PlanError
 
 Method = Literal["straight line", "declining balance", "sum of years"]
+METHODS: tuple[Method, ...] = ("straight line", "declining balance", "sum of years")
 
 
 def yearly_charges(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from loadfactor.planner.base_and_peak import Crossing, Mix, Tier, cheapest_mix, own_and_rent_gpus, screening_curve
+from loadfactor.planner.depreciation import METHODS, yearly_charges
 from loadfactor.planner.load_duration import LoadDuration
 from loadfactor.planner.marginal import MarginalGpu, marginal_gpu
 from loadfactor.planner.ownership import OwnedCost, OwnedServer, own
@@ -39,6 +40,7 @@ class OwnPlan:
     next_gpu: MarginalGpu | None
     scenarios: tuple[PriceScenario, ...]
     break_even_yearly_change: float | None
+    yearly_charges_usd: dict[str, tuple[float, ...]]
 
 
 def plan_own(question: OwnQuestion) -> OwnPlan:
@@ -87,4 +89,10 @@ def plan_own(question: OwnQuestion) -> OwnPlan:
         break_even_yearly_change=break_even_yearly_change(
             own_usd, rent_usd, judged_share, server.life_years, server.cost_of_capital_share
         ),
+        yearly_charges_usd={
+            method: yearly_charges(
+                server.server_usd, server.residual_share * server.server_usd, max(1, round(server.life_years)), method
+            )
+            for method in METHODS
+        },
     )

@@ -8,7 +8,7 @@ from loadfactor.errors import PlanError
 from loadfactor.planner.base_and_peak import own_and_rent_gpus, own_and_rent_usd_per_hour
 from loadfactor.planner.cluster import Policy
 from loadfactor.planner.cluster.jobs import Floats, Jobs
-from loadfactor.planner.cluster.outcome import Outcome
+from loadfactor.planner.cluster.outcome import BatchMeans, Outcome, batch_means
 from loadfactor.planner.cluster_size import (
     HeldGpus,
     SizeCost,
@@ -16,6 +16,7 @@ from loadfactor.planner.cluster_size import (
     SizePoint,
     Staffing,
     gpus_without_nodes,
+    lost_share,
     shares_and_instances,
     size_curve,
     size_point,
@@ -25,6 +26,8 @@ from loadfactor.planner.cluster_size import (
 from loadfactor.planner.load_duration import LoadDuration, load_duration
 from loadfactor.planner.marginal import MarginalGpu, marginal_gpu
 from loadfactor.units import S_PER_HOUR
+
+LEAST_JOBS_FOR_INTERVAL = 200  # ten jobs in each of twenty batches
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class SizeQuestion:
     have_gpus: int | None = None
     sizes: Sequence[int] = ()
     teams: int = 1
+    team_of_job: Sequence[str] | None = None
     rent_usd: float | None = None
     api_usd: float | None = None
     yearly_growth_share: float = 0.0
@@ -47,7 +51,8 @@ class SizeQuestion:
 class SizePlan:
     """The answer. `chosen` is the cheapest size, `have` today's; `outcome` is the simulation of the chosen size.
 
-    `base_gpus` is how many to keep when every peak is rented instead of waited for; None where nothing can be rented.
+    `mean_wait` is its mean wait after a warm-up, with a 95 % interval from batch means, None for too few jobs; `lost_share` is
+    Erlang B's. `base_gpus` is how many to keep when every peak is rented instead of waited for; None where nothing can be rented.
     """
 
     curve: SizeCurve
@@ -57,6 +62,8 @@ class SizePlan:
     demand: LoadDuration
     demand_series: Floats
     staffing: Staffing
+    lost_share: float
+    mean_wait: BatchMeans | None
     held: HeldGpus
     without_nodes_gpus: int
     next_gpu: MarginalGpu
@@ -81,8 +88,8 @@ def plan_size(
     >>> from loadfactor.planner.cluster.workload import poisson_jobs
     >>> jobs = poisson_jobs(500, 0.01, 1600.0, gpus=(1, 8), gpu_shares=(0.5, 0.5), seed=3)
     >>> plan = plan_size(jobs, SizeQuestion(SizeCost(2.0, 2.0), have_gpus=160))
-    >>> plan.smaller_is_cheaper, plan.chosen.gpus
-    (True, 112)
+    >>> plan.smaller_is_cheaper, plan.curve.offered_gpus < plan.chosen.gpus < 160
+    (True, True)
     """
     if len(jobs) < 2 or jobs.span_s == 0:
         raise PlanError("a size needs a history: at least two jobs submitted at different times")
@@ -92,6 +99,12 @@ def plan_size(
         )
     tried = question.sizes or sizes_to_try(jobs, question.gpus_per_node)
     sizes = sorted({*tried, *(() if question.have_gpus is None else (question.have_gpus,))})
+    if sizes[-1] <= jobs.offered_gpus:
+        least = (int(jobs.offered_gpus) // question.gpus_per_node + 1) * question.gpus_per_node
+        raise PlanError(
+            f"the jobs keep {jobs.offered_gpus:.1f} GPUs busy, more than any size tried (up to {sizes[-1]}): "
+            f"their queue grows without end; try {least} or more"
+        )
     on_sizes(len(sizes))
     curve = size_curve(jobs, sizes, question.cost, question.policy, question.gpus_per_node, on_point)
     chosen = curve.cheapest
@@ -127,7 +140,9 @@ def plan_size(
         outcome=outcome,
         demand=demand,
         demand_series=series,
-        staffing=staffing(jobs, teams=question.teams),
+        staffing=staffing(jobs, teams=question.teams, team_of_job=question.team_of_job),
+        lost_share=lost_share(jobs, chosen.gpus),
+        mean_wait=batch_means(outcome.wait_s) if len(jobs) >= LEAST_JOBS_FOR_INTERVAL else None,
         held=shares_and_instances(jobs, question.gpus_per_node),
         without_nodes_gpus=gpus_without_nodes(jobs, chosen, question.policy),
         next_gpu=judge(today + 1),

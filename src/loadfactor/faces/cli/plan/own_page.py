@@ -16,11 +16,11 @@ def answer_about_owning(question: OwnQuestion, plan: OwnPlan, prices: tuple[Assu
     tables = [_parts(plan), _tiers(plan)]
     charts = [_screening(plan)]
     if question.demand is not None:
-        tables += [_mix(plan, question.demand), _risk(plan)]
+        tables = [tables[0], _mix(plan, question.demand), tables[1], _risk(plan)]
         charts = [_curve(plan, question.demand), *charts]
     return Answer(
         sentence=_sentence(question, plan),
-        tables=tables,
+        tables=(*tables, _accounts(plan)),
         charts=charts,
         assumptions=(*prices, *_server(question.server)),
         would_change=_would_change(question, plan),
@@ -65,6 +65,17 @@ def _parts(plan: OwnPlan) -> Table:
         (Column("part"), Column("annuity", "usd"), Column("straight line", "usd")),
         [row for row in rows if row[1]],
         note="Decisions use the annuity; the straight line leaves out what the money costs.",
+    )
+
+
+def _accounts(plan: OwnPlan) -> Table:
+    schedules = plan.yearly_charges_usd
+    years = range(len(next(iter(schedules.values()))))
+    return Table(
+        "What the accounts charge for one server",
+        (Column("year"), *(Column(name, "usd") for name in schedules)),
+        [(str(year + 1), *(charges[year] for charges in schedules.values())) for year in years],
+        note="Declining balance at twice the straight rate. None of these is what the server could be sold for.",
     )
 
 
@@ -232,5 +243,6 @@ def _data(question: OwnQuestion, plan: OwnPlan) -> dict[str, Any]:
         "mix": plan.mix,
         "next_gpu": None if plan.next_gpu is None else {**vars(plan.next_gpu), "sentence": plan.next_gpu.sentence},
         "price_scenarios": plan.scenarios,
+        "yearly_charges_usd": plan.yearly_charges_usd,
         "break_even_yearly_change_share": plan.break_even_yearly_change,
     }

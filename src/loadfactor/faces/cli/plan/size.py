@@ -60,7 +60,10 @@ def size(
         str, typer.Option("--sizes", help="Sizes to try, as 64,72,80; chosen from the demand if not given.")
     ] = "",
     teams: Annotated[
-        int, typer.Option("--teams", help="Compare with so many equal teams that each have their own.")
+        int,
+        typer.Option(
+            "--teams", help="Compare with so many equal teams that each have their own, where jobs name none."
+        ),
     ] = 4,
     growth: Annotated[
         float, typer.Option("--growth-percent", help="How much demand grows a year, for the next GPU's life.")
@@ -89,6 +92,7 @@ def size(
         have_gpus=found.have_gpus if have is None and isinstance(found, JobTrace) else have,
         sizes=_sizes(sizes),
         teams=teams,
+        team_of_job=_teams(found) if isinstance(found, JobTrace) else None,
         rent_usd=peak_usd,
         yearly_growth_share=growth / PERCENT,
         life_years=life_years,
@@ -126,6 +130,13 @@ def _from_jobs(
             on_point=lambda _: progress.advance(task),
         )
     return answer_from_jobs(found, jobs, question, plan, scheduler_words, delay_typed, assumptions)
+
+
+def _teams(trace: "JobTrace") -> list[str] | None:
+    """Whose job is whose, in the order of submission, where the trace knows more than one team."""
+    if trace.team is None or len(set(trace.team)) < 2:
+        return None
+    return [str(trace.team[place]) for place in trace.submit_s.argsort(kind="stable")]
 
 
 def _sizes(text: str) -> tuple[int, ...]:

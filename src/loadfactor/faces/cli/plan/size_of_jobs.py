@@ -4,7 +4,7 @@ from loadfactor.faces.answer import Answer, Assumption, Column, Table
 from loadfactor.faces.charts import Chart, Mark, Reference, Series
 from loadfactor.faces.formats import duration, number, percent, usd
 from loadfactor.planner.cluster.jobs import Jobs
-from loadfactor.planner.cluster_size import SizePoint
+from loadfactor.planner.cluster_size import SizePoint, Staffing
 from loadfactor.planner.size_plan import SizePlan, SizeQuestion
 from loadfactor.sources.demand_traces import JobTrace
 from loadfactor.units import S_PER_HOUR
@@ -100,8 +100,8 @@ def _plans(plan: SizePlan) -> Table:
 
 def _sizes(plan: SizePlan) -> Table:
     def name(point: SizePoint) -> str:
-        tag = " cheapest" if point is plan.chosen else ""
-        return f"{point.gpus}{tag}{' today' if point is plan.have else ''}"
+        tag = " best" if point is plan.chosen else ""
+        return f"{point.gpus}{tag}{' now' if point is plan.have else ''}"
 
     return Table(
         "Sizes, simulated",
@@ -111,7 +111,7 @@ def _sizes(plan: SizePlan) -> Table:
             Column("mean wait", "duration"),
             Column("p90", "duration"),
             Column("p99", "duration"),
-            Column("M/G/k mean", "duration"),
+            Column("M/G/k", "duration"),
             Column("$/h GPUs", "usd"),
             Column("$/h delay", "usd"),
         ),
@@ -122,13 +122,13 @@ def _sizes(plan: SizePlan) -> Table:
                 p.mean_wait_s,
                 p.p90_wait_s,
                 p.p99_wait_s,
-                "never drains" if p.closed_form_wait_s is None else p.closed_form_wait_s,
+                "never" if p.closed_form_wait_s is None else p.closed_form_wait_s,
                 p.hardware_usd_per_hour,
                 p.delay_usd_per_hour,
             )
             for p in _shown(plan)
         ],
-        note="M/G/k is the closed form for jobs of mean size without nodes or bursts of like jobs: where it differs, those matter.",
+        note="M/G/k: the mean wait by closed form, for jobs of mean size without nodes or bursts; never: its queue grows without end.",
     )
 
 
@@ -143,7 +143,15 @@ def _by_size(plan: SizePlan) -> Table:
             Column("p99", "duration"),
         ),
         [(c.gpus, c.jobs, c.p50_s, c.p90_s, c.p99_s) for c in plan.outcome.by_size()],
+        note=_interval(plan),
     )
+
+
+def _interval(plan: SizePlan) -> str:
+    if plan.mean_wait is None:
+        return "Too few jobs to say how far such waits could be chance."
+    mean, half = duration(plan.mean_wait.mean), duration(plan.mean_wait.half_width)
+    return f"Mean wait after the first tenth of the jobs {mean} ± {half} (95 %, batch means): one history says no more."
 
 
 def _closed_forms(plan: SizePlan) -> Table:
@@ -154,10 +162,14 @@ def _closed_forms(plan: SizePlan) -> Table:
         ("square-root staffing, the same", float(found.square_root_gpus)),
     ]
     if found.teams > 1:
-        rows.append((f"{found.teams} equal teams apart, the same", float(found.apart_gpus)))
-    return Table(
-        "Closed forms", (Column("rule"), Column("GPUs", "number")), rows, note="For steady arrivals; bursts need more."
-    )
+        rows.append((f"{_teams(found)} apart, the same", float(found.apart_gpus)))
+    note = f"For steady arrivals; bursts need more. If nobody could wait, {plan.chosen.gpus} GPUs would turn "
+    note += f"{percent(plan.lost_share)} of the jobs away (Erlang B)."
+    return Table("Closed forms", (Column("rule"), Column("GPUs", "number")), rows, note=note)
+
+
+def _teams(found: Staffing) -> str:
+    return f"{found.teams} equal teams" if found.teams_are_equal else f"the {found.teams} teams of the jobs"
 
 
 def _waste(plan: SizePlan, question: SizeQuestion) -> Table:
@@ -173,7 +185,7 @@ def _waste(plan: SizePlan, question: SizeQuestion) -> Table:
         ("perfect packing (no node borders) would free", f"{freed} GPUs at the same wait"),
     ]
     if plan.staffing.teams > 1:
-        rows.append((f"pooling {plan.staffing.teams} equal teams frees", f"{apart} GPUs against a cluster each"))
+        rows.append((f"pooling {_teams(plan.staffing)} frees", f"{apart} GPUs against a cluster each"))
     if held.whole_gpus > held.as_asked_gpus * 1.0005:
         rows.append(
             (
@@ -319,6 +331,8 @@ def _data(trace: JobTrace, jobs: Jobs, question: SizeQuestion, plan: SizePlan) -
         "fragmented_share": outcome.fragmented_share,
         "order_share": outcome.order_share,
         "staffing": plan.staffing,
+        "lost_share_if_nobody_waits": plan.lost_share,
+        "mean_wait_s_after_warm_up": plan.mean_wait,
         "held_gpus": plan.held,
         "base_gpus": plan.base_gpus,
         "base_usd_per_used_gpu_hour": plan.base_usd_per_used_gpu_hour,
