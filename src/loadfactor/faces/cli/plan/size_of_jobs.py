@@ -128,7 +128,7 @@ def _sizes(plan: SizePlan) -> Table:
             )
             for p in _shown(plan)
         ],
-        note="M/G/k: the mean wait by closed form, for jobs of mean size without nodes or bursts; never: its queue grows without end.",
+        note="M/G/k: the mean wait by closed form, for jobs of mean size without nodes or bursts; never: it grows without end.",
     )
 
 
