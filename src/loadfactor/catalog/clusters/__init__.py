@@ -14,7 +14,10 @@ from loadfactor.errors import InputError
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes of one accelerator and the network between them, bytes/s per GPU and direction."""
+    """Nodes of one accelerator and the network between them, bytes/s per GPU and direction.
+
+    `called` is the accelerator its measurements name where they name a plain one and the cluster's is a special part.
+    """
 
     id: str
     name: str
@@ -22,6 +25,7 @@ class Cluster:
     gpus_per_node: int
     known_by: tuple[str, ...]
     scale_out_bytes_per_s: Fact
+    called: str
 
 
 @cache
@@ -37,6 +41,7 @@ def clusters() -> tuple[Cluster, ...]:
             row["gpus_per_node"],
             tuple(row["known_by"]),
             fact(row["scale_out_bytes_per_s"], row, row["id"]),
+            row.get("called", row["accelerator"]),
         )
         for row in rows
     )
@@ -60,6 +65,6 @@ def cluster_of(text: str, accelerator: str) -> Cluster | None:
     >>> cluster_of("VIA-Research/vTrain: ground_truth_multi.csv", "a100-sxm").id
     'vtrain-a100'
     """
-    same = (c for c in clusters() if c.accelerator == accelerator)
+    same = (c for c in clusters() if accelerator in (c.accelerator, c.called))
     found = (c for c in same if any(word.lower() in text.lower() for word in c.known_by))
     return next(found, None)

@@ -34,7 +34,7 @@ class Constants:
     scale_out_share: float
     scale_up_latency_s: float
     scale_out_latency_s: float
-    shard_out_share: float
+    shard_adapters: float
     tensor_overlap_share: float
     data_overlap_share: float
     step_overhead_s: float
@@ -91,7 +91,7 @@ class Machine:
     matmul: KernelSpeed
     wide: KernelSpeed
     fabric: Fabric
-    shard_fabric: Fabric
+    shard_bytes_per_s: float  # what gathering sharded weights across domains reaches at most
     memory_bytes: float
 
     @property
@@ -135,6 +135,7 @@ def machine(
     """
     c = known or constants()
     share = c.matmul_share_hopper if accelerator.architecture in CAPPED else c.matmul_share
+    share *= accelerator.get("power_limit_share") or 1  # parts sold below the power of their full version
     memory = accelerator.memory_bandwidth_bytes_per_s
 
     def speed(peak: float) -> KernelSpeed:
@@ -156,6 +157,6 @@ def machine(
         speed(accelerator.peak_flops(datatype)),
         speed(accelerator.peak_flops(wide)),
         fabric,
-        replace(fabric, scale_out_share=c.shard_out_share),
+        out * c.shard_adapters,
         accelerator.memory_bytes,
     )

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from loadfactor.catalog.accelerators import Accelerator, find_accelerator
-from loadfactor.catalog.clusters import cluster_of
+from loadfactor.catalog.clusters import Cluster, cluster_of
 from loadfactor.catalog.models import Network, find_network
 from loadfactor.errors import CatalogError
-from loadfactor.planner.training.flops import megatron_flops, palm_flops_per_token
+from loadfactor.planner.training.flops import HARDWARE, MODEL, palm_flops_per_token, training_flops_per_token
 from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, Layout
 from loadfactor.planner.training.machine import (
     MEGATRON_2021,
@@ -80,6 +80,9 @@ def read_row(row: Row, known: Constants | None = None) -> Measured:
     """The measurement a row describes. Raises RowRefused with the reason when it lacks something."""
     text = " ".join(v for v in row.values() if isinstance(v, str))
     accelerator = _accelerator(row)
+    cluster = cluster_of(text, accelerator.id)
+    if cluster:
+        accelerator = find_accelerator(cluster.accelerator) or accelerator
     network, seq = _network(row)
     gpus, batch = _whole(row, "gpus", "chips", "num_gpus"), _whole(row, "global_batch", "global_batch_size", "batch")
     sharded = "FULL_SHARD" in text or "ZeRO-3" in text or "fsdp" in text.lower()
@@ -93,7 +96,7 @@ def read_row(row: Row, known: Constants | None = None) -> Measured:
         )
     try:
         on = machine(
-            accelerator, trainable_datatype(accelerator, _datatype(row)), _scale_out(row, text, accelerator.id), known
+            accelerator, trainable_datatype(accelerator, _datatype(row)), _scale_out(row, text, cluster), known
         )
     except CatalogError as error:
         raise RowRefused(str(error)) from None
@@ -185,7 +188,7 @@ def _datatype(row: Row) -> str:
     return next((d for d in ("fp8", "fp16", "bf16") if d in said), "bf16")
 
 
-def _scale_out(row: Row, text: str, accelerator: str) -> float | None:
+def _scale_out(row: Row, text: str, cluster: Cluster | None) -> float | None:
     """Bytes/s per GPU between nodes: the row's own column, "1600 Gbps node-node" in its words, or a cluster known by name."""
     own = _number(row, "scale_out_gb_per_s", "ib_gb_per_s_per_gpu")
     if own:
@@ -193,7 +196,6 @@ def _scale_out(row: Row, text: str, accelerator: str) -> float | None:
     said = re.search(r"(\d{3,4}) ?Gbps", text)
     if said:
         return float(said.group(1)) * 1e9 / BITS_PER_BYTE / 8
-    cluster = cluster_of(text, accelerator)
     return cluster.scale_out_bytes_per_s.value if cluster else None
 
 
@@ -219,7 +221,7 @@ def _layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple[Lay
     micro, chunks = _number(row, "micro_batch", "micro_batch_size", "mbs"), _number(row, "interleave_v", "interleave")
     if micro is None:
         free.append("micro_batch")
-    if "pipeline" in free or (chunks is None and "interleave_v" in row and pp > 1 and software.overlaps):
+    if "pipeline" in free or (chunks is None and pp > 1 and software.overlaps):
         free.append("interleave")
     recompute = _recompute(row, software)
     if recompute is None:
@@ -254,9 +256,8 @@ def _measure(row: Row, job: Job, gpus: int) -> tuple[str, float, float]:
     for name in ("model_tflops_per_gpu", "tflops_per_gpu", "tflops_per_gpu_published"):
         value = _number(row, name)
         if value:
-            passes = 4 if hardware and not name.startswith("model") else 3
-            flops = megatron_flops(n.layers, n.hidden, n.vocabulary, job.global_batch, job.seq, passes)
-            return name, value, flops / gpus / FLOPS_PER_TFLOPS
+            convention = HARDWARE if hardware and not name.startswith("model") else MODEL
+            return name, value, training_flops_per_token(n, job.seq, convention) * tokens / gpus / FLOPS_PER_TFLOPS
     used = _number(row, "mfu_pct")
     if used:
         per_token = palm_flops_per_token(

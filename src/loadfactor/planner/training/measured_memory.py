@@ -6,6 +6,7 @@ from loadfactor.catalog.measurements import published_rows
 from loadfactor.planner.training.layout import NONE, SELECTIVE, Layout
 from loadfactor.planner.training.measured import Measured, Row, RowRefused, read_row
 from loadfactor.planner.training.memory import memory
+from loadfactor.planner.training.step import Job
 from loadfactor.planner.training.validation import Comparison
 from loadfactor.units import BYTES_PER_GIB
 
@@ -18,6 +19,16 @@ def has_memory(row: Row) -> bool:
     return any(name in row for name in COLUMNS)
 
 
+def published_job(name: str) -> tuple[Job, Layout]:
+    """The job and layout of this name in arXiv:2205.05198 Table 5, without recomputation or sequence parallelism.
+
+    >>> published_job("175B")[1].gpus
+    64
+    """
+    one = read_row(next(r for r in published_rows("korthikanti2022_table5.csv") if r["model"] == name))
+    return one.job, replace(one.layout, recompute=NONE, sequence_parallel=False)
+
+
 def compare_memory(number: int, row: Row) -> list[Comparison]:
     """Each part the row gives beside its prediction, for the layout of that name in arXiv:2205.05198 Table 5.
 
@@ -28,7 +39,7 @@ def compare_memory(number: int, row: Row) -> list[Comparison]:
     if not known:
         raise RowRefused(f"no layout is known for the memory of {name!r}")
     one = read_row(known[0])
-    plain = replace(one.layout, recompute=NONE, sequence_parallel=False)
+    _, plain = published_job(name)
     lean = replace(one.layout, recompute=SELECTIVE, sequence_parallel=True)
     parts = (
         (COLUMNS[0], plain, STATE),

@@ -11,7 +11,9 @@ from loadfactor.planner.collectives import (
     all_gather_s,
     all_reduce_s,
     dispatch_s,
+    members_per_domain,
     reduce_scatter_s,
+    ring_bytes_per_s,
     ring_latency_s,
     send_s,
 )
@@ -85,7 +87,15 @@ def stage_layers(layers: int, layout: Layout) -> Real:
 
 
 def rank_parameters(network: Network, layout: Layout) -> tuple[Real, Real]:
-    """Parameters on the fullest rank before any sharding over data ranks: (outside the experts, in experts)."""
+    """Parameters on the fullest rank before any sharding over data ranks: (outside the experts, in experts).
+
+    A stage's share of the layers and the larger of embedding and head, cut over tensor ranks; experts over expert ranks too.
+
+    >>> from loadfactor.catalog.models import network
+    >>> outside, experts = rank_parameters(network("mixtral-8x7b"), Layout(tensor=2, expert=8, data=8))
+    >>> round(float(outside) / 1e9, 3), round(float(experts) / 1e9, 3)      # (46.70 - 45.10) ÷ 2 and 45.10 ÷ 2 ÷ 8
+    (0.803, 2.819)
+    """
     parts = network.parts
     stage = stage_layers(network.layers, layout) / network.layers
     ends = np.where(layout.pipeline > 1, max(parts["embedding"], parts["head"]), parts["embedding"] + parts["head"])
@@ -99,6 +109,17 @@ def step(job: Job, layout: Layout) -> Step:
     1F1B pipeline of p stages, m micro-batches, v chunks a stage (arXiv:2104.04473 §2.2): the fullest stage works m times,
     and the pipeline fills and drains through the p-1 others once, 1/v of the time when interleaved:
     step = m·busiest + (p-1)·other/v + what is not hidden of the exchange over data ranks + optimizer.
+    On paper: 8 stages, 64 micro-batches, one chunk leave a bubble of 7/64 of the work of a stage without the head.
+
+    >>> from loadfactor.catalog.accelerators import accelerator
+    >>> from loadfactor.catalog.models import network
+    >>> from loadfactor.planner.training.machine import MEGATRON_2022, constants, machine
+    >>> a100 = machine(accelerator("a100-sxm"), "fp16")
+    >>> job = Job(network("gpt3-175b"), 2048, 64, a100, MEGATRON_2022, constants())
+    >>> t = {name: float(np.ravel(s)[0]) for name, s in step(job, Layout(8, 8, recompute=FULL)).terms.items()}
+    >>> work = sum(s for n, s in t.items() if n not in ("bubble_s", "head_s", "data_s", "optimizer_s", "overhead_s"))
+    >>> round(t["bubble_s"] / work, 6) == round(7 / 64, 6)
+    True
     """
     n, c = job.network, job.constants
     x = layout.as_arrays()
@@ -237,11 +258,10 @@ def _data_s(job: Job, x: Layout, forward_s: Real, backward_s: Real, micro_s: Rea
         once = scatter + gather
     else:
         once = np.where(x.zero == 0, each(all_reduce_s, g, fabric), scatter + gather)
-    shard = job.machine.shard_fabric
     times = 2 if job.software.overlaps else 2 + (x.recompute == FULL)
-    gathers = stage_layers(job.network.layers, x)  # one collective a layer
-    gathered = times * (each(all_gather_s, VALUE_BYTES, shard) + gathers * ring_latency_s(ranks, stride, fabric))
-    reduced = each(reduce_scatter_s, VALUE_BYTES, shard) + gathers * ring_latency_s(ranks, stride, fabric)
+    latency = stage_layers(job.network.layers, x) * ring_latency_s(ranks, stride, fabric)  # one collective a layer
+    one = each(_gather_sharded_s, VALUE_BYTES, job.machine) + latency
+    gathered, reduced = times * one, one
     c = job.constants
     if job.software.overlaps:
         both = np.minimum(gathered + reduced, micro_s)
@@ -249,6 +269,14 @@ def _data_s(job: Job, x: Layout, forward_s: Real, backward_s: Real, micro_s: Rea
     else:
         exposed = gathered - np.minimum(gathered, micro_s) * (1 - c.prefetch_miss_share) + reduced
     return np.where(ranks > 1, np.where(x.zero == 3, m * exposed, once), 0.0)
+
+
+def _gather_sharded_s(total_bytes: Real, ranks: Real, stride: Real, on: Machine) -> Real:
+    """An all-gather in many small pieces: across domains it keeps one adapter busy, however many its members share."""
+    ring = ring_bytes_per_s(ranks, stride, on.fabric)
+    across = ranks > members_per_domain(ranks, stride, on.fabric)
+    speed: Real = np.where(across, np.minimum(ring, on.shard_bytes_per_s), ring)
+    return (ranks - 1) / ranks * total_bytes / speed
 
 
 def _optimizer_s(job: Job, x: Layout) -> Real:

@@ -91,7 +91,8 @@ def run(
         known = [n.removeprefix("peak_").removesuffix("_flops") for n in card.facts if n.startswith("peak_")]
         raise InputError(f"{card.id} has no known {datatype} peak; it has {', '.join(known)}") from None
     length = seq or default_seq(network)
-    first = global_batch or default_batch(length, counts[0])
+    last = counts[-1] if scaling == "weak" else counts[0]  # a weak curve ends at the usual batch
+    first = global_batch or max(default_batch(length, last) * counts[0] // last, 1)
     price = gpu_hour_price(card.id)
     paid = usd_per_gpu_hour if usd_per_gpu_hour is not None else (price.typical_usd if price else None)
     knobs = Knobs(
