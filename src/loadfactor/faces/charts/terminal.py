@@ -42,9 +42,11 @@ def _draw_axes(chart: Chart, width: int, height: int, color: bool) -> list[str]:
     import plotext  # imported here: it costs a third of a second
 
     points = [(series, *_points(chart, series)) for series in chart.series]
-    x_axis = _axis([x for _, xs, _ in points for x in xs], chart.x_log, [*_reference_values(chart, "x")], width // 10)
+    moments = any(isinstance(x, datetime) for series in chart.series for x in chart.x_of(series))
+    placed = [x for _, xs, _ in points for x in xs]
+    x_axis = _axis(placed, chart.x_log, [*_reference_values(chart, "x")], width // 10, moments)
     tops = [*_reference_values(chart, "y"), *(_place(m.y, chart.y_log) for m in chart.marks)]
-    y_axis = _axis([y for _, _, ys in points for y in ys], chart.y_log, tops, height // 4, dates=False)
+    y_axis = _axis([y for _, _, ys in points for y in ys], chart.y_log, tops, height // 4)
     several = len(points) > 1
     ends = _end_labels(points, y_axis, height - 2) if several else {}
     margin = min(max((len(text) for text, _ in ends.values()), default=-1) + 1, width // 3)
@@ -121,14 +123,14 @@ def _points(chart: Chart, series: Series) -> tuple[list[float], list[float | Non
     return xs, ys
 
 
-def _axis(values: Sequence[float | None], log: bool, also: Sequence[float], count: int, dates: bool = True) -> Axis:
+def _axis(values: Sequence[float | None], log: bool, also: Sequence[float], count: int, moments: bool = False) -> Axis:
     known = [v for v in (*values, *also) if v is not None and isfinite(v)] or [0.0, 1.0]
     low, high = min(known), max(known)
     if log:
         low = floor(low * 3) / 3
         high = max(high, low + 1 / 3)
         return Axis(low, high, [(t, short(10**t)) for t in _log_ticks(low, high, count)])
-    if low > 1e8 and dates:  # seconds since 1970: a moment
+    if moments:  # seconds since 1970
         return Axis(low, high if high > low else low + 1, _date_ticks(low, high, count))
     if 0 < low < 0.5 * high:
         low = 0.0

@@ -35,18 +35,26 @@ def add_to(app: typer.Typer) -> None:
 
 def run(
     by: Annotated[
-        str, typer.Option("--by", help="Who pays: split by dimensions, with commas: " + ", ".join(DIMENSIONS) + ".")
-    ] = "team",
+        str,
+        typer.Option(
+            "--by",
+            help="Split by dimensions, with commas: "
+            + ", ".join(DIMENSIONS)
+            + ". If not given, by team, else by what is tagged.",
+        ),
+    ] = "",
     start: From = None,
     end: To = None,
     where: Where = None,
-    job: Annotated[str | None, typer.Option("--job", help="Job to look into. [default: the dearest]")] = None,
+    job: Annotated[
+        str | None, typer.Option("--job", help="Job to look into; the dearest training job if not given.")
+    ] = None,
     store: StoreFolder = None,
     timezone: Zone = None,
     basis: Basis = None,
     output_format: Annotated[
         str | None,
-        typer.Option("--format", help="terminal, html, md or json. [default: terminal, or by --output's suffix]"),
+        typer.Option("--format", help="terminal, html, md or json; if not given, by the suffix of --output."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")] = None,
 ) -> None:

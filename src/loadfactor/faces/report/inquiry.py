@@ -9,6 +9,7 @@ from pathlib import Path
 from loadfactor.metrics.books import Books
 from loadfactor.metrics.metric import Reading
 
+HOLDERS = ("team", "project", "user", "purpose", "pool")
 NOBODY = "nobody"
 UNTAGGED = "not tagged"
 
@@ -18,7 +19,7 @@ class Inquiry:
     """The books and what of them the report is about. `split` are the dimensions of its table, `job` the job looked into."""
 
     books: Books
-    split: Sequence[str] = ("team",)
+    split: Sequence[str] = ()  # by default the first of `HOLDERS` that anybody is tagged with
     start: datetime | None = None
     end: datetime | None = None
     timezone: tzinfo = UTC
@@ -31,6 +32,16 @@ class Inquiry:
         """First and last instant of the report."""
         first, last = self.books.span
         return self.start or first, self.end or last
+
+    @cached_property
+    def parts(self) -> Sequence[str]:
+        """The dimensions of the report's table: those asked for, else who pays as far as the books know it."""
+        if self.split:
+            return self.split
+        for holder in HOLDERS:
+            if any(r.by[holder] is not None for r in self.ask("allocated_gpu_hours", by=(holder,))):
+                return (holder,)
+        return HOLDERS[:1]
 
     @cached_property
     def whole(self) -> "Row":
@@ -96,7 +107,12 @@ def row(readings: Sequence[Reading]) -> Row:
 
 
 def spoken(key: Sequence[str | None], row: Row) -> str:
-    """A group's name: who holds nothing is nobody, who holds something without a name is not tagged."""
+    """A group's name: who holds nothing is nobody, who holds something without a name is not tagged.
+
+    Where both are, they are one group: the books know no name for either.
+    """
     if all(part is None for part in key):
-        return UNTAGGED if row.value("allocated_gpu_hours") else NOBODY
+        if not row.value("allocated_gpu_hours"):
+            return NOBODY
+        return f"{UNTAGGED}, or {NOBODY}" if row.value("unallocated_gpu_hours") else UNTAGGED
     return " · ".join(UNTAGGED if part is None else part for part in key)

@@ -16,11 +16,9 @@ Key = tuple[str | None, ...]
 
 def section(inquiry: Inquiry) -> Section | None:
     """Bars of what each group's dollars bought, and the table behind them, the dearest first."""
-    split = tuple(inquiry.split)
-    if not split:
-        return None
+    split = tuple(inquiry.parts)
     groups = inquiry.groups(
-        "cost_usd", *BARS, "allocated_gpu_hours", "paid_gpu_hours", "effective_gpu_hours", "utilization",
+        "cost_usd", *BARS, "allocated_gpu_hours", "unallocated_gpu_hours", "paid_gpu_hours", "utilization",
         "usd_per_effective_gpu_hour", by=split,
     )  # fmt: skip
     if not groups:
@@ -80,7 +78,7 @@ def _lead(groups: Sequence[tuple[Key, Row]]) -> str:
         return ""
     key, top = holders[0]
     said = []
-    if top.value("cost_usd"):
+    if top.value("cost_usd") and len(holders) > 1:
         said.append(f"{spoken(key, top)} pays most, {usd(top.value('cost_usd'))}.")
     measured = [(k, r) for k, r in holders if r.value("utilization") is not None]
     if len(measured) > 1:

@@ -34,7 +34,8 @@ def section(inquiry: Inquiry) -> Section | None:
     gpus = [(key, row) for key, row in gpus if row.bins("utilization_histogram")]
     gpus.sort(key=lambda g: g[1].value("utilization") or 0.0)
     (cost,) = inquiry.ask("cost_usd", job=job)
-    lead = f"{len(jobs):,} jobs held GPUs. Job {job} cost {usd(cost.value if isinstance(cost.value, float) else None)}"
+    dollars = f" cost {usd(cost.value)}" if isinstance(cost.value, float) else " has no price"
+    lead = f"{len(jobs):,} jobs held GPUs. Job {job}{dollars}"
     if gpus:
         low, high = (percent(g[1].value("utilization")) for g in (gpus[0], gpus[-1]))
         spread = f"; its {len(gpus)} GPUs ran between {low} and {high}" if len(gpus) > 1 else f"; its GPU ran at {low}"

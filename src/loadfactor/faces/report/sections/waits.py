@@ -17,7 +17,7 @@ def section(inquiry: Inquiry) -> Section | None:
     whole = inquiry.whole
     if whole.value("queue_wait_s_p50") is None:
         return None
-    split = [d for d in inquiry.split if d in OF_A_WAIT] or ["team"]
+    split = [d for d in inquiry.parts if d in OF_A_WAIT] or ["team"]
     groups = inquiry.groups(*METRICS, "allocated_gpu_hours", by=split)
     groups = [(key, row) for key, row in groups if row.value("queue_wait_s_p50") is not None]
     groups.sort(key=lambda g: -(g[1].value("queue_wait_s_p90") or 0.0))

@@ -20,7 +20,9 @@ def section(inquiry: Inquiry) -> Section:
     hours = [f"{name}_gpu_hours" for name, _, _ in LOSSES]
     dollars = [f"{name}_usd" for name, _, _ in LOSSES]
     whole = inquiry.whole
-    asked = whole.some("paid_gpu_hours", *hours, "effective_gpu_hours", "cost_usd", *dollars, "effective_usd")
+    asked = whole.some(
+        "paid_gpu_hours", *hours, "effective_gpu_hours", "cost_usd", *dollars, "effective_usd", "load_factor"
+    )
     charts = [
         chart
         for chart in (
@@ -39,8 +41,9 @@ def section(inquiry: Inquiry) -> Section:
     table = Table(
         "", (Column("where"), Column("GPU-hours", "number"), Column("USD", "usd"), Column("what it means")), rows
     )
-    full = percent(whole.value("load_factor"))
-    lead = f"Every GPU-hour is counted once; what is left at the bottom is {full} of what was paid for."
+    full = whole.value("load_factor")
+    left = "not known" if full is None else f"{percent(full)} of what was paid for"
+    lead = f"Every GPU-hour is counted once; what is left at the bottom is {left}."
     return Section("waterfall", "Where it went", lead, charts, (table,), readings=asked)
 
 
