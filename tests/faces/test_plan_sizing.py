@@ -83,6 +83,14 @@ def test_breakeven_floor_never_and_claim() -> None:
     assert found["replica"]["tokens_per_s"] == 1500
 
 
+def test_breakeven_plans_the_throughput_of_a_network() -> None:
+    """With --model the serving planner gives the throughput: a tighter objective saturates lower and so raises the floor."""
+    asked_of = ("breakeven", "--api", "openai/gpt-4o", "--model", "llama-3.1-8b", "--gpu", "h100-sxm")
+    loose, tight = data(*asked_of, "--tpot", "100"), data(*asked_of, "--tpot", "10")
+    assert 0 < loose["floor_share"] < tight["floor_share"]
+    assert "the serving planner" in " ".join(asked(*asked_of).split())
+
+
 def test_size_says_smaller_is_cheaper_and_why(history: Path) -> None:
     """A cluster far too large is told so, with the cheapest size, the waits by job size and the marginal GPU."""
     text = asked("size", str(history), "--have", "240", "--rent-usd", "2.95")
@@ -152,6 +160,8 @@ def test_pages_are_written(command: str, suffix: str, history: Path, tmp_path: P
         (["breakeven", "--api-usd", "0", "--tokens-per-s", "5"], "price is zero"),
         (["breakeven", "--api-usd", "a,b", "--tokens-per-s", "5"], "--api-usd a,b"),
         (["breakeven", "--api", "openai/gpt-4o"], "throughput once"),
+        (["breakeven", "--api", "openai/gpt-4o", "--model", "llama-3.1-8b", "--tpot", "0.01"], "not even alone"),
+        (["breakeven", "--api", "openai/gpt-4o", "--tokens-per-s", "5", "--gpus", "0"], "at least 1 GPU"),
         (["breakeven", "--api", "nobody/nothing", "--tokens-per-s", "5"], "no token price"),
         (["size", "absent.csv"], "no file"),
         (["size", "HISTORY", "--have", "4"], "take 8 or more"),

@@ -89,6 +89,15 @@ def duration(seconds: float | None) -> str:
     return f"{number(seconds / S_PER_DAY)} d"
 
 
+def counted(amount: float, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "replica"), counted(12, "replica")
+    ('1 replica', '12 replicas')
+    """
+    return f"{number(amount)} {noun}{'' if amount == 1 else 's'}"
+
+
 def instant(value: datetime) -> str:
     """A moment to the minute, with its zone.
 

@@ -8,6 +8,7 @@ from loadfactor.errors import InputError
 from loadfactor.faces.answer import Assumption, present
 from loadfactor.faces.cli.options import Format, Output
 from loadfactor.faces.cli.plan.given_price import gpu_hour_usd
+from loadfactor.faces.cli.plan.given_throughput import measured, planned
 from loadfactor.faces.formats import usd
 
 if TYPE_CHECKING:
@@ -42,7 +43,21 @@ def breakeven(
     gpu: Annotated[
         str, typer.Option("--gpu", help="Accelerator of the replica; gives its price if none is typed in.")
     ] = "h100-sxm",
-    gpus: Annotated[int, typer.Option("--gpus", help="GPUs of one replica.")] = 1,
+    gpus: Annotated[
+        int | None,
+        typer.Option("--gpus", help="GPUs of one replica; 1, or the planner's choice with --model, if not given."),
+    ] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model", help="Plan the throughput of this network (catalog name or config.json) instead of measuring."
+        ),
+    ] = "",
+    engine: Annotated[str, typer.Option("--engine", help="Serving engine, with --model.")] = "vllm",
+    ttft: Annotated[float, typer.Option("--ttft", help="Objective with --model: seconds to the first token.")] = 2.0,
+    tpot: Annotated[
+        float, typer.Option("--tpot", help="Objective with --model: milliseconds per output token.")
+    ] = 50.0,
     usd_per_gpu_hour: Annotated[
         float | None, typer.Option("--usd-per-gpu-hour", help="Price of a GPU-hour, used or not.")
     ] = None,
@@ -67,12 +82,16 @@ def breakeven(
         return
     price, price_assumption = _api_price(api, api_usd)
     request = Request(input_tokens, output_tokens)
-    throughput, throughput_assumption = _throughput(tokens_per_s, output_tokens_per_s, request.tokens, output_tokens)
-    hour_usd, hour_assumption = gpu_hour_usd("GPU of the replica", usd_per_gpu_hour, "--usd-per-gpu-hour", gpu)
-    if gpus < 1:
+    if gpus is not None and gpus < 1:
         raise InputError(f"--gpus {gpus}: a replica has at least 1 GPU")
+    if model and tokens_per_s is None and output_tokens_per_s is None:
+        throughput, held_gpus, how_fast = planned(model, gpu, engine, gpus, input_tokens, output_tokens, ttft, tpot)
+    else:
+        throughput, how_fast = measured(tokens_per_s, output_tokens_per_s, input_tokens, output_tokens)
+        held_gpus = gpus or 1
+    hour_usd, hour_assumption = gpu_hour_usd("GPU of the replica", usd_per_gpu_hour, "--usd-per-gpu-hour", gpu)
     question = BreakEvenQuestion(
-        replica=Replica(hour_usd * gpus, throughput, gpus),
+        replica=Replica(hour_usd * held_gpus, throughput, held_gpus),
         price=price,
         request=request,
         requests_per_s=requests_per_s,
@@ -80,7 +99,7 @@ def breakeven(
         requests_per_user_hour=requests_per_user_hour,
         api_name=api or "the API",
     )
-    assumptions = (hour_assumption, throughput_assumption, price_assumption)
+    assumptions = (hour_assumption, how_fast, price_assumption)
     present(answer_about_break_even(question, assumptions), output_format, output)
 
 
@@ -109,23 +128,3 @@ def _api_price(api: str, typed: str) -> "tuple[ApiPrice, Assumption]":
         raise InputError(f"--api-usd {typed}: give one number or two, as 0.15,0.60")
     words = f"{usd(numbers[0])} in, {usd(numbers[-1])} out per million tokens"
     return ApiPrice(numbers[0], numbers[-1]), Assumption("API price", words, "your --api-usd")
-
-
-def _throughput(
-    tokens_per_s: float | None, output_only: float | None, tokens: float, output_tokens: float
-) -> tuple[float, Assumption]:
-    if (tokens_per_s is None) == (output_only is None):
-        raise InputError(
-            "give the replica's saturated throughput once: --tokens-per-s (in and out) or --output-tokens-per-s"
-        )
-    if tokens_per_s is not None:
-        return tokens_per_s, Assumption(
-            "throughput", f"{tokens_per_s:g} tokens/s saturated, in and out", "your --tokens-per-s"
-        )
-    if output_tokens <= 0:
-        raise InputError(
-            "--output-tokens-per-s needs requests with output: give --output-tokens above 0, or --tokens-per-s"
-        )
-    assert output_only is not None
-    words = f"{output_only:g} output tokens/s saturated, with the input read beside them"
-    return output_only * tokens / output_tokens, Assumption("throughput", words, "your --output-tokens-per-s")

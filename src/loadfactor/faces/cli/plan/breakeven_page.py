@@ -6,7 +6,7 @@ from typing import Any
 from loadfactor.catalog.token_prices import token_prices
 from loadfactor.faces.answer import Answer, Assumption, Column, Table
 from loadfactor.faces.charts import Chart, Mark, Reference, Series
-from loadfactor.faces.formats import number, percent, usd
+from loadfactor.faces.formats import counted, number, percent, usd
 from loadfactor.planner.breakeven import (
     ApiPrice,
     BreakEven,
@@ -61,7 +61,9 @@ def answer_about_break_even(question: BreakEvenQuestion, assumptions: tuple[Assu
                 "--input-tokens, --output-tokens",
             ),
             Assumption(
-                "users", f"{number(question.requests_per_user_hour)} requests each an hour", "--requests-per-user-hour"
+                "users",
+                f"{counted(question.requests_per_user_hour, 'request')} each an hour",
+                "--requests-per-user-hour",
             ),
             Assumption(
                 "not counted", "staff, idle spare replicas, retries, quality of the answers", "add them to the GPU-hour"
@@ -102,7 +104,7 @@ def _sentence(question: BreakEvenQuestion, found: BreakEven, demand: Demand | No
     if demand is None:
         return f"Self-host only above {floor}; below that {question.api_name} is the cheaper machine."
     bills = (
-        f"{demand.replicas} replicas {percent(demand.utilization_share)} full cost {usd(demand.self_hosted_usd_per_hour)} an hour, "
+        f"{counted(demand.replicas, 'replica')} {percent(demand.utilization_share)} full cost {usd(demand.self_hosted_usd_per_hour)} an hour, "
         f"the API {usd(demand.api_usd_per_hour)}"
     )
     if demand.self_hosting_pays:
