@@ -103,10 +103,9 @@ def _sentence(question: BreakEvenQuestion, found: BreakEven, demand: Demand | No
     )
     if demand is None:
         return f"Self-host only above {floor}; below that {question.api_name} is the cheaper machine."
-    bills = (
-        f"{counted(demand.replicas, 'replica')} {percent(demand.utilization_share)} full cost {usd(demand.self_hosted_usd_per_hour)} an hour, "
-        f"the API {usd(demand.api_usd_per_hour)}"
-    )
+    fleet = f"{counted(demand.replicas, 'replica')} {percent(demand.utilization_share)} full"
+    self_hosted, api = usd(demand.self_hosted_usd_per_hour), usd(demand.api_usd_per_hour)
+    bills = f"{fleet} cost {self_hosted} an hour, the API {api}"
     if demand.self_hosting_pays:
         return f"Self-host: {bills}. The floor is {floor}."
     return f"Use the API or bring demand first: {bills}. The floor is {floor}."
