@@ -42,6 +42,7 @@ CHARTS = (
     Chart(
         "money", "waterfall", ("paid", "idle", "lost"), (Series("$", (100, -30, -20)),), total="useful", note="in order"
     ),
+    Chart("from $5 to $6 an hour", "line", (1, 2), (Series("$5", (5, 6)), Series("$6", (6, 6)))),
     Chart("one point", "line", (3,), (Series("a", (5,)),)),
     Chart("nothing known", "line", (1, 2), (Series("a", (None, None)),)),
 )

@@ -34,6 +34,7 @@ STYLE = {
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 10,
     "lines.linewidth": 2.0,
+    "text.parse_math": False,  # a dollar is a dollar
     "svg.fonttype": "none",  # text stays text: sharp, searchable, small
     "svg.hashsalt": "loadfactor",  # the same chart gives the same file
 }
@@ -87,7 +88,7 @@ def draw(axes: Any, chart: Chart) -> None:
 
 
 def _draw_numeric(axes: Any, chart: Chart) -> None:
-    from matplotlib.dates import ConciseDateFormatter
+    from matplotlib.dates import ConciseDateFormatter, date2num
     from matplotlib.ticker import FuncFormatter
 
     if chart.x_log:
@@ -112,11 +113,17 @@ def _draw_numeric(axes: Any, chart: Chart) -> None:
     axes.margins(x=0.02)
     for mark in chart.marks:
         axes.plot([mark.x], [mark.y], "o", color=INK, markersize=6, zorder=5)
+        left_half = (
+            axes.transLimits.transform(
+                axes.transScale.transform((date2num(mark.x) if isinstance(mark.x, datetime) else mark.x, mark.y))
+            )[0]
+            < 0.5
+        )
         axes.annotate(
             mark.label,
             (mark.x, mark.y),
-            xytext=(0, 11),
-            ha="center",
+            xytext=(8 if left_half else -8, 10),
+            ha="left" if left_half else "right",
             textcoords="offset points",
             fontsize=9,
             color=INK,
@@ -134,7 +141,7 @@ def _draw_series(axes: Any, chart: Chart, series: Series, index: int) -> None:
     color, dash = color_of(index), "--" if series.dashed else "-"
     match chart.kind_of(series):
         case "line":
-            marker = "o" if len(xs) <= 24 else ""
+            marker = "o" if len(xs) <= 12 else ""
             axes.plot(xs, ys, dash, color=color, marker=marker, markersize=3.5, label=series.name)
         case "step":
             axes.step(xs, ys, where="post", color=color, linestyle=dash, label=series.name)

@@ -83,7 +83,8 @@ def _draw_axes(chart: Chart, width: int, height: int, color: bool) -> list[str]:
         at_x, at_y = _place(_number(mark.x), chart.x_log), _place(mark.y, chart.y_log)
         side = "left" if at_x < (x_axis.low + x_axis.high) / 2 else "right"
         above = at_y + row if at_y + row <= y_axis.high else at_y - row  # words stand a row off the line they speak of
-        figure.draw(figure.text(at_x, above, mark.label, alignment=side))
+        if mark.label:
+            figure.draw(figure.text(at_x, above, mark.label, alignment=side))
         figure.draw(figure.signal([at_x], [at_y], marker=plotext.marker("◆", "default")))
     for reference in chart.references:
         _label_reference(figure, chart, reference.label, reference.axis, _number(reference.value), x_axis, y_axis)

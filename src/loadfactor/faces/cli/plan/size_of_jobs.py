@@ -242,8 +242,8 @@ def _cost_chart(plan: SizePlan) -> Chart:
         (Series("with waiting", total), Series("GPUs alone", [p.hardware_usd_per_used_gpu_hour for p in points])),
         "GPUs",
         "$ per used GPU-hour",
-        marks=(Mark(float(best.gpus), best.usd_per_used_gpu_hour, f"cheapest {best.gpus}"),),
-        references=_today(plan),
+        marks=(Mark(float(best.gpus), best.usd_per_used_gpu_hour, ""),),
+        references=(Reference(float(best.gpus), f"cheapest {best.gpus}", "x"), *_today(plan)),
     )
 
 
