@@ -29,7 +29,6 @@ from loadfactor.planner.training.measured import Measured, RowRefused, read_row
 from loadfactor.planner.training.memory import memory
 from loadfactor.planner.training.search import legal_layouts
 from loadfactor.planner.training.step import Job, step
-from loadfactor.planner.training.validation import knobs_of
 
 WEIGHTS = {
     "megatron_sc21_table1.csv": 20,
@@ -63,7 +62,7 @@ def cases(folder: Path) -> list[Case]:
                 one = read_row(row)
             except RowRefused:
                 continue
-            free = [x for many in legal_layouts(one.job, one.layout.gpus, knobs_of(one)) for x in many.each()]
+            free = [x for many in legal_layouts(one.job, one.layout.gpus, one.knobs) for x in many.each()]
             found.append(Case(name, one, free if one.free and free else [one.layout]))
     return found
 

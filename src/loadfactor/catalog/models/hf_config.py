@@ -61,6 +61,7 @@ UNGATED_BY_ACTIVATION = ("nemotron", "arcee")  # squared ReLU
 ALL_BIASED = ("gpt2", "gpt_neo", "gpt_neox", "opt", "bloom", "phi", "starcoder2", "gpt_bigcode")
 LAYER_NORM = (*UNGATED, "cohere", "cohere2", "nemotron", "stablelm", "dbrx", "olmo_1")
 LEARNED_POSITIONS = ("gpt2", "gpt_neo", "opt", "gpt_bigcode")
+FULL_EVERY = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4, "llama4": 4, "llama4_text": 4}
 QKV_BIASED = ("qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "chatglm", "qwen")
 TIED_BY_DEFAULT = (
     "gpt2",
@@ -257,12 +258,14 @@ def _dense_layers(c: Config, layers: int) -> tuple[int, ...]:
 
 
 def _layer_kinds(c: Config, kind: str, layers: int) -> list[str]:
+    if isinstance(c.get("attn_type_list"), list):  # MiniMax: 1 is softmax attention, 0 lightning attention
+        return ["full_attention" if one else "lightning_attention" for one in c["attn_type_list"][:layers]]
     if isinstance(c.get("layer_types"), list):
         return [str(k) for k in c["layer_types"][:layers]]
     full_every = c.get("full_attention_interval")
     if kind == "qwen3_next" or full_every:
         return ["linear_attention" if (i + 1) % int(full_every or 4) else "full_attention" for i in range(layers)]
-    pattern = c.get("sliding_window_pattern") or {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4}.get(kind)
+    pattern = c.get("sliding_window_pattern") or FULL_EVERY.get(kind)
     if isinstance(pattern, int):
         return ["sliding_attention" if (i + 1) % pattern else "full_attention" for i in range(layers)]
     if c.get("sliding_window") and c.get("use_sliding_window", not kind.startswith("qwen")):

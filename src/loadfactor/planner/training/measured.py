@@ -7,6 +7,7 @@ reason. A knob the row does not give ("not given") is left free, and the planner
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from loadfactor.catalog.accelerators import Accelerator, find_accelerator
 from loadfactor.catalog.clusters import Cluster, cluster_of
@@ -24,6 +25,7 @@ from loadfactor.planner.training.machine import (
     machine,
     trainable_datatype,
 )
+from loadfactor.planner.training.search import Knobs, legal_layouts
 from loadfactor.planner.training.step import Job
 from loadfactor.planner.training.utilization import Utilization, utilization
 from loadfactor.units import BITS_PER_BYTE, FLOPS_PER_TFLOPS, MS_PER_S, PERCENT
@@ -51,6 +53,25 @@ class Measured:
     def is_time(self) -> bool:
         """True where the measured number grows with the step's time."""
         return self.quantity.startswith("iteration")
+
+    @property
+    def knobs(self) -> Knobs:
+        """The knobs of the row: fixed where it gives them, free where it does not."""
+        x = self.layout
+
+        def knob(name: str) -> tuple[int, ...]:
+            return () if name in self.free else (int(getattr(x, name)),)
+
+        return Knobs(
+            tensor=knob("tensor"),
+            pipeline=knob("pipeline"),
+            context=(x.context,),
+            expert=(x.expert,),
+            micro_batch=knob("micro_batch"),
+            interleave=knob("interleave"),
+            recompute=knob("recompute"),
+            zero=knob("zero") or (0, 1, 2, 3),
+        )
 
     def predicted(self, step_s: float) -> float:
         """The predicted step in the quantity that was measured."""
@@ -88,6 +109,8 @@ def read_row(row: Row, known: Constants | None = None) -> Measured:
     sharded = "FULL_SHARD" in text or "ZeRO-3" in text or "fsdp" in text.lower()
     software = _software(row, text, accelerator)
     layout, free = _layout(row, gpus, sharded, software)
+    if layout.pipeline > network.layers:
+        raise RowRefused(f"{layout.pipeline} pipeline stages for {network.layers} layers")
     if layout.gpus != gpus:
         raise RowRefused(f"tp × pp × cp × dp = {layout.gpus} is not the {gpus} GPUs of the row")
     if "micro_batch" not in free and batch % (layout.data * layout.micro_batch):
@@ -105,7 +128,10 @@ def read_row(row: Row, known: Constants | None = None) -> Measured:
     label = (
         row.get("model") or row.get("scheme") or f"{float(row.get('params_b') or 0) or network.parameters / 1e9:.3g}B"
     )
-    return Measured(str(label), job, layout, free, quantity, value, per_step)
+    one = Measured(str(label), job, layout, free, quantity, value, per_step)
+    if free and not any(len(x) for x in legal_layouts(job, gpus, one.knobs)):
+        raise RowRefused(f"no layout divides a global batch of {batch} over {gpus} GPUs")
+    return one
 
 
 def _text(row: Row, *names: str) -> str | None:
@@ -117,17 +143,24 @@ def _text(row: Row, *names: str) -> str | None:
 
 
 def _number(row: Row, *names: str) -> float | None:
+    """The first of these columns that holds a positive, finite number."""
     value = _text(row, *names)
     try:
-        return None if value is None else float(value.replace(",", ""))
+        number = float((value or "").replace(",", ""))
     except ValueError:
         return None
+    return number if isfinite(number) and number > 0 else None
 
 
-def _whole(row: Row, *names: str) -> int:
-    value = _number(row, *names)
-    if value is None or value < 1 or value != int(value):
-        raise RowRefused(f"no {names[0]} in the row")
+def _whole(row: Row, *names: str, default: int | None = None) -> int:
+    """The first of these columns as a whole number; refused where it is none, or missing without a default."""
+    said, value = _text(row, *names), _number(row, *names)
+    if said is None and default is not None:
+        return default
+    if value is None or value != int(value):
+        raise RowRefused(
+            f"no {names[0]} in the row" if said is None else f"{names[0]} is {said}, not a whole number from 1 on"
+        )
     return int(value)
 
 
@@ -140,34 +173,32 @@ def _accelerator(row: Row) -> Accelerator:
 
 
 def _network(row: Row) -> tuple[Network, int]:
-    seq = _number(row, "seq", "seq_len", "sequence_length", "max_seq_len")
-    if seq is None:
-        raise RowRefused("no seq in the row")
+    seq = _whole(row, "seq", "seq_len", "sequence_length", "max_seq_len")
     known = find_network(_text(row, "network", "model") or "")
-    layers, hidden, heads = (_number(row, n) for n in ("layers", "hidden", "heads"))
-    if known is not None and layers is None:
-        return known, int(seq)
+    layers, hidden, heads = (_whole(row, n, default=0) for n in ("layers", "hidden", "heads"))
+    if known is not None and not layers:
+        return known, seq
     if not layers or not hidden or not heads:
         missing = [n for n, v in (("layers", layers), ("hidden", hidden), ("heads", heads)) if not v]
         raise RowRefused(f"no {', '.join(missing)} in the row and its model is not in the catalog")
     ffn, kv = _number(row, "ffn_hidden", "intermediate_size"), _number(row, "kv_heads")
     shape = Network(
         name=_text(row, "model") or "row",
-        layers=int(layers),
-        hidden=int(hidden),
-        heads=int(heads),
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
         kv_heads=int(kv or heads),
         head_dim=int(_number(row, "head_dim") or hidden / heads),
         ffn_hidden=int(ffn or 4 * hidden),
         vocabulary=int(_number(row, "vocab", "vocabulary") or GPT2_VOCABULARY),
-        max_context=int(seq),
+        max_context=seq,
         gated_mlp=(_text(row, "gated_mlp") or "").lower() in ("1", "true", "yes"),
         tied_embeddings=True,
         positional="learned",
         norm="layer",
         linear_bias=True,
     )
-    return shape, int(seq)
+    return shape, seq
 
 
 def _software(row: Row, text: str, accelerator: Accelerator) -> Software:
@@ -212,13 +243,15 @@ def _recompute(row: Row, software: Software) -> int | None:
 
 def _layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple[Layout, tuple[str, ...]]:
     free = []
-    stage = _number(row, "zero", "zero_stage")
+    stage = _text(row, "zero", "zero_stage")
+    if stage is not None and stage not in ("0", "1", "2", "3"):
+        raise RowRefused(f"zero is {stage}, not a stage from 0 to 3")
     if not sharded and not any(_text(row, n) for n in ("tp", "pp", "dp")):
         free += ["tensor", "pipeline"] + ([] if stage is not None else ["zero"])
-    tp, pp, cp = (int(_number(row, n) or 1) for n in ("tp", "pp", "cp"))
-    ep = int(_number(row, "ep") or 1)
-    dp = int(_number(row, "dp") or gpus // (tp * pp * cp) or 1)
-    micro, chunks = _number(row, "micro_batch", "micro_batch_size", "mbs"), _number(row, "interleave_v", "interleave")
+    tp, pp, cp, ep = (_whole(row, n, default=1) for n in ("tp", "pp", "cp", "ep"))
+    dp = _whole(row, "dp", default=gpus // (tp * pp * cp) or 1)
+    micro = _whole(row, "micro_batch", "micro_batch_size", "mbs", default=0) or None
+    chunks = _whole(row, "interleave_v", "interleave", default=0) or None
     if micro is None:
         free.append("micro_batch")
     if "pipeline" in free or (chunks is None and pp > 1 and software.overlaps):
@@ -230,7 +263,7 @@ def _layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple[Lay
     parallel = "sequence parallel" in (row.get("recompute") or "") and "no sequence" not in (row.get("recompute") or "")
     parallel = parallel or (software.overlaps and tp > 1)
     return (
-        Layout(tp, pp, dp, cp, ep, int(micro or 1), int(chunks or 1), recompute or NONE, zero, parallel),
+        Layout(tp, pp, dp, cp, ep, micro or 1, chunks or 1, recompute or NONE, zero, parallel),
         tuple(free),
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 from loadfactor.planner.training.layout import Layout
 from loadfactor.planner.training.measured import Measured
 from loadfactor.planner.training.memory import memory
-from loadfactor.planner.training.search import Knobs, search
+from loadfactor.planner.training.search import search
 from loadfactor.planner.training.step import Job, step
 
 SMALLEST_SWEEP = 3  # layouts of one job that make choosing one a question
@@ -60,29 +60,10 @@ def compare(measured: Sequence[tuple[int, Measured]]) -> list[Comparison]:
     return sorted(results, key=lambda r: r.row)
 
 
-def knobs_of(one: Measured) -> Knobs:
-    """The knobs of a row: fixed where it gives them, free where it does not."""
-    x = one.layout
-
-    def knob(name: str) -> tuple[int, ...]:
-        return () if name in one.free else (int(getattr(x, name)),)
-
-    return Knobs(
-        tensor=knob("tensor"),
-        pipeline=knob("pipeline"),
-        context=(x.context,),
-        expert=(x.expert,),
-        micro_batch=knob("micro_batch"),
-        interleave=knob("interleave"),
-        recompute=knob("recompute"),
-        zero=knob("zero") or (0, 1, 2, 3),
-    )
-
-
 def _with_free_knobs(number: int, one: Measured) -> Comparison:
     """Knobs the row does not give are set as a user would: to the fastest that fits, or to the leanest when nothing does."""
     x = one.layout
-    found = search(one.job, x.gpus, knobs_of(one))
+    found = search(one.job, x.gpus, one.knobs)
     if not len(found):
         s = float(step(one.job, x).step_s[0])
         return Comparison(number, one, x, one.predicted(s), bool(memory(one.job, x).fits[0]))

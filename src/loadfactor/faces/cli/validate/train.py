@@ -178,12 +178,19 @@ def _details(name: str, results: list[Comparison], all_rows: bool) -> Table:
     worst = sorted(results, key=lambda r: -abs(r.error))
     shown = results if all_rows or len(results) <= ROWS_SHOWN else worst[:ROWS_SHOWN]
     rows = []
+    quantities = list(dict.fromkeys(r.measured.quantity for r in results))
     for r in shown:
         hfu, mfu = _shares(r)
         model = f"{r.measured.label.split(' ')[0]} on {r.measured.layout.gpus}"
-        rows.append((model, _cut(r.layout), number(r.measured.value), number(r.predicted), r.error, hfu, mfu))
-    quantity = results[0].measured.quantity
-    columns = [Column("model, GPUs"), Column("layout"), Column("measured", "number"), Column("predicted", "number")]
+        what = _cut(r.layout) if len(quantities) == 1 else r.measured.quantity.removesuffix("_gib").replace("_", " ")
+        rows.append((model, what, number(r.measured.value), number(r.predicted), r.error, hfu, mfu))
+    quantity = quantities[0] if len(quantities) == 1 else "GiB"
+    columns = [
+        Column("model, GPUs"),
+        Column("layout" if len(quantities) == 1 else "part"),
+        Column("measured", "number"),
+        Column("predicted", "number"),
+    ]
     columns += [Column(c, "percent") for c in ("error", "HFU", "MFU")]
     which = "" if len(shown) == len(results) else f", the {len(shown)} worst of {len(results)} (--all shows every row)"
     return Table(f"{name}: {quantity}{which}", columns, rows)
