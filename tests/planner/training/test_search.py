@@ -153,7 +153,7 @@ def test_money_and_time_follow_from_the_step() -> None:
         (64, {"name": "gpt3-175b"}, None, r"2048 learned positions.*--seq 2048"),
         (64, {}, Knobs(expert=(4,)), "has no experts"),
         (64, {"name": "mixtral-8x7b"}, Knobs(expert=(3,)), r"8 experts do not divide over 3 ranks.*2 and 4"),
-        (509, {}, None, r"no layout of llama-3\.1-70b.*509"),
+        (509, {}, None, r"no layout of llama-3\.1-70b on 509 GPUs divides a global batch of 512.*: 509"),
         (0, {}, None, "at least 1 GPU"),
     ],
 )  # fmt: skip

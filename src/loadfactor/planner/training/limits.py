@@ -88,21 +88,25 @@ def _nearest(wanted: int, legal: Sequence[int]) -> str:
     return f"the nearest that {'do' if len(near) > 1 else 'does'}: {' and '.join(near)}"
 
 
-def nothing_legal(job: Job, gpus: int) -> PlanError:
-    """No layout multiplies to the GPUs and divides the batch: name the batches that would."""
-    widest = max(tensor_degrees(job.network))
-    for batch in sorted(
-        range(max(job.global_batch // 2, 1), job.global_batch * 2 + 1), key=lambda b: abs(b - job.global_batch)
-    ):
-        if batch % gpus == 0 or (gpus % widest == 0 and batch % (gpus // widest) == 0):
-            return PlanError(
-                f"no layout of {job.network.name} on {gpus} GPUs divides a global batch of {job.global_batch} sequences; "
-                f"the nearest batch that does: {batch}"
-            )
-    near = [g for g in (2 ** int(np.log2(gpus)), 2 ** int(np.log2(gpus) + 1)) if g != gpus]
+def nothing_legal(job: Job, gpus: int, knobs: Knobs | None) -> PlanError:
+    """No layout that cuts the network evenly over these GPUs divides the batch: the nearest batch that one does."""
+    k, n = knobs or Knobs(), job.network
+    data = {
+        gpus // (t * p)
+        for t in k.tensor or tensor_degrees(n)
+        for p in k.pipeline or pipeline_degrees(n, gpus)
+        if gpus % (t * p) == 0
+    }
+    near = min(
+        (max(round(job.global_batch / d), 1) * d for d in data), key=lambda b: (abs(b - job.global_batch), b), default=0
+    )
+    if not near or near == job.global_batch:
+        return PlanError(
+            f"no layout of {n.name} on {gpus} GPUs obeys all the degrees asked for; leave one of them to the search"
+        )
     return PlanError(
-        f"no layout of {job.network.name} cuts evenly over {gpus} GPUs with {job.global_batch} sequences a batch; "
-        f"the nearest numbers of GPUs to try: {' and '.join(map(str, near))}"
+        f"no layout of {n.name} on {gpus} GPUs divides a global batch of {job.global_batch} sequences; the nearest batch that "
+        f"one divides: {near}"
     )
 
 

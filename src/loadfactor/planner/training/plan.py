@@ -132,7 +132,7 @@ def plan_training(
     check_request(job, gpus, knobs)
     found = search(job, gpus, knobs)
     if not len(found):
-        raise nothing_legal(job, gpus)
+        raise nothing_legal(job, gpus, knobs)
     if not found.fits.any():
         raise nothing_fits(job, gpus, knobs, found)
     best = candidate(job, found.layouts.pick(0))
