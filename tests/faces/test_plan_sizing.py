@@ -120,6 +120,17 @@ def test_the_cost_of_delay_moves_the_size(history: Path) -> None:
     assert patient < normal < hasty
 
 
+def test_teams_of_the_jobs_are_pooled(history: Path, tmp_path: Path) -> None:
+    """Where the jobs name their teams, pooling is judged by the teams' own loads, and clusters apart need more GPUs."""
+    rows = history.read_text().splitlines()
+    named = [rows[0] + ",team", *(f"{row},{'large' if i % 5 else 'small'}" for i, row in enumerate(rows[1:]))]
+    path = tmp_path / "teams.csv"
+    path.write_text("\n".join(named) + "\n")
+    found = data("size", str(path), "--sizes", "96,112")["staffing"]
+    assert (found["teams"], found["teams_are_equal"]) == (2, False)
+    assert found["apart_gpus"] > found["erlang_gpus"]
+
+
 def test_size_of_hours_and_of_state(shared: Path, tmp_path: Path) -> None:
     """An hourly series gives base and peak; the state of a real cluster says why jobs waited beside idle GPUs."""
     hours = tmp_path / "hours.csv"

@@ -64,12 +64,15 @@ def random_jobs(seed: int, count: int = 120) -> Jobs:
     return jobs_of(submit, gpus, duration, limit_s=limit, priority=random.integers(0, 3, count))
 
 
-@given(st.integers(0, 10_000), st.sampled_from(POLICIES))
-@settings(max_examples=120, deadline=None)
-def test_work_is_conserved_and_gangs_are_whole(seed: int, policy: Policy) -> None:
+CLUSTERS = (Cluster.of(2), Cluster.of_gpus(20), Cluster((4, 8, 4, 8)), Cluster.pooled(16), Cluster.of(8, 2))
+
+
+@given(st.integers(0, 10_000), st.sampled_from(POLICIES), st.sampled_from(CLUSTERS))
+@settings(max_examples=200, deadline=None)
+def test_work_is_conserved_and_gangs_are_whole(seed: int, policy: Policy, cluster: Cluster) -> None:
     """Busy GPU-seconds equal Σ gpus × seconds held exactly; every job gets all its work; no more GPUs are held than exist."""
     jobs = random_jobs(seed)
-    outcome = simulate(jobs, Cluster.of(2), policy)
+    outcome = simulate(jobs, cluster, policy)
     extra = policy.restart_s * (outcome.starts - 1)
     np.testing.assert_allclose(outcome.held_s, jobs.duration_s + extra, rtol=0, atol=1e-6)
     assert outcome.busy_gpu_s == pytest.approx(float((jobs.gpus * outcome.held_s).sum()), rel=1e-12)
@@ -77,7 +80,7 @@ def test_work_is_conserved_and_gangs_are_whole(seed: int, policy: Policy) -> Non
     assert (outcome.wait_s >= 0).all()
     if policy.preempt == "none":
         assert outcome.busy_gpu_s == float(jobs.gpu_s.sum())
-        _assert_never_more_than(16, outcome)
+        _assert_never_more_than(cluster.gpus, outcome)
 
 
 def _assert_never_more_than(gpus: int, outcome: Outcome) -> None:
