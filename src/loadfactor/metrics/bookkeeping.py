@@ -56,7 +56,7 @@ def refresh(store: Store, progress: Progress, idle_below: float = IDLE_BELOW) ->
 def book(
     store: Store, start: int, end: int, cuts: tuple[int, ...] = (), idle_below: float = IDLE_BELOW, until: str = "book"
 ) -> Any:
-    """Work out the ledger of [start, end) into temporary tables, one a step of the plan, up to `until`: that table.
+    """Work out the ledger of [start, end), one temporary table a step of the plan, up to `until`; the last is a view.
 
     `cuts` are instants no row may span.
     """
@@ -71,7 +71,10 @@ def book(
         store.name_view(name, name)
     store.name_view("samples", "samples", files)
     for name, sql in plan(measured, any(f.overlaps for f in files), bool(cuts), idle_below):
-        store.keep(name, sql)
+        if name == "book":  # read once, when it is written or asked: a table of it would only cost memory
+            store.view(name, sql)
+        else:
+            store.keep(name, sql)
         if name == until:
             break
     return store.connection.table(until)

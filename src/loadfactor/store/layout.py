@@ -38,6 +38,20 @@ def columns_of(name: str) -> dict[str, str]:
     return {c.name: types.get(c.kind, "float64") for c in table(name).columns}
 
 
+_ON_DISK = {
+    "to_utc": ("to_utc - from_utc AS length_ms", "from_utc + length_ms AS to_utc"),
+    "sampled_utc": ("sampled_utc - to_utc AS late_ms", "from_utc + length_ms + late_ms AS sampled_utc"),
+    "began_utc": ("sampled_utc - began_utc AS reach_ms", "from_utc + length_ms + late_ms - reach_ms AS began_utc"),
+}
+"""How a time is written and read back."""
+
+
+def samples(paths: list[Path]) -> str:
+    """SQL: stored samples as a relation, with all their times as instants."""
+    columns = ", ".join(_ON_DISK[c][1] if c in _ON_DISK else c for c in SAMPLE_COLUMNS)
+    return f"(SELECT {columns} FROM {read(paths)})"
+
+
 def read(paths: list[Path]) -> str:
     """SQL reading a list of Parquet files."""
     quoted = ", ".join("'" + str(p).replace("'", "''") + "'" for p in paths)
@@ -50,7 +64,7 @@ def raw_day(staged: Path | None, stored: list[Path]) -> str:
     if staged is not None:
         parts.append(f"SELECT {_RAW}, seq FROM {read([staged])}")
     if stored:
-        parts.append(f"SELECT {_RAW}, -1 AS seq FROM {read(stored)} WHERE to_utc = sampled_utc")
+        parts.append(f"SELECT {_RAW}, -1 AS seq FROM {samples(stored)} WHERE to_utc = sampled_utc")
     return (
         f"SELECT * EXCLUDE (following) FROM (SELECT *, lead(sampled_utc) OVER w AS following FROM ({' UNION ALL '.join(parts)})"
         " WINDOW w AS (PARTITION BY device_id, source ORDER BY sampled_utc, seq)) WHERE following IS DISTINCT FROM sampled_utc"
@@ -60,11 +74,11 @@ def raw_day(staged: Path | None, stored: list[Path]) -> str:
 def settled_day(raw: str, before: list[Path], day: int) -> str:
     """SQL: the day's samples with their intervals settled, cut by the hour, sorted. `before`: the files of the day before."""
     tail = (
-        f"SELECT device_id, source, max(sampled_utc) AS last_utc FROM {read(before)} GROUP BY ALL"
+        f"SELECT device_id, source, max(sampled_utc) AS last_utc FROM {samples(before)} GROUP BY ALL"
         if before
         else "SELECT NULL::VARCHAR AS device_id, NULL::VARCHAR AS source, NULL::BIGINT AS last_utc WHERE false"
     )
-    columns = ", ".join(SAMPLE_COLUMNS)
+    columns = ", ".join(_ON_DISK[c][0] if c in _ON_DISK else c for c in SAMPLE_COLUMNS)
     return f"""
     WITH linked AS (
       SELECT r.*, coalesce(lag(sampled_utc) OVER w, t.last_utc) AS previous
@@ -101,7 +115,7 @@ def watched(day: str, before: list[Path], reach_ms: int | None) -> str:
     rows = f"SELECT device_id, from_utc, to_utc, began_utc, source FROM {day} WHERE from_utc < to_utc"
     if before and reach_ms is not None:
         hour = reach_ms - reach_ms % MS_PER_HOUR
-        rows += f" UNION ALL SELECT device_id, from_utc, to_utc, began_utc, source FROM {read(before)} WHERE hour_utc >= {hour}"
+        rows += f" UNION ALL SELECT device_id, from_utc, to_utc, began_utc, source FROM {samples(before)} WHERE hour_utc >= {hour}"
     return f"({rows})"
 
 

@@ -72,7 +72,8 @@ class Store:
         """Give the files of a table (all of them, or those given) a name that SQL of this process can use."""
         files = self.manifest.of(table) if files is None else files
         if files:
-            sql = f"SELECT * FROM {layout.read([self.folder / f.name for f in files])}"
+            relation = layout.samples if table == "samples" else layout.read
+            sql = f"SELECT * FROM {relation([self.folder / f.name for f in files])}"
         else:
             types = {
                 "string": "VARCHAR",
@@ -87,6 +88,11 @@ class Store:
     def keep(self, name: str, sql: str) -> Any:
         """A query worked out into a temporary table, as an Ibis table."""
         self.raw.execute(f'CREATE OR REPLACE TEMP TABLE "{name}" AS {sql}')
+        return self.connection.table(name)
+
+    def view(self, name: str, sql: str) -> Any:
+        """A query under a name, worked out whenever it is read."""
+        self.raw.execute(f'CREATE OR REPLACE TEMP VIEW "{name}" AS {sql}')
         return self.connection.table(name)
 
     def lend(self, name: str, rows: pa.Table) -> Any:
@@ -210,11 +216,11 @@ class Store:
         self.raw.execute(f"CREATE OR REPLACE TEMP TABLE raw_day AS {layout.raw_day(staged, stored)}")
         self._copy(layout.settled_day("raw_day", before, day), path)
         self.raw.execute("DROP TABLE raw_day")
-        after = layout.read([path])
-        changed = small.changed(after, layout.read(stored)) if stored else f"SELECT * FROM {after}"
+        after = layout.samples([path])
+        changed = small.changed(after, layout.samples(stored)) if stored else f"SELECT * FROM {after}"
         found = self.raw.execute(f"SELECT DISTINCT hour_utc FROM ({changed}) WHERE hour_utc IS NOT NULL").fetchall()
         spans = list(manifest.merge([(h, h + MS_PER_HOUR) for (h,) in found]))
-        file = self._describe(path, "samples", "from_utc", "to_utc", day)
+        file = self._describe(path, "samples", "from_utc", "from_utc + length_ms", day)
         watched = layout.watched(after, before, file.from_ms)
         sources, given = self.raw.execute(
             f"SELECT max(n), max(g) FROM (SELECT count(DISTINCT source) n, count(began_utc) g FROM {watched} GROUP BY device_id)"
@@ -236,7 +242,7 @@ class Store:
         stored = [self.folder / f.name for f in self.manifest.of("ledger") if f.day == day]
         if stored and self.manifest.ledger_key == key:
             sql += f" UNION ALL SELECT * FROM {layout.read(stored)} WHERE NOT ({inside})"
-        self._copy(f"SELECT * FROM ({sql}) ORDER BY hour_utc, device_id", work)
+        self._copy(sql, work)
         made = self._describe(work, "ledger", "hour_utc", f"hour_utc + {MS_PER_HOUR}", day)
         if made.rows == 0:
             work.unlink()
