@@ -91,8 +91,9 @@ def run(
         known = [n.removeprefix("peak_").removesuffix("_flops") for n in card.facts if n.startswith("peak_")]
         raise InputError(f"{card.id} has no known {datatype} peak; it has {', '.join(known)}") from None
     length = seq or default_seq(network)
-    last = counts[-1] if scaling == "weak" else counts[0]  # a weak curve ends at the usual batch
-    first = global_batch or max(default_batch(length, last) * counts[0] // last, 1)
+    most = max(counts)
+    usual = default_batch(length, most)  # one that the most GPUs asked for divide
+    first = global_batch or (max(usual * counts[0] // most, 1) if scaling == "weak" else usual)
     price = gpu_hour_price(card.id)
     paid = usd_per_gpu_hour if usd_per_gpu_hour is not None else (price.typical_usd if price else None)
     knobs = Knobs(
@@ -109,7 +110,7 @@ def run(
     refused: list[tuple[int, str]] = []
     screen = Console(stderr=True)
     for count in track(counts, "searching layouts", console=screen, transient=True, disable=not screen.is_terminal):
-        batch = _batch(global_batch, first, length, count, counts[0], scaling)
+        batch = max(first * count // counts[0], 1) if scaling == "weak" else first
         job = Job(network, length, batch, on, SOFTWARE[software], constants())
         try:
             plans.append(
@@ -135,13 +136,6 @@ def _counts(written: str) -> list[int]:
     if not counts or min(counts) < 1:
         raise InputError(f"--gpus takes numbers from 1 on, got {written!r}")
     return counts
-
-
-def _batch(given: int | None, first: int, seq: int, count: int, first_count: int, scaling: str) -> int:
-    """The batch at this many GPUs: as given, grown with the GPUs, or one that this number of GPUs divides."""
-    if scaling == "weak":
-        return max(first * count // first_count, 1)
-    return given or default_batch(seq, count)
 
 
 def _recompute(names: list[str] | None) -> tuple[int, ...]:
