@@ -16,6 +16,8 @@ from loadfactor.faces.formats import number, percent, usd
 from loadfactor.faces.report import Report, html, markdown, plain, terminal
 from loadfactor.faces.report.compile import compile_report
 from loadfactor.faces.report.inquiry import NOBODY, Inquiry
+from loadfactor.faces.report.sections.job import section as job_section
+from loadfactor.faces.report.sections.waterfall import section as waterfall_section
 from loadfactor.metrics.books import Books
 from loadfactor.sources.simulated import Truth
 
@@ -68,8 +70,8 @@ def test_the_sentence_on_top_is_made_of_readings(report: Report, simulated_truth
 def test_a_job_shows_a_histogram_of_each_of_its_gpus(simulated_books: Books, simulated_truth: Truth) -> None:
     """As many histograms as the job held GPUs; together their bins hold every hour in which it was observed."""
     job = max((r.job for r in simulated_truth.sim.runs if r.job.gpus > 1), key=lambda j: j.gpus).job_id
-    report = compile_report(Inquiry(simulated_books, job=job))
-    section = next(s for s in report.sections if s.name == "job")
+    section = job_section(Inquiry(simulated_books, job=job))
+    assert section is not None
     held = {d for r in simulated_truth.sim.runs if r.job.job_id == job for d in r.devices}
     assert {h.name for h in section.histograms} == {simulated_truth.sim.fleet.device_id[d] for d in held}
     hours = sum(sum(h.bins) for h in section.histograms)
@@ -221,6 +223,7 @@ def test_books_without_samples_and_prices_still_report(tmp_path: Path) -> None:
 def test_a_part_of_the_fleet_reports_alone(simulated_books: Books, simulated_truth: Truth) -> None:
     """`--where team=…` leaves the others out of every number."""
     team = max(simulated_truth.by("team").items(), key=lambda kv: kv[1].allocated_gpu_hours if kv[0] else 0)[0]
-    report = compile_report(Inquiry(simulated_books, where={"team": str(team)}))
-    value = {r.metric: r.value for r in report.readings}
-    assert value["paid_gpu_hours"] == pytest.approx(simulated_truth.by("team")[team].allocated_gpu_hours)
+    section = waterfall_section(Inquiry(simulated_books, where={"team": str(team)}))
+    rows = {row[0]: row[1] for row in section.tables[0].rows}
+    assert rows["Paid"] == pytest.approx(simulated_truth.by("team")[team].allocated_gpu_hours)
+    assert rows["Unallocated"] == 0
