@@ -7,7 +7,12 @@ from types import ModuleType
 
 from benchmarks import books, serving, sizing, training
 
-BENCHMARKS: tuple[ModuleType, ...] = (books, training, serving, sizing)  # each has NAME and run(quick: bool) -> dict[str, float]
+BENCHMARKS: tuple[ModuleType, ...] = (
+    books,
+    training,
+    serving,
+    sizing,
+)  # each has NAME and run(quick: bool) -> dict[str, float]
 
 
 def main(arguments: list[str]) -> None:

@@ -66,7 +66,14 @@ def save(charts: Sequence[Chart], path: Path, heading: str = "") -> None:
         figure = Figure(figsize=(WIDTH_IN, top_in + sum(heights)), layout=layout)
         if heading:
             figure.text(
-                0.02, 1 - 0.12 / (top_in + sum(heights)), heading, va="top", fontsize=11, weight="bold", color=INK
+                0.02,
+                1 - 0.12 / (top_in + sum(heights)),
+                heading,
+                va="top",
+                fontsize=11,
+                weight="bold",
+                color=INK,
+                parse_math=False,
             )
         if charts:
             panels = figure.subplots(len(charts), 1, squeeze=False, gridspec_kw={"height_ratios": heights})

@@ -56,23 +56,23 @@ def _mixing(mixed: bool) -> Callable[[Replica, Traffic], Change | None]:
 
 
 LEVERS: tuple[Lever, ...] = (
-    Lever("prefix caching", "half of every prompt is found again", lambda r, t: (r, replace(t, cached_share=0.5))),
-    Lever("chunked prefill", "prompts share steps with decoding, which they stop today", _mixing(True)),
-    Lever("no chunked prefill", "prompts stop decoding, with which they share steps today", _mixing(False)),
-    Lever("narrower weights", "one step down: 16 → 8 → 4 bits, the cache in 8", _narrower),
+    Lever("prefix caching", "half of every prompt found again", lambda r, t: (r, replace(t, cached_share=0.5))),
+    Lever("chunked prefill", "prompts share decoding steps", _mixing(True)),
+    Lever("no chunked prefill", "prompts stop decoding", _mixing(False)),
+    Lever("narrower weights", "16 → 8 → 4 bits, cache in 8", _narrower),
     Lever(
         "disaggregation",
-        "prompts on replicas of their own, kept at 70 %",
+        "prompt replicas kept at 70 %",
         lambda r, t: (r, replace(t, disaggregated=True)),
     ),
     Lever(
         "speculative decoding",
-        "3 tokens drafted at 5 % of a step each, 70 % accepted",
+        "3 drafted at 5 % each, 70 % taken",
         lambda r, t: (r, replace(t, speculation=Speculation(3, 0.7))),
     ),
     Lever(
         "better kernels",
-        "half of today's losses against the datasheet, launches twice as fast",
+        "half of the losses and launches",
         lambda r, t: (with_better_kernels(r), t),
     ),
 )

@@ -28,7 +28,7 @@ from loadfactor.planner.serving.simulation.run import Arrivals
 from loadfactor.planner.serving.traffic_price import PricedTraffic, price_of_traffic
 from loadfactor.units import S_PER_DAY, S_PER_HOUR
 
-MOST_SIMULATED_REQUESTS = 1_500_000
+MOST_SIMULATED_REQUESTS = 600_000
 TUESDAY = 1
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.errors import SourceError
+from loadfactor.units import NS_PER_S
 
 Ints = NDArray[np.int64]
 CHUNK_REQUESTS = 65_536
@@ -48,9 +49,9 @@ class TraceReport:
         """Count a chunk."""
         if at_ns.size:
             gaps = np.diff(at_ns, prepend=self._last_ns)
-            self.longest_gap_s = max(self.longest_gap_s, float(gaps.max()) / 1e9)
+            self.longest_gap_s = max(self.longest_gap_s, float(gaps.max()) / NS_PER_S)
             self._last_ns = int(at_ns[-1])
-            self.span_s = self._last_ns / 1e9
+            self.span_s = self._last_ns / NS_PER_S
             self.requests += at_ns.size
 
     def missing(self, line: int) -> None:
@@ -107,24 +108,53 @@ def _first_line(path: Path) -> str:
         raise SourceError(f"{path}: cannot be read as text: {error}") from None
 
 
+SPREAD_NS = 30 * NS_PER_S  # a request repeated to scale a trace up comes again within half a minute
+
+
 def _scaled(stream: Iterator[RequestChunk], report: TraceReport, scale: float, seed: int) -> Iterator[RequestChunk]:
+    """The chunks with requests dropped or repeated; repetitions come a little later, so that they are no burst of their own."""
     rng = np.random.default_rng(seed)
+    later: RequestChunk | None = None
     for chunk in stream:
         if scale != 1.0:
-            copies = np.floor(scale) + (rng.random(chunk.at_ns.size) < scale % 1.0)
-            chunk = _repeated(chunk, copies.astype(np.int64))
+            copies = (np.floor(scale) + (rng.random(chunk.at_ns.size) < scale % 1.0)).astype(np.int64)
+            picked = np.repeat(np.arange(copies.size), copies)
+            repeated = np.diff(picked, prepend=-1) == 0
+            at = chunk.at_ns[picked] + np.where(repeated, rng.integers(1, SPREAD_NS, picked.size), 0)
+            upto = int(chunk.at_ns[-1]) if chunk.at_ns.size else 0
+            chunk = _picked(chunk, picked, at)
+            chunk = chunk if later is None else _joined(later, chunk)
+            order = np.argsort(chunk.at_ns, kind="stable")
+            now = chunk.at_ns[order] <= upto
+            later = _picked(chunk, order[~now], chunk.at_ns[order[~now]])
+            chunk = _picked(chunk, order[now], chunk.at_ns[order[now]])
         report.saw(chunk.at_ns)
         yield chunk
+    if later is not None and later.at_ns.size:
+        report.saw(later.at_ns)
+        yield later
 
 
-def _repeated(chunk: RequestChunk, copies: Ints) -> RequestChunk:
-    picked = np.repeat(np.arange(copies.size), copies)
+def _picked(chunk: RequestChunk, picked: Ints, at_ns: Ints) -> RequestChunk:
+    """These requests of a chunk, at other times."""
+    prompts, outputs = chunk.prompt_tokens[picked], chunk.output_tokens[picked]
     if not chunk.offsets.size:
-        return RequestChunk(
-            chunk.at_ns[picked], chunk.prompt_tokens[picked], chunk.output_tokens[picked], chunk.offsets, chunk.hashes
-        )
+        return RequestChunk(at_ns, prompts, outputs, chunk.offsets, chunk.hashes)
     lengths = np.diff(chunk.offsets)[picked]
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    parts = [chunk.hashes[chunk.offsets[i] : chunk.offsets[i + 1]] for i in picked]
-    hashes = np.concatenate(parts) if parts else chunk.hashes[:0]
-    return RequestChunk(chunk.at_ns[picked], chunk.prompt_tokens[picked], chunk.output_tokens[picked], offsets, hashes)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    hashes = chunk.hashes[np.repeat(chunk.offsets[:-1][picked], lengths) + within]
+    return RequestChunk(at_ns, prompts, outputs, offsets, hashes)
+
+
+def _joined(first: RequestChunk, second: RequestChunk) -> RequestChunk:
+    offsets = first.offsets
+    if second.offsets.size:
+        offsets = np.concatenate([first.offsets, second.offsets[1:] + (first.offsets[-1] if first.offsets.size else 0)])
+    return RequestChunk(
+        np.concatenate([first.at_ns, second.at_ns]),
+        np.concatenate([first.prompt_tokens, second.prompt_tokens]),
+        np.concatenate([first.output_tokens, second.output_tokens]),
+        offsets,
+        np.concatenate([first.hashes, second.hashes]),
+    )

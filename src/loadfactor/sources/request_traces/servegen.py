@@ -34,7 +34,7 @@ def read(path: Path, scale: float, seed: int) -> Iterator[RequestChunk]:
     """Requests of all clients, window by window, drawn with `seed`; every client's rate is multiplied by `scale`."""
     rng = np.random.default_rng(seed)
     windows, datasets = _load(path)
-    if not windows:
+    if not any(windows.values()):
         raise SourceError(f"{path}: no chunk-N-trace.csv with traffic inside")
     starts = sorted(windows)
     width = float(min(np.diff(starts), default=600)) if len(starts) > 1 else 600.0
@@ -52,7 +52,7 @@ def read(path: Path, scale: float, seed: int) -> Iterator[RequestChunk]:
             at.append(gaps + (start - starts[0]))
             prompts.append(_draw(rng, ins, len(gaps)))
             outputs.append(_draw(rng, outs, len(gaps)))
-        joined = np.concatenate(at)
+        joined = np.concatenate([np.zeros(0), *at])
         order = np.argsort(joined, kind="stable")
         if order.size:
             times = (joined[order] * NS_PER_S).astype(np.int64)
@@ -116,8 +116,9 @@ def _load(path: Path) -> tuple[dict[float, list[tuple[int, float, float]]], dict
                 raise SourceError(
                     f"{name}, line {line}: expected window start, rate, variation, pattern, got {text[:60]!r}"
                 ) from None
+            open_now = windows.setdefault(start, [])
             if len(cells) > 3 and cells[3].strip() and rate > 0:
-                windows.setdefault(start, []).append((client, rate, cv))
+                open_now.append((client, rate, cv))
     return windows, datasets
 
 

@@ -32,7 +32,7 @@ def answer(
             _traffic(p),
             _sweep(p),
         ),
-        charts=(_crowd_chart(p, users, requests_per_user), _day_chart(p), _lever_chart(p)),
+        charts=tuple(c for c in (_crowd_chart(p, users, requests_per_user), _day_chart(p), _lever_chart(p)) if c),
         assumptions=(
             *assumptions,
             Assumption(
@@ -98,9 +98,8 @@ def _hours(p: ServingPlan) -> Table:
         Column("replicas", "number"),
         Column("duty", "percent"),
         Column("batch", "number"),
-        Column("cache", "percent"),
-        Column("TTFT p90 s", "number"),
-        Column("TPOT p90 ms", "number"),
+        Column("TTFT s", "number"),
+        Column("TPOT ms", "number"),
         Column("SLO", "percent"),
         Column("$/M tok", "usd"),
     )
@@ -113,7 +112,6 @@ def _hours(p: ServingPlan) -> Table:
             h.replicas,
             h.duty_share,
             h.mean_batch,
-            h.cache_fill_share,
             h.ttft_p90_s,
             _ms(h.tpot_p90_s),
             h.slo_share,
@@ -128,7 +126,7 @@ def _hours(p: ServingPlan) -> Table:
     )
     if len(hours) > 24:
         note += f" The first 24 of {len(hours)} hours; --format json has all."
-    return Table("Hour by hour", columns, rows, note.strip())
+    return Table("Hour by hour, latencies at p90", columns, rows, note.strip())
 
 
 def _causes(p: ServingPlan) -> Table:
@@ -164,7 +162,7 @@ def _levers(p: ServingPlan) -> Table:
         Column("lever"),
         Column("$/M tok at scale", "usd"),
         Column("cost ×", "number"),
-        Column("demand to be efficient ×", "number"),
+        Column("crowd ×", "number"),
         Column("assumes"),
     )
     rows = [("today", p.usd_per_mtok_unlimited, 1.0, 1.0, "")]
@@ -173,7 +171,7 @@ def _levers(p: ServingPlan) -> Table:
         "What each engineering lever does alone",
         columns,
         rows,
-        f"Efficient: at most {EFFICIENT:g} × the cost at unlimited demand.",
+        f"Crowd: the demand from which a token costs at most {EFFICIENT:g} × its cost at unlimited demand.",
     )
 
 
@@ -292,8 +290,10 @@ def _crowd_chart(p: ServingPlan, users: float | None, per_user: float) -> Chart:
     )
 
 
-def _day_chart(p: ServingPlan) -> Chart:
+def _day_chart(p: ServingPlan) -> Chart | None:
     hours = [h for h in p.hours if h.requests][:168]
+    if len(hours) < 3:
+        return None
     x = tuple(float(i) for i in range(len(hours)))
     series = [
         Series("duty", tuple(h.duty_share for h in hours)),
@@ -307,8 +307,8 @@ def _lever_chart(p: ServingPlan) -> Chart:
     known = [e for e in p.levers if e.cost_factor is not None]
     names = tuple(e.name for e in known) or ("none",)
     series = (
-        Series("cost at scale ×", tuple(e.cost_factor for e in known) or (None,)),
-        Series("demand to be efficient ×", tuple(e.demand_factor for e in known) or (None,)),
+        Series("cost ×", tuple(e.cost_factor for e in known) or (None,)),
+        Series("crowd ×", tuple(e.demand_factor for e in known) or (None,)),
     )
     return Chart(
         "Levers: cost at scale, and the crowd they need (today = 1)", "bar", names, series, x_label="times today"
