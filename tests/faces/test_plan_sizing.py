@@ -68,6 +68,24 @@ def test_own_without_demand_or_reason() -> None:
     assert asked("own", "--rent-usd", "2", "--demand-gpus", "5x1,0x9").startswith("Rent all of it")
 
 
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [
+        (["--gpu-number", "40"], "add it"),
+        (["--gpu-number", "60"], "rent it at peaks"),
+        (["--gpu-number", "60", "--api-usd-per-gpu-hour", "2"], "use the API"),
+        (["--gpu-number", "40", "--value-usd", "1.5"], "bring demand first"),
+        (["--gpu-number", "81"], "bring demand first"),
+        (["--gpu-number", "81", "--growth-percent", "150"], "add it"),
+    ],
+)
+def test_the_marginal_gpu_gets_one_of_four_answers(more: list[str], verdict: str) -> None:
+    """Add it, rent it at peaks, use the API, or bring demand first: by its use over its life, its price and its work's worth."""
+    found = data("own", "--demand-gpus", DAY, "--rent-usd", "2.95", *more)["next_gpu"]
+    assert found["verdict"] == verdict
+    assert found["sentence"].endswith(f"{verdict}.")
+
+
 def test_breakeven_floor_never_and_claim() -> None:
     """A floor names requests and users; a price no utilization reaches is a no (exit code 1); the 7B/13B claim is set right."""
     text = asked("breakeven", "--api-usd", "0.5,1.5", "--tokens-per-s", "559", "--usd-per-gpu-hour", "1.006",

@@ -15,7 +15,10 @@ OWNED, COMMITTED, ON_DEMAND, SPOT = "owned", "committed", "on demand", "spot"
 
 @dataclass(frozen=True)
 class OwnQuestion:
-    """What is asked. Prices are per GPU-hour; an option that does not exist is None. `demand` may be left out."""
+    """What is asked. Prices are per GPU-hour; an option that does not exist is None. `demand` may be left out.
+
+    `api_usd` is what an API charges for the work of a used GPU-hour, `value_usd` what that work is worth.
+    """
 
     server: OwnedServer
     on_demand_usd: float
@@ -24,6 +27,8 @@ class OwnQuestion:
     demand: LoadDuration | None = None
     yearly_growth_share: float = 0.0
     judged_gpu: int | None = None
+    api_usd: float | None = None
+    value_usd: float | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,8 @@ def plan_own(question: OwnQuestion) -> OwnPlan:
             question.judged_gpu or owned + 1,
             own_usd,
             rent_usd_per_used_hour=rent_usd,
+            api_usd_per_used_hour=question.api_usd,
+            value_usd_per_used_hour=question.value_usd,
             yearly_growth_share=question.yearly_growth_share,
             life_years=max(1, round(server.life_years)),
         )

@@ -43,6 +43,7 @@ class SizeQuestion:
     team_of_job: Sequence[str] | None = None
     rent_usd: float | None = None
     api_usd: float | None = None
+    value_usd: float | None = None
     yearly_growth_share: float = 0.0
     life_years: int = 4
 
@@ -121,7 +122,7 @@ def plan_size(
             question.cost.usd_per_gpu_hour,
             rent_usd_per_used_hour=question.rent_usd,
             api_usd_per_used_hour=question.api_usd,
-            value_usd_per_used_hour=None if question.rent_usd else question.cost.delay_usd_per_gpu_hour or None,
+            value_usd_per_used_hour=question.value_usd,
             yearly_growth_share=question.yearly_growth_share,
             life_years=question.life_years,
         )

@@ -80,6 +80,17 @@ def own(
         int | None,
         typer.Option("--gpu-number", help="Judge this GPU, counted from 1; the first not worth owning if not given."),
     ] = None,
+    api_usd: Annotated[
+        float | None,
+        typer.Option(
+            "--api-usd-per-gpu-hour",
+            help="What an API charges for the work of one used GPU-hour, to judge the next GPU.",
+        ),
+    ] = None,
+    value_usd: Annotated[
+        float | None,
+        typer.Option("--value-usd", help="What an hour of a used GPU's work is worth, to judge the next GPU."),
+    ] = None,
     output_format: Format = "terminal",
     output: Output = None,
 ) -> None:
@@ -122,6 +133,8 @@ def own(
         demand=curve,
         yearly_growth_share=growth / PERCENT,
         judged_gpu=judged_gpu,
+        api_usd=api_usd,
+        value_usd=value_usd,
     )
     present(answer_about_owning(question, plan_own(question), tuple(assumptions)), output_format, output)
 

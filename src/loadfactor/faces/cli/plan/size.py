@@ -69,6 +69,17 @@ def size(
         float, typer.Option("--growth-percent", help="How much demand grows a year, for the next GPU's life.")
     ] = 0.0,
     life_years: Annotated[int, typer.Option("--life-years", help="Years the next GPU is judged over.")] = 4,
+    api_usd: Annotated[
+        float | None,
+        typer.Option(
+            "--api-usd-per-gpu-hour",
+            help="What an API charges for the work of one used GPU-hour, to judge the next GPU.",
+        ),
+    ] = None,
+    value_usd: Annotated[
+        float | None,
+        typer.Option("--value-usd", help="What an hour of a used GPU's work is worth, to judge the next GPU."),
+    ] = None,
     output_format: Format = "terminal",
     output: Output = None,
 ) -> None:
@@ -94,6 +105,8 @@ def size(
         teams=teams,
         team_of_job=_teams(found) if isinstance(found, JobTrace) else None,
         rent_usd=peak_usd,
+        api_usd=api_usd,
+        value_usd=value_usd,
         yearly_growth_share=growth / PERCENT,
         life_years=life_years,
     )
