@@ -36,7 +36,10 @@ def refresh(store: Store, progress: Progress, idle_below: float = IDLE_BELOW) ->
         start, end = store.span()
         everything = store.manifest.ledger_key != key
         stale = ((start, end),) if everything else store.manifest.stale
-        hours = _hours(merge([(max(s, start), min(e, end)) for s, e in stale]))
+        booked = [f for f in store.manifest.of("ledger") if f.from_ms is not None and f.to_ms is not None]
+        low = min([start, *(f.from_ms or 0 for f in booked)])  # a corrected row may have made the span shorter
+        high = max([end, *(f.to_ms or 0 for f in booked)])
+        hours = _hours(merge([(max(s, low), min(e, high)) for s, e in stale]))
         days = {}
         batches = list(_batches(store, hours))
         for done, batch in enumerate(batches):

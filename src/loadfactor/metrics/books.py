@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import ibis
 import pyarrow as pa
 
-from loadfactor.errors import InputError
+from loadfactor.errors import DamageError, InputError
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.bookkeeping import book, default_basis, refresh
 from loadfactor.metrics.calendar import Window, instant, milliseconds
@@ -24,6 +24,8 @@ from loadfactor.store.layout import columns_of
 from loadfactor.store.store import Progress, Receipt, Store
 from loadfactor.tables import BASES
 from loadfactor.units import MS_PER_HOUR
+
+Answer = TypeVar("Answer")
 
 
 def _quiet(_what: str, _share: float) -> None:
@@ -48,9 +50,15 @@ class Books:
         named = {s.name: s for s in SOURCES}
         if source not in named:
             raise InputError(f"no source called {source!r}; choose from {', '.join(named)}")
-        receipt = self.store.add(named[source], tuple(Path(p) for p in paths), options or ReadOptions(), progress)
-        refresh(self.store, progress, self.idle_below)
-        return receipt
+        files = tuple(Path(p) for p in paths)
+
+        def add() -> Receipt:
+            with self.store.writing():  # rows and their ledger are published together
+                receipt = self.store.add(named[source], files, options or ReadOptions(), progress)
+                refresh(self.store, progress, self.idle_below)
+            return receipt
+
+        return self._sound(add)
 
     @property
     def span(self) -> tuple[datetime, datetime]:
@@ -79,24 +87,34 @@ class Books:
         keeps only one value of a dimension; `without_idle` leaves idle and unobserved dollars out of unit costs. Raises
         InputError for a metric, dimension, window, basis or filter that is none.
         """
-        first, last = self.span
-        window = Window(milliseconds(start or first), milliseconds(end or last), timezone)
-        if window.start_ms >= window.end_ms:
-            raise InputError(
-                f"the window ends ({end or last}) before it begins ({start or first}); turn --from and --to round"
+
+        def ask() -> list[Reading]:
+            first, last = self.span
+            window = Window(milliseconds(start or first), milliseconds(end or last), timezone)
+            if window.start_ms >= window.end_ms:
+                raise InputError(
+                    f"the window ends ({end or last}) before it begins ({start or first}); turn --from and --to round"
+                )
+            if basis is not None and basis not in BASES:
+                raise InputError(f"no cost basis called {basis!r}; choose from {', '.join(BASES)}")
+            asked = tuple(metric(name) for name in metrics) or METRICS
+            question = Question(
+                asked, check(by), window, basis or default_basis(self.store), self._filters(where), without_idle
             )
-        if basis is not None and basis not in BASES:
-            raise InputError(f"no cost basis called {basis!r}; choose from {', '.join(BASES)}")
-        asked = tuple(metric(name) for name in metrics) or METRICS
-        question = Question(
-            asked, check(by), window, basis or default_basis(self.store), self._filters(where), without_idle
-        )
-        return self._sound(lambda: self._answer(question))
+            return self._answer(question)
+
+        self.store.look()
+        return self._sound(ask)
 
     def table(self, name: str) -> Any:
         """An Ibis table of the books (devices, samples, allocations, …, ledger) for questions of your own."""
-        refresh(self.store, _quiet, self.idle_below)
-        return self.store.relation(name)
+
+        def ask() -> Any:
+            refresh(self.store, _quiet, self.idle_below)
+            return self.store.relation(name)
+
+        self.store.look()
+        return self._sound(ask)
 
     def _filters(self, where: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
         """Filters that name something the books know; InputError naming what is near when they do not."""
@@ -145,14 +163,15 @@ class Books:
             fresh.append(self.store.keep(f"cut_{number}", self.store.connection.compile(rows)))
         return ibis.union(whole.select(*fresh[0].columns), *fresh)
 
-    def _sound(self, ask: Callable[[], list[Reading]]) -> list[Reading]:
-        """Ask; if a file of the books turns out to be damaged, set it aside and ask the rest."""
-        try:
-            return ask()
-        except duckdb.Error:
-            if not self.store.set_damage_aside():
-                raise
-            return ask()
+    def _sound(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask; where files have gone since an import replaced them, or are damaged and set aside, ask what is there now."""
+        for _ in range(2):
+            try:
+                return ask()
+            except (duckdb.Error, DamageError):
+                if not self.store.look() and not self.store.set_damage_aside():
+                    raise
+        return ask()
 
 
 def to_arrow(readings: Sequence[Reading]) -> pa.Table:

@@ -7,6 +7,7 @@ writes new ones. Files that fell out of the manifest are removed one generation 
 import hashlib
 import json
 import os
+import zlib
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ class StoredFile:
     table: str
     rows: int
     bytes: int
-    sha256: str
+    crc32: int
     from_ms: int | None = None
     to_ms: int | None = None
     day: int | None = None
@@ -71,14 +72,19 @@ def load(folder: Path) -> Manifest:
         return Manifest()
     try:
         raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+        if raw["format"] != FORMAT:
+            raise StoreError(
+                f"{path} has format {raw['format']}, this version reads {FORMAT}; import again into a new store"
+            )
+        return _understood(raw)
+    except (ValueError, OSError, KeyError, TypeError, IndexError) as error:
+        why = " ".join(str(error).split())
         raise StoreError(
-            f"{path} cannot be read ({error}); restore it from a backup or import into a new store"
+            f"{path} cannot be read ({why}); restore it from a backup or import into a new store"
         ) from error
-    if raw.get("format") != FORMAT:
-        raise StoreError(
-            f"{path} has format {raw.get('format')}, this version reads {FORMAT}; import again into a new store"
-        )
+
+
+def _understood(raw: dict[str, Any]) -> Manifest:
     return Manifest(
         generation=raw["generation"],
         files=tuple(StoredFile(**f) for f in raw["files"]),
@@ -120,6 +126,15 @@ def fsync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def crc32(path: Path) -> int:
+    """Checksum of a file's bytes, read in pieces: several times faster than a digest, and sure to see a damaged sector."""
+    total = 0
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            total = zlib.crc32(piece, total)
+    return total
 
 
 def sha256(path: Path) -> str:

@@ -31,7 +31,8 @@ def completed(devices: str) -> str:
     end = "coalesce({}.to_utc, 9223372036854775807)"
     return f"""
     SELECT a.device_id, {filled}, a.from_utc, a.to_utc FROM {devices} a JOIN {devices} b
-      ON a.device_id = b.device_id AND coalesce(a.from_utc, 0) <= {end.format("b")} AND coalesce(b.from_utc, 0) <= {end.format("a")}
+      ON a.device_id = b.device_id AND (a.from_utc IS NOT DISTINCT FROM b.from_utc
+        OR (coalesce(a.from_utc, 0) < {end.format("b")} AND coalesce(b.from_utc, 0) < {end.format("a")}))
     GROUP BY a.device_id, a.from_utc, a.to_utc, {", ".join(f"a.{c}" for c in facts)} ORDER BY a.device_id, a.from_utc"""
 
 

@@ -2,9 +2,10 @@
 
 import fcntl
 import hashlib
+import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -15,10 +16,10 @@ import duckdb
 import ibis
 import pyarrow as pa
 
-from loadfactor.errors import SourceError, StoreError
+from loadfactor.errors import DamageError, SourceError, StoreError
 from loadfactor.sources.source import Gap, ReadOptions, Rows, Source
 from loadfactor.store import layout, manifest, small
-from loadfactor.store.manifest import ImportRecord, Manifest, Span, StoredFile
+from loadfactor.store.manifest import ImportRecord, Span, StoredFile
 from loadfactor.store.staging import Part, Staging
 from loadfactor.tables import Table, table
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
@@ -47,14 +48,25 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.manifest = manifest.load(folder)
+        self._writing = False
+        self._checked: set[str] = set()  # files that this process wrote or has checked
         self.connection: Any = ibis.duckdb.connect()
         self.raw: duckdb.DuckDBPyConnection = self.connection.con
         self.raw.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         self.raw.execute("SET preserve_insertion_order = false")
-        self.raw.execute(f"SET temp_directory = '{str(folder / 'spill').replace(chr(39), chr(39) * 2)}'")
+        self.raw.execute(f"SET temp_directory = '{str(folder / f'spill-{os.getpid()}').replace(chr(39), chr(39) * 2)}'")
         self._views: dict[tuple[str, ...], str] = {}
         if any(not self._whole(f) for f in self.manifest.files):
-            self.set_damage_aside(thorough=False)
+            self.look()  # perhaps an import has replaced them just now
+            if any(not self._whole(f) for f in self.manifest.files):
+                self.set_damage_aside(thorough=False)
+
+    def look(self) -> bool:
+        """See the newest imports; True when there are any. What was seen before may be gone from the disk by now."""
+        seen = self.manifest.generation
+        if not self._writing:
+            self.manifest = manifest.load(self.folder)
+        return self.manifest.generation != seen
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -73,7 +85,7 @@ class Store:
         files = self.manifest.of(table) if files is None else files
         if files:
             relation = layout.samples if table == "samples" else layout.read
-            sql = f"SELECT * FROM {relation([self.folder / f.name for f in files])}"
+            sql = f"SELECT * FROM {relation(self._paths(files))}"
         else:
             types = {
                 "string": "VARCHAR",
@@ -141,7 +153,7 @@ class Store:
         return Receipt(source.name, record.rows, gaps)
 
     def _merge(self, staged: dict[Part, Path], work: Path, record: ImportRecord, progress: Progress) -> None:
-        """Merge what was staged into new files, find out which spans it touches, publish."""
+        """Merge what was staged into new files, find out which spans it touches."""
         before = self.span()
         new: list[StoredFile] = []
         old: list[StoredFile] = []
@@ -169,17 +181,14 @@ class Store:
         for made_file in new:
             (work / made_file.name).rename(self.folder / made_file.name)
         manifest.fsync_folder(self.folder)
-        after = replace(self.manifest, files=kept + tuple(new), imports=(*self.manifest.imports, record))
-        self.manifest, previous = after, self.manifest
+        self.manifest = replace(self.manifest, files=kept + tuple(new), imports=(*self.manifest.imports, record))
         start, end = self.span()
         if before != (0, 0):
-            stale += [(start, before[0]), (before[1], end)]
-        after = replace(after, stale=manifest.merge([*self.manifest.stale, *stale]))
-        self.manifest = previous
-        self._publish(after)
+            stale += [(start, before[0]), (before[1], end), (end, before[1]), (before[0], start)]
+        self.manifest = replace(self.manifest, stale=manifest.merge([*self.manifest.stale, *stale]))
 
     def _merge_small(self, kept: Table, staged: Path, work: Path) -> tuple[list[StoredFile], list[Span]]:
-        stored = [self.folder / f.name for f in self.manifest.of(kept.name)]
+        stored = self._paths(self.manifest.of(kept.name))
         if kept.name == "devices":
             twice = self.raw.execute(small.listed_twice(staged)).fetchone()
             if twice:
@@ -208,9 +217,9 @@ class Store:
     def _merge_day(
         self, day: int, staged: Path | None, work: Path, made: list[StoredFile]
     ) -> tuple[list[StoredFile], list[Span]]:
-        stored = [self.folder / f.name for f in self.manifest.of("samples") if f.day == day]
+        stored = self._paths(f for f in self.manifest.of("samples") if f.day == day)
         before = [work / f.name for f in made if f.table == "samples" and f.day == day - 1] or [
-            self.folder / f.name for f in self.manifest.of("samples") if f.day == day - 1
+            *self._paths(f for f in self.manifest.of("samples") if f.day == day - 1)
         ]
         path = work / f"samples-{day}-{uuid4().hex}.parquet"
         self.raw.execute(f"CREATE OR REPLACE TEMP TABLE raw_day AS {layout.raw_day(staged, stored)}")
@@ -239,7 +248,7 @@ class Store:
         inside = " OR ".join(f"(hour_utc >= {s} AND hour_utc < {e})" for s, e in hours)
         today = f"hour_utc >= {day * MS_PER_DAY} AND hour_utc < {(day + 1) * MS_PER_DAY}"
         sql = f"SELECT * FROM {rows} WHERE {today} AND ({inside})"
-        stored = [self.folder / f.name for f in self.manifest.of("ledger") if f.day == day]
+        stored = self._paths(f for f in self.manifest.of("ledger") if f.day == day)
         if stored and self.manifest.ledger_key == key:
             sql += f" UNION ALL SELECT * FROM {layout.read(stored)} WHERE NOT ({inside})"
         self._copy(sql, work)
@@ -250,11 +259,11 @@ class Store:
         return made
 
     def publish_ledger(self, days: dict[int, StoredFile | None], stale: tuple[Span, ...], key: str) -> None:
-        """Swap in rebuilt days of the ledger; `stale` is what remains to be booked."""
+        """Swap in rebuilt days of the ledger, with the end of `writing`; `stale` is what remains to be booked."""
         kept = tuple(f for f in self.manifest.files if f.table != "ledger" or f.day not in days)
         new = tuple(f for f in days.values() if f is not None)
         manifest.fsync_folder(self.folder)
-        self._publish(replace(self.manifest, files=kept + new, stale=stale, ledger_key=key))
+        self.manifest = replace(self.manifest, files=kept + new, stale=stale, ledger_key=key)
 
     # -- damage ------------------------------------------------------------------------------------------------------
 
@@ -276,15 +285,13 @@ class Store:
             notes = tuple((f.name, f"{f.table}, {f.rows:,} rows") for f in damaged)
             kept = tuple(f for f in self.manifest.files if f not in damaged)
             gone = {f.table for f in damaged if f.table != "ledger"}
-            self._publish(
-                replace(
-                    self.manifest,
-                    files=kept,
-                    stale=manifest.merge(stale),
-                    set_aside=self.manifest.set_aside + notes,
-                    # what they brought may be imported again
-                    imports=tuple(i for i in self.manifest.imports if not gone & set(i.rows)),
-                )
+            self.manifest = replace(
+                self.manifest,
+                files=kept,
+                stale=manifest.merge(stale),
+                set_aside=self.manifest.set_aside + notes,
+                # what they brought may be imported again
+                imports=tuple(i for i in self.manifest.imports if not gone & set(i.rows)),
             )
         return tuple(f.name for f in damaged)
 
@@ -292,13 +299,19 @@ class Store:
         path = self.folder / file.name
         if not path.exists() or path.stat().st_size != file.bytes:
             return False
-        return not thorough or manifest.sha256(path) == file.sha256
+        return not thorough or manifest.crc32(path) == file.crc32
 
     # -- files -------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the store's lock, with the newest manifest; leftovers of killed imports are removed."""
+        """Hold the store's lock, with the newest manifest; what changed in it is published at the end, or nothing of it.
+
+        One inside another is part of the outer one. Leftovers of killed imports are removed.
+        """
+        if self._writing:
+            yield
+            return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = (self.folder / "lock").open("w")
@@ -311,24 +324,30 @@ class Store:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise StoreError(f"another import is writing to {self.folder}; wait for it to end") from error
-            self.manifest = manifest.load(self.folder)
+            before = self.manifest = manifest.load(self.folder)
             self._sweep()
+            self._writing = True
             try:
                 yield
-            except OSError as error:
-                raise StoreError(
-                    f"writing to {self.folder} failed ({error.strerror or error}); the books are as before"
-                ) from error
-            except duckdb.IOException as error:
-                raise StoreError(
-                    f"writing to {self.folder} failed ({_first_line(error)}); the books are as before"
-                ) from error
+                if self.manifest is not before:
+                    self.manifest = manifest.publish(self.folder, before, self.manifest)
+            except BaseException as error:
+                self.manifest = before
+                with suppress(OSError):
+                    self._sweep()
+                if isinstance(error, OSError | duckdb.IOException):
+                    why = getattr(error, "strerror", None) or _first_line(error)
+                    raise StoreError(f"writing to {self.folder} failed ({why}); the books are as before") from error
+                raise
+            finally:
+                self._writing = False
 
     def _sweep(self) -> None:
         """Remove what killed imports left: staging folders and Parquet files no manifest names."""
         named = {f.name for f in self.manifest.files} | set(self.manifest.retired)
         for path in self.folder.iterdir():
-            if path.name.startswith("staging-") or path.name == "spill":
+            spilled = path.name.startswith("spill-") and not _alive(int(path.name.removeprefix("spill-")))
+            if path.name.startswith("staging-") or spilled:
                 shutil.rmtree(path, ignore_errors=True)
             elif (path.suffix == ".parquet" and path.name not in named) or path.suffix == ".tmp":
                 path.unlink()
@@ -339,10 +358,18 @@ class Store:
     def _describe(self, path: Path, name: str, start: str, end: str, day: int | None = None) -> StoredFile:
         row = self.raw.execute(f"SELECT count(*), min({start}), max({end}) FROM {layout.read([path])}").fetchone()
         rows, from_ms, to_ms = row or (0, None, None)
-        return StoredFile(path.name, name, rows, path.stat().st_size, manifest.sha256(path), from_ms, to_ms, day)
+        self._checked.add(path.name)
+        return StoredFile(path.name, name, rows, path.stat().st_size, manifest.crc32(path), from_ms, to_ms, day)
 
-    def _publish(self, new: Manifest) -> None:
-        self.manifest = manifest.publish(self.folder, self.manifest, new)
+    def _paths(self, files: Iterable[StoredFile]) -> list[Path]:
+        """Where files of the books lie. DamageError when one is not what was written; each is checked once a process."""
+        files = tuple(files)
+        for file in files:
+            if file.name not in self._checked:
+                if not self._whole(file, thorough=True):
+                    raise DamageError(f"{self.folder / file.name} is damaged; `loadfactor doctor` sets it aside")
+                self._checked.add(file.name)
+        return [self.folder / f.name for f in files]
 
 
 def _digest(source: Source, files: tuple[Path, ...], options: ReadOptions) -> str:
@@ -362,6 +389,16 @@ def _flat_price(options: ReadOptions) -> Iterator[Rows]:
             "source": "a flat price given on import",
         }
         yield Rows("prices", pa.Table.from_pylist([row]))
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _first_line(error: Exception) -> str:
