@@ -19,7 +19,7 @@ from tests.metrics.oracle import DIMENSIONS, HOLDER, HOUR, PLACE, STATES, UNITS,
 from loadfactor.metrics.books import Books
 from loadfactor.metrics.ledger import DOLLARS, SUMS
 
-EXAMPLES = int(os.environ.get("BOOKS_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("BOOKS_EXAMPLES", "12"))
 SETTINGS = settings(
     max_examples=EXAMPLES,
     deadline=None,
