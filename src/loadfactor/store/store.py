@@ -3,7 +3,6 @@
 import fcntl
 import hashlib
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ import pyarrow as pa
 from loadfactor.errors import DamageError, SourceError, StoreError
 from loadfactor.sources.source import Gap, ReadOptions, Rows, Source
 from loadfactor.store import layout, manifest, small
+from loadfactor.store.leftovers import sweep
 from loadfactor.store.manifest import ImportRecord, Span, StoredFile
 from loadfactor.store.staging import Part, Staging
 from loadfactor.tables import Table, table
@@ -345,12 +345,7 @@ class Store:
     def _sweep(self) -> None:
         """Remove what killed imports left: staging folders and Parquet files no manifest names."""
         named = {f.name for f in self.manifest.files} | set(self.manifest.retired)
-        for path in self.folder.iterdir():
-            spilled = path.name.startswith("spill-") and not _alive(int(path.name.removeprefix("spill-")))
-            if path.name.startswith("staging-") or spilled:
-                shutil.rmtree(path, ignore_errors=True)
-            elif (path.suffix == ".parquet" and path.name not in named) or path.suffix == ".tmp":
-                path.unlink()
+        sweep(self.folder, named)
 
     def _copy(self, sql: str, path: Path) -> None:
         self.raw.execute(f"COPY ({sql}) TO '{str(path).replace(chr(39), chr(39) * 2)}' {COPY_OPTIONS}")
@@ -389,16 +384,6 @@ def _flat_price(options: ReadOptions) -> Iterator[Rows]:
             "source": "a flat price given on import",
         }
         yield Rows("prices", pa.Table.from_pylist([row]))
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,71 @@
+"""Do published worked examples come out of real books? Tables in, readings out."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.metrics.fleets import MINUTE, Row, add, batch
+
+from loadfactor.metrics.books import Books
+
+START = 1_767_225_600_000
+
+
+def job(name: str, gpus: int, minutes: int, busy: float) -> tuple[list[Row], list[Row], list[Row]]:
+    """A job with GPUs of its own: devices, allocations, and a sample every quarter of an hour."""
+    devices: list[Row] = [
+        {"device_id": f"{name}-{k}", "from_utc": START, "to_utc": START + minutes * MINUTE} for k in range(gpus)
+    ]
+    held = [{"job_id": name, **d} for d in devices]
+    samples = [
+        {
+            "device_id": d["device_id"],
+            "from_utc": START + (q - 15) * MINUTE,
+            "to_utc": START + q * MINUTE,
+            "busy_share": busy,
+        }
+        for d in devices
+        for q in range(15, minutes + 1, 15)
+    ]
+    return devices, held, samples
+
+
+def books_of(
+    folder: Path, usd: float, *jobs: tuple[list[Row], list[Row], list[Row]], progress: list[Row] | None = None
+) -> Books:
+    folder.mkdir(exist_ok=True)
+    books = Books(folder / "store")
+    items = [batch(t, [r for j in jobs for r in j[n]]) for n, t in enumerate(("devices", "allocations", "samples"))]
+    items.append(batch("prices", [{"basis": "contracted", "usd_per_gpu_hour": usd}]))
+    add(books, [*items, *([batch("progress", progress)] if progress else [])], "example", folder)
+    return books
+
+
+def said(books: Books, *names: str) -> list[object]:
+    return [r.value for r in books.show(names)]
+
+
+def test_eight_gpus_for_an_hour_and_a_quarter(tmp_path: Path) -> None:
+    """8 GPUs × 1.25 h at $8 and 60 % with 200,000 samples: 10 GPU-hours, 6 effective, $80, $13.33, $0.0004."""
+    made = [
+        {"job_id": "run", "unit": "train_sample", "amount": 200_000.0, "from_utc": START, "to_utc": START + 75 * MINUTE}
+    ]
+    books = books_of(tmp_path, 8.0, job("run", 8, 75, 0.6), progress=made)
+    names = ("allocated_gpu_hours", "effective_gpu_hours", "cost_usd", "usd_per_effective_gpu_hour", "usd_per_sample")
+    assert said(books, *names) == pytest.approx([10.0, 6.0, 80.0, 80 / 6, 0.0004], rel=1e-12)
+
+
+def test_two_jobs_are_weighted_by_their_hours(tmp_path: Path, shared: Path) -> None:
+    """The published vectors of effective GPU-hours: sums are divided last, never averages averaged."""
+    vectors = [
+        v
+        for v in json.loads((shared / "truth" / "test_vectors.json").read_text())
+        if v["id"].startswith("eff.")
+    ]
+    expected = {v["id"]: v["expected"] for v in vectors}
+    one = books_of(tmp_path / "one", 8.0, job("a", 1, 600, 0.6))
+    hours, cost, each = said(one, "effective_gpu_hours", "cost_usd", "usd_per_effective_gpu_hour")
+    assert [hours, cost, each] == pytest.approx([expected[f"eff.{n}"] for n in ("hours", "jobcost", "cost_per_eff_hour")], rel=1e-12)
+    two = books_of(tmp_path / "two", 8.0, job("a", 1, 600, 0.6), job("b", 1, 1800, 0.3))
+    wanted = [15.0, expected["eff.agg_ratio_of_sums"]]
+    assert said(two, "effective_gpu_hours", "usd_per_effective_gpu_hour") == pytest.approx(wanted, rel=1e-12)
