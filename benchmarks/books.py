@@ -27,7 +27,7 @@ NAME = "books"
 READ = (
     "hour_utc",
     "from_utc",
-    "to_utc",
+    "length_ms",
     "measured_mask",
     *SIGNALS,
     "mem_used_bytes",

@@ -22,7 +22,7 @@ from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 DEFINITION = 1
 """Raise when what a ledger row means changes: every store then books itself again."""
 
-SAMPLES_AT_ONCE = 12_000_000
+SAMPLES_AT_ONCE = 24_000_000  # more at once amortizes planning, less keeps memory small
 
 Expr = Any
 

@@ -136,7 +136,7 @@ class Store:
                 if record.digest == digest:
                     return Receipt(source.name, record.rows, tuple(Gap(*g) for g in record.gaps), already=True)
             with Staging(self.folder, source.name, options.step_s, source.default_step_s) as staging:
-                for item in chain(source.read(files, options), _flat_price(options)):
+                for item in chain(_held(source.read(files, options), options), _flat_price(options)):
                     staging.take(item)
                     progress(f"reading {sum(staging.rows.values()):,} rows", 0.0)
                 gaps = tuple(Gap(where, what, count) for (where, what), count in staging.gaps.items())
@@ -373,6 +373,16 @@ def _digest(source: Source, files: tuple[Path, ...], options: ReadOptions) -> st
     for content in sorted(manifest.sha256(f) for f in files):
         total.update(content.encode())
     return total.hexdigest()
+
+
+def _held(items: Iterator[Rows | Gap], options: ReadOptions) -> Iterator[Rows | Gap]:
+    """What a source reads, and, where the caller says who held the GPUs, an allocation for each while it was seen."""
+    for item in items:
+        yield item
+        if options.held_by is not None and isinstance(item, Rows) and item.table == "devices":
+            held = item.data.select(["device_id", "from_utc", "to_utc"])
+            job = pa.array([options.held_by] * held.num_rows, pa.string())
+            yield Rows("allocations", held.append_column("job_id", job), item.where)
 
 
 def _flat_price(options: ReadOptions) -> Iterator[Rows]:

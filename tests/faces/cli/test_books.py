@@ -219,3 +219,17 @@ def test_tables_fit_the_screen(columns: int, run: Run, tmp_path: Path, monkeypat
         assert max(map(len, out.splitlines())) <= columns
     _, out, _ = run("metrics")
     assert max(map(len, out.splitlines())) <= columns
+
+
+def test_a_log_alone_can_be_given_a_holder(run: Run, tmp_path: Path) -> None:
+    """Without allocations nobody holds a GPU, and the import says so; --held-by books the logged time as one job's."""
+    log = tmp_path / "gpu.csv"
+    rows = "".join(f"2026/03/01 10:00:{s:02d}.000, GPU-1, 80 %\n" for s in range(0, 60, 10))
+    log.write_text("timestamp, uuid, utilization.gpu [%]\n" + rows)
+    words = ("import", "nvidia-smi", log, "--timezone", "UTC", "--node", "n1")
+    _, out, _ = run(*words, "--store", tmp_path / "nobody")
+    assert "--held-by" in out
+    run(*words, "--store", tmp_path / "job", "--held-by", "bench")
+    for store, utilization in (("nobody", None), ("job", pytest.approx(0.8))):
+        _, out, _ = run("show", "utilization", "paid_gpu_hours", "--store", tmp_path / store, "--format", "json")
+        assert values(out) == {"utilization": utilization, "paid_gpu_hours": pytest.approx(60 / 3600)}

@@ -41,6 +41,10 @@ def run(
     ] = None,
     node: Annotated[str | None, typer.Option("--node", help="The machine a node-local log was taken on.")] = None,
     pool: Annotated[str | None, typer.Option("--pool", help="The pool its GPUs belong to.")] = None,
+    held_by: Annotated[
+        str | None,
+        typer.Option("--held-by", help="The job that held every GPU of a log, where no scheduler says who did."),
+    ] = None,
     at: Annotated[str | None, typer.Option("--at", help="When a snapshot without a time was taken.")] = None,
     output: Annotated[str, typer.Option("--format", help="terminal or json")] = "terminal",
 ) -> None:
@@ -51,7 +55,7 @@ def run(
         raise InputError(f"--step must be a positive number of seconds, got {step}")
     zone = time_zone(timezone) if timezone or settings().timezone != "UTC" else None
     taken = moment(at, time_zone(timezone))
-    options = ReadOptions(zone, step, node, pool, milliseconds(taken) if taken else None, usd_per_gpu_hour)
+    options = ReadOptions(zone, step, node, pool, milliseconds(taken) if taken else None, held_by, usd_per_gpu_hour)
     books = Books(store or settings().store, settings().idle_below)
     with Bar() as bar:
         receipt = books.add(source, paths, options, bar)
@@ -79,6 +83,10 @@ def _tell(receipt: Receipt, books: Books) -> None:
         console.print(f"  not measured  {where}{gap.what} (×{gap.count:,})", style="dim")
     if len(receipt.gaps) > SHOWN_GAPS:
         console.print(f"  and {len(receipt.gaps) - SHOWN_GAPS} more; `loadfactor doctor` lists them", style="dim")
+    if "samples" in receipt.rows and not books.store.manifest.of("allocations"):
+        console.print(
+            "nobody is said to hold these GPUs: they count as unallocated. Import allocations, or add --held-by JOB"
+        )
     console.print(
         f"the books now cover {instant(start)} to {instant(end)}; next: loadfactor report --store {books.store.folder}"
     )
