@@ -58,14 +58,14 @@ def test_eight_gpus_for_an_hour_and_a_quarter(tmp_path: Path) -> None:
 def test_two_jobs_are_weighted_by_their_hours(tmp_path: Path, shared: Path) -> None:
     """The published vectors of effective GPU-hours: sums are divided last, never averages averaged."""
     vectors = [
-        v
-        for v in json.loads((shared / "truth" / "test_vectors.json").read_text())
-        if v["id"].startswith("eff.")
+        v for v in json.loads((shared / "truth" / "test_vectors.json").read_text()) if v["id"].startswith("eff.")
     ]
     expected = {v["id"]: v["expected"] for v in vectors}
     one = books_of(tmp_path / "one", 8.0, job("a", 1, 600, 0.6))
     hours, cost, each = said(one, "effective_gpu_hours", "cost_usd", "usd_per_effective_gpu_hour")
-    assert [hours, cost, each] == pytest.approx([expected[f"eff.{n}"] for n in ("hours", "jobcost", "cost_per_eff_hour")], rel=1e-12)
+    assert [hours, cost, each] == pytest.approx(
+        [expected[f"eff.{n}"] for n in ("hours", "jobcost", "cost_per_eff_hour")], rel=1e-12
+    )
     two = books_of(tmp_path / "two", 8.0, job("a", 1, 600, 0.6), job("b", 1, 1800, 0.3))
     wanted = [15.0, expected["eff.agg_ratio_of_sums"]]
     assert said(two, "effective_gpu_hours", "usd_per_effective_gpu_hour") == pytest.approx(wanted, rel=1e-12)
