@@ -38,6 +38,11 @@ def plan(
     )
 
 
+def steps(measured: int, overlaps: bool, cut: bool, idle_below: float) -> Steps:
+    """The same as Ibis expressions, for an engine's own compiler."""
+    return {**_places(), **_holders(cut), **_seen(measured, overlaps, idle_below), **_book()}
+
+
 @cache
 def _sql(dialect: str, steps: Callable[..., Steps], *options: Any) -> tuple[tuple[str, str], ...]:
     return tuple((name, ibis.to_sql(expr, dialect=dialect)) for name, expr in steps(*options).items())

@@ -1,0 +1,118 @@
+"""Is the ledger one definition for every engine? Each step compiles for DuckDB, Spark and ClickHouse; on Spark it is run too."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import ibis
+import pytest
+from ibis.backends.sql.compilers import PySparkCompiler
+from ibis.config import Config
+
+from loadfactor.metrics.books import Books
+from loadfactor.metrics.calendar import Window
+from loadfactor.metrics.plan import plan, steps
+from loadfactor.metrics.queue import waits
+from loadfactor.store.layout import columns_of
+from loadfactor.tables import measured_bit
+
+EVERYTHING = (1 << 14) - 1
+BUSY = measured_bit("busy_share")
+DIALECTS = ("duckdb", "pyspark", "clickhouse")
+
+
+class SparkOptions(Config):
+    """What Ibis' Spark backend sets when it is imported."""
+
+    treat_nan_as_null: bool = False
+
+
+def sql(expr: Any, dialect: str) -> str:
+    """SQL of an engine; Spark's compiler is used directly, so that pyspark need not be installed."""
+    if dialect == "pyspark":
+        with patch.object(ibis.options, "pyspark", SparkOptions()):
+            return str(PySparkCompiler().to_sqlglot(expr.unbind()).sql("databricks"))
+    return str(ibis.to_sql(expr, dialect=dialect))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    ("measured", "overlaps", "cut"), [(0, False, False), (BUSY, False, True), (EVERYTHING, True, True)]
+)
+def test_every_step_of_the_ledger_compiles(dialect: str, measured: int, overlaps: bool, cut: bool) -> None:
+    """Whatever was measured, overlapping or cut, each step is one SELECT of the engine; the last is the book."""
+    texts = {name: sql(expr, dialect) for name, expr in steps(measured, overlaps, cut, 0.05).items()}
+    assert list(texts) == [name for name, _ in plan(measured, overlaps, cut, 0.05)]
+    assert list(texts)[-1] == "book"
+    assert all("SELECT" in text for text in texts.values())
+    assert ("cuts" in texts["holdings"]) == cut
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_waits_compile(dialect: str) -> None:
+    """The definition of a wait is one too."""
+    given = [ibis.table(ibis.schema(columns_of(name)), name=name) for name in ("allocations", "queue_events")]
+    text = sql(waits(*given), dialect)
+    assert "queue_events" in text
+    assert "wait_s" in text
+
+
+@pytest.mark.skipif(find_spec("pyspark") is None, reason="pyspark is not installed: pip install loadfactor[spark]")
+def test_spark_keeps_the_same_books(tmp_path: Path) -> None:
+    """The plan run on Spark over the store's own files gives the ledger that DuckDB gave."""
+    import random
+
+    from pyspark.sql import SparkSession
+    from tests.metrics.fleets import Fleet, add, batches
+
+    spark = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
+    books = Books(tmp_path / "store")
+    add(books, batches(Fleet(random.Random(7)).tables), "all", tmp_path)
+    columns = ("hour_utc", "state", "device_id", "job_id")
+    ours = books.table("ledger").to_pandas()
+    store = books.store
+    start, end = store.span()
+    spark.createDataFrame([(start, end)], "start_ms long, end_ms long").createOrReplaceTempView("bounds")
+    for name in ("devices", "outages", "prices", "allocations", "samples", "estimates"):
+        of = "prices" if name == "estimates" else name
+        files = [] if name == "estimates" else [str(store.folder / f.name) for f in store.manifest.of(of)]
+        if files:
+            spark.read.parquet(*files).createOrReplaceTempView(name)
+        else:
+            types = {"string": "string", "float64": "double", "int64": "long", "int32": "int", "boolean": "boolean"}
+            schema = ", ".join(f"`{c}` {types[t]}" for c, t in columns_of(of).items())
+            spark.createDataFrame([], schema).createOrReplaceTempView(name)
+    measured = 0
+    for file in store.manifest.of("samples"):
+        measured |= file.measured
+    for name, text in plan(measured, True, False, 0.05, "pyspark"):
+        spark.sql(text).cache().createOrReplaceTempView(name)
+    theirs = spark.table("book").toPandas()
+    for column in ("gpu_s", "effective_sm_active_s", "busy_s", "energy_j", "usd_contracted", "hist_00_s"):
+        a, b = (t.groupby([*columns], dropna=False)[column].sum().to_dict() for t in (ours, theirs))
+        assert {str(k): v for k, v in a.items()} == pytest.approx({str(k): v for k, v in b.items()}, rel=1e-9, abs=1e-9)
+    spark.stop()
+
+
+def test_a_window_is_what_its_parts_are(tmp_path: Path) -> None:
+    """Two windows that meet inside an hour add up to the window they make."""
+    import random
+
+    from tests.metrics.fleets import Fleet, add, batches
+
+    books = Books(tmp_path / "store")
+    add(books, batches(Fleet(random.Random(7)).tables), "all", tmp_path)
+    start, end = books.store.span()
+    middle = (start + end) // 2 + 12_345
+
+    def seconds(a: int, b: int) -> float:
+        books.show(["paid_gpu_hours"])
+        return float(books.booked(Window(a, b), False).gpu_s.sum().to_pyarrow().as_py() or 0.0)
+
+    assert seconds(start, middle) + seconds(middle, end) == pytest.approx(seconds(start, end), rel=1e-12)
