@@ -221,6 +221,24 @@ MEASUREMENTS: Final = tuple(
 TABLES: Final = (DEVICES, SAMPLES, ALLOCATIONS, OUTAGES, PROGRESS, QUEUE_EVENTS, PRICES)
 
 
+DIMENSIONS: Final = {
+    "device": "device_id",
+    "node": "node",
+    "accelerator": "accelerator",
+    "pool": "pool",
+    "job": "job_id",
+    "experiment": "experiment_id",
+    "user": "user",
+    "team": "team",
+    "project": "project",
+    "purpose": "purpose",
+    "state": "state",
+    "hour": "hour",
+    "day": "day",
+}
+"""What a question can be split by, and the column that says it."""
+
+
 def measured_bit(name: str) -> int:
     """The bit of `measured_mask` that says this measurement was taken.
 

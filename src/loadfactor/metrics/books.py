@@ -16,13 +16,13 @@ from loadfactor.metrics.bookkeeping import book, default_basis, refresh
 from loadfactor.metrics.calendar import Window, instant, milliseconds
 from loadfactor.metrics.kinds import IDLE_BELOW
 from loadfactor.metrics.metric import Reading
-from loadfactor.metrics.question import DIMENSIONS, Question, answer, check
+from loadfactor.metrics.question import Question, answer, check
 from loadfactor.metrics.queue import waits
 from loadfactor.sources import SOURCES
 from loadfactor.sources.source import ReadOptions
 from loadfactor.store.layout import columns_of
 from loadfactor.store.store import Progress, Receipt, Store
-from loadfactor.tables import BASES
+from loadfactor.tables import BASES, DIMENSIONS
 from loadfactor.units import MS_PER_HOUR
 
 Answer = TypeVar("Answer")

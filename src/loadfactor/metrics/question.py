@@ -28,27 +28,11 @@ from loadfactor.metrics.metric import (
     Sum,
 )
 from loadfactor.metrics.places import HOLDER
+from loadfactor.tables import DIMENSIONS
 from loadfactor.units import MS_PER_HOUR
 
 Expr = Any
 Row = dict[Any, Any]
-
-DIMENSIONS = {
-    "device": "device_id",
-    "node": "node",
-    "accelerator": "accelerator",
-    "pool": "pool",
-    "job": "job_id",
-    "experiment": "experiment_id",
-    "user": "user",
-    "team": "team",
-    "project": "project",
-    "purpose": "purpose",
-    "state": "state",
-    "hour": "hour",
-    "day": "day",
-}
-"""What a question can be split by, and the column that says it."""
 
 OF_A_JOB = ("job", "experiment", "user", "team", "project", "purpose", "hour", "day")
 OF_A_WAIT = (*OF_A_JOB, "pool")

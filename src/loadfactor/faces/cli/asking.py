@@ -2,7 +2,7 @@
 
 from datetime import date, datetime, time, tzinfo
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -10,8 +10,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from loadfactor.config import settings, zone
 from loadfactor.errors import InputError
-from loadfactor.metrics.books import Books
-from loadfactor.metrics.question import DIMENSIONS
+from loadfactor.tables import DIMENSIONS
+
+if TYPE_CHECKING:
+    from loadfactor.metrics.books import Books
 
 StoreFolder = Annotated[
     Path | None, typer.Option("--store", help="Folder of the books. [default: books, or what loadfactor.toml says]")
@@ -31,13 +33,15 @@ Basis = Annotated[
 ]
 
 
-def books(store: Path | None) -> Books:
+def books(store: Path | None) -> "Books":
     """The books of a folder that exists; InputError saying how to begin when it does not."""
     folder = store or settings().store
     if not folder.is_dir():
         raise InputError(
             f"no books in {folder}; begin with `loadfactor import … --store {folder}` or `loadfactor demo`"
         )
+    from loadfactor.metrics.books import Books  # the query engine takes a second to load
+
     return Books(folder, settings().idle_below)
 
 

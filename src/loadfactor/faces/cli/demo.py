@@ -10,12 +10,6 @@ from rich.console import Console
 
 from loadfactor.errors import InputError
 from loadfactor.faces.cli.asking import Bar
-from loadfactor.faces.report.compile import compile_report
-from loadfactor.faces.report.inquiry import Inquiry
-from loadfactor.faces.report.plain import as_json
-from loadfactor.faces.report.terminal import show
-from loadfactor.metrics.books import Books
-from loadfactor.sources.simulated import DEMO, simulate, write_tables
 
 MARK = ".loadfactor-demo"
 
@@ -32,6 +26,14 @@ def run(
     output_format: Annotated[str, typer.Option("--format", help="terminal or json")] = "terminal",
 ) -> None:
     """Simulate a fleet of about 200 GPUs over two weeks, import it, print its report, and say what to try next."""
+    # the query engine, the drawing and the simulation take seconds to load, and only this command needs them all
+    from loadfactor.faces.report.compile import compile_report
+    from loadfactor.faces.report.inquiry import Inquiry
+    from loadfactor.faces.report.plain import as_json
+    from loadfactor.faces.report.terminal import show
+    from loadfactor.metrics.books import Books
+    from loadfactor.sources.simulated import DEMO, simulate, write_tables
+
     if output_format not in ("terminal", "json"):
         raise InputError(f"no format called {output_format!r}; choose terminal or json")
     if store.exists() and any(store.iterdir()) and not (store / MARK).exists():

@@ -1,7 +1,7 @@
 """`loadfactor doctor`: can the books be trusted?"""
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -9,7 +9,9 @@ from rich.table import Table
 
 from loadfactor.faces.cli.asking import StoreFolder, books
 from loadfactor.faces.formats import number, usd
-from loadfactor.metrics.health import Balance, balance, findings
+
+if TYPE_CHECKING:
+    from loadfactor.metrics.health import Balance
 
 MARKS = {"wrong": "[red]✗[/]", "missing": "[yellow]![/]", "note": "·"}
 
@@ -24,6 +26,8 @@ def run(
     output: Annotated[str, typer.Option("--format", help="terminal or json")] = "terminal",
 ) -> None:
     """Check that the books balance, and say what is missing, damaged or contradictory. Exits with 1 when they do not balance."""
+    from loadfactor.metrics.health import balance, findings
+
     asked = books(store)
     found = list(findings(asked))
     both = balance(asked)
@@ -55,7 +59,7 @@ def run(
         raise typer.Exit(1)
 
 
-def _dollars(both: Balance) -> str:
+def _dollars(both: "Balance") -> str:
     """Both sides in dollars, or why there are none."""
     if both.residual_usd is None:
         return "dollars unknown: GPUs without a price are among those held"

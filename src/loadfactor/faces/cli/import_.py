@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -11,11 +11,12 @@ from loadfactor.config import settings
 from loadfactor.errors import InputError
 from loadfactor.faces.cli.asking import Bar, StoreFolder, moment, time_zone
 from loadfactor.faces.formats import instant
-from loadfactor.metrics.books import Books
-from loadfactor.metrics.calendar import milliseconds
 from loadfactor.sources import SOURCES
 from loadfactor.sources.source import ReadOptions
-from loadfactor.store.store import Receipt
+
+if TYPE_CHECKING:
+    from loadfactor.metrics.books import Books
+    from loadfactor.store.store import Receipt
 
 SHOWN_GAPS = 12
 
@@ -49,6 +50,9 @@ def run(
     output: Annotated[str, typer.Option("--format", help="terminal or json")] = "terminal",
 ) -> None:
     """Read files into the books, or, where anything in them cannot be true, nothing."""
+    from loadfactor.metrics.books import Books
+    from loadfactor.metrics.calendar import milliseconds
+
     if usd_per_gpu_hour is not None and not 0 < usd_per_gpu_hour < float("inf"):
         raise InputError(f"--usd-per-gpu-hour must be a positive number, got {usd_per_gpu_hour}")
     if step is not None and step <= 0:
@@ -65,12 +69,12 @@ def run(
         _tell(receipt, books)
 
 
-def _as_json(receipt: Receipt) -> dict[str, object]:
+def _as_json(receipt: "Receipt") -> dict[str, object]:
     gaps = [{"where": g.where, "what": g.what, "count": g.count} for g in receipt.gaps]
     return {"source": receipt.source, "already": receipt.already, "rows": receipt.rows, "gaps": gaps}
 
 
-def _tell(receipt: Receipt, books: Books) -> None:
+def _tell(receipt: "Receipt", books: "Books") -> None:
     console = Console(highlight=False)
     rows = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in receipt.rows.items())
     start, end = books.span

@@ -7,8 +7,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from loadfactor.metrics import METRICS
-
 
 def add_to(app: typer.Typer) -> None:
     """Hang `metrics` under the command line."""
@@ -17,6 +15,8 @@ def add_to(app: typer.Typer) -> None:
 
 def run(output: Annotated[str, typer.Option("--format", help="terminal or json")] = "terminal") -> None:
     """List every metric with its unit, its meaning and which way is better."""
+    from loadfactor.metrics import METRICS
+
     if output == "json":
         rows = [
             {

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,8 +21,10 @@ from loadfactor.faces.cli.asking import (
     moment,
     time_zone,
 )
-from loadfactor.faces.report.inquiry import Inquiry
-from loadfactor.metrics.question import DIMENSIONS, check
+from loadfactor.tables import DIMENSIONS
+
+if TYPE_CHECKING:
+    from loadfactor.faces.report.inquiry import Inquiry
 
 FORMATS = ("terminal", "html", "md", "json")
 SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".json": "json", ".txt": "terminal"}
@@ -66,13 +68,16 @@ def run(
     if output is not None and not output.parent.is_dir():
         raise InputError(f"--output {output}: there is no folder {output.parent}")
     zone = time_zone(timezone)
+    from loadfactor.faces.report.inquiry import Inquiry
+    from loadfactor.metrics.question import check
+
     inquiry = Inquiry(
         books(store), check(dimensions(by)), moment(start, zone), moment(end, zone), zone, basis, filters(where), job
     )
     _give(inquiry, kind, output)
 
 
-def _give(inquiry: Inquiry, kind: str, output: Path | None) -> None:
+def _give(inquiry: "Inquiry", kind: str, output: Path | None) -> None:
     from loadfactor.faces.report import html, markdown, plain, terminal  # drawing libraries take a while to load
     from loadfactor.faces.report.compile import compile_report
 

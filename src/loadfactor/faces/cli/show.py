@@ -20,7 +20,6 @@ from loadfactor.faces.cli.asking import (
     moment,
     time_zone,
 )
-from loadfactor.faces.readings import as_csv, as_json, print_table
 
 
 def add_to(app: typer.Typer) -> None:
@@ -45,6 +44,8 @@ def run(
     output: Annotated[str, typer.Option("--format", help="table, json or csv")] = "table",
 ) -> None:
     """Answer with metrics, in all or split by any of what `--by` knows: device, node, job, team, state, day and others."""
+    from loadfactor.faces.readings import as_csv, as_json, print_table
+
     if output not in ("table", "json", "csv"):
         raise InputError(f"no format called {output!r}; choose table, json or csv")
     zone = time_zone(timezone)
