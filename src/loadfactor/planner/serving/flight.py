@@ -1,6 +1,6 @@
 """How does a fleet of this replica fly through a demand? A plan simulated, hour by hour, and why its tokens cost what they do."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -27,6 +27,7 @@ from loadfactor.planner.serving.step import Replica
 from loadfactor.units import NS_PER_S, S_PER_HOUR, TOKENS_PER_MTOK
 
 MINUTE_NS = 60 * NS_PER_S
+GIVE_UP = 0.6
 
 
 @dataclass(frozen=True)
@@ -101,10 +102,11 @@ def fly(
     run = simulate(fleet, minutes.watch(arrivals), seed, horizon_s)
     total = run.total
     tokens = total.prompt_tokens + total.output_tokens
-    duty = minutes.share(run.elapsed_s)
+    open_s = horizon_s or run.elapsed_s  # the last answers after closing time are no demand
+    duty = minutes.share(open_s)
     per_request = traffic.prompt + traffic.output
     assert option.capacity is not None
-    mean_rate = total.finished / (run.elapsed_s * duty) if duty else 0.0
+    mean_rate = total.finished / (open_s * duty) if duty else 0.0
     needed = max(1.0, mean_rate / option.capacity.requests_per_s)
     if tokens == 0:
         return Flight(fleet, run, duty, Causes(1.0, 1.0, 1.0))
@@ -112,6 +114,21 @@ def fly(
     seen_per_request = tokens / total.finished
     speed = option.benchmark.requests_per_s * min(per_request, seen_per_request)
     return Flight(fleet, run, duty, causes(paid, tokens, speed, duty, paid / run.elapsed_s, needed))
+
+
+def fewest_replicas(flown: Callable[[int], Flight], first: int, wanted_share: float) -> tuple[int, Flight]:
+    """The fewest replicas, from `first` on, that keep the objective for the wanted share of requests.
+
+    Gives up, with the last fleet tried, at three times the first size, or when two more sizes have left more than `GIVE_UP` of
+    what was missing: then replicas are not what is missing.
+    """
+    n, missing = max(1, first), [1.0, 1.0]
+    while True:
+        flight = flown(n)
+        missing.append(wanted_share - (flight.run.total.slo_share or 0.0))
+        if missing[-1] <= 0 or n >= 3 * first + 4 or (len(missing) > 4 and missing[-1] > GIVE_UP * missing[-3]):
+            return n, flight
+        n += max(1, n // 8)
 
 
 class _Minutes:

@@ -17,7 +17,7 @@ from loadfactor.planner.serving.crowd import (
 )
 from loadfactor.planner.serving.demand import Demand
 from loadfactor.planner.serving.engines import EngineConstants
-from loadfactor.planner.serving.flight import Flight, Habits, HourOfFlight, fly, read_hour
+from loadfactor.planner.serving.flight import Flight, Habits, HourOfFlight, fewest_replicas, fly, read_hour
 from loadfactor.planner.serving.latency import Latency, latency
 from loadfactor.planner.serving.layout import Precision
 from loadfactor.planner.serving.layouts import Option, cheapest, options, replicas_for
@@ -139,14 +139,15 @@ def _sized(q: Question, chosen: Option, traffic: Traffic, first: int, share: flo
     """The fewest simulated replicas, from `first`, with which the objective is kept for the wanted share of requests."""
     horizon = None if q.trace else q.days * S_PER_DAY
     demand = replace(q.demand, requests_per_day=q.demand.requests_per_day * share)
-    n = first
-    while True:
+
+    def flown(n: int) -> Flight:
         arrivals = q.trace() if q.trace else demand.arrivals(q.days, q.seed, TUESDAY)
         habits = q.habits
         if habits.autoscale is not None:
             habits = replace(habits, autoscale=replace(habits.autoscale, least=min(habits.autoscale.least, n)))
-        flight = fly(chosen, n, arrivals, traffic, q.slo, habits, horizon, q.seed)
-        met = (flight.run.total.slo_share or 0.0) >= q.wanted_share
-        if met or q.replicas is not None or n >= 3 * first + 4:
-            return flight, n
-        n += max(1, n // 10)
+        return fly(chosen, n, arrivals, traffic, q.slo, habits, horizon, q.seed)
+
+    if q.replicas is not None:
+        return flown(first), first
+    n, flight = fewest_replicas(flown, first, q.wanted_share)
+    return flight, n

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from loadfactor.planner.serving.causes import Causes
 from loadfactor.planner.serving.demand import Demand
-from loadfactor.planner.serving.flight import fly
+from loadfactor.planner.serving.flight import Flight, fewest_replicas, fly
 from loadfactor.planner.serving.layouts import Option
 from loadfactor.planner.serving.service import Traffic
 from loadfactor.planner.serving.simulation.fleet import Slo
@@ -19,7 +19,6 @@ REPLICAS_OF_LOAD = 8.0  # mean rate while open, in capacities of one replica: en
 MOST_REQUESTS = 100_000  # of one simulated stretch
 LONGEST_S, SHORTEST_S = 7200.0, 600.0
 BURSTS_IN_STRETCH = 12
-MOST_TRIES = 24
 
 
 @dataclass(frozen=True)
@@ -54,12 +53,11 @@ def price_of_traffic(
     found = []
     for name, condition, some, open_share in kinds:
         burst = some.burst_levels[1] if some.process == "bursts" else 1.0
-        n = max(1, int(REPLICAS_OF_LOAD * burst))
-        for _ in range(MOST_TRIES):
+
+        def flown(n: int, some: Demand = some, horizon_s: float = open_s / open_share) -> Flight:
             arrivals = some.arrivals(open_s / S_PER_DAY, seed)
-            flight = fly(option, n, arrivals, traffic, slo, horizon_s=open_s / open_share, seed=seed)
-            if (flight.run.total.slo_share or 0.0) >= wanted_share:
-                break
-            n += max(1, n // 8)
+            return fly(option, n, arrivals, traffic, slo, horizon_s=horizon_s, seed=seed)
+
+        n, flight = fewest_replicas(flown, int(REPLICAS_OF_LOAD * burst), wanted_share)
         found.append(PricedTraffic(name, condition, n, flight.run.total.slo_share, flight.causes))
     return tuple(found)
