@@ -54,8 +54,9 @@ def _checked(values: pa.Array, column: Column, kept: Table, where: str, first_ro
 
     try:
         values = values.cast(target) if values.type != target else values
-    except pa.ArrowInvalid as error:
-        raise SourceError(f"{where}: {kept.name}.{column.name} is not {column.kind}: {error}") from error
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        why = " ".join(str(error).split())
+        raise SourceError(f"{where}: {kept.name}.{column.name} is not {column.kind}: {why}") from error
     if column.kind == "text":
         values = pc.if_else(pc.equal(pc.utf8_trim_whitespace(values), ""), pa.scalar(None, pa.string()), values)
     if column.kind in ("share", "amount", "count"):

@@ -87,6 +87,13 @@ class Staging:
         from_energy = pc.if_else(pc.greater(duration_s, 0), pc.divide(rows["energy_j"], duration_s), None)
         power = pc.coalesce(rows["power_w"], from_energy)
         columns = {name: rows[name] for name in MEASUREMENTS} | {"power_w": power}
+        total = columns["mem_total_bytes"]
+        columns["mem_total_bytes"] = pc.if_else(
+            pc.greater(total, 0), total, None
+        )  # a device without memory was not asked
+        lost = pc.sum(pc.and_(pc.is_valid(rows["energy_j"]), pc.is_null(power))).as_py() or 0
+        if lost:
+            self.gaps[where, "energy without the start of its interval says nothing of power"] += lost
         contradicted = _contradicted(columns)
         count = pc.sum(contradicted).as_py() or 0
         if count:
