@@ -9,16 +9,6 @@ from numpy.typing import NDArray
 from loadfactor.errors import PlanError
 from loadfactor.planner.serving.simulation import state
 from loadfactor.planner.serving.simulation.fleet import Fleet
-from loadfactor.planner.serving.simulation.loop import (
-    EMPTY,
-    MORE_TO_COME,
-    NEED_ARRIVALS,
-    REACHED,
-    RECORDS_FULL,
-    TO_THE_END,
-    UNTIL_EMPTY,
-    run,
-)
 from loadfactor.planner.serving.simulation.tally import Tally
 from loadfactor.units import NS_PER_S, S_PER_HOUR
 
@@ -68,6 +58,17 @@ def simulate(
     admission, first token and finish (ns), prompt and output tokens. Same fleet, arrivals and seed: same result, to the nanosecond.
     Raises PlanError when arrivals run backwards in time.
     """
+    from loadfactor.planner.serving.simulation.loop import (  # loads the compiler, which other commands need not wait for
+        EMPTY,
+        MORE_TO_COME,
+        NEED_ARRIVALS,
+        REACHED,
+        RECORDS_FULL,
+        TO_THE_END,
+        UNTIL_EMPTY,
+        run,
+    )
+
     rules = fleet.rules()
     ring = 1 << max(int(most_output).bit_length(), 8)
     pool = state.new_pool(
