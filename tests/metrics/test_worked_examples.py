@@ -69,3 +69,14 @@ def test_two_jobs_are_weighted_by_their_hours(tmp_path: Path, shared: Path) -> N
     two = books_of(tmp_path / "two", 8.0, job("a", 1, 600, 0.6), job("b", 1, 1800, 0.3))
     wanted = [15.0, expected["eff.agg_ratio_of_sums"]]
     assert said(two, "effective_gpu_hours", "usd_per_effective_gpu_hour") == pytest.approx(wanted, rel=1e-12)
+
+
+def test_readings_are_tables_too(simulated_books: Books) -> None:
+    """Answers go to Arrow and pandas: one row a reading, one column a dimension, unknown is null."""
+    readings = simulated_books.show(["utilization", "cost_usd"], by=["team"])
+    frame = readings.to_pandas()
+    assert list(frame.columns) == ["metric", "unit", "value", "from", "to", "coverage", "basis", "team"]
+    assert len(frame) == len(readings) == readings.to_arrow().num_rows
+    assert frame[frame.metric == "cost_usd"].value.sum() == sum(r.value for r in readings if r.metric == "cost_usd")
+    nobody = frame[(frame.metric == "utilization") & frame.team.isna()]
+    assert nobody.value.isna().all()

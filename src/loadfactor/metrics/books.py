@@ -8,14 +8,13 @@ from typing import Any, TypeVar
 
 import duckdb
 import ibis
-import pyarrow as pa
 
 from loadfactor.errors import DamageError, InputError
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.bookkeeping import book, default_basis, refresh
 from loadfactor.metrics.calendar import Window, instant, milliseconds
 from loadfactor.metrics.kinds import IDLE_BELOW
-from loadfactor.metrics.metric import Reading
+from loadfactor.metrics.metric import Reading, Readings
 from loadfactor.metrics.question import Question, answer, check
 from loadfactor.metrics.queue import waits
 from loadfactor.sources import SOURCES
@@ -80,7 +79,7 @@ class Books:
         basis: str | None = None,
         where: Mapping[str, str] | None = None,
         without_idle: bool = False,
-    ) -> list[Reading]:
+    ) -> Readings:
         """Readings of metrics (all of them when none is named), split by dimensions, over [start, end), the whole span by default.
 
         `timezone` says where days begin; `basis` is the kind of money, by default the best the books have; `where`
@@ -104,7 +103,7 @@ class Books:
             return self._answer(question)
 
         self.store.look()
-        return self._sound(ask)
+        return Readings(self._sound(ask))
 
     def table(self, name: str) -> Any:
         """An Ibis table of the books (devices, samples, allocations, …, ledger) for questions of your own."""
@@ -175,10 +174,3 @@ class Books:
                 if not self.store.look() and not self.store.set_damage_aside():
                     raise
         return ask()
-
-
-def to_arrow(readings: Sequence[Reading]) -> pa.Table:
-    """Readings as an Arrow table, one column a dimension; values that are lists become list columns."""
-    rows = [r.as_json() for r in readings]
-    flat = [{**{k: v for k, v in row.items() if k != "by"}, **row["by"]} for row in rows]
-    return pa.Table.from_pylist(flat)

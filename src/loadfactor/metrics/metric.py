@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from loadfactor.metrics.kinds import HELD, STATES
 
 Better = Literal["higher", "lower", "neither"]
@@ -128,6 +130,19 @@ class Reading:
             "coverage": self.coverage,
             "basis": self.basis,
         }
+
+
+class Readings(list[Reading]):
+    """Readings, also as tables: a row each, one column a dimension."""
+
+    def to_arrow(self) -> pa.Table:
+        """As an Arrow table; histograms become list columns, unknown values null."""
+        rows = [r.as_json() for r in self]
+        return pa.Table.from_pylist([{**{k: v for k, v in row.items() if k != "by"}, **row["by"]} for row in rows])
+
+    def to_pandas(self) -> Any:
+        """As a pandas data frame."""
+        return self.to_arrow().to_pandas()
 
 
 def _iso(at: datetime) -> str:
