@@ -11,11 +11,12 @@ import ibis
 
 from loadfactor.errors import DamageError, InputError
 from loadfactor.metrics import METRICS, metric
+from loadfactor.metrics.answer import answer
 from loadfactor.metrics.bookkeeping import book, default_basis, refresh
 from loadfactor.metrics.calendar import Window, instant, milliseconds
 from loadfactor.metrics.kinds import IDLE_BELOW
 from loadfactor.metrics.metric import Reading, Readings
-from loadfactor.metrics.question import Question, answer, check
+from loadfactor.metrics.question import Question, check
 from loadfactor.metrics.queue import waits
 from loadfactor.sources import SOURCES
 from loadfactor.sources.source import ReadOptions
@@ -152,7 +153,9 @@ class Books:
         stored = stored.filter(stored.hour_utc < window.end_ms, stored.hour_utc > window.start_ms - MS_PER_HOUR)
         cuts = window.cut_hours(by_day)
         span_start, span_end = self.store.span()
-        cuts = {h: points for h, points in cuts.items() if h < span_end and h + MS_PER_HOUR > span_start}
+        # where the books begin or end, the stored hour holds nothing beyond the cut
+        inside = {h: [p for p in points if span_start < p < span_end] for h, points in cuts.items()}
+        cuts = {h: points for h, points in inside.items() if points}
         if not cuts:
             return stored
         whole = stored.filter(~stored.hour_utc.isin(list(cuts)))

@@ -125,8 +125,8 @@ class Reading:
             "unit": self.unit,
             "value": self.value,
             "by": self.by,
-            "from": _iso(self.start),
-            "to": _iso(self.end),
+            "from": iso(self.start),
+            "to": iso(self.end),
             "coverage": self.coverage,
             "basis": self.basis,
         }
@@ -145,7 +145,8 @@ class Readings(list[Reading]):
         return self.to_arrow().to_pandas()
 
 
-def _iso(at: datetime) -> str:
+def iso(at: datetime) -> str:
+    """An instant in UTC, without milliseconds where there are none: 2026-11-21T08:00:00Z."""
     text = at.astimezone(UTC).isoformat(timespec="milliseconds")
     return text.removesuffix("+00:00").removesuffix(".000") + "Z"
 

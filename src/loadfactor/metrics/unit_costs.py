@@ -1,0 +1,74 @@
+"""What was made, and what did its jobs cost? Progress in a window over the groups of a question, and the dollars behind it."""
+
+import ibis
+
+from loadfactor.metrics.places import HOLDER
+from loadfactor.metrics.question import OF_A_JOB, Expr, Key, Question, dated
+from loadfactor.tables import DIMENSIONS
+from loadfactor.units import MS_PER_HOUR
+
+
+def made(question: Question, booked: Expr, progress: Expr, unit: str) -> dict[Key, tuple[float, float, float]]:
+    """By group: how much of a unit was made and kept, what its jobs cost, and which share of their hours has a price."""
+    if any(d not in OF_A_JOB for d in question.by):
+        return {}
+    window, keys = question.window, [DIMENSIONS[d] for d in question.by]
+    rows = progress.filter(progress.unit == unit, ibis.coalesce(progress.kept, True))
+    rows = rows.filter(rows.from_utc < window.end_ms, rows.to_utc >= window.start_ms)
+    jobs = rows.select("job_id").distinct()
+    cost = booked.semi_join(jobs, "job_id")
+    states = ("busy",) if question.without_idle else ("idle", "busy", "unobserved")
+    usd = cost[f"usd_{question.basis}"]
+    counted = cost.state.isin(states)
+    totals = {
+        "usd": ibis.coalesce(usd.sum(where=counted), 0.0),
+        "priced_s": ibis.coalesce(cost.gpu_s.sum(where=counted & usd.notnull()), 0.0),
+        "needed_s": ibis.coalesce(cost.gpu_s.sum(where=counted), 0.0),
+    }
+    spent = (cost.group_by(keys).aggregate(**totals) if keys else cost.aggregate(**totals)).to_pyarrow().to_pylist()
+    amounts = _amounts(question, booked, rows, keys)
+    return {
+        key: (amounts[key], row["usd"], row["priced_s"] / row["needed_s"] if row["needed_s"] else 1.0)
+        for row in spent
+        if (key := tuple(row[k] for k in keys)) in amounts
+    }
+
+
+def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> dict[Key, float]:
+    """Progress in the window by group; a stretch the window or a bucket cuts counts in proportion to time."""
+    who = tuple(c for c in HOLDER if c not in ("attempt", "job_id"))
+    names = booked.filter(booked.job_id.notnull()).group_by("job_id").aggregate(**{c: booked[c].max() for c in who})
+    window = question.window
+    length = (rows.to_utc - rows.from_utc).cast("float64")
+    rows = rows.select("job_id", "from_utc", "to_utc", amount=rows.amount, length=length)
+    instants = rows.filter(rows.length == 0)
+    instants = instants.filter(instants.from_utc >= window.start_ms, instants.from_utc < window.end_ms)
+    stretches = rows.filter(rows.length > 0)
+    if "hour" in question.by or "day" in question.by:
+        stretches = _bucketed(stretches, question)
+    part = ibis.least(stretches.to_utc, window.end_ms) - ibis.greatest(stretches.from_utc, window.start_ms)
+    stretches = stretches.mutate(amount=stretches.amount * part / stretches.length).filter(part > 0)
+    columns = ["job_id", "from_utc", "amount"]
+    made = ibis.union(instants.select(*columns), stretches.select(*columns)).join(names, "job_id")
+    hour = made.from_utc - made.from_utc % MS_PER_HOUR
+    made = dated(made, hour, made.from_utc, question)
+    table = made.group_by(keys).aggregate(total=made.amount.sum()) if keys else made.aggregate(total=made.amount.sum())
+    return {tuple(r[k] for k in keys): r["total"] for r in table.to_pyarrow().to_pylist() if r["total"]}
+
+
+def _bucketed(stretches: Expr, question: Question) -> Expr:
+    """Stretches cut at hours, and at the local midnights that are none; amounts still those of the whole stretch."""
+    bounds = {question.window.start_ms - question.window.start_ms % MS_PER_HOUR}
+    bounds |= set(range(min(bounds), question.window.end_ms, MS_PER_HOUR)) if "hour" in question.by else set()
+    bounds |= {first for _, first, _ in question.window.days()} if "day" in question.by else set()
+    ordered = sorted(bounds)
+    ends = [*ordered[1:], max(question.window.end_ms, ordered[-1] + 1)]
+    buckets = ibis.memtable({"first": ordered, "after": ends}, schema={"first": "int64", "after": "int64"})
+    cut = stretches.join(buckets, [stretches.from_utc < buckets.after, stretches.to_utc > buckets.first])
+    return cut.select(
+        "job_id",
+        "amount",
+        "length",
+        from_utc=ibis.greatest(cut.from_utc, cut.first),
+        to_utc=ibis.least(cut.to_utc, cut.after),
+    )
