@@ -58,9 +58,9 @@ def test_the_same_twice_adds_nothing_and_only_touched_hours_are_booked(
     rebuilt: list[Any] = []
     replace_ledger = Store.replace_ledger
 
-    def spy(store: Store, day: int, hours: Any, *rest: Any) -> Any:
+    def spy(store: Store, days: list[int], hours: Any, *rest: Any) -> Any:
         rebuilt.extend(hours)
-        return replace_ledger(store, day, hours, *rest)
+        return replace_ledger(store, days, hours, *rest)
 
     monkeypatch.setattr(Store, "replace_ledger", spy)
     late = start + 24 * HOUR + 5 * HOUR + 30 * MINUTE

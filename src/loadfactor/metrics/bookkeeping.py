@@ -14,7 +14,7 @@ from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.prices import gpu_hour_price
 from loadfactor.metrics.kinds import IDLE_BELOW
 from loadfactor.metrics.plan import plan
-from loadfactor.store.manifest import Span, merge
+from loadfactor.store.manifest import Span, StoredFile, merge
 from loadfactor.store.store import Progress, Store
 from loadfactor.tables import BASES, PRICES
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
@@ -40,18 +40,16 @@ def refresh(store: Store, progress: Progress, idle_below: float = IDLE_BELOW) ->
         low = min([start, *(f.from_ms or 0 for f in booked)])  # a corrected row may have made the span shorter
         high = max([end, *(f.to_ms or 0 for f in booked)])
         hours = _hours(merge([(max(s, low), min(e, high)) for s, e in stale]))
-        days = {}
+        days: dict[int, list[StoredFile]] = {}
         batches = list(_batches(store, hours))
         for done, batch in enumerate(batches):
             progress("booking", done / len(batches))
             first, last = batch[0], batch[-1] + MS_PER_DAY
             inside = tuple((max(s, first), min(e, last)) for s, e in hours if s < last and e > first)
             book(store, max(first, start), min(last, end), idle_below=idle_below)
-            for day in batch:
-                number = day // MS_PER_DAY
-                days[number] = store.replace_ledger(number, inside, "book", key)
+            days |= store.replace_ledger([day // MS_PER_DAY for day in batch], inside, "book", key)
         if everything:
-            days |= {f.day: None for f in store.manifest.of("ledger") if f.day is not None and f.day not in days}
+            days |= {f.day: [] for f in store.manifest.of("ledger") if f.day is not None and f.day not in days}
         store.publish_ledger(days, (), key)
     progress("booking", 1.0)
 

@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -54,7 +55,7 @@ class Store:
         self.raw: duckdb.DuckDBPyConnection = self.connection.con
         self.raw.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         self.raw.execute("SET preserve_insertion_order = false")
-        self.raw.execute(f"SET temp_directory = '{str(folder / f'spill-{os.getpid()}').replace(chr(39), chr(39) * 2)}'")
+        self.raw.execute(f"SET temp_directory = '{_quoted(folder / f'spill-{os.getpid()}')}'")
         self._views: dict[tuple[str, ...], str] = {}
         if any(not self._whole(f) for f in self.manifest.files):
             self.look()  # perhaps an import has replaced them just now
@@ -242,26 +243,33 @@ class Store:
 
     # -- the ledger --------------------------------------------------------------------------------------------------
 
-    def replace_ledger(self, day: int, hours: tuple[Span, ...], rows: str, key: str) -> StoredFile | None:
-        """Write one day of the ledger: the hours in `hours` from the relation `rows`, the others as they were."""
-        work = self.folder / f"ledger-{day}-{uuid4().hex}.parquet"
+    def replace_ledger(
+        self, days: list[int], hours: tuple[Span, ...], rows: str, key: str
+    ) -> dict[int, list[StoredFile]]:
+        """Write days of the ledger: the hours in `hours` from the relation `rows`, the others as they were. Files by day.
+
+        All days in one query: planning it costs more than writing a day.
+        """
+        work = self.folder / f"staging-ledger-{uuid4().hex}"
         inside = " OR ".join(f"(hour_utc >= {s} AND hour_utc < {e})" for s, e in hours)
-        today = f"hour_utc >= {day * MS_PER_DAY} AND hour_utc < {(day + 1) * MS_PER_DAY}"
-        sql = f"SELECT * FROM {rows} WHERE {today} AND ({inside})"
-        stored = self._paths(f for f in self.manifest.of("ledger") if f.day == day)
+        sql = f"SELECT * FROM {rows} WHERE {inside}"
+        stored = self._paths(f for f in self.manifest.of("ledger") if f.day in days)
         if stored and self.manifest.ledger_key == key:
             sql += f" UNION ALL SELECT * FROM {layout.read(stored)} WHERE NOT ({inside})"
-        self._copy(sql, work)
-        made = self._describe(work, "ledger", "hour_utc", f"hour_utc + {MS_PER_HOUR}", day)
-        if made.rows == 0:
-            work.unlink()
-            return None
+        sql = f"SELECT *, hour_utc // {MS_PER_DAY} AS day FROM ({sql})"
+        self.raw.execute(f"COPY ({sql}) TO '{_quoted(work)}' (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (day))")
+        made: dict[int, list[StoredFile]] = {day: [] for day in days}
+        for part in sorted(work.glob("day=*/*.parquet")):
+            day = int(part.parent.name.removeprefix("day="))
+            path = part.rename(self.folder / f"ledger-{day}-{uuid4().hex}.parquet")
+            made[day].append(self._describe(path, "ledger", "hour_utc", f"hour_utc + {MS_PER_HOUR}", day))
+        shutil.rmtree(work, ignore_errors=True)
         return made
 
-    def publish_ledger(self, days: dict[int, StoredFile | None], stale: tuple[Span, ...], key: str) -> None:
+    def publish_ledger(self, days: dict[int, list[StoredFile]], stale: tuple[Span, ...], key: str) -> None:
         """Swap in rebuilt days of the ledger, with the end of `writing`; `stale` is what remains to be booked."""
         kept = tuple(f for f in self.manifest.files if f.table != "ledger" or f.day not in days)
-        new = tuple(f for f in days.values() if f is not None)
+        new = tuple(f for files in days.values() for f in files)
         manifest.fsync_folder(self.folder)
         self.manifest = replace(self.manifest, files=kept + new, stale=stale, ledger_key=key)
 
@@ -348,7 +356,7 @@ class Store:
         sweep(self.folder, named)
 
     def _copy(self, sql: str, path: Path) -> None:
-        self.raw.execute(f"COPY ({sql}) TO '{str(path).replace(chr(39), chr(39) * 2)}' {COPY_OPTIONS}")
+        self.raw.execute(f"COPY ({sql}) TO '{_quoted(path)}' {COPY_OPTIONS}")
 
     def _describe(self, path: Path, name: str, start: str, end: str, day: int | None = None) -> StoredFile:
         row = self.raw.execute(f"SELECT count(*), min({start}), max({end}) FROM {layout.read([path])}").fetchone()
@@ -365,6 +373,11 @@ class Store:
                     raise DamageError(f"{self.folder / file.name} is damaged; `loadfactor doctor` sets it aside")
                 self._checked.add(file.name)
         return [self.folder / f.name for f in files]
+
+
+def _quoted(path: Path) -> str:
+    """A path inside single quotes of SQL."""
+    return str(path).replace("'", "''")
 
 
 def _digest(source: Source, files: tuple[Path, ...], options: ReadOptions) -> str:
