@@ -55,6 +55,7 @@ class Store:
         self.raw: duckdb.DuckDBPyConnection = self.connection.con
         self.raw.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         self.raw.execute("SET preserve_insertion_order = false")
+        self.raw.execute("SET enable_progress_bar = false")  # faces show progress, and only where it is wanted
         self.raw.execute(f"SET temp_directory = '{_quoted(folder / f'spill-{os.getpid()}')}'")
         self._views: dict[tuple[str, ...], str] = {}
         if any(not self._whole(f) for f in self.manifest.files):
