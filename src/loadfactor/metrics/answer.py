@@ -3,6 +3,9 @@
 What is not in the ledger (waits, units of progress) is worked out from its own small table, over the same groups.
 """
 
+from dataclasses import dataclass
+from datetime import datetime
+
 import ibis
 
 from loadfactor.metrics.calendar import instant
@@ -43,11 +46,29 @@ def answer(question: Question, book: Expr, progress: Expr, waits: Expr) -> list[
     keys.sort(key=lambda key: [(v is None, str(v)) for v in key])
     if not question.by and not keys:
         keys = [()]
-    return [
-        _reading(metric, question, key, groups.get(key, {}), costs, waiting.get(key, {}))
-        for key in keys
-        for metric in question.metrics
-    ]
+    readings = []
+    for key in keys:
+        group = _group(question, key)
+        sums, waits_of = groups.get(key, {}), waiting.get(key, {})
+        readings += [_reading(metric, question, key, group, sums, costs, waits_of) for metric in question.metrics]
+    return readings
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Of whom and of when the readings of one group speak."""
+
+    by: dict[str, str | None]
+    start: datetime
+    end: datetime
+
+
+def _group(question: Question, key: Key) -> _Group:
+    by = dict(zip(question.by, key, strict=True))
+    start, end = _bounds(question, by)
+    if by.get("hour") is not None:
+        by["hour"] = iso(instant(by["hour"]))
+    return _Group(by, instant(start), instant(end))
 
 
 def _parts(metric: Metric) -> list[Part]:
@@ -107,6 +128,7 @@ def _reading(
     metric: Metric,
     question: Question,
     key: Key,
+    group: _Group,
     sums: Row,
     costs: dict[str, dict[Key, tuple[float, float, float]]],
     waiting: Row,
@@ -127,11 +149,7 @@ def _reading(
         coverage = waiting["n"] / (waiting["n"] + waiting["waiting"]) if waiting["n"] + waiting["waiting"] else None
     elif isinstance(kind, Count) and (waiting or not question.by):
         value = waiting.get("waiting", 0)
-    by = dict(zip(question.by, key, strict=True))
-    start, end = _bounds(question, by)
-    if by.get("hour") is not None:
-        by["hour"] = iso(instant(by["hour"]))
-    return Reading(metric.name, metric.unit, value, by, instant(start), instant(end), coverage, basis)
+    return Reading(metric.name, metric.unit, value, dict(group.by), group.start, group.end, coverage, basis)
 
 
 def _value(kind: Sum | Ratio, sums: Row) -> tuple[float | list[float] | None, float | None]:
