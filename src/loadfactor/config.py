@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from loadfactor.errors import InputError
+from loadfactor.tables import IDLE_BELOW
 
 FILE = "loadfactor.toml"
 
@@ -23,7 +24,7 @@ class Settings(BaseSettings):
 
     store: Path = Field(default=Path("books"), description="Folder of the books.")
     timezone: str = Field(default="UTC", description="Zone in which days begin and times without a zone are meant.")
-    idle_below: float = Field(default=0.05, gt=0, lt=1, description="Held, and activity under this share: idle.")
+    idle_below: float = Field(default=IDLE_BELOW, gt=0, lt=1, description="Held, and activity under this share: idle.")
 
     @field_validator("timezone")
     @classmethod

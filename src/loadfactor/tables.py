@@ -60,6 +60,12 @@ class Table:
         raise KeyError(name)
 
 
+IDLE_BELOW: Final = 0.05
+"""Held, and activity under this share: idle. GPU_UTIL from here on means that a kernel was certainly resident."""
+
+PROFILED: Final = ("sm_active_share", "engine_active_share", "tensor_active_share")
+"""Measurements of the profiler that cannot all be 0 on a working GPU."""
+
 BASES: Final = ("effective", "contracted", "owned", "list", "estimate")
 """Cost bases, best first. A question is answered in one of them, never in a mixture."""
 

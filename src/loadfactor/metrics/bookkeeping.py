@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.prices import gpu_hour_price
-from loadfactor.metrics.kinds import IDLE_BELOW
 from loadfactor.metrics.plan import plan
 from loadfactor.store.manifest import Span, StoredFile, merge
 from loadfactor.store.store import Progress, Store
-from loadfactor.tables import BASES, PRICES
+from loadfactor.tables import BASES, IDLE_BELOW, PRICES
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 DEFINITION = 1

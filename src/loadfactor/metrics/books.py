@@ -14,7 +14,6 @@ from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.answer import answer
 from loadfactor.metrics.bookkeeping import book, default_basis, refresh
 from loadfactor.metrics.calendar import Window, instant, milliseconds
-from loadfactor.metrics.kinds import IDLE_BELOW
 from loadfactor.metrics.metric import Reading, Readings
 from loadfactor.metrics.question import Question, check
 from loadfactor.metrics.queue import waits
@@ -22,7 +21,7 @@ from loadfactor.sources import SOURCES
 from loadfactor.sources.source import ReadOptions
 from loadfactor.store.layout import columns_of
 from loadfactor.store.store import Progress, Receipt, Store
-from loadfactor.tables import BASES, DIMENSIONS
+from loadfactor.tables import BASES, DIMENSIONS, IDLE_BELOW
 from loadfactor.units import MS_PER_HOUR
 
 Answer = TypeVar("Answer")

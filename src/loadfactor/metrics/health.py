@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from loadfactor.metrics.bookkeeping import book, default_basis, refresh
+from loadfactor.metrics.bookkeeping import book, default_basis
 from loadfactor.units import MS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ class Balance:
 def balance(books: "Books") -> Balance:
     """Add up both sides over the whole span. Dollars in the default basis, over the hours that have a price."""
     store = books.store
-    refresh(store, lambda _what, _share: None, books.idle_below)
     basis = default_basis(store)
     start, end = store.span()
     book(store, start, end, until="segments")

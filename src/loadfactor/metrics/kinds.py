@@ -37,9 +37,6 @@ SIGNALS = ("busy_share", "engine_active_share", "sm_active_share", "tensor_activ
 THROTTLED = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80
 """Clock event reasons that slow a GPU down; 1 (idle), 2 (application clocks) and 0x100 (display) do not."""
 
-IDLE_BELOW = 0.05
-"""Held, and activity under this share: idle."""
-
 BINS = 20
 """Bins of the utilization histogram, each 1/20 wide; the last includes 1."""
 

@@ -15,14 +15,12 @@ import pyarrow.parquet as pq
 
 from loadfactor.sources.source import Gap, Rows
 from loadfactor.store.door import admit
-from loadfactor.tables import MEASUREMENTS
+from loadfactor.tables import IDLE_BELOW, MEASUREMENTS, PROFILED
 from loadfactor.units import MS_PER_DAY, MS_PER_S
 
 BUFFERED_ROWS = 1_000_000
 ROW_GROUP_ROWS = 122_880
 
-IDLE_BELOW = 0.05  # GPU_UTIL from which a kernel was certainly resident
-PROFILED = ("sm_active_share", "engine_active_share", "tensor_active_share")
 
 Part = tuple[str, int | None]
 """A table, and for samples the UTC day (days since 1970)."""

@@ -52,9 +52,6 @@ FIELDS: Final = (
 PREFIX: Final = "DCGM_FI_"
 BY_NAME: Final = {PREFIX + name: field for field in FIELDS for name in field.names}
 
-PROFILED: Final = ("sm_active_share", "engine_active_share", "tensor_active_share")
-"""Fields of the profiler that cannot all be 0 on a working GPU."""
-
 LABELS: Final = {
     "uuid": ("uuid", "gpu_uuid"),
     "index": ("gpu",),

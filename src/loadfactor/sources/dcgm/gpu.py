@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from loadfactor.sources.dcgm.fields import PROFILED, Field
+from loadfactor.sources.dcgm.fields import Field
 from loadfactor.sources.dcgm.series import Series
+from loadfactor.tables import PROFILED
 from loadfactor.units import MS_PER_S
 
 BUSY_SHARE: Final = 0.05  # from here on a GPU was at work, whatever the profiler says
