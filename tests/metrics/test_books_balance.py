@@ -17,7 +17,9 @@ from tests.metrics.fleets import Fleet, add, batches
 from tests.metrics.oracle import DIMENSIONS, HOLDER, HOUR, PLACE, STATES, UNITS, Asked, Cell, Oracle, answers
 
 from loadfactor.metrics.books import Books
-from loadfactor.metrics.ledger import DOLLARS, SUMS
+from loadfactor.metrics.ledger import CIRCUMSTANCES
+from loadfactor.metrics.ledger import KEYS as EXACT_KEYS
+from loadfactor.tables import BASES
 
 EXAMPLES = int(os.environ.get("BOOKS_EXAMPLES", "12"))
 SETTINGS = settings(
@@ -28,7 +30,6 @@ SETTINGS = settings(
     database=None,
 )
 KEYS = ("hour_utc", "state", "device_id", *PLACE, *HOLDER)
-ADDED = ("gpu_s", *SUMS, *DOLLARS)
 ZONES = (UTC, ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York"), ZoneInfo("Asia/Kolkata"))
 Key = tuple[Any, ...]
 
@@ -44,28 +45,33 @@ def near(a: Any, b: Any) -> bool:
 
 def ledger_of(books: Books) -> dict[Key, dict[str, float]]:
     """The stored ledger, added up by everything but the exact instants."""
-    out: dict[Key, dict[str, float]] = defaultdict(lambda: dict.fromkeys(ADDED, 0.0))
-    for row in books.table("ledger").to_pyarrow().to_pylist():
+    book = books.table("ledger").to_pyarrow()
+    not_added = {*EXACT_KEYS, *CIRCUMSTANCES, "mem_peak_share", *(f"usd_per_gpu_hour_{b}" for b in BASES)}
+    added = [c for c in book.column_names if c not in not_added]
+    out: dict[Key, dict[str, float]] = defaultdict(lambda: dict.fromkeys(added, 0.0))
+    for row in book.to_pylist():
         sums = out[tuple(row[k] for k in KEYS)]
-        for name in ADDED:
+        for name in added:
             sums[name] += row[name] or 0.0
     return out
 
 
 def ledger_by_hand(cells: list[Cell]) -> dict[Key, dict[str, float]]:
     """The oracle's ledger, added up alike."""
-    out: dict[Key, dict[str, float]] = defaultdict(lambda: dict.fromkeys(ADDED, 0.0))
+    out: dict[Key, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for c in cells:
         sums = out[tuple({"hour_utc": c.hour, "state": c.state, **c.keys}[k] for k in KEYS)]
-        for name in ADDED:
-            sums[name] += c.sums.get(name, 0.0)
+        for name, value in c.sums.items():
+            if not name.startswith("priced_"):
+                sums[name] += value
     return out
 
 
 def assert_same_ledger(said: dict[Key, dict[str, float]], true: dict[Key, dict[str, float]]) -> None:
     assert set(said) == set(true)
     for key, sums in true.items():
-        wrong = {n: (said[key][n], v) for n, v in sums.items() if not near(said[key][n], v)}
+        assert set(sums) <= set(said[key])
+        wrong = {n: (v, sums.get(n, 0.0)) for n, v in said[key].items() if not near(v, sums.get(n, 0.0))}
         assert not wrong, (key, wrong)
 
 

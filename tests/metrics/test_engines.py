@@ -12,7 +12,7 @@ from ibis.config import Config
 
 from loadfactor.metrics.books import Books
 from loadfactor.metrics.calendar import Window
-from loadfactor.metrics.plan import plan, steps
+from loadfactor.metrics.plan import booking_plan, booking_steps, holding_plan, holding_steps
 from loadfactor.metrics.queue import waits
 from loadfactor.store.layout import columns_of
 from loadfactor.tables import measured_bit
@@ -42,11 +42,12 @@ def sql(expr: Any, dialect: str) -> str:
 )
 def test_every_step_of_the_ledger_compiles(dialect: str, measured: int, overlaps: bool, cut: bool) -> None:
     """Whatever was measured, overlapping or cut, each step is one SELECT of the engine; the last is the book."""
-    texts = {name: sql(expr, dialect) for name, expr in steps(measured, overlaps, cut, 0.05).items()}
-    assert list(texts) == [name for name, _ in plan(measured, overlaps, cut, 0.05)]
+    steps = holding_steps(cut) | booking_steps(measured, overlaps, 0.05)
+    texts = {name: sql(expr, dialect) for name, expr in steps.items()}
+    assert list(texts) == [name for name, _ in (*holding_plan(cut), *booking_plan(measured, overlaps, 0.05))]
     assert list(texts)[-1] == "book"
     assert all("SELECT" in text for text in texts.values())
-    assert ("cuts" in texts["holdings"]) == cut
+    assert ("cuts" in texts["pieces"]) == cut
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -14,6 +14,7 @@ from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.answer import answer
 from loadfactor.metrics.bookkeeping import book, default_basis, refresh
 from loadfactor.metrics.calendar import Window, instant, milliseconds
+from loadfactor.metrics.ledger import measures
 from loadfactor.metrics.metric import Reading, Readings
 from loadfactor.metrics.question import Question, check
 from loadfactor.metrics.queue import waits
@@ -106,14 +107,18 @@ class Books:
         return Readings(self._sound(ask))
 
     def table(self, name: str) -> Any:
-        """An Ibis table of the books (devices, samples, allocations, …, ledger) for questions of your own."""
+        """An Ibis table of the books (devices, samples, allocations, …) for questions of your own; the ledger with all its measures."""
 
         def ask() -> Any:
             refresh(self.store, _quiet, self.idle_below)
-            if name == "ledger" and not self.store.manifest.of("ledger"):
+            if name != "ledger":
+                return self.store.relation(name)
+            if self.store.manifest.of("ledger"):
+                rows = self.store.relation("ledger")
+            else:  # nothing installed: empty, with the right columns
                 start, _ = self.store.span()
-                return book(self.store, start, start)  # nothing installed: empty, with the right columns
-            return self.store.relation(name)
+                rows = book(self.store, start, start)
+            return rows.mutate(**measures(rows))
 
         self.store.look()
         return self._sound(ask)

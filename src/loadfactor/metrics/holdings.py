@@ -31,35 +31,37 @@ def asked(allocations: Expr, stays: Expr, start: Expr, end: Expr) -> Expr:
     return resolved(exploded(rows, MS_PER_DAY, DAY), stays)
 
 
-def holdings(days: Expr, asked: Expr, where: Expr, cuts: Expr | None = None) -> Expr:
-    """Every GPU-second of the books by holder, each row inside one UTC hour.
+def room(days: Expr, where: Expr) -> Expr:
+    """What each place has, instant by instant: `total` GPUs, of them `broken`, mean prices, and what the GPUs have in common.
 
-    `days` are the segments of `installed` by day, `asked` the allocations, `where` the places of the GPUs; `cuts` (at_utc) are
-    further instants no row may span. Columns: holder columns (null where nobody held it), device_id (null where only the place
-    is known), node, accelerator, pool, prices, `gpus` (how many, fractions included), `held` and `down` flags, hour_utc,
-    from_utc, to_utc.
+    `days` are the segments of `installed` by day, `where` the places of the GPUs. A pool of thousands is a handful of rows.
     """
-    capacity = _capacity(days, where)
-    wanted = placed(asked, where)
     keys = ["place", DAY]
-    bounds = [t.select(*keys, "from_utc", "to_utc") for t in (capacity, wanted)]
-    if cuts is not None:
-        inside = capacity.join(cuts, [capacity.from_utc < cuts.at_utc, capacity.to_utc > cuts.at_utc])
-        bounds.append(inside.select(*(capacity[k] for k in keys), from_utc=cuts.at_utc, to_utc=cuts.at_utc))
-    pieces = elementary(bounds, keys)
-    there = _there(pieces, capacity)
-    asking = pieces.join(wanted, covering(pieces, wanted, keys)).select(
-        pieces, *(wanted[c] for c in HOLDER), *(wanted[c] for c in OWN), wanted.gpus
+    alike = _alike(days, where)
+    pieces = elementary([alike.select(*keys, "from_utc", "to_utc")], keys)
+    parts = pieces.join(alike, covering(pieces, alike, keys)).select(
+        pieces, *(alike[c] for c in alike.columns if c not in (*keys, "from_utc", "to_utc"))
     )
-    at = [*keys, "from_utc"]
-    demand = asking.group_by(at).aggregate(demand=asking.gpus.sum())
-    there = there.left_join(demand, at).select(there, demand=ibis.coalesce(demand.demand, 0.0))
-    everything = ibis.union(_held(asking, there, at), _rest(there))
-    return exploded(everything, MS_PER_HOUR, "hour_utc")
+
+    def common(column: str) -> Expr:
+        first, last = parts[f"first_{column}"].min(), parts[f"last_{column}"].max()
+        return ibis.ifelse((first == last) & (parts[f"known_{column}"].sum() == parts.rows.sum()), first, None)
+
+    def mean_usd(column: str) -> Expr:
+        usd = parts[column]
+        mean = ibis.ifelse(usd.min() == usd.max(), usd.min(), (usd * parts.gpus).sum() / parts.gpus.sum())
+        return ibis.ifelse(usd.count() < parts.count(), None, mean)  # one price unknown: the mean is unknown
+
+    return parts.group_by([*keys, "from_utc", "to_utc"]).aggregate(
+        total=parts.gpus.sum(),
+        broken=ibis.coalesce(parts.gpus.sum(where=parts.down), 0.0),
+        **{c: common(c) for c in ("device_id", *PLACE)},
+        **{c: mean_usd(c) for c in USD},
+    )
 
 
-def _capacity(days: Expr, where: Expr) -> Expr:
-    """What each place has: GPUs alike are added up, so that a pool of thousands is a handful of rows."""
+def _alike(days: Expr, where: Expr) -> Expr:
+    """The GPUs of each place, those alike added up."""
     own = [c for c in days.columns if c not in ("from_utc", "to_utc")]
     placed = days.join(where, overlapping(days, where, ["device_id", DAY]))
     placed = placed.select(*(days[c] for c in own), where.place, **common(days, where))
@@ -73,28 +75,38 @@ def _capacity(days: Expr, where: Expr) -> Expr:
     )
 
 
-def _there(pieces: Expr, capacity: Expr) -> Expr:
-    """For each piece: how many GPUs, how many of them down, what they cost on average, and what they have in common."""
+def pieces(room: Expr, wanted: Expr, cuts: Expr | None = None) -> Expr:
+    """The room of each place cut wherever a holder comes or goes, and at `cuts` (at_utc), further instants no row may span."""
     keys = ["place", DAY]
-    cap = pieces.join(capacity, covering(pieces, capacity, keys)).select(
-        pieces, *(capacity[c] for c in capacity.columns if c not in (*keys, "from_utc", "to_utc"))
+    bounds = [t.select(*keys, "from_utc", "to_utc") for t in (room, wanted)]
+    if cuts is not None:
+        inside = room.join(cuts, [room.from_utc < cuts.at_utc, room.to_utc > cuts.at_utc])
+        bounds.append(inside.select(*(room[k] for k in keys), from_utc=cuts.at_utc, to_utc=cuts.at_utc))
+    cut = elementary(bounds, keys)
+    there = cut.join(room, covering(cut, room, keys))
+    return there.select(cut, *(room[c] for c in room.columns if c not in (*keys, "from_utc", "to_utc")))
+
+
+def holdings(pieces: Expr, wanted: Expr) -> Expr:
+    """Every GPU-second of the books by holder, each row inside one UTC hour.
+
+    `pieces` is the room there is, `wanted` the allocations by place (`places.placed`). Columns: holder columns (null where
+    nobody held it), device_id (null where only the place is known), node, accelerator, pool, prices, `gpus` (how many,
+    fractions included), `held` and `down` flags, hour_utc, from_utc, to_utc, and `span`, a number that rows of one stretch of
+    one GPU share.
+    """
+    keys = ["place", DAY]
+    asking = pieces.join(wanted, covering(pieces, wanted, keys)).select(
+        *(pieces[c] for c in (*keys, "from_utc")), *(wanted[c] for c in (*HOLDER, *OWN, "gpus"))
     )
-
-    def common(column: str) -> Expr:
-        first, last = cap[f"first_{column}"].min(), cap[f"last_{column}"].max()
-        return ibis.ifelse((first == last) & (cap[f"known_{column}"].sum() == cap.rows.sum()), first, None)
-
-    def mean_usd(column: str) -> Expr:
-        usd = cap[column]
-        mean = ibis.ifelse(usd.min() == usd.max(), usd.min(), (usd * cap.gpus).sum() / cap.gpus.sum())
-        return ibis.ifelse(usd.count() < cap.count(), None, mean)  # one price unknown: the mean is unknown
-
-    return cap.group_by([*keys, "from_utc", "to_utc"]).aggregate(
-        total=cap.gpus.sum(),
-        broken=ibis.coalesce(cap.gpus.sum(where=cap.down), 0.0),
-        **{c: common(c) for c in ("device_id", *PLACE)},
-        **{c: mean_usd(c) for c in USD},
-    )
+    at = [*keys, "from_utc"]
+    demand = asking.group_by(at).aggregate(demand=asking.gpus.sum())
+    there = pieces.left_join(demand, at).select(pieces, demand=ibis.coalesce(demand.demand, 0.0))
+    everything = exploded(ibis.union(_held(asking, there, at), _rest(there)), MS_PER_HOUR, "hour_utc")
+    stretch = ["device_id", "from_utc", "to_utc"]
+    within = ibis.window(group_by=everything.hour_utc, order_by=[everything[c] for c in stretch])
+    # an hour is 3.6 million ms, so its stretches number between its instant and the next one's
+    return everything.mutate(span=everything.hour_utc + ibis.dense_rank().over(within))
 
 
 def _held(asking: Expr, there: Expr, at: list[str]) -> Expr:

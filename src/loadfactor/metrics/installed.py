@@ -18,21 +18,23 @@ USD = tuple(f"usd_per_gpu_hour_{basis}" for basis in BASES)
 Expr = Any
 
 
-def installed(devices: Expr, outages: Expr, prices: Expr, start: Expr, end: Expr) -> Expr:
-    """Segments of [start, end) in which nothing about a GPU changes.
+def standing(devices: Expr, start: Expr, end: Expr) -> Expr:
+    """When each GPU stood where, within [start, end): device_id, node, accelerator, pool, share, from_utc, to_utc."""
+    there = clipped(devices, start, end)
+    there = there.mutate(share=ibis.coalesce(there.share, 1.0))
+    return islands(there.select("device_id", *PLACE, "share", "from_utc", "to_utc"), ["device_id", *PLACE, "share"])
+
+
+def installed(standing: Expr, broken: Expr, priced: Expr) -> Expr:
+    """Segments in which nothing about a GPU changes, from where it stood, its outages and the prices that apply to it.
 
     Columns: device_id, node, accelerator, pool, share, from_utc, to_utc, down (installed but not usable), and a price per
     basis, null where unknown. The segments of one GPU are disjoint and cover exactly the time it was installed.
     """
-    there = clipped(devices, start, end)
-    there = there.mutate(share=ibis.coalesce(there.share, 1.0))
-    there = islands(there.select("device_id", *PLACE, "share", "from_utc", "to_utc"), ["device_id", *PLACE, "share"])
-    broken = _outages(there, clipped(outages, start, end))
-    priced = _applicable(there, prices, start, end)
-    bounds = [t.select("device_id", "from_utc", "to_utc") for t in (there, broken, priced)]
+    bounds = [t.select("device_id", "from_utc", "to_utc") for t in (standing, broken, priced)]
     pieces = elementary(bounds, ["device_id"])
-    segments = pieces.join(there, covering(pieces, there, ["device_id"])).select(
-        pieces, *(there[c] for c in (*PLACE, "share"))
+    segments = pieces.join(standing, covering(pieces, standing, ["device_id"])).select(
+        pieces, *(standing[c] for c in (*PLACE, "share"))
     )
     down = (
         pieces.join(broken, covering(pieces, broken, ["device_id"]))
@@ -47,31 +49,32 @@ def installed(devices: Expr, outages: Expr, prices: Expr, start: Expr, end: Expr
     return out.mutate(down=ibis.coalesce(out.down, False))
 
 
-def _outages(there: Expr, outages: Expr) -> Expr:
-    """Outages by GPU: those of a node hit every GPU that sat in it."""
+def broken(standing: Expr, outages: Expr, start: Expr, end: Expr) -> Expr:
+    """Outages by GPU, within [start, end): those of a node hit every GPU that sat in it."""
+    outages = clipped(outages, start, end)
     own = outages.filter(outages.device_id.notnull()).select("device_id", "from_utc", "to_utc")
     by_node = outages.filter(outages.device_id.isnull()).select("node", "from_utc", "to_utc")
     hit = by_node.join(
-        there,
-        [by_node.node == there.node, by_node.from_utc < there.to_utc, by_node.to_utc > there.from_utc],
-    ).select(there.device_id, **common(by_node, there))
+        standing,
+        [by_node.node == standing.node, by_node.from_utc < standing.to_utc, by_node.to_utc > standing.from_utc],
+    ).select(standing.device_id, **common(by_node, standing))
     return own.union(hit, distinct=True)
 
 
-def _applicable(there: Expr, prices: Expr, start: Expr, end: Expr) -> Expr:
-    """Every price that applies to a GPU, with how specific it is."""
+def priced(standing: Expr, prices: Expr, start: Expr, end: Expr) -> Expr:
+    """Every price that applies to a GPU within [start, end), with how specific it is."""
     prices = prices.mutate(began_utc=ibis.coalesce(prices.from_utc, 0))  # as listed: clipping may not make them equal
     named = clipped(prices, start, end).rename(
         priced_device="device_id", priced_pool="pool", priced_accelerator="accelerator"
     )
     joined = named.join(
-        there,
+        standing,
         [
-            named.from_utc < there.to_utc,
-            named.to_utc > there.from_utc,
-            named.priced_device.isnull() | (named.priced_device == there.device_id),
-            named.priced_pool.isnull() | (named.priced_pool == there.pool),
-            named.priced_accelerator.isnull() | (named.priced_accelerator == there.accelerator),
+            named.from_utc < standing.to_utc,
+            named.to_utc > standing.from_utc,
+            named.priced_device.isnull() | (named.priced_device == standing.device_id),
+            named.priced_pool.isnull() | (named.priced_pool == standing.pool),
+            named.priced_accelerator.isnull() | (named.priced_accelerator == standing.accelerator),
         ],
     )
     specific = sum(
@@ -79,12 +82,12 @@ def _applicable(there: Expr, prices: Expr, start: Expr, end: Expr) -> Expr:
         for column, weight in (("priced_device", 4), ("priced_pool", 2), ("priced_accelerator", 1))
     )
     return joined.select(
-        there.device_id,
+        standing.device_id,
         named.began_utc,
         named.basis,
         named.usd_per_gpu_hour,
         specific=specific,
-        **common(named, there),  # a pool's price leaves with the pool
+        **common(named, standing),  # a pool's price leaves with the pool
     )
 
 

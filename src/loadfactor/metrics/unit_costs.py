@@ -2,6 +2,7 @@
 
 import ibis
 
+from loadfactor.metrics.ledger import measures
 from loadfactor.metrics.places import HOLDER
 from loadfactor.metrics.question import OF_A_JOB, Expr, Key, Question, dated
 from loadfactor.tables import DIMENSIONS
@@ -18,7 +19,7 @@ def made(question: Question, booked: Expr, progress: Expr, unit: str) -> dict[Ke
     jobs = rows.select("job_id").distinct()
     cost = booked.semi_join(jobs, "job_id")
     states = ("busy",) if question.without_idle else ("idle", "busy", "unobserved")
-    usd = cost[f"usd_{question.basis}"]
+    usd = measures(cost)[f"usd_{question.basis}"]
     counted = cost.state.isin(states)
     totals = {
         "usd": ibis.coalesce(usd.sum(where=counted), 0.0),

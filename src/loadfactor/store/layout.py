@@ -23,7 +23,7 @@ _RAW = ", ".join(
 SAMPLE_COLUMNS = {
     "device_id": "string",
     **dict.fromkeys(("hour_utc", "from_utc", "to_utc", "began_utc", "sampled_utc", "step_ms", "lone_step_ms"), "int64"),
-    "measured_mask": "int32",
+    "measured_mask": "int64",
     **{name: "int64" if name == "throttle_mask" else "float64" for name in MEASUREMENTS},
     "source": "string",
 }
@@ -46,10 +46,11 @@ _ON_DISK = {
 """How a time is written and read back."""
 
 
-def samples(paths: list[Path]) -> str:
-    """SQL: stored samples as a relation, with all their times as instants."""
+def samples(paths: list[Path], within: tuple[int, int] | None = None) -> str:
+    """SQL: stored samples as a relation, with all their times as instants; only those of the hours that `within` touches."""
     columns = ", ".join(_ON_DISK[c][1] if c in _ON_DISK else c for c in SAMPLE_COLUMNS)
-    return f"(SELECT {columns} FROM {read(paths)})"
+    hours = f" WHERE hour_utc > {within[0] - MS_PER_HOUR} AND hour_utc < {within[1]}" if within else ""
+    return f"(SELECT {columns} FROM {read(paths)}{hours})"
 
 
 def read(paths: list[Path]) -> str:

@@ -28,6 +28,8 @@ from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 ALWAYS: Span = (0, 2**62)
 MEMORY_LIMIT = "1200MB"
 COPY_OPTIONS = "(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880)"
+# the ledger is small and often read: quick to write, a third larger than with zstd
+LEDGER_OPTIONS = "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 40960, PARTITION_BY (day))"
 
 Progress = Callable[[str, float], None]
 """Told what is being done and which share of it is behind us."""
@@ -82,12 +84,17 @@ class Store:
             self.name_view(self._views[key], name, files)
         return self.connection.table(self._views[key])
 
-    def name_view(self, name: str, table: str, files: tuple[StoredFile, ...] | None = None) -> None:
-        """Give the files of a table (all of them, or those given) a name that SQL of this process can use."""
+    def name_view(
+        self, name: str, table: str, files: tuple[StoredFile, ...] | None = None, within: Span | None = None
+    ) -> None:
+        """Give the files of a table (all of them, or those given) a name that SQL of this process can use.
+
+        Of samples, only those in hours that `within` touches: the file of a day also has what reaches back before midnight.
+        """
         files = self.manifest.of(table) if files is None else files
         if files:
-            relation = layout.samples if table == "samples" else layout.read
-            sql = f"SELECT * FROM {relation(self._paths(files))}"
+            paths = self._paths(files)
+            sql = f"SELECT * FROM {layout.samples(paths, within) if table == 'samples' else layout.read(paths)}"
         else:
             types = {
                 "string": "VARCHAR",
@@ -258,7 +265,7 @@ class Store:
         if stored and self.manifest.ledger_key == key:
             sql += f" UNION ALL SELECT * FROM {layout.read(stored)} WHERE NOT ({inside})"
         sql = f"SELECT *, hour_utc // {MS_PER_DAY} AS day FROM ({sql})"
-        self.raw.execute(f"COPY ({sql}) TO '{_quoted(work)}' (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (day))")
+        self.raw.execute(f"COPY ({sql}) TO '{_quoted(work)}' {LEDGER_OPTIONS}")
         made: dict[int, list[StoredFile]] = {day: [] for day in days}
         for part in sorted(work.glob("day=*/*.parquet")):
             day = int(part.parent.name.removeprefix("day="))
