@@ -129,9 +129,9 @@ def _by_hand(books: Books, start: int, end: int, path: Path) -> Took:
     sql = Path(__file__).with_name("hand_ledger.sql").read_text(encoding="utf-8")
     sql = sql.replace(":start", str(start)).replace(":end", str(end))
     took = _timed(lambda: store.raw.execute(f"COPY ({sql}) TO '{path}' (FORMAT parquet, COMPRESSION zstd)"))
-    totals = ", ".join(
+    totals = "count(*), " + ", ".join(
         f"round(coalesce(sum({c}), 0), {d})"
-        for c, d in (("gpu_s", 3), ("usd_contracted", 2), ("effective_sm_active_s", 1), ("energy_j", -3))
+        for c, d in (("gpu_s", 3), ("usd_per_gpu_hour_contracted * gpu_s", 2), ("sm_active_s", 1), ("energy_j", -3))
     )
     hand = store.raw.execute(
         f"SELECT state, {totals} FROM {layout.read([path])} GROUP BY state ORDER BY state"

@@ -49,61 +49,26 @@ WITH gpu AS (
 ), spans AS MATERIALIZED (
   SELECT *, row_number() OVER () AS span FROM (SELECT DISTINCT device_id, hour, f, t FROM hours)
 ), bins AS (
-  SELECT span, measured_mask, act < 0.05 AS idle, least((act * 20)::INT, 19) AS bin, sum(ms) AS ms,
-    sum(busy_share * ms) AS busy, sum(engine_active_share * ms) AS engine, sum(sm_active_share * ms) AS sm,
-    sum(tensor_active_share * ms) AS tensor, sum(dram_active_share * ms) AS dram, sum(mem_used_bytes * ms) AS used,
-    sum(mem_total_bytes * ms) AS total, sum(power_w * ms) AS power, max(mem_used_bytes / mem_total_bytes) AS peak,
-    sum(CASE WHEN throttle_mask & 252 > 0 THEN ms ELSE 0 END) AS throttled
+  SELECT span, act < 0.05 AS idle, measured_mask, least(floor(act * 20)::INT, 19) AS activity_bin, throttle_mask & 252 > 0 AS throttled, mem_total_bytes,
+    sum(ms) AS ms, max(mem_used_bytes) AS peak, sum(busy_share * ms) AS busy, sum(engine_active_share * ms) AS engine,
+    sum(sm_active_share * ms) AS sm, sum(tensor_active_share * ms) AS tensor, sum(dram_active_share * ms) AS dram,
+    sum(mem_used_bytes * ms) AS used, sum(power_w * ms) AS power
   FROM (SELECT p.span, c.*, coalesce(sm_active_share, engine_active_share, busy_share) AS act,
           (least(to_utc, t) - greatest(from_utc, f))::DOUBLE AS ms
         FROM samples c JOIN spans p ON c.device_id = p.device_id AND c.hour_utc = p.hour AND from_utc < t AND to_utc > f)
   GROUP BY ALL
-), folded AS (
-  SELECT span, CASE WHEN idle IS NULL THEN 'unobserved' WHEN idle THEN 'idle' ELSE 'busy' END AS state, sum(ms) / 1000 AS seconds,
-    sum(CASE WHEN measured_mask & 4 > 0 THEN sm ELSE 0 END) / 1000 AS effective_sm_active_s,
-    sum(CASE WHEN measured_mask & 6 = 2 THEN engine ELSE 0 END) / 1000 AS effective_engine_active_s,
-    sum(CASE WHEN measured_mask & 7 = 1 THEN busy ELSE 0 END) / 1000 AS effective_gpu_util_s,
-    sum(CASE WHEN measured_mask & 4 > 0 THEN ms ELSE 0 END) / 1000 AS observed_sm_active_s,
-    sum(CASE WHEN measured_mask & 6 = 2 THEN ms ELSE 0 END) / 1000 AS observed_engine_active_s,
-    sum(CASE WHEN measured_mask & 7 = 1 THEN ms ELSE 0 END) / 1000 AS observed_gpu_util_s,
-    sum(busy) / 1000 AS busy_s, sum(engine) / 1000 AS engine_active_s, sum(sm) / 1000 AS sm_active_s,
-    sum(tensor) / 1000 AS tensor_active_s, sum(dram) / 1000 AS dram_active_s,
-    sum(CASE WHEN measured_mask & 1 > 0 THEN ms ELSE 0 END) / 1000 AS busy_measured_s,
-    sum(CASE WHEN measured_mask & 2 > 0 THEN ms ELSE 0 END) / 1000 AS engine_active_measured_s,
-    sum(CASE WHEN measured_mask & 4 > 0 THEN ms ELSE 0 END) / 1000 AS sm_active_measured_s,
-    sum(CASE WHEN measured_mask & 8 > 0 THEN ms ELSE 0 END) / 1000 AS tensor_active_measured_s,
-    sum(CASE WHEN measured_mask & 16 > 0 THEN ms ELSE 0 END) / 1000 AS dram_active_measured_s,
-    sum(CASE WHEN measured_mask & 96 = 96 THEN used ELSE 0 END) / 1000 AS mem_used_byte_s,
-    sum(CASE WHEN measured_mask & 96 = 96 THEN total ELSE 0 END) / 1000 AS mem_total_byte_s,
-    sum(CASE WHEN measured_mask & 96 = 96 THEN ms ELSE 0 END) / 1000 AS mem_measured_s,
-    sum(power) / 1000 AS energy_j, sum(CASE WHEN measured_mask & 128 > 0 THEN ms ELSE 0 END) / 1000 AS energy_measured_s,
-    sum(throttled) / 1000 AS throttled_s, sum(CASE WHEN measured_mask & 8192 > 0 THEN ms ELSE 0 END) / 1000 AS throttle_measured_s,
-    max(peak) AS mem_peak_share, list(bin) AS bins, list(ms / 1000) AS bin_s
-  FROM bins GROUP BY ALL
-), numbered AS (SELECT h.*, p.span FROM hours h JOIN spans p USING (device_id, hour, f, t)
-), known AS (SELECT span, sum(seconds) AS known_s FROM folded WHERE state <> 'unobserved' GROUP BY span
-), book AS (
-  SELECT n.*, CASE WHEN held THEN state WHEN down THEN 'down' ELSE 'unallocated' END AS said,
-    CASE WHEN held AND state <> 'unobserved' THEN gpus * seconds ELSE 0 END AS gpu_s,
-    CASE WHEN held AND state <> 'unobserved' THEN gpus ELSE 0 END AS counted, gpus AS real, o.* EXCLUDE (span, state, seconds)
-  FROM numbered n JOIN folded o USING (span)
 ), rest AS (
-  SELECT n.*, CASE WHEN held THEN 'unobserved' WHEN down THEN 'down' ELSE 'unallocated' END AS said,
-    gpus * ((t - f) / 1000 - CASE WHEN held THEN coalesce(known_s, 0) ELSE 0 END) AS gpu_s
-  FROM numbered n LEFT JOIN known USING (span)
-), ledger AS (SELECT * FROM book UNION ALL BY NAME SELECT * FROM rest WHERE gpu_s > 0)
-SELECT l.hour AS hour_utc, l.f AS from_utc, l.t AS to_utc, l.said AS state, l.device_id, node, accelerator, pool, job_id, attempt, user,
-  team, project, experiment_id, purpose, gpu_s, counted * effective_sm_active_s AS effective_sm_active_s,
-  counted * effective_engine_active_s AS effective_engine_active_s, counted * effective_gpu_util_s AS effective_gpu_util_s,
-  counted * observed_sm_active_s AS observed_sm_active_s, counted * observed_engine_active_s AS observed_engine_active_s,
-  counted * observed_gpu_util_s AS observed_gpu_util_s, real * busy_s AS busy_s, real * engine_active_s AS engine_active_s,
-  real * sm_active_s AS sm_active_s, real * tensor_active_s AS tensor_active_s, real * dram_active_s AS dram_active_s,
-  real * busy_measured_s AS busy_measured_s, real * engine_active_measured_s AS engine_active_measured_s,
-  real * sm_active_measured_s AS sm_active_measured_s, real * tensor_active_measured_s AS tensor_active_measured_s,
-  real * dram_active_measured_s AS dram_active_measured_s, real * mem_used_byte_s AS mem_used_byte_s,
-  real * mem_total_byte_s AS mem_total_byte_s, real * mem_measured_s AS mem_measured_s, real * energy_j AS energy_j,
-  real * energy_measured_s AS energy_measured_s, real * throttled_s AS throttled_s, real * throttle_measured_s AS throttle_measured_s,
-  mem_peak_share, bins, bin_s, counted,
-  gpu_s * u.contracted / 3600 AS usd_contracted, gpu_s * u.list / 3600 AS usd_list
-FROM ledger l LEFT JOIN usd u ON u.device_id = l.device_id AND u.s = l.s AND u.day = l.day
-ORDER BY hour_utc, device_id
+  SELECT s.span, t - f - coalesce(sampled, 0.0) AS ms FROM spans s
+  LEFT JOIN (SELECT span, sum(ms) AS sampled FROM bins GROUP BY span) USING (span) WHERE t - f - coalesce(sampled, 0.0) > 0
+), account AS (SELECT * FROM bins UNION ALL BY NAME SELECT span, 0 AS measured_mask, ms FROM rest
+), numbered AS (SELECT h.*, p.span FROM hours h JOIN spans p USING (device_id, hour, f, t))
+SELECT n.hour AS hour_utc, n.f AS from_utc, n.t AS to_utc,
+  CASE WHEN held THEN CASE WHEN idle IS NULL THEN 'unobserved' WHEN idle THEN 'idle' ELSE 'busy' END WHEN down THEN 'down' ELSE 'unallocated' END AS state,
+  n.device_id, node, accelerator, pool, job_id, attempt, user, team, project, experiment_id, purpose,
+  measured_mask, activity_bin, throttled, mem_total_bytes, gpus / 1000 * ms AS gpu_s, gpus / 1000 * busy AS busy_s,
+  gpus / 1000 * engine AS engine_active_s, gpus / 1000 * sm AS sm_active_s, gpus / 1000 * tensor AS tensor_active_s,
+  gpus / 1000 * dram AS dram_active_s, gpus / 1000 * used AS mem_used_byte_s, gpus / 1000 * power AS energy_j,
+  CASE WHEN held THEN peak / mem_total_bytes END AS mem_peak_share,
+  u.contracted AS usd_per_gpu_hour_contracted, u.list AS usd_per_gpu_hour_list
+FROM numbered n JOIN account USING (span) LEFT JOIN usd u ON u.device_id = n.device_id AND u.s = n.s AND u.day = n.day
+ORDER BY hour_utc, n.device_id

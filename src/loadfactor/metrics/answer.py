@@ -1,12 +1,16 @@
 """How is a question answered? Metrics become one aggregate over the ledger, grouped; sums are divided last, here.
 
-What is not in the ledger (waits, units of progress) is worked out from its own small table, over the same groups.
+What is not in the ledger (waits, units of progress) is worked out from its own small table, over the same groups. Everything is
+worked out for all groups at once; a reading is only put together at the end.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import ibis
+import numpy as np
+from numpy.typing import NDArray
 
 from loadfactor.metrics.calendar import instant
 from loadfactor.metrics.kinds import ACTIVITIES, STATES
@@ -17,7 +21,6 @@ from loadfactor.metrics.metric import (
     UNDERUSED_USD,
     USD,
     Count,
-    Coverage,
     Metric,
     Part,
     PerUnit,
@@ -33,43 +36,78 @@ from loadfactor.metrics.waiting import waited
 from loadfactor.tables import DIMENSIONS
 from loadfactor.units import MS_PER_HOUR, S_PER_HOUR
 
+Floats = NDArray[np.float64]
+Value = float | list[float] | None
+Said = dict[Key, tuple[Value, float | None, str | None]]
+"""What a metric says of each group it can speak of: value, coverage, basis."""
 
-def answer(question: Question, book: Expr, progress: Expr, waits: Expr) -> list[Reading]:
-    """The readings: for each group, in order, one a metric. `book` is the ledger of the window, nothing beyond it."""
-    book, waits = only(question, book, DIMENSIONS), only(question, waits, OF_A_WAIT)
+
+def answer(question: Question, book: Expr, progress: Expr, waits: Expr | None) -> list[Reading]:
+    """The readings: for each group, in order, one a metric. `book` is the ledger of the window, nothing beyond it.
+
+    `waits` are needed where the question is of queues.
+    """
+    book = only(question, book, DIMENSIONS)
     booked = dated(book, book.hour_utc, book.from_utc, question)
-    groups = _sums(question, booked)
-    units = {m.kind.unit for m in question.metrics if isinstance(m.kind, PerUnit)}
-    costs = {unit: made(question, booked, progress, unit) for unit in units}
-    waiting = waited(question, waits) if any(m.topic == "queue" for m in question.metrics) else {}
-    keys = list(groups)
-    keys += [k for k in waiting if k not in groups]
+    totals = _totals(question, booked)
+    waiting = waited(question, only(question, waits, OF_A_WAIT)) if waits is not None else {}
+    keys = list(dict.fromkeys((*totals.keys, *waiting)))
     keys.sort(key=lambda key: [(v is None, str(v)) for v in key])
     if not question.by and not keys:
         keys = [()]
+    active = _active_basis(totals)
+    said = []
+    for metric in question.metrics:
+        kind = metric.kind
+        if isinstance(kind, Sum | Ratio):
+            said.append(_from_ledger(metric, kind, question, totals, active))
+        elif isinstance(kind, PerUnit):
+            said.append(_from_progress(kind, question, booked, progress))
+        elif isinstance(kind, Quantile) and kind.of != "wait_s":
+            said.append({key: (peak, None, None) for key, peak in zip(totals.keys, totals.peaks[kind.of], strict=True)})
+        else:
+            said.append(_from_waits(metric, question, waiting))
+    nothing = (None, None, None)
+    stretches = _Stretches(question)
     readings = []
     for key in keys:
-        group = _group(question, key)
-        sums, waits_of = groups.get(key, {}), waiting.get(key, {})
-        readings += [_reading(metric, question, key, group, sums, costs, waits_of) for metric in question.metrics]
+        by = dict(zip(question.by, key, strict=True))
+        start, end = stretches[by.get("day"), by.get("hour")]
+        if by.get("hour") is not None:
+            by["hour"] = iso(instant(by["hour"]))
+        for metric, says in zip(question.metrics, said, strict=True):
+            value, coverage, basis = says.get(key, nothing)
+            readings.append(Reading(metric.name, metric.unit, value, dict(by), start, end, coverage, basis))
     return readings
 
 
+class _Stretches(dict[tuple[str | None, int | None], tuple[datetime, datetime]]):
+    """The stretch of time a reading speaks of, by its day and hour: these, where it is split by them, inside the window."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__()
+        self.window = question.window
+        self.days = {name: (first, after) for name, first, after in question.window.days()}
+
+    def __missing__(self, of: tuple[str | None, int | None]) -> tuple[datetime, datetime]:
+        day, hour = of
+        start, end = self.window.start_ms, self.window.end_ms
+        if day is not None:
+            first, after = self.days[day]
+            start, end = max(start, first), min(end, after)
+        if hour is not None:
+            start, end = max(start, hour), min(end, hour + MS_PER_HOUR)
+        self[of] = instant(start), instant(end)
+        return self[of]
+
+
 @dataclass(frozen=True)
-class _Group:
-    """Of whom and of when the readings of one group speak."""
+class _Totals:
+    """What the ledger adds up to in each group: an array of groups × columns for each part, and the peaks."""
 
-    by: dict[str, str | None]
-    start: datetime
-    end: datetime
-
-
-def _group(question: Question, key: Key) -> _Group:
-    by = dict(zip(question.by, key, strict=True))
-    start, end = _bounds(question, by)
-    if by.get("hour") is not None:
-        by["hour"] = iso(instant(by["hour"]))
-    return _Group(by, instant(start), instant(end))
+    keys: list[Key]
+    sums: dict[Part, Floats]
+    peaks: dict[str, list[float | None]]
 
 
 def _parts(metric: Metric) -> list[Part]:
@@ -87,8 +125,8 @@ def _parts(metric: Metric) -> list[Part]:
 _ACTIVE = tuple(Part((f"observed_{kind.basis}_s",)) for kind in ACTIVITIES)
 
 
-def _sums(question: Question, booked: Expr) -> dict[Key, Row]:
-    """All the parts of all the metrics in one aggregate: values by group."""
+def _totals(question: Question, booked: Expr) -> _Totals:
+    """All the parts of all the metrics in one aggregate."""
     parts = list(dict.fromkeys([p for m in question.metrics for p in _parts(m)] + list(_ACTIVE)))
     peaks = {m.kind.of for m in question.metrics if isinstance(m.kind, Quantile) and m.kind.of != "wait_s"}
     named = _columns(booked, question.basis)
@@ -104,12 +142,15 @@ def _sums(question: Question, booked: Expr) -> dict[Key, Row]:
         columns[name] = booked[name].max()
     keys = [DIMENSIONS[d] for d in question.by]
     table = (booked.group_by(keys).aggregate(**columns) if keys else booked.aggregate(**columns)).to_pyarrow()
-    groups = {}
-    for row in table.to_pylist():
-        if row["rows"]:
-            values: Row = {p: [row[f"p{n}_{i}"] for i in range(len(p.columns))] for n, p in enumerate(parts)}
-            groups[tuple(row[k] for k in keys)] = values | {name: row[name] for name in peaks}
-    return groups
+    table = table.filter(table["rows"].to_numpy() > 0)  # an aggregate over nothing is a row, too
+    return _Totals(
+        list(zip(*(table[k].to_pylist() for k in keys), strict=True)) if keys else [()] * table.num_rows,
+        {
+            part: np.column_stack([table[f"p{number}_{place}"].to_numpy() for place in range(len(part.columns))])
+            for number, part in enumerate(parts)
+        },
+        {name: table[name].to_pylist() for name in peaks},
+    )
 
 
 def _columns(booked: Expr, basis: str) -> dict[str, Expr]:
@@ -126,82 +167,75 @@ def _columns(booked: Expr, basis: str) -> dict[str, Expr]:
     }
 
 
-def _reading(
-    metric: Metric,
-    question: Question,
-    key: Key,
-    group: _Group,
-    sums: Row,
-    costs: dict[str, dict[Key, tuple[float, float, float]]],
-    waiting: Row,
-) -> Reading:
-    """One metric of one group."""
-    kind, value, coverage, basis = metric.kind, None, None, None
-    if isinstance(kind, Sum | Ratio) and sums:
-        value, coverage = _value(kind, sums)
-        basis = _basis(metric, question, sums)
-    elif isinstance(kind, PerUnit) and key in costs[kind.unit]:
-        amount, usd, coverage = costs[kind.unit][key]
-        value = usd / amount if coverage > 0 else None
-        basis = question.basis + (", without idle" if question.without_idle else "")
-    elif isinstance(kind, Quantile) and kind.of != "wait_s" and sums:
-        value = sums[kind.of]
-    elif isinstance(kind, Quantile) and waiting:
-        value = waiting.get(metric.name)
-        coverage = waiting["n"] / (waiting["n"] + waiting["waiting"]) if waiting["n"] + waiting["waiting"] else None
-    elif isinstance(kind, Count) and (waiting or not question.by):
-        value = waiting.get("waiting", 0)
-    return Reading(metric.name, metric.unit, value, dict(group.by), group.start, group.end, coverage, basis)
-
-
-def _value(kind: Sum | Ratio, sums: Row) -> tuple[float | list[float] | None, float | None]:
-    """A Sum's or Ratio's value and coverage; None where nothing of it was known, or where there is nothing to divide by."""
-    if isinstance(kind, Ratio):
-        over, known_over = _value(kind.over, sums)
-        under, known_under = _value(kind.under, sums)
-        coverage = min(c for c in (known_over, known_under) if c is not None) if known_over is not None else known_under
-        if not isinstance(over, float) or not isinstance(under, float) or under == 0:
-            return None, coverage
-        return over / under, coverage
-    coverage = _share(kind.coverage, sums) if kind.coverage else 1.0
-    if coverage == 0:
-        return None, coverage
-    values = [v / kind.per for v in sums[kind.part]]
-    return (values if kind.each else float(sum(values))), coverage
-
-
-def _share(coverage: Coverage, sums: Row) -> float:
-    """Known over needed; where nothing was needed everything was known."""
-    needed = sum(sums[coverage.needed])
-    return sum(sums[coverage.known]) / needed if needed else 1.0
-
-
-def _basis(metric: Metric, question: Question, sums: Row) -> str | None:
-    """What a reading stands on: the cost basis for dollars, the activity signals and their shares of the time for utilization."""
+def _from_ledger(
+    metric: Metric, kind: Sum | Ratio, question: Question, totals: _Totals, active: Sequence[str]
+) -> Said:
+    """A Sum or Ratio. Its basis: the cost basis for dollars, the activity signals for what rests on activity."""
+    values, coverage = _value(kind, totals.sums)
     parts = _parts(metric)
-    notes = []
-    if any(USD in p.columns for p in parts):
-        notes.append(question.basis)
+    of_money = question.basis if any(USD in p.columns for p in parts) else ""
+    bases: Sequence[str | None] = [of_money or None] * len(totals.keys)
     if any(p.rests_on_activity for p in parts):
-        seconds = {
-            kind.basis + " (optimistic)" * kind.optimistic: sum(sums[part])
-            for kind, part in zip(ACTIVITIES, _ACTIVE, strict=True)
-        }
-        total = sum(seconds.values())
-        used = {name: s for name, s in seconds.items() if s > 0}
-        if len(used) == 1:
-            notes += used
-        else:
-            notes += [f"{name} {s / total:.0%}" for name, s in used.items()]
-    return ", ".join(notes) or None
+        bases = [", ".join(filter(None, (of_money, signals))) or None for signals in active]
+    return dict(zip(totals.keys, zip(values, coverage.tolist(), bases, strict=True), strict=True))
 
 
-def _bounds(question: Question, by: Row) -> tuple[int, int]:
-    """The stretch of time a reading speaks of: its hour or day where split by one, inside the window."""
-    start, end = question.window.start_ms, question.window.end_ms
-    if by.get("day") is not None:
-        first, after = next((f, a) for name, f, a in question.window.days() if name == by["day"])
-        start, end = max(start, first), min(end, after)
-    if by.get("hour") is not None:
-        start, end = max(start, by["hour"]), min(end, by["hour"] + MS_PER_HOUR)
-    return start, end
+def _value(kind: Sum | Ratio, sums: dict[Part, Floats]) -> tuple[list[Value], Floats]:
+    """Values and coverage by group; None where nothing of it was known, or where there is nothing to divide by."""
+    if isinstance(kind, Ratio):
+        (over, known_over), (under, known_under) = _sum(kind.over, sums), _sum(kind.under, sums)
+        over, under = over[:, 0], under[:, 0]
+        known = (known_over > 0) & (known_under > 0) & (under != 0)
+        ratio = np.divide(over, under, out=np.zeros_like(over), where=under != 0)
+        return _where(known, ratio), np.minimum(known_over, known_under)
+    values, coverage = _sum(kind, sums)
+    return _where(coverage != 0, values if kind.each else values[:, 0]), coverage
+
+
+def _sum(kind: Sum, sums: dict[Part, Floats]) -> tuple[Floats, Floats]:
+    """A Sum by group, one column or `each`, and its coverage: known over needed; where nothing was needed all was known."""
+    values = sums[kind.part] / kind.per
+    if not kind.each:
+        values = values.sum(axis=1, keepdims=True)
+    if kind.coverage is None:
+        return values, np.ones(len(values))
+    known, needed = sums[kind.coverage.known].sum(axis=1), sums[kind.coverage.needed].sum(axis=1)
+    return values, np.divide(known, needed, out=np.ones_like(known), where=needed != 0)
+
+
+def _where(known: NDArray[np.bool_], values: Floats) -> list[Value]:
+    """The values as Python's own, None where not known."""
+    return [v if k else None for k, v in zip(known.tolist(), values.tolist(), strict=True)]
+
+
+def _active_basis(totals: _Totals) -> list[str]:
+    """By group: the activity signals its observed time rests on, with their shares where there are several."""
+    names = [kind.basis + " (optimistic)" * kind.optimistic for kind in ACTIVITIES]
+    seconds = np.column_stack([totals.sums[part][:, 0] for part in _ACTIVE])
+    out = []
+    for of_group in seconds.tolist():
+        used = [(name, s) for name, s in zip(names, of_group, strict=True) if s > 0]
+        total = sum(of_group)
+        out.append(used[0][0] if len(used) == 1 else ", ".join(f"{name} {s / total:.0%}" for name, s in used))
+    return out
+
+
+def _from_progress(kind: PerUnit, question: Question, booked: Expr, progress: Expr) -> Said:
+    """Dollars for one of a unit."""
+    basis = question.basis + (", without idle" if question.without_idle else "")
+    return {
+        key: (usd / amount if coverage > 0 else None, coverage, basis)
+        for key, (amount, usd, coverage) in made(question, booked, progress, kind.unit).items()
+    }
+
+
+def _from_waits(metric: Metric, question: Question, waiting: dict[Key, Row]) -> Said:
+    """A wait, its coverage the share of waits that ended; or how many wait still, which is known where anybody asked."""
+    if isinstance(metric.kind, Count):
+        nobody: dict[Key, Row] = {} if question.by else {(): {}}
+        return {key: (of.get("waiting", 0), None, None) for key, of in (nobody | waiting).items()}
+    said: Said = {}
+    for key, of in waiting.items():
+        asked = of["n"] + of["waiting"]
+        said[key] = (of.get(metric.name), of["n"] / asked if asked else None, None)
+    return said

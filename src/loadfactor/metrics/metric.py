@@ -6,7 +6,7 @@ its coverage: the share of what it speaks of that was known. Unknown is None, ne
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -105,8 +105,7 @@ class Metric:
     topic: str = ""
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """One answer. `by` says of whom, [start, end) of when; `coverage` how much of it was known; `basis` what it stands on."""
 
     metric: str
