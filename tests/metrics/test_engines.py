@@ -75,27 +75,27 @@ def test_spark_keeps_the_same_books(tmp_path: Path) -> None:
     )
     books = Books(tmp_path / "store")
     add(books, batches(Fleet(random.Random(7)).tables), "all", tmp_path)
-    columns = ("hour_utc", "state", "device_id", "job_id")
+    columns = ("hour_utc", "state", "device_id", "job_id", "measured_mask", "activity_bin")
     ours = books.table("ledger").to_pandas()
     store = books.store
-    start, end = store.span()
-    spark.createDataFrame([(start, end)], "start_ms long, end_ms long").createOrReplaceTempView("bounds")
+    span = spark.createDataFrame([store.span()], "start_ms long, end_ms long")
+    span.createOrReplaceTempView("bounds")
+    span.createOrReplaceTempView("slice")
+    types = {"string": "string", "float64": "double", "int64": "long", "int32": "int", "boolean": "boolean"}
     for name in ("devices", "outages", "prices", "allocations", "samples", "estimates"):
         of = "prices" if name == "estimates" else name
-        files = [] if name == "estimates" else [str(store.folder / f.name) for f in store.manifest.of(of)]
-        if files:
-            spark.read.parquet(*files).createOrReplaceTempView(name)
-        else:
-            types = {"string": "string", "float64": "double", "int64": "long", "int32": "int", "boolean": "boolean"}
-            schema = ", ".join(f"`{c}` {types[t]}" for c, t in columns_of(of).items())
-            spark.createDataFrame([], schema).createOrReplaceTempView(name)
+        held = [] if name == "estimates" else store.relation(of).to_pyarrow().to_pylist()
+        rows = [tuple(row[c] for c in columns_of(of)) for row in held]
+        schema = ", ".join(f"`{c}` {types[t]}" for c, t in columns_of(of).items())
+        spark.createDataFrame(rows, schema).createOrReplaceTempView(name)
     measured = 0
     for file in store.manifest.of("samples"):
         measured |= file.measured
-    for name, text in plan(measured, True, False, 0.05, "pyspark"):
-        spark.sql(text).cache().createOrReplaceTempView(name)
+    for name, expr in (holding_steps(False) | booking_steps(measured, True, 0.05)).items():
+        spark.sql(sql(expr, "pyspark")).write.parquet(str(tmp_path / name))
+        spark.read.parquet(str(tmp_path / name)).createOrReplaceTempView(name)
     theirs = spark.table("book").toPandas()
-    for column in ("gpu_s", "effective_sm_active_s", "busy_s", "energy_j", "usd_contracted", "hist_00_s"):
+    for column in ("gpu_s", "sm_active_s", "busy_s", "energy_j", "mem_used_byte_s"):
         a, b = (t.groupby([*columns], dropna=False)[column].sum().to_dict() for t in (ours, theirs))
         assert {str(k): v for k, v in a.items()} == pytest.approx({str(k): v for k, v in b.items()}, rel=1e-9, abs=1e-9)
     spark.stop()

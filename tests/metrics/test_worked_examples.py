@@ -75,7 +75,8 @@ def test_readings_are_tables_too(simulated_books: Books) -> None:
     """Answers go to Arrow and pandas: one row a reading, one column a dimension, unknown is null."""
     readings = simulated_books.show(["utilization", "cost_usd"], by=["team"])
     frame = readings.to_pandas()
-    assert list(frame.columns) == ["metric", "unit", "value", "from", "to", "coverage", "basis", "team"]
+    assert list(frame.columns) == ["metric", "unit", "team", "from", "to", "value", "coverage", "basis"]
+    assert [str(t) for t in frame["from"].unique()] == [str(t) for t in dict.fromkeys(r.start for r in readings)]
     assert len(frame) == len(readings) == readings.to_arrow().num_rows
     assert frame[frame.metric == "cost_usd"].value.sum() == sum(r.value for r in readings if r.metric == "cost_usd")
     nobody = frame[(frame.metric == "utilization") & frame.team.isna()]

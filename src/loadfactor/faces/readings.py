@@ -10,7 +10,7 @@ from rich.table import Table
 
 from loadfactor.faces.formats import UNKNOWN, duration, number, percent, usd
 from loadfactor.metrics import metric
-from loadfactor.metrics.metric import Reading
+from loadfactor.metrics.reading import Reading
 
 BARS = " ▁▂▃▄▅▆▇█"
 

@@ -26,63 +26,84 @@ from loadfactor.metrics.metric import (
     PerUnit,
     Quantile,
     Ratio,
-    Reading,
     Sum,
-    iso,
 )
 from loadfactor.metrics.question import OF_A_WAIT, Expr, Key, Question, Row, dated, only
+from loadfactor.metrics.reading import Column, Groups, Readings, Value, iso
 from loadfactor.metrics.unit_costs import made
 from loadfactor.metrics.waiting import waited
 from loadfactor.tables import DIMENSIONS
 from loadfactor.units import MS_PER_HOUR, S_PER_HOUR
 
 Floats = NDArray[np.float64]
-Value = float | list[float] | None
-Said = dict[Key, tuple[Value, float | None, str | None]]
-"""What a metric says of each group it can speak of: value, coverage, basis."""
+Said = tuple[Value, float | None, str | None]
+"""Value, coverage, basis."""
+NOTHING: Said = (None, None, None)
 
 
-def answer(question: Question, book: Expr, progress: Expr, waits: Expr | None) -> list[Reading]:
-    """The readings: for each group, in order, one a metric. `book` is the ledger of the window, nothing beyond it.
-
-    `waits` are needed where the question is of queues.
-    """
+def answer(question: Question, book: Expr, progress: Expr, waits: Expr | None) -> Readings:
+    """The readings. `book` is the ledger of the window, nothing beyond it; `waits` are needed where the question is of queues."""
     book = only(question, book, DIMENSIONS)
     booked = dated(book, book.hour_utc, book.from_utc, question)
     totals = _totals(question, booked)
     waiting = waited(question, only(question, waits, OF_A_WAIT)) if waits is not None else {}
-    keys = list(dict.fromkeys((*totals.keys, *waiting)))
-    keys.sort(key=lambda key: [(v is None, str(v)) for v in key])
+    keys = totals.keys  # in order
+    if not waiting.keys() <= set(keys):
+        keys = sorted({*keys, *waiting}, key=lambda key: [(v is None, str(v)) for v in key])
     if not question.by and not keys:
         keys = [()]
     active = _active_basis(totals)
-    said = []
+    columns = []
     for metric in question.metrics:
         kind = metric.kind
         if isinstance(kind, Sum | Ratio):
-            said.append(_from_ledger(metric, kind, question, totals, active))
-        elif isinstance(kind, PerUnit):
-            said.append(_from_progress(kind, question, booked, progress))
+            columns.append(_within(keys, totals, _from_ledger(metric, kind, question, totals, active)))
         elif isinstance(kind, Quantile) and kind.of != "wait_s":
-            said.append({key: (peak, None, None) for key, peak in zip(totals.keys, totals.peaks[kind.of], strict=True)})
+            none = [None] * len(totals.keys)
+            columns.append(_within(keys, totals, Column(totals.peaks[kind.of], none, none)))
         else:
-            said.append(_from_waits(metric, question, waiting))
-    nothing = (None, None, None)
+            if isinstance(kind, PerUnit):
+                said = _from_progress(kind, question, booked, progress)
+            else:
+                said = _from_waits(metric, question, waiting)
+            columns.append(_column([said.get(key, NOTHING) for key in keys]))
+    return Readings(question.metrics, question.by, _groups(question, keys), columns)
+
+
+def _within(keys: list[Key], totals: "_Totals", column: Column) -> Column:
+    """A column by the groups of the ledger as one by all groups: nothing is known of the others."""
+    if keys is totals.keys:
+        return column
+    at = {key: place for place, key in enumerate(totals.keys)}
+    rows = list(zip(*column, strict=True))
+    return _column([rows[at[key]] if key in at else NOTHING for key in keys])
+
+
+def _column(rows: Sequence[Said]) -> Column:
+    """What is said group by group as a column."""
+    return Column(*zip(*rows, strict=True)) if rows else Column((), (), ())
+
+
+def _groups(question: Question, keys: list[Key]) -> Groups:
+    """The groups with the stretch of time each speaks of: its hour or day where split by one, inside the window."""
     stretches = _Stretches(question)
-    readings = []
+    if "hour" not in question.by and "day" not in question.by:
+        start, end = stretches[None, None]
+        return Groups(keys, [start] * len(keys), [end] * len(keys))
+    spoken, starts, ends = [], [], []
     for key in keys:
         by = dict(zip(question.by, key, strict=True))
         start, end = stretches[by.get("day"), by.get("hour")]
         if by.get("hour") is not None:
             by["hour"] = iso(instant(by["hour"]))
-        for metric, says in zip(question.metrics, said, strict=True):
-            value, coverage, basis = says.get(key, nothing)
-            readings.append(Reading(metric.name, metric.unit, value, dict(by), start, end, coverage, basis))
-    return readings
+        spoken.append(tuple(by.values()))
+        starts.append(start)
+        ends.append(end)
+    return Groups(spoken, starts, ends)
 
 
 class _Stretches(dict[tuple[str | None, int | None], tuple[datetime, datetime]]):
-    """The stretch of time a reading speaks of, by its day and hour: these, where it is split by them, inside the window."""
+    """Stretches of time by day and hour, worked out once each."""
 
     def __init__(self, question: Question) -> None:
         super().__init__()
@@ -141,7 +162,8 @@ def _totals(question: Question, booked: Expr) -> _Totals:
     for name in peaks:
         columns[name] = booked[name].max()
     keys = [DIMENSIONS[d] for d in question.by]
-    table = (booked.group_by(keys).aggregate(**columns) if keys else booked.aggregate(**columns)).to_pyarrow()
+    rows = booked.group_by(keys).aggregate(**columns).order_by(keys) if keys else booked.aggregate(**columns)
+    table = rows.to_pyarrow()
     table = table.filter(table["rows"].to_numpy() > 0)  # an aggregate over nothing is a row, too
     return _Totals(
         list(zip(*(table[k].to_pylist() for k in keys), strict=True)) if keys else [()] * table.num_rows,
@@ -169,7 +191,7 @@ def _columns(booked: Expr, basis: str) -> dict[str, Expr]:
 
 def _from_ledger(
     metric: Metric, kind: Sum | Ratio, question: Question, totals: _Totals, active: Sequence[str]
-) -> Said:
+) -> Column:
     """A Sum or Ratio. Its basis: the cost basis for dollars, the activity signals for what rests on activity."""
     values, coverage = _value(kind, totals.sums)
     parts = _parts(metric)
@@ -177,7 +199,7 @@ def _from_ledger(
     bases: Sequence[str | None] = [of_money or None] * len(totals.keys)
     if any(p.rests_on_activity for p in parts):
         bases = [", ".join(filter(None, (of_money, signals))) or None for signals in active]
-    return dict(zip(totals.keys, zip(values, coverage.tolist(), bases, strict=True), strict=True))
+    return Column(values, coverage.tolist(), bases)
 
 
 def _value(kind: Sum | Ratio, sums: dict[Part, Floats]) -> tuple[list[Value], Floats]:
@@ -212,15 +234,15 @@ def _active_basis(totals: _Totals) -> list[str]:
     """By group: the activity signals its observed time rests on, with their shares where there are several."""
     names = [kind.basis + " (optimistic)" * kind.optimistic for kind in ACTIVITIES]
     seconds = np.column_stack([totals.sums[part][:, 0] for part in _ACTIVE])
-    out = []
-    for of_group in seconds.tolist():
-        used = [(name, s) for name, s in zip(names, of_group, strict=True) if s > 0]
-        total = sum(of_group)
-        out.append(used[0][0] if len(used) == 1 else ", ".join(f"{name} {s / total:.0%}" for name, s in used))
-    return out
+    used = seconds > 0
+    bases = np.array([*names, ""], dtype=object)[np.where(used.any(axis=1), used.argmax(axis=1), len(names))]
+    for mixed in np.flatnonzero(used.sum(axis=1) > 1):
+        shares = zip(names, seconds[mixed] / seconds[mixed].sum(), strict=True)
+        bases[mixed] = ", ".join(f"{name} {share:.0%}" for name, share in shares if share > 0)
+    return list(bases)
 
 
-def _from_progress(kind: PerUnit, question: Question, booked: Expr, progress: Expr) -> Said:
+def _from_progress(kind: PerUnit, question: Question, booked: Expr, progress: Expr) -> dict[Key, Said]:
     """Dollars for one of a unit."""
     basis = question.basis + (", without idle" if question.without_idle else "")
     return {
@@ -229,12 +251,12 @@ def _from_progress(kind: PerUnit, question: Question, booked: Expr, progress: Ex
     }
 
 
-def _from_waits(metric: Metric, question: Question, waiting: dict[Key, Row]) -> Said:
+def _from_waits(metric: Metric, question: Question, waiting: dict[Key, Row]) -> dict[Key, Said]:
     """A wait, its coverage the share of waits that ended; or how many wait still, which is known where anybody asked."""
     if isinstance(metric.kind, Count):
         nobody: dict[Key, Row] = {} if question.by else {(): {}}
         return {key: (of.get("waiting", 0), None, None) for key, of in (nobody | waiting).items()}
-    said: Said = {}
+    said: dict[Key, Said] = {}
     for key, of in waiting.items():
         asked = of["n"] + of["waiting"]
         said[key] = (of.get(metric.name), of["n"] / asked if asked else None, None)

@@ -22,7 +22,9 @@ from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 DEFINITION = 2
 """Raise when what a ledger row means changes: every store then books itself again."""
 
-HELD_AT_ONCE = 24_000_000  # samples of the days whose holdings are worked out together: more saves planning, less memory
+HELD_AT_ONCE = (
+    24_000_000  # samples of the days whose holdings are worked out together: more saves planning, less memory
+)
 LONGEST_BATCH_MS = 31 * MS_PER_DAY
 BOOKED_AT_ONCE = 12_000_000  # samples read in one go, likewise
 

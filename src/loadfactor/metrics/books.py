@@ -15,9 +15,9 @@ from loadfactor.metrics.answer import answer
 from loadfactor.metrics.bookkeeping import book, default_basis, refresh
 from loadfactor.metrics.calendar import Window, instant, milliseconds
 from loadfactor.metrics.ledger import measures
-from loadfactor.metrics.metric import Reading, Readings
 from loadfactor.metrics.question import Question, check
 from loadfactor.metrics.queue import waits
+from loadfactor.metrics.reading import Readings
 from loadfactor.sources import SOURCES
 from loadfactor.sources.source import ReadOptions
 from loadfactor.store.layout import columns_of
@@ -88,7 +88,7 @@ class Books:
         InputError for a metric, dimension, window, basis or filter that is none.
         """
 
-        def ask() -> list[Reading]:
+        def ask() -> Readings:
             first, last = self.span
             window = Window(milliseconds(start or first), milliseconds(end or last), timezone)
             if window.start_ms >= window.end_ms:
@@ -104,10 +104,10 @@ class Books:
             return self._answer(question)
 
         self.store.look()
-        return Readings(self._sound(ask))
+        return self._sound(ask)
 
     def table(self, name: str) -> Any:
-        """An Ibis table of the books (devices, samples, allocations, …) for questions of your own; the ledger with all its measures."""
+        """An Ibis table of the books (devices, samples, …) for questions of your own; the ledger with all its measures."""
 
         def ask() -> Any:
             refresh(self.store, _quiet, self.idle_below)
@@ -142,7 +142,7 @@ class Books:
                 )
         return tuple((where or {}).items())
 
-    def _answer(self, question: Question) -> list[Reading]:
+    def _answer(self, question: Question) -> Readings:
         refresh(self.store, _quiet, self.idle_below)
         waited = None
         if any(m.topic == "queue" for m in question.metrics):  # asked several times over: worked out once

@@ -13,7 +13,7 @@ import ibis
 
 from loadfactor.metrics.installed import PLACE, USD
 from loadfactor.metrics.intervals import clipped, common, covering, elementary, exploded, overlapping
-from loadfactor.metrics.places import DAY, HOLDER, OWN, placed, resolved
+from loadfactor.metrics.places import DAY, HOLDER, OWN, resolved
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 NOTHING = 1e-9  # what is left of a GPU after shares like 1/7 have been added up

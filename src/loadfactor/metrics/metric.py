@@ -1,14 +1,11 @@
-"""What is a number here? One declaration a metric, of one of three kinds, and what comes back when it is asked.
+"""What is a number here? One declaration a metric, of one of three kinds.
 
-A `Sum` adds ledger columns; a `Ratio` divides two Sums, last; a `Quantile` orders what cannot be added. Every reading carries
+A `Sum` adds ledger columns; a `Ratio` divides two Sums, last; a `Quantile` orders what cannot be added. Every answer carries
 its coverage: the share of what it speaks of that was known. Unknown is None, never zero.
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
-
-import pyarrow as pa
+from typing import Literal
 
 from loadfactor.metrics.kinds import HELD, STATES
 
@@ -103,51 +100,6 @@ class Metric:
     better: Better
     kind: Kind
     topic: str = ""
-
-
-class Reading(NamedTuple):
-    """One answer. `by` says of whom, [start, end) of when; `coverage` how much of it was known; `basis` what it stands on."""
-
-    metric: str
-    unit: str
-    value: float | list[float] | None
-    by: dict[str, str | None]
-    start: datetime
-    end: datetime
-    coverage: float | None
-    basis: str | None
-
-    def as_json(self) -> dict[str, Any]:
-        """The reading as plain JSON values; times are ISO 8601 in UTC."""
-        return {
-            "metric": self.metric,
-            "unit": self.unit,
-            "value": self.value,
-            "by": self.by,
-            "from": iso(self.start),
-            "to": iso(self.end),
-            "coverage": self.coverage,
-            "basis": self.basis,
-        }
-
-
-class Readings(list[Reading]):
-    """Readings, also as tables: a row each, one column a dimension."""
-
-    def to_arrow(self) -> pa.Table:
-        """As an Arrow table; histograms become list columns, unknown values null."""
-        rows = [r.as_json() for r in self]
-        return pa.Table.from_pylist([{**{k: v for k, v in row.items() if k != "by"}, **row["by"]} for row in rows])
-
-    def to_pandas(self) -> Any:
-        """As a pandas data frame."""
-        return self.to_arrow().to_pandas()
-
-
-def iso(at: datetime) -> str:
-    """An instant in UTC, without milliseconds where there are none: 2026-11-21T08:00:00Z."""
-    text = at.astimezone(UTC).isoformat(timespec="milliseconds")
-    return text.removesuffix("+00:00").removesuffix(".000") + "Z"
 
 
 OBSERVED = Coverage(known=Part(("gpu_s",), ("idle", "busy")), needed=Part(("gpu_s",), HELD))

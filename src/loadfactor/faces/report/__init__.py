@@ -11,7 +11,7 @@ from typing import Any
 
 from loadfactor.faces.answer import Table
 from loadfactor.faces.charts import Chart
-from loadfactor.metrics.metric import Reading
+from loadfactor.metrics.reading import Reading
 
 
 @dataclass(frozen=True)

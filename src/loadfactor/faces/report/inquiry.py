@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from loadfactor.metrics.books import Books
-from loadfactor.metrics.metric import Reading
+from loadfactor.metrics.reading import Reading, Readings
 
 HOLDERS = ("team", "project", "user", "purpose", "pool")
 NOBODY = "nobody"
@@ -55,7 +55,7 @@ class Inquiry:
         """Where the books are, for commands to type."""
         return self.books.store.folder
 
-    def ask(self, *metrics: str, by: Sequence[str] = (), **where: str) -> list[Reading]:
+    def ask(self, *metrics: str, by: Sequence[str] = (), **where: str) -> Readings:
         """Readings of metrics, split by dimensions, for the part of the fleet the report is about."""
         return self.books.show(
             metrics,
