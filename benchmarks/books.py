@@ -2,8 +2,9 @@
 
 Ratios compare things done in the same run on the same files: the ledger over just decoding the columns it reads
 (`ledger_over_decode`), and over SQL written by hand for the same rows (`ledger_over_sql`, `hand_ledger.sql`). The floor is
-decoding: `ledger_over_decode` says how far from it we are. `growth` is the time of 30 days over that of 7, per sample.
-`…_cpu` is the same ratio in processor time, which other work on the machine disturbs less.
+decoding: `ledger_over_decode` says how far from it we are, and `sketch_over_decode` how far the barest ledger is that one query
+can make (`sketch.sql`: five signals, over decoding just those), on this machine and these files. `growth` is the time of 30 days
+over that of 7, per sample. `…_cpu` is the same ratio in processor time, which other work on the machine disturbs less.
 """
 
 import resource
@@ -33,6 +34,15 @@ READ = (
     "mem_total_bytes",
     "power_w",
     "throttle_mask",
+)
+SKETCHED = (
+    "from_utc",
+    "length_ms",
+    "busy_share",
+    "sm_active_share",
+    "tensor_active_share",
+    "dram_active_share",
+    "power_w",
 )
 HAND_DAYS = 7
 QUESTIONS = (
@@ -76,6 +86,7 @@ def run(quick: bool, days: int | None = None) -> dict[str, float]:
             "ledger_rows": float(sum(f.rows for f in books.store.manifest.of("ledger"))),
             "ledger_over_decode": ledger.wall_s / decode.wall_s,
             "ledger_over_decode_cpu": ledger.cpu_s / decode.cpu_s,
+            "sketch_over_decode": _sketch_over_decode(books, end),
             "question_s_max": _questions(books),
         }
         # SQL written as one query keeps all its groups in memory at once: a week is what fits
@@ -106,11 +117,25 @@ def _imported(folder: Path, days: int) -> tuple[Books, float]:
     return books, _timed(lambda: books.store.add(source, (folder,), ReadOptions(), _quiet)).wall_s
 
 
-def _decode(books: Books) -> None:
-    """Read every column the ledger reads, and nothing else: a sum or a maximum of each."""
-    paths = [books.store.folder / f.name for f in books.store.manifest.of("samples")]
-    sums = ", ".join(f"sum({name})" for name in READ)
-    books.store.raw.execute(f"SELECT max(device_id), {sums} FROM {layout.read(paths)}").fetchall()
+def _decode(books: Books, columns: tuple[str, ...] = READ) -> None:
+    """Read columns of the samples (every one the ledger reads) and nothing else: a sum or a maximum of each."""
+    sums = ", ".join(f"sum({name})" for name in columns)
+    books.store.raw.execute(f"SELECT max(device_id), {sums} FROM {layout.read(_sample_files(books))}").fetchall()
+
+
+def _sketch_over_decode(books: Books, end: int) -> float:
+    """How many times as long the barest ledger takes as decoding what it reads."""
+    raw = books.store.raw
+    raw.execute(f"CREATE OR REPLACE TEMP VIEW samples AS SELECT * FROM {layout.read(_sample_files(books))}")
+    books.store.name_view("allocations", "allocations")
+    sql = Path(__file__).with_name("sketch.sql").read_text(encoding="utf-8").replace(":end", str(end))
+    sketch = _timed(lambda: raw.execute(f"CREATE OR REPLACE TEMP TABLE sketch AS {sql}"))
+    raw.execute("DROP TABLE sketch")
+    return sketch.wall_s / min(_timed(lambda: _decode(books, SKETCHED)) for _ in range(3)).wall_s
+
+
+def _sample_files(books: Books) -> list[Path]:
+    return [books.store.folder / f.name for f in books.store.manifest.of("samples")]
 
 
 def _ledger(books: Books, start: int, end: int) -> Took:
