@@ -46,6 +46,14 @@ REFUSED = [
 ]
 
 
+def test_rows_are_counted_file_by_file(tmp_path: Path) -> None:
+    """The second row of the second file is called that, however many rows came before it."""
+    files = [Rows("samples", pa.Table.from_pylist([SAMPLE] * 5), "a.csv")]
+    files += [Rows("samples", pa.Table.from_pylist([row]), "b.csv") for row in (SAMPLE, SAMPLE | {"power_w": -1.0})]
+    with pytest.raises(SourceError, match=r"^b\.csv: row 2: samples\.power_w -1\.0 is negative"):
+        add(tmp_path / "store", files)
+
+
 @pytest.mark.parametrize(("table", "row", "said"), REFUSED)
 def test_what_cannot_be_true_is_refused_by_name(table: str, row: dict[str, Any], said: str) -> None:
     """The message is one line and names the file, the row, the column and the value."""

@@ -1,7 +1,7 @@
 """Who held what, when? Installed time divided among holders, the unallocated rest, and what was down: nothing twice, nothing left.
 
 An allocation is booked at the level that is known (`places` says which GPUs keep one book together): on its GPU, or in the
-place of its node, its pool or the fleet. A place charges its mean price.
+place of its node, its pool or the fleet. `room` says what each place has.
 
 Holders never get more than there is: where shares add up to more than the place, each is scaled down alike. What is held is
 not down, even while its node drains.
@@ -12,7 +12,7 @@ from typing import Any
 import ibis
 
 from loadfactor.metrics.installed import PLACE, USD
-from loadfactor.metrics.intervals import clipped, common, covering, elementary, exploded, overlapping
+from loadfactor.metrics.intervals import clipped, covering, elementary, exploded
 from loadfactor.metrics.places import DAY, HOLDER, OWN, resolved
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
@@ -29,50 +29,6 @@ def asked(allocations: Expr, stays: Expr, start: Expr, end: Expr) -> Expr:
         gpus=ibis.coalesce(rows.gpus, 1.0) * ibis.coalesce(rows.share, 1.0),
     ).select(*HOLDER, "device_id", "node", "pool", "gpus", "from_utc", "to_utc")
     return resolved(exploded(rows, MS_PER_DAY, DAY), stays)
-
-
-def room(days: Expr, where: Expr) -> Expr:
-    """What each place has, instant by instant: `total` GPUs, of them `broken`, mean prices, and what the GPUs have in common.
-
-    `days` are the segments of `installed` by day, `where` the places of the GPUs. A pool of thousands is a handful of rows.
-    """
-    keys = ["place", DAY]
-    alike = _alike(days, where)
-    pieces = elementary([alike.select(*keys, "from_utc", "to_utc")], keys)
-    parts = pieces.join(alike, covering(pieces, alike, keys)).select(
-        pieces, *(alike[c] for c in alike.columns if c not in (*keys, "from_utc", "to_utc"))
-    )
-
-    def common(column: str) -> Expr:
-        first, last = parts[f"first_{column}"].min(), parts[f"last_{column}"].max()
-        return ibis.ifelse((first == last) & (parts[f"known_{column}"].sum() == parts.rows.sum()), first, None)
-
-    def mean_usd(column: str) -> Expr:
-        usd = parts[column]
-        mean = ibis.ifelse(usd.min() == usd.max(), usd.min(), (usd * parts.gpus).sum() / parts.gpus.sum())
-        return ibis.ifelse(usd.count() < parts.count(), None, mean)  # one price unknown: the mean is unknown
-
-    return parts.group_by([*keys, "from_utc", "to_utc"]).aggregate(
-        total=parts.gpus.sum(),
-        broken=ibis.coalesce(parts.gpus.sum(where=parts.down), 0.0),
-        **{c: common(c) for c in ("device_id", *PLACE)},
-        **{c: mean_usd(c) for c in USD},
-    )
-
-
-def _alike(days: Expr, where: Expr) -> Expr:
-    """The GPUs of each place, those alike added up."""
-    own = [c for c in days.columns if c not in ("from_utc", "to_utc")]
-    placed = days.join(where, overlapping(days, where, ["device_id", DAY]))
-    placed = placed.select(*(days[c] for c in own), where.place, **common(days, where))
-    keys = ["place", DAY, "from_utc", "to_utc", "down", *USD]
-    return placed.group_by(keys).aggregate(
-        gpus=placed.share.sum(),
-        **{f"first_{c}": placed[c].min() for c in ("device_id", *PLACE)},
-        **{f"last_{c}": placed[c].max() for c in ("device_id", *PLACE)},
-        **{f"known_{c}": placed[c].count() for c in ("device_id", *PLACE)},
-        rows=placed.count(),
-    )
 
 
 def pieces(room: Expr, wanted: Expr, cuts: Expr | None = None) -> Expr:

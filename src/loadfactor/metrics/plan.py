@@ -10,11 +10,12 @@ from typing import Any
 
 import ibis
 
-from loadfactor.metrics.holdings import asked, holdings, pieces, room
+from loadfactor.metrics.holdings import asked, holdings, pieces
 from loadfactor.metrics.installed import broken, installed, priced, standing
 from loadfactor.metrics.intervals import exploded
 from loadfactor.metrics.ledger import ledger, observed, spans
 from loadfactor.metrics.places import DAY, placed, places, stays
+from loadfactor.metrics.room import room
 from loadfactor.metrics.timeline import disjoint
 from loadfactor.store.layout import columns_of
 from loadfactor.units import MS_PER_DAY

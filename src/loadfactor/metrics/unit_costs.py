@@ -15,7 +15,8 @@ def made(question: Question, booked: Expr, progress: Expr, unit: str) -> dict[Ke
         return {}
     window, keys = question.window, [DIMENSIONS[d] for d in question.by]
     rows = progress.filter(progress.unit == unit, ibis.coalesce(progress.kept, True))
-    rows = rows.filter(rows.from_utc < window.end_ms, rows.to_utc >= window.start_ms)
+    begun = rows.from_utc < window.end_ms
+    rows = rows.filter(begun, (rows.to_utc > window.start_ms) | (rows.from_utc >= window.start_ms))
     jobs = rows.select("job_id").distinct()
     cost = booked.semi_join(jobs, "job_id")
     states = ("busy",) if question.without_idle else ("idle", "busy", "unobserved")

@@ -38,6 +38,7 @@ class Staging:
         }
         self.rows: dict[str, int] = defaultdict(int)
         self.gaps: dict[tuple[str, str], int] = defaultdict(int)
+        self._rows_of: dict[tuple[str, str], int] = defaultdict(int)  # by file, for messages
         self._buffers: dict[Part, list[pa.Table]] = defaultdict(list)
         self._buffered: dict[Part, int] = defaultdict(int)
         self._writers: dict[Part, pq.ParquetWriter] = {}
@@ -59,8 +60,9 @@ class Staging:
             self.gaps[item.where, item.what] += item.count
             return
         first = self.rows[item.table]
-        admitted = admit(item, first)
+        admitted = admit(item, self._rows_of[item.where, item.table])
         self.rows[item.table] += admitted.num_rows
+        self._rows_of[item.where, item.table] += admitted.num_rows
         admitted = admitted.append_column("seq", pa.array(range(first, first + admitted.num_rows), pa.int64()))
         if item.table == "samples":
             for day, part in _by_day(self._sample(admitted, item.where)):

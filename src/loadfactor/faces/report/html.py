@@ -1,16 +1,14 @@
 """How does the report look as a page? One self-contained HTML file that can be mailed and printed: no script, nothing fetched."""
 
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
 
-from jinja2 import Environment, Template
 from markupsafe import Markup
 
 from loadfactor import __version__
 from loadfactor.faces.charts import Chart, image
 from loadfactor.faces.formats import instant
 from loadfactor.faces.report import Histogram, Report
+from loadfactor.faces.templates import template
 
 BAR_UNITS, TALL = 10, 60  # of the little histograms' own drawing
 
@@ -18,7 +16,7 @@ BAR_UNITS, TALL = 10, 60  # of the little histograms' own drawing
 def page(report: Report) -> str:
     """The report as a whole HTML document."""
     start, end = report.window
-    return _template().render(
+    return template("report/report.html").render(
         report=report,
         window=f"{instant(start)} to {instant(end)}",
         picture=_picture,
@@ -37,9 +35,3 @@ def _bars(histogram: Histogram) -> Sequence[tuple[int, float]]:
     """Left edge and height of each bar, the tallest of the GPU filling the picture."""
     top = max(histogram.bins) or 1.0
     return [(i * BAR_UNITS, round(value / top * TALL, 2)) for i, value in enumerate(histogram.bins)]
-
-
-@cache
-def _template() -> Template:
-    text = files(__package__).joinpath("report.html").read_text(encoding="utf-8")
-    return Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
