@@ -12,7 +12,7 @@ from ibis.config import Config
 
 from loadfactor.metrics.books import Books
 from loadfactor.metrics.calendar import Window
-from loadfactor.metrics.plan import booking_plan, booking_steps, holding_plan, holding_steps
+from loadfactor.metrics.plan import plan, steps
 from loadfactor.metrics.queue import waits
 from loadfactor.store.layout import columns_of
 from loadfactor.tables import measured_bit
@@ -42,9 +42,8 @@ def sql(expr: Any, dialect: str) -> str:
 )
 def test_every_step_of_the_ledger_compiles(dialect: str, measured: int, overlaps: bool, cut: bool) -> None:
     """Whatever was measured, overlapping or cut, each step is one SELECT of the engine; the last is the book."""
-    steps = holding_steps(cut) | booking_steps(measured, overlaps, 0.05)
-    texts = {name: sql(expr, dialect) for name, expr in steps.items()}
-    assert list(texts) == [name for name, _ in (*holding_plan(cut), *booking_plan(measured, overlaps, 0.05))]
+    texts = {name: sql(expr, dialect) for name, expr in steps(measured, overlaps, cut, 0.05).items()}
+    assert list(texts) == [name for name, _ in plan(measured, overlaps, cut, 0.05)]
     assert list(texts)[-1] == "book"
     assert all("SELECT" in text for text in texts.values())
     assert ("cuts" in texts["pieces"]) == cut
@@ -78,9 +77,7 @@ def test_spark_keeps_the_same_books(tmp_path: Path) -> None:
     columns = ("hour_utc", "state", "device_id", "job_id", "measured_mask", "activity_bin")
     ours = books.table("ledger").to_pandas()
     store = books.store
-    span = spark.createDataFrame([store.span()], "start_ms long, end_ms long")
-    span.createOrReplaceTempView("bounds")
-    span.createOrReplaceTempView("slice")
+    spark.createDataFrame([store.span()], "start_ms long, end_ms long").createOrReplaceTempView("bounds")
     types = {"string": "string", "float64": "double", "int64": "long", "int32": "int", "boolean": "boolean"}
     for name in ("devices", "outages", "prices", "allocations", "samples", "estimates"):
         of = "prices" if name == "estimates" else name
@@ -91,7 +88,7 @@ def test_spark_keeps_the_same_books(tmp_path: Path) -> None:
     measured = 0
     for file in store.manifest.of("samples"):
         measured |= file.measured
-    for name, expr in (holding_steps(False) | booking_steps(measured, True, 0.05)).items():
+    for name, expr in steps(measured, True, False, 0.05).items():
         spark.sql(sql(expr, "pyspark")).write.parquet(str(tmp_path / name))
         spark.read.parquet(str(tmp_path / name)).createOrReplaceTempView(name)
     theirs = spark.table("book").toPandas()

@@ -1,8 +1,7 @@
 """How does the ledger stay current? Hours that an import touched are booked again, a few days at a time; the others stay.
 
 The definitions are Ibis expressions (`installed`, `holdings`, `ledger`); this file hands their SQL the store's tables. Each step is
-put into a temporary table before the next one reads it, so that nothing is worked out twice. Who held what is worked out for
-many days at once, as it is small; samples are read a day or so at a time.
+put into a temporary table before the next one reads it, so that nothing is worked out twice.
 """
 
 import hashlib
@@ -13,7 +12,7 @@ import pyarrow as pa
 
 from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.prices import gpu_hour_price
-from loadfactor.metrics.plan import booking_plan, holding_plan
+from loadfactor.metrics.plan import plan
 from loadfactor.store.manifest import Span, StoredFile, merge
 from loadfactor.store.store import Progress, Store
 from loadfactor.tables import BASES, IDLE_BELOW, PRICES
@@ -22,11 +21,8 @@ from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 DEFINITION = 2
 """Raise when what a ledger row means changes: every store then books itself again."""
 
-HELD_AT_ONCE = (
-    24_000_000  # samples of the days whose holdings are worked out together: more saves planning, less memory
-)
+SAMPLES_AT_ONCE = 24_000_000  # more at once amortizes planning, less keeps memory small
 LONGEST_BATCH_MS = 31 * MS_PER_DAY
-BOOKED_AT_ONCE = 12_000_000  # samples read in one go, likewise
 
 Expr = Any
 
@@ -47,56 +43,42 @@ def refresh(store: Store, progress: Progress, idle_below: float = IDLE_BELOW) ->
         days: dict[int, list[StoredFile]] = {}
         batches = list(_batches(store, hours))
         for done, batch in enumerate(batches):
-            hold(store, max(batch[0][0], start), min(batch[-1][-1] + MS_PER_DAY, end))
-            for part, of_part in enumerate(batch):
-                progress("booking", (done + part / len(batch)) / len(batches))
-                first, last = of_part[0], of_part[-1] + MS_PER_DAY
-                book_held(store, max(first, start), min(last, end), idle_below)
-                inside = tuple((max(s, first), min(e, last)) for s, e in hours if s < last and e > first)
-                days |= store.replace_ledger([day // MS_PER_DAY for day in of_part], inside, "book", key)
+            progress("booking", done / len(batches))
+            first, last = batch[0], batch[-1] + MS_PER_DAY
+            inside = tuple((max(s, first), min(e, last)) for s, e in hours if s < last and e > first)
+            book(store, max(first, start), min(last, end), idle_below=idle_below)
+            days |= store.replace_ledger([day // MS_PER_DAY for day in batch], inside, "book", key)
         if everything:
             days |= {f.day: [] for f in store.manifest.of("ledger") if f.day is not None and f.day not in days}
         store.publish_ledger(days, (), key)
     progress("booking", 1.0)
 
 
-def book(store: Store, start: int, end: int, cuts: tuple[int, ...] = (), idle_below: float = IDLE_BELOW) -> Any:
-    """The ledger of [start, end) as a view; `cuts` are instants no row may span."""
-    hold(store, start, end, cuts)
-    return book_held(store, start, end, idle_below)
+def book(
+    store: Store, start: int, end: int, cuts: tuple[int, ...] = (), idle_below: float = IDLE_BELOW, until: str = "book"
+) -> Any:
+    """Work out the ledger of [start, end), one temporary table a step of the plan, up to `until`; the last is a view.
 
-
-def hold(store: Store, start: int, end: int, cuts: tuple[int, ...] = (), until: str = "holdings") -> None:
-    """Work out who held what in [start, end), one temporary table a step, up to `until`."""
-    _lend_span(store, "bounds", start, end)
-    store.lend("cuts", pa.table({"at_utc": pa.array(cuts, pa.int64())}))
-    store.lend("estimates", _estimates())
-    for name in ("devices", "outages", "prices", "allocations"):
-        store.name_view(name, name)
-    for name, sql in holding_plan(bool(cuts)):
-        store.keep(name, sql)
-        if name == until:
-            return
-
-
-def book_held(store: Store, start: int, end: int, idle_below: float) -> Any:
-    """The ledger of [start, end), a part of what `hold` was asked for, as a view."""
+    `cuts` are instants no row may span.
+    """
     files = store.covering("samples", start, end)
     measured = 0
     for file in files:
         measured |= file.measured
-    _lend_span(store, "slice", start, end)
+    store.lend("bounds", pa.table({"start_ms": [start], "end_ms": [end]}))
+    store.lend("cuts", pa.table({"at_utc": pa.array(cuts, pa.int64())}))
+    store.lend("estimates", _estimates())
+    for name in ("devices", "outages", "prices", "allocations"):
+        store.name_view(name, name)
     store.name_view("samples", "samples", files, (start, end))
-    for name, sql in booking_plan(measured, any(f.overlaps for f in files), idle_below):
-        if name in ("held", "book"):  # cheap to read again, and read once: tables of them would only cost memory
+    for name, sql in plan(measured, any(f.overlaps for f in files), bool(cuts), idle_below):
+        if name == "book":  # read once, when it is written or asked: a table of it would only cost memory
             store.view(name, sql)
         else:
             store.keep(name, sql)
-    return store.connection.table("book")
-
-
-def _lend_span(store: Store, name: str, start: int, end: int) -> None:
-    store.lend(name, pa.table({"start_ms": [start], "end_ms": [end]}))
+        if name == until:
+            break
+    return store.connection.table(until)
 
 
 def default_basis(store: Store) -> str:
@@ -133,25 +115,18 @@ def _hours(stale: tuple[Span, ...]) -> tuple[Span, ...]:
     return merge([(s - s % MS_PER_HOUR, e + -e % MS_PER_HOUR) for s, e in stale])
 
 
-def _batches(store: Store, hours: tuple[Span, ...]) -> Iterator[list[list[int]]]:
-    """The days the hours lie in (their first instants), in parts of few enough samples to book at once.
-
-    A batch is the parts whose holdings are worked out together; neither has holes.
-    """
+def _batches(store: Store, hours: tuple[Span, ...]) -> Iterator[list[int]]:
+    """The days the hours lie in (their first instants), in batches of few enough samples; a batch has no holes."""
     rows = {f.day: f.rows for f in store.manifest.of("samples")}
-    batch: list[list[int]] = []
-    held = booked = 0
+    batch: list[int] = []
+    samples = 0
     for day in sorted({d for s, e in hours for d in range(s - s % MS_PER_DAY, e, MS_PER_DAY)}):
         weight = rows.get(day // MS_PER_DAY, 0)
-        gap = bool(batch) and day != batch[-1][-1] + MS_PER_DAY
-        if batch and (gap or held + weight > HELD_AT_ONCE or day - batch[0][0] >= LONGEST_BATCH_MS):
+        gap = bool(batch) and day != batch[-1] + MS_PER_DAY
+        if batch and (gap or samples + weight > SAMPLES_AT_ONCE or day - batch[0] >= LONGEST_BATCH_MS):
             yield batch
-            batch, held = [], 0
-        if not batch or booked + weight > BOOKED_AT_ONCE:
-            batch.append([])
-            booked = 0
-        batch[-1].append(day)
-        held += weight
-        booked += weight
+            batch, samples = [], 0
+        batch.append(day)
+        samples += weight
     if batch:
         yield batch

@@ -1,7 +1,7 @@
 """In which steps is the ledger worked out? Each one a definition in Ibis, compiled once, for the engine that will run it.
 
 Each step is put into a table before the next one reads it. Inputs are the tables of the house by name, `estimates` (prices),
-`cuts` (at_utc), `bounds` (one row: start_ms, end_ms) and, once the holdings are known, `slice`, alike: the part of them to book.
+`cuts` (at_utc) and `bounds` (one row: start_ms, end_ms).
 """
 
 from collections.abc import Callable
@@ -25,17 +25,17 @@ Steps = dict[str, Expr]
 Sql = tuple[tuple[str, str], ...]
 
 
-def holding_plan(cut: bool, dialect: str = "duckdb") -> Sql:
-    """Who held what within `bounds`, as SQL of an engine: what to work out under which name, in order. `cut`: are there cuts?"""
-    return _sql(dialect, holding_steps, cut)
+def plan(measured: int, overlaps: bool, cut: bool, idle_below: float, dialect: str = "duckdb") -> Sql:
+    """The ledger as SQL of an engine: what to work out under which name, in order; the last is the book.
 
-
-def booking_plan(measured: int, overlaps: bool, idle_below: float, dialect: str = "duckdb") -> Sql:
-    """The ledger of a `slice` of the holdings, alike; the last is the book.
-
-    `measured`: which signals the samples hold; `overlaps`: whether samples of one GPU may overlap.
+    `measured`: which signals the samples hold; `overlaps`: whether samples of one GPU may overlap; `cut`: whether there are cuts.
     """
-    return _sql(dialect, booking_steps, measured, overlaps, idle_below)
+    return (*_sql(dialect, _holders, cut), *_sql(dialect, _booked, measured, overlaps, idle_below))
+
+
+def steps(measured: int, overlaps: bool, cut: bool, idle_below: float) -> Steps:
+    """The same as Ibis expressions, for an engine's own compiler."""
+    return {**_holders(cut), **_booked(measured, overlaps, idle_below)}
 
 
 @cache
@@ -44,9 +44,9 @@ def _sql(dialect: str, steps: Callable[..., Steps], *options: Any) -> Sql:
 
 
 @cache
-def holding_steps(cut: bool) -> Steps:
-    """`holding_plan` as Ibis expressions, for an engine's own compiler."""
-    start, end = _instants("bounds")
+def _holders(cut: bool) -> Steps:
+    """Who held what."""
+    start, end = _bounds()
     prices = ibis.union(_given("prices"), ibis.table(ibis.schema(columns_of("prices")), name="estimates"))
     steps = {"standing": standing(_given("devices"), start, end)}
     steps["broken"] = broken(_kept(steps, "standing"), _given("outages"), start, end)
@@ -65,17 +65,15 @@ def holding_steps(cut: bool) -> Steps:
 
 
 @cache
-def booking_steps(measured: int, overlaps: bool, idle_below: float) -> Steps:
-    """`booking_plan` as Ibis expressions."""
-    start, end = _instants("slice")
-    held = _kept(holding_steps(False), "holdings")
-    steps = {"held": held.filter(held.from_utc >= start, held.to_utc <= end)}
-    steps["spans"] = spans(_kept(steps, "held"))
-    samples = _given("samples")
+def _booked(measured: int, overlaps: bool, idle_below: float) -> Steps:
+    """What they did with it."""
+    before, samples = _holders(False), _given("samples")
     if overlaps:
+        start, end = _bounds()
         samples = disjoint(samples.filter(samples.to_utc > start, samples.from_utc < end))
+    steps = {"spans": spans(_kept(before, "holdings"))}
     steps["observed"] = observed(_kept(steps, "spans"), samples, idle_below, measured)
-    steps["book"] = ledger(_kept(steps, "held"), _kept(steps, "spans"), _kept(steps, "observed"))
+    steps["book"] = ledger(_kept(before, "holdings"), _kept(steps, "spans"), _kept(steps, "observed"))
     return steps
 
 
@@ -89,7 +87,6 @@ def _kept(steps: Steps, name: str) -> Expr:
     return ibis.table(steps[name].schema(), name=name)
 
 
-def _instants(name: str) -> tuple[Expr, Expr]:
-    """The one row of a table that says from when to when."""
-    row = ibis.table({"start_ms": "int64", "end_ms": "int64"}, name=name)
+def _bounds() -> tuple[Expr, Expr]:
+    row = ibis.table({"start_ms": "int64", "end_ms": "int64"}, name="bounds")
     return row.start_ms.as_scalar(), row.end_ms.as_scalar()
