@@ -139,19 +139,19 @@ def test_a_damaged_file_is_set_aside_and_the_rest_still_answers(
         content[middle : middle + 8] = bytes(b ^ 0xFF for b in content[middle : middle + 8])
         path.write_bytes(content)
     books = Books(one_day)
-    if (table, damage) == ("samples", "flipped"):  # the ledger answers without them; `doctor` looks at every file
+    if damage == "flipped" and table != "ledger":  # the ledger answers without them; `doctor` looks at every file
         assert totals(books) == whole
         books.store.set_damage_aside()
     paid, held, effective, cost = totals(books)
     assert [name for name, _ in books.store.manifest.set_aside] == [file.name]
     assert (one_day / "set-aside" / file.name).exists() == (damage != "gone")
-    assert paid == whole[0]
-    assert held == (0.0 if table == "allocations" else whole[1])
+    assert paid == pytest.approx(whole[0], rel=1e-12)
+    assert held == (0.0 if table == "allocations" else pytest.approx(whole[1], rel=1e-12))
     if table != "ledger":
         assert (effective is None) == (table == "samples")
         assert (cost is None) == (table == "prices")
     add(books, 0, tmp_path, monkeypatch)
-    assert totals(Books(one_day)) == whole
+    assert totals(Books(one_day)) == pytest.approx(whole, rel=1e-12)
 
 
 def test_flipped_bytes_are_seen_by_the_next_import(
