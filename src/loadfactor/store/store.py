@@ -26,7 +26,7 @@ from loadfactor.tables import Table, table
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 ALWAYS: Span = (0, 2**62)
-MEMORY_LIMIT = "1200MB"
+MEMORY_LIMIT = "1000MB"
 COPY_OPTIONS = "(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880)"
 # the ledger is small and often read: quick to write, a third larger than with zstd
 LEDGER_OPTIONS = "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 40960, PARTITION_BY (day))"
