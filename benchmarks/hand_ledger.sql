@@ -65,9 +65,9 @@ WITH gpu AS (
 SELECT n.hour AS hour_utc, n.f AS from_utc, n.t AS to_utc,
   CASE WHEN held THEN CASE WHEN idle IS NULL THEN 'unobserved' WHEN idle THEN 'idle' ELSE 'busy' END WHEN down THEN 'down' ELSE 'unallocated' END AS state,
   n.device_id, node, accelerator, pool, job_id, attempt, user, team, project, experiment_id, purpose,
-  measured_mask, activity_bin, throttled, mem_total_bytes, gpus / 1000 * ms AS gpu_s, gpus / 1000 * busy AS busy_s,
-  gpus / 1000 * engine AS engine_active_s, gpus / 1000 * sm AS sm_active_s, gpus / 1000 * tensor AS tensor_active_s,
-  gpus / 1000 * dram AS dram_active_s, gpus / 1000 * used AS mem_used_byte_s, gpus / 1000 * power AS energy_j,
+  measured_mask, activity_bin, throttled, mem_total_bytes, gpus * ms / 1000 AS gpu_s, gpus * busy / 1000 AS busy_s,
+  gpus * engine / 1000 AS engine_active_s, gpus * sm / 1000 AS sm_active_s, gpus * tensor / 1000 AS tensor_active_s,
+  gpus * dram / 1000 AS dram_active_s, gpus * used / 1000 AS mem_used_byte_s, gpus * power / 1000 AS energy_j,
   CASE WHEN held THEN peak / mem_total_bytes END AS mem_peak_share,
   u.contracted AS usd_per_gpu_hour_contracted, u.list AS usd_per_gpu_hour_list
 FROM numbered n JOIN account USING (span) LEFT JOIN usd u ON u.device_id = n.device_id AND u.s = n.s AND u.day = n.day

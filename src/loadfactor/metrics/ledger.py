@@ -89,13 +89,16 @@ def ledger(holdings: Expr, spans: Expr, observed: Expr) -> Expr:
     rows = holdings.join(account, "span")
     held = ibis.cases((account.idle.isnull(), "unobserved"), (account.idle, "idle"), else_="busy")
     state = ibis.cases((holdings.held, held), (holdings.down, "down"), else_="unallocated")
-    gpus_s = holdings.gpus / MS_PER_S
+
+    def seconds(of: Expr) -> Expr:
+        return holdings.gpus * of / MS_PER_S  # whole milliseconds of whole GPUs stay exact
+
     peak = ibis.ifelse(holdings.held, account.mem_peak_bytes / account.mem_total_bytes, None)
     return rows.select(
         *(state.name("state") if c == "state" else holdings[c] for c in KEYS),
         *(account[c] for c in CIRCUMSTANCES),
-        gpu_s=gpus_s * account.ms,
-        **{name: gpus_s * account[f"{c}_ms"] for c, name in WEIGHTED.items()},
+        gpu_s=seconds(account.ms),
+        **{name: seconds(account[f"{c}_ms"]) for c, name in WEIGHTED.items()},
         mem_peak_share=peak,
         **{c: holdings[c] for c in USD},
     )
