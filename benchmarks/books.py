@@ -155,7 +155,7 @@ def _by_hand(books: Books, start: int, end: int, path: Path) -> Took:
     store = books.store
     for name in ("devices", "outages", "prices", "allocations"):
         store.name_view(name, name)
-    store.name_view("samples", "samples", store.covering("samples", start, end))
+    store.name_view("samples", "samples", store.covering("samples", (start, end)))
     sql = Path(__file__).with_name("hand_ledger.sql").read_text(encoding="utf-8")
     sql = sql.replace(":start", str(start)).replace(":end", str(end))
     took = _timed(lambda: store.raw.execute(f"COPY ({sql}) TO '{path}' (FORMAT parquet, COMPRESSION zstd)"))

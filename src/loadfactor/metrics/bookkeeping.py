@@ -5,7 +5,7 @@ put into a temporary table before the next one reads it, so that nothing is work
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -44,9 +44,8 @@ def refresh(store: Store, progress: Progress, idle_below: float = IDLE_BELOW) ->
         batches = list(_batches(store, hours))
         for done, batch in enumerate(batches):
             progress("booking", done / len(batches))
-            first, last = batch[0], batch[-1] + MS_PER_DAY
-            inside = tuple((max(s, first), min(e, last)) for s, e in hours if s < last and e > first)
-            book(store, max(first, start), min(last, end), idle_below=idle_below)
+            inside = _common(hours, (batch[0], batch[-1] + MS_PER_DAY))
+            book(store, _common(inside, (start, end)), idle_below=idle_below)
             days |= store.replace_ledger([day // MS_PER_DAY for day in batch], inside, "book", key)
         if everything:
             days |= {f.day: [] for f in store.manifest.of("ledger") if f.day is not None and f.day not in days}
@@ -55,22 +54,28 @@ def refresh(store: Store, progress: Progress, idle_below: float = IDLE_BELOW) ->
 
 
 def book(
-    store: Store, start: int, end: int, cuts: tuple[int, ...] = (), idle_below: float = IDLE_BELOW, until: str = "book"
+    store: Store,
+    spans: tuple[Span, ...],
+    cuts: Iterable[int] = (),
+    idle_below: float = IDLE_BELOW,
+    until: str = "book",
 ) -> Any:
-    """Work out the ledger of [start, end), one temporary table a step of the plan, up to `until`; the last is a view.
+    """Work out the ledger of `spans` (disjoint, in order), a temporary table a step of the plan, up to `until`; the last is a view.
 
     `cuts` are instants no row may span.
     """
-    files = store.covering("samples", start, end)
+    cuts = list(cuts)
+    files = store.covering("samples", *spans)
     measured = 0
     for file in files:
         measured |= file.measured
-    store.lend("bounds", pa.table({"start_ms": [start], "end_ms": [end]}))
+    bounds = {"start_ms": [s for s, _ in spans], "end_ms": [e for _, e in spans]}
+    store.lend("bounds", pa.table(bounds, pa.schema({"start_ms": pa.int64(), "end_ms": pa.int64()})))
     store.lend("cuts", pa.table({"at_utc": pa.array(cuts, pa.int64())}))
     store.lend("estimates", _estimates())
     for name in ("devices", "outages", "prices", "allocations"):
         store.name_view(name, name)
-    store.name_view("samples", "samples", files, (start, end))
+    store.name_view("samples", "samples", files, spans)
     for name, sql in plan(measured, any(f.overlaps for f in files), bool(cuts), idle_below):
         if name == "book":  # read once, when it is written or asked: a table of it would only cost memory
             store.view(name, sql)
@@ -108,6 +113,11 @@ def _estimates() -> pa.Table:
                 }
             )
     return pa.Table.from_pylist(rows, schema=PRICES.schema)
+
+
+def _common(spans: tuple[Span, ...], of: Span) -> tuple[Span, ...]:
+    """The parts of spans that lie in another."""
+    return tuple((max(s, of[0]), min(e, of[1])) for s, e in spans if s < of[1] and e > of[0])
 
 
 def _hours(stale: tuple[Span, ...]) -> tuple[Span, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -116,8 +117,7 @@ class Books:
             if self.store.manifest.of("ledger"):
                 rows = self.store.relation("ledger")
             else:  # nothing installed: empty, with the right columns
-                start, _ = self.store.span()
-                rows = book(self.store, start, start)
+                rows = book(self.store, ())
             return rows.mutate(**measures(rows))
 
         self.store.look()
@@ -147,33 +147,28 @@ class Books:
         waited = None
         if any(m.topic == "queue" for m in question.metrics):  # asked several times over: worked out once
             rows = waits(self.store.relation("allocations"), self.store.relation("queue_events"))
-            waited = self.store.keep("waits", self.store.connection.compile(rows))
+            waited = self.store.kept(rows, "waits")
         booked = self.booked(question.window, "day" in question.by)
         return answer(question, booked, self.store.relation("progress"), waited)
 
     def booked(self, window: Window, by_day: bool) -> Any:
         """The ledger of a window, exactly: stored hours, and those that a limit or a local midnight cuts booked afresh."""
-        files = self.store.covering("ledger", window.start_ms, window.end_ms)
+        files = self.store.covering("ledger", (window.start_ms, window.end_ms))
         if not files:  # nothing installed in it: an empty book has the right columns
-            return book(self.store, window.start_ms, window.start_ms)
+            return book(self.store, ())
         stored = self.store.relation("ledger", files)
         stored = stored.filter(stored.hour_utc < window.end_ms, stored.hour_utc > window.start_ms - MS_PER_HOUR)
-        cuts = window.cut_hours(by_day)
-        span_start, span_end = self.store.span()
+        start, end = self.store.span()
         # where the books begin or end, the stored hour holds nothing beyond the cut
-        inside = {h: [p for p in points if span_start < p < span_end] for h, points in cuts.items()}
-        cuts = {h: points for h, points in inside.items() if points}
+        inside = {h: [p for p in points if start < p < end] for h, points in window.cut_hours(by_day).items()}
+        cuts = {h: points for h, points in sorted(inside.items()) if points}
         if not cuts:
             return stored
+        spans = tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in cuts)
+        fresh = book(self.store, spans, chain.from_iterable(cuts.values()), self.idle_below)
+        fresh = fresh.filter(fresh.from_utc >= window.start_ms, fresh.to_utc <= window.end_ms)
         whole = stored.filter(~stored.hour_utc.isin(list(cuts)))
-        fresh = []
-        for number, (hour, points) in enumerate(cuts.items()):
-            rows = book(
-                self.store, max(hour, span_start), min(hour + MS_PER_HOUR, span_end), tuple(points), self.idle_below
-            )
-            rows = rows.filter(rows.from_utc >= window.start_ms, rows.to_utc <= window.end_ms)
-            fresh.append(self.store.keep(f"cut_{number}", self.store.connection.compile(rows)))
-        return ibis.union(whole.select(*fresh[0].columns), *fresh)
+        return ibis.union(whole.select(*fresh.columns), self.store.kept(fresh, "cut"))
 
     def _sound(self, ask: Callable[[], Answer]) -> Answer:
         """Ask; where files have gone since an import replaced them, or are damaged and set aside, ask what is there now."""

@@ -55,7 +55,7 @@ def balance(books: "Books") -> Balance:
     store = books.store
     basis = default_basis(store)
     start, end = store.span()
-    book(store, start, end, until="segments")
+    book(store, ((start, end),), until="segments")
     ask = store.raw.execute(
         f"SELECT coalesce(sum(share * (to_utc - from_utc)), 0) / {MS_PER_HOUR},"
         f" sum(share * (to_utc - from_utc) * usd_per_gpu_hour_{basis}) / {MS_PER_HOUR} FROM segments"

@@ -21,9 +21,9 @@ NOTHING = 1e-9  # what is left of a GPU after shares like 1/7 have been added up
 Expr = Any
 
 
-def asked(allocations: Expr, stays: Expr, start: Expr, end: Expr) -> Expr:
-    """Allocations in [start, end) by day, with how many GPUs they take; see `places.resolved`."""
-    rows = clipped(allocations, start, end)
+def asked(allocations: Expr, stays: Expr, bounds: Expr) -> Expr:
+    """Allocations within `bounds` by day, with how many GPUs they take; see `places.resolved`."""
+    rows = clipped(allocations, bounds)
     rows = rows.mutate(
         attempt=ibis.coalesce(rows.attempt, 0.0),
         gpus=ibis.coalesce(rows.gpus, 1.0) * ibis.coalesce(rows.share, 1.0),

@@ -9,7 +9,7 @@ from typing import Any
 
 import ibis
 
-from loadfactor.metrics.intervals import clipped, common, covering, elementary, islands
+from loadfactor.metrics.intervals import clipped, common, covering, elementary, islands, opened
 from loadfactor.tables import BASES
 
 PLACE = ("node", "accelerator", "pool")
@@ -18,9 +18,9 @@ USD = tuple(f"usd_per_gpu_hour_{basis}" for basis in BASES)
 Expr = Any
 
 
-def standing(devices: Expr, start: Expr, end: Expr) -> Expr:
-    """When each GPU stood where, within [start, end): device_id, node, accelerator, pool, share, from_utc, to_utc."""
-    there = clipped(devices, start, end)
+def standing(devices: Expr, bounds: Expr) -> Expr:
+    """When each GPU stood where, within `bounds`: device_id, node, accelerator, pool, share, from_utc, to_utc."""
+    there = clipped(devices, bounds)
     there = there.mutate(share=ibis.coalesce(there.share, 1.0))
     return islands(there.select("device_id", *PLACE, "share", "from_utc", "to_utc"), ["device_id", *PLACE, "share"])
 
@@ -49,9 +49,9 @@ def installed(standing: Expr, broken: Expr, priced: Expr) -> Expr:
     return out.mutate(down=ibis.coalesce(out.down, False))
 
 
-def broken(standing: Expr, outages: Expr, start: Expr, end: Expr) -> Expr:
-    """Outages by GPU, within [start, end): those of a node hit every GPU that sat in it."""
-    outages = clipped(outages, start, end)
+def broken(standing: Expr, outages: Expr) -> Expr:
+    """Outages by GPU: those of a node hit every GPU that sat in it."""
+    outages = opened(outages)
     own = outages.filter(outages.device_id.notnull()).select("device_id", "from_utc", "to_utc")
     by_node = outages.filter(outages.device_id.isnull()).select("node", "from_utc", "to_utc")
     hit = by_node.join(
@@ -61,12 +61,9 @@ def broken(standing: Expr, outages: Expr, start: Expr, end: Expr) -> Expr:
     return own.union(hit, distinct=True)
 
 
-def priced(standing: Expr, prices: Expr, start: Expr, end: Expr) -> Expr:
-    """Every price that applies to a GPU within [start, end), with how specific it is."""
-    prices = prices.mutate(began_utc=ibis.coalesce(prices.from_utc, 0))  # as listed: clipping may not make them equal
-    named = clipped(prices, start, end).rename(
-        priced_device="device_id", priced_pool="pool", priced_accelerator="accelerator"
-    )
+def priced(standing: Expr, prices: Expr) -> Expr:
+    """Every price that applies to a GPU where it stands, with how specific it is and when it began."""
+    named = opened(prices).rename(priced_device="device_id", priced_pool="pool", priced_accelerator="accelerator")
     joined = named.join(
         standing,
         [
@@ -83,9 +80,9 @@ def priced(standing: Expr, prices: Expr, start: Expr, end: Expr) -> Expr:
     )
     return joined.select(
         standing.device_id,
-        named.began_utc,
         named.basis,
         named.usd_per_gpu_hour,
+        began_utc=named.from_utc,
         specific=specific,
         **common(named, standing),  # a pool's price leaves with the pool
     )

@@ -12,15 +12,26 @@ Expr = Any
 """An Ibis table or column; Ibis' own types say less than the docstrings here."""
 
 
-def clipped(table: Expr, start: Expr, end: Expr) -> Expr:
-    """Rows cut to [start, end); an empty from_utc or to_utc is open. Rows outside are dropped.
+BEGINNING, FOREVER = 0, 2**62
+"""Where an interval without a start begins, and one without an end ends."""
 
-    `start` and `end` are numbers or scalar expressions.
-    """
+
+def opened(table: Expr) -> Expr:
+    """Rows whose empty from_utc or to_utc say since ever or for ever; those without any length are dropped."""
     return table.mutate(
-        from_utc=ibis.greatest(ibis.coalesce(table.from_utc, start), start),
-        to_utc=ibis.least(ibis.coalesce(table.to_utc, end), end),
+        from_utc=ibis.coalesce(table.from_utc, BEGINNING), to_utc=ibis.coalesce(table.to_utc, FOREVER)
     ).filter(lambda t: t.from_utc < t.to_utc)
+
+
+def clipped(table: Expr, bounds: Expr) -> Expr:
+    """The parts of rows inside `bounds` (disjoint: start_ms, end_ms); an empty from_utc or to_utc is open."""
+    rows = opened(table)
+    inside = rows.join(bounds, [rows.from_utc < bounds.end_ms, rows.to_utc > bounds.start_ms])
+    return inside.select(
+        *(rows[c] for c in rows.columns if c not in ("from_utc", "to_utc")),
+        from_utc=ibis.greatest(rows.from_utc, bounds.start_ms),
+        to_utc=ibis.least(rows.to_utc, bounds.end_ms),
+    )
 
 
 def exploded(table: Expr, width_ms: int, name: str) -> Expr:

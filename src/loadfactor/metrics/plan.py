@@ -1,7 +1,7 @@
 """In which steps is the ledger worked out? Each one a definition in Ibis, compiled once, for the engine that will run it.
 
 Each step is put into a table before the next one reads it. Inputs are the tables of the house by name, `estimates` (prices),
-`cuts` (at_utc) and `bounds` (one row: start_ms, end_ms).
+`cuts` (at_utc) and `bounds` (start_ms, end_ms: the spans to book, disjoint); samples are those of the hours in them.
 """
 
 from collections.abc import Callable
@@ -46,15 +46,15 @@ def _sql(dialect: str, steps: Callable[..., Steps], *options: Any) -> Sql:
 @cache
 def _holders(cut: bool) -> Steps:
     """Who held what."""
-    start, end = _bounds()
+    bounds = ibis.table({"start_ms": "int64", "end_ms": "int64"}, name="bounds")
     prices = ibis.union(_given("prices"), ibis.table(ibis.schema(columns_of("prices")), name="estimates"))
-    steps = {"standing": standing(_given("devices"), start, end)}
-    steps["broken"] = broken(_kept(steps, "standing"), _given("outages"), start, end)
-    steps["priced"] = priced(_kept(steps, "standing"), prices, start, end)
+    steps = {"standing": standing(_given("devices"), bounds)}
+    steps["broken"] = broken(_kept(steps, "standing"), _given("outages"))
+    steps["priced"] = priced(_kept(steps, "standing"), prices)
     steps["segments"] = installed(*(_kept(steps, name) for name in ("standing", "broken", "priced")))
     steps["days"] = exploded(_kept(steps, "segments"), MS_PER_DAY, DAY)
     steps["stays"] = stays(_kept(steps, "days"))
-    steps["asked"] = asked(_given("allocations"), _kept(steps, "stays"), start, end)
+    steps["asked"] = asked(_given("allocations"), _kept(steps, "stays"), bounds)
     steps["places"] = places(_kept(steps, "stays"), _kept(steps, "asked"))
     steps["wanted"] = placed(_kept(steps, "asked"), _kept(steps, "places"))
     steps["room"] = room(_kept(steps, "days"), _kept(steps, "places"))
@@ -69,8 +69,7 @@ def _booked(measured: int, overlaps: bool, idle_below: float) -> Steps:
     """What they did with it."""
     before, samples = _holders(False), _given("samples")
     if overlaps:
-        start, end = _bounds()
-        samples = disjoint(samples.filter(samples.to_utc > start, samples.from_utc < end))
+        samples = disjoint(samples)
     steps = {"spans": spans(_kept(before, "holdings"))}
     steps["observed"] = observed(_kept(steps, "spans"), samples, idle_below, measured)
     steps["book"] = ledger(_kept(before, "holdings"), _kept(steps, "spans"), _kept(steps, "observed"))
@@ -85,8 +84,3 @@ def _given(name: str) -> Expr:
 def _kept(steps: Steps, name: str) -> Expr:
     """The table an earlier step was put into."""
     return ibis.table(steps[name].schema(), name=name)
-
-
-def _bounds() -> tuple[Expr, Expr]:
-    row = ibis.table({"start_ms": "int64", "end_ms": "int64"}, name="bounds")
-    return row.start_ms.as_scalar(), row.end_ms.as_scalar()

@@ -46,11 +46,16 @@ _ON_DISK = {
 """How a time is written and read back."""
 
 
-def samples(paths: list[Path], within: tuple[int, int] | None = None) -> str:
+def samples(paths: list[Path], within: tuple[tuple[int, int], ...] = ()) -> str:
     """SQL: stored samples as a relation, with all their times as instants; only those of the hours that `within` touches."""
     columns = ", ".join(_ON_DISK[c][1] if c in _ON_DISK else c for c in SAMPLE_COLUMNS)
-    hours = f" WHERE hour_utc > {within[0] - MS_PER_HOUR} AND hour_utc < {within[1]}" if within else ""
-    return f"(SELECT {columns} FROM {read(paths)}{hours})"
+    where = ""
+    if within:  # the file of a day also has what reaches back before midnight
+        where = f" WHERE hour_utc > {within[0][0] - MS_PER_HOUR} AND hour_utc < {within[-1][1]}"
+    if len(within) > 1:
+        hours = (h for s, e in within for h in range(s - s % MS_PER_HOUR, e, MS_PER_HOUR))
+        where += f" AND hour_utc IN ({', '.join(str(h) for h in dict.fromkeys(hours))})"
+    return f"(SELECT {columns} FROM {read(paths)}{where})"
 
 
 def read(paths: list[Path]) -> str:

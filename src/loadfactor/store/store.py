@@ -85,11 +85,11 @@ class Store:
         return self.connection.table(self._views[key])
 
     def name_view(
-        self, name: str, table: str, files: tuple[StoredFile, ...] | None = None, within: Span | None = None
+        self, name: str, table: str, files: tuple[StoredFile, ...] | None = None, within: tuple[Span, ...] = ()
     ) -> None:
         """Give the files of a table (all of them, or those given) a name that SQL of this process can use.
 
-        Of samples, only those in hours that `within` touches: the file of a day also has what reaches back before midnight.
+        `within`: of samples, only those in hours that these spans touch.
         """
         files = self.manifest.of(table) if files is None else files
         if files:
@@ -106,26 +106,32 @@ class Store:
             sql = f"SELECT {', '.join(f'NULL::{types[t]} AS {c}' for c, t in layout.columns_of(table).items())} WHERE false"
         self.raw.execute(f'CREATE OR REPLACE TEMP VIEW "{name}" AS {sql}')
 
-    def keep(self, name: str, sql: str) -> Any:
-        """A query worked out into a temporary table, as an Ibis table."""
+    def keep(self, name: str, sql: str) -> None:
+        """Work a query out into a temporary table."""
         self.raw.execute(f'CREATE OR REPLACE TEMP TABLE "{name}" AS {sql}')
-        return self.connection.table(name)
 
-    def view(self, name: str, sql: str) -> Any:
-        """A query under a name, worked out whenever it is read."""
+    def view(self, name: str, sql: str) -> None:
+        """Give a query a name, to be worked out whenever it is read."""
         self.raw.execute(f'CREATE OR REPLACE TEMP VIEW "{name}" AS {sql}')
-        return self.connection.table(name)
 
-    def lend(self, name: str, rows: pa.Table) -> Any:
-        """A small Arrow table lent to the questions of this process, as an Ibis table."""
+    def lend(self, name: str, rows: pa.Table) -> None:
+        """Lend a small Arrow table to the questions of this process."""
         self.raw.register("lent", rows)
         self.raw.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM lent")
         self.raw.unregister("lent")
+
+    def kept(self, expr: Any, name: str) -> Any:
+        """An Ibis expression worked out once, as a table to ask several times."""
+        self.keep(name, self.connection.compile(expr))
         return self.connection.table(name)
 
-    def covering(self, name: str, start: int, end: int) -> tuple[StoredFile, ...]:
-        """The files of a table whose rows may speak of [start, end)."""
-        return tuple(f for f in self.manifest.of(name) if (f.from_ms or 0) < end and (f.to_ms or ALWAYS[1]) > start)
+    def covering(self, name: str, *spans: Span) -> tuple[StoredFile, ...]:
+        """The files of a table whose rows may speak of any of these spans."""
+        return tuple(
+            f
+            for f in self.manifest.of(name)
+            if any((f.from_ms or 0) < end and (f.to_ms or ALWAYS[1]) > start for start, end in spans)
+        )
 
     def span(self) -> Span:
         """From the first to the last instant the books know of; (0, 0) when they are empty."""
