@@ -168,3 +168,28 @@ def test_nothing_to_read_says_what_to_do(read):
         read(line("DEV_GPU_UTIL", 5), at_ms=None)
     with pytest.raises(SourceError, match="empty"):
         read("")
+
+
+def test_exemplars_are_no_values(read):
+    """What OpenMetrics writes behind a value, timed or not, is neither the value nor part of the labels."""
+    for time in ("", " 1700000000.0"):
+        text = f'DCGM_FI_DEV_GPU_UTIL{{UUID="G"}} 50{time} # {{trace_id="x"}} 1.0 1700000000.0\n# EOF\n'
+        assert read(text).measured() == {"busy_share": 0.5}
+
+
+def test_totals_by_the_name_of_openmetrics(read):
+    """OpenMetrics puts _total behind the name of whatever only grows."""
+    text = "# TYPE DCGM_FI_PROF_PCIE_TX_BYTES counter\n" + "".join(
+        f'DCGM_FI_{name}_total{{UUID="G"}} {step * growth} {1_700_000_000 + 30 * step}.0\n'
+        for step in range(2)
+        for name, growth in (("DEV_TOTAL_ENERGY_CONSUMPTION", 9_000_000), ("PROF_PCIE_TX_BYTES", 3000))
+    )
+    assert read(text).measured(1) == {"power_w": 300.0, "pcie_tx_bytes_per_s": 100.0}
+
+
+def test_a_mask_is_a_whole_number(read):
+    """What is no mask is unknown."""
+    text = "".join(
+        f'DCGM_FI_DEV_CLOCK_THROTTLE_REASONS{{UUID="{i}"}} {text}\n' for i, text in enumerate(("4", "-16e66", "1.5"))
+    )
+    assert [r["throttle_mask"] for r in read(text).samples] == [4]

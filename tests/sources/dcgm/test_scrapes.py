@@ -44,7 +44,8 @@ def test_a_real_file_that_holds_its_scrape_twice(shared, read_paths):
     path = shared / "data/metrics/dcgm_exporter/dcgm_a100_mig_disabled_idle.prom"
     seen = read_paths(path)
     assert [(r["device_id"], r["busy_share"], r["power_w"]) for r in seen.samples] == [(UUID, 0.0, 45.999)]
-    assert seen.gaps["reading of a further scrape without a time (say the step with --step)"] == 12
+    assert seen.gaps["reading of a further scrape without a time (say the step with --step)"] == 11
+    assert seen.gaps["last line without an end: it may be cut off"] == 1
     assert [r["to_utc"] for r in read_paths(path, step_s=30.0).samples] == [AT_MS, AT_MS + 30_000]
 
 
@@ -63,7 +64,7 @@ def test_a_real_file_of_two_joined_scrapes(shared, read_paths):
     seen = read_paths(shared / "data/metrics/dcgm_exporter/dcgm_tesla_t4_datadog_fixture.prom")
     assert [d["node"] for d in seen.devices] == ["424773df46e0", "551bdf382151"]
     assert seen.measured(0)["mem_total_bytes"] == 15109 * 2**20
-    assert seen.measured(1) == {"mem_total_bytes": 15109 * 2**20, "throttle_mask": 1}
+    assert seen.measured(1) == {"mem_total_bytes": 15109 * 2**20}  # its last line has no end
 
 
 def test_instances_and_rest_sum_to_one_gpu(read):
@@ -135,8 +136,12 @@ def test_virtual_gpus_report_by_process(read):
     def text(extra: str = "") -> str:
         return extra + "".join(
             line(name, value, f'UUID="{UUID}",vgpu="{i}",pod="p{i}"')
-            for i, util in enumerate((40, 30))
-            for name, value in (("DEV_GPU_UTIL", util), ("DEV_FB_USED", 100 + i), ("PROF_SM_ACTIVE", 0.55))
+            for name, values in (
+                ("DEV_GPU_UTIL", (40, 30)),
+                ("DEV_FB_USED", (100, 101)),
+                ("PROF_SM_ACTIVE", (0.55, 0.55)),
+            )
+            for i, value in enumerate(values)
         )
 
     seen = read(text())
@@ -258,3 +263,59 @@ def test_a_cut_log(read):
     """A log cut in its last time loses that line."""
     text = line("DEV_GPU_UTIL", 5, f'UUID="{UUID}"', 0) + line("DEV_GPU_UTIL", 6, f'UUID="{UUID}"', 1)
     assert len(read(text[:-4]).samples) == 1
+
+
+def test_an_untimed_scrape_begins_where_a_field_comes_again(read):
+    """Pods and GPUs come and go between scrapes without times; each reading is of its own scrape all the same."""
+
+    def scrape(*held: tuple[str, int], titles: bool) -> str:
+        text = ""
+        for name, more in (("DEV_GPU_UTIL", 0), ("DEV_FB_USED", 1000)):
+            text += f"# HELP DCGM_FI_{name} says\n# TYPE DCGM_FI_{name} gauge\n" if titles else ""
+            for gpu, (pod, value) in enumerate(held):
+                text += f'DCGM_FI_{name}{{gpu="{gpu}",UUID="GPU-{gpu}",pod="{pod}"}} {value + more}\n'
+        return text
+
+    for titles in (True, False):
+        seen = read(
+            scrape(("a", 50), ("b", 60), titles=titles)
+            + scrape(("c", 70), ("b", 80), titles=titles)
+            + scrape(("c", 10), ("", 20), titles=titles),
+            step_s=30.0,
+        )
+        assert sorted((r["device_id"], r["to_utc"] - AT_MS, r["busy_share"]) for r in seen.samples) == [
+            *(("GPU-0", 0, 0.5), ("GPU-0", 30_000, 0.7), ("GPU-0", 60_000, 0.1)),
+            *(("GPU-1", 0, 0.6), ("GPU-1", 30_000, 0.8), ("GPU-1", 60_000, 0.2)),
+        ]
+        assert {(a["job_id"], a["share"], a["from_utc"] - AT_MS, a["to_utc"] - AT_MS) for a in seen.allocations} == {
+            ("a", None, -30_000, 0),
+            ("b", None, -30_000, 30_000),
+            ("c", None, 0, 60_000),
+        }
+    grown = scrape(("a", 50), titles=True) + scrape(("a", 50), ("b", 60), titles=True)
+    assert [r["mem_used_bytes"] for r in read(grown).samples if r["device_id"] == "GPU-1"] == [1060 * 2**20]
+
+
+def test_the_end_of_a_file_without_a_line_end(read):
+    """The last value of a scrape that breaks off may lack digits: it counts only where it ends as the exporter ends fractions."""
+    before = f'DCGM_FI_DEV_FB_USED{{UUID="{UUID}"}} 7\n'
+    last = f'DCGM_FI_DEV_POWER_USAGE{{UUID="{UUID}"}} '
+    assert "power_w" not in read(before + last + "43").measured()
+    assert read(before + last + "432.100000").measured()["power_w"] == 432.1
+    timed = line("DEV_GPU_UTIL", 5, f'UUID="{UUID}"', 0) + last + "432.100000"
+    assert [r.get("power_w") for r in read(timed, at_ms=None).samples] == [None]
+
+
+def test_the_exporters_own_pod_is_no_node(read):
+    """In Kubernetes old exporters give their pod's name as Hostname, a new one after every restart; the node label is better."""
+    text = "".join(
+        line("DEV_GPU_UTIL", 5, f'UUID="{UUID}",Hostname="nvidia-dcgm-exporter-{pod}",node="worker-3"', step)
+        for step, pod in enumerate(("km55s", "drqwq"))
+    )
+    assert [d["node"] for d in read(text).devices] == ["worker-3"]
+
+
+def test_escapes_in_labels(read):
+    """A backslash that is itself escaped escapes nothing behind it; braces within quotes end no labels."""
+    seen = read(f'DCGM_FI_DEV_GPU_UTIL{{UUID="{UUID}",pod="a\\\\nb}} \\"c"}} 5 {AT_MS}\n')
+    assert [a["job_id"] for a in seen.allocations] == ['a\\nb} "c']

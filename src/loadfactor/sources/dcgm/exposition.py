@@ -1,11 +1,12 @@
 """What readings does a file of Prometheus text hold? Line by line, whatever else stands between them."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.dcgm.series import Series, series
+from loadfactor.sources.dcgm.series import TOTAL, Series, series
 from loadfactor.sources.dcgm.values import value
 from loadfactor.sources.gaps import Gaps
 from loadfactor.sources.lines import blocks, stem
@@ -15,6 +16,41 @@ _CACHE_MAX: Final = 100_000
 _SECONDS_BELOW: Final = 10**11  # a time smaller than this is in seconds (OpenMetrics), not in milliseconds
 _MS_MAX: Final = 10**13
 _DIGITS: Final = len(str(_MS_MAX)) - 1  # of a whole time in milliseconds
+_WHOLE: Final = re.compile(r"\.\d{6}")  # how the exporter ends a fraction: nothing of it is missing
+_HEAD: Final = re.compile(r'[^{\s]*\s*\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}')  # a brace within quotes ends no labels
+
+
+class _Scrapes:
+    """Which scrape of the file is a line without a time of? Its number goes up where another scrape begins."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._lines: set[int] = set()
+        self._read: set[tuple[str, str | None, str | None]] = set()
+        self._names: set[str] = set()
+        self._name = ""  # of the line above
+
+    def titled(self, name: str) -> None:
+        """A title: each field has but one in a scrape."""
+        if name in self._names:
+            self._next()
+
+    def line(self, head: str, of: Series) -> None:
+        """A scrape has each line once and the lines of a field in a row; whoever holds a GPU, and the labels, may change."""
+        what = (of.name, of.gpu, of.instance)
+        if hash(head) in self._lines or (of.name != self._name and what in self._read):
+            self._next()
+        self._lines.add(hash(head))
+        self._name = of.name
+        if of.field is not None and of.gpu is not None:
+            self._read.add(what)
+            self._names.add(of.name.removesuffix(TOTAL))
+
+    def _next(self) -> None:
+        self.number += 1
+        self._lines.clear()
+        self._read.clear()
+        self._names.clear()
 
 
 class Reading(NamedTuple):
@@ -35,20 +71,21 @@ def readings(path: Path, node: str | None, gaps: Gaps) -> Iterator[Reading]:
     """
     heads: dict[str, Series | None] = {}
     counters: set[str] = set()
-    seen: set[int] = set()
-    scrape, found = 0, False
+    scrapes, found, timed = _Scrapes(), False, False
     for block in blocks(path):
         lines = block.data.decode().split("\n")
         for number, line in enumerate(lines, block.line):
             if not line or line.isspace():
                 continue
             if line[0] == "#":
-                words = line.split()
+                words = line.split(maxsplit=3)
+                if words[1:2] in (["TYPE"], ["HELP"]) and len(words) > 2:
+                    scrapes.titled(words[2])
                 if words[1:2] == ["TYPE"] and len(words) == 4:
-                    (counters.add if words[3] == "counter" else counters.discard)(words[2])
+                    (counters.add if words[3].strip() == "counter" else counters.discard)(words[2])
                 continue
-            cut = line.rfind("}") + 1 or line.find(" ")
-            head, rest = line[:cut], line[cut:].split()
+            cut = _head_end(line)
+            head, rest = line[:cut], line[cut:].partition("#")[0].split()  # behind the mark stands an exemplar
             if head not in heads:
                 if len(heads) >= _CACHE_MAX:
                     heads.clear()
@@ -58,11 +95,10 @@ def readings(path: Path, node: str | None, gaps: Gaps) -> Iterator[Reading]:
                 gaps.add(path, "line that is no reading of DCGM")
                 continue
             found = True
-            if len(rest) == 1:  # without times a scrape ends where a series comes again
-                if hash(head) in seen:
-                    seen.clear()
-                    scrape += 1
-                seen.add(hash(head))
+            if len(rest) == 1:
+                scrapes.line(head, of)
+            else:
+                timed = True
             if of.field is None:
                 gaps.add(path, "reading of a field that the books do not keep")
                 continue
@@ -71,7 +107,7 @@ def readings(path: Path, node: str | None, gaps: Gaps) -> Iterator[Reading]:
                 continue
             if number == block.line + len(lines) - 1:  # saved scrapes often lack the last line end; logs are cut
                 gaps.add(path, "last line without an end: it may be cut off")
-                if len(rest) == 2 and len(rest[1]) != _DIGITS:
+                if len(rest[1]) != _DIGITS if len(rest) == 2 else timed or not _WHOLE.search(rest[0][-7:]):
                     continue
             amount = value(rest[0], of.field)
             if isinstance(amount, str):
@@ -81,12 +117,27 @@ def readings(path: Path, node: str | None, gaps: Gaps) -> Iterator[Reading]:
             if len(rest) == 2 and at_ms is None:
                 gaps.add(path, "reading with an unreadable time")
                 continue
-            counts = of.field.counts or (of.field.either and of.name in counters)
-            yield Reading(of, counts, amount, at_ms, scrape, number)
+            counts = of.field.counts or (of.field.either and (of.name in counters or of.name.endswith(TOTAL)))
+            yield Reading(of, counts, amount, at_ms, scrapes.number, number)
     if not found:
         raise SourceError(
             f"{path}: no DCGM fields in it; save the exporter's answer, for example curl http://NODE:9400/metrics > dcgm.prom"
         )
+
+
+def _head_end(line: str) -> int:
+    """Where name and labels of a line end and its value begins; 0 when nothing does.
+
+    >>> _head_end('a{b="}"} 1 # {c="d"} 2'), _head_end("a 1"), _head_end("a{b}} 1")
+    (8, 1, 4)
+    """
+    last = line.rfind("}") + 1
+    if not last:
+        return max(0, line.find(" "))
+    if "#" not in line and line.count("}") == 1:
+        return last
+    found = _HEAD.match(line)
+    return found.end() if found is not None else last
 
 
 def _time(text: str) -> int | None:

@@ -17,6 +17,7 @@ class Field:
     whole: bool = False  # of the whole GPU, also on the row of one of its MIG instances
     process: bool = False  # of one process, not of the device, where the exporter shares a GPU among virtual ones
     counts: bool = False  # a total that only grows
+    mask: bool = False  # a number whose bits speak
     either: bool = False  # a rate or a total under the same name; its # TYPE says which
 
 
@@ -38,7 +39,7 @@ FIELDS: Final = (
     Field("energy_j", ("DEV_TOTAL_ENERGY_CONSUMPTION",), multiply=J_PER_MJ, whole=True, counts=True),
     Field("sm_clock_hz", ("DEV_SM_CLOCK",), multiply=HZ_PER_MHZ, whole=True),
     Field("temperature_c", ("DEV_GPU_TEMP", "DEV_GPU_TEMP_CELSIUS"), whole=True),
-    Field("throttle_mask", ("DEV_CLOCK_THROTTLE_REASONS", "DEV_CLOCKS_EVENT_REASONS"), whole=True),
+    Field("throttle_mask", ("DEV_CLOCK_THROTTLE_REASONS", "DEV_CLOCKS_EVENT_REASONS"), whole=True, mask=True),
     Field("pcie_tx_bytes_per_s", ("PROF_PCIE_TX_BYTES",), either=True),
     Field("pcie_rx_bytes_per_s", ("PROF_PCIE_RX_BYTES",), either=True),
     Field("nvlink_tx_bytes_per_s", ("PROF_NVLINK_TX_BYTES",), either=True),

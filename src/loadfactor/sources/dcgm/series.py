@@ -10,6 +10,8 @@ _HEAD: Final = re.compile(r"(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)\s*(?:\{(?P<labels
 _LABEL: Final = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _UUID: Final = re.compile(r"(GPU-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})(?:::|-)\d+")
 _INSTANCE: Final = re.compile(r"(?:^|\.)(\d+)g\.")
+TOTAL: Final = "_total"  # OpenMetrics puts it behind the name of whatever only grows
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _EXPORTER: Final = "dcgm-exporter"
 
 
@@ -41,7 +43,8 @@ def series(head: str, node: str | None, file_node: str) -> Series | None:
         return None
     labels = {k.lower(): _unescaped(v) for k, v in _LABEL.findall(found["labels"] or "")}
     said = {ours: next((labels[n] for n in names if labels.get(n)), None) for ours, names in LABELS.items()}
-    node = node or said["node"]
+    places = [labels[n] for n in LABELS["node"] if labels.get(n)]  # Hostname may be the exporter's own pod
+    node = node or next((p for p in places if _EXPORTER not in p), said["node"])
     gpu, index = said["uuid"], said["index"]
     if gpu is not None:
         gpu = _UUID.sub(r"\1", gpu)  # replicas of a time-sliced GPU are one GPU
@@ -51,7 +54,7 @@ def series(head: str, node: str | None, file_node: str) -> Series | None:
     name = found["name"]
     return Series(
         name,
-        BY_NAME.get(name),
+        BY_NAME.get(name) or _total_of(name),
         gpu,
         node,
         said["model"],
@@ -71,6 +74,11 @@ def slices_of(model: str | None) -> int:
     return next((count for name, count in SLICES.items() if f" {name} " in words), SLICES_ELSE)
 
 
+def _total_of(name: str) -> Field | None:
+    field = BY_NAME.get(name.removesuffix(TOTAL))
+    return field if field is not None and (field.counts or field.either) else None
+
+
 def _holder(job: str | None, pod: str | None, namespace: str | None) -> str | None:
     if job:
         return job
@@ -80,4 +88,4 @@ def _holder(job: str | None, pod: str | None, namespace: str | None) -> str | No
 
 
 def _unescaped(text: str) -> str:
-    return text.replace(r"\"", '"').replace(r"\n", "\n").replace("\\\\", "\\") if "\\" in text else text
+    return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text

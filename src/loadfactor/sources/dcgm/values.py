@@ -21,6 +21,8 @@ def value(text: str, field: Field) -> float | str:
         return "an unreadable value"
     if not math.isfinite(number):
         return "NaN" if math.isnan(number) else "infinite"
+    if field.mask and (number < 0 or number != int(number)):
+        return "an unreadable value"
     return blank(text, number, field) or number * field.multiply / field.divide
 
 
