@@ -30,7 +30,7 @@ from loadfactor.metrics.metric import (
 )
 from loadfactor.metrics.question import OF_A_WAIT, Expr, Key, Question, Row, dated, only
 from loadfactor.metrics.reading import Column, Groups, Readings, Value, iso
-from loadfactor.metrics.unit_costs import made
+from loadfactor.metrics.unit_costs import Made, made
 from loadfactor.metrics.waiting import waited
 from loadfactor.tables import DIMENSIONS
 from loadfactor.units import MS_PER_HOUR, S_PER_HOUR
@@ -53,6 +53,7 @@ def answer(question: Question, book: Expr, progress: Expr, waits: Expr | None) -
     if not question.by and not keys:
         keys = [()]
     active = _active_basis(totals)
+    units = made(question, booked, progress, {m.kind.unit for m in question.metrics if isinstance(m.kind, PerUnit)})
     columns = []
     for metric in question.metrics:
         kind = metric.kind
@@ -63,7 +64,7 @@ def answer(question: Question, book: Expr, progress: Expr, waits: Expr | None) -
             columns.append(_within(keys, totals, Column(totals.peaks[kind.of], none, none)))
         else:
             if isinstance(kind, PerUnit):
-                said = _from_progress(kind, question, booked, progress)
+                said = _from_progress(question, units[kind.unit])
             else:
                 said = _from_waits(metric, question, waiting)
             columns.append(_column([said.get(key, NOTHING) for key in keys]))
@@ -242,13 +243,10 @@ def _active_basis(totals: _Totals) -> list[str]:
     return list(bases)
 
 
-def _from_progress(kind: PerUnit, question: Question, booked: Expr, progress: Expr) -> dict[Key, Said]:
+def _from_progress(question: Question, units: dict[Key, Made]) -> dict[Key, Said]:
     """Dollars for one of a unit."""
     basis = question.basis + (", without idle" if question.without_idle else "")
-    return {
-        key: (usd / amount if coverage > 0 else None, coverage, basis)
-        for key, (amount, usd, coverage) in made(question, booked, progress, kind.unit).items()
-    }
+    return {key: (of.usd / of.amount if of.coverage > 0 else None, of.coverage, basis) for key, of in units.items()}
 
 
 def _from_waits(metric: Metric, question: Question, waiting: dict[Key, Row]) -> dict[Key, Said]:
