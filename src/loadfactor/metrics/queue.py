@@ -19,25 +19,22 @@ def waits(allocations: Expr, queue_events: Expr) -> Expr:
     Allocations that say when they were asked for count as events too; the same event from both sides is one. A requeued job
     waits again: each start or cancellation ends an episode.
     """
-    events = ibis.union(_recorded(queue_events), *_implied(allocations), distinct=False)
-    events = events.group_by("job_id", "at_utc", "event").aggregate(
-        gpus=events.gpus.max(), **{c: events[c].max() for c in ("pool", *_WHO)}
-    )
+    told = ibis.union(_recorded(queue_events), *_implied(allocations), distinct=False)
+    who = told.group_by("job_id").aggregate(**{c: told[c].max() for c in ("pool", *_WHO)})
+    events = told.group_by("job_id", "at_utc", "event").aggregate(gpus=told.gpus.max())
     ends = events.event.isin(["started", "cancelled"])
     order = ibis.cases((events.event == "requeued", 0), (ends, 2), else_=1)
     events = events.mutate(ends=ibis.ifelse(ends, 1, 0), order=order)
     before = ibis.window(group_by=events.job_id, order_by=[events.at_utc, events.order], preceding=(None, 1))
     events = events.mutate(episode=ibis.coalesce(events.ends.sum().over(before), 0))
-    whole = ibis.window(group_by=events.job_id)
-    events = events.mutate(**{f"job_{c}": events[c].max().over(whole) for c in ("pool", *_WHO)})
     asked = events.event.isin(["submitted", "requeued"])
     out = events.group_by("job_id", "episode").aggregate(
         queued_utc=ibis.coalesce(events.at_utc.max(where=events.event == "eligible"), events.at_utc.min(where=asked)),
         started_utc=events.at_utc.min(where=events.event == "started"),
         cancelled_utc=events.at_utc.min(where=events.event == "cancelled"),
         gpus=events.gpus.max(),
-        **{c: events[f"job_{c}"].max() for c in ("pool", *_WHO)},
     )
+    out = out.join(who, "job_id")
     out = out.filter(out.queued_utc.notnull())
     ended = ibis.coalesce(out.started_utc, out.cancelled_utc)
     return out.mutate(
