@@ -2,6 +2,7 @@
 
 import codecs
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,12 @@ _BINARY: Final = (
     (b"\xfd7zXZ", "xz"),
     (b"BZh", "bzip2"),
 )
+
+
+_ENDINGS: Final = (".csv", ".log", ".txt", ".xml", ".prom", ".metrics", ".om", ".dmon", ".out")
+_ROTATED: Final = re.compile(
+    rf"(.+(?:{'|'.join(map(re.escape, _ENDINGS))}))[.-]\d[\d-]*"
+)  # gpu.csv.1, gpu.csv-20240131
 
 
 @dataclass(frozen=True)
@@ -113,15 +120,21 @@ def _chunks(path: Path) -> Iterator[bytes]:
         raise SourceError(f"{path} is empty; nothing was recorded in it")
 
 
-def expand(paths: tuple[Path, ...], endings: tuple[str, ...], what: str) -> tuple[Path, ...]:
+def expand(paths: tuple[Path, ...], endings: tuple[str, ...], what: str, rotated: bool = False) -> tuple[Path, ...]:
     """Files as named, folders by the files in them that end in one of `endings` (or the same with .gz), sorted.
+
+    With `rotated` also those to whose name rotation added a number or a date.
 
     SourceError when a path does not exist or a folder holds none.
     """
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(p for p in path.iterdir() if p.is_file() and p.name.removesuffix(".gz").endswith(endings))
+            inside = sorted(
+                p
+                for p in path.iterdir()
+                if p.is_file() and (_plain(p) if rotated else p.name.removesuffix(".gz")).endswith(endings)
+            )
             if not inside:
                 raise SourceError(f"{path} holds no {what} ({', '.join(endings)}); name the files themselves")
             found += inside
@@ -133,12 +146,19 @@ def expand(paths: tuple[Path, ...], endings: tuple[str, ...], what: str) -> tupl
 
 
 def stem(path: Path) -> str:
-    """The file's name without the endings of logs and of compression: the node, when nothing else names it.
+    """The file's name without the endings of logs, of rotation and of compression: the node, when nothing else names it.
 
-    >>> stem(Path("logs/node-7.example.csv.gz"))
-    'node-7.example'
+    >>> stem(Path("logs/node-7.example.csv.gz")), stem(Path("node-7.log.2.gz")), stem(Path("node-7.csv-20240131"))
+    ('node-7.example', 'node-7', 'node-7')
     """
-    name = path.name.removesuffix(".gz")
-    for ending in (".csv", ".log", ".txt", ".xml", ".prom", ".metrics", ".dmon", ".out"):
+    name = _plain(path)
+    for ending in _ENDINGS:
         name = name.removesuffix(ending)
     return name or path.name
+
+
+def _plain(path: Path) -> str:
+    """The file's name as it was before it was rotated away and compressed."""
+    name = path.name.removesuffix(".gz")
+    rotated = _ROTATED.fullmatch(name)
+    return rotated[1] if rotated else name

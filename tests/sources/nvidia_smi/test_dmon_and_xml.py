@@ -98,3 +98,13 @@ def test_broken_xml_is_a_gap(read):
     seen = read(XML.format(second=10).replace("</uuid>", "") + XML.format(second=20), name="smi.xml")
     assert seen.column("busy_share") == [0.2]
     assert seen.gaps == {"document of broken XML": 1, "ERR! in used": 1}
+
+
+def test_dmon_that_broke_off_and_began_again(read):
+    """The heading of a new selection that stands behind half a row counts."""
+    text = (
+        "#Date       Time        gpu     sm\n 20240131   12:00:00      0     50 \n 20240131   12:00:0"
+        "#Date       Time        gpu    pwr     sm\n 20240131   12:00:30      0    100     60 \n"
+    )
+    seen = read(text)
+    assert (seen.column("busy_share"), seen.column("power_w")) == ([0.5, 0.6], [None, 100.0])

@@ -1,5 +1,6 @@
 """Logs of --query-gpu: whatever was asked for, in whatever units, the same rows come out."""
 
+import gzip
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -290,3 +291,41 @@ def test_missing_files_and_empty_folders(tmp_path, read_paths):
         read_paths(tmp_path / "nowhere.csv")
     with pytest.raises(SourceError, match="holds no logs"):
         read_paths(tmp_path)
+
+
+def test_a_heading_glued_to_a_row_that_broke_off(read):
+    """A log that broke off in a row and was appended to goes on under its new heading, which stands behind what is left of it."""
+    head = "timestamp, index, memory.used [MiB], utilization.gpu [%]\n"
+    other = "timestamp, index, utilization.gpu [%], memory.used [MiB]\n"
+    whole = head + "2024/01/31 12:00:00.000, 0, 100, 50\n2024/01/31 12:00:30.000, 0, 12"
+    for second in (head, other):
+        values = "80, 7" if second == other else "7, 80"
+        seen = read(whole + second + f"2024/01/31 12:01:00.000, 0, {values}\n" + second)
+        assert seen.column("busy_share") == [0.5, 0.8]
+        assert seen.column("mem_used_bytes") == [100 * 2**20, 7 * 2**20]
+        assert seen.gaps["last line, cut off"] == 1
+    first = "driver_version, " + head
+    again = first + "590.1, 2024/01/31 12:00:00.000, 0, 100, 50\n"
+    assert read(again + again.replace("12:00:00", "12:00:30")).column("busy_share") == [0.5, 0.5]
+
+
+def test_rotated_logs_are_of_one_machine(tmp_path, read_paths):
+    """Numbers and dates that rotation puts behind a name belong neither to the node nor hide the file in its folder."""
+    for hour, name in enumerate(("n7.csv.2.gz", "n7.csv.1", "n7.csv-20240131", "n7.csv")):
+        text = f"timestamp, index, utilization.gpu [%]\n2024/01/31 {hour:02}:00:00.000, 0, 50\n".encode()
+        (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    seen = read_paths(tmp_path)
+    assert [d["device_id"] for d in seen.devices] == ["n7/0"]
+    assert len(seen.samples) == 4
+
+
+def test_a_gpu_known_by_any_of_its_names(read):
+    """A row without UUID is of the GPU that had its number, or its bus id, on that node."""
+    head = "timestamp, hostname, index, pci.bus_id, uuid, utilization.gpu [%]\n"
+    seen = read(
+        head
+        + "".join(f"2024/01/31 12:00:00.000, {n}, 0, 00000000:1B:00.0, GPU-{n}, 50\n" for n in "ab")
+        + "2024/01/31 12:00:30.000, a, [Unknown Error], 00000000:1B:00.0, [Unknown Error], 60\n"
+        + "2024/01/31 12:00:30.000, b, 0, [Unknown Error], [Unknown Error], 70\n"
+    )
+    assert seen.column("device_id") == ["GPU-a", "GPU-b", "GPU-a", "GPU-b"]

@@ -12,7 +12,7 @@ from loadfactor.sources.source import Gap, ReadOptions, Rows, Source
 
 
 def _files(paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    return expand(paths, (".prom", ".txt", ".metrics", ".om"), "text of dcgm-exporter")
+    return expand(paths, (".prom", ".txt", ".metrics", ".om"), "text of dcgm-exporter", rotated=True)
 
 
 def _read(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]:

@@ -14,7 +14,7 @@ _DEFAULT_STEP_S = 1.0  # a single reading speaks for at most the second before i
 
 
 def _files(paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    return expand(paths, (".csv", ".log", ".txt", ".xml"), "logs of nvidia-smi")
+    return expand(paths, (".csv", ".log", ".txt", ".xml"), "logs of nvidia-smi", rotated=True)
 
 
 def _read(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]:

@@ -33,7 +33,7 @@ class Devices:
 
     def __init__(self, path: Path, node: str | None, gaps: Gaps) -> None:
         self._path, self._node, self._gaps = path, node, gaps
-        self._uuids: dict[str, str] = {}  # by number, for rows that lost their UUID
+        self._uuids: dict[tuple[str | None, str], str] = {}  # by number and by bus id, for rows that lost their UUID
 
     def of(self, columns: Mapping[str, Cells], count: int) -> tuple[list[Device], NDArray[np.int64]]:
         """The devices named in these columns, and for each of `count` rows which of them it is of, or -1."""
@@ -57,15 +57,17 @@ class Devices:
         said = {name: text for name, text in row.items() if not says_nothing(text)}
         node = self._node or said.get("hostname")
         known = find_accelerator(said["name"]) if "name" in said else None
-        uuid, own = said.get("uuid"), said.get("index", said.get("bus_id"))
+        own = said.get("index", said.get("bus_id"))
+        names = [(node, said[name]) for name in ("index", "bus_id") if name in said]
+        uuid = said.get("uuid")
         if uuid is not None and _MASKED.issuperset(uuid.lower()):
             self._gaps.add(self._path, "masked UUID; the GPU is called by its node and number", often)
             uuid = None
             own = own if own is not None or row.keys() & {"index", "bus_id"} else "0"
-        elif uuid is not None and own is not None:
-            self._uuids[own] = uuid
-        elif uuid is None and own is not None:
-            uuid = self._uuids.get(own)
+        elif uuid is not None:
+            self._uuids.update(dict.fromkeys(names, uuid))
+        else:
+            uuid = next((self._uuids[name] for name in names if name in self._uuids), None)
         if uuid is None and own is None:
             if row.keys() & {"uuid", "index", "bus_id"}:
                 self._gaps.add(self._path, "row that does not say of which GPU it is", often)

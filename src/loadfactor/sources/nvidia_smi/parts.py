@@ -6,7 +6,7 @@ from typing import Final
 from loadfactor.errors import SourceError
 from loadfactor.sources.lines import Block, blocks
 from loadfactor.sources.nvidia_smi.dmon import DmonLog, dmon_heading
-from loadfactor.sources.nvidia_smi.query import QueryLog, heading, is_headless
+from loadfactor.sources.nvidia_smi.query import QueryLog, heading, heading_within, is_headless
 from loadfactor.sources.nvidia_smi.recorder import Recorder
 from loadfactor.sources.nvidia_smi.xml import END, STARTS, XmlLog
 from loadfactor.sources.source import Rows
@@ -96,8 +96,12 @@ class Parts:
         while at < len(data):
             end = data.find(b"\n", at)
             end = len(data) if end < 0 else end
-            if self._begins(data[at:end]):
+            line = data[at:end]
+            if self._begins(line):
                 return at
+            cut = self._glued(line)
+            if cut:
+                return at + cut
             at = end + 1
         return len(data)
 
@@ -135,6 +139,17 @@ class Parts:
             return True
         head = heading(text)
         return head is not None and len(head.names) > 1
+
+    def _glued(self, line: bytes) -> int:
+        """Where another heading begins within this line, because the row before it broke off; 0 when none does."""
+        part = self._part
+        if self._first or isinstance(part, _Text):
+            return 0
+        if isinstance(part, DmonLog):
+            at = max(0, line.find(b"#"))
+            names = dmon_heading(line[at:].strip())
+            return 0 if names in (None, part.names) else at
+        return 0 if line.strip() == part.line else heading_within(line)
 
     def _turn(self, data: bytes, at: int) -> int:
         """Begins the part that the line at `at` announces; returns where to read on."""

@@ -21,6 +21,10 @@ _DICTIONARY: Final = pa.dictionary(pa.int32(), pa.string())
 _WHOLE: Final = re.compile(  # ends of a cell that cannot be the beginning of a longer one
     rb"(?:\d (?:%|MiB|W|MHz)|\]|GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d\d:\d\d:\d\d\.\d{3})\s*$"
 )
+_NAMES: Final = "|".join(sorted((re.escape(name) for name in QUERY_NAMES), key=len, reverse=True))
+_BEHIND: Final = re.compile(
+    rf"(?:{_NAMES})(?:\s*\[[^\]]*\])?(?:\s*,\s*{_CELL.pattern.replace('?P<name>', '?:').replace('?P<unit>', '?:')})+$".encode()
+)
 _VALUES: Final = frozenset(name for measure in MEASURES for name in measure.query) | {"reasons"}
 
 
@@ -62,6 +66,16 @@ def heading(line: bytes) -> Heading | None:
         return None
     found = Heading(tuple(c["name"] for c in cells if c), tuple(c["unit"] for c in cells if c))
     return found if found.kept or found.other else None
+
+
+def heading_within(line: bytes) -> int:
+    """Where a heading with times begins that stands behind the beginning of a row, or 0.
+
+    >>> heading_within(b"2024/01/31 12:34:56.789, 0, 9timestamp, index, utilization.gpu [%]")
+    32
+    """
+    found = _BEHIND.search(line.rstrip()) if b"timestamp" in line else None
+    return found.start() if found is not None and heading(line[found.start() :].strip()) is not None else 0
 
 
 def is_headless(line: bytes) -> bool:
