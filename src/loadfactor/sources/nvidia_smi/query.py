@@ -72,7 +72,7 @@ def heading_within(line: bytes) -> int:
     """Where a heading with times begins that stands behind the beginning of a row, or 0.
 
     >>> heading_within(b"2024/01/31 12:34:56.789, 0, 9timestamp, index, utilization.gpu [%]")
-    32
+    29
     """
     found = _BEHIND.search(line.rstrip()) if b"timestamp" in line else None
     return found.start() if found is not None and heading(line[found.start() :].strip()) is not None else 0
