@@ -3,7 +3,8 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +14,9 @@ from loadfactor.metrics import metric
 from loadfactor.metrics.reading import Reading
 
 BARS = " ▁▂▃▄▅▆▇█"
+NOBODY = "(none)"
+GAP = 2  # columns of a table stand this far apart
+Groups = dict[tuple[str | None, ...], dict[str, Reading]]
 
 
 def value_text(reading: Reading) -> str:
@@ -83,24 +87,56 @@ def _by_metric(readings: Sequence[Reading], console: Console) -> None:
 
 
 def _by_group(readings: Sequence[Reading], console: Console) -> None:
-    metrics = list(dict.fromkeys(r.metric for r in readings))
-    some_missing = any(coverage_text(r) for r in readings)
+    groups: Groups = {}
+    for reading in readings:
+        groups.setdefault(tuple(reading.by.values()), {})[reading.metric] = reading
+    widths = {name: _width(name, groups) for name in dict.fromkeys(r.metric for r in readings)}
+    names = sum(max(len(v or NOBODY) for v in values) + GAP for values in zip(*groups, strict=True))
+    known = max(len("known"), *(len(coverage_text(r)) for r in readings))
+    for place, some in enumerate(_fitting(widths, console.width - min(names, console.width // 2) - known)):
+        if place:
+            console.print()
+        table = _groups_table(readings[0].by, some, groups)
+        unbound = console.options.update(max_width=sys.maxsize)
+        if console.measure(table, options=unbound).maximum > console.width:
+            for name, column in zip(some, table.columns[len(readings[0].by) :], strict=False):
+                column.width = widths[name]  # titles are wrapped, values never
+        console.print(table)
+    _print_bases(readings, console)
+
+
+def _width(name: str, groups: Groups) -> int:
+    """The least a column needs: its longest value, or the longest word above it."""
+    return max(map(len, [*metric(name).title.split(), *(value_text(row[name]) for row in groups.values())]))
+
+
+def _fitting(widths: Mapping[str, int], room: int) -> list[list[str]]:
+    """Columns in as many tables as it takes for each to fit."""
+    tables: list[list[str]] = []
+    left = 0
+    for name, width in widths.items():
+        if not tables or width + GAP > left:
+            tables.append([])
+            left = room
+        tables[-1].append(name)
+        left -= width + GAP
+    return tables
+
+
+def _groups_table(by: Iterable[str], metrics: Sequence[str], groups: Groups) -> Table:
+    some_missing = any(coverage_text(row[name]) for row in groups.values() for name in metrics)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for dimension in readings[0].by:
+    for dimension in by:
         table.add_column(dimension, overflow="fold")
     for name in metrics:
         table.add_column(metric(name).title, justify="right")
     if some_missing:
-        table.add_column("known", justify="right", style="dim")
-    groups: dict[tuple[str | None, ...], dict[str, Reading]] = {}
-    for reading in readings:
-        groups.setdefault(tuple(reading.by.values()), {})[reading.metric] = reading
+        table.add_column("known", justify="right", style="dim", no_wrap=True)
     for key, row in groups.items():
-        least = min(row.values(), key=lambda r: 1 if r.coverage is None else r.coverage)
+        least = min((row[name] for name in metrics), key=lambda r: 1 if r.coverage is None else r.coverage)
         cells = [value_text(row[name]) for name in metrics]
-        table.add_row(*(v or "(none)" for v in key), *cells, *([coverage_text(least)] if some_missing else []))
-    console.print(table)
-    _print_bases(readings, console)
+        table.add_row(*(v or NOBODY for v in key), *cells, *([coverage_text(least)] if some_missing else []))
+    return table
 
 
 def _print_bases(readings: Sequence[Reading], console: Console) -> None:

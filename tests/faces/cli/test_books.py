@@ -221,6 +221,26 @@ def test_tables_fit_the_screen(columns: int, run: Run, tmp_path: Path, monkeypat
     assert max(map(len, out.splitlines())) <= columns
 
 
+def test_every_metric_split_by_anything_can_be_read(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit side by side is told in several tables; no value is cut or wrapped."""
+    monkeypatch.setenv("COLUMNS", "80")
+    run("import", "tables", worked_example(tmp_path / "in"), "--store", tmp_path / "s")
+    _, out, _ = run("show", "--by", "team", "--store", tmp_path / "s")
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out
+    assert out.count("\nvision ") > 1
+    assert all(text in out for text in ("60.0 %", "$80.00", "$13.33", "$0.0004"))
+
+
+def test_a_name_in_brackets_is_a_name(run: Run, tmp_path: Path) -> None:
+    """Nothing in the data is read as an instruction to the terminal."""
+    folder = worked_example(tmp_path / "in")
+    held = folder / "allocations.csv"
+    held.write_text(held.read_text().replace("vision", "[red]"))
+    run("import", "tables", folder, "--store", tmp_path / "s")
+    assert "[red]" in run("show", "cost_usd", "--by", "team", "--store", tmp_path / "s")[1]
+
+
 def test_a_log_alone_can_be_given_a_holder(run: Run, tmp_path: Path) -> None:
     """Without allocations nobody holds a GPU, and the import says so; --held-by books the logged time as one job's."""
     log = tmp_path / "gpu.csv"

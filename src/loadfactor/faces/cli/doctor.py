@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from loadfactor.faces.cli.asking import StoreFolder, books
 from loadfactor.faces.formats import number, usd
@@ -53,7 +55,7 @@ def run(
         )
         table = Table(box=None, pad_edge=False, show_header=False)
         for finding in found:
-            table.add_row(MARKS[finding.grade], finding.what, f"[dim]{finding.do}[/]")
+            table.add_row(MARKS[finding.grade], escape(finding.what), Text(finding.do, style="dim"))
         console.print(table)
     if not sound:
         raise typer.Exit(1)

@@ -64,4 +64,4 @@ def run(
     elif output == "csv":
         typer.echo(as_csv(readings), nl=False)
     else:
-        print_table(readings, Console(highlight=False))
+        print_table(readings, Console(highlight=False, markup=False))  # a name in brackets is a name
