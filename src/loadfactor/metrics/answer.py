@@ -30,7 +30,7 @@ from loadfactor.metrics.metric import (
 )
 from loadfactor.metrics.question import OF_A_WAIT, Expr, Key, Question, Row, dated, only
 from loadfactor.metrics.reading import Column, Groups, Readings, Value, iso
-from loadfactor.metrics.unit_costs import Made, made
+from loadfactor.metrics.unit_costs import Made, made, told_apart
 from loadfactor.metrics.waiting import waited
 from loadfactor.tables import DIMENSIONS
 from loadfactor.units import MS_PER_HOUR, S_PER_HOUR
@@ -43,6 +43,7 @@ NOTHING: Said = (None, None, None)
 
 def answer(question: Question, book: Expr, progress: Expr, waits: Expr | None) -> Readings:
     """The readings. `book` is the ledger of the window, nothing beyond it; `waits` are needed where the question is of queues."""
+    progress = told_apart(question, book, progress)
     book = only(question, book, DIMENSIONS)
     booked = dated(book, book.hour_utc, book.from_utc, question)
     totals = _totals(question, booked)
@@ -66,7 +67,7 @@ def answer(question: Question, book: Expr, progress: Expr, waits: Expr | None) -
             if isinstance(kind, PerUnit):
                 said = _from_progress(question, units[kind.unit])
             else:
-                said = _from_waits(metric, question, waiting)
+                said = _from_waits(metric, waiting)
             columns.append(_column([said.get(key, NOTHING) for key in keys]))
     return Readings(question.metrics, question.by, _groups(question, keys), columns)
 
@@ -249,11 +250,10 @@ def _from_progress(question: Question, units: dict[Key, Made]) -> dict[Key, Said
     return {key: (of.usd / of.amount if of.coverage > 0 else None, of.coverage, basis) for key, of in units.items()}
 
 
-def _from_waits(metric: Metric, question: Question, waiting: dict[Key, Row]) -> dict[Key, Said]:
+def _from_waits(metric: Metric, waiting: dict[Key, Row]) -> dict[Key, Said]:
     """A wait, its coverage the share of waits that ended; or how many wait still, which is known where anybody asked."""
     if isinstance(metric.kind, Count):
-        nobody: dict[Key, Row] = {} if question.by else {(): {}}
-        return {key: (of.get("waiting", 0), None, None) for key, of in (nobody | waiting).items()}
+        return {key: (of.get("waiting", 0), None, None) for key, of in waiting.items()}
     said: dict[Key, Said] = {}
     for key, of in waiting.items():
         asked = of["n"] + of["waiting"]

@@ -47,6 +47,17 @@ def made(question: Question, booked: Expr, progress: Expr, units: Collection[str
     return out
 
 
+def told_apart(question: Question, book: Expr, progress: Expr) -> Expr:
+    """Progress of the jobs that held nothing outside the question's filters: of others nobody knows what was made where.
+
+    `book` is the ledger of the window, unfiltered.
+    """
+    if not question.where:
+        return progress
+    inside = ibis.and_(*(book[DIMENSIONS[name]] == value for name, value in question.where))
+    return progress.anti_join(book.filter(~ibis.coalesce(inside, False)), "job_id")
+
+
 def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> dict[Key, float]:
     """Progress in the window by unit and group; a stretch the window or a bucket cuts counts in proportion to time.
 

@@ -9,8 +9,8 @@ from loadfactor.units import MS_PER_HOUR
 
 
 def waited(question: Question, waits: Expr) -> dict[Key, Row]:
-    """Every wait quantile asked for, and who still waits, by group."""
-    if any(d not in OF_A_WAIT for d in question.by):
+    """Every wait quantile asked for, and who still waits, by group; nothing where no wait was ever recorded."""
+    if any(d not in OF_A_WAIT for d in question.by) or not waits.limit(1).count().execute():
         return {}
     window, keys = question.window, [DIMENSIONS[d] for d in question.by]
     started = waits.filter(waits.started, waits.ended_utc >= window.start_ms, waits.ended_utc < window.end_ms)
