@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -103,3 +104,23 @@ def test_a_chart_that_cannot_be_drawn_is_refused(make: object, says: str) -> Non
     """A declaration that contradicts itself names the chart and the contradiction."""
     with pytest.raises(ValueError, match=says):
         make()  # type: ignore[operator]
+
+
+def test_moments_are_told_in_the_zone_they_come_in() -> None:
+    """A line that starts at midnight in India starts at midnight in the picture, too."""
+    zone = ZoneInfo("Asia/Kolkata")
+    hours = [datetime(2026, 3, 1, tzinfo=zone) + timedelta(hours=h) for h in range(24)]
+    chart = Chart("a day", "line", hours, (Series("full", [0.5] * 24),), x_label="Asia/Kolkata")
+    ticks = (terminal.draw(chart, 80), image.svg(chart))
+    assert all("00:00" in text or "2026-Mar-01" in text for text in ticks)
+    assert not any("18:30" in text for text in ticks)
+    assert "12:00" in ticks[1]
+
+
+def test_a_bar_of_nothing_known_has_no_number() -> None:
+    """Unknown is not zero, and zero has no length."""
+    parts = (Series("idle", (1.0, None, 0.0)), Series("busy", (2.0, None, 0.0)))
+    lines = terminal.draw(Chart("who", "stacked bar", ("a", "b", "c"), parts), 60).splitlines()
+    assert [line.split()[-1] for line in lines[-3:]] == ["3", "–", "0"]
+    fall = terminal.draw(Chart("way", "waterfall", ("paid", "lost"), (Series("h", (5.0, 0.0)),)), 60).splitlines()
+    assert fall[-1].split() == ["lost", "0"]

@@ -3,8 +3,10 @@
 import json
 import re
 from dataclasses import replace
+from datetime import UTC
 from html.parser import HTMLParser
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from rich.cells import cell_len
@@ -227,3 +229,21 @@ def test_a_part_of_the_fleet_reports_alone(simulated_books: Books, simulated_tru
     rows = {row[0]: row[1] for row in section.tables[0].rows}
     assert rows["Paid"] == pytest.approx(simulated_truth.by("team")[team].allocated_gpu_hours)
     assert rows["Unallocated"] == 0
+
+
+def test_a_report_of_a_part_says_so_and_what_to_try_speaks_of_the_same(simulated_books: Books) -> None:
+    """The sentence on top names the filter, every time is told in the zone asked for, and commands ask the same question."""
+    start, end = simulated_books.span
+    zone = ZoneInfo("Asia/Kolkata")
+    inquiry = Inquiry(simulated_books, (), start, end, zone, where={"team": "vision"})
+    report = compile_report(inquiry)
+    assert "team=vision" in report.headline
+    text = terminal.as_text(report, 100)
+    assert f"{start.astimezone(zone):%Y-%m-%d %H:%M} IST" in text
+    assert " UTC" not in text
+    asked = [command for s in report.sections for command, _ in s.commands if "doctor" not in command]
+    assert asked
+    for command in asked:
+        assert f"--from {start.astimezone(UTC).isoformat()}" in command
+        assert "--timezone Asia/Kolkata" in command
+        assert "--where team=vision" in command

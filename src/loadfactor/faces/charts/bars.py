@@ -31,9 +31,11 @@ def draw_bars(chart: Chart, width: int, color: bool) -> list[str]:
 
 
 def _stacked(chart: Chart, names: list[str], width: int, color: bool) -> list[str]:
-    totals = [sum(s.y[i] or 0.0 for s in chart.series) for i in range(len(names))]
+    parts = [[y for s in chart.series if (y := s.y[i]) is not None] for i in range(len(names))]
+    totals = [sum(known) for known in parts]
+    texts = [number(total if known else None) for total, known in zip(totals, parts, strict=True)]
     space = _name_space(names, width)
-    room = width - space - 2 - max(len(number(t)) for t in totals) - 1
+    room = width - space - 2 - max(map(len, texts)) - 1
     longest = max(totals, default=0.0) or 1.0
     legend = "  ".join(f"{paint(SHADES[i % 8], i, color)} {s.name}" for i, s in enumerate(chart.series))
     rows = [legend, *([chart.y_label] if chart.y_label else [])]
@@ -44,7 +46,7 @@ def _stacked(chart: Chart, names: list[str], width: int, color: bool) -> list[st
             cells = round(level / longest * room) - drawn
             line += paint((SHADES[0] if color else SHADES[index % 8]) * cells, index, color)
             drawn += cells
-        rows.append(f"{_fit(name, space)} {line} {number(totals[i])}")
+        rows.append(f"{_fit(name, space)} {line} {texts[i]}")
     return rows
 
 
@@ -63,7 +65,7 @@ def _waterfall(chart: Chart, names: list[str], width: int, color: bool) -> list[
     for name, (start, end), text in zip(names, spans, texts, strict=True):
         first, last = round((min(start, end) - low) * scale), round((max(start, end) - low) * scale)
         fell = end < start
-        bar = ("█" if color or not fell else "▒") * max(last - first, 1)
+        bar = ("█" if color or not fell else "▒") * max(last - first, start != end)
         rows.append(f"{_fit(name, space)} {' ' * first}{paint(bar, FALL if fell else RISE, color)} {text}")
     return rows
 

@@ -111,8 +111,9 @@ def _draw_numeric(axes: Any, chart: Chart) -> None:
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: short(v)))
-    if any(isinstance(x, datetime) for x in chart.x_of(chart.series[0])):
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(axes.xaxis.get_major_locator()))
+    moments = [x for x in chart.x_of(chart.series[0]) if isinstance(x, datetime)]
+    if moments:
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(axes.xaxis.get_major_locator(), tz=moments[0].tzinfo))
     else:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: short(v)))
     if not chart.y_log and all(y is None or y >= 0 for s in chart.series for y in s.y):

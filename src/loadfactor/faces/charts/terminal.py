@@ -5,7 +5,7 @@ plotext keeps one figure for the whole process; it is cleared before every drawi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from math import floor, isfinite, log10
 from textwrap import wrap
 
@@ -44,7 +44,8 @@ def _draw_axes(chart: Chart, width: int, height: int, color: bool) -> list[str]:
     points = [(series, *_points(chart, series)) for series in chart.series]
     moments = any(isinstance(x, datetime) for series in chart.series for x in chart.x_of(series))
     placed = [x for _, xs, _ in points for x in xs]
-    x_axis = _axis(placed, chart.x_log, [*_reference_values(chart, "x")], width // 10, moments)
+    zone = next((x.tzinfo for s in chart.series for x in chart.x_of(s) if isinstance(x, datetime)), None)
+    x_axis = _axis(placed, chart.x_log, [*_reference_values(chart, "x")], width // 10, moments, zone)
     tops = [*_reference_values(chart, "y"), *(_place(m.y, chart.y_log) for m in chart.marks)]
     y_axis = _axis([y for _, _, ys in points for y in ys], chart.y_log, tops, height // 4)
     several = len(points) > 1
@@ -124,7 +125,14 @@ def _points(chart: Chart, series: Series) -> tuple[list[float], list[float | Non
     return xs, ys
 
 
-def _axis(values: Sequence[float | None], log: bool, also: Sequence[float], count: int, moments: bool = False) -> Axis:
+def _axis(
+    values: Sequence[float | None],
+    log: bool,
+    also: Sequence[float],
+    count: int,
+    moments: bool = False,
+    zone: tzinfo | None = None,
+) -> Axis:
     known = [v for v in (*values, *also) if v is not None and isfinite(v)] or [0.0, 1.0]
     low, high = min(known), max(known)
     if log:
@@ -132,7 +140,7 @@ def _axis(values: Sequence[float | None], log: bool, also: Sequence[float], coun
         high = max(high, low + 1 / 3)
         return Axis(low, high, [(t, short(10**t)) for t in _log_ticks(low, high, count)])
     if moments:  # seconds since 1970
-        return Axis(low, high if high > low else low + 1, _date_ticks(low, high, count))
+        return Axis(low, high if high > low else low + 1, _date_ticks(low, high, count, zone or UTC))
     if 0 < low < 0.5 * high:
         low = 0.0
     if high == low:
@@ -152,11 +160,11 @@ def _log_ticks(low: float, high: float, count: int) -> list[float]:
     return [t for t in fine if low <= t <= high] or [low, high]
 
 
-def _date_ticks(low: float, high: float, count: int) -> list[tuple[float, str]]:
+def _date_ticks(low: float, high: float, count: int, zone: tzinfo) -> list[tuple[float, str]]:
     form = "%H:%M" if high - low < 2 * 86_400 else "%d %b" if high - low < 300 * 86_400 else "%b %Y"
     steps = max(2, min(count, 6))
     marks = [low + (high - low) * i / (steps - 1) for i in range(steps)]
-    return [(m, datetime.fromtimestamp(m, UTC).strftime(form)) for m in marks]
+    return [(m, datetime.fromtimestamp(m, zone).strftime(form)) for m in marks]
 
 
 def _nice_step(span: float, count: int) -> float:

@@ -23,7 +23,7 @@ def compile_report(inquiry: Inquiry) -> Report:
     whole = inquiry.whole
     made: list[Section] = [s for s in (section(inquiry) for section in SECTIONS) if s is not None]
     return Report(
-        headline=_headline(whole),
+        headline=_headline(whole, inquiry.of_whom),
         window=inquiry.window,
         stands_on=_stands_on(whole.readings["effective_gpu_hours"], whole.readings["cost_usd"]),
         tiles=_tiles(whole),
@@ -32,13 +32,15 @@ def compile_report(inquiry: Inquiry) -> Report:
     )
 
 
-def _headline(whole: Row) -> str:
+def _headline(whole: Row, of_whom: str) -> str:
+    fleet = f"This part of the fleet ({of_whom})" if of_whom else "The fleet"
     full, cost, bought = (whole.value(m) for m in ("load_factor", "cost_usd", "effective_usd"))
     if full is None:
-        return f"{number(whole.value('paid_gpu_hours'), 4)} GPU-hours paid for; nobody measured what they did."
+        paid = f"{number(whole.value('paid_gpu_hours'), 4)} GPU-hours"
+        return f"{fleet}: {paid} paid for, and nobody measured what they did."
     if cost is None or bought is None:
-        return f"The fleet flew {percent(full)} full; what it cost is not known."
-    return f"The fleet flew {percent(full)} full: of {usd(cost)} paid, {usd(bought)} bought work."
+        return f"{fleet} flew {percent(full)} full; what it cost is not known."
+    return f"{fleet} flew {percent(full)} full: of {usd(cost)} paid, {usd(bought)} bought work."
 
 
 def _tiles(whole: Row) -> Sequence[Tile]:

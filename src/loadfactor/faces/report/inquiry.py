@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 
 from loadfactor.metrics.books import Books
 from loadfactor.metrics.reading import Reading, Readings
@@ -31,7 +32,28 @@ class Inquiry:
     def window(self) -> tuple[datetime, datetime]:
         """First and last instant of the report."""
         first, last = self.books.span
-        return self.start or first, self.end or last
+        return self.local(self.start or first), self.local(self.end or last)
+
+    def local(self, at: datetime) -> datetime:
+        """An instant as clocks show it in the zone of the report."""
+        return at.astimezone(self.timezone)
+
+    @property
+    def of_whom(self) -> str:
+        """Which part of the fleet this is about; empty for all of it."""
+        return ", ".join(f"{name}={value}" for name, value in self.where.items())
+
+    @property
+    def options(self) -> str:
+        """What to type behind a command for it to speak of the same books, window, zone, money and part of the fleet."""
+        given: list[tuple[str, str]] = [("--store", str(self.folder))]
+        given += [(option, at.isoformat()) for option, at in (("--from", self.start), ("--to", self.end)) if at]
+        given += (
+            [("--timezone", str(self.timezone))] if self.timezone is not UTC and str(self.timezone) != "UTC" else []
+        )
+        given += [("--basis", self.basis)] if self.basis else []
+        given += [("--where", f"{name}={value}") for name, value in self.where.items()]
+        return " ".join(f"{option} {quote(value)}" for option, value in given)
 
     @cached_property
     def parts(self) -> Sequence[str]:

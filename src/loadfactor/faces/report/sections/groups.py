@@ -34,7 +34,7 @@ def section(inquiry: Inquiry) -> Section | None:
             Column("idle", "usd"), Column("underused", "usd"), Column("$ / eff. GPU-h", "usd"),
         ),
         [_cells(key, row) for key, row in shown],
-        note=f"and {rest} more; see `loadfactor show cost_usd --by {','.join(split)}`" if rest else "",
+        note=f"and {rest} more; see `loadfactor show cost_usd --by {','.join(split)} {inquiry.options}`" if rest else "",
     )  # fmt: skip
     return Section(
         "groups",

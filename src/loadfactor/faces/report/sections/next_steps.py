@@ -1,5 +1,7 @@
 """What to try next? The question behind each loss, the dearest first, ready to be typed."""
 
+from shlex import quote
+
 from loadfactor.faces.formats import number, usd
 from loadfactor.faces.report import Section
 from loadfactor.faces.report.inquiry import Inquiry
@@ -18,19 +20,23 @@ def section(inquiry: Inquiry) -> Section:
     """The largest losses as questions to ask."""
     hours, dollars = [f"{n}_gpu_hours" for n, _, _ in QUESTIONS], [f"{n}_usd" for n, _, _ in QUESTIONS]
     known = inquiry.whole
-    store = f" --store {inquiry.folder}"
     priced = any(known.value(m) for m in dollars)
     ranked = sorted(
         ((known.value(f"{n}_usd" if priced else f"{n}_gpu_hours") or 0.0, n, c, w) for n, c, w in QUESTIONS),
         reverse=True,
     )
     commands = [
-        (f"loadfactor {c}{store}", f"{w} ({n}: {usd(size) if priced else number(size) + ' GPU-hours'})")
+        (f"loadfactor {c} {inquiry.options}", f"{w} ({n}: {usd(size) if priced else number(size) + ' GPU-hours'})")
         for size, n, c, w in ranked[:WORTH_ASKING]
         if size
     ]
-    commands.append((f"loadfactor report --job JOB{store}", "the GPUs of one job, side by side"))
-    commands.append((f"loadfactor doctor{store}", "what is missing in these books, and what to do about it"))
+    commands.append((f"loadfactor report --job JOB {inquiry.options}", "the GPUs of one job, side by side"))
+    commands.append(
+        (
+            f"loadfactor doctor --store {quote(str(inquiry.folder))}",
+            "what is missing in these books, and what to do about it",
+        )
+    )
     return Section(
         "next",
         "What to try next",

@@ -35,9 +35,9 @@ def section(inquiry: Inquiry) -> Section | None:
     chart = Chart(
         "How full, over time",
         "line",
-        [r.start for r in lines[LINES[0]]],
+        [inquiry.local(r.start) for r in lines[LINES[0]]],
         [Series(metric(name).title, values) for name, values in drawn],
-        x_label="UTC",
+        x_label=str(inquiry.timezone),
         y_label="share",
     )
     full = [r for r in lines["load_factor"] if isinstance(r.value, float)]
@@ -46,7 +46,8 @@ def section(inquiry: Inquiry) -> Section | None:
         best = max(full, key=lambda r: r.value if isinstance(r.value, float) else 0.0)
         worst = min(full, key=lambda r: r.value if isinstance(r.value, float) else 1.0)
         top, low = (percent(r.value if isinstance(r.value, float) else None) for r in (best, worst))
-        lead = f"Fullest {by}: {top} at {instant(best.start)}. Emptiest: {low} at {instant(worst.start)}."
+        when, then = (instant(inquiry.local(r.start)) for r in (best, worst))
+        lead = f"Fullest {by}: {top} at {when}. Emptiest: {low} at {then}."
     days = _days(inquiry)
     return Section(
         "over_time",

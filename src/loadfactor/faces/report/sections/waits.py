@@ -31,7 +31,7 @@ def section(inquiry: Inquiry) -> Section | None:
         [(spoken(key, row), *(row.value(m) for m in METRICS)) for key, row in groups[:MOST_ROWS]],
     )  # fmt: skip
     charts = []
-    starts = [next(iter(row.readings.values())).start for _, row in days]
+    starts = [inquiry.local(next(iter(row.readings.values())).start) for _, row in days]
     if len(days) > 2:
         charts.append(
             Chart(
@@ -48,9 +48,10 @@ def section(inquiry: Inquiry) -> Section | None:
         )
     lead = (
         f"Half of the jobs that started waited at most {duration(whole.value('queue_wait_s_p50'))}, one in ten longer than "
-        f"{duration(whole.value('queue_wait_s_p90'))}. {number(whole.value('queue_waiting'))} gave up or were still waiting: "
-        "their waits are not in these numbers."
+        f"{duration(whole.value('queue_wait_s_p90'))}."
     )
+    if whole.value("queue_waiting"):
+        lead += f" {number(whole.value('queue_waiting'))} gave up or were still waiting: their waits are not in these numbers."
     readings = [*whole.some(*METRICS), *(r for _, row in (*groups, *days) for r in row.all)]
     return Section("waits", "How long people waited", lead, charts, (table,), readings=readings)
 
