@@ -83,10 +83,17 @@ def _contradictions(books: "Books") -> Iterator[Finding]:
     for name in ("allocations", "devices", "samples", "progress"):
         store.name_view(name, name)
     asked = store.raw.execute(
-        f"""SELECT coalesce(sum(coalesce(gpus, 1) * coalesce(a.share, 1) * coalesce(d.share, 1)
-              * (least(coalesce(to_utc, {end}), {end}) - greatest(from_utc, {start}))), 0) / {MS_PER_HOUR}
-            FROM allocations a LEFT JOIN (SELECT device_id, min(share) AS share FROM devices GROUP BY ALL) d USING (device_id)
-            WHERE from_utc < {end}"""
+        f"""WITH asking AS (
+              SELECT *, greatest(from_utc, {start}) AS since, least(coalesce(to_utc, {end}), {end}) AS until
+              FROM allocations WHERE from_utc < {end}
+            ), again AS (  -- a run that overlapping logs name twice on one GPU asks once
+              SELECT *, if(device_id IS NULL, NULL, max(until) OVER (
+                PARTITION BY device_id, job_id, attempt ORDER BY since ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+              )) AS before FROM asking
+            )
+            SELECT coalesce(sum(coalesce(gpus, 1) * coalesce(a.share, 1) * coalesce(d.share, 1)
+              * greatest(0, until - greatest(since, coalesce(before, since)))), 0) / {MS_PER_HOUR}
+            FROM again a LEFT JOIN (SELECT device_id, min(share) AS share FROM devices GROUP BY ALL) d USING (device_id)"""
     ).fetchone()
     held = books.show(["allocated_gpu_hours"])[0].value
     excess = (asked or (0.0,))[0] - (held if isinstance(held, float) else 0.0)

@@ -253,3 +253,17 @@ def test_a_log_alone_can_be_given_a_holder(run: Run, tmp_path: Path) -> None:
     for store, utilization in (("nobody", None), ("job", pytest.approx(0.8))):
         _, out, _ = run("show", "utilization", "paid_gpu_hours", "--store", tmp_path / store, "--format", "json")
         assert values(out) == {"utilization": utilization, "paid_gpu_hours": pytest.approx(60 / 3600)}
+
+
+def test_logs_that_overlap_ask_once(run: Run, tmp_path: Path) -> None:
+    """A job that two overlapping logs name on one GPU held it once, and doctor has nothing to say of it; of two jobs it has."""
+    for store, holders, excess in (("one", ("bench", "bench"), False), ("two", ("bench", "other"), True)):
+        for first, holder in zip((0, 20), holders, strict=True):
+            log = tmp_path / f"{first}.csv"
+            rows = "".join(f"2026/03/01 10:00:{s:02d}.000, GPU-1, 80 %\n" for s in range(first, first + 40, 10))
+            log.write_text("timestamp, uuid, utilization.gpu [%]\n" + rows)
+            run("import", "nvidia-smi", log, "--timezone", "UTC", "--store", tmp_path / store, "--held-by", holder)
+        _, out, _ = run("doctor", "--store", tmp_path / store, "--format", "json")
+        assert ("more than was installed" in out) == excess
+        _, out, _ = run("show", "allocated_gpu_hours", "--store", tmp_path / store, "--format", "json")
+        assert values(out) == {"allocated_gpu_hours": pytest.approx(60 / 3600)}

@@ -313,9 +313,35 @@ def test_the_exporters_own_pod_is_no_node(read):
         for step, pod in enumerate(("km55s", "drqwq"))
     )
     assert [d["node"] for d in read(text).devices] == ["worker-3"]
+    assert [d["node"] for d in read(text.replace(',node="worker-3"', "")).devices] == [None]
 
 
 def test_escapes_in_labels(read):
     """A backslash that is itself escaped escapes nothing behind it; braces within quotes end no labels."""
     seen = read(f'DCGM_FI_DEV_GPU_UTIL{{UUID="{UUID}",pod="a\\\\nb}} \\"c"}} 5 {AT_MS}\n')
     assert [a["job_id"] for a in seen.allocations] == ['a\\nb} "c']
+
+
+def test_files_of_any_order_are_one_log(read, monkeypatch):
+    """Rotation calls the newest file first; long ones are read in the order of their times."""
+    monkeypatch.setattr("loadfactor.sources.dcgm.window.SCRAPES_HELD", 8)
+    texts = [
+        "".join(
+            line("DEV_TOTAL_ENERGY_CONSUMPTION", s * 9_000_000, f'UUID="{UUID}"', s) for s in range(20 * i, 20 * i + 20)
+        )
+        for i in (2, 1, 0)
+    ]
+    seen = read(*texts)
+    assert [r["power_w"] for r in seen.samples] == [None, *[300.0] * 59]
+    assert len(seen.devices) == 1
+
+
+def test_scrapes_that_found_no_gpu(read):
+    """Among others, an empty file or one of an exporter without GPUs is a gap; alone, or no exposition at all, it is refused."""
+    good, none = line("DEV_GPU_UTIL", 5, f'UUID="{UUID}"'), 'up{job="dcgm"} 1\n'
+    seen = read(good, "", none)
+    assert len(seen.samples) == 1
+    assert (seen.gaps["empty file"], seen.gaps["scrape without a GPU"]) == (1, 1)
+    for texts in (("",), (none,), (good, "hello\n")):
+        with pytest.raises(SourceError):
+            read(*texts)

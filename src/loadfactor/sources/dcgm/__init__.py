@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from loadfactor.sources.dcgm.books import DEFAULT_STEP_S, Books
-from loadfactor.sources.dcgm.exposition import readings
+from loadfactor.sources.dcgm.exposition import in_order, readings
 from loadfactor.sources.dcgm.window import Window
 from loadfactor.sources.gaps import Gaps
 from loadfactor.sources.lines import expand
@@ -30,8 +30,8 @@ def _read(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]
             gaps.add(where, what, count)
         books.wrong.clear()
 
-    for path in paths:
-        for reading in readings(path, options.node, gaps):
+    for path in in_order(paths):
+        for reading in readings(path, options.node, gaps, alone=len(paths) == 1):
             window.put(path, reading)
             if window.full:
                 yield from rows(False, path)

@@ -18,6 +18,7 @@ _MS_MAX: Final = 10**13
 _DIGITS: Final = len(str(_MS_MAX)) - 1  # of a whole time in milliseconds
 _WHOLE: Final = re.compile(r"\.\d{6}")  # how the exporter ends a fraction: nothing of it is missing
 _HEAD: Final = re.compile(r'[^{\s]*\s*\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}')  # a brace within quotes ends no labels
+_OTHER: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*(?:\{.*\})?")  # a reading of any exporter
 
 
 class _Scrapes:
@@ -64,14 +65,23 @@ class Reading(NamedTuple):
     line: int
 
 
-def readings(path: Path, node: str | None, gaps: Gaps) -> Iterator[Reading]:
+def in_order(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Files by the first time in them, however rotation named them; those without times before, as they were named."""
+    return tuple(sorted(paths, key=_first_ms)) if len(paths) > 1 else paths
+
+
+def readings(path: Path, node: str | None, gaps: Gaps, alone: bool = True) -> Iterator[Reading]:
     """The readings of DCGM fields that the books keep, in the order of the file; all else is counted as gaps.
 
-    SourceError when the file holds no DCGM field at all.
+    SourceError when the file holds no DCGM field at all; one among others may be a scrape of a node that had no GPU just then,
+    or of an exporter that did not answer.
     """
+    if not alone and path.exists() and path.stat().st_size == 0:
+        gaps.add(path, "empty file")
+        return
     heads: dict[str, Series | None] = {}
     counters: set[str] = set()
-    scrapes, found, timed = _Scrapes(), False, False
+    scrapes, found, timed, other = _Scrapes(), False, False, False
     for block in blocks(path):
         lines = block.data.decode().split("\n")
         for number, line in enumerate(lines, block.line):
@@ -93,6 +103,7 @@ def readings(path: Path, node: str | None, gaps: Gaps) -> Iterator[Reading]:
             of = heads[head]
             if of is None or not 1 <= len(rest) <= 2:
                 gaps.add(path, "line that is no reading of DCGM")
+                other = other or not (rest and _OTHER.fullmatch(head) and _is_number(rest[0]))
                 continue
             found = True
             if len(rest) == 1:
@@ -119,10 +130,33 @@ def readings(path: Path, node: str | None, gaps: Gaps) -> Iterator[Reading]:
                 continue
             counts = of.field.counts or (of.field.either and (of.name in counters or of.name.endswith(TOTAL)))
             yield Reading(of, counts, amount, at_ms, scrapes.number, number)
-    if not found:
+    if not found and not other and not alone:
+        gaps.add(path, "scrape without a GPU")
+    elif not found:
         raise SourceError(
             f"{path}: no DCGM fields in it; save the exporter's answer, for example curl http://NODE:9400/metrics > dcgm.prom"
         )
+
+
+def _first_ms(path: Path) -> int:
+    """The first time in a file, 0 when its first lines have none; what is wrong with it is said when it is read."""
+    try:
+        for block in blocks(path, 1):
+            for line in block.data.decode().split("\n"):
+                rest = line[_head_end(line) :].partition("#")[0].split() if line[:1] != "#" else []
+                if rest:
+                    return (_time(rest[1]) or 0) if len(rest) == 2 else 0
+    except SourceError:
+        pass
+    return 0
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _head_end(line: str) -> int:

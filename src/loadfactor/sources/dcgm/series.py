@@ -43,12 +43,13 @@ def series(head: str, node: str | None, file_node: str) -> Series | None:
         return None
     labels = {k.lower(): _unescaped(v) for k, v in _LABEL.findall(found["labels"] or "")}
     said = {ours: next((labels[n] for n in names if labels.get(n)), None) for ours, names in LABELS.items()}
-    places = [labels[n] for n in LABELS["node"] if labels.get(n)]  # Hostname may be the exporter's own pod
-    node = node or next((p for p in places if _EXPORTER not in p), said["node"])
+    places = [labels[n] for n in LABELS["node"] if labels.get(n)]
+    node = node or next((p for p in places if _EXPORTER not in p), None)  # Hostname may be the exporter's own pod
     gpu, index = said["uuid"], said["index"]
     if gpu is not None:
         gpu = _UUID.sub(r"\1", gpu)  # replicas of a time-sliced GPU are one GPU
     elif index is not None:
+        node = node or said["node"]
         gpu = f"{node or file_node}/{index}"
     slices = _INSTANCE.search(said["profile"] or "")
     name = found["name"]

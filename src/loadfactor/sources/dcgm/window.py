@@ -38,7 +38,7 @@ class Window:
             when = datetime.fromtimestamp(at_ms / MS_PER_S, UTC)
             raise SourceError(
                 f"{path}, line {reading.line}: a reading of {gpu} at {when:%Y-%m-%d %H:%M:%S} UTC stands far behind later "
-                "ones; sort the lines by time"
+                "ones; sort the lines by time, and import files that overlap one after the other"
             )
         of, kind = reading.of, reading.of.field
         assert kind is not None
