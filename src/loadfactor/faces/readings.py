@@ -4,10 +4,11 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from loadfactor.faces.formats import UNKNOWN, duration, number, percent, usd
 from loadfactor.metrics import metric
@@ -16,6 +17,7 @@ from loadfactor.metrics.reading import Reading
 BARS = " ▁▂▃▄▅▆▇█"
 NOBODY = "(none)"
 GAP = 2  # columns of a table stand this far apart
+FITTED = 1000  # groups that are fitted to the screen, which takes half a millisecond each
 Groups = dict[tuple[str | None, ...], dict[str, Reading]]
 
 
@@ -44,13 +46,14 @@ def coverage_text(reading: Reading) -> str:
 
 
 def as_json(readings: Sequence[Reading]) -> str:
-    """Readings as one JSON list."""
-    return json.dumps([r.as_json() for r in readings], indent=1, allow_nan=False)
+    """Readings as one JSON list, a line each."""
+    lines = ",\n ".join(json.dumps(r.as_json(), allow_nan=False) for r in readings)
+    return f"[\n {lines}\n]" if lines else "[]"
 
 
 def as_csv(readings: Sequence[Reading]) -> str:
     """Readings as CSV, one a line, one column a dimension; unknown is empty."""
-    dimensions = list(dict.fromkeys(d for r in readings for d in r.by))
+    dimensions = list(readings[0].by) if readings else []
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["metric", "unit", "value", *dimensions, "from", "to", "coverage", "basis"])
@@ -90,13 +93,17 @@ def _by_group(readings: Sequence[Reading], console: Console) -> None:
     groups: Groups = {}
     for reading in readings:
         groups.setdefault(tuple(reading.by.values()), {})[reading.metric] = reading
+    if len(groups) > FITTED:
+        _print_aligned(groups, list(readings[0].by), console)
+        _print_bases(readings, console)
+        return
     widths = {name: _width(name, groups) for name in dict.fromkeys(r.metric for r in readings)}
     names = sum(max(len(v or NOBODY) for v in values) + GAP for values in zip(*groups, strict=True))
     known = max(len("known"), *(len(coverage_text(r)) for r in readings))
     for place, some in enumerate(_fitting(widths, console.width - min(names, console.width // 2) - known)):
         if place:
             console.print()
-        table = _groups_table(readings[0].by, some, groups)
+        table = _groups_table(list(readings[0].by), some, groups)
         unbound = console.options.update(max_width=sys.maxsize)
         if console.measure(table, options=unbound).maximum > console.width:
             for name, column in zip(some, table.columns[len(readings[0].by) :], strict=False):
@@ -123,20 +130,39 @@ def _fitting(widths: Mapping[str, int], room: int) -> list[list[str]]:
     return tables
 
 
-def _groups_table(by: Iterable[str], metrics: Sequence[str], groups: Groups) -> Table:
-    some_missing = any(coverage_text(row[name]) for row in groups.values() for name in metrics)
+def _groups_table(by: Sequence[str], metrics: Sequence[str], groups: Groups) -> Table:
+    heads, *rows = _cells(by, metrics, groups)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for dimension in by:
-        table.add_column(dimension, overflow="fold")
-    for name in metrics:
-        table.add_column(metric(name).title, justify="right")
-    if some_missing:
-        table.add_column("known", justify="right", style="dim", no_wrap=True)
+    for place, head in enumerate(heads):
+        if place < len(by):
+            table.add_column(head, overflow="fold")
+        elif place < len(by) + len(metrics):
+            table.add_column(head, justify="right")
+        else:
+            table.add_column(head, justify="right", style="dim", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def _print_aligned(groups: Groups, by: Sequence[str], console: Console) -> None:
+    """A line a group, as wide as it is: nobody reads thousands of lines on a screen."""
+    rows = _cells(by, list(next(iter(groups.values()))), groups)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [c.ljust(w) if i < len(by) else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        console.file.write((" " * GAP).join(cells).rstrip() + "\n")
+
+
+def _cells(by: Sequence[str], metrics: Sequence[str], groups: Groups) -> list[list[str]]:
+    """A table's heading and rows: the names of the group, a value a metric, and the least coverage where any is missing."""
+    some_missing = any(coverage_text(row[name]) for row in groups.values() for name in metrics)
+    rows = [[*by, *(metric(name).title for name in metrics), *(["known"] if some_missing else [])]]
     for key, row in groups.items():
         least = min((row[name] for name in metrics), key=lambda r: 1 if r.coverage is None else r.coverage)
-        cells = [value_text(row[name]) for name in metrics]
-        table.add_row(*(v or NOBODY for v in key), *cells, *([coverage_text(least)] if some_missing else []))
-    return table
+        known = [coverage_text(least)] if some_missing else []
+        rows.append([*(v or NOBODY for v in key), *(value_text(row[name]) for name in metrics), *known])
+    return rows
 
 
 def _print_bases(readings: Sequence[Reading], console: Console) -> None:

@@ -1,7 +1,8 @@
 """What comes back? Readings: a value with its unit, of whom, of when, how much of it was known, and what it stands on."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -83,6 +84,13 @@ class Readings(Sequence[Reading]):
             column.basis[group],
         )
 
+    def __iter__(self) -> Iterator[Reading]:
+        for group, (key, start, end) in enumerate(zip(*self._groups, strict=True)):
+            for metric, column in zip(self._metrics, self._columns, strict=True):
+                by = dict(zip(self._by, key, strict=True))
+                value, coverage, basis = column.values[group], column.coverage[group], column.basis[group]
+                yield Reading(metric.name, metric.unit, value, by, start, end, coverage, basis)
+
     def to_arrow(self) -> pa.Table:
         """A row a reading, a column a dimension; `from` and `to` are instants, unknown values null.
 
@@ -125,6 +133,7 @@ class Readings(Sequence[Reading]):
         return self.to_arrow().to_pandas()
 
 
+@lru_cache(maxsize=4096)  # many readings speak of the same time
 def iso(at: datetime) -> str:
     """An instant in UTC, without milliseconds where there are none: 2026-11-21T08:00:00Z."""
     text = at.astimezone(UTC).isoformat(timespec="milliseconds")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from loadfactor.errors import InputError
 from loadfactor.faces.cli.asking import Bar
@@ -57,4 +58,4 @@ def run(
         (f"loadfactor report --store {store} --output demo.html", "the same with better pictures, for your manager"),
         ("loadfactor import nvidia-smi YOUR.csv --timezone Europe/Berlin", "and now your own"),
     ):
-        console.print(f"  {command}\n      [dim]{why}[/]", soft_wrap=True)
+        console.print(Text.assemble(f"  {command}\n      ", (why, "dim")), soft_wrap=True)

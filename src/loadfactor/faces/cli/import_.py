@@ -75,7 +75,7 @@ def _as_json(receipt: "Receipt") -> dict[str, object]:
 
 
 def _tell(receipt: "Receipt", books: "Books") -> None:
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)  # names may hold brackets
     rows = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in receipt.rows.items())
     start, end = books.span
     if receipt.already:
