@@ -284,8 +284,9 @@ class Oracle:
         """Every wait: queued, ended, whether it ended in a start, and of whom."""
         events: dict[tuple[str, int, str], Row] = {}
         starts: dict[tuple[Any, ...], Row] = {}
+        queued = {row["job_id"] for row in self.t["queue_events"]}
         for row in self.t["allocations"]:
-            if row["submitted_utc"] is not None or row["eligible_utc"] is not None:
+            if row["submitted_utc"] is not None or row["eligible_utc"] is not None or row["job_id"] in queued:
                 key = (row["job_id"], row["submitted_utc"], row["eligible_utc"], row["from_utc"])
                 start = starts.setdefault(key, {"gpus": 0.0, **dict.fromkeys(("pool", *WHO))})
                 start["gpus"] += (1.0 if row["gpus"] is None else row["gpus"]) * (

@@ -54,6 +54,14 @@ def test_waits_that_cannot_be_told_apart_are_unknown_not_none(tmp_path: Path) ->
     ]
 
 
+def test_who_holds_gpus_waits_no_longer(tmp_path: Path) -> None:
+    """A queue that only recorded submissions, and allocations that only say when they began: together they are waits."""
+    asked = [{"job_id": j, "at_utc": START - HOUR, "event": "submitted"} for j in ("j", "patient")]
+    books = books_of(tmp_path, [{"job_id": "j", "device_id": "g0"}], queue_events=asked)
+    waiting, wait_s = books.show(["queue_waiting", "queue_wait_s_mean"])
+    assert (waiting.value, wait_s.value, wait_s.coverage) == (1, 3600.0, 0.5)
+
+
 def test_without_any_queue_on_record_nobody_knows_who_waits(tmp_path: Path) -> None:
     """Books without submissions do not claim that nobody waits."""
     books = books_of(tmp_path, [{"job_id": "j", "device_id": "g0"}])

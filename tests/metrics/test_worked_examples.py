@@ -1,11 +1,13 @@
 """Do published worked examples come out of real books? Tables in, readings out."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from tests.metrics.fleets import MINUTE, Row, add, batch
 
+from loadfactor.errors import InputError
 from loadfactor.metrics.books import Books
 
 START = 1_767_225_600_000
@@ -69,6 +71,25 @@ def test_two_jobs_are_weighted_by_their_hours(tmp_path: Path, shared: Path) -> N
     two = books_of(tmp_path / "two", 8.0, job("a", 1, 600, 0.6), job("b", 1, 1800, 0.3))
     wanted = [15.0, expected["eff.agg_ratio_of_sums"]]
     assert said(two, "effective_gpu_hours", "usd_per_effective_gpu_hour") == pytest.approx(wanted, rel=1e-12)
+
+
+def test_an_answer_has_its_columns_whatever_is_known(tmp_path: Path) -> None:
+    """Neither an empty answer nor one in which nothing was measured has other columns than a full one."""
+    books = books_of(tmp_path, 8.0, job("a", 1, 60, 0.6))
+    asked, long_ago = ["utilization_histogram", "cost_usd"], datetime(2001, 1, 1, tzinfo=UTC)
+    full, none = (books.show(asked, ["team"], *window) for window in ((), (long_ago, long_ago + timedelta(hours=1))))
+    assert len(full) > len(none) == 0
+    assert full.to_arrow().schema == none.to_arrow().schema
+    assert "values" in full.to_arrow().column_names
+
+
+def test_what_makes_no_sense_in_python_is_refused_in_one_line(tmp_path: Path) -> None:
+    """A time without a zone is never guessed at, and a table that is none has a list of those there are."""
+    books = books_of(tmp_path, 8.0, job("a", 1, 60, 0.6))
+    with pytest.raises(InputError, match="no time zone"):
+        books.show(["cost_usd"], start=datetime(2026, 1, 1))  # noqa: DTZ001 (the mistake itself)
+    with pytest.raises(InputError, match="allocations"):
+        books.table("allocation")
 
 
 def test_readings_are_tables_too(simulated_books: Books) -> None:

@@ -23,7 +23,7 @@ from loadfactor.sources import SOURCES
 from loadfactor.sources.source import ReadOptions
 from loadfactor.store.layout import columns_of
 from loadfactor.store.store import Progress, Receipt, Store
-from loadfactor.tables import BASES, DIMENSIONS, IDLE_BELOW
+from loadfactor.tables import BASES, DIMENSIONS, IDLE_BELOW, TABLES
 from loadfactor.units import MS_PER_HOUR
 
 Answer = TypeVar("Answer")
@@ -91,6 +91,11 @@ class Books:
 
         def ask() -> Readings:
             first, last = self.span
+            for at in (start, end):
+                if at is not None and at.tzinfo is None:
+                    raise InputError(
+                        f"{at} has no time zone; give it one: datetime(…, tzinfo=ZoneInfo('Europe/Berlin'))"
+                    )
             window = Window(milliseconds(start or first), milliseconds(end or last), timezone)
             if window.start_ms >= window.end_ms:
                 raise InputError(
@@ -112,6 +117,8 @@ class Books:
 
         def ask() -> Any:
             refresh(self.store, _quiet, self.idle_below)
+            if name != "ledger" and name not in [t.name for t in TABLES]:
+                raise InputError(f"no table called {name!r}; choose from ledger, {', '.join(t.name for t in TABLES)}")
             if name != "ledger":
                 return self.store.relation(name)
             if self.store.manifest.of("ledger"):

@@ -16,10 +16,11 @@ _QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 def waits(allocations: Expr, queue_events: Expr) -> Expr:
     """One row a wait: job_id, pool, who, gpus, queued_utc, ended_utc and wait_s (null while waiting), started.
 
-    Allocations that say when they were asked for count as events too; the same event from both sides is one. A requeued job
-    waits again: each start or cancellation ends an episode.
+    Allocations that say when they were asked for count as events too, and those of jobs with events at least as starts: who
+    holds GPUs waits no longer. The same event from both sides is one. A requeued job waits again: each start or cancellation
+    ends an episode.
     """
-    told = ibis.union(_recorded(queue_events), *_implied(allocations), distinct=False)
+    told = ibis.union(_recorded(queue_events), *_implied(allocations, queue_events), distinct=False)
     who = told.group_by("job_id").aggregate(**{c: told[c].max() for c in ("pool", *_WHO)})
     events = told.group_by("job_id", "at_utc", "event").aggregate(gpus=told.gpus.max())
     ends = events.event.isin(["started", "cancelled"])
@@ -49,9 +50,13 @@ def _recorded(queue_events: Expr) -> Expr:
     return queue_events.select(*columns)
 
 
-def _implied(allocations: Expr) -> list[Expr]:
+def _implied(allocations: Expr, queue_events: Expr) -> list[Expr]:
     """The events that allocations speak of, with the GPUs of all rows of the same start added up."""
-    asked = allocations.filter(allocations.submitted_utc.notnull() | allocations.eligible_utc.notnull())
+    asked = allocations.filter(
+        allocations.submitted_utc.notnull()
+        | allocations.eligible_utc.notnull()
+        | allocations.job_id.isin(queue_events.job_id)
+    )
     gpus = ibis.coalesce(asked.gpus, 1.0) * ibis.coalesce(asked.share, 1.0)
     starts = asked.group_by("job_id", "submitted_utc", "eligible_utc", "from_utc").aggregate(
         gpus=gpus.sum(), **{c: asked[c].max() for c in ("pool", *_WHO)}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import pyarrow as pa
 
-from loadfactor.metrics.metric import Metric
+from loadfactor.metrics.metric import Metric, Sum
 
 Value = float | list[float] | None
 
@@ -106,7 +106,7 @@ class Readings(Sequence[Reading]):
         def of_groups(column: Sequence[object], kind: pa.DataType) -> pa.Array:
             return pa.array(column, kind).take(pa.array(of_group))
 
-        lists = [any(isinstance(v, list) for v in c.values) for c in self._columns]
+        lists = [isinstance(m.kind, Sum) and m.kind.each for m in self._metrics]  # whatever is known of them
         none = [None] * groups
         numbers = (none if many else c.values for c, many in zip(self._columns, lists, strict=True))
         vectors = (c.values if many else none for c, many in zip(self._columns, lists, strict=True))
