@@ -101,5 +101,17 @@ class Metric:
     kind: Kind
     topic: str = ""
 
+    @property
+    def parts(self) -> list[Part]:
+        """Every ledger part it is made of, coverage included."""
+        kinds = (self.kind.over, self.kind.under) if isinstance(self.kind, Ratio) else (self.kind,)
+        parts = []
+        for kind in kinds:
+            if isinstance(kind, Sum):
+                parts.append(kind.part)
+                if kind.coverage:
+                    parts += [kind.coverage.known, kind.coverage.needed]
+        return parts
+
 
 OBSERVED = Coverage(known=Part(("gpu_s",), ("idle", "busy")), needed=Part(("gpu_s",), HELD))
