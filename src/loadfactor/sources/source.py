@@ -52,3 +52,4 @@ class Source:
     files: Callable[[tuple[Path, ...]], tuple[Path, ...]]
     read: Callable[[tuple[Path, ...], ReadOptions], Iterator[Rows | Gap]]
     default_step_s: float | None = None  # the step of a series with a single sample
+    watches: bool = False  # its devices and allocations end where its files do, not where anything ended

@@ -8,15 +8,26 @@ from pathlib import Path
 from loadfactor.store.layout import read
 from loadfactor.tables import Table
 
+_WATCHED = {"devices": ("node", "accelerator", "pool"), "allocations": ()}
+"""Tables of which a log can have seen a part: where an import is one, what earlier ones knew of a row stays."""
 
-def upserted(kept: Table, staged: Path, stored: list[Path]) -> str:
-    """SQL: the table after an import; of rows with the same key the latest wins."""
+
+def upserted(kept: Table, staged: Path, stored: list[Path], watched: bool = False) -> str:
+    """SQL: the table after an import; of rows with the same key the latest wins.
+
+    Not so the end of what was `watched`: a log that breaks off earlier than another does not say that anything ended there.
+    """
     columns = ", ".join(c.name for c in kept.columns)
+    chosen = columns
+    if watched and kept.name in _WATCHED:
+        facts = {c: f"coalesce({c}, max({c}) OVER same)" for c in _WATCHED[kept.name]}
+        facts["to_utc"] = "if(bool_or(to_utc IS NULL) OVER same, NULL, max(to_utc) OVER same)"
+        chosen = ", ".join(f"{facts[c.name]} AS {c.name}" if c.name in facts else c.name for c in kept.columns)
     parts = [f"SELECT {columns}, seq FROM {read([staged])}"]
     if stored:
         parts.append(f"SELECT {columns}, -1 AS seq FROM {read(stored)}")
     return (
-        f"SELECT {columns} FROM ({' UNION ALL '.join(parts)})"
+        f"SELECT {chosen} FROM ({' UNION ALL '.join(parts)}) WINDOW same AS (PARTITION BY {', '.join(kept.key)})"
         f" QUALIFY row_number() OVER (PARTITION BY {', '.join(kept.key)} ORDER BY seq DESC) = 1 ORDER BY {', '.join(kept.key)}"
     )
 

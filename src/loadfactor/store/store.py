@@ -164,10 +164,12 @@ class Store:
                     dict(staging.rows),
                     tuple((g.where, g.what, g.count) for g in gaps),
                 )
-                self._merge(staging.finish(), staging.folder, record, progress)
+                self._merge(staging.finish(), staging.folder, record, source.watches, progress)
         return Receipt(source.name, record.rows, gaps)
 
-    def _merge(self, staged: dict[Part, Path], work: Path, record: ImportRecord, progress: Progress) -> None:
+    def _merge(
+        self, staged: dict[Part, Path], work: Path, record: ImportRecord, watched: bool, progress: Progress
+    ) -> None:
         """Merge what was staged into new files, find out which spans it touches."""
         before = self.span()
         new: list[StoredFile] = []
@@ -178,7 +180,7 @@ class Store:
         ):
             progress(f"merging {name}", done / len(staged))
             if day is None:
-                made, touched = self._merge_small(table(name), path, work)
+                made, touched = self._merge_small(table(name), path, work, watched)
                 old += self.manifest.of(name)
             else:
                 made, touched = self._merge_day(day, path, work, new)
@@ -202,14 +204,14 @@ class Store:
             stale += [(start, before[0]), (before[1], end), (end, before[1]), (before[0], start)]
         self.manifest = replace(self.manifest, stale=manifest.merge([*self.manifest.stale, *stale]))
 
-    def _merge_small(self, kept: Table, staged: Path, work: Path) -> tuple[list[StoredFile], list[Span]]:
+    def _merge_small(self, kept: Table, staged: Path, work: Path, watched: bool) -> tuple[list[StoredFile], list[Span]]:
         stored = self._paths(self.manifest.of(kept.name))
         if kept.name == "devices":
             twice = self.raw.execute(small.listed_twice(staged)).fetchone()
             if twice:
                 raise SourceError(f"device {twice[0]} is listed twice for the same time; keep one row of it")
         path = work / f"{kept.name}-{uuid4().hex}.parquet"
-        merged = small.upserted(kept, staged, stored)
+        merged = small.upserted(kept, staged, stored, watched)
         if kept.name == "devices":
             self.raw.execute(f"CREATE OR REPLACE TEMP TABLE merged AS {merged}")
             merged = small.completed("merged")

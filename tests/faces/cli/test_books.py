@@ -267,3 +267,17 @@ def test_logs_that_overlap_ask_once(run: Run, tmp_path: Path) -> None:
         assert ("more than was installed" in out) == excess
         _, out, _ = run("show", "allocated_gpu_hours", "--store", tmp_path / store, "--format", "json")
         assert values(out) == {"allocated_gpu_hours": pytest.approx(60 / 3600)}
+
+
+def test_a_shorter_copy_of_a_log_takes_nothing_away(run: Run, tmp_path: Path) -> None:
+    """The beginning of a log, imported after the whole of it, neither ends its GPUs and holder earlier nor forgets their node."""
+    for name, seconds, more in (("whole", 60, ("--node", "n1")), ("head", 30, ())):
+        log = tmp_path / f"{name}.csv"
+        rows = "".join(f"2026/03/01 10:00:{s:02d}.000, GPU-1, 80 %\n" for s in range(0, seconds, 10))
+        log.write_text("timestamp, uuid, utilization.gpu [%]\n" + rows)
+        run("import", "nvidia-smi", log, "--timezone", "UTC", "--store", tmp_path / "s", "--held-by", "bench", *more)
+        _, out, _ = run(
+            *("show", "paid_gpu_hours", "allocated_gpu_hours", "--where", "node=n1"),
+            *("--store", tmp_path / "s", "--format", "json"),
+        )
+        assert values(out) == dict.fromkeys(("paid_gpu_hours", "allocated_gpu_hours"), pytest.approx(60 / 3600))

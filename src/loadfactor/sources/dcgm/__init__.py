@@ -42,4 +42,4 @@ def _read(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]
     yield from gaps.each()
 
 
-SOURCE = Source("dcgm", "Prometheus text of dcgm-exporter", _files, _read, DEFAULT_STEP_S)
+SOURCE = Source("dcgm", "Prometheus text of dcgm-exporter", _files, _read, DEFAULT_STEP_S, watches=True)

@@ -25,4 +25,6 @@ def _read(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]
     yield from fleet.rows()
 
 
-SOURCE = Source("nvidia-smi", "logs of nvidia-smi: --query-gpu csv, dmon, -q -x", _files, _read, _DEFAULT_STEP_S)
+SOURCE = Source(
+    "nvidia-smi", "logs of nvidia-smi: --query-gpu csv, dmon, -q -x", _files, _read, _DEFAULT_STEP_S, watches=True
+)
