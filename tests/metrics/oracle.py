@@ -477,7 +477,8 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
         ("unobserved_usd", ("unobserved",)),
         ("down_usd", ("down",)),
     ):
-        out[name] = known(total(usd, states), share(total("gpu_s", states, priced=True), total("gpu_s", states)))
+        priced = share(total("gpu_s", states, priced=True), total("gpu_s", states))
+        out[name] = known(total(usd, states), min(priced, seen) if states in (("idle",), ("busy",)) else priced)
     both = ("idle", "busy")
     worked = sum(
         c.sums[f"effective_{b}_s"] * c.usd[asked.basis] / 3600
@@ -485,7 +486,7 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
         for _, b in BEST
         if c.usd[asked.basis] and c.state in both
     )
-    priced_seen = share(total("gpu_s", both, priced=True), observed)
+    priced_seen = min(share(total("gpu_s", both, priced=True), observed), seen)
     out["effective_usd"] = known(worked, priced_seen)
     out["underused_usd"] = known(total(usd, ("busy",)) - worked, priced_seen)
     out["underused_gpu_hours"] = known((s["busy"] - effective) / 3600, seen)

@@ -66,3 +66,13 @@ def test_without_any_queue_on_record_nobody_knows_who_waits(tmp_path: Path) -> N
     """Books without submissions do not claim that nobody waits."""
     books = books_of(tmp_path, [{"job_id": "j", "device_id": "g0"}])
     assert books.show(["queue_waiting"])[0].value is None
+
+
+def test_dollars_of_what_nobody_observed_are_unknown_not_zero(tmp_path: Path) -> None:
+    """Nobody knows how much of an unobserved hour was idle, in dollars no more than in hours."""
+    seen = {"device_id": "g0", "from_utc": START, "to_utc": START + HOUR, "busy_share": 0.0}
+    books = books_of(tmp_path, [{"job_id": "j", "device_id": "g0"}, {"job_id": "k", "device_id": "g1"}], samples=[seen])
+    asked = ("idle_usd", "busy_usd", "underused_usd", "effective_usd")
+    said = {(r.by["job"], r.metric): (r.value, r.coverage) for r in books.show(asked, ["job"])}
+    assert said["j", "idle_usd"] == (1.0, 0.25)
+    assert [said["k", metric] for metric in asked] == [(None, 0.0)] * 4

@@ -90,6 +90,10 @@ def test_what_makes_no_sense_in_python_is_refused_in_one_line(tmp_path: Path) ->
         books.show(["cost_usd"], start=datetime(2026, 1, 1))  # noqa: DTZ001 (the mistake itself)
     with pytest.raises(InputError, match="allocations"):
         books.table("allocation")
+    first, last = books.span
+    for start, end in ((last + timedelta(days=1), None), (None, first - timedelta(days=1))):
+        with pytest.raises(InputError, match="they cover"):  # not that somebody confused beginning and end
+            books.show(["cost_usd"], start=start, end=end)
 
 
 def test_readings_are_tables_too(simulated_books: Books) -> None:

@@ -127,10 +127,11 @@ def _sum(kind: Sum, sums: dict[Part, Floats]) -> tuple[Floats, Floats]:
     values = sums[kind.part] / kind.per
     if not kind.each:
         values = values.sum(axis=1, keepdims=True)
-    if kind.coverage is None:
-        return values, np.ones(len(values))
-    known, needed = sums[kind.coverage.known].sum(axis=1), sums[kind.coverage.needed].sum(axis=1)
-    return values, np.divide(known, needed, out=np.ones_like(known), where=needed != 0)
+    coverage = np.ones(len(values))
+    for of in kind.coverages:
+        known, needed = sums[of.known].sum(axis=1), sums[of.needed].sum(axis=1)
+        coverage = np.minimum(coverage, np.divide(known, needed, out=np.ones_like(known), where=needed != 0))
+    return values, coverage
 
 
 def _where(known: NDArray[np.bool_], values: Floats) -> list[Value]:

@@ -97,6 +97,10 @@ class Books:
                         f"{at} has no time zone; give it one: datetime(…, tzinfo=ZoneInfo('Europe/Berlin'))"
                     )
             window = Window(milliseconds(start or first), milliseconds(end or last), timezone)
+            if window.start_ms >= window.end_ms and (start is None or end is None):
+                raise InputError(
+                    f"the books know nothing of that time: they cover {first} to {last}; widen --from and --to"
+                )
             if window.start_ms >= window.end_ms:
                 raise InputError(
                     f"the window ends ({end or last}) before it begins ({start or first}); turn --from and --to round"

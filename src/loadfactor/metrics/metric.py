@@ -45,12 +45,21 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Sum:
-    """Ledger columns added up, divided by the unit `per`. `each`: one value a column instead of one in all."""
+    """Ledger columns added up, divided by the unit `per`. `each`: one value a column instead of one in all.
+
+    Where it takes `besides` to be known, too, the lesser coverage counts.
+    """
 
     part: Part
     per: float = 1
     coverage: Coverage | None = None
     each: bool = False
+    besides: Coverage | None = None
+
+    @property
+    def coverages(self) -> tuple[Coverage, ...]:
+        """Everything that has to be known for it."""
+        return tuple(c for c in (self.coverage, self.besides) if c is not None)
 
 
 @dataclass(frozen=True)
@@ -109,8 +118,7 @@ class Metric:
         for kind in kinds:
             if isinstance(kind, Sum):
                 parts.append(kind.part)
-                if kind.coverage:
-                    parts += [kind.coverage.known, kind.coverage.needed]
+                parts += [part for c in kind.coverages for part in (c.known, c.needed)]
         return parts
 
 

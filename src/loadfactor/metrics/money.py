@@ -6,6 +6,7 @@ from loadfactor.metrics.fullness import EFFECTIVE
 from loadfactor.metrics.kinds import STATES
 from loadfactor.metrics.metric import (
     EFFECTIVE_USD,
+    OBSERVED,
     UNDERUSED_USD,
     USD,
     Better,
@@ -24,12 +25,13 @@ def _priced(*states: str) -> Coverage:
 
 def usd(*states: str) -> Sum:
     """Dollars of the GPU-hours in these states; of all when none is named."""
-    return Sum(Part((USD,), states or STATES), coverage=_priced(*(states or STATES)))
+    told_apart = OBSERVED if {*states} & {"idle", "busy"} else None  # which of them it is only samples can tell
+    return Sum(Part((USD,), states or STATES), coverage=_priced(*(states or STATES)), besides=told_apart)
 
 
 COST = usd()
-UNDERUSED = Sum(Part((UNDERUSED_USD,), ("idle", "busy")), coverage=_priced("idle", "busy"))
-EFFECTIVE_DOLLARS = Sum(Part((EFFECTIVE_USD,), ("idle", "busy")), coverage=_priced("idle", "busy"))
+UNDERUSED = Sum(Part((UNDERUSED_USD,), ("idle", "busy")), coverage=_priced("idle", "busy"), besides=OBSERVED)
+EFFECTIVE_DOLLARS = Sum(Part((EFFECTIVE_USD,), ("idle", "busy")), coverage=_priced("idle", "busy"), besides=OBSERVED)
 EFFECTIVE_PRICED = replace(EFFECTIVE, part=replace(EFFECTIVE.part, priced=True))
 """Effective hours whose price is known: an hour without a price may not make the others look cheaper."""
 
