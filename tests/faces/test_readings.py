@@ -47,6 +47,15 @@ def test_many_groups_stand_in_columns() -> None:
     assert lines[-1] == "stands on: contracted"
 
 
+def test_a_histogram_keeps_its_empty_ends() -> None:
+    """Bins without anything at either end stay where they are, however the column is aligned."""
+    groups = Groups([("a",), ("b",)], [START] * 2, [END] * 2)
+    column = Column([[4.0] + [0.0] * 19, [0.0] * 19 + [4.0]], [1.0] * 2, ["sm_active"] * 2)
+    lines = printed(Readings((metric("utilization_histogram"),), ("job",), groups, [column]))
+    assert lines[1].split("|")[1] == "█" + " " * 19
+    assert lines[2].split("|")[1] == " " * 19 + "█"
+
+
 def test_json_is_a_reading_a_line() -> None:
     """The list parses as a whole, and each line but the brackets is one reading."""
     text = as_json(answer(["a", "b"]))

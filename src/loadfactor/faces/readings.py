@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from math import ceil
 
 from rich.console import Console
 from rich.table import Table
@@ -27,8 +28,7 @@ def value_text(reading: Reading) -> str:
     if value is None:
         return UNKNOWN
     if isinstance(value, list):
-        top = max(value)
-        return "".join(BARS[round(v / top * (len(BARS) - 1))] if top else BARS[0] for v in value)
+        return bars(value)
     if reading.unit == "share":
         return percent(value)
     if reading.unit.startswith("USD"):
@@ -38,6 +38,17 @@ def value_text(reading: Reading) -> str:
     if reading.unit == "jobs":
         return f"{value:,.0f}"
     return number(value, 4)
+
+
+def bars(values: Sequence[float]) -> str:
+    """A histogram as a row of characters between its ends, the tallest bin filling its own.
+
+    >>> bars([0.0, 1.0, 4.0])
+    '| ▂█|'
+    """
+    top = max(values) or 1.0
+    inside = "".join(BARS[ceil(v / top * (len(BARS) - 1))] for v in values)  # a little is not nothing
+    return f"|{inside}|"
 
 
 def coverage_text(reading: Reading) -> str:

@@ -3,7 +3,6 @@
 import io
 import sys
 from collections.abc import Sequence
-from math import ceil
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -13,7 +12,7 @@ from rich.text import Text
 from loadfactor.faces.answer.terminal import MAX_WIDTH, grid, has_color
 from loadfactor.faces.charts import terminal as chart_terminal
 from loadfactor.faces.formats import instant
-from loadfactor.faces.readings import BARS
+from loadfactor.faces.readings import bars
 from loadfactor.faces.report import Histogram, Report, Section, Tile
 
 CHART_HEIGHT = 13
@@ -80,15 +79,5 @@ def _section(section: Section, width: int, color: bool) -> list[RenderableType]:
 def _histograms(histograms: Sequence[Histogram]) -> Grid:
     table = Grid.grid(padding=(0, 2, 0, 0))
     for h in histograms:
-        table.add_row(Text(h.name), Text(f"|{bars(h)}|", style="blue"), Text(h.note, style="dim"))
+        table.add_row(Text(h.name), Text(bars(h.bins), style="blue"), Text(h.note, style="dim"))
     return table
-
-
-def bars(histogram: Histogram) -> str:
-    """A histogram as a row of characters, the tallest bin filling its own.
-
-    >>> bars(Histogram("gpu0", (0.0, 1.0, 4.0), ""))
-    ' ▂█'
-    """
-    top = max(histogram.bins) or 1.0
-    return "".join(BARS[ceil(v / top * (len(BARS) - 1))] for v in histogram.bins)  # a little is not nothing
