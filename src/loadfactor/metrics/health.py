@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING, Literal
 
 from loadfactor.metrics.bookkeeping import book, default_basis
@@ -116,12 +117,13 @@ def _contradictions(books: "Books") -> Iterator[Finding]:
 
 
 def _gaps(books: "Books") -> Iterator[Finding]:
+    there = f" --store {quote(str(books.store.folder))}"
     for reading, do in (
         (
             books.show(["observed_gpu_hours"])[0],
-            "check the exporters of the hours in `loadfactor show unobserved_gpu_hours --by day`",
+            f"check the exporters of the hours in `loadfactor show unobserved_gpu_hours --by day{there}`",
         ),
-        (books.show(["cost_usd"])[0], "import a price list: `loadfactor import prices FILE`"),
+        (books.show(["cost_usd"])[0], f"import a price list: `loadfactor import prices FILE{there}`"),
     ):
         if reading.coverage is not None and reading.coverage < 1:
             subject = "held time is observed" if reading.metric == "observed_gpu_hours" else "paid time has a price"

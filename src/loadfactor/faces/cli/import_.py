@@ -74,9 +74,15 @@ def _as_json(receipt: "Receipt") -> dict[str, object]:
     return {"source": receipt.source, "already": receipt.already, "rows": receipt.rows, "gaps": gaps}
 
 
+def _rows_of(table: str, count: int) -> str:
+    """What the rows of a table are called: one outage, two outages, progress either way."""
+    spoken = table.replace("_", " ")
+    return spoken.removesuffix("s") if count == 1 and table != "progress" else spoken
+
+
 def _tell(receipt: "Receipt", books: "Books") -> None:
     console = Console(highlight=False, markup=False)  # names may hold brackets
-    rows = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in receipt.rows.items())
+    rows = ", ".join(f"{count:,} {_rows_of(name, count)}" for name, count in receipt.rows.items())
     start, end = books.span
     if receipt.already:
         console.print(f"already in the books, nothing added: {rows}")
