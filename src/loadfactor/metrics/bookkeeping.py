@@ -88,8 +88,8 @@ def book(
 
 def default_basis(store: Store) -> str:
     """The best basis the store has a price in; the catalog's estimates when it has none."""
-    rows = store.relation("prices")
-    found = set(rows.select("basis").distinct().basis.to_pyarrow().to_pylist())
+    store.name_view("prices", "prices")
+    found = {basis for (basis,) in store.raw.execute("SELECT DISTINCT basis FROM prices").fetchall()}
     return next((basis for basis in BASES if basis in found), "estimate")
 
 

@@ -4,7 +4,7 @@ Each step is put into a table before the next one reads it. Inputs are the table
 `cuts` (at_utc) and `bounds` (start_ms, end_ms: the spans to book, disjoint); samples are those of the hours in them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -22,15 +22,19 @@ from loadfactor.units import MS_PER_DAY
 
 Expr = Any
 Steps = dict[str, Expr]
-Sql = tuple[tuple[str, str], ...]
 
 
-def plan(measured: int, overlaps: bool, cut: bool, idle_below: float, dialect: str = "duckdb") -> Sql:
+def plan(
+    measured: int, overlaps: bool, cut: bool, idle_below: float, dialect: str = "duckdb"
+) -> Iterator[tuple[str, str]]:
     """The ledger as SQL of an engine: what to work out under which name, in order; the last is the book.
 
     `measured`: which signals the samples hold; `overlaps`: whether samples of one GPU may overlap; `cut`: whether there are cuts.
+    Each step is compiled when it is reached, once.
     """
-    return (*_sql(dialect, _holders, cut), *_sql(dialect, _booked, measured, overlaps, idle_below))
+    for make, options in ((_holders, (cut,)), (_booked, (measured, overlaps, idle_below))):
+        for name in make(*options):
+            yield name, _sql(dialect, make, options, name)
 
 
 def steps(measured: int, overlaps: bool, cut: bool, idle_below: float) -> Steps:
@@ -39,8 +43,8 @@ def steps(measured: int, overlaps: bool, cut: bool, idle_below: float) -> Steps:
 
 
 @cache
-def _sql(dialect: str, steps: Callable[..., Steps], *options: Any) -> Sql:
-    return tuple((name, ibis.to_sql(expr, dialect=dialect)) for name, expr in steps(*options).items())
+def _sql(dialect: str, make: Callable[..., Steps], options: tuple[Any, ...], name: str) -> str:
+    return str(ibis.to_sql(make(*options)[name], dialect=dialect))
 
 
 @cache
