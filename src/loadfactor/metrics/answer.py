@@ -147,8 +147,17 @@ def _active_basis(summed: Totals) -> list[str]:
     bases = np.array([*names, ""], dtype=object)[np.where(used.any(axis=1), used.argmax(axis=1), len(names))]
     for mixed in np.flatnonzero(used.sum(axis=1) > 1):
         shares = zip(names, seconds[mixed] / seconds[mixed].sum(), strict=True)
-        bases[mixed] = ", ".join(f"{name} {share:.0%}" for name, share in shares if share > 0)
+        bases[mixed] = ", ".join(f"{name} {_of_several(share)}" for name, share in shares if share > 0)
     return list(bases)
+
+
+def _of_several(share: float) -> str:
+    """A share of something that has other shares: never all of it, never nothing.
+
+    >>> _of_several(0.9995), _of_several(0.42), _of_several(0.0005)
+    ('>99%', '42%', '<1%')
+    """
+    return "<1%" if share < 0.005 else ">99%" if share >= 0.995 else f"{share:.0%}"
 
 
 def _from_progress(question: Question, units: dict[Key, Made]) -> dict[Key, Said]:
