@@ -1,5 +1,6 @@
 """Is the ledger one definition for every engine? Each step compiles for DuckDB, Spark and ClickHouse; on Spark it is run too."""
 
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -114,3 +115,24 @@ def test_a_window_is_what_its_parts_are(tmp_path: Path) -> None:
         return float(books.booked(Window(a, b), False).gpu_s.sum().to_pyarrow().as_py() or 0.0)
 
     assert seconds(start, middle) + seconds(middle, end) == pytest.approx(seconds(start, end), rel=1e-12)
+
+
+def test_a_window_beside_the_books_is_empty(tmp_path: Path) -> None:
+    """A window in the very hour in which the books begin or end, but outside of them, holds none of that hour's seconds."""
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    (folder / "devices.csv").write_text("device_id,from_utc,to_utc\ng,2026-01-01T00:20:00Z,2026-01-01T00:40:00Z\n")
+    books = Books(tmp_path / "store")
+    books.add("tables", [folder])
+
+    def paid(first: str, last: str) -> float | None:
+        window = (datetime.fromisoformat(f"2026-01-01T00:{minute}:00+00:00") for minute in (first, last))
+        return books.show(["paid_gpu_hours"], (), *window)[0].value  # type: ignore[return-value]
+
+    assert paid("00", "10") in (None, 0.0)
+    assert paid("50", "59") in (None, 0.0)
+    assert paid("10", "50") == pytest.approx(1 / 3, rel=1e-12)
+    assert paid("30", "50") == pytest.approx(1 / 6, rel=1e-12)
+    assert (
+        books.show(["paid_gpu_hours"], ["device"], *(datetime(2026, 1, 1, 0, m, tzinfo=UTC) for m in (50, 59)))[:] == []
+    )

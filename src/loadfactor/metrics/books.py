@@ -168,9 +168,9 @@ class Books:
         if not files:  # nothing installed in it: an empty book has the right columns
             return book(self.store, ())
         stored = self.store.relation("ledger", files)
-        stored = stored.filter(stored.hour_utc < window.end_ms, stored.hour_utc > window.start_ms - MS_PER_HOUR)
+        stored = stored.filter(stored.from_utc < window.end_ms, stored.to_utc > window.start_ms)
         start, end = self.store.span()
-        # where the books begin or end, the stored hour holds nothing beyond the cut
+        # in the hour where the books begin or end, no row spans a cut outside them
         inside = {h: [p for p in points if start < p < end] for h, points in window.cut_hours(by_day).items()}
         cuts = {h: points for h, points in sorted(inside.items()) if points}
         if not cuts:
