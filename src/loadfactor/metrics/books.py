@@ -121,10 +121,10 @@ class Books:
 
         def ask() -> Any:
             refresh(self.store, _quiet, self.idle_below)
-            if name != "ledger" and name not in [t.name for t in TABLES]:
-                raise InputError(f"no table called {name!r}; choose from ledger, {', '.join(t.name for t in TABLES)}")
-            if name != "ledger":
+            if name in (known := [t.name for t in TABLES]):
                 return self.store.relation(name)
+            if name != "ledger":
+                raise InputError(f"no table called {name!r}; choose from ledger, {', '.join(known)}")
             if self.store.manifest.of("ledger"):
                 rows = self.store.relation("ledger")
             else:  # nothing installed: empty, with the right columns

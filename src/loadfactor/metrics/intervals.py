@@ -8,18 +8,17 @@ from typing import Any
 
 import ibis
 
+from loadfactor.store.manifest import ALWAYS
+
 Expr = Any
 """An Ibis table or column; Ibis' own types say less than the docstrings here."""
 
 
-BEGINNING, FOREVER = 0, 2**62
-"""Where an interval without a start begins, and one without an end ends."""
-
-
 def opened(table: Expr) -> Expr:
     """Rows whose empty from_utc or to_utc say since ever or for ever; those without any length are dropped."""
+    beginning, forever = ALWAYS
     return table.mutate(
-        from_utc=ibis.coalesce(table.from_utc, BEGINNING), to_utc=ibis.coalesce(table.to_utc, FOREVER)
+        from_utc=ibis.coalesce(table.from_utc, beginning), to_utc=ibis.coalesce(table.to_utc, forever)
     ).filter(lambda t: t.from_utc < t.to_utc)
 
 

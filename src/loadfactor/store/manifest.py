@@ -19,6 +19,8 @@ NAME = "manifest.json"
 
 Span = tuple[int, int]
 """An interval [from, to) of instants, int64 milliseconds UTC."""
+ALWAYS: Span = (0, 2**62)
+"""Since ever and for ever: what an interval without a start and without an end covers."""
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,11 @@ from loadfactor.errors import DamageError, SourceError, StoreError
 from loadfactor.sources.source import Gap, ReadOptions, Rows, Source
 from loadfactor.store import layout, manifest, small
 from loadfactor.store.leftovers import sweep
-from loadfactor.store.manifest import ImportRecord, Span, StoredFile
+from loadfactor.store.manifest import ALWAYS, ImportRecord, Span, StoredFile
 from loadfactor.store.staging import Part, Staging
 from loadfactor.tables import Table, table
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
-ALWAYS: Span = (0, 2**62)
 MEMORY_LIMIT = "1000MB"
 COPY_OPTIONS = "(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880)"
 # the ledger is small and often read: quick to write, a third larger than with zstd
