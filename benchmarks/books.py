@@ -17,11 +17,11 @@ from pathlib import Path
 
 import duckdb
 
-from loadfactor.metrics.bookkeeping import refresh
-from loadfactor.metrics.books import Books
-from loadfactor.metrics.kinds import SIGNALS
-from loadfactor.sources import simulated
-from loadfactor.sources.source import ReadOptions, Source
+from loadfactor import simulator as simulated
+from loadfactor.books.books import Books
+from loadfactor.books.rebuild import refresh
+from loadfactor.ledger.activity import SIGNALS
+from loadfactor.sources.base import ReadOptions, Source
 from loadfactor.store import layout
 from loadfactor.units import BYTES_PER_GIB, BYTES_PER_KIB, MS_PER_DAY
 

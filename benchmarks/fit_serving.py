@@ -18,9 +18,9 @@ from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.catalog.models import find_network
 from loadfactor.planner.serving.engines import EngineConstants
 from loadfactor.planner.serving.latency import latency
-from loadfactor.planner.serving.measured import measured_layout, measured_replica
 from loadfactor.planner.serving.step import Replica
-from loadfactor.sources.serving_sweeps import SweepRow, read_sweeps
+from loadfactor.validation.serving_rows import measured_layout, measured_replica
+from loadfactor.validation.serving_sweeps import SweepRow, read_sweeps
 
 SHARED = (
     "fp8_matmul_factor",

@@ -25,10 +25,10 @@ from loadfactor.planner.training.machine import (
     machine,
     trainable_datatype,
 )
-from loadfactor.planner.training.measured import Measured, RowRefused, read_row
 from loadfactor.planner.training.memory import memory
 from loadfactor.planner.training.search import legal_layouts
 from loadfactor.planner.training.step import Job, step
+from loadfactor.validation.training_rows import Measured, RowRefused, read_row
 
 WEIGHTS = {
     "megatron_sc21_table1.csv": 20,

@@ -22,7 +22,7 @@ from loadfactor.planner.serving.service import Traffic, benchmark
 from loadfactor.planner.serving.simulation.fleet import Fleet, Slo
 from loadfactor.planner.serving.simulation.run import Arrivals, Run, simulate
 from loadfactor.planner.serving.step import Replica
-from loadfactor.sources.request_traces import read_trace
+from loadfactor.sources.public_traces.requests import read_trace
 from loadfactor.units import NS_PER_S
 
 NAME = "serving"

@@ -5,9 +5,9 @@
 
 import time
 
-from loadfactor.planner.cluster import Cluster, Policy, simulate
-from loadfactor.planner.cluster.workload import poisson_jobs
-from loadfactor.planner.queueing import queue_wait
+from loadfactor.planner.sizing.cluster import Cluster, Policy, simulate
+from loadfactor.planner.sizing.cluster.workload import poisson_jobs
+from loadfactor.planner.sizing.queueing import queue_wait
 from loadfactor.units import H_PER_YEAR, S_PER_HOUR
 
 NAME = "sizing"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loadfactor.metrics.books import Books
-from loadfactor.sources.simulated import SMALL, Truth, simulate, truth, write_tables
+from loadfactor.books.books import Books
+from loadfactor.simulator import SMALL, Truth, simulate, truth, write_tables
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

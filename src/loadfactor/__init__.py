@@ -13,13 +13,13 @@ Rooms, in the order the data flows (an import only ever points up this list):
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from loadfactor.metrics.books import Books
+    from loadfactor.books.books import Books
 
 __version__ = "0.1.0"
 
 
 def open(folder: str) -> "Books":
     """The books kept in a folder; made on the first import."""
-    from loadfactor.metrics.books import Books
+    from loadfactor.books.books import Books
 
     return Books(folder)

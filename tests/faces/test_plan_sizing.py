@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from loadfactor.errors import InputError
 from loadfactor.faces.cli import app
-from loadfactor.planner.cluster.workload import poisson_jobs
+from loadfactor.planner.sizing.cluster.workload import poisson_jobs
 
 RUNNER = CliRunner(env={"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"})
 DAY = "20x6,40x6,60x4,80x8"

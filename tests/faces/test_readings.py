@@ -9,7 +9,7 @@ from rich.console import Console
 
 from loadfactor.faces.readings import FITTED, as_csv, as_json, print_table
 from loadfactor.metrics import metric
-from loadfactor.metrics.reading import Column, Groups, Readings
+from loadfactor.metrics.query.reading import Column, Groups, Readings
 
 START, END = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 2, tzinfo=UTC)
 

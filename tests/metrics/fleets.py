@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from loadfactor.metrics.books import Books
-from loadfactor.sources.source import Gap, ReadOptions, Rows, Source
+from loadfactor.books.books import Books
+from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.store.store import Receipt
 from loadfactor.tables import BASES, TABLES, table
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.metrics.fleets import Fleet, add, batches
 from tests.metrics.oracle import DIMENSIONS, HOLDER, HOUR, PLACE, STATES, UNITS, Asked, Cell, Oracle, answers
 
-from loadfactor.metrics.books import Books
-from loadfactor.metrics.ledger import CIRCUMSTANCES
-from loadfactor.metrics.ledger import KEYS as EXACT_KEYS
+from loadfactor.books.books import Books
+from loadfactor.ledger.states import CIRCUMSTANCES
+from loadfactor.ledger.states import KEYS as EXACT_KEYS
 from loadfactor.tables import BASES
 
 EXAMPLES = int(os.environ.get("BOOKS_EXAMPLES", "12"))
@@ -150,8 +150,8 @@ def check_one(rnd: random.Random) -> None:
 
 def test_units_and_states_of_the_oracle_are_those_of_the_books() -> None:
     """The oracle knows every state, and the units it divides by are metrics."""
+    from loadfactor.ledger.activity import STATES as OURS
     from loadfactor.metrics import metric
-    from loadfactor.metrics.kinds import STATES as OURS
 
     assert set(STATES) == set(OURS)
     assert all(metric(f"usd_per_{name}") for name in UNITS)

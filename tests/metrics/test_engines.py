@@ -11,9 +11,9 @@ import pytest
 from ibis.backends.sql.compilers import PySparkCompiler
 from ibis.config import Config
 
-from loadfactor.metrics.books import Books
-from loadfactor.metrics.calendar import Window
-from loadfactor.metrics.plan import plan, steps
+from loadfactor.books.books import Books
+from loadfactor.ledger.steps import plan, steps
+from loadfactor.metrics.query.calendar import Window
 from loadfactor.metrics.queue import waits
 from loadfactor.store.layout import columns_of
 from loadfactor.tables import measured_bit

@@ -8,8 +8,8 @@ import pytest
 from tests.metrics.fleets import HOUR, MINUTE, Fleet, Row, add, batch, batches
 from tests.metrics.test_books_balance import assert_same_ledger, ledger_of
 
-from loadfactor.metrics.bookkeeping import refresh
-from loadfactor.metrics.books import Books
+from loadfactor.books.books import Books
+from loadfactor.books.rebuild import refresh
 from loadfactor.store.store import Store
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.metrics.fleets import MINUTE, Row, add, batch
 
-from loadfactor.metrics.books import Books
+from loadfactor.books.books import Books
 
 START = 1_767_225_600_000
 HOUR = 60 * MINUTE

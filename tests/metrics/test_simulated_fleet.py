@@ -2,8 +2,8 @@
 
 import pytest
 
-from loadfactor.metrics.books import Books
-from loadfactor.sources.simulated import Totals, Truth
+from loadfactor.books.books import Books
+from loadfactor.simulator import Totals, Truth
 
 SAID = {
     **{

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.metrics.fleets import MINUTE, Row, add, batch
 
+from loadfactor.books.books import Books
 from loadfactor.errors import InputError
-from loadfactor.metrics.books import Books
 
 START = 1_767_225_600_000
 

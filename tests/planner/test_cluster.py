@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.cluster import Cluster, Policy, simulate
-from loadfactor.planner.cluster.jobs import Jobs, jobs_of
-from loadfactor.planner.cluster.outcome import Outcome, batch_means
-from loadfactor.planner.cluster.workload import poisson_jobs
-from loadfactor.planner.queueing import erlang_b, mean_wait_s
+from loadfactor.planner.sizing.cluster import Cluster, Policy, simulate
+from loadfactor.planner.sizing.cluster.jobs import Jobs, jobs_of
+from loadfactor.planner.sizing.cluster.outcome import Outcome, batch_means
+from loadfactor.planner.sizing.cluster.workload import poisson_jobs
+from loadfactor.planner.sizing.queueing import erlang_b, mean_wait_s
 
 POLICIES = (
     Policy(backfill="none"),

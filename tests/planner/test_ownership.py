@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.base_and_peak import (
+from loadfactor.planner.economics.base_and_peak import (
     Tier,
     cheapest_mix,
     newsvendor_normal,
@@ -16,7 +16,7 @@ from loadfactor.planner.base_and_peak import (
     own_and_rent_usd_per_hour,
     screening_curve,
 )
-from loadfactor.planner.breakeven import (
+from loadfactor.planner.economics.breakeven import (
     ApiPrice,
     Replica,
     Request,
@@ -25,13 +25,13 @@ from loadfactor.planner.breakeven import (
     lower_floor_needs_price_ratio,
     sensitivities,
 )
-from loadfactor.planner.commitment import Commitment
-from loadfactor.planner.depreciation import yearly_charges
-from loadfactor.planner.load_duration import load_duration
-from loadfactor.planner.marginal import marginal_gpu
-from loadfactor.planner.ownership import OwnedServer, own
-from loadfactor.planner.price_risk import break_even_yearly_change, mean_price_share, price_scenarios
-from loadfactor.planner.spot import SpotOffer, spot_cost
+from loadfactor.planner.economics.commitment import Commitment
+from loadfactor.planner.economics.depreciation import yearly_charges
+from loadfactor.planner.economics.load_duration import load_duration
+from loadfactor.planner.economics.marginal import marginal_gpu
+from loadfactor.planner.economics.ownership import OwnedServer, own
+from loadfactor.planner.economics.price_risk import break_even_yearly_change, mean_price_share, price_scenarios
+from loadfactor.planner.economics.spot import SpotOffer, spot_cost
 
 DAY = [20] * 6 + [40] * 6 + [60] * 4 + [80] * 8
 CHEAP, DEAR = ApiPrice(0.5, 1.5), ApiPrice(10, 30)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from loadfactor.planner.cluster import Cluster, Policy, simulate
-from loadfactor.planner.cluster.jobs import jobs_of
-from loadfactor.planner.cluster.why_idle import ClusterState, why_idle
-from loadfactor.sources.demand_traces import JobTrace, StateTrace, read_trace
+from loadfactor.planner.sizing.cluster import Cluster, Policy, simulate
+from loadfactor.planner.sizing.cluster.jobs import jobs_of
+from loadfactor.planner.sizing.cluster.why_idle import ClusterState, why_idle
+from loadfactor.sources.public_traces.demand import JobTrace, StateTrace, read_trace
 
 TICK_S = 360.0  # the experiment's scheduler wakes every six minutes: all published starts are multiples of it
 PUBLISHED = (

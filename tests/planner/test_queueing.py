@@ -3,15 +3,20 @@
 import pytest
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.checkpoint import daly_interval_s, efficiency_share, job_mtbf_s, plan_checkpoints
-from loadfactor.planner.queueing import (
+from loadfactor.planner.hardware.checkpoint import daly_interval_s, efficiency_share, job_mtbf_s, plan_checkpoints
+from loadfactor.planner.sizing.queueing import (
     erlang_b,
     erlang_c,
     mean_wait_s,
     queue_wait,
     servers_for_wait_share,
 )
-from loadfactor.planner.staffing import halfin_whitt_waiting_share, pooled_cv, square_root_staffing, stranded_share
+from loadfactor.planner.sizing.staffing import (
+    halfin_whitt_waiting_share,
+    pooled_cv,
+    square_root_staffing,
+    stranded_share,
+)
 
 
 def test_exact_staffing_is_the_first_size_that_holds() -> None:

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from loadfactor.planner import base_and_peak, checkpoint, queueing, staffing
-from loadfactor.planner.breakeven import ApiPrice, Replica, Request, break_even
-from loadfactor.planner.commitment import Commitment
-from loadfactor.planner.load_duration import load_duration
-from loadfactor.planner.ownership import OwnedCost, OwnedServer, capital_recovery_factor, own
-from loadfactor.planner.spot import SpotOffer, spot_cost
+from loadfactor.planner.economics import base_and_peak
+from loadfactor.planner.economics.breakeven import ApiPrice, Replica, Request, break_even
+from loadfactor.planner.economics.commitment import Commitment
+from loadfactor.planner.economics.load_duration import load_duration
+from loadfactor.planner.economics.ownership import OwnedCost, OwnedServer, capital_recovery_factor, own
+from loadfactor.planner.economics.spot import SpotOffer, spot_cost
+from loadfactor.planner.hardware import checkpoint
+from loadfactor.planner.sizing import queueing, staffing
 from loadfactor.units import S_PER_DAY, S_PER_HOUR, W_PER_KW
 
 Inputs = Mapping[str, Any]

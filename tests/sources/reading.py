@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from loadfactor.sources.source import Gap, ReadOptions, Source
+from loadfactor.sources.base import Gap, ReadOptions, Source
 from loadfactor.store.door import admit
 
 

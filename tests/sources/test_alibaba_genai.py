@@ -11,8 +11,8 @@ from tests.sources.reading import read
 
 import loadfactor
 from loadfactor.errors import SourceError
-from loadfactor.sources.alibaba_genai import SOURCE
-from loadfactor.sources.source import ReadOptions
+from loadfactor.sources.base import ReadOptions
+from loadfactor.sources.public_traces.alibaba_genai import SOURCE
 
 DUTY = "value,timestamp_anon,container_ip\n"
 

@@ -8,7 +8,7 @@ import pytest
 from tests.sources.reading import read
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.alibaba_openb import SOURCE
+from loadfactor.sources.public_traces.alibaba_openb import SOURCE
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,1,1,2,T4\nn1,1,1,0,\n"
 PODS = (

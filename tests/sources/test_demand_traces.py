@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.demand_traces import DemandTrace, JobTrace, StateTrace, read_trace
+from loadfactor.sources.public_traces.demand import DemandTrace, JobTrace, StateTrace, read_trace
 
 
 def written(folder: Path, text: str, name: str = "demand.csv") -> Path:

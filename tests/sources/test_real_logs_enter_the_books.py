@@ -3,7 +3,7 @@
 from zoneinfo import ZoneInfo
 
 from loadfactor.sources import dcgm, nvidia_smi
-from loadfactor.sources.source import ReadOptions
+from loadfactor.sources.base import ReadOptions
 from loadfactor.store.store import Store
 
 OPTIONS = ReadOptions(timezone=ZoneInfo("UTC"), at_ms=1_700_000_000_000)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.request_traces import RequestChunk, TraceReport, read_trace
+from loadfactor.sources.public_traces.requests import RequestChunk, TraceReport, read_trace
 
 
 def azure(path: Path, *rows: str) -> Path:

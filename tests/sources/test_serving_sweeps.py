@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.serving_sweeps import SweepRow, read_sweeps
+from loadfactor.validation.serving_sweeps import SweepRow, read_sweeps
 
 HEAD = "model,system,backend,precision,isl,osl,tp,moe_ep,attention_dp,concurrency,tpot_ms,ttft_ms\n"
 

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from loadfactor.books.books import Books
 from loadfactor.errors import SourceError
-from loadfactor.metrics.books import Books
-from loadfactor.sources.source import ReadOptions, Rows, Source
+from loadfactor.sources.base import ReadOptions, Rows, Source
 from loadfactor.store.door import admit
 from loadfactor.store.store import Receipt
 

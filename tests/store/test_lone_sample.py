@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from loadfactor.sources.source import ReadOptions, Rows, Source
+from loadfactor.sources.base import ReadOptions, Rows, Source
 from loadfactor.store.store import Store
 
 AT_MS = 1_700_000_000_000

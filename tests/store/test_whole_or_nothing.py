@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from tests.metrics.fleets import HOUR, MINUTE, Row, batch, source
 
-import loadfactor.metrics.books as books_room
+import loadfactor.books.books as books_room
+from loadfactor.books.books import Books
 from loadfactor.errors import StoreError
-from loadfactor.metrics.books import Books
-from loadfactor.sources.source import ReadOptions
+from loadfactor.sources.base import ReadOptions
 
 START = 1_767_225_600_000  # 2026-01-01
 CHILD = "import sys; from tests.store.test_whole_or_nothing import main; main(*sys.argv[1:])"

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from loadfactor.faces.formats import UNKNOWN, duration, number, percent, usd
 from loadfactor.metrics import metric
-from loadfactor.metrics.reading import Reading
+from loadfactor.metrics.query.reading import Reading
 
 BARS = " ▁▂▃▄▅▆▇█"
 NOBODY = "(none)"

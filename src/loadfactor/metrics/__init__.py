@@ -4,8 +4,8 @@ from loadfactor.errors import InputError
 from loadfactor.metrics.fullness import FULLNESS
 from loadfactor.metrics.metric import Metric
 from loadfactor.metrics.money import MONEY, per_unit
+from loadfactor.metrics.query.reading import Reading
 from loadfactor.metrics.queue import QUEUE
-from loadfactor.metrics.reading import Reading
 from loadfactor.metrics.signals import SIGNALS
 
 __all__ = ["METRICS", "Metric", "Reading", "metric"]

@@ -1,7 +1,7 @@
 """How full are we? GPU-hours by what happened in them."""
 
-from loadfactor.metrics.kinds import ACTIVITIES, HELD
-from loadfactor.metrics.ledger import HISTOGRAM
+from loadfactor.ledger.activity import ACTIVITIES, HELD
+from loadfactor.ledger.states import HISTOGRAM
 from loadfactor.metrics.metric import OBSERVED, UNDERUSED_S, Better, Coverage, Metric, Part, Ratio, Sum
 from loadfactor.units import S_PER_HOUR
 

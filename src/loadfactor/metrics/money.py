@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from loadfactor.ledger.activity import STATES
 from loadfactor.metrics.fullness import EFFECTIVE
-from loadfactor.metrics.kinds import STATES
 from loadfactor.metrics.metric import (
     EFFECTIVE_USD,
     OBSERVED,

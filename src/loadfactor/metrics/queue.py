@@ -4,8 +4,8 @@ from typing import Any
 
 import ibis
 
+from loadfactor.ledger.scope import HOLDER
 from loadfactor.metrics.metric import Count, Metric, Quantile
-from loadfactor.metrics.places import HOLDER
 from loadfactor.units import MS_PER_S
 
 Expr = Any

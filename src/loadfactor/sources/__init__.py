@@ -1,7 +1,8 @@
 """What can be read? The outside world, turned into the tables. `SOURCES` lists every kind of input, one file each."""
 
-from loadfactor.sources import alibaba_genai, alibaba_openb, dcgm, nvidia_smi, own_tables, price_list
-from loadfactor.sources.source import Source
+from loadfactor.sources import dcgm, nvidia_smi, own_tables, price_list
+from loadfactor.sources.base import Source
+from loadfactor.sources.public_traces import alibaba_genai, alibaba_openb
 
 SOURCES: tuple[Source, ...] = (
     nvidia_smi.SOURCE,

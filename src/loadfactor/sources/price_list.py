@@ -13,12 +13,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.csv_text import BATCH_ROWS, TextBatch, shown
-from loadfactor.sources.lines import blocks, expand
+from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.sources.own_tables.csv_rows import csv_rows, typed_rows
 from loadfactor.sources.own_tables.headings import check_headings
 from loadfactor.sources.own_tables.parquet_rows import parquet_rows
-from loadfactor.sources.source import Gap, ReadOptions, Rows, Source
+from loadfactor.sources.parsing.csv_text import BATCH_ROWS, TextBatch, shown
+from loadfactor.sources.parsing.lines import blocks, expand
 from loadfactor.tables import PRICES
 from loadfactor.units import BYTES_PER_MIB
 

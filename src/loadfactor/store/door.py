@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.errors import SourceError
-from loadfactor.sources.source import Rows
+from loadfactor.sources.base import Rows
 from loadfactor.tables import Column, Table, table
 from loadfactor.units import MS_PER_S, S_PER_DAY
 

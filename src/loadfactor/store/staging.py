@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from loadfactor.sources.source import Gap, Rows
+from loadfactor.sources.base import Gap, Rows
 from loadfactor.store.door import admit
 from loadfactor.tables import IDLE_BELOW, MEASUREMENTS, PROFILED
 from loadfactor.units import MS_PER_DAY, MS_PER_S

@@ -17,7 +17,7 @@ import ibis
 import pyarrow as pa
 
 from loadfactor.errors import DamageError, SourceError, StoreError
-from loadfactor.sources.source import Gap, ReadOptions, Rows, Source
+from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.store import layout, manifest, small
 from loadfactor.store.leftovers import sweep
 from loadfactor.store.manifest import ALWAYS, ImportRecord, Span, StoredFile

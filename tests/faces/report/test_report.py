@@ -12,6 +12,7 @@ import pytest
 from rich.cells import cell_len
 from typer.testing import CliRunner
 
+from loadfactor.books.books import Books
 from loadfactor.errors import InputError
 from loadfactor.faces.cli import app
 from loadfactor.faces.formats import number, percent, usd
@@ -20,8 +21,7 @@ from loadfactor.faces.report.compile import compile_report
 from loadfactor.faces.report.inquiry import NOBODY, Inquiry
 from loadfactor.faces.report.sections.job import section as job_section
 from loadfactor.faces.report.sections.waterfall import section as waterfall_section
-from loadfactor.metrics.books import Books
-from loadfactor.sources.simulated import Truth
+from loadfactor.simulator import Truth
 
 VOID = {"meta", "br", "link", "img", "rect", "path", "use"}
 

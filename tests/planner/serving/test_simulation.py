@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.queueing import mean_wait_s
 from loadfactor.planner.serving.cache import cache_tokens
 from loadfactor.planner.serving.simulation import state
 from loadfactor.planner.serving.simulation.costs import Speculation, costs
@@ -17,6 +16,7 @@ from loadfactor.planner.serving.simulation.queue_check import simulated_wait
 from loadfactor.planner.serving.simulation.run import Arrivals, Run, simulate
 from loadfactor.planner.serving.simulation.state import Costs
 from loadfactor.planner.serving.step import Replica, step_time
+from loadfactor.planner.sizing.queueing import mean_wait_s
 
 
 def balanced(run: Run) -> None:

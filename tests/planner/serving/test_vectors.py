@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from loadfactor.planner.queueing import erlang_c, mean_wait_s, queue_wait
 from loadfactor.planner.serving.batching import (
     batch_speedup,
     cache_to_weights,
@@ -16,6 +15,7 @@ from loadfactor.planner.serving.batching import (
     steady_batch,
 )
 from loadfactor.planner.serving.demand import exponential_peak_multiplier
+from loadfactor.planner.sizing.queueing import erlang_c, mean_wait_s, queue_wait
 
 Formula = Callable[[dict[str, Any]], float]
 

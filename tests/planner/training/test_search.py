@@ -9,9 +9,9 @@ from loadfactor.errors import PlanError
 from loadfactor.planner.training.layout import FULL, NONE, Layout
 from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, constants, machine
 from loadfactor.planner.training.memory import memory
-from loadfactor.planner.training.plan import Reliability, TrainingPlan, plan_training
 from loadfactor.planner.training.search import Knobs, distinct, pareto, search
 from loadfactor.planner.training.step import TERMS, Job, step
+from loadfactor.planner.training.training_plan import Reliability, TrainingPlan, plan_training
 
 RELIABLE = Reliability(50_677, 60, 600)
 

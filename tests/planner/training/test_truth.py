@@ -7,7 +7,7 @@ import pytest
 
 from loadfactor.faces.cli.validate.rows import repeated
 from loadfactor.faces.cli.validate.train import check
-from loadfactor.planner.training.validation import Comparison, errors
+from loadfactor.validation.training_errors import Comparison, errors
 
 
 def compared(shared: Path, name: str) -> list[Comparison]:

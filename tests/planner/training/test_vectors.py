@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from loadfactor.catalog.models import network
-from loadfactor.planner.checkpoint import expected_training_time_ratio, job_mtbf_s, node_failures_to_mtbf_h
-from loadfactor.planner.collectives import Fabric, all_reduce_s
-from loadfactor.planner.training.claims import claims
+from loadfactor.planner.hardware.checkpoint import expected_training_time_ratio, job_mtbf_s, node_failures_to_mtbf_h
+from loadfactor.planner.hardware.collectives import Fabric, all_reduce_s
 from loadfactor.planner.training.flops import megatron_flops, mfu_share, paid_mfu_share, palm_flops_per_token
 from loadfactor.units import FLOPS_PER_TFLOPS, H_PER_DAY, S_PER_DAY, S_PER_HOUR
+from loadfactor.validation.mfu_claims import claims
 
 NAMES = {"18.4B": "18b", "39.1B": "39b", "76.1B": "76b", "145.6B": "145b", "310.1B": "310b", "529.6B": "530b"}
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from loadfactor.sources.base import Gap, ReadOptions
 from loadfactor.sources.dcgm import SOURCE
-from loadfactor.sources.source import Gap, ReadOptions
 from loadfactor.tables import table
 
 AT_MS = 1_700_000_000_000

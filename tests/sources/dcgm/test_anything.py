@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadfactor.errors import SourceError
+from loadfactor.sources.base import Gap, ReadOptions
 from loadfactor.sources.dcgm import SOURCE
-from loadfactor.sources.source import Gap, ReadOptions
 
 AT_MS = 1_700_000_000_000
 GPU = st.sampled_from(

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from loadfactor.sources.base import Gap, ReadOptions
 from loadfactor.sources.nvidia_smi import SOURCE
-from loadfactor.sources.source import Gap, ReadOptions
 from loadfactor.tables import table
 
 

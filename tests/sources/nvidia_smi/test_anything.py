@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadfactor.errors import SourceError
+from loadfactor.sources.base import Gap, ReadOptions
 from loadfactor.sources.nvidia_smi import SOURCE
-from loadfactor.sources.source import Gap, ReadOptions
 
 HEAD = b"timestamp, index, utilization.gpu [%], memory.used [MiB]\n"
 ROW = b"2024/01/31 12:34:56.789, 0, 97 %, 1024 MiB\n"

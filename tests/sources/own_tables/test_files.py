@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.sources.reading import read
 
 from loadfactor.errors import SourceError
+from loadfactor.sources.base import ReadOptions, Rows
 from loadfactor.sources.own_tables import SOURCE
-from loadfactor.sources.source import ReadOptions, Rows
 
 HEADER = "device_id,to_utc,busy_share\n"
 T = 1_777_636_800_000
@@ -143,7 +143,7 @@ _READ_ALL = """
 import resource, sys
 from pathlib import Path
 from loadfactor.sources.own_tables import SOURCE
-from loadfactor.sources.source import ReadOptions
+from loadfactor.sources.base import ReadOptions
 for _ in SOURCE.read(SOURCE.files((Path(sys.argv[1]),)), ReadOptions()):
     pass
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -6,8 +6,8 @@ import pytest
 from tests.sources.reading import read
 
 from loadfactor.errors import SourceError
+from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.own_tables import SOURCE
-from loadfactor.sources.source import ReadOptions
 
 T = 1_777_636_800_000
 SAMPLES = "device_id,to_utc\n" + "".join(f"{d},{T + i * 30_000}\n" for i in range(3) for d in "ab")

@@ -11,8 +11,8 @@ import pytest
 from tests.sources.reading import Reading, read
 
 from loadfactor.errors import SourceError
+from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.own_tables import SOURCE
-from loadfactor.sources.source import ReadOptions
 
 BERLIN = ReadOptions(timezone=ZoneInfo("Europe/Berlin"))
 NOON_MS = int(datetime(2026, 5, 1, 12, tzinfo=UTC).timestamp() * 1000)

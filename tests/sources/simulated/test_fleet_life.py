@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from loadfactor.errors import PlanError, SourceError
-from loadfactor.sources.simulated import (
+from loadfactor.simulator import (
     DEMO,
     SMALL,
     Deployment,
@@ -25,7 +25,7 @@ from loadfactor.sources.simulated import (
     truth,
     write_tables,
 )
-from loadfactor.sources.simulated.plan import FleetPlan
+from loadfactor.simulator.fleet_plan import FleetPlan
 from loadfactor.tables import TABLES, table
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 

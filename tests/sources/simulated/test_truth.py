@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadfactor.sources.simulated import DEMO, SMALL, Simulation, Totals, Truth, rows, simulate, truth
+from loadfactor.simulator import DEMO, SMALL, Simulation, Totals, Truth, rows, simulate, truth
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 Row = dict[str, Any]

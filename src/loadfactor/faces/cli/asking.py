@@ -13,7 +13,7 @@ from loadfactor.errors import InputError
 from loadfactor.tables import DIMENSIONS
 
 if TYPE_CHECKING:
-    from loadfactor.metrics.books import Books
+    from loadfactor.books.books import Books
 
 StoreFolder = Annotated[
     Path | None, typer.Option("--store", help="Folder of the books. [default: books, or what loadfactor.toml says]")
@@ -40,7 +40,7 @@ def books(store: Path | None) -> "Books":
         raise InputError(
             f"no books in {folder}; begin with `loadfactor import … --store {folder}` or `loadfactor demo`"
         )
-    from loadfactor.metrics.books import Books  # the query engine takes a second to load
+    from loadfactor.books.books import Books  # the query engine takes a second to load
 
     return Books(folder, settings().idle_below)
 

@@ -28,12 +28,12 @@ def run(
 ) -> None:
     """Simulate a fleet of about 200 GPUs over two weeks, import it, print its report, and say what to try next."""
     # the query engine, the drawing and the simulation take seconds to load, and only this command needs them all
+    from loadfactor.books.books import Books
     from loadfactor.faces.report.compile import compile_report
     from loadfactor.faces.report.inquiry import Inquiry
     from loadfactor.faces.report.plain import as_json
     from loadfactor.faces.report.terminal import show
-    from loadfactor.metrics.books import Books
-    from loadfactor.sources.simulated import DEMO, simulate, write_tables
+    from loadfactor.simulator import DEMO, simulate, write_tables
 
     if output_format not in ("terminal", "json"):
         raise InputError(f"no format called {output_format!r}; choose terminal or json")

@@ -13,7 +13,7 @@ from loadfactor.faces.cli.asking import StoreFolder, books
 from loadfactor.faces.formats import number, usd
 
 if TYPE_CHECKING:
-    from loadfactor.metrics.health import Balance
+    from loadfactor.books.check import Balance
 
 MARKS = {"wrong": "[red]✗[/]", "missing": "[yellow]![/]", "note": "·"}
 
@@ -28,7 +28,7 @@ def run(
     output: Annotated[str, typer.Option("--format", help="terminal or json")] = "terminal",
 ) -> None:
     """Check that the books balance, and say what is missing, damaged or contradictory. Exits with 1 when they do not balance."""
-    from loadfactor.metrics.health import balance, findings
+    from loadfactor.books.check import balance, findings
 
     asked = books(store)
     found = list(findings(asked))

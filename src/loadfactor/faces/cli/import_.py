@@ -12,10 +12,10 @@ from loadfactor.errors import InputError
 from loadfactor.faces.cli.asking import Bar, StoreFolder, moment, time_zone
 from loadfactor.faces.formats import instant
 from loadfactor.sources import SOURCES
-from loadfactor.sources.source import ReadOptions
+from loadfactor.sources.base import ReadOptions
 
 if TYPE_CHECKING:
-    from loadfactor.metrics.books import Books
+    from loadfactor.books.books import Books
     from loadfactor.store.store import Receipt
 
 SHOWN_GAPS = 12
@@ -50,8 +50,8 @@ def run(
     output: Annotated[str, typer.Option("--format", help="terminal or json")] = "terminal",
 ) -> None:
     """Read files into the books, or, where anything in them cannot be true, nothing."""
-    from loadfactor.metrics.books import Books
-    from loadfactor.metrics.calendar import milliseconds
+    from loadfactor.books.books import Books
+    from loadfactor.metrics.query.calendar import milliseconds
 
     if usd_per_gpu_hour is not None and not 0 < usd_per_gpu_hour < float("inf"):
         raise InputError(f"--usd-per-gpu-hour must be a positive number, got {usd_per_gpu_hour}")

@@ -69,7 +69,7 @@ def run(
         raise InputError(f"--output {output}: there is no folder {output.parent}")
     zone = time_zone(timezone)
     from loadfactor.faces.report.inquiry import Inquiry
-    from loadfactor.metrics.question import check
+    from loadfactor.metrics.query.question import check
 
     inquiry = Inquiry(
         books(store), check(dimensions(by)), moment(start, zone), moment(end, zone), zone, basis, filters(where), job

@@ -11,7 +11,7 @@ from typing import Any
 
 from loadfactor.faces.answer import Table
 from loadfactor.faces.charts import Chart
-from loadfactor.metrics.reading import Reading
+from loadfactor.metrics.query.reading import Reading
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from loadfactor.faces.formats import duration, number, percent, usd
 from loadfactor.faces.report import Report, Section, Tile
 from loadfactor.faces.report.inquiry import Inquiry, Row
 from loadfactor.faces.report.sections import SECTIONS
-from loadfactor.metrics.reading import Reading
+from loadfactor.metrics.query.reading import Reading
 
 SPOKEN_BASES = {"sm_active": "SM active", "engine_active": "engine active", "gpu_util": "GPU_UTIL"}
 KINDS_OF_MONEY = {

@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from shlex import quote
 
-from loadfactor.metrics.books import Books
-from loadfactor.metrics.reading import Reading, Readings
+from loadfactor.books.books import Books
+from loadfactor.metrics.query.reading import Reading, Readings
 
 HOLDERS = ("team", "project", "user", "purpose", "pool")
 NOBODY = "nobody"

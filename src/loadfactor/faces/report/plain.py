@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from loadfactor.faces.report import Report
-from loadfactor.metrics.reading import Reading
+from loadfactor.metrics.query.reading import Reading
 
 
 def as_json(report: Report) -> str:

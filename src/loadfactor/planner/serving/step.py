@@ -14,8 +14,8 @@ import numpy as np
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.models import Network
 from loadfactor.errors import PlanError
-from loadfactor.planner.collectives import Fabric, all_reduce_s
-from loadfactor.planner.kernels import KernelSpeed, Real, matmul_s
+from loadfactor.planner.hardware.collectives import Fabric, all_reduce_s
+from loadfactor.planner.hardware.kernels import KernelSpeed, Real, matmul_s
 from loadfactor.planner.serving.attention import AttentionRates, attention_rates
 from loadfactor.planner.serving.engines import EngineConstants
 from loadfactor.planner.serving.layout import Layout, Precision

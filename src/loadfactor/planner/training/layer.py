@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadfactor.catalog.models import Network
-from loadfactor.planner.kernels import KernelSpeed, Real, matmul_s, streaming_s
+from loadfactor.planner.hardware.kernels import KernelSpeed, Real, matmul_s, streaming_s
 from loadfactor.planner.training.layout import Layout
 from loadfactor.planner.training.machine import Constants, Machine, Software
 

@@ -6,8 +6,8 @@ from functools import cache
 
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.facts import read_toml
-from loadfactor.planner.collectives import Fabric
-from loadfactor.planner.kernels import KernelSpeed
+from loadfactor.planner.hardware.collectives import Fabric
+from loadfactor.planner.hardware.kernels import KernelSpeed
 
 PLAIN_NETWORK_BYTES_PER_S = 12.5e9  # 100 Gb/s a GPU, where the catalog knows no network of an accelerator
 CAPPED = (

@@ -47,7 +47,7 @@ def memory(job: Job, layout: Layout) -> Memory:
     Weights 2 bytes a parameter, gradients 4, Adam 12, each divided by the data ranks from ZeRO stage 3, 2, 1 on.
     A 22B GPT on 8 tensor ranks: 18 bytes · 22.07 G ÷ 8 = 46.2 GiB (published 45.6 GiB, arXiv:2205.05198 Fig. 1).
 
-    >>> from loadfactor.planner.training.measured_memory import published_job
+    >>> from loadfactor.validation.memory_rows import published_job
     >>> job, layout = published_job("22B")
     >>> parts = memory(job, layout).parts
     >>> round(float(sum(parts[p] for p in ("weights_bytes", "gradients_bytes", "optimizer_bytes"))[0]) / 2**30, 1)
@@ -107,7 +107,7 @@ def activation_bytes_per_layer(job: Job, x: Layout) -> Any:
     projection and the MLP's inner values. Unfused attention keeps 5 bytes a score unless it is recomputed (selective).
     Full recomputation keeps the layer's input. For GPT this is s·b·h·(10 + 24/t + 5·a·s/(h·t)), arXiv:2205.05198 eq. 2:
 
-    >>> from loadfactor.planner.training.measured_memory import published_job
+    >>> from loadfactor.validation.memory_rows import published_job
     >>> job, layout = published_job("22B")                             # s 2048, b 4, h 6144, a 64, t 8
     >>> float(activation_bytes_per_layer(job, layout)) == 2048 * 4 * 6144 * (10 + 24 / 8 + 5 * 64 * 2048 / (6144 * 8))
     True

@@ -7,7 +7,7 @@ from loadfactor.planner.training.step import Job
 from loadfactor.units import BYTES_PER_GIB, PERCENT
 
 if TYPE_CHECKING:
-    from loadfactor.planner.training.plan import Candidate
+    from loadfactor.planner.training.training_plan import Candidate
 
 WORTH_SAYING = 0.1  # of the whole difference: smaller terms are left out
 MOST_REASONS = 3

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from loadfactor.catalog.models import Network
-from loadfactor.planner.collectives import (
+from loadfactor.planner.hardware.collectives import (
     all_gather_s,
     all_reduce_s,
     dispatch_s,
@@ -17,7 +17,7 @@ from loadfactor.planner.collectives import (
     ring_latency_s,
     send_s,
 )
-from loadfactor.planner.kernels import Real, matmul_s, streaming_s
+from loadfactor.planner.hardware.kernels import Real, matmul_s, streaming_s
 from loadfactor.planner.training.layer import (
     KERNELS_BACKWARD,
     KERNELS_FORWARD,

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.sources.dcgm.books import DEFAULT_STEP_S, Books
 from loadfactor.sources.dcgm.exposition import in_order, readings
 from loadfactor.sources.dcgm.window import Window
-from loadfactor.sources.gaps import Gaps
-from loadfactor.sources.lines import expand
-from loadfactor.sources.source import Gap, ReadOptions, Rows, Source
+from loadfactor.sources.parsing.gaps import Gaps
+from loadfactor.sources.parsing.lines import expand
 
 
 def _files(paths: tuple[Path, ...]) -> tuple[Path, ...]:

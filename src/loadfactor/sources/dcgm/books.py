@@ -6,13 +6,13 @@ from typing import Any, Final
 import pyarrow as pa
 
 from loadfactor.catalog.accelerators import find_accelerator
+from loadfactor.sources.base import ReadOptions, Rows
 from loadfactor.sources.dcgm.gpu import COLUMNS, Rates, Scrape, row
 from loadfactor.sources.dcgm.holders import Held, Holders
 from loadfactor.sources.dcgm.installed import History, parts
 from loadfactor.sources.dcgm.series import Series, slices_of
 from loadfactor.sources.dcgm.window import Instances
-from loadfactor.sources.fleet import step_ms
-from loadfactor.sources.source import ReadOptions, Rows
+from loadfactor.sources.parsing.devices_seen import step_ms
 from loadfactor.tables import table
 
 BATCH_ROWS: Final = 20_000

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from loadfactor.errors import SourceError
 from loadfactor.sources.dcgm.series import TOTAL, Series, series
 from loadfactor.sources.dcgm.values import value
-from loadfactor.sources.gaps import Gaps
-from loadfactor.sources.lines import blocks, stem
+from loadfactor.sources.parsing.gaps import Gaps
+from loadfactor.sources.parsing.lines import blocks, stem
 from loadfactor.units import MS_PER_S
 
 _CACHE_MAX: Final = 100_000

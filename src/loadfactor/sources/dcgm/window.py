@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from loadfactor.errors import SourceError
+from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.dcgm.exposition import Reading
 from loadfactor.sources.dcgm.gpu import Scrape
-from loadfactor.sources.gaps import Gaps
-from loadfactor.sources.source import ReadOptions
+from loadfactor.sources.parsing.gaps import Gaps
 from loadfactor.units import MS_PER_S
 
 SCRAPES_HELD: Final = 20_000  # of one GPU at one time each; a few hundred bytes a reading

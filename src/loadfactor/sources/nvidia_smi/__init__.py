@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from loadfactor.sources.fleet import Fleet
-from loadfactor.sources.gaps import Gaps
-from loadfactor.sources.lines import expand
+from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.sources.nvidia_smi.parts import Parts
 from loadfactor.sources.nvidia_smi.recorder import Recorder
-from loadfactor.sources.source import Gap, ReadOptions, Rows, Source
+from loadfactor.sources.parsing.devices_seen import Fleet
+from loadfactor.sources.parsing.gaps import Gaps
+from loadfactor.sources.parsing.lines import expand
 
 _DEFAULT_STEP_S = 1.0  # a single reading speaks for at most the second before it, NVML's longest sample period
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.errors import SourceError
-from loadfactor.sources.gaps import Gaps
-from loadfactor.sources.lines import stem
 from loadfactor.sources.nvidia_smi.cells import Cells, says_nothing
+from loadfactor.sources.parsing.gaps import Gaps
+from loadfactor.sources.parsing.lines import stem
 
 _WHO: Final = ("uuid", "index", "bus_id", "name", "hostname")
 _MASKED: Final = frozenset("gpu-0")  # letters of a UUID that somebody blanked out with zeros

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from loadfactor.errors import SourceError
+from loadfactor.sources.base import Rows
 from loadfactor.sources.nvidia_smi.cells import Cells
 from loadfactor.sources.nvidia_smi.columns import DMON_HEADINGS, DMON_NAMES
 from loadfactor.sources.nvidia_smi.recorder import Recorder
-from loadfactor.sources.source import Rows
 from loadfactor.units import MS_PER_S
 
 

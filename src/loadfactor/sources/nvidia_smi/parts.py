@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.lines import Block, blocks
+from loadfactor.sources.base import Rows
 from loadfactor.sources.nvidia_smi.dmon import DmonLog, dmon_heading
 from loadfactor.sources.nvidia_smi.query import QueryLog, heading, heading_within, is_headless
 from loadfactor.sources.nvidia_smi.recorder import Recorder
 from loadfactor.sources.nvidia_smi.xml import END, STARTS, XmlLog
-from loadfactor.sources.source import Rows
+from loadfactor.sources.parsing.lines import Block, blocks
 
 _HOPELESS_LINES: Final = 100_000  # a file that shows no reading in so many lines is something else
 _RECORD: Final = (

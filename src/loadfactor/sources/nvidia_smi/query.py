@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.csv
 
 from loadfactor.errors import SourceError
+from loadfactor.sources.base import Rows
 from loadfactor.sources.nvidia_smi.cells import Cells
 from loadfactor.sources.nvidia_smi.columns import MEASURES, OTHER_QUERIES, QUERY_NAMES
 from loadfactor.sources.nvidia_smi.recorder import Recorder
-from loadfactor.sources.source import Rows
 
 _CELL: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_.]*)\s*(?:\[(?P<unit>[^\]]*)\])?")
 _DATA: Final = re.compile(rb"\d{4}/\d\d/\d\d \d\d:\d\d|GPU-[0-9a-f]{8}|\d (?:%|MiB|W|MHz)\s*(?:,|$)")

@@ -9,13 +9,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.fleet import Fleet
-from loadfactor.sources.gaps import Gaps
+from loadfactor.sources.base import ReadOptions, Rows
 from loadfactor.sources.nvidia_smi.cells import Cells, numbers, reason
 from loadfactor.sources.nvidia_smi.columns import MEASURES, REASONS, SLOWING, Measure
 from loadfactor.sources.nvidia_smi.devices import Devices, refuse_several
 from loadfactor.sources.nvidia_smi.times import MISSING, Times
-from loadfactor.sources.source import ReadOptions, Rows
+from loadfactor.sources.parsing.devices_seen import Fleet
+from loadfactor.sources.parsing.gaps import Gaps
 from loadfactor.tables import SAMPLES
 
 BATCH_ROWS: Final = 50_000

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.gaps import Gaps
-from loadfactor.sources.localtime import LocalClock
 from loadfactor.sources.nvidia_smi.cells import Cells
+from loadfactor.sources.parsing.gaps import Gaps
+from loadfactor.sources.parsing.localtime import LocalClock
 from loadfactor.units import MS_PER_S
 
 MISSING: Final = np.iinfo(np.int64).min

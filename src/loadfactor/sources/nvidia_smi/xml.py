@@ -6,10 +6,10 @@ from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 import pyarrow as pa
 
+from loadfactor.sources.base import Rows
 from loadfactor.sources.nvidia_smi.cells import Cells
 from loadfactor.sources.nvidia_smi.columns import MEASURES, REASONS
 from loadfactor.sources.nvidia_smi.recorder import Recorder
-from loadfactor.sources.source import Rows
 from loadfactor.units import BYTES_PER_MIB
 
 _TOP: Final = 2  # depth of <timestamp> and <gpu> below <nvidia_smi_log>

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.sources.own_tables.csv_rows import csv_rows
 from loadfactor.sources.own_tables.find import table_files, table_of
 from loadfactor.sources.own_tables.parquet_rows import parquet_rows
 from loadfactor.sources.own_tables.presence import Presence
-from loadfactor.sources.source import Gap, ReadOptions, Rows, Source
 
 
 def _read(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from loadfactor.sources.csv_text import TextBatch, open_csv
+from loadfactor.sources.base import Rows
 from loadfactor.sources.own_tables.headings import check_headings
-from loadfactor.sources.source import Rows
-from loadfactor.sources.text_instants import InstantColumn
-from loadfactor.sources.text_values import Place, values
+from loadfactor.sources.parsing.csv_text import TextBatch, open_csv
+from loadfactor.sources.parsing.text_instants import InstantColumn
+from loadfactor.sources.parsing.text_values import Place, values
 from loadfactor.tables import PRICES, Table
 
 

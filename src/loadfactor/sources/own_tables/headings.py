@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.csv_text import shown
+from loadfactor.sources.parsing.csv_text import shown
 from loadfactor.tables import Table
 
 

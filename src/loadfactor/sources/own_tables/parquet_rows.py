@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.csv_text import BATCH_ROWS
+from loadfactor.sources.base import Rows
 from loadfactor.sources.own_tables.headings import check_headings
-from loadfactor.sources.source import Rows
-from loadfactor.sources.text_instants import InstantColumn
+from loadfactor.sources.parsing.csv_text import BATCH_ROWS
+from loadfactor.sources.parsing.text_instants import InstantColumn
 from loadfactor.tables import ARROW, PRICES, Column, Table
 from loadfactor.units import BYTES_PER_MIB
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.csv_text import shown
-from loadfactor.sources.fleet import step_ms
-from loadfactor.sources.source import Gap, ReadOptions, Rows
+from loadfactor.sources.base import Gap, ReadOptions, Rows
+from loadfactor.sources.parsing.csv_text import shown
+from loadfactor.sources.parsing.devices_seen import step_ms
 from loadfactor.tables import DEVICES
 
 _EARLY: Final = 33  # instants of a device that its step is read from

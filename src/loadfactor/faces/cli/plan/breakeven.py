@@ -12,7 +12,7 @@ from loadfactor.faces.cli.plan.given_throughput import measured, planned
 from loadfactor.faces.formats import usd
 
 if TYPE_CHECKING:
-    from loadfactor.planner.breakeven import ApiPrice
+    from loadfactor.planner.economics.breakeven import ApiPrice
 
 
 def add_to(app: typer.Typer) -> None:
@@ -75,7 +75,7 @@ def breakeven(
 ) -> None:
     """Self-host or use the API? The utilization floor, the demand it means, and what would move it."""
     from loadfactor.faces.cli.plan.breakeven_page import BreakEvenQuestion, answer_about_break_even, list_of_prices
-    from loadfactor.planner.breakeven import Replica, Request
+    from loadfactor.planner.economics.breakeven import Replica, Request
 
     if api == "list":
         present(list_of_prices(), output_format, output)
@@ -105,7 +105,7 @@ def breakeven(
 
 def _api_price(api: str, typed: str) -> "tuple[ApiPrice, Assumption]":
     from loadfactor.catalog.token_prices import token_price
-    from loadfactor.planner.breakeven import ApiPrice
+    from loadfactor.planner.economics.breakeven import ApiPrice
 
     if bool(api) == bool(typed):
         raise InputError(

@@ -7,7 +7,7 @@ from loadfactor.catalog.token_prices import token_prices
 from loadfactor.faces.answer import Answer, Assumption, Column, Table
 from loadfactor.faces.charts import Chart, Mark, Reference, Series
 from loadfactor.faces.formats import counted, number, percent, usd
-from loadfactor.planner.breakeven import (
+from loadfactor.planner.economics.breakeven import (
     ApiPrice,
     BreakEven,
     Demand,

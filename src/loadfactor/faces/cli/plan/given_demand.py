@@ -8,7 +8,7 @@ import typer
 from loadfactor.errors import InputError
 
 if TYPE_CHECKING:  # imported when asked: `loadfactor --help` answers at once
-    from loadfactor.sources.demand_traces import Trace
+    from loadfactor.sources.public_traces.demand import Trace
 
 StoreOption = Annotated[Path | None, typer.Option("--store", help="Take the jobs from the books in this folder.")]
 
@@ -17,14 +17,14 @@ def given_demand(path: Path | None, store: Path | None) -> "Trace":
     """The trace in the file, or the history of the books; exactly one must be given."""
     if (path is None) == (store is None):
         raise InputError("give the demand once: a CSV file of jobs or hours, or --store with the folder of your books")
-    from loadfactor.sources.demand_traces import JobTrace, read_trace
+    from loadfactor.sources.public_traces.demand import JobTrace, read_trace
 
     if path is not None:
         return read_trace(path)
     import numpy as np
 
+    from loadfactor.books.job_history import job_history
     from loadfactor.faces.cli.asking import books
-    from loadfactor.metrics.job_history import job_history
 
     history = job_history(books(store))
     notes = []

@@ -13,7 +13,7 @@ from loadfactor.faces.cli.plan.given_price import gpu_hour_usd
 from loadfactor.units import PERCENT, S_PER_HOUR, W_PER_KW
 
 if TYPE_CHECKING:  # imported when asked: `loadfactor --help` answers at once
-    from loadfactor.planner.load_duration import LoadDuration
+    from loadfactor.planner.economics.load_duration import LoadDuration
 
 
 def add_to(app: typer.Typer) -> None:
@@ -96,9 +96,9 @@ def own(
 ) -> None:
     """Own, commit, rent or spot? What an owned GPU-hour costs, the mix for a demand, and what falling prices would do."""
     from loadfactor.faces.cli.plan.own_page import answer_about_owning
-    from loadfactor.planner.own_plan import OwnQuestion, plan_own
-    from loadfactor.planner.ownership import OwnedServer
-    from loadfactor.planner.spot import SpotOffer
+    from loadfactor.planner.economics.own_plan import OwnQuestion, plan_own
+    from loadfactor.planner.economics.ownership import OwnedServer
+    from loadfactor.planner.economics.spot import SpotOffer
 
     hour_usd, on_demand = gpu_hour_usd("rented on demand", rent_usd, "--rent-usd", gpu)
     assumptions = [on_demand]
@@ -140,9 +140,9 @@ def own(
 
 
 def _demand(path: Path | None, store: Path | None, typed: str) -> "tuple[LoadDuration | None, Assumption | None]":
-    from loadfactor.planner.cluster.jobs import jobs_of
-    from loadfactor.planner.load_duration import load_duration
-    from loadfactor.sources.demand_traces import JobTrace
+    from loadfactor.planner.economics.load_duration import load_duration
+    from loadfactor.planner.sizing.cluster.jobs import jobs_of
+    from loadfactor.sources.public_traces.demand import JobTrace
 
     if typed and (path is not None or store is not None):
         raise InputError("give the demand once: --demand FILE, --store DIR or --demand-gpus, not both")

@@ -5,9 +5,9 @@ from typing import Any
 from loadfactor.faces.answer import Answer, Assumption, Cell, Column, Table
 from loadfactor.faces.charts import Chart, Reference, Series
 from loadfactor.faces.formats import duration, number, percent, usd
-from loadfactor.planner.load_duration import LoadDuration
-from loadfactor.planner.own_plan import OWNED, OwnPlan, OwnQuestion
-from loadfactor.planner.ownership import OwnedServer
+from loadfactor.planner.economics.load_duration import LoadDuration
+from loadfactor.planner.economics.own_plan import OWNED, OwnPlan, OwnQuestion
+from loadfactor.planner.economics.ownership import OwnedServer
 from loadfactor.units import W_PER_KW
 
 

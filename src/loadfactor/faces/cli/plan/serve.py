@@ -21,8 +21,8 @@ from loadfactor.planner.serving.demand import PROCESSES, SHAPES, Lengths, Proces
 from loadfactor.planner.serving.engines import engine_constants, engine_names
 from loadfactor.planner.serving.flight import Habits
 from loadfactor.planner.serving.layout import precision
-from loadfactor.planner.serving.plan import Question, plan_serving
 from loadfactor.planner.serving.service import Traffic
+from loadfactor.planner.serving.serving_plan import Question, plan_serving
 from loadfactor.planner.serving.simulation.costs import Speculation
 from loadfactor.planner.serving.simulation.fleet import (
     ORDERS,
@@ -33,7 +33,7 @@ from loadfactor.planner.serving.simulation.fleet import (
     Slo,
 )
 from loadfactor.planner.serving.simulation.run import Arrivals
-from loadfactor.sources.request_traces import TraceReport, read_trace
+from loadfactor.sources.public_traces.requests import TraceReport, read_trace
 from loadfactor.units import MS_PER_S, S_PER_HOUR
 
 

@@ -9,7 +9,7 @@ from loadfactor.faces.charts import Chart, Mark, Reference, Series
 from loadfactor.faces.formats import number, percent, usd
 from loadfactor.planner.serving.batching import cost_multiplier
 from loadfactor.planner.serving.crowd import EFFICIENT
-from loadfactor.planner.serving.plan import CONCURRENCIES, Question, ServingPlan
+from loadfactor.planner.serving.serving_plan import CONCURRENCIES, Question, ServingPlan
 from loadfactor.units import BITS_PER_BYTE, MS_PER_S
 
 

@@ -17,8 +17,8 @@ from loadfactor.units import PERCENT
 if (
     TYPE_CHECKING
 ):  # the planner and its numpy are imported when the question is asked: `loadfactor --help` answers at once
-    from loadfactor.planner.size_plan import SizeQuestion
-    from loadfactor.sources.demand_traces import JobTrace
+    from loadfactor.planner.sizing.size_plan import SizeQuestion
+    from loadfactor.sources.public_traces.demand import JobTrace
 
 
 def add_to(app: typer.Typer) -> None:
@@ -84,10 +84,10 @@ def size(
     output: Output = None,
 ) -> None:
     """How many GPUs can we keep full? Waits, utilization and cost of every size, and whether the next GPU earns its price."""
-    from loadfactor.planner.cluster import SCHEDULERS
-    from loadfactor.planner.cluster_size import SizeCost
-    from loadfactor.planner.size_plan import SizeQuestion
-    from loadfactor.sources.demand_traces import JobTrace
+    from loadfactor.planner.sizing.cluster import SCHEDULERS
+    from loadfactor.planner.sizing.cluster_size import SizeCost
+    from loadfactor.planner.sizing.size_plan import SizeQuestion
+    from loadfactor.sources.public_traces.demand import JobTrace
 
     if scheduler not in SCHEDULERS:
         raise InputError(f"--scheduler {scheduler} is not known; take {', '.join(SCHEDULERS)}")
@@ -128,8 +128,8 @@ def _from_jobs(
     assumptions: tuple[Assumption, ...],
 ) -> Answer:
     from loadfactor.faces.cli.plan.size_of_jobs import answer_from_jobs
-    from loadfactor.planner.cluster.jobs import jobs_of
-    from loadfactor.planner.size_plan import plan_size
+    from loadfactor.planner.sizing.cluster.jobs import jobs_of
+    from loadfactor.planner.sizing.size_plan import plan_size
 
     jobs = jobs_of(found.submit_s, found.gpus, found.duration_s, found.limit_s, found.priority)
     console = Console(stderr=True)

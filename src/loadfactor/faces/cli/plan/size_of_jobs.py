@@ -3,10 +3,10 @@
 from loadfactor.faces.answer import Answer, Assumption, Column, Table
 from loadfactor.faces.charts import Chart, Mark, Reference, Series
 from loadfactor.faces.formats import duration, number, percent, usd
-from loadfactor.planner.cluster.jobs import Jobs
-from loadfactor.planner.cluster_size import SizePoint, Staffing
-from loadfactor.planner.size_plan import SizePlan, SizeQuestion
-from loadfactor.sources.demand_traces import JobTrace
+from loadfactor.planner.sizing.cluster.jobs import Jobs
+from loadfactor.planner.sizing.cluster_size import SizePoint, Staffing
+from loadfactor.planner.sizing.size_plan import SizePlan, SizeQuestion
+from loadfactor.sources.public_traces.demand import JobTrace
 from loadfactor.units import S_PER_HOUR
 
 ROWS = 7

@@ -3,12 +3,12 @@
 from loadfactor.faces.answer import Answer, Assumption, Column, Table
 from loadfactor.faces.charts import Chart, Reference, Series
 from loadfactor.faces.formats import duration, number, percent, usd
-from loadfactor.planner.base_and_peak import own_and_rent_gpus, own_and_rent_usd_per_hour
-from loadfactor.planner.cluster.why_idle import ClusterState, WhyIdle, why_idle
-from loadfactor.planner.load_duration import LoadDuration, load_duration
-from loadfactor.planner.marginal import marginal_gpu
-from loadfactor.planner.size_plan import SizeQuestion
-from loadfactor.sources.demand_traces import DemandTrace, StateTrace
+from loadfactor.planner.economics.base_and_peak import own_and_rent_gpus, own_and_rent_usd_per_hour
+from loadfactor.planner.economics.load_duration import LoadDuration, load_duration
+from loadfactor.planner.economics.marginal import marginal_gpu
+from loadfactor.planner.sizing.cluster.why_idle import ClusterState, WhyIdle, why_idle
+from loadfactor.planner.sizing.size_plan import SizeQuestion
+from loadfactor.sources.public_traces.demand import DemandTrace, StateTrace
 from loadfactor.units import S_PER_DAY
 
 

@@ -17,9 +17,9 @@ from loadfactor.faces.cli.plan.train_answer import Asked, answer
 from loadfactor.planner.training.batch import default_batch, default_seq
 from loadfactor.planner.training.layout import RECOMPUTE
 from loadfactor.planner.training.machine import DUALPIPE, MEGATRON_2021, MODERN, constants, machine, trainable_datatype
-from loadfactor.planner.training.plan import Reliability, TrainingPlan, plan_training
 from loadfactor.planner.training.search import Knobs
 from loadfactor.planner.training.step import Job
+from loadfactor.planner.training.training_plan import Reliability, TrainingPlan, plan_training
 from loadfactor.units import BYTES_PER_GB
 
 SOFTWARE = {"modern": MODERN, "dualpipe": DUALPIPE, "megatron-2021": MEGATRON_2021}

@@ -8,7 +8,7 @@ from loadfactor.faces.answer import Answer, Assumption, Column, Table
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.formats import duration, number, percent, short, usd
 from loadfactor.planner.training.layout import NONE, RECOMPUTE, Layout
-from loadfactor.planner.training.plan import Candidate, TrainingPlan
+from loadfactor.planner.training.training_plan import Candidate, TrainingPlan
 from loadfactor.units import BYTES_PER_GIB, FLOPS_PER_TFLOPS, H_PER_DAY, S_PER_HOUR
 
 TERM_NAMES = {

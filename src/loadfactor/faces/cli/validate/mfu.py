@@ -8,8 +8,8 @@ from loadfactor.faces.answer import Answer, Assumption, Column, Table, present
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.cli.options import Format, Output
 from loadfactor.faces.formats import percent
-from loadfactor.planner.training.claims import Claim, claims
 from loadfactor.units import PERCENT
+from loadfactor.validation.mfu_claims import Claim, claims
 
 
 def add_to(app: typer.Typer) -> None:

@@ -16,9 +16,9 @@ from loadfactor.faces.answer import Answer, Assumption, Column, Table, present
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.cli.options import Format, Output
 from loadfactor.planner.serving.cache import most_sequences
-from loadfactor.planner.serving.measured import measured_layout, measured_replica, predicted
-from loadfactor.planner.serving.validation import Compared, Errors, errors, grouped
-from loadfactor.sources.serving_sweeps import SweepRow, plain_model_name, read_sweeps
+from loadfactor.validation.serving_errors import Compared, Errors, errors, grouped
+from loadfactor.validation.serving_rows import measured_layout, measured_replica, predicted
+from loadfactor.validation.serving_sweeps import SweepRow, plain_model_name, read_sweeps
 
 CONFIG_SUFFIX = "_config.json"
 

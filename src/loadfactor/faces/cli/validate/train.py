@@ -13,9 +13,9 @@ from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.cli.options import Format, Output
 from loadfactor.faces.cli.validate.rows import Row, read_files, repeated
 from loadfactor.faces.formats import number, percent
-from loadfactor.planner.training.measured import Measured, RowRefused, not_a_measurement, read_row
-from loadfactor.planner.training.measured_memory import compare_memory, has_memory
-from loadfactor.planner.training.validation import Comparison, Errors, compare, errors
+from loadfactor.validation.memory_rows import compare_memory, has_memory
+from loadfactor.validation.training_errors import Comparison, Errors, compare, errors
+from loadfactor.validation.training_rows import Measured, RowRefused, not_a_measurement, read_row
 
 ROWS_SHOWN = 12  # of a file, in the terminal; the JSON has them all
 Skipped = tuple[int, str]

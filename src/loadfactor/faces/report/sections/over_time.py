@@ -7,7 +7,7 @@ from loadfactor.faces.formats import instant, percent
 from loadfactor.faces.report import Section
 from loadfactor.faces.report.inquiry import Inquiry
 from loadfactor.metrics import metric
-from loadfactor.metrics.reading import Reading
+from loadfactor.metrics.query.reading import Reading
 
 BY_THE_HOUR = timedelta(days=21)  # longer windows are drawn by the day
 MOST_DAYS = 35

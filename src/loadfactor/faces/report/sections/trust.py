@@ -1,10 +1,10 @@
 """Can these numbers be trusted? How much was observed and priced, whether the books balance, what is missing."""
 
+from loadfactor.books.check import balance, findings
 from loadfactor.faces.answer import Column, Table
 from loadfactor.faces.formats import number, percent, usd
 from loadfactor.faces.report import Section
 from loadfactor.faces.report.inquiry import Inquiry
-from loadfactor.metrics.health import balance, findings
 
 
 def section(inquiry: Inquiry) -> Section:

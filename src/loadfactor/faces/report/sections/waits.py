@@ -5,7 +5,7 @@ from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.formats import duration, number
 from loadfactor.faces.report import Section
 from loadfactor.faces.report.inquiry import Inquiry, spoken
-from loadfactor.metrics.question import OF_A_WAIT
+from loadfactor.metrics.query.question import OF_A_WAIT
 from loadfactor.units import S_PER_HOUR
 
 METRICS = ("queue_wait_s_p50", "queue_wait_s_p90", "queue_wait_s_p99", "queue_waiting")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.kernels import Real
+from loadfactor.planner.hardware.kernels import Real
 from loadfactor.planner.serving.simulation.state import Costs, Rates, as_record
 from loadfactor.planner.serving.step import (
     ACTIVATION_BYTES,

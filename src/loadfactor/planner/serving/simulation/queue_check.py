@@ -1,7 +1,7 @@
 """Does the simulation agree with the closed forms of queueing? Service times given, one request at a time per replica.
 
 A prompt of t tokens at one microsecond each and one output token is a service of t µs. The fleet's shared queue is then the line
-before k servers, and its mean wait has a closed form (planner/queueing.py). Confidence comes from batch means.
+before k servers, and its mean wait has a closed form (planner/sizing/queueing.py). Confidence comes from batch means.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,0 +1,192 @@
+"""The Python way in: `books = loadfactor.open(folder)`, then import into it, ask it, check it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
+from difflib import get_close_matches
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+import ibis
+
+from loadfactor.books.rebuild import book, default_basis, refresh
+from loadfactor.errors import DamageError, InputError
+from loadfactor.ledger.states import measures
+from loadfactor.metrics import METRICS, metric
+from loadfactor.metrics.query.answer import answer
+from loadfactor.metrics.query.calendar import Window, instant, milliseconds
+from loadfactor.metrics.query.question import Question, check
+from loadfactor.metrics.query.reading import Readings
+from loadfactor.metrics.queue import waits
+from loadfactor.sources import SOURCES
+from loadfactor.sources.base import ReadOptions
+from loadfactor.store.layout import columns_of
+from loadfactor.store.store import Progress, Receipt, Store
+from loadfactor.tables import BASES, DIMENSIONS, IDLE_BELOW, TABLES
+from loadfactor.units import MS_PER_HOUR
+
+Answer = TypeVar("Answer")
+
+
+def _quiet(_what: str, _share: float) -> None:
+    """Says nothing of progress."""
+
+
+class Books:
+    """The books of one fleet, kept in one folder."""
+
+    def __init__(self, folder: str | Path, idle_below: float = IDLE_BELOW) -> None:
+        self.store = Store(Path(folder))
+        self.idle_below = idle_below
+
+    def add(
+        self,
+        source: str,
+        paths: Iterable[str | Path],
+        options: ReadOptions | None = None,
+        progress: Progress = _quiet,
+    ) -> Receipt:
+        """Import files and book the hours they touch. Raises InputError, with the books as before, when they cannot be read."""
+        named = {s.name: s for s in SOURCES}
+        if source not in named:
+            raise InputError(f"no source called {source!r}; choose from {', '.join(named)}")
+        files = tuple(Path(p) for p in paths)
+
+        def add() -> Receipt:
+            with self.store.writing():  # rows and their ledger are published together
+                receipt = self.store.add(named[source], files, options or ReadOptions(), progress)
+                refresh(self.store, progress, self.idle_below)
+            return receipt
+
+        return self._sound(add)
+
+    @property
+    def span(self) -> tuple[datetime, datetime]:
+        """From the first to the last instant the books know of. Raises InputError when they are empty."""
+        start, end = self.store.span()
+        if start == end:
+            raise InputError(
+                f"the books in {self.store.folder} are empty; begin with `loadfactor import` or `loadfactor demo`"
+            )
+        return instant(start), instant(end)
+
+    def show(
+        self,
+        metrics: Sequence[str] = (),
+        by: Sequence[str] = (),
+        start: datetime | None = None,
+        end: datetime | None = None,
+        timezone: tzinfo = UTC,
+        basis: str | None = None,
+        where: Mapping[str, str] | None = None,
+        without_idle: bool = False,
+    ) -> Readings:
+        """Readings of metrics (all of them when none is named), split by dimensions, over [start, end), the whole span by default.
+
+        `timezone` says where days begin; `basis` is the kind of money, by default the best the books have; `where`
+        keeps only one value of a dimension; `without_idle` leaves idle and unobserved dollars out of unit costs. Raises
+        InputError for a metric, dimension, window, basis or filter that is none.
+        """
+
+        def ask() -> Readings:
+            first, last = self.span
+            for at in (start, end):
+                if at is not None and at.tzinfo is None:
+                    raise InputError(
+                        f"{at} has no time zone; give it one: datetime(…, tzinfo=ZoneInfo('Europe/Berlin'))"
+                    )
+            window = Window(milliseconds(start or first), milliseconds(end or last), timezone)
+            if window.start_ms >= window.end_ms and (start is None or end is None):
+                raise InputError(
+                    f"the books know nothing of that time: they cover {first} to {last}; widen --from and --to"
+                )
+            if window.start_ms >= window.end_ms:
+                raise InputError(
+                    f"the window ends ({end or last}) before it begins ({start or first}); turn --from and --to round"
+                )
+            if basis is not None and basis not in BASES:
+                raise InputError(f"no cost basis called {basis!r}; choose from {', '.join(BASES)}")
+            asked = tuple(metric(name) for name in metrics) or METRICS
+            question = Question(
+                asked, check(by), window, basis or default_basis(self.store), self._filters(where), without_idle
+            )
+            return self._answer(question)
+
+        self.store.look()
+        return self._sound(ask)
+
+    def table(self, name: str) -> Any:
+        """An Ibis table of the books (devices, samples, …) for questions of your own; the ledger with all its measures."""
+
+        def ask() -> Any:
+            refresh(self.store, _quiet, self.idle_below)
+            if name in (known := [t.name for t in TABLES]):
+                return self.store.relation(name)
+            if name != "ledger":
+                raise InputError(f"no table called {name!r}; choose from ledger, {', '.join(known)}")
+            if self.store.manifest.of("ledger"):
+                rows = self.store.relation("ledger")
+            else:  # nothing installed: empty, with the right columns
+                rows = book(self.store, ())
+            return rows.mutate(**measures(rows))
+
+        self.store.look()
+        return self._sound(ask)
+
+    def _filters(self, where: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+        """Filters that name something the books know; InputError naming what is near when they do not."""
+        for name, value in (where or {}).items():
+            if name not in DIMENSIONS or name in ("hour", "day", "state"):
+                raise InputError(
+                    f"nothing can be chosen by {name!r}; use --from and --to for time, or one of job, team, device …"
+                )
+            column, known = DIMENSIONS[name], set()
+            for table in ("allocations", "devices", "queue_events"):
+                if column in columns_of(table):
+                    rows = self.store.relation(table).select(column).distinct().to_pyarrow()
+                    known |= {v for v in rows[column].to_pylist() if v is not None}
+            if value not in known:
+                near = get_close_matches(value, known, 1)
+                raise InputError(
+                    f"no {name} called {value!r} in the books" + (f"; did you mean {near[0]!r}?" if near else "")
+                )
+        return tuple((where or {}).items())
+
+    def _answer(self, question: Question) -> Readings:
+        refresh(self.store, _quiet, self.idle_below)
+        waited = None
+        if any(m.topic == "queue" for m in question.metrics):  # asked several times over: worked out once
+            rows = waits(self.store.relation("allocations"), self.store.relation("queue_events"))
+            waited = self.store.kept(rows, "waits")
+        booked = self.booked(question.window, "day" in question.by)
+        return answer(question, booked, self.store.relation("progress"), waited)
+
+    def booked(self, window: Window, by_day: bool) -> Any:
+        """The ledger of a window, exactly: stored hours, and those that a limit or a local midnight cuts booked afresh."""
+        files = self.store.covering("ledger", (window.start_ms, window.end_ms))
+        if not files:  # nothing installed in it: an empty book has the right columns
+            return book(self.store, ())
+        stored = self.store.relation("ledger", files)
+        stored = stored.filter(stored.from_utc < window.end_ms, stored.to_utc > window.start_ms)
+        start, end = self.store.span()
+        # in the hour where the books begin or end, no row spans a cut outside them
+        inside = {h: [p for p in points if start < p < end] for h, points in window.cut_hours(by_day).items()}
+        cuts = {h: points for h, points in sorted(inside.items()) if points}
+        if not cuts:
+            return stored
+        spans = tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in cuts)
+        fresh = book(self.store, spans, chain.from_iterable(cuts.values()), self.idle_below)
+        fresh = fresh.filter(fresh.from_utc >= window.start_ms, fresh.to_utc <= window.end_ms)
+        whole = stored.filter(~stored.hour_utc.isin(list(cuts)))
+        return ibis.union(whole.select(*fresh.columns), self.store.kept(fresh, "cut"))
+
+    def _sound(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask; where files have gone since an import replaced them, or are damaged and set aside, ask what is there now."""
+        for _ in range(2):
+            try:
+                return ask()
+            except (duckdb.Error, DamageError):
+                if not self.store.look() and not self.store.set_damage_aside():
+                    raise
+        return ask()

@@ -1,0 +1,137 @@
+"""Can the books be trusted? Whether they balance, what is missing, and what contradicts itself, each with what to do."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from shlex import quote
+from typing import TYPE_CHECKING, Literal
+
+from loadfactor.books.rebuild import book, default_basis
+from loadfactor.units import MS_PER_HOUR
+
+if TYPE_CHECKING:
+    from loadfactor.books.books import Books
+
+Grade = Literal["wrong", "missing", "note"]
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to know of the books. `wrong`: they do not balance or are damaged; `missing`: not measured or contradictory."""
+
+    grade: Grade
+    what: str
+    do: str
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Both sides of the book: what was installed, worked out from the device list and the prices, and what was booked."""
+
+    installed_gpu_hours: float
+    booked_gpu_hours: float
+    installed_usd: float | None
+    booked_usd: float | None
+
+    @property
+    def residual_gpu_hours(self) -> float:
+        """Booked less installed: zero but for rounding."""
+        return self.booked_gpu_hours - self.installed_gpu_hours
+
+    @property
+    def residual_usd(self) -> float | None:
+        """Booked less price × installed; None where there is no price at all."""
+        return None if self.booked_usd is None or self.installed_usd is None else self.booked_usd - self.installed_usd
+
+    @property
+    def holds(self) -> bool:
+        """True when both sides agree to a billionth."""
+        hours = abs(self.residual_gpu_hours) <= ROUNDING * max(1.0, self.installed_gpu_hours)
+        usd = self.residual_usd is None or abs(self.residual_usd) <= ROUNDING * max(1.0, abs(self.installed_usd or 0))
+        return hours and usd
+
+
+def balance(books: "Books") -> Balance:
+    """Add up both sides over the whole span. Dollars in the default basis, over the hours that have a price."""
+    store = books.store
+    basis = default_basis(store)
+    start, end = store.span()
+    book(store, ((start, end),), until="segments")
+    ask = store.raw.execute(
+        f"SELECT coalesce(sum(share * (to_utc - from_utc)), 0) / {MS_PER_HOUR},"
+        f" sum(share * (to_utc - from_utc) * usd_per_gpu_hour_{basis}) / {MS_PER_HOUR} FROM segments"
+    ).fetchone()
+    paid, cost = books.show(["paid_gpu_hours", "cost_usd"])
+    installed_gpu_hours, installed_usd = ask or (0.0, None)
+    booked = [r.value if isinstance(r.value, float) else None for r in (paid, cost)]
+    return Balance(installed_gpu_hours, booked[0] or 0.0, installed_usd, booked[1])
+
+
+def findings(books: "Books") -> Iterator[Finding]:
+    """Everything worth knowing, worst first."""
+    store = books.store
+    for name in store.set_damage_aside():
+        yield Finding("wrong", f"{name} was damaged and is set aside", "import what it came from again")
+    for name, what in store.manifest.set_aside:
+        yield Finding("missing", f"set aside earlier: {name} ({what})", "import what it came from again, or delete it")
+    yield from _contradictions(books)
+    yield from _gaps(books)
+
+
+def _contradictions(books: "Books") -> Iterator[Finding]:
+    store = books.store
+    start, end = store.span()
+    for name in ("allocations", "devices", "samples", "progress"):
+        store.name_view(name, name)
+    asked = store.raw.execute(
+        f"""WITH asking AS (
+              SELECT *, greatest(from_utc, {start}) AS since, least(coalesce(to_utc, {end}), {end}) AS until
+              FROM allocations WHERE from_utc < {end}
+            ), again AS (  -- a run that overlapping logs name twice on one GPU asks once
+              SELECT *, if(device_id IS NULL, NULL, max(until) OVER (
+                PARTITION BY device_id, job_id, attempt ORDER BY since ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+              )) AS before FROM asking
+            )
+            SELECT coalesce(sum(coalesce(gpus, 1) * coalesce(a.share, 1) * coalesce(d.share, 1)
+              * greatest(0, until - greatest(since, coalesce(before, since)))), 0) / {MS_PER_HOUR}
+            FROM again a LEFT JOIN (SELECT device_id, min(share) AS share FROM devices GROUP BY ALL) d USING (device_id)"""
+    ).fetchone()
+    held = books.show(["allocated_gpu_hours"])[0].value
+    excess = (asked or (0.0,))[0] - (held if isinstance(held, float) else 0.0)
+    if excess > ROUNDING * max(1.0, (asked or (0.0,))[0]):
+        yield Finding(
+            "missing",
+            f"allocations ask for {excess:,.2f} GPU-hours more than was installed: they overlap, or name GPUs not installed then",
+            "check the times of allocations and devices; overlapping holders share what there was",
+        )
+    strangers = store.raw.execute(
+        "SELECT count(DISTINCT device_id) FROM samples WHERE device_id NOT IN (SELECT device_id FROM devices)"
+    ).fetchone()
+    if strangers and strangers[0]:
+        yield Finding("missing", f"{strangers[0]} GPUs have samples and are in no device list", "import their devices")
+    orphans = store.raw.execute(
+        "SELECT count(DISTINCT job_id) FROM progress WHERE job_id NOT IN (SELECT job_id FROM allocations)"
+    ).fetchone()
+    if orphans and orphans[0]:
+        yield Finding("missing", f"{orphans[0]} jobs made progress and held nothing", "import their allocations")
+
+
+def _gaps(books: "Books") -> Iterator[Finding]:
+    there = f" --store {quote(str(books.store.folder))}"
+    for reading, do in (
+        (
+            books.show(["observed_gpu_hours"])[0],
+            f"check the exporters of the hours in `loadfactor show unobserved_gpu_hours --by day{there}`",
+        ),
+        (books.show(["cost_usd"])[0], f"import a price list: `loadfactor import prices FILE{there}`"),
+    ):
+        if reading.coverage is not None and reading.coverage < 1:
+            subject = "held time is observed" if reading.metric == "observed_gpu_hours" else "paid time has a price"
+            yield Finding("missing", f"{reading.coverage:.2%} of {subject}", do)
+    if default_basis(books.store) == "estimate":
+        yield Finding(
+            "note", "no prices imported: dollars are the catalog's dated list prices, estimates", "--usd-per-gpu-hour X"
+        )
+    for record in books.store.manifest.imports:
+        for where, what, count in record.gaps:
+            yield Finding("note", f"{where.rsplit('/', 1)[-1]}: {what} (×{count:,})", "not measured there")

@@ -1,0 +1,142 @@
+"""How does the ledger stay current? Hours that an import touched are booked again, a few days at a time; the others stay.
+
+The definitions are Ibis expressions (`installed`, `holdings`, `ledger`); this file hands their SQL the store's tables. Each step is
+put into a temporary table before the next one reads it, so that nothing is worked out twice.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from loadfactor.catalog.accelerators import accelerators
+from loadfactor.catalog.prices import gpu_hour_price
+from loadfactor.ledger.steps import plan
+from loadfactor.store.manifest import Span, StoredFile, merge
+from loadfactor.store.store import Progress, Store
+from loadfactor.tables import BASES, IDLE_BELOW, PRICES
+from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
+
+DEFINITION = 2
+"""Raise when what a ledger row means changes: every store then books itself again."""
+
+SAMPLES_AT_ONCE = 24_000_000  # more at once amortizes planning, less keeps memory small
+LONGEST_BATCH_MS = 31 * MS_PER_DAY
+
+Expr = Any
+
+
+def refresh(store: Store, progress: Progress, idle_below: float = IDLE_BELOW) -> None:
+    """Book every hour that is stale. Afterwards the ledger speaks of the whole span of the store."""
+    key = ledger_key(idle_below)
+    if not store.manifest.stale and store.manifest.ledger_key == key:
+        return
+    with store.writing():
+        start, end = store.span()
+        everything = store.manifest.ledger_key != key
+        stale = ((start, end),) if everything else store.manifest.stale
+        booked = [f for f in store.manifest.of("ledger") if f.from_ms is not None and f.to_ms is not None]
+        low = min([start, *(f.from_ms or 0 for f in booked)])  # a corrected row may have made the span shorter
+        high = max([end, *(f.to_ms or 0 for f in booked)])
+        hours = _hours(merge([(max(s, low), min(e, high)) for s, e in stale]))
+        days: dict[int, list[StoredFile]] = {}
+        batches = list(_batches(store, hours))
+        for done, batch in enumerate(batches):
+            progress("booking", done / len(batches))
+            inside = _common(hours, (batch[0], batch[-1] + MS_PER_DAY))
+            book(store, _common(inside, (start, end)), idle_below=idle_below)
+            days |= store.replace_ledger([day // MS_PER_DAY for day in batch], inside, "book", key)
+        if everything:
+            days |= {f.day: [] for f in store.manifest.of("ledger") if f.day is not None and f.day not in days}
+        store.publish_ledger(days, (), key)
+    progress("booking", 1.0)
+
+
+def book(
+    store: Store,
+    spans: tuple[Span, ...],
+    cuts: Iterable[int] = (),
+    idle_below: float = IDLE_BELOW,
+    until: str = "book",
+) -> Any:
+    """Work out the ledger of `spans` (disjoint, in order), a temporary table a step of the plan, up to `until`; the last is a view.
+
+    `cuts` are instants no row may span.
+    """
+    cuts = list(cuts)
+    files = store.covering("samples", *spans)
+    measured = 0
+    for file in files:
+        measured |= file.measured
+    bounds = {"start_ms": [s for s, _ in spans], "end_ms": [e for _, e in spans]}
+    store.lend("bounds", pa.table(bounds, pa.schema({"start_ms": pa.int64(), "end_ms": pa.int64()})))
+    store.lend("cuts", pa.table({"at_utc": pa.array(cuts, pa.int64())}))
+    store.lend("estimates", _estimates())
+    for name in ("devices", "outages", "prices", "allocations"):
+        store.name_view(name, name)
+    store.name_view("samples", "samples", files, spans)
+    for name, sql in plan(measured, any(f.overlaps for f in files), bool(cuts), idle_below):
+        if name == "book":  # read once, when it is written or asked: a table of it would only cost memory
+            store.view(name, sql)
+        else:
+            store.keep(name, sql)
+        if name == until:
+            break
+    return store.connection.table(until)
+
+
+def default_basis(store: Store) -> str:
+    """The best basis the store has a price in; the catalog's estimates when it has none."""
+    store.name_view("prices", "prices")
+    found = {basis for (basis,) in store.raw.execute("SELECT DISTINCT basis FROM prices").fetchall()}
+    return next((basis for basis in BASES if basis in found), "estimate")
+
+
+def ledger_key(idle_below: float) -> str:
+    """What a ledger row depends on besides the tables: the definitions, the idle threshold, the catalog's prices."""
+    stands_on = f"{DEFINITION} {idle_below} {_estimates().to_pylist()}"
+    return hashlib.sha256(stands_on.encode()).hexdigest()[:16]
+
+
+def _estimates() -> pa.Table:
+    rows = []
+    for item in accelerators():
+        price = gpu_hour_price(item)
+        if price is not None:
+            rows.append(
+                {
+                    "accelerator": item,
+                    "basis": "estimate",
+                    "usd_per_gpu_hour": price.typical_usd,
+                    "source": f"{price.source} ({price.as_of})",
+                }
+            )
+    return pa.Table.from_pylist(rows, schema=PRICES.schema)
+
+
+def _common(spans: tuple[Span, ...], of: Span) -> tuple[Span, ...]:
+    """The parts of spans that lie in another."""
+    return tuple((max(s, of[0]), min(e, of[1])) for s, e in spans if s < of[1] and e > of[0])
+
+
+def _hours(stale: tuple[Span, ...]) -> tuple[Span, ...]:
+    """Spans widened to whole UTC hours."""
+    return merge([(s - s % MS_PER_HOUR, e + -e % MS_PER_HOUR) for s, e in stale])
+
+
+def _batches(store: Store, hours: tuple[Span, ...]) -> Iterator[list[int]]:
+    """The days the hours lie in (their first instants), in batches of few enough samples; a batch has no holes."""
+    rows = {f.day: f.rows for f in store.manifest.of("samples")}
+    batch: list[int] = []
+    samples = 0
+    for day in sorted({d for s, e in hours for d in range(s - s % MS_PER_DAY, e, MS_PER_DAY)}):
+        weight = rows.get(day // MS_PER_DAY, 0)
+        gap = bool(batch) and day != batch[-1] + MS_PER_DAY
+        if batch and (gap or samples + weight > SAMPLES_AT_ONCE or day - batch[0] >= LONGEST_BATCH_MS):
+            yield batch
+            batch, samples = [], 0
+        batch.append(day)
+        samples += weight
+    if batch:
+        yield batch

@@ -1,0 +1,148 @@
+"""How does every GPU-second get into exactly one state? Holdings joined with samples, once; everything else is sums of this.
+
+A ledger row is a holder's stretch on a GPU inside one hour, in one state:
+
+    unallocated   installed, held by nobody          idle        held, activity under the threshold
+    down          installed, not usable              busy        held, and working
+                                                     unobserved  held, with no valid sample
+
+and, inside that, under one set of circumstances: which signals were measured (`measured_mask`), in which twentieth of the scale
+the activity lay (`activity_bin`), whether the chip was throttled, how much memory it has. State is decided for each sample;
+only additive columns leave this file, so an hourly answer and a raw answer are the same. What follows from a row by itself
+(effective seconds, seconds measured, dollars) is in `measures`. All seconds are GPU-seconds: a holder of half a GPU has half of
+its seconds, its energy and its memory.
+"""
+
+from typing import Any
+
+import ibis
+
+from loadfactor.ledger.activity import ACTIVITIES, BINS, SIGNALS, THROTTLED
+from loadfactor.ledger.inventory import PLACE, USD
+from loadfactor.ledger.scope import HOLDER
+from loadfactor.tables import BASES, measured_bit
+from loadfactor.units import MS_PER_S, S_PER_HOUR
+
+Expr = Any
+
+KEYS = ("hour_utc", "from_utc", "to_utc", "state", "device_id", *PLACE, *HOLDER)
+CIRCUMSTANCES = ("measured_mask", "activity_bin", "throttled", "mem_total_bytes")
+WEIGHTED = {
+    **{signal: f"{signal.removesuffix('_share')}_s" for signal in SIGNALS},
+    "mem_used_bytes": "mem_used_byte_s",
+    "power_w": "energy_j",
+}
+"""What samples measure, and its sum over time as a ledger column: null where the row's samples do not measure it."""
+HISTOGRAM = tuple(f"hist_{k:02d}_s" for k in range(BINS))
+
+
+def spans(holdings: Expr) -> Expr:
+    """The stretches of single GPUs, each once however many share it."""
+    return holdings.select("span", "device_id", "hour_utc", "from_utc", "to_utc").distinct()
+
+
+def observed(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Expr:
+    """What the samples say of each span: milliseconds and weighted sums per span, idleness and circumstances.
+
+    Over exactly the parts inside the span: `samples` are disjoint for each GPU and lie inside hours. `measured` is the union of
+    their masks: signals nobody measured are not read. `idle` is null where no activity signal was measured.
+    """
+    kinds = [k for k in ACTIVITIES if measured & k.bit]
+    activity = ibis.coalesce(*(samples[k.column] for k in kinds)) if kinds else ibis.null("float64")
+    rows = samples.mutate(activity=activity)
+    joined = rows.join(
+        spans,
+        [
+            rows.device_id == spans.device_id,
+            rows.hour_utc == spans.hour_utc,
+            rows.from_utc < spans.to_utc,
+            rows.to_utc > spans.from_utc,
+        ],
+    )
+    parts = joined.select(
+        spans.span,
+        rows.measured_mask,
+        rows.activity,
+        part_ms=(ibis.least(rows.to_utc, spans.to_utc) - ibis.greatest(rows.from_utc, spans.from_utc)).cast("float64"),
+        # signals nobody measured are nulls by declaration, which no engine has to read
+        **{c: rows[c] if measured & measured_bit(c) else ibis.null("float64") for c in (*WEIGHTED, "mem_total_bytes")},
+        throttled=(rows.throttle_mask & THROTTLED) > 0 if measured & measured_bit("throttle_mask") else ibis.null(bool),
+    )
+    parts = parts.mutate(
+        # integers compared with integers: engines read 19.0 as a decimal, and pay for it on every row
+        activity_bin=ibis.least((parts.activity * BINS).floor().cast("int32"), ibis.literal(BINS - 1, "int32")),
+        idle=parts.activity < idle_below,
+    )
+    return parts.group_by("span", "idle", *CIRCUMSTANCES).aggregate(
+        ms=parts.part_ms.sum(),
+        mem_peak_bytes=parts.mem_used_bytes.max(),
+        **{f"{c}_ms": (parts[c] * parts.part_ms).sum() for c in WEIGHTED},
+    )
+
+
+def ledger(holdings: Expr, spans: Expr, observed: Expr) -> Expr:
+    """The book: every holding's seconds in exactly one state, with what the samples add up to.
+
+    For each holding, `gpu_s` over its rows is its GPUs × its length. Prices are null where they are unknown.
+    """
+    account = ibis.union(observed, _unsampled(spans, observed))
+    rows = holdings.join(account, "span")
+    held = ibis.cases((account.idle.isnull(), "unobserved"), (account.idle, "idle"), else_="busy")
+    state = ibis.cases((holdings.held, held), (holdings.down, "down"), else_="unallocated")
+
+    def seconds(of: Expr) -> Expr:
+        return holdings.gpus * of / MS_PER_S  # whole milliseconds of whole GPUs stay exact
+
+    peak = ibis.ifelse(holdings.held, account.mem_peak_bytes / account.mem_total_bytes, None)
+    return rows.select(
+        *(state.name("state") if c == "state" else holdings[c] for c in KEYS),
+        *(account[c] for c in CIRCUMSTANCES),
+        gpu_s=seconds(account.ms),
+        **{name: seconds(account[f"{c}_ms"]) for c, name in WEIGHTED.items()},
+        mem_peak_share=peak,
+        **{c: holdings[c] for c in USD},
+    )
+
+
+def _unsampled(spans: Expr, observed: Expr) -> Expr:
+    """What no sample says anything of: the rest of each span, in the columns of `observed`."""
+    sampled = observed.group_by("span").aggregate(sampled_ms=observed.ms.sum())
+    rest = spans.left_join(sampled, "span")
+    length_ms = (spans.to_utc - spans.from_utc).cast("float64")
+    rest = rest.select(spans.span, ms=length_ms - ibis.coalesce(sampled.sampled_ms, 0.0)).filter(lambda t: t.ms > 0)
+    given = {"span": rest.span, "ms": rest.ms, "measured_mask": ibis.literal(0, "int64")}
+    return rest.select(**{name: given.get(name, ibis.null(of)) for name, of in observed.schema().items()})
+
+
+def measures(book: Expr) -> dict[str, Expr]:
+    """What follows from a ledger row by itself, each additive over rows: seconds in GPU-seconds, bytes × s, USD.
+
+    `effective_…_s` is activity × seconds by the best signal the row's samples had, `observed_…_s` the seconds these stand on;
+    `…_measured_s` the seconds in which a signal was measured; `hist_…_s` the seconds by twentieth of activity.
+    """
+
+    def where(condition: Expr, value: Expr) -> Expr:
+        return ibis.ifelse(condition, value, 0.0)
+
+    def measured(column: str) -> Expr:
+        return (book.measured_mask & measured_bit(column)) > 0
+
+    counted = book.state.isin(["idle", "busy"])
+    best, better = {}, ibis.literal(False)
+    for kind in ACTIVITIES:
+        best[kind] = counted & measured(kind.column) & ~better
+        better = better | measured(kind.column)
+    memory = measured("mem_used_bytes") & measured("mem_total_bytes")
+    return {
+        **{f"effective_{k.basis}_s": where(best[k], book[WEIGHTED[k.column]]) for k in ACTIVITIES},
+        **{f"observed_{k.basis}_s": where(best[k], book.gpu_s) for k in ACTIVITIES},
+        **{f"{s.removesuffix('_share')}_measured_s": where(measured(s), book.gpu_s) for s in SIGNALS},
+        "mem_used_byte_s": where(memory, book.mem_used_byte_s),
+        "mem_total_byte_s": where(memory, book.mem_total_bytes * book.gpu_s),
+        "mem_measured_s": where(memory, book.gpu_s),
+        "energy_measured_s": where(measured("power_w"), book.gpu_s),
+        "throttled_s": where(book.throttled, book.gpu_s),
+        "throttle_measured_s": where(measured("throttle_mask"), book.gpu_s),
+        **{name: where(counted & (book.activity_bin == k), book.gpu_s) for k, name in enumerate(HISTOGRAM)},
+        **{f"usd_{basis}": book[usd] * book.gpu_s / S_PER_HOUR for basis, usd in zip(BASES, USD, strict=True)},
+    }

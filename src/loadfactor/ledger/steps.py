@@ -1,0 +1,90 @@
+"""In which steps is the ledger worked out? Each one a definition in Ibis, compiled once, for the engine that will run it.
+
+Each step is put into a table before the next one reads it. Inputs are the tables of the house by name, `estimates` (prices),
+`cuts` (at_utc) and `bounds` (start_ms, end_ms: the spans to book, disjoint); samples are those of the hours in them.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import ibis
+
+from loadfactor.ledger.attribution import asked, holdings, pieces
+from loadfactor.ledger.capacity import room
+from loadfactor.ledger.intervals import exploded
+from loadfactor.ledger.inventory import broken, installed, priced, standing
+from loadfactor.ledger.overlaps import disjoint
+from loadfactor.ledger.scope import DAY, placed, places, stays
+from loadfactor.ledger.states import ledger, observed, spans
+from loadfactor.store.layout import columns_of
+from loadfactor.units import MS_PER_DAY
+
+Expr = Any
+Steps = dict[str, Expr]
+
+
+def plan(
+    measured: int, overlaps: bool, cut: bool, idle_below: float, dialect: str = "duckdb"
+) -> Iterator[tuple[str, str]]:
+    """The ledger as SQL of an engine: what to work out under which name, in order; the last is the book.
+
+    `measured`: which signals the samples hold; `overlaps`: whether samples of one GPU may overlap; `cut`: whether there are cuts.
+    Each step is compiled when it is reached, once.
+    """
+    for make, options in ((_holders, (cut,)), (_booked, (measured, overlaps, idle_below))):
+        for name in make(*options):
+            yield name, _sql(dialect, make, options, name)
+
+
+def steps(measured: int, overlaps: bool, cut: bool, idle_below: float) -> Steps:
+    """The same as Ibis expressions, for an engine's own compiler."""
+    return {**_holders(cut), **_booked(measured, overlaps, idle_below)}
+
+
+@cache
+def _sql(dialect: str, make: Callable[..., Steps], options: tuple[Any, ...], name: str) -> str:
+    return str(ibis.to_sql(make(*options)[name], dialect=dialect))
+
+
+@cache
+def _holders(cut: bool) -> Steps:
+    """Who held what."""
+    bounds = ibis.table({"start_ms": "int64", "end_ms": "int64"}, name="bounds")
+    prices = ibis.union(_given("prices"), ibis.table(ibis.schema(columns_of("prices")), name="estimates"))
+    steps = {"standing": standing(_given("devices"), bounds)}
+    steps["broken"] = broken(_kept(steps, "standing"), _given("outages"))
+    steps["priced"] = priced(_kept(steps, "standing"), prices)
+    steps["segments"] = installed(*(_kept(steps, name) for name in ("standing", "broken", "priced")))
+    steps["days"] = exploded(_kept(steps, "segments"), MS_PER_DAY, DAY)
+    steps["stays"] = stays(_kept(steps, "days"))
+    steps["asked"] = asked(_given("allocations"), _kept(steps, "stays"), bounds)
+    steps["places"] = places(_kept(steps, "stays"), _kept(steps, "asked"))
+    steps["wanted"] = placed(_kept(steps, "asked"), _kept(steps, "places"))
+    steps["room"] = room(_kept(steps, "days"), _kept(steps, "places"))
+    cuts = ibis.table({"at_utc": "int64"}, name="cuts") if cut else None
+    steps["pieces"] = pieces(_kept(steps, "room"), _kept(steps, "wanted"), cuts)
+    steps["holdings"] = holdings(_kept(steps, "pieces"), _kept(steps, "wanted"))
+    return steps
+
+
+@cache
+def _booked(measured: int, overlaps: bool, idle_below: float) -> Steps:
+    """What they did with it."""
+    before, samples = _holders(False), _given("samples")
+    if overlaps:
+        samples = disjoint(samples)
+    steps = {"spans": spans(_kept(before, "holdings"))}
+    steps["observed"] = observed(_kept(steps, "spans"), samples, idle_below, measured)
+    steps["book"] = ledger(_kept(before, "holdings"), _kept(steps, "spans"), _kept(steps, "observed"))
+    return steps
+
+
+def _given(name: str) -> Expr:
+    """A table of the house."""
+    return ibis.table(ibis.schema(columns_of(name)), name=name)
+
+
+def _kept(steps: Steps, name: str) -> Expr:
+    """The table an earlier step was put into."""
+    return ibis.table(steps[name].schema(), name=name)

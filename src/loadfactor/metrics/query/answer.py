@@ -1,0 +1,177 @@
+"""How is a question answered? Metrics become one aggregate over the ledger, grouped; sums are divided last, here.
+
+What is not in the ledger (waits, units of progress) is worked out from its own small table, over the same groups. Everything is
+worked out for all groups at once; a reading is only put together at the end.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadfactor.ledger.activity import ACTIVITIES
+from loadfactor.metrics.metric import USD, Count, Metric, Part, PerUnit, Quantile, Ratio, Sum
+from loadfactor.metrics.query.calendar import instant
+from loadfactor.metrics.query.question import OF_A_WAIT, Expr, Key, Question, Row, dated, only
+from loadfactor.metrics.query.reading import Column, Groups, Readings, Value, iso
+from loadfactor.metrics.query.totals import ACTIVE, Floats, Totals, totals
+from loadfactor.metrics.query.unit_costs import Made, made, told_apart
+from loadfactor.metrics.query.wait_quantiles import waited
+from loadfactor.tables import DIMENSIONS
+from loadfactor.units import MS_PER_HOUR
+
+Said = tuple[Value, float | None, str | None]
+"""Value, coverage, basis."""
+NOTHING: Said = (None, None, None)
+
+
+def answer(question: Question, book: Expr, progress: Expr, waits: Expr | None) -> Readings:
+    """The readings. `book` is the ledger of the window, nothing beyond it; `waits` are needed where the question is of queues."""
+    progress = told_apart(question, book, progress)
+    book = only(question, book, DIMENSIONS)
+    booked = dated(book, book.hour_utc, book.from_utc, question)
+    summed = totals(question, booked)
+    waiting = waited(question, only(question, waits, OF_A_WAIT)) if waits is not None else {}
+    keys = summed.keys  # in order
+    if not waiting.keys() <= set(keys):
+        keys = sorted({*keys, *waiting}, key=lambda key: [(v is None, str(v)) for v in key])
+    if not question.by and not keys:
+        keys = [()]
+    active = _active_basis(summed)
+    units = made(question, booked, progress, {m.kind.unit for m in question.metrics if isinstance(m.kind, PerUnit)})
+    columns = []
+    for metric in question.metrics:
+        kind = metric.kind
+        if isinstance(kind, Sum | Ratio):
+            columns.append(_within(keys, summed, _from_ledger(metric, kind, question, summed, active)))
+        elif isinstance(kind, Quantile) and kind.of != "wait_s":
+            none = [None] * len(summed.keys)
+            columns.append(_within(keys, summed, Column(summed.peaks[kind.of], none, none)))
+        elif isinstance(kind, PerUnit):
+            columns.append(_spread(keys, _from_progress(question, units[kind.unit])))
+        else:
+            columns.append(_spread(keys, _from_waits(metric, waiting)))
+    return Readings(question.metrics, question.by, _groups(question, keys), columns)
+
+
+def _within(keys: list[Key], summed: Totals, column: Column) -> Column:
+    """A column by the groups of the ledger as one by all groups."""
+    if keys is summed.keys:
+        return column
+    return _spread(keys, dict(zip(summed.keys, zip(*column, strict=True), strict=True)))
+
+
+def _spread(keys: list[Key], said: Mapping[Key, Said]) -> Column:
+    """What is said of some groups as a column by all of them."""
+    return Column(*zip(*(said.get(key, NOTHING) for key in keys), strict=True)) if keys else Column((), (), ())
+
+
+def _groups(question: Question, keys: list[Key]) -> Groups:
+    """The groups with the stretch of time each speaks of: its hour or day where split by one, inside the window."""
+    window = question.window
+    days = {name: (first, after) for name, first, after in window.days()}
+
+    @cache
+    def stretch(day: str | None, hour: int | None) -> tuple[datetime, datetime]:
+        start, end = window.start_ms, window.end_ms
+        if day is not None:
+            start, end = max(start, days[day][0]), min(end, days[day][1])
+        if hour is not None:
+            start, end = max(start, hour), min(end, hour + MS_PER_HOUR)
+        return instant(start), instant(end)
+
+    if "hour" not in question.by and "day" not in question.by:
+        start, end = stretch(None, None)
+        return Groups(keys, [start] * len(keys), [end] * len(keys))
+    spoken, starts, ends = [], [], []
+    for key in keys:
+        by = dict(zip(question.by, key, strict=True))
+        start, end = stretch(by.get("day"), by.get("hour"))
+        if by.get("hour") is not None:
+            by["hour"] = iso(instant(by["hour"]))
+        spoken.append(tuple(by.values()))
+        starts.append(start)
+        ends.append(end)
+    return Groups(spoken, starts, ends)
+
+
+def _from_ledger(
+    metric: Metric, kind: Sum | Ratio, question: Question, summed: Totals, active: Sequence[str]
+) -> Column:
+    """A Sum or Ratio. Its basis: the cost basis for dollars, the activity signals for what rests on activity."""
+    values, coverage = _value(kind, summed.sums)
+    parts = metric.parts
+    of_money = question.basis if any(USD in p.columns for p in parts) else ""
+    bases: Sequence[str | None] = [of_money or None] * len(summed.keys)
+    if any(p.rests_on_activity for p in parts):
+        bases = [", ".join(filter(None, (of_money, signals))) or None for signals in active]
+    return Column(values, coverage.tolist(), bases)
+
+
+def _value(kind: Sum | Ratio, sums: dict[Part, Floats]) -> tuple[list[Value], Floats]:
+    """Values and coverage by group; None where nothing of it was known, or where there is nothing to divide by."""
+    if isinstance(kind, Ratio):
+        (over, known_over), (under, known_under) = _sum(kind.over, sums), _sum(kind.under, sums)
+        over, under = over[:, 0], under[:, 0]
+        known = (known_over > 0) & (known_under > 0) & (under != 0)
+        ratio = np.divide(over, under, out=np.zeros_like(over), where=under != 0)
+        return _where(known, ratio), np.minimum(known_over, known_under)
+    values, coverage = _sum(kind, sums)
+    return _where(coverage != 0, values if kind.each else values[:, 0]), coverage
+
+
+def _sum(kind: Sum, sums: dict[Part, Floats]) -> tuple[Floats, Floats]:
+    """A Sum by group, one column or `each`, and its coverage: known over needed; where nothing was needed all was known."""
+    values = sums[kind.part] / kind.per
+    if not kind.each:
+        values = values.sum(axis=1, keepdims=True)
+    coverage = np.ones(len(values))
+    for of in kind.coverages:
+        known, needed = sums[of.known].sum(axis=1), sums[of.needed].sum(axis=1)
+        coverage = np.minimum(coverage, np.divide(known, needed, out=np.ones_like(known), where=needed != 0))
+    return values, coverage
+
+
+def _where(known: NDArray[np.bool_], values: Floats) -> list[Value]:
+    """The values as Python's own, None where not known."""
+    return [v if k else None for k, v in zip(known.tolist(), values.tolist(), strict=True)]
+
+
+def _active_basis(summed: Totals) -> list[str]:
+    """By group: the activity signals its observed time rests on, with their shares where there are several."""
+    names = [kind.basis + " (optimistic)" * kind.optimistic for kind in ACTIVITIES]
+    seconds = np.column_stack([summed.sums[part][:, 0] for part in ACTIVE])
+    used = seconds > 0
+    bases = np.array([*names, ""], dtype=object)[np.where(used.any(axis=1), used.argmax(axis=1), len(names))]
+    for mixed in np.flatnonzero(used.sum(axis=1) > 1):
+        shares = zip(names, seconds[mixed] / seconds[mixed].sum(), strict=True)
+        bases[mixed] = ", ".join(f"{name} {_of_several(share)}" for name, share in shares if share > 0)
+    return list(bases)
+
+
+def _of_several(share: float) -> str:
+    """A share of something that has other shares: never all of it, never nothing.
+
+    >>> _of_several(0.9995), _of_several(0.42), _of_several(0.0005)
+    ('>99%', '42%', '<1%')
+    """
+    return "<1%" if share < 0.005 else ">99%" if share >= 0.995 else f"{share:.0%}"
+
+
+def _from_progress(question: Question, units: dict[Key, Made]) -> dict[Key, Said]:
+    """Dollars for one of a unit."""
+    basis = question.basis + (", without idle" if question.without_idle else "")
+    return {key: (of.usd / of.amount if of.coverage > 0 else None, of.coverage, basis) for key, of in units.items()}
+
+
+def _from_waits(metric: Metric, waiting: dict[Key, Row]) -> dict[Key, Said]:
+    """A wait, its coverage the share of waits that ended; or how many wait still, which is known where anybody asked."""
+    if isinstance(metric.kind, Count):
+        return {key: (of.get("waiting", 0), None, None) for key, of in waiting.items()}
+    said: dict[Key, Said] = {}
+    for key, of in waiting.items():
+        asked = of["n"] + of["waiting"]
+        said[key] = (of.get(metric.name), of["n"] / asked if asked else None, None)
+    return said

@@ -1,0 +1,65 @@
+"""What is asked? Metrics, split by dimensions, in a window, in one cost basis; and which rows of a table that speaks of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ibis
+
+from loadfactor.errors import InputError
+from loadfactor.metrics.metric import Metric
+from loadfactor.metrics.query.calendar import Window
+from loadfactor.tables import DIMENSIONS
+
+Expr = Any
+Row = dict[Any, Any]
+Key = tuple[Any, ...]
+"""The values of the dimensions that a group has."""
+
+OF_A_JOB = ("job", "experiment", "user", "team", "project", "purpose", "hour", "day")
+OF_A_WAIT = (*OF_A_JOB, "pool")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: metrics, split by dimensions, in a window, in one cost basis."""
+
+    metrics: tuple[Metric, ...]
+    by: tuple[str, ...]
+    window: Window
+    basis: str
+    where: tuple[tuple[str, str], ...] = ()
+    without_idle: bool = False
+
+
+def check(by: Sequence[str]) -> tuple[str, ...]:
+    """The dimensions, or InputError naming the one that is none."""
+    for name in by:
+        if name not in DIMENSIONS:
+            raise InputError(f"nothing can be split by {name!r}; choose from {', '.join(DIMENSIONS)}")
+    return tuple(dict.fromkeys(by))
+
+
+def only(question: Question, rows: Expr, known: Sequence[str] | dict[str, str]) -> Expr:
+    """Rows that pass the question's filters; none where they cannot be told apart."""
+    for name, value in question.where:
+        if name in known:
+            rows = rows.filter(rows[DIMENSIONS[name]] == value)
+        else:
+            rows = rows.limit(0)
+    return rows
+
+
+def dated(rows: Expr, hour: Expr, at: Expr, question: Question) -> Expr:
+    """Rows with the hour and the local day they lie in, where the question splits by them."""
+    if "hour" in question.by:
+        rows = rows.mutate(hour=hour)
+    if "day" in question.by:
+        days = list(question.window.days())
+        names = ibis.memtable(
+            {"day": [d[0] for d in days], "first": [d[1] for d in days], "after": [d[2] for d in days]},
+            schema={"day": "string", "first": "int64", "after": "int64"},
+        )
+        rows = rows.mutate(dated_utc=at)
+        rows = rows.join(names, [rows.dated_utc >= names.first, rows.dated_utc < names.after]).drop("first", "after")
+    return rows

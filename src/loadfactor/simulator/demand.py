@@ -1,0 +1,232 @@
+"""What is asked of the fleet, when, and by whom? Every job of the plan before the queue has seen it."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadfactor.simulator.calendar import Calendar, asking
+from loadfactor.simulator.fleet import Fleet, Ints
+from loadfactor.simulator.fleet_plan import FleetPlan, Team
+from loadfactor.simulator.workloads import WORKLOADS, workload_index
+from loadfactor.units import H_PER_DAY, MS_PER_DAY, MS_PER_HOUR, MS_PER_S, S_PER_HOUR
+
+FOREVER_MS = 2**60
+FIRST_JOB_NUMBER = 481_000
+CLOSE_OF_FRIDAY, OPEN_OF_MONDAY = 12, 8.5  # local hours between which a notebook is forgotten
+MOST_FOR_PEOPLE_SHARE = 0.3  # of a pool, for notebooks
+PLATFORM_USER = "svc-serving"
+
+
+@dataclass(slots=True)
+class Job:
+    """One request. Durations are of the compute alone: start-up and the idle tail come on top, failures repeat a part."""
+
+    job_id: str
+    workload: int
+    team: str
+    user: str
+    project: str
+    experiment_id: str | None
+    pool: str
+    gpus: int
+    submitted_ms: int
+    eligible_ms: int
+    work_ms: int
+    limit_ratio: float = math.inf  # time limit of one attempt, over start-up and work
+    tail_ms: int = 0
+    crash_after_ms: int = FOREVER_MS  # of compute, in the first attempt
+    restarts: bool = False  # after its own crash
+    patience_ms: int = FOREVER_MS
+    urgent: bool = False
+    deployment: int = -1
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Its place in the queue: served networks first, then first come."""
+        return (0 if self.urgent else 1, self.eligible_ms)
+
+
+@dataclass(frozen=True)
+class PoolSize:
+    """What a pool can give: whole GPUs over time, and the largest gang it should be asked for."""
+
+    name: str
+    gpu_ms: float
+    per_node: int
+    largest: int
+
+
+def pool_sizes(plan: FleetPlan, fleet: Fleet) -> list[PoolSize]:
+    """The pools of a plan, the largest first, less what the deployments hold in them."""
+    out = []
+    for pool in dict.fromkeys(g.pool for g in plan.groups):
+        nodes = [n for n in fleet.nodes if n.group.pool == pool]
+        per_node = max(len(n.whole) for n in nodes)
+        full = sum(len(n.whole) == per_node and n.group.bought_day is None for n in nodes)
+        gpu_ms = float(sum(len(n.whole) * (n.to_ms - n.from_ms) for n in nodes))
+        held = sum(d.replicas * d.gpus for d in plan.deployments if d.pool == pool)
+        largest = max(1, full // 2) * per_node
+        out.append(PoolSize(pool, gpu_ms - held * plan.days * MS_PER_DAY, per_node, largest))
+    return sorted(out, key=lambda p: -p.gpu_ms)
+
+
+def build_jobs(plan: FleetPlan, fleet: Fleet, calendar: Calendar) -> list[Job]:
+    """Deployments, then batch jobs and notebooks in the order they are handed in."""
+    rng = np.random.default_rng((plan.seed, 2))
+    pools = pool_sizes(plan, fleet)
+    jobs = [job for team in plan.teams for job in _team_jobs(plan, team, pools, calendar, rng)]
+    _scale_to_load(plan, jobs, pools)
+    jobs.sort(key=lambda j: (j.submitted_ms, j.team, j.user, j.work_ms))
+    for number, job in enumerate(jobs):
+        job.job_id = str(FIRST_JOB_NUMBER + number)
+    return _deployment_jobs(plan) + jobs
+
+
+def _deployment_jobs(plan: FleetPlan) -> list[Job]:
+    return [
+        Job(
+            job_id=f"{d.name}-r{r}",
+            workload=workload_index("serving"),
+            team=d.team,
+            user=PLATFORM_USER,
+            project=d.name,
+            experiment_id=None,
+            pool=d.pool,
+            gpus=d.gpus,
+            submitted_ms=plan.start_ms,
+            eligible_ms=plan.start_ms,
+            work_ms=FOREVER_MS,
+            urgent=True,
+            deployment=i,
+        )
+        for i, d in enumerate(plan.deployments)
+        for r in range(d.replicas)
+    ]
+
+
+def _team_jobs(
+    plan: FleetPlan, team: Team, pools: list[PoolSize], calendar: Calendar, rng: np.random.Generator
+) -> list[Job]:
+    total = sum(t.share for t in plan.teams)
+    count = round(plan.jobs * team.share / total)
+    odds = np.array([share for _, share in team.work])
+    kinds = rng.choice(len(odds), count, p=odds / odds.sum())
+    out: list[Job] = []
+    for k, (name, _) in enumerate(team.work):
+        out += _jobs_of(plan, team, workload_index(name), int((kinds == k).sum()), pools, calendar, rng)
+    return out
+
+
+def _jobs_of(
+    plan: FleetPlan,
+    team: Team,
+    kind: int,
+    count: int,
+    pools: list[PoolSize],
+    calendar: Calendar,
+    rng: np.random.Generator,
+) -> list[Job]:
+    w = WORKLOADS[kind]
+    notebook = w.shape == "notebook"
+    at_ms = _arrivals(plan, count, calendar, rng, notebook)
+    work_ms = np.round(w.hours * np.exp(w.hours_sigma * rng.standard_normal(count)) * S_PER_HOUR).astype(np.int64)
+    work_ms = np.maximum(work_ms, 120) * MS_PER_S
+    if notebook:
+        work_ms = _forgotten(at_ms, work_ms, calendar, rng)
+    gpus = np.array(w.gpus)[rng.integers(0, len(w.gpus), count)]
+    main = rng.random(count) < w.main_pool_share
+    held = np.where(rng.random(count) < 0.05, rng.integers(60, 7200, count), 0) * MS_PER_S
+    hasty = rng.random(count) < (0.3 if notebook else 0.08)
+    patience_ms = rng.integers(900, 10_800 if notebook else 43_200, count) * MS_PER_S
+    tail_s = np.where(rng.random(count) < w.tail_share, rng.lognormal(np.log(1800), 0.9, count), 0)
+    crashes = rng.random(count) < w.crash_share
+    crash_at = rng.beta(0.7, 2.0, count)  # most bugs show early
+    limit = np.where(rng.random(count) < 0.03, 0.8, rng.uniform(1.3, 3.0, count))
+    restarts = rng.random(count) < 0.45
+    tagged = rng.random(count) < 0.8
+    user, project = rng.integers(0, len(team.users), count), rng.integers(0, len(team.projects), count)
+    experiment = rng.integers(1, 3 + count // 12, count)
+    out = []
+    for i in range(count):
+        pool = pools[0] if main[i] else pools[-1]
+        work = int(work_ms[i])
+        name = team.projects[project[i]]
+        out.append(
+            Job(
+                job_id="",
+                workload=kind,
+                team=team.name,
+                user=team.users[user[i]],
+                project=name,
+                experiment_id=f"{name}-{w.name}-{experiment[i]:02d}" if tagged[i] and not notebook else None,
+                pool=pool.name,
+                gpus=_gang(int(gpus[i]), pool),
+                submitted_ms=int(at_ms[i]),
+                eligible_ms=int(at_ms[i] + held[i]),
+                work_ms=work,
+                limit_ratio=math.inf if notebook else float(limit[i]),
+                tail_ms=int(tail_s[i]) * MS_PER_S,
+                crash_after_ms=int(work * crash_at[i]) // MS_PER_S * MS_PER_S if crashes[i] else FOREVER_MS,
+                restarts=bool(restarts[i]),
+                patience_ms=int(patience_ms[i]) if hasty[i] else FOREVER_MS,
+            )
+        )
+    return out
+
+
+def _gang(asked: int, pool: PoolSize) -> int:
+    """GPUs of a gang that the pool can place: at most its largest, and whole nodes beyond one node."""
+    gpus = min(asked, pool.largest)
+    return gpus if gpus <= pool.per_node else gpus // pool.per_node * pool.per_node
+
+
+def _arrivals(plan: FleetPlan, count: int, calendar: Calendar, rng: np.random.Generator, notebook: bool) -> Ints:
+    """Whole seconds of hand-in, as thick as people are awake; the first hour also brings half a day that was queued before."""
+    hours = plan.start_ms + np.arange(plan.days * H_PER_DAY, dtype=np.int64) * MS_PER_HOUR
+    weight = asking(calendar, hours + MS_PER_HOUR // 2, *((0.02, 0.12) if notebook else (0.22, 0.4)))
+    if not notebook:
+        weight[0] += 0.5 * H_PER_DAY * weight.mean()
+    hour = rng.choice(len(hours), count, p=weight / weight.sum())
+    return np.asarray(hours[hour] + rng.integers(0, S_PER_HOUR, count) * MS_PER_S)
+
+
+def _forgotten(at_ms: Ints, work_ms: Ints, calendar: Calendar, rng: np.random.Generator) -> Ints:
+    """Some notebooks opened on a Friday afternoon are closed only on Monday morning."""
+    friday = (calendar.weekday(at_ms) == 4) & (calendar.hour(at_ms) >= CLOSE_OF_FRIDAY)
+    forgotten = friday & (rng.random(len(at_ms)) < 0.8)
+    to_monday_h = 3 * H_PER_DAY - calendar.hour(at_ms) + OPEN_OF_MONDAY + rng.random(len(at_ms)) * 2
+    weekend_ms = (to_monday_h * S_PER_HOUR).astype(np.int64) * MS_PER_S
+    return np.asarray(np.where(forgotten, np.maximum(work_ms, weekend_ms), work_ms))
+
+
+def _scale_to_load(plan: FleetPlan, jobs: list[Job], pools: list[PoolSize]) -> None:
+    """Stretch or shrink batch work so that each pool is asked for `plan.load` of what it can give.
+
+    People's sessions stay as long as they are, unless there are so many that they would take more than their part.
+    """
+    for pool in pools:
+        people = [j for j in jobs if j.pool == pool.name and WORKLOADS[j.workload].shape == "notebook"]
+        batch = [j for j in jobs if j.pool == pool.name and WORKLOADS[j.workload].shape != "notebook"]
+        if people:
+            _stretch(plan, people, min(1.0, MOST_FOR_PEOPLE_SHARE * pool.gpu_ms / _gpu_ms(people)))
+        if batch:
+            overhead = sum(j.gpus * (WORKLOADS[j.workload].startup_s * MS_PER_S + j.tail_ms) for j in batch)
+            room = plan.load * pool.gpu_ms - _gpu_ms(people) - overhead
+            _stretch(plan, batch, max(0.05, room / _gpu_ms(batch)))
+
+
+def _gpu_ms(jobs: list[Job]) -> int:
+    return sum(j.gpus * j.work_ms for j in jobs)
+
+
+def _stretch(plan: FleetPlan, jobs: list[Job], factor: float) -> None:
+    longest_ms = plan.days * MS_PER_DAY // 2
+    for job in jobs:
+        job.work_ms = _whole_s(min(longest_ms, job.work_ms * factor))
+        if job.crash_after_ms < FOREVER_MS:
+            job.crash_after_ms = _whole_s(min(longest_ms, job.crash_after_ms * factor))
+
+
+def _whole_s(ms: float) -> int:
+    return max(60, round(ms / MS_PER_S)) * MS_PER_S

@@ -1,0 +1,146 @@
+"""Which GPUs are there, and what do they cost? The devices of a plan as arrays, in the order of their names."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from loadfactor.simulator.fleet_plan import FleetPlan, NodeGroup
+from loadfactor.units import MS_PER_DAY, MS_PER_S
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+MIG_SLICES = 7
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine. `whole` are the GPUs of it that the queue may give away, as indices into the devices."""
+
+    name: str
+    group: NodeGroup
+    from_ms: int
+    to_ms: int
+    whole: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """All devices, one array element each. `to_ms` is the end of the books for those still installed then."""
+
+    nodes: tuple[Node, ...]
+    device_id: tuple[str, ...]
+    node: Ints
+    share: Floats  # part of a physical GPU
+    from_ms: Ints
+    to_ms: Ints
+    phase_ms: Ints  # samples end at start + phase + k × step
+    profiled: npt.NDArray[np.bool_]  # false: the exporter has no profiling counters
+    divided: int | None  # the GPU held by three pods
+    mig: tuple[int, ...]  # the slices of the GPU cut into seven
+
+
+def build_fleet(plan: FleetPlan) -> Fleet:
+    """Lay the groups out, node after node. The divided GPUs sit in the last plain A100-like node, in its last places."""
+    groups = sorted(plan.groups, key=lambda g: g.name)
+    host = next((g for g in reversed(groups) if _is_host(g)), None)
+    rng = np.random.default_rng((plan.seed, 1))
+    nodes: list[Node] = []
+    ids: list[str] = []
+    node_of: list[int] = []
+    share: list[float] = []
+    divided: int | None = None
+    mig: list[int] = []
+    for group in groups:
+        for n in range(group.nodes):
+            name = f"{group.name}-{n:03d}"
+            special = group is host and n == group.nodes - 1
+            whole: list[int] = []
+            for g in range(group.gpus_per_node):
+                cut = plan.mig_gpu and special and g == group.gpus_per_node - 1
+                shared = plan.divided_gpu and special and g == group.gpus_per_node - 1 - plan.mig_gpu
+                for part in range(MIG_SLICES) if cut else (None,):
+                    at = len(ids)
+                    ids.append(f"{name}/gpu{g}" if part is None else f"{name}/gpu{g}/mig{part}")
+                    node_of.append(len(nodes))
+                    share.append(1.0 if part is None else 1 / MIG_SLICES)
+                    if cut:
+                        mig.append(at)
+                    elif shared:
+                        divided = at
+                    else:
+                        whole.append(at)
+            nodes.append(Node(name, group, *_installed(plan, group), tuple(whole)))
+    owner = np.array(node_of, dtype=np.int64)
+    # Scrapes of different machines are not aligned; one machine scrapes on the mark, so that the books end with a sample.
+    phase_s = rng.integers(0, plan.step_s, len(nodes))
+    phase_s[0] = 0
+    return Fleet(
+        nodes=tuple(nodes),
+        device_id=tuple(ids),
+        node=owner,
+        share=np.array(share),
+        from_ms=np.array([n.from_ms for n in nodes], dtype=np.int64)[owner],
+        to_ms=np.array([n.to_ms for n in nodes], dtype=np.int64)[owner],
+        phase_ms=(phase_s * MS_PER_S)[owner],
+        profiled=np.array([n.group.exporter == "dcgm" for n in nodes])[owner],
+        divided=divided,
+        mig=tuple(mig),
+    )
+
+
+def _is_host(group: NodeGroup) -> bool:
+    return (
+        group.gpus_per_node >= 3
+        and group.exporter == "dcgm"
+        and group.bought_day is None
+        and group.retired_day is None
+        and group.accelerator.startswith("a100")
+    )
+
+
+def _installed(plan: FleetPlan, group: NodeGroup) -> tuple[int, int]:
+    since = plan.start_ms + day_ms(group.bought_day or 0)
+    until = plan.end_ms if group.retired_day is None else plan.start_ms + day_ms(group.retired_day)
+    return since, until
+
+
+def day_ms(days: float) -> int:
+    """A number of days as whole seconds, in milliseconds.
+
+    >>> day_ms(0.5)
+    43200000
+    """
+    return round(days * MS_PER_DAY / MS_PER_S) * MS_PER_S
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a whole GPU of one accelerator costs, from one instant to another."""
+
+    accelerator: str
+    from_ms: int
+    to_ms: int | None
+    basis: str
+    usd_per_gpu_hour: float
+
+
+def build_prices(plan: FleetPlan) -> tuple[Price, ...]:
+    """Contracted prices, with their change if the plan has one, and the list prices beside them."""
+    out: list[Price] = []
+    seen: set[str] = set()
+    for group in plan.groups:
+        if group.accelerator in seen:
+            continue
+        seen.add(group.accelerator)
+        paid, change_day = group.contracted_usd_per_gpu_hour, plan.price_change_day
+        if change_day is None:
+            out.append(Price(group.accelerator, plan.start_ms, None, "contracted", paid))
+        else:
+            at = plan.start_ms + day_ms(change_day)
+            later = round(paid * plan.price_change_ratio, 4)
+            out.append(Price(group.accelerator, plan.start_ms, at, "contracted", paid))
+            out.append(Price(group.accelerator, at, None, "contracted", later))
+        out.append(Price(group.accelerator, plan.start_ms, None, "list", group.list_usd_per_gpu_hour))
+    return tuple(out)

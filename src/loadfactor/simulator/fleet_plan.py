@@ -1,0 +1,236 @@
+"""Which fleet is to be simulated? A frozen plan; the same plan always makes the same rows, to the byte.
+
+`DEMO` is what `loadfactor demo` shows, `SMALL` what the tests recompute by hand, `bench(…)` what the benchmarks load.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from functools import cached_property
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from loadfactor.errors import PlanError
+from loadfactor.simulator.workloads import WORKLOADS
+from loadfactor.units import MS_PER_DAY, MS_PER_S
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """Nodes of one accelerator that share a queue. `bought_day` and `retired_day` count from the start of the books."""
+
+    name: str
+    accelerator: str
+    pool: str
+    nodes: int
+    contracted_usd_per_gpu_hour: float
+    list_usd_per_gpu_hour: float
+    gpus_per_node: int = 8
+    bought_day: float | None = None
+    retired_day: float | None = None
+    exporter: str = "dcgm"  # "nvidia-smi": only GPU_UTIL, memory and power; no profiling counters
+
+
+@dataclass(frozen=True)
+class Team:
+    """Who asks for batch work and notebooks. `work` gives the odds of each workload, `share` the odds of the team."""
+
+    name: str
+    share: float
+    users: tuple[str, ...]
+    projects: tuple[str, ...]
+    work: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A network kept resident for its users: `replicas` of `gpus` GPUs, as long as the books last."""
+
+    name: str
+    team: str
+    pool: str
+    replicas: int
+    gpus: int
+    params: float
+    peak_requests_per_s: float  # of one replica, at the top of a working day
+    peak_sm_share: float
+
+
+@dataclass(frozen=True)
+class FleetPlan:
+    """Everything the simulation depends on. PlanError when it cannot be."""
+
+    start: date
+    days: int
+    step_s: int
+    seed: int
+    groups: tuple[NodeGroup, ...]
+    teams: tuple[Team, ...]
+    deployments: tuple[Deployment, ...]
+    jobs: int
+    load: float  # GPU-hours asked for over GPU-hours there are, of the batch pools
+    timezone: str = "Europe/Berlin"
+    node_failures_per_day: float = 0.008  # per node
+    gpu_failures_per_day: float = 0.001  # per GPU
+    drains_per_day: float = 0.012  # per node
+    missing_share: float = 0.002  # single samples
+    exporter_failures_per_day: float = 0.02  # per node, hours each
+    price_change_day: float | None = None
+    price_change_ratio: float = 1.0
+    divided_gpu: bool = True  # one GPU held by three pods: .5, .25, .125
+    mig_gpu: bool = True  # one GPU cut into seven devices
+
+    def __post_init__(self) -> None:
+        if self.days < 1 or self.step_s < 1:
+            raise PlanError(f"days and step_s must be at least 1, got {self.days} and {self.step_s}")
+        if not self.groups or any(g.nodes < 1 or not 1 <= g.gpus_per_node <= 32 for g in self.groups):
+            raise PlanError("every group needs at least one node of 1 to 32 GPUs")
+        pools = {g.pool for g in self.groups}
+        names = {w.name for w in WORKLOADS}
+        for d in self.deployments:
+            if d.pool not in pools:
+                raise PlanError(f"deployment {d.name} asks for pool {d.pool}; there are {', '.join(sorted(pools))}")
+        for team in self.teams:
+            for work, _ in team.work:
+                if work not in names:
+                    raise PlanError(f"team {team.name} runs {work}; there are {', '.join(sorted(names))}")
+
+    @cached_property
+    def start_ms(self) -> int:
+        """The first instant of the books, midnight UTC."""
+        return int(datetime(self.start.year, self.start.month, self.start.day, tzinfo=UTC).timestamp()) * MS_PER_S
+
+    @property
+    def end_ms(self) -> int:
+        """The instant at which the books end."""
+        return self.start_ms + self.days * MS_PER_DAY
+
+    @property
+    def step_ms(self) -> int:
+        """The collector's step."""
+        return self.step_s * MS_PER_S
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """Where the people sit."""
+        return ZoneInfo(self.timezone)
+
+    @property
+    def gpus(self) -> int:
+        """Physical GPUs ever installed."""
+        return sum(g.nodes * g.gpus_per_node for g in self.groups)
+
+
+TEAMS: Final = (
+    Team(
+        "foundation",
+        0.16,
+        ("amara", "dmitri", "yuki"),
+        ("atlas-7b", "atlas-data-mix"),
+        (("pretrain", 0.3), ("finetune", 0.35), ("sweep", 0.25), ("notebook", 0.1)),
+    ),
+    Team(
+        "assistant",
+        0.2,
+        ("noor", "felix", "ines", "tomasz"),
+        ("chat", "tool-use", "safety-eval"),
+        (("finetune", 0.4), ("batch-inference", 0.4), ("notebook", 0.2)),
+    ),
+    Team(
+        "vision",
+        0.22,
+        ("priya", "lars", "chen"),
+        ("inspection", "segmentation"),
+        (("vision-starved", 0.45), ("sweep", 0.35), ("notebook", 0.2)),
+    ),
+    Team(
+        "speech",
+        0.17,
+        ("marta", "kofi"),
+        ("asr-streaming", "tts"),
+        (("small-batch", 0.6), ("batch-inference", 0.15), ("notebook", 0.25)),
+    ),
+    Team(
+        "research",
+        0.25,
+        ("elif", "jonas", "mei", "sofia", "ravi"),
+        ("long-context", "rl-reasoning", "sparse"),
+        (("sweep", 0.45), ("small-batch", 0.2), ("finetune", 0.1), ("notebook", 0.25)),
+    ),
+)
+
+DEMO: Final = FleetPlan(
+    start=date(2026, 10, 19),  # a Monday; summer time ends in Europe on the 25th
+    days=14,
+    step_s=60,
+    seed=20261019,
+    groups=(
+        NodeGroup("h100", "h100-sxm", "h100", 15, 2.60, 2.95),
+        NodeGroup("h100n", "h100-sxm", "h100", 2, 2.60, 2.95, bought_day=5.4),
+        NodeGroup("a100", "a100-sxm", "a100", 6, 1.35, 1.50),
+        NodeGroup("a100o", "a100-sxm", "a100", 1, 1.35, 1.50, retired_day=9.6),
+        NodeGroup("a100s", "a100-sxm", "a100", 1, 1.35, 1.50, exporter="nvidia-smi"),
+    ),
+    teams=TEAMS,
+    deployments=(
+        Deployment("chat-70b", "assistant", "h100", 3, 8, 70e9, 4.2, 0.56),
+        Deployment("chat-8b", "assistant", "a100", 6, 1, 8e9, 5.5, 0.44),
+        Deployment("asr-live", "speech", "a100", 4, 1, 0, 9.0, 0.21),
+        Deployment("embed", "platform", "a100", 2, 1, 0.34e9, 60.0, 0.31),
+    ),
+    jobs=1500,
+    load=0.94,
+    price_change_day=8.395833,  # 09:30 UTC on a Tuesday, in the middle of an hour and of many jobs
+    price_change_ratio=0.9,
+)
+
+SMALL: Final = replace(
+    DEMO,
+    start=date(2026, 10, 24),
+    days=2,
+    step_s=37,
+    seed=7,
+    groups=(
+        NodeGroup("h", "h100-sxm", "h100", 2, 2.5, 3.0, gpus_per_node=2),
+        NodeGroup("hn", "h100-sxm", "h100", 1, 2.5, 3.0, gpus_per_node=1, bought_day=0.77),
+        NodeGroup("a", "a100-sxm", "a100", 1, 1.3, 1.5, gpus_per_node=3),
+        NodeGroup("as", "a100-sxm", "a100", 1, 1.3, 1.5, gpus_per_node=1, retired_day=1.61, exporter="nvidia-smi"),
+    ),
+    deployments=(Deployment("chat", "assistant", "a100", 1, 1, 8e9, 5.0, 0.4),),
+    jobs=40,
+    load=0.94,
+    node_failures_per_day=0.4,
+    gpu_failures_per_day=0.2,
+    drains_per_day=0.3,
+    missing_share=0.01,
+    exporter_failures_per_day=0.4,
+    price_change_day=0.9876,
+)
+
+
+def bench(gpus: int, days: int, step_s: int) -> FleetPlan:
+    """A fleet for benchmarks: two thirds H100, one third A100, in nodes of eight; about 3.3 jobs per GPU and day.
+
+    >>> plan = bench(1024, 30, 30)
+    >>> plan.gpus, plan.jobs
+    (1024, 100147)
+    """
+    if gpus < 24:
+        raise PlanError(f"bench needs at least 24 GPUs, got {gpus}; SMALL has fewer")
+    nodes = gpus // 8
+    a100 = nodes // 3
+    return replace(
+        DEMO,
+        days=days,
+        step_s=step_s,
+        groups=(
+            NodeGroup("h100", "h100-sxm", "h100", nodes - a100, 2.60, 2.95),
+            NodeGroup("a100", "a100-sxm", "a100", a100, 1.35, 1.50),
+        ),
+        deployments=(
+            Deployment("chat-70b", "assistant", "h100", max(1, nodes // 10), 8, 70e9, 4.2, 0.56),
+            Deployment("chat-8b", "assistant", "a100", max(1, nodes // 4), 1, 8e9, 5.5, 0.44),
+        ),
+        jobs=round(gpus * days * 3.26),
+        load=0.85,
+        price_change_day=min(8.395833, days / 2),
+    )

@@ -1,0 +1,144 @@
+"""How is a CSV read that may be huge, cut off or no CSV at all? Strictly, in batches of text cells, in bounded memory."""
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.parsing.lines import blocks
+from loadfactor.units import BYTES_PER_MIB
+
+BATCH_ROWS: Final = 65_536
+_BLOCK_BYTES: Final = 2 * BYTES_PER_MIB  # the longest row; a line is at most 1 MiB already
+_SHOWN: Final = 60
+
+
+@dataclass(frozen=True)
+class TextBatch:
+    """Up to 65,536 rows whose cells are all text; an empty cell is null."""
+
+    cells: pa.RecordBatch
+    first_row: int  # number of its first row, from 1; the header is not counted
+
+
+def open_csv(path: Path) -> tuple[tuple[str, ...], Iterator[TextBatch]]:
+    """The names in the header line, and the rows below it. Gzip is unpacked, a byte order mark and CRLF are read over.
+
+    Raises SourceError naming file and row: not text, truncated gzip, no header, two columns of one name, a row with more or
+    fewer cells than the header, a quote that never closes.
+    """
+    parts = (block.data for block in blocks(path))
+    first = next(parts)
+    line, _, rest = first.partition(b"\n")
+    names = _names(path, line.decode())
+    return names, _batches(path, names, chain([rest], parts))
+
+
+def shown(value: object) -> str:
+    """A value as a message may quote it: one line, at most about 60 characters.
+
+    >>> shown("173%"), shown("two" + chr(10) + "lines")
+    ("'173%'", "'two\\\\nlines'")
+    """
+    text = value if isinstance(value, str) else str(value)
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
+
+
+def _names(path: Path, line: str) -> tuple[str, ...]:
+    try:
+        names = tuple(next(csv.reader([line]), ()))
+    except csv.Error as e:
+        raise SourceError(f"{path}: the first line is no header of a CSV ({e})") from None
+    if not any(names):
+        raise SourceError(f"{path}: the first line is empty; it must name the columns")
+    if len(names) == 1:
+        for mark, said in ((";", "semicolons"), ("\t", "tabs")):
+            if mark in line:
+                raise SourceError(f"{path}: its columns are separated by {said}; write commas")
+    for i, name in enumerate(names):
+        if not name:
+            raise SourceError(f"{path}: column {i + 1} has no name in the first line")
+        if name in names[:i]:
+            raise SourceError(f"{path}: two columns are called {shown(name)}; keep one")
+    return names
+
+
+class _Stream(io.RawIOBase):
+    """Pieces of bytes as a file for Arrow. What the pieces raise is kept, because Arrow may turn it into its own error."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._left = memoryview(b"")
+        self.error: SourceError | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._left:
+            try:
+                piece = next(self._pieces, None)
+            except SourceError as error:
+                self.error = error
+                raise
+            if piece is None:
+                return 0
+            self._left = memoryview(piece)
+        size = min(len(buffer), len(self._left))
+        buffer[:size] = self._left[:size]
+        self._left = self._left[size:]
+        return size
+
+
+def _batches(path: Path, names: tuple[str, ...], pieces: Iterator[bytes]) -> Iterator[TextBatch]:
+    start = next((p for p in pieces if p.strip(b"\r\n")), None)
+    if start is None:
+        return  # a header and nothing under it
+    stream = _Stream(chain([start], pieces))
+    wrong: list[Any] = []
+
+    def refuse(row: Any) -> str:
+        wrong.append(row)
+        return "error"
+
+    row = 1
+    try:
+        reader = pacsv.open_csv(
+            stream,
+            read_options=pacsv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=list(names)),
+            parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=refuse),
+            convert_options=pacsv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
+            ),
+        )
+        for block in reader:
+            for i in range(0, block.num_rows, BATCH_ROWS):
+                batch = block.slice(i, BATCH_ROWS)
+                yield TextBatch(batch, row)
+                row += batch.num_rows
+    except (pa.ArrowException, SourceError) as error:
+        raise _refusal(path, error, stream, wrong, row) from None
+
+
+def _refusal(path: Path, error: Exception, stream: _Stream, wrong: list[Any], row: int) -> SourceError:
+    """What Arrow found wrong, in our words."""
+    if stream.error is not None:
+        return stream.error
+    if isinstance(error, SourceError):
+        return error
+    if wrong:
+        bad = wrong[0]
+        at = f", row {bad.number}" if bad.number is not None else f", after row {row - 1}"
+        return SourceError(
+            f"{path}{at}: {bad.actual_columns} cells where the header names {bad.expected_columns}: {shown(bad.text)}"
+        )
+    if "straddling" in str(error):
+        return SourceError(f"{path}, after row {row - 1}: a row of more than 1 MiB; does a quote never close?")
+    return SourceError(f"{path}, after row {row - 1}: {str(error).splitlines()[0]}")
