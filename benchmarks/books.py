@@ -48,12 +48,12 @@ SKETCHED = (
 )
 WEEK_MS = 7 * MS_PER_DAY
 QUESTIONS = (
-    (["utilization", "load_factor", "cost_usd", "usd_per_effective_gpu_hour"], ["team"]),
-    (["utilization", "idle_gpu_hours", "idle_usd"], ["day"]),
+    (["utilization", "load_factor", "cost", "cost_per_effective_gpu_hour"], ["team"]),
+    (["utilization", "idle_gpu_hours", "idle_cost"], ["day"]),
     (["utilization_histogram"], ["device"]),
-    (["effective_gpu_hours", "cost_usd", "mem_utilization_peak"], ["job"]),
-    (["paid_gpu_hours", "cost_usd"], ["state", "pool"]),
-    (["usd_per_token", "usd_per_request"], ["team"]),
+    (["effective_gpu_hours", "cost", "mem_utilization_peak"], ["job"]),
+    (["paid_gpu_hours", "cost"], ["state", "pool"]),
+    (["cost_per_token", "cost_per_request"], ["team"]),
     (["queue_wait_s_p50", "queue_wait_s_p99_gpu_weighted", "queue_waiting"], ["team"]),
     (["utilization"], ["hour"]),
 )
@@ -161,7 +161,7 @@ def _by_hand(books: Books, start: int, end: int, path: Path) -> Took:
     took = _timed(lambda: store.raw.execute(f"COPY ({sql}) TO '{path}' (FORMAT parquet, COMPRESSION zstd)"))
     totals = "count(*), " + ", ".join(
         f"round(coalesce(sum({c}), 0), {d})"
-        for c, d in (("gpu_s", 3), ("usd_per_gpu_hour_contracted * gpu_s", 2), ("sm_active_s", 1), ("energy_j", -3))
+        for c, d in (("gpu_s", 3), ("price_per_gpu_hour_contracted * gpu_s", 2), ("sm_active_s", 1), ("energy_j", -3))
     )
     hand = store.raw.execute(
         f"SELECT state, {totals} FROM {layout.read([path])} GROUP BY state ORDER BY state"

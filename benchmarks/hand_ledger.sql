@@ -4,7 +4,7 @@ WITH gpu AS (
     greatest(coalesce(from_utc, :start), :start) AS s, least(coalesce(to_utc, :end), :end) AS e
   FROM devices
 ), priced AS (
-  SELECT g.device_id, greatest(g.s, coalesce(p.from_utc, :start)) AS s, least(g.e, coalesce(p.to_utc, :end)) AS e, basis, usd_per_gpu_hour AS usd
+  SELECT g.device_id, greatest(g.s, coalesce(p.from_utc, :start)) AS s, least(g.e, coalesce(p.to_utc, :end)) AS e, basis, price_per_gpu_hour AS cost
   FROM gpu g JOIN prices p ON (p.accelerator IS NULL OR p.accelerator = g.accelerator) AND (p.pool IS NULL OR p.pool = g.pool)
     AND (p.device_id IS NULL OR p.device_id = g.device_id)
     AND coalesce(p.from_utc, :start) < g.e AND coalesce(p.to_utc, :end) > g.s
@@ -35,8 +35,8 @@ WITH gpu AS (
   FROM pieces p JOIN gpu g ON g.device_id = p.device_id AND g.s <= p.s AND g.e >= p.e
   LEFT JOIN demand d ON d.device_id = p.device_id AND d.s = p.s AND d.day = p.day
   LEFT JOIN broken b ON b.device_id = p.device_id AND b.s <= p.s AND b.e >= p.e
-), usd AS (
-  SELECT p.device_id, p.s, p.day, max(usd) FILTER (basis = 'contracted') AS contracted, max(usd) FILTER (basis = 'list') AS list
+), cost AS (
+  SELECT p.device_id, p.s, p.day, max(cost) FILTER (basis = 'contracted') AS contracted, max(cost) FILTER (basis = 'list') AS list
   FROM pieces p JOIN priced r ON r.device_id = p.device_id AND r.s <= p.s AND r.e >= p.e GROUP BY ALL
 ), rows AS (
   SELECT job_id, attempt, user, team, project, experiment_id, purpose, t.*, gpus * least(1.0, t.share / t.demand) AS gpus, true AS held
@@ -69,6 +69,6 @@ SELECT n.hour AS hour_utc, n.f AS from_utc, n.t AS to_utc,
   gpus * engine / 1000 AS engine_active_s, gpus * sm / 1000 AS sm_active_s, gpus * tensor / 1000 AS tensor_active_s,
   gpus * dram / 1000 AS dram_active_s, gpus * used / 1000 AS mem_used_byte_s, gpus * power / 1000 AS energy_j,
   CASE WHEN held THEN peak / mem_total_bytes END AS mem_peak_share,
-  u.contracted AS usd_per_gpu_hour_contracted, u.list AS usd_per_gpu_hour_list
-FROM numbered n JOIN account USING (span) LEFT JOIN usd u ON u.device_id = n.device_id AND u.s = n.s AND u.day = n.day
+  u.contracted AS price_per_gpu_hour_contracted, u.list AS price_per_gpu_hour_list
+FROM numbered n JOIN account USING (span) LEFT JOIN cost u ON u.device_id = n.device_id AND u.s = n.s AND u.day = n.day
 ORDER BY hour_utc, n.device_id

@@ -27,5 +27,5 @@ def test_prices_are_positive_ordered_and_name_known_accelerators() -> None:
     """A price range is low ≤ typical ≤ high, dated YYYY-MM, for an accelerator of the catalog."""
     for price in gpu_hour_prices():
         assert price.accelerator in accelerators()
-        assert 0 < (price.low_usd or price.typical_usd) <= price.typical_usd <= (price.high_usd or price.typical_usd)
+        assert 0 < (price.low or price.typical) <= price.typical <= (price.high or price.typical)
         assert len(price.as_of) == 7

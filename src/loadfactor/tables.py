@@ -213,7 +213,7 @@ PRICES = Table(
         Column("from_utc", "instant", "valid since", "since ever"),
         Column("to_utc", "instant", "valid until", "until further notice"),
         Column("basis", "text", "which kind of money this is", one_of=BASES),
-        Column("usd_per_gpu_hour", "amount", "price of a whole GPU for an hour, USD"),
+        Column("price_per_gpu_hour", "amount", "price of a whole GPU for an hour, USD"),
         Column("source", "text", "where the price comes from", "not known"),
         Column("retrieved_on", "text", "the day it was read, YYYY-MM-DD", "not known"),
     ),

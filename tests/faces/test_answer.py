@@ -19,7 +19,7 @@ ANSWER = Answer(
     tables=(
         Table(
             "Cost of a day",
-            (Column("plan"), Column("cost", "usd"), Column("fullness", "percent")),
+            (Column("plan"), Column("cost", "money"), Column("fullness", "percent")),
             (("own 60 <b>", 2208.0, 0.8125), ("rent all", 3720.0, None)),
             note="24 hours",
         ),

@@ -42,7 +42,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_own_names_the_base_and_shows_its_parts() -> None:
     """The day of the textbook with golden prices: own 40 of 80 at $1.86 against $2.95; every part of the year is shown."""
-    text = asked("own", "--demand-gpus", DAY, "--rent-usd", "2.95")
+    text = asked("own", "--demand-gpus", DAY, "--rent-price", "2.95")
     for words in (
         "Own 40 GPUs",
         "capital",
@@ -55,17 +55,17 @@ def test_own_names_the_base_and_shows_its_parts() -> None:
     ):
         assert words in text
     assert max(map(len, text.split("\n"))) <= 80
-    found = data("own", "--demand-gpus", DAY, "--rent-usd", "2.95")
-    assert found["usd_per_available_gpu_hour"] == pytest.approx(1.8586, abs=1e-4)
+    found = data("own", "--demand-gpus", DAY, "--rent-price", "2.95")
+    assert found["cost_per_available_gpu_hour"] == pytest.approx(1.8586, abs=1e-4)
     assert found["owned_gpus"] == 40
     assert found["next_gpu"]["verdict"] == "rent it at peaks"
 
 
 def test_own_without_demand_or_reason() -> None:
     """Without a demand the floor is given; where renting is cheaper than an always-full owned GPU the answer is not to own."""
-    assert "63.0 % of the time" in " ".join(asked("own", "--rent-usd", "2.95").split())
-    assert asked("own", "--rent-usd", "1").startswith("Do not own")
-    assert asked("own", "--rent-usd", "2", "--demand-gpus", "5x1,0x9").startswith("Rent all of it")
+    assert "63.0 % of the time" in " ".join(asked("own", "--rent-price", "2.95").split())
+    assert asked("own", "--rent-price", "1").startswith("Do not own")
+    assert asked("own", "--rent-price", "2", "--demand-gpus", "5x1,0x9").startswith("Rent all of it")
 
 
 @pytest.mark.parametrize(
@@ -73,28 +73,28 @@ def test_own_without_demand_or_reason() -> None:
     [
         (["--gpu-number", "40"], "add it"),
         (["--gpu-number", "60"], "rent it at peaks"),
-        (["--gpu-number", "60", "--api-usd-per-gpu-hour", "2"], "use the API"),
-        (["--gpu-number", "40", "--value-usd", "1.5"], "bring demand first"),
+        (["--gpu-number", "60", "--api-price-per-gpu-hour", "2"], "use the API"),
+        (["--gpu-number", "40", "--value-per-gpu-hour", "1.5"], "bring demand first"),
         (["--gpu-number", "81"], "bring demand first"),
         (["--gpu-number", "81", "--growth-percent", "150"], "add it"),
     ],
 )
 def test_the_marginal_gpu_gets_one_of_four_answers(more: list[str], verdict: str) -> None:
     """Add it, rent it at peaks, use the API, or bring demand first: by its use over its life, its price and its work's worth."""
-    found = data("own", "--demand-gpus", DAY, "--rent-usd", "2.95", *more)["next_gpu"]
+    found = data("own", "--demand-gpus", DAY, "--rent-price", "2.95", *more)["next_gpu"]
     assert found["verdict"] == verdict
     assert found["sentence"].endswith(f"{verdict}.")
 
 
 def test_breakeven_floor_never_and_claim() -> None:
     """A floor names requests and users; a price no utilization reaches is a no (exit code 1); the 7B/13B claim is set right."""
-    text = asked("breakeven", "--api-usd", "0.5,1.5", "--tokens-per-s", "559", "--usd-per-gpu-hour", "1.006",
+    text = asked("breakeven", "--api-price", "0.5,1.5", "--tokens-per-s", "559", "--price-per-gpu-hour", "1.006",
                  "--input-tokens", "500", "--output-tokens", "500")  # fmt: skip
     flat = " ".join(text.split())
     for words in ("Self-host only above 50.0 %", "users", "against the same API", "200 % never", "4 times as much"):
         assert words.lower() in flat.lower()
     assert max(map(len, text.split("\n"))) <= 80
-    never = asked("breakeven", "--api-usd", "0.2", "--tokens-per-s", "1400", "--usd-per-gpu-hour", "1.5", code=1)
+    never = asked("breakeven", "--api-price", "0.2", "--tokens-per-s", "1400", "--price-per-gpu-hour", "1.5", code=1)
     assert "never pays" in never
     found = data("breakeven", "--api", "openai/gpt-4-turbo", "--output-tokens-per-s", "500", "--requests-per-s", "2")
     assert found["demand"]["self_hosting_pays"] is True
@@ -111,7 +111,7 @@ def test_breakeven_plans_the_throughput_of_a_network() -> None:
 
 def test_size_says_smaller_is_cheaper_and_why(history: Path) -> None:
     """A cluster far too large is told so, with the cheapest size, the waits by job size and the marginal GPU."""
-    text = asked("size", str(history), "--have", "240", "--rent-usd", "2.95")
+    text = asked("size", str(history), "--have", "240", "--rent-price", "2.95")
     flat = " ".join(text.split())
     for words in (
         "Smaller is cheaper",
@@ -124,7 +124,7 @@ def test_size_says_smaller_is_cheaper_and_why(history: Path) -> None:
         assert words in flat
     assert max(map(len, text.split("\n"))) <= 80
     found = data("size", str(history), "--have", "240", "--sizes", "72,80,96,112,128")
-    costs = {p["gpus"]: p["usd_per_hour"] for p in found["sizes"]}
+    costs = {p["gpus"]: p["cost_per_hour"] for p in found["sizes"]}
     assert set(costs) == {72, 80, 96, 112, 128, 240}
     assert costs[found["cheapest"]["gpus"]] == min(costs.values())
     assert found["smaller_is_cheaper"] is True
@@ -132,9 +132,9 @@ def test_size_says_smaller_is_cheaper_and_why(history: Path) -> None:
 
 def test_the_cost_of_delay_moves_the_size(history: Path) -> None:
     """Where waiting costs ten times as much the cheapest size is larger, where it costs nothing it is the smallest."""
-    patient = data("size", str(history), "--delay-usd", "0")["cheapest"]["gpus"]
+    patient = data("size", str(history), "--delay-cost", "0")["cheapest"]["gpus"]
     normal = data("size", str(history))["cheapest"]["gpus"]
-    hasty = data("size", str(history), "--delay-usd", "100")["cheapest"]["gpus"]
+    hasty = data("size", str(history), "--delay-cost", "100")["cheapest"]["gpus"]
     assert patient < normal < hasty
 
 
@@ -155,7 +155,7 @@ def test_size_of_hours_and_of_state(shared: Path, tmp_path: Path) -> None:
     hours.write_text(
         "hour,gpus\n" + "".join(f"{h},{g}\n" for h, g in enumerate([20] * 6 + [40] * 6 + [60] * 4 + [80] * 8))
     )
-    assert data("size", str(hours), "--usd-per-gpu-hour", "1.2", "--rent-usd", "3")["keep_gpus"] == 60
+    assert data("size", str(hours), "--price-per-gpu-hour", "1.2", "--rent-price", "3")["keep_gpus"] == 60
     earth = shared / "data" / "jobs" / "helios_earth_vc6YE_cluster_sequence_vc.csv.gz"
     found = data("size", str(earth))["why_idle"]
     assert found["pending_while_idle_share"] == pytest.approx(0.457, abs=0.001)
@@ -180,14 +180,14 @@ def test_pages_are_written(command: str, suffix: str, history: Path, tmp_path: P
     ("arguments", "says"),
     [
         (["own", "--life-years", "-3"], "life_years must be positive, got -3"),
-        (["own", "--rent-usd", "0"], "--rent-usd 0"),
+        (["own", "--rent-price", "0"], "--rent-price 0"),
         (["own", "--demand-gpus", "3y2"], "write 20x6"),
         (["own", "--demand-gpus", "0x5"], "nobody asked"),
         (["own", "--demand-gpus", "5x5", "--demand", "x.csv"], "not both"),
         (["own", "--gpu", "abacus"], "no accelerator called"),
         (["breakeven"], "name the API once"),
-        (["breakeven", "--api-usd", "0", "--tokens-per-s", "5"], "price is zero"),
-        (["breakeven", "--api-usd", "a,b", "--tokens-per-s", "5"], "--api-usd a,b"),
+        (["breakeven", "--api-price", "0", "--tokens-per-s", "5"], "price is zero"),
+        (["breakeven", "--api-price", "a,b", "--tokens-per-s", "5"], "--api-price a,b"),
         (["breakeven", "--api", "openai/gpt-4o"], "throughput once"),
         (["breakeven", "--api", "openai/gpt-4o", "--model", "llama-3.1-8b", "--tpot", "0.01"], "not even alone"),
         (["breakeven", "--api", "openai/gpt-4o", "--tokens-per-s", "5", "--gpus", "0"], "at least 1 GPU"),
@@ -199,7 +199,7 @@ def test_pages_are_written(command: str, suffix: str, history: Path, tmp_path: P
         (["size"], "give the demand once"),
         (["size", "HISTORY", "--sizes", "many"], "--sizes many"),
         (["size", "HISTORY", "--scheduler", "magic"], "take slurm, fifo"),
-        (["size", "HISTORY", "--delay-usd", "-1"], "cost of delay"),
+        (["size", "HISTORY", "--delay-cost", "-1"], "cost of delay"),
     ],
 )
 def test_impossible_questions_are_refused(arguments: list[str], says: str, history: Path) -> None:

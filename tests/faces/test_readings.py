@@ -19,7 +19,7 @@ def answer(names: list[str | None]) -> Readings:
     n = len(names)
     groups = Groups([(name,) for name in names], [START] * n, [END] * n)
     column = Column([1.0] * (n - 1) + [None], [1.0] * (n - 1) + [0.0], ["contracted"] * n)
-    return Readings((metric("cost_usd"),), ("job",), groups, [column])
+    return Readings((metric("cost"),), ("job",), groups, [column])
 
 
 def printed(readings: Readings) -> list[str]:

@@ -18,7 +18,9 @@ def ask(*words: str) -> Result:
 @pytest.fixture(scope="session")
 def plan() -> dict:  # type: ignore[type-arg]
     """A small plan as data."""
-    result = ask("plan", "serve", "--model", "llama-3.1-8b", "--users", "2000", "--gpu-usd", "2", "--format", "json")
+    result = ask(
+        "plan", "serve", "--model", "llama-3.1-8b", "--users", "2000", "--price-per-gpu-hour", "2", "--format", "json"
+    )
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)  # type: ignore[no-any-return]
 
@@ -29,18 +31,18 @@ def test_a_plan_adds_up(plan: dict) -> None:  # type: ignore[type-arg]
     assert balance["prompt_tokens_in"] == balance["prompt_tokens_out"] + balance["prompt_tokens_rejected"]
     assert balance["output_tokens_asked"] == balance["output_tokens_out"] + balance["output_tokens_rejected"]
     assert balance["paid_less_busy_idle_starting_down_ns"] == 0
-    assert plan["usd_per_hour"] == plan["gpus"] * 2
+    assert plan["cost_per_hour"] == plan["gpus"] * 2
     assert causes["multiplier"] == pytest.approx(causes["duty_factor"] * causes["peaks_factor"] * causes["fill_factor"])
     assert sum(h["requests"] for h in plan["hours"]) == plan["total"]["requests"]
-    assert sum(h["usd"] for h in plan["hours"]) == pytest.approx(plan["total"]["usd"])
+    assert sum(h["cost"] for h in plan["hours"]) == pytest.approx(plan["total"]["cost"])
     assert plan["slo"]["kept"]
 
 
 def test_the_crowd_makes_tokens_cheaper(plan: dict) -> None:  # type: ignore[type-arg]
     """Cost per token falls from the smallest crowd to the largest, towards the cost at unlimited demand."""
-    costs = [point["usd_per_mtok"] for point in plan["crowd"]]
+    costs = [point["cost_per_mtok"] for point in plan["crowd"]]
     assert costs[0] > 10 * costs[-1]
-    assert costs[-1] == pytest.approx(plan["usd_per_mtok_at_unlimited_demand"], rel=0.1)
+    assert costs[-1] == pytest.approx(plan["cost_per_mtok_at_unlimited_demand"], rel=0.1)
 
 
 def test_traffic_costs_what_it_should(plan: dict) -> None:  # type: ignore[type-arg]

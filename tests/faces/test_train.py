@@ -41,7 +41,7 @@ def test_a_plan_as_json_adds_up() -> None:
         assert sum(best["memory_parts"].values()) == pytest.approx(best["memory_bytes"])
         assert best["fits"]
         assert 0.2 < p["mfu_share"] < 0.75
-        assert p["usd"] == pytest.approx(p["gpu_hours"] * p["usd_per_gpu_hour"])
+        assert p["cost"] == pytest.approx(p["gpu_hours"] * p["price_per_gpu_hour"])
 
 
 def test_a_number_of_gpus_that_cannot_be_is_a_row_with_its_reason() -> None:

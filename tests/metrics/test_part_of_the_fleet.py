@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.metrics.fleets import MINUTE, Row, add, batch
+from tests.ledger.fleets import MINUTE, Row, add, batch
 
 from loadfactor.books.books import Books
 
@@ -18,7 +18,7 @@ def books_of(folder: Path, allocations: list[Row], **tables: list[Row]) -> Books
     devices = [{"device_id": d, "node": n, "pool": p, **time} for d, n, p in places]
     books = Books(folder / "store")
     tables = {"devices": devices, "allocations": [time | a for a in allocations], **tables}
-    tables["prices"] = [{"basis": "contracted", "usd_per_gpu_hour": 1.0}]
+    tables["prices"] = [{"basis": "contracted", "price_per_gpu_hour": 1.0}]
     add(books, [batch(name, rows) for name, rows in tables.items()], "all", folder)
     return books
 
@@ -37,8 +37,8 @@ def test_a_job_half_inside_a_part_does_not_make_its_work_half_as_dear(where: dic
         [*held, {"job_id": "narrow", "device_id": "g0", **half}],
         progress=[steps("wide", 1000.0), steps("narrow", 10.0)],
     )
-    (whole,) = books.show(["usd_per_step"])
-    (part,) = books.show(["usd_per_step"], where=where)
+    (whole,) = books.show(["cost_per_step"])
+    (part,) = books.show(["cost_per_step"], where=where)
     assert whole.value == pytest.approx(6 / 1010)
     assert part.value == pytest.approx(2 / 10)
 
@@ -72,7 +72,7 @@ def test_dollars_of_what_nobody_observed_are_unknown_not_zero(tmp_path: Path) ->
     """Nobody knows how much of an unobserved hour was idle, in dollars no more than in hours."""
     seen = {"device_id": "g0", "from_utc": START, "to_utc": START + HOUR, "busy_share": 0.0}
     books = books_of(tmp_path, [{"job_id": "j", "device_id": "g0"}, {"job_id": "k", "device_id": "g1"}], samples=[seen])
-    asked = ("idle_usd", "busy_usd", "underused_usd", "effective_usd")
+    asked = ("idle_cost", "busy_cost", "underused_cost", "effective_cost")
     said = {(r.by["job"], r.metric): (r.value, r.coverage) for r in books.show(asked, ["job"])}
-    assert said["j", "idle_usd"] == (1.0, 0.25)
+    assert said["j", "idle_cost"] == (1.0, 0.25)
     assert [said["k", metric] for metric in asked] == [(None, 0.0)] * 4

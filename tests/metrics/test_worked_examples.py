@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.metrics.fleets import MINUTE, Row, add, batch
+from tests.ledger.fleets import MINUTE, Row, add, batch
 
 from loadfactor.books.books import Books
 from loadfactor.errors import InputError
@@ -33,12 +33,12 @@ def job(name: str, gpus: int, minutes: int, busy: float) -> tuple[list[Row], lis
 
 
 def books_of(
-    folder: Path, usd: float, *jobs: tuple[list[Row], list[Row], list[Row]], progress: list[Row] | None = None
+    folder: Path, cost: float, *jobs: tuple[list[Row], list[Row], list[Row]], progress: list[Row] | None = None
 ) -> Books:
     folder.mkdir(exist_ok=True)
     books = Books(folder / "store")
     items = [batch(t, [r for j in jobs for r in j[n]]) for n, t in enumerate(("devices", "allocations", "samples"))]
-    items.append(batch("prices", [{"basis": "contracted", "usd_per_gpu_hour": usd}]))
+    items.append(batch("prices", [{"basis": "contracted", "price_per_gpu_hour": cost}]))
     add(books, [*items, *([batch("progress", progress)] if progress else [])], "example", folder)
     return books
 
@@ -53,7 +53,7 @@ def test_eight_gpus_for_an_hour_and_a_quarter(tmp_path: Path) -> None:
         {"job_id": "run", "unit": "train_sample", "amount": 200_000.0, "from_utc": START, "to_utc": START + 75 * MINUTE}
     ]
     books = books_of(tmp_path, 8.0, job("run", 8, 75, 0.6), progress=made)
-    names = ("allocated_gpu_hours", "effective_gpu_hours", "cost_usd", "usd_per_effective_gpu_hour", "usd_per_sample")
+    names = ("allocated_gpu_hours", "effective_gpu_hours", "cost", "cost_per_effective_gpu_hour", "cost_per_sample")
     assert said(books, *names) == pytest.approx([10.0, 6.0, 80.0, 80 / 6, 0.0004], rel=1e-12)
 
 
@@ -64,19 +64,19 @@ def test_two_jobs_are_weighted_by_their_hours(tmp_path: Path, shared: Path) -> N
     ]
     expected = {v["id"]: v["expected"] for v in vectors}
     one = books_of(tmp_path / "one", 8.0, job("a", 1, 600, 0.6))
-    hours, cost, each = said(one, "effective_gpu_hours", "cost_usd", "usd_per_effective_gpu_hour")
+    hours, cost, each = said(one, "effective_gpu_hours", "cost", "cost_per_effective_gpu_hour")
     assert [hours, cost, each] == pytest.approx(
         [expected[f"eff.{n}"] for n in ("hours", "jobcost", "cost_per_eff_hour")], rel=1e-12
     )
     two = books_of(tmp_path / "two", 8.0, job("a", 1, 600, 0.6), job("b", 1, 1800, 0.3))
     wanted = [15.0, expected["eff.agg_ratio_of_sums"]]
-    assert said(two, "effective_gpu_hours", "usd_per_effective_gpu_hour") == pytest.approx(wanted, rel=1e-12)
+    assert said(two, "effective_gpu_hours", "cost_per_effective_gpu_hour") == pytest.approx(wanted, rel=1e-12)
 
 
 def test_an_answer_has_its_columns_whatever_is_known(tmp_path: Path) -> None:
     """Neither an empty answer nor one in which nothing was measured has other columns than a full one."""
     books = books_of(tmp_path, 8.0, job("a", 1, 60, 0.6))
-    asked, long_ago = ["utilization_histogram", "cost_usd"], datetime(2001, 1, 1, tzinfo=UTC)
+    asked, long_ago = ["utilization_histogram", "cost"], datetime(2001, 1, 1, tzinfo=UTC)
     full, none = (books.show(asked, ["team"], *window) for window in ((), (long_ago, long_ago + timedelta(hours=1))))
     assert len(full) > len(none) == 0
     assert full.to_arrow().schema == none.to_arrow().schema
@@ -87,22 +87,22 @@ def test_what_makes_no_sense_in_python_is_refused_in_one_line(tmp_path: Path) ->
     """A time without a zone is never guessed at, and a table that is none has a list of those there are."""
     books = books_of(tmp_path, 8.0, job("a", 1, 60, 0.6))
     with pytest.raises(InputError, match="no time zone"):
-        books.show(["cost_usd"], start=datetime(2026, 1, 1))  # noqa: DTZ001 (the mistake itself)
+        books.show(["cost"], start=datetime(2026, 1, 1))  # noqa: DTZ001 (the mistake itself)
     with pytest.raises(InputError, match="allocations"):
         books.table("allocation")
     first, last = books.span
     for start, end in ((last + timedelta(days=1), None), (None, first - timedelta(days=1))):
         with pytest.raises(InputError, match="they cover"):  # not that somebody confused beginning and end
-            books.show(["cost_usd"], start=start, end=end)
+            books.show(["cost"], start=start, end=end)
 
 
 def test_readings_are_tables_too(simulated_books: Books) -> None:
     """Answers go to Arrow and pandas: one row a reading, one column a dimension, unknown is null."""
-    readings = simulated_books.show(["utilization", "cost_usd"], by=["team"])
+    readings = simulated_books.show(["utilization", "cost"], by=["team"])
     frame = readings.to_pandas()
     assert list(frame.columns) == ["metric", "unit", "team", "from", "to", "value", "coverage", "basis"]
     assert [str(t) for t in frame["from"].unique()] == [str(t) for t in dict.fromkeys(r.start for r in readings)]
     assert len(frame) == len(readings) == readings.to_arrow().num_rows
-    assert frame[frame.metric == "cost_usd"].value.sum() == sum(r.value for r in readings if r.metric == "cost_usd")
+    assert frame[frame.metric == "cost"].value.sum() == sum(r.value for r in readings if r.metric == "cost")
     nobody = frame[(frame.metric == "utilization") & frame.team.isna()]
     assert nobody.value.isna().all()

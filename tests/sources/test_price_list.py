@@ -14,7 +14,7 @@ from loadfactor.sources.price_list import SOURCE
 
 MAY = int(datetime(2026, 5, 1, tzinfo=UTC).timestamp() * 1000)
 JUNE = int(datetime(2026, 6, 1, tzinfo=UTC).timestamp() * 1000)
-COLUMNS = "accelerator,from_utc,to_utc,basis,usd_per_gpu_hour\n"
+COLUMNS = "accelerator,from_utc,to_utc,basis,price_per_gpu_hour\n"
 
 
 def _csv(path: Path) -> None:
@@ -26,7 +26,7 @@ def _csv(path: Path) -> None:
 def _toml(path: Path) -> None:
     path.write_text(
         '[[price]]\naccelerator = "H100-SXM"\nfrom_utc = 2026-05-01\nto_utc = "2026-06-01"\nbasis = "contracted"\n'
-        'usd_per_gpu_hour = 2.5\n[[price]]\nfrom_utc = 2026-06-01T00:00:00Z\nbasis = "list"\nusd_per_gpu_hour = 3\n'
+        'price_per_gpu_hour = 2.5\n[[price]]\nfrom_utc = 2026-06-01T00:00:00Z\nbasis = "list"\nprice_per_gpu_hour = 3\n'
     )
 
 
@@ -36,9 +36,11 @@ def _json(path: Path) -> None:
         "from_utc": "2026-05-01",
         "to_utc": JUNE,
         "basis": "contracted",
-        "usd_per_gpu_hour": 2.5,
+        "price_per_gpu_hour": 2.5,
     }
-    path.write_text(json.dumps({"prices": [first, {"from_utc": "2026-06-01", "basis": "list", "usd_per_gpu_hour": 3}]}))
+    path.write_text(
+        json.dumps({"prices": [first, {"from_utc": "2026-06-01", "basis": "list", "price_per_gpu_hour": 3}]})
+    )
 
 
 def _parquet(path: Path) -> None:
@@ -48,7 +50,7 @@ def _parquet(path: Path) -> None:
             "from_utc": pa.array([MAY, JUNE], pa.timestamp("ms")).cast(pa.date32()),
             "to_utc": pa.array([JUNE, None], pa.timestamp("ms")).cast(pa.date32()),
             "basis": ["contracted", "list"],
-            "usd_per_gpu_hour": [2.5, 3.0],
+            "price_per_gpu_hour": [2.5, 3.0],
         }
     )
     pq.write_table(table, path)
@@ -60,7 +62,7 @@ def test_every_format_is_the_same_list(tmp_path: Path, ending: str, write: objec
     path = tmp_path / f"list.{ending}"
     write(path)  # type: ignore[operator]
     rows = read(SOURCE, path).tables["prices"].to_pylist()
-    kept = ("accelerator", "from_utc", "to_utc", "basis", "usd_per_gpu_hour", "pool")
+    kept = ("accelerator", "from_utc", "to_utc", "basis", "price_per_gpu_hour", "pool")
     assert [tuple(r[k] for k in kept) for r in rows] == [
         ("h100-sxm", MAY, JUNE, "contracted", 2.5, None),
         (None, JUNE, None, "list", 3.0, None),
@@ -70,21 +72,25 @@ def test_every_format_is_the_same_list(tmp_path: Path, ending: str, write: objec
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("p.csv", COLUMNS + "a,2026-05-01,,list,-2\n", "usd_per_gpu_hour -2.0 is negative"),
+        ("p.csv", COLUMNS + "a,2026-05-01,,list,-2\n", "price_per_gpu_hour -2.0 is negative"),
         ("p.csv", COLUMNS + "a,2026-05-01,,,2\n", "basis is empty"),
         ("p.csv", COLUMNS + "a,2026-05-01,,spot,2\n", "'spot' is none of effective, contracted, owned, list, estimate"),
         ("p.csv", COLUMNS + "a,2026-06-01,2026-05-01,list,2\n", "reversed interval"),
         ("p.csv", COLUMNS + "a,2026-05-01T00:00:00,,list,2\n", "has no time zone"),
         ("p.csv", COLUMNS + "a,01.05.2026,,list,2\n", "row 1: from_utc '01.05.2026' is not a time"),
-        ("p.csv", COLUMNS + "a,2026-05-01,,list,$2\n", "row 1: usd_per_gpu_hour '$2' is not a number"),
-        ("p.csv", "accelerator,usd_per_gpu_hour\na,2\n", "prices needs the column basis"),
-        ("p.csv", "gpu,basis,usd_per_gpu_hour\na,list,2\n", "prices has no column 'gpu'; the nearest is"),
+        ("p.csv", COLUMNS + "a,2026-05-01,,list,$2\n", "row 1: price_per_gpu_hour '$2' is not a number"),
+        ("p.csv", "accelerator,price_per_gpu_hour\na,2\n", "prices needs the column basis"),
+        ("p.csv", "gpu,basis,price_per_gpu_hour\na,list,2\n", "prices has no column 'gpu'; the nearest is"),
         ("p.toml", "[[price]]\nbasis = list\n", "is not TOML"),
         ("p.json", "{", "is not JSON"),
         ("p.json", "[" * 100_000, "is not JSON"),
         ("p.json", "[1]", "holds no list of prices"),
-        ("p.json", '[{"basis": "list", "usd_per_gpu_hour": [2]}]', "row 1: usd_per_gpu_hour '[2]' is not one number"),
-        ("p.json", '[{"basis": "list", "usd_per_gpu_hour": NaN}]', "not a finite number"),
+        (
+            "p.json",
+            '[{"basis": "list", "price_per_gpu_hour": [2]}]',
+            "row 1: price_per_gpu_hour '[2]' is not one number",
+        ),
+        ("p.json", '[{"basis": "list", "price_per_gpu_hour": NaN}]', "not a finite number"),
         ("p.xlsx", "x", "a price list is a file ending in .csv, .toml, .json, .parquet"),
         ("p.csv", "", "is empty"),
     ],

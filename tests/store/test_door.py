@@ -40,8 +40,8 @@ REFUSED = [
     ("samples", SAMPLE | {"busy_share": [0.5]}, "samples.busy_share is not share"),
     ("allocations", {"job_id": "j", "from_utc": HOUR, "to_utc": 0}, "a reversed interval"),
     ("allocations", {"job_id": "j", "submitted_utc": HOUR, "from_utc": 0}, "a reversed interval"),
-    ("prices", {"basis": "guess", "usd_per_gpu_hour": 1.0}, "'guess' is none of effective"),
-    ("prices", {"basis": "list", "usd_per_gpu_hour": -1.0}, "is negative"),
+    ("prices", {"basis": "guess", "price_per_gpu_hour": 1.0}, "'guess' is none of effective"),
+    ("prices", {"basis": "list", "price_per_gpu_hour": -1.0}, "is negative"),
     ("queue_events", {"job_id": "j", "at_utc": 0, "event": "bored"}, "'bored' is none of submitted"),
 ]
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.metrics.fleets import HOUR, MINUTE, Row, batch, source
+from tests.ledger.fleets import HOUR, MINUTE, Row, batch, source
 
 import loadfactor.books.books as books_room
 from loadfactor.books.books import Books
@@ -39,7 +39,7 @@ def rows(day: int, devices: int = 3) -> list[object]:
         ),
         batch("samples", samples),
         batch("allocations", held),
-        batch("prices", [{"basis": "list", "usd_per_gpu_hour": 2.0}]),
+        batch("prices", [{"basis": "list", "price_per_gpu_hour": 2.0}]),
     ]
 
 
@@ -57,7 +57,7 @@ def listing(store: Path) -> dict[str, bytes]:
 
 
 def totals(books: Books) -> list[object]:
-    return [r.value for r in books.show(["paid_gpu_hours", "allocated_gpu_hours", "effective_gpu_hours", "cost_usd"])]
+    return [r.value for r in books.show(["paid_gpu_hours", "allocated_gpu_hours", "effective_gpu_hours", "cost"])]
 
 
 def child(store: Path, *args: object) -> "subprocess.Popen[str]":

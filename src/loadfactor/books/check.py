@@ -30,8 +30,8 @@ class Balance:
 
     installed_gpu_hours: float
     booked_gpu_hours: float
-    installed_usd: float | None
-    booked_usd: float | None
+    installed_cost: float | None
+    booked_cost: float | None
 
     @property
     def residual_gpu_hours(self) -> float:
@@ -39,16 +39,20 @@ class Balance:
         return self.booked_gpu_hours - self.installed_gpu_hours
 
     @property
-    def residual_usd(self) -> float | None:
+    def residual_cost(self) -> float | None:
         """Booked less price × installed; None where there is no price at all."""
-        return None if self.booked_usd is None or self.installed_usd is None else self.booked_usd - self.installed_usd
+        return (
+            None if self.booked_cost is None or self.installed_cost is None else self.booked_cost - self.installed_cost
+        )
 
     @property
     def holds(self) -> bool:
         """True when both sides agree to a billionth."""
         hours = abs(self.residual_gpu_hours) <= ROUNDING * max(1.0, self.installed_gpu_hours)
-        usd = self.residual_usd is None or abs(self.residual_usd) <= ROUNDING * max(1.0, abs(self.installed_usd or 0))
-        return hours and usd
+        cost = self.residual_cost is None or abs(self.residual_cost) <= ROUNDING * max(
+            1.0, abs(self.installed_cost or 0)
+        )
+        return hours and cost
 
 
 def balance(books: "Books") -> Balance:
@@ -59,12 +63,12 @@ def balance(books: "Books") -> Balance:
     book(store, ((start, end),), until="segments")
     ask = store.raw.execute(
         f"SELECT coalesce(sum(share * (to_utc - from_utc)), 0) / {MS_PER_HOUR},"
-        f" sum(share * (to_utc - from_utc) * usd_per_gpu_hour_{basis}) / {MS_PER_HOUR} FROM segments"
+        f" sum(share * (to_utc - from_utc) * price_per_gpu_hour_{basis}) / {MS_PER_HOUR} FROM segments"
     ).fetchone()
-    paid, cost = books.show(["paid_gpu_hours", "cost_usd"])
-    installed_gpu_hours, installed_usd = ask or (0.0, None)
+    paid, cost = books.show(["paid_gpu_hours", "cost"])
+    installed_gpu_hours, installed_cost = ask or (0.0, None)
     booked = [r.value if isinstance(r.value, float) else None for r in (paid, cost)]
-    return Balance(installed_gpu_hours, booked[0] or 0.0, installed_usd, booked[1])
+    return Balance(installed_gpu_hours, booked[0] or 0.0, installed_cost, booked[1])
 
 
 def findings(books: "Books") -> Iterator[Finding]:
@@ -123,14 +127,16 @@ def _gaps(books: "Books") -> Iterator[Finding]:
             books.show(["observed_gpu_hours"])[0],
             f"check the exporters of the hours in `loadfactor show unobserved_gpu_hours --by day{there}`",
         ),
-        (books.show(["cost_usd"])[0], f"import a price list: `loadfactor import prices FILE{there}`"),
+        (books.show(["cost"])[0], f"import a price list: `loadfactor import prices FILE{there}`"),
     ):
         if reading.coverage is not None and reading.coverage < 1:
             subject = "held time is observed" if reading.metric == "observed_gpu_hours" else "paid time has a price"
             yield Finding("missing", f"{reading.coverage:.2%} of {subject}", do)
     if default_basis(books.store) == "estimate":
         yield Finding(
-            "note", "no prices imported: dollars are the catalog's dated list prices, estimates", "--usd-per-gpu-hour X"
+            "note",
+            "no prices imported: dollars are the catalog's dated list prices, estimates",
+            "--price-per-gpu-hour X",
         )
     for record in books.store.manifest.imports:
         for where, what, count in record.gaps:

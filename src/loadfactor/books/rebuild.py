@@ -108,7 +108,7 @@ def _estimates() -> pa.Table:
                 {
                     "accelerator": item,
                     "basis": "estimate",
-                    "usd_per_gpu_hour": price.typical_usd,
+                    "price_per_gpu_hour": price.typical,
                     "source": f"{price.source} ({price.as_of})",
                 }
             )

@@ -38,10 +38,10 @@ def short(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def usd(value: float | None) -> str:
+def money(value: float | None) -> str:
     """Dollars: cents below 1,000, three significant digits below a dime, whole dollars above.
 
-    >>> usd(2.5), usd(0.0004), usd(126343.27), usd(-12.0)
+    >>> money(2.5), money(0.0004), money(126343.27), money(-12.0)
     ('$2.50', '$0.0004', '$126,343', '−$12.00')
     """
     if value is None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from loadfactor.faces.formats import UNKNOWN, duration, number, percent, usd
+from loadfactor.faces.formats import UNKNOWN, duration, money, number, percent
 from loadfactor.metrics import metric
 from loadfactor.metrics.query.reading import Reading
 
@@ -32,7 +32,7 @@ def value_text(reading: Reading) -> str:
     if reading.unit == "share":
         return percent(value)
     if reading.unit.startswith("USD"):
-        return usd(value)
+        return money(value)
     if reading.unit == "s":
         return duration(value)
     if reading.unit == "jobs":

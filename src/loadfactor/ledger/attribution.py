@@ -12,7 +12,7 @@ from typing import Any
 import ibis
 
 from loadfactor.ledger.intervals import clipped, covering, elementary, exploded
-from loadfactor.ledger.inventory import PLACE, USD
+from loadfactor.ledger.inventory import PLACE, PRICE_COLUMNS
 from loadfactor.ledger.scope import DAY, HOLDER, OWN, resolved
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
@@ -72,7 +72,7 @@ def _held(asking: Expr, there: Expr, at: list[str]) -> Expr:
     return rows.select(
         *(asking[c] for c in HOLDER),
         **{c: ibis.coalesce(asking[f"own_{c}"], there[c]) for c in ("device_id", *PLACE)},
-        **{c: there[c] for c in USD},
+        **{c: there[c] for c in PRICE_COLUMNS},
         gpus=asking.gpus * fits,
         held=ibis.literal(True),
         down=ibis.literal(False),
@@ -90,7 +90,7 @@ def _rest(there: Expr) -> Expr:
     def rows(gpus: Expr, down: bool) -> Expr:
         return there.select(
             **nobody,
-            **{c: there[c] for c in ("device_id", *PLACE, *USD)},
+            **{c: there[c] for c in ("device_id", *PLACE, *PRICE_COLUMNS)},
             gpus=gpus,
             held=ibis.literal(False),
             down=ibis.literal(down),

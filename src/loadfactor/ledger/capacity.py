@@ -8,7 +8,7 @@ from typing import Any
 import ibis
 
 from loadfactor.ledger.intervals import common, covering, elementary, overlapping
-from loadfactor.ledger.inventory import PLACE, USD
+from loadfactor.ledger.inventory import PLACE, PRICE_COLUMNS
 from loadfactor.ledger.scope import DAY
 
 Expr = Any
@@ -30,16 +30,16 @@ def room(days: Expr, where: Expr) -> Expr:
         first, last = parts[f"first_{column}"].min(), parts[f"last_{column}"].max()
         return ibis.ifelse((first == last) & (parts[f"known_{column}"].sum() == parts.rows.sum()), first, None)
 
-    def mean_usd(column: str) -> Expr:
-        usd = parts[column]
-        mean = ibis.ifelse(usd.min() == usd.max(), usd.min(), (usd * parts.gpus).sum() / parts.gpus.sum())
-        return ibis.ifelse(usd.count() < parts.count(), None, mean)  # one price unknown: the mean is unknown
+    def mean_cost(column: str) -> Expr:
+        cost = parts[column]
+        mean = ibis.ifelse(cost.min() == cost.max(), cost.min(), (cost * parts.gpus).sum() / parts.gpus.sum())
+        return ibis.ifelse(cost.count() < parts.count(), None, mean)  # one price unknown: the mean is unknown
 
     return parts.group_by([*keys, "from_utc", "to_utc"]).aggregate(
         total=parts.gpus.sum(),
         broken=ibis.coalesce(parts.gpus.sum(where=parts.down), 0.0),
         **{c: shared(c) for c in ("device_id", *PLACE)},
-        **{c: mean_usd(c) for c in USD},
+        **{c: mean_cost(c) for c in PRICE_COLUMNS},
     )
 
 
@@ -48,7 +48,7 @@ def _alike(days: Expr, where: Expr) -> Expr:
     own = [c for c in days.columns if c not in ("from_utc", "to_utc")]
     placed = days.join(where, overlapping(days, where, ["device_id", DAY]))
     placed = placed.select(*(days[c] for c in own), where.place, **common(days, where))
-    keys = ["place", DAY, "from_utc", "to_utc", "down", *USD]
+    keys = ["place", DAY, "from_utc", "to_utc", "down", *PRICE_COLUMNS]
     return placed.group_by(keys).aggregate(
         gpus=placed.share.sum(),
         **{f"first_{c}": placed[c].min() for c in ("device_id", *PLACE)},

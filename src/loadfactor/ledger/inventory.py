@@ -13,7 +13,7 @@ from loadfactor.ledger.intervals import clipped, common, covering, elementary, i
 from loadfactor.tables import BASES
 
 PLACE = ("node", "accelerator", "pool")
-USD = tuple(f"usd_per_gpu_hour_{basis}" for basis in BASES)
+PRICE_COLUMNS = tuple(f"price_per_gpu_hour_{basis}" for basis in BASES)
 
 Expr = Any
 
@@ -42,10 +42,10 @@ def installed(standing: Expr, broken: Expr, priced: Expr) -> Expr:
         .distinct()
         .mutate(down=ibis.literal(True))
     )
-    usd = _best(pieces, priced)
+    cost = _best(pieces, priced)
     at = ["device_id", "from_utc"]
     out = segments.left_join(down, at).select(segments, down.down)
-    out = out.left_join(usd, at).select(out, *(usd[c] for c in USD))
+    out = out.left_join(cost, at).select(out, *(cost[c] for c in PRICE_COLUMNS))
     return out.mutate(down=ibis.coalesce(out.down, False))
 
 
@@ -81,7 +81,7 @@ def priced(standing: Expr, prices: Expr) -> Expr:
     return joined.select(
         standing.device_id,
         named.basis,
-        named.usd_per_gpu_hour,
+        named.price_per_gpu_hour,
         began_utc=named.from_utc,
         specific=specific,
         **common(named, standing),  # a pool's price leaves with the pool
@@ -91,11 +91,14 @@ def priced(standing: Expr, prices: Expr) -> Expr:
 def _best(pieces: Expr, priced: Expr) -> Expr:
     """The winning price of each basis for each piece, one column a basis."""
     applied = pieces.join(priced, covering(pieces, priced, ["device_id"])).select(
-        pieces, priced.basis, priced.usd_per_gpu_hour, priced.specific, priced.began_utc
+        pieces, priced.basis, priced.price_per_gpu_hour, priced.specific, priced.began_utc
     )
-    order = [applied.specific.desc(), applied.began_utc.desc(), applied.usd_per_gpu_hour]
+    order = [applied.specific.desc(), applied.began_utc.desc(), applied.price_per_gpu_hour]
     window = ibis.window(group_by=[applied.device_id, applied.from_utc, applied.basis], order_by=order)
     best = applied.mutate(rank=ibis.row_number().over(window)).filter(lambda t: t["rank"] == 0)
     return best.group_by("device_id", "from_utc").aggregate(
-        **{name: best.usd_per_gpu_hour.max(where=best.basis == basis) for name, basis in zip(USD, BASES, strict=True)}
+        **{
+            name: best.price_per_gpu_hour.max(where=best.basis == basis)
+            for name, basis in zip(PRICE_COLUMNS, BASES, strict=True)
+        }
     )

@@ -18,7 +18,7 @@ from typing import Any
 import ibis
 
 from loadfactor.ledger.activity import ACTIVITIES, BINS, SIGNALS, THROTTLED
-from loadfactor.ledger.inventory import PLACE, USD
+from loadfactor.ledger.inventory import PLACE, PRICE_COLUMNS
 from loadfactor.ledger.scope import HOLDER
 from loadfactor.tables import BASES, measured_bit
 from loadfactor.units import MS_PER_S, S_PER_HOUR
@@ -100,7 +100,7 @@ def ledger(holdings: Expr, spans: Expr, observed: Expr) -> Expr:
         gpu_s=seconds(account.ms),
         **{name: seconds(account[f"{c}_ms"]) for c, name in WEIGHTED.items()},
         mem_peak_share=peak,
-        **{c: holdings[c] for c in USD},
+        **{c: holdings[c] for c in PRICE_COLUMNS},
     )
 
 
@@ -115,7 +115,7 @@ def _unsampled(spans: Expr, observed: Expr) -> Expr:
 
 
 def measures(book: Expr) -> dict[str, Expr]:
-    """What follows from a ledger row by itself, each additive over rows: seconds in GPU-seconds, bytes × s, USD.
+    """What follows from a ledger row by itself, each additive over rows: seconds in GPU-seconds, bytes × s, money.
 
     `effective_…_s` is activity × seconds by the best signal the row's samples had, `observed_…_s` the seconds these stand on;
     `…_measured_s` the seconds in which a signal was measured; `hist_…_s` the seconds by twentieth of activity.
@@ -144,5 +144,8 @@ def measures(book: Expr) -> dict[str, Expr]:
         "throttled_s": where(book.throttled, book.gpu_s),
         "throttle_measured_s": where(measured("throttle_mask"), book.gpu_s),
         **{name: where(counted & (book.activity_bin == k), book.gpu_s) for k, name in enumerate(HISTOGRAM)},
-        **{f"usd_{basis}": book[usd] * book.gpu_s / S_PER_HOUR for basis, usd in zip(BASES, USD, strict=True)},
+        **{
+            f"cost_{basis}": book[cost] * book.gpu_s / S_PER_HOUR
+            for basis, cost in zip(BASES, PRICE_COLUMNS, strict=True)
+        },
     }

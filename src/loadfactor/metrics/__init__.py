@@ -14,12 +14,12 @@ METRICS = (*FULLNESS, *SIGNALS, *MONEY, *QUEUE)
 
 
 def metric(name: str) -> Metric:
-    """The metric called `name`; any `usd_per_<unit>` is one. Raises InputError naming the nearest when there is none."""
+    """The metric called `name`; any `cost_per_<unit>` is one. Raises InputError naming the nearest when there is none."""
     for candidate in METRICS:
         if candidate.name == name:
             return candidate
-    if name.startswith("usd_per_") and len(name) > len("usd_per_"):
-        unit = name.removeprefix("usd_per_")
+    if name.startswith("cost_per_") and len(name) > len("cost_per_"):
+        unit = name.removeprefix("cost_per_")
         return per_unit(unit, unit)
     from difflib import get_close_matches
 

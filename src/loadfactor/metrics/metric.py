@@ -10,11 +10,11 @@ from typing import Literal
 from loadfactor.ledger.activity import HELD, STATES
 
 Better = Literal["higher", "lower", "neither"]
-USD = "usd"
+COST = "cost"
 """Stands for the dollars of the basis a question is asked in."""
 UNDERUSED_S = "underused_s"
 """Stands for the seconds of busy GPUs less all activity, so that busy − underused is what was effective."""
-UNDERUSED_USD, EFFECTIVE_USD = "underused_usd", "effective_usd"
+UNDERUSED_COST, EFFECTIVE_COST = "underused_cost", "effective_cost"
 """Stand for the dollars of those seconds, and of activity: each row of the ledger has one price."""
 
 

@@ -123,7 +123,7 @@ class Price:
     from_ms: int
     to_ms: int | None
     basis: str
-    usd_per_gpu_hour: float
+    price_per_gpu_hour: float
 
 
 def build_prices(plan: FleetPlan) -> tuple[Price, ...]:
@@ -134,7 +134,7 @@ def build_prices(plan: FleetPlan) -> tuple[Price, ...]:
         if group.accelerator in seen:
             continue
         seen.add(group.accelerator)
-        paid, change_day = group.contracted_usd_per_gpu_hour, plan.price_change_day
+        paid, change_day = group.contracted_price_per_gpu_hour, plan.price_change_day
         if change_day is None:
             out.append(Price(group.accelerator, plan.start_ms, None, "contracted", paid))
         else:
@@ -142,5 +142,5 @@ def build_prices(plan: FleetPlan) -> tuple[Price, ...]:
             later = round(paid * plan.price_change_ratio, 4)
             out.append(Price(group.accelerator, plan.start_ms, at, "contracted", paid))
             out.append(Price(group.accelerator, at, None, "contracted", later))
-        out.append(Price(group.accelerator, plan.start_ms, None, "list", group.list_usd_per_gpu_hour))
+        out.append(Price(group.accelerator, plan.start_ms, None, "list", group.list_price_per_gpu_hour))
     return tuple(out)

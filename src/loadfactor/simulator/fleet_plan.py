@@ -22,8 +22,8 @@ class NodeGroup:
     accelerator: str
     pool: str
     nodes: int
-    contracted_usd_per_gpu_hour: float
-    list_usd_per_gpu_hour: float
+    contracted_price_per_gpu_hour: float
+    list_price_per_gpu_hour: float
     gpus_per_node: int = 8
     bought_day: float | None = None
     retired_day: float | None = None

@@ -73,7 +73,7 @@ def _prices(sim: Simulation) -> Iterator[Row]:
             "from_utc": price.from_ms,
             "to_utc": price.to_ms,
             "basis": price.basis,
-            "usd_per_gpu_hour": price.usd_per_gpu_hour,
+            "price_per_gpu_hour": price.price_per_gpu_hour,
             "source": "simulated",
             "retrieved_on": sim.plan.start.isoformat(),
         }

@@ -38,12 +38,12 @@ class Totals:
     idle_gpu_hours: float
     busy_gpu_hours: float
     effective_gpu_hours: float
-    paid_usd: float
-    allocated_usd: float
-    unallocated_usd: float
-    down_usd: float
-    idle_usd: float
-    unobserved_usd: float
+    paid_cost: float
+    allocated_cost: float
+    unallocated_cost: float
+    down_cost: float
+    idle_cost: float
+    unobserved_cost: float
 
 
 COLUMNS = tuple(f.name for f in fields(Totals))
@@ -169,7 +169,7 @@ def _held(sim: Simulation, block: Block, marks: Ints) -> pd.DataFrame:
     idle = _integral(seen & (block.activity < IDLE_BELOW), block, row, a, b, step)
     effective = _integral(np.where(seen, block.activity, 0), block, row, a, b, step) / ACTIVITY_PER_ONE
     weight = pieces.share[piece] * sim.fleet.share[pieces.device[piece]] / MS_PER_HOUR
-    usd = _usd_per_hour(sim, pieces.device[piece], a)
+    cost = _cost_per_hour(sim, pieces.device[piece], a)
     allocated = (b - a) * weight
     cells = {
         "device": pieces.device[piece],
@@ -182,10 +182,10 @@ def _held(sim: Simulation, block: Block, marks: Ints) -> pd.DataFrame:
         "idle_gpu_hours": idle * weight,
         "busy_gpu_hours": (observed - idle) * weight,
         "effective_gpu_hours": effective * weight,
-        "paid_usd": allocated * usd,
-        "allocated_usd": allocated * usd,
-        "idle_usd": idle * weight * usd,
-        "unobserved_usd": (b - a - observed) * weight * usd,
+        "paid_cost": allocated * cost,
+        "allocated_cost": allocated * cost,
+        "idle_cost": idle * weight * cost,
+        "unobserved_cost": (b - a - observed) * weight * cost,
     }
     return pd.DataFrame(cells)
 
@@ -205,7 +205,7 @@ def _integral(values: npt.NDArray[Any], block: Block, row: Ints, a: Ints, b: Int
     return np.asarray(upto(b) - upto(a))
 
 
-def _usd_per_hour(sim: Simulation, device: Ints, at_ms: Ints) -> Floats:
+def _cost_per_hour(sim: Simulation, device: Ints, at_ms: Ints) -> Floats:
     """Contracted price of a whole GPU at an instant."""
     of = [n.group.accelerator for n in sim.fleet.nodes]
     names = np.array(of)[sim.fleet.node[device]]
@@ -213,7 +213,7 @@ def _usd_per_hour(sim: Simulation, device: Ints, at_ms: Ints) -> Floats:
     for p in sim.prices:
         if p.basis == "contracted":
             until = sim.plan.end_ms if p.to_ms is None else p.to_ms
-            out[(names == p.accelerator) & (at_ms >= p.from_ms) & (at_ms < until)] = p.usd_per_gpu_hour
+            out[(names == p.accelerator) & (at_ms >= p.from_ms) & (at_ms < until)] = p.price_per_gpu_hour
     return out
 
 
@@ -244,15 +244,15 @@ def _spread(
 ) -> pd.DataFrame:
     span, a, b = _cut(from_ms, to_ms, marks)
     gpu_hours = (b - a) * share[span] * sim.fleet.share[device[span]] / MS_PER_HOUR
-    usd = gpu_hours * _usd_per_hour(sim, device[span], a)
+    cost = gpu_hours * _cost_per_hour(sim, device[span], a)
     cells = {
         "device": device[span],
         "run": -1,
         "hour_ms": a // MS_PER_HOUR * MS_PER_HOUR,
         "paid_gpu_hours": gpu_hours,
         f"{what}_gpu_hours": gpu_hours,
-        "paid_usd": usd,
-        f"{what}_usd": usd,
+        "paid_cost": cost,
+        f"{what}_cost": cost,
     }
     return pd.DataFrame(cells).groupby(["device", "run", "hour_ms"], as_index=False).sum()
 

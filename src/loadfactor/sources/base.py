@@ -40,7 +40,7 @@ class ReadOptions:
     pool: str | None = None  # the pool its GPUs belong to
     at_ms: int | None = None  # when a snapshot without a timestamp was taken
     held_by: str | None = None  # the job that held every GPU of the log while it was recorded
-    usd_per_gpu_hour: float | None = None  # one flat price for every GPU, booked with whatever is imported
+    price_per_gpu_hour: float | None = None  # one flat price for every GPU, booked with whatever is imported
 
 
 @dataclass(frozen=True)

@@ -415,10 +415,10 @@ def _held(items: Iterator[Rows | Gap], options: ReadOptions) -> Iterator[Rows | 
 
 def _flat_price(options: ReadOptions) -> Iterator[Rows]:
     """The one price the caller pays for every GPU, as a row of the price list."""
-    if options.usd_per_gpu_hour is not None:
+    if options.price_per_gpu_hour is not None:
         row = {
             "basis": "contracted",
-            "usd_per_gpu_hour": options.usd_per_gpu_hour,
+            "price_per_gpu_hour": options.price_per_gpu_hour,
             "source": "a flat price given on import",
         }
         yield Rows("prices", pa.Table.from_pylist([row]))

@@ -41,7 +41,7 @@ def worked_example(folder: Path, **columns: str) -> Path:
         + "".join(f"run-1,vision,{g},{FROM},{TO}\n" for g in gpus),
         "samples": "device_id,from_utc,to_utc,sm_active_share\n" + "".join(f"{g},{FROM},{TO},0.6\n" for g in gpus),
         "progress": f"job_id,from_utc,to_utc,unit,amount\nrun-1,{FROM},{TO},train_sample,200000\n",
-        "prices": "basis,usd_per_gpu_hour\ncontracted,8\n",
+        "prices": "basis,price_per_gpu_hour\ncontracted,8\n",
     } | columns
     for name, text in files.items():
         (folder / f"{name}.csv").write_text(text)
@@ -68,15 +68,15 @@ def test_the_worked_example_of_the_text_comes_out(run: Run, tmp_path: Path) -> N
     )
     assert code == 0
     assert json.loads(out)["rows"]["samples"] == 8
-    names = ["paid_gpu_hours", "effective_gpu_hours", "cost_usd", "usd_per_effective_gpu_hour", "usd_per_sample"]
+    names = ["paid_gpu_hours", "effective_gpu_hours", "cost", "cost_per_effective_gpu_hour", "cost_per_sample"]
     code, out, _ = run("show", *names, "--store", tmp_path / "s", "--format", "json")
     assert code == 0
     found = values(out)
     assert found["paid_gpu_hours"] == pytest.approx(10, rel=1e-12)
     assert found["effective_gpu_hours"] == pytest.approx(6, rel=1e-12)
-    assert found["cost_usd"] == pytest.approx(80, rel=1e-12)
-    assert found["usd_per_effective_gpu_hour"] == pytest.approx(80 / 6, rel=1e-12)
-    assert found["usd_per_sample"] == pytest.approx(0.0004, rel=1e-12)
+    assert found["cost"] == pytest.approx(80, rel=1e-12)
+    assert found["cost_per_effective_gpu_hour"] == pytest.approx(80 / 6, rel=1e-12)
+    assert found["cost_per_sample"] == pytest.approx(0.0004, rel=1e-12)
     for reading in json.loads(out):
         assert set(reading) == {"metric", "unit", "value", "by", "from", "to", "coverage", "basis"}
         assert (reading["from"], reading["to"], reading["coverage"]) == (FROM, TO, 1.0)
@@ -106,8 +106,8 @@ BAD = {
     "a time without a zone": {"samples": "device_id,to_utc,sm_active_share\ngpu0,2026-03-01T00:30:00,0.6\n"},
     "binary garbage": {"samples": "\x00\x01\x02PK\x03\x04\n\x7f\x00"},
     "an empty file": {"samples": ""},
-    "a negative price": {"prices": "basis,usd_per_gpu_hour\ncontracted,-8\n"},
-    "an unknown cost basis": {"prices": "basis,usd_per_gpu_hour\nguessed,8\n"},
+    "a negative price": {"prices": "basis,price_per_gpu_hour\ncontracted,-8\n"},
+    "an unknown cost basis": {"prices": "basis,price_per_gpu_hour\nguessed,8\n"},
     "a GPU no list knows": {"samples": f"device_id,from_utc,to_utc,sm_active_share\nstranger,{FROM},{TO},0.6\n"},
 }
 
@@ -146,12 +146,12 @@ def test_a_truncated_gzip_is_refused(run: Run, tmp_path: Path) -> None:
         ("show", "utilization", "--from", "yesterday"),
         ("show", "utilization", "--from", "2026-03-02", "--to", "2026-03-01"),
         ("show", "utilization", "--timezone", "Mars/Olympus"),
-        ("show", "cost_usd", "--basis", "guessed"),
+        ("show", "cost", "--basis", "guessed"),
         ("show", "utilization", "--format", "xml"),
         ("show", "--nonsense"),
         ("import", "punchcards", "x"),
         ("import", "tables", "nowhere"),
-        ("import", "tables", "nowhere", "--usd-per-gpu-hour", "-2"),
+        ("import", "tables", "nowhere", "--price-per-gpu-hour", "-2"),
     ],
 )
 def test_a_question_that_makes_no_sense_is_refused_in_one_line(
@@ -166,17 +166,17 @@ def test_a_question_that_makes_no_sense_is_refused_in_one_line(
 
 def test_a_price_gap_makes_dollars_unknown_for_those_hours_only(run: Run, tmp_path: Path) -> None:
     """An hour without a price is null, not zero; the total says which share of the paid time it speaks of."""
-    prices = "from_utc,basis,usd_per_gpu_hour\n2026-03-01T01:00:00Z,contracted,8\n"
+    prices = "from_utc,basis,price_per_gpu_hour\n2026-03-01T01:00:00Z,contracted,8\n"
     run("import", "tables", worked_example(tmp_path / "in", prices=prices), "--store", tmp_path / "s")
     _, out, _ = run(
-        "show", "cost_usd", "usd_per_effective_gpu_hour", "--by", "hour", "--store", tmp_path / "s", "--format", "json"
+        "show", "cost", "cost_per_effective_gpu_hour", "--by", "hour", "--store", tmp_path / "s", "--format", "json"
     )
     rows = {(r["by"]["hour"], r["metric"]): r for r in json.loads(out)}
     first, second = "2026-03-01T00:00:00Z", "2026-03-01T01:00:00Z"
-    assert rows[first, "cost_usd"]["value"] is None
-    assert rows[first, "usd_per_effective_gpu_hour"]["value"] is None
-    assert rows[second, "cost_usd"]["value"] == pytest.approx(16)
-    _, out, _ = run("show", "cost_usd", "usd_per_effective_gpu_hour", "--store", tmp_path / "s", "--format", "json")
+    assert rows[first, "cost"]["value"] is None
+    assert rows[first, "cost_per_effective_gpu_hour"]["value"] is None
+    assert rows[second, "cost"]["value"] == pytest.approx(16)
+    _, out, _ = run("show", "cost", "cost_per_effective_gpu_hour", "--store", tmp_path / "s", "--format", "json")
     total, unit = json.loads(out)
     assert (total["value"], total["coverage"]) == (pytest.approx(16), pytest.approx(0.2))
     assert unit["value"] == pytest.approx(8 / 0.6)
@@ -189,7 +189,7 @@ def test_without_prices_the_catalog_estimates_and_says_so(run: Run, tmp_path: Pa
     for name in ("prices", "samples", "allocations"):
         (folder / f"{name}.csv").unlink()
     run("import", "tables", folder, "--store", tmp_path / "s")
-    _, out, _ = run("show", "cost_usd", "--by", "accelerator", "--store", tmp_path / "s", "--format", "json")
+    _, out, _ = run("show", "cost", "--by", "accelerator", "--store", tmp_path / "s", "--format", "json")
     (reading,) = json.loads(out)
     assert reading["by"] == {"accelerator": "h100-sxm"}
     assert reading["value"] == pytest.approx(1.25 * 2.95)
@@ -204,8 +204,8 @@ def test_doctor_says_that_the_books_balance(run: Run, tmp_path: Path) -> None:
     assert code == 0
     assert found["balances"]
     assert found["installed_gpu_hours"] == found["booked_gpu_hours"] == pytest.approx(10)
-    assert found["installed_usd"] == pytest.approx(80)
-    assert found["residual_usd"] == pytest.approx(0, abs=1e-9)
+    assert found["installed_cost"] == pytest.approx(80)
+    assert found["residual_cost"] == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize("columns", [80, 100])
@@ -213,7 +213,7 @@ def test_tables_fit_the_screen(columns: int, run: Run, tmp_path: Path, monkeypat
     """No line of any command is wider than the terminal."""
     monkeypatch.setenv("COLUMNS", str(columns))
     run("import", "tables", worked_example(tmp_path / "in"), "--store", tmp_path / "s")
-    for words in (("show",), ("show", "utilization", "cost_usd", "idle_usd", "--by", "team,device"), ("doctor",)):
+    for words in (("show",), ("show", "utilization", "cost", "idle_cost", "--by", "team,device"), ("doctor",)):
         code, out, _ = run(*words, "--store", tmp_path / "s")
         assert code == 0
         assert max(map(len, out.splitlines())) <= columns
@@ -238,7 +238,7 @@ def test_a_name_in_brackets_is_a_name(run: Run, tmp_path: Path) -> None:
     held = folder / "allocations.csv"
     held.write_text(held.read_text().replace("vision", "[red]"))
     run("import", "tables", folder, "--store", tmp_path / "s")
-    assert "[red]" in run("show", "cost_usd", "--by", "team", "--store", tmp_path / "s")[1]
+    assert "[red]" in run("show", "cost", "--by", "team", "--store", tmp_path / "s")[1]
 
 
 def test_a_log_alone_can_be_given_a_holder(run: Run, tmp_path: Path) -> None:

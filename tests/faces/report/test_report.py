@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from loadfactor.books.books import Books
 from loadfactor.errors import InputError
 from loadfactor.faces.cli import app
-from loadfactor.faces.formats import number, percent, usd
+from loadfactor.faces.formats import money, number, percent
 from loadfactor.faces.report import Report, html, markdown, plain, terminal
 from loadfactor.faces.report.compile import compile_report
 from loadfactor.faces.report.inquiry import NOBODY, Inquiry
@@ -44,7 +44,7 @@ def test_the_waterfall_tells_the_truth(report: Report, simulated_truth: Truth) -
     for name in ("Paid", "Unallocated", "Down", "Unobserved", "Idle", "Effective"):
         assert rows[name][0] == pytest.approx(getattr(total, f"{name.lower()}_gpu_hours"), rel=1e-9)
     for name in ("Paid", "Unallocated", "Down", "Unobserved", "Idle"):
-        assert rows[name][1] == pytest.approx(getattr(total, f"{name.lower()}_usd"), rel=1e-9)
+        assert rows[name][1] == pytest.approx(getattr(total, f"{name.lower()}_cost"), rel=1e-9)
     dollars, hours = section.charts
     assert sum(y or 0 for y in dollars.series[0].y) == pytest.approx(rows["Effective"][1], rel=1e-9)
     assert sum(y or 0 for y in hours.series[0].y) == pytest.approx(rows["Effective"][0], rel=1e-9)
@@ -54,7 +54,7 @@ def test_every_team_and_what_nobody_held_is_in_the_table(report: Report, simulat
     """The dollars of the groups are those of the fleet, and the row without a holder is called nobody."""
     section = next(s for s in report.sections if s.name == "groups")
     cost = {row[0]: row[1] for row in section.tables[0].rows}
-    expected = {key or NOBODY: totals.paid_usd for key, totals in simulated_truth.by("team").items()}
+    expected = {key or NOBODY: totals.paid_cost for key, totals in simulated_truth.by("team").items()}
     assert cost == pytest.approx(expected)
     assert list(cost) == sorted(cost, key=lambda name: -expected[str(name)]), "the dearest first"
 
@@ -66,7 +66,7 @@ def test_the_sentence_on_top_is_made_of_readings(report: Report, simulated_truth
     assert value["load_factor"] == pytest.approx(total.effective_gpu_hours / total.paid_gpu_hours)
     assert isinstance(value["load_factor"], float)
     assert percent(value["load_factor"]) in report.headline
-    assert usd(total.paid_usd) in report.headline
+    assert money(total.paid_cost) in report.headline
 
 
 def test_a_job_shows_a_histogram_of_each_of_its_gpus(simulated_books: Books, simulated_truth: Truth) -> None:

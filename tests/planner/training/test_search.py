@@ -138,7 +138,7 @@ def test_money_and_time_follow_from_the_step() -> None:
     steps = 1e12 / (512 * 8192)
     assert p.steady_s == pytest.approx(steps * p.best.step_s)
     assert p.wall_s == pytest.approx(p.steady_s / p.checkpoints.efficiency_share)
-    assert p.usd == pytest.approx(p.wall_s * 512 / 3600 * 2.0)
+    assert p.cost == pytest.approx(p.wall_s * 512 / 3600 * 2.0)
     assert p.paid_mfu_share < p.use.mfu_share < p.use.hfu_share or p.best.layout.recompute == NONE
 
 

@@ -12,12 +12,12 @@ class GpuHourPrice:
 
     accelerator: str
     kind: str
-    typical_usd: float
+    typical: float
     as_of: str
     source: str
     status: str
-    low_usd: float | None = None
-    high_usd: float | None = None
+    low: float | None = None
+    high: float | None = None
     note: str = ""
 
 
@@ -30,7 +30,7 @@ def gpu_hour_prices() -> tuple[GpuHourPrice, ...]:
 def gpu_hour_price(accelerator: str, kind: str = "on_demand") -> GpuHourPrice | None:
     """The newest price of this kind for an accelerator id, or None when the catalog has none.
 
-    >>> gpu_hour_price("h100-sxm").typical_usd
+    >>> gpu_hour_price("h100-sxm").typical
     2.95
     """
     rows = [p for p in gpu_hour_prices() if p.accelerator == accelerator and p.kind == kind]

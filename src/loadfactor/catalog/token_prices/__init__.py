@@ -13,8 +13,8 @@ class TokenPrice:
 
     provider: str
     model: str
-    input_usd_per_mtok: float
-    output_usd_per_mtok: float
+    input_price_per_mtok: float
+    output_price_per_mtok: float
     as_of: str
     source: str
     status: str
@@ -42,7 +42,7 @@ def token_price(name: str) -> TokenPrice:
 
     Raises InputError naming what there is.
 
-    >>> token_price("openai/gpt-4-turbo").output_usd_per_mtok
+    >>> token_price("openai/gpt-4-turbo").output_price_per_mtok
     30
     >>> token_price("llama-3.1-8b-instant").id
     'groq/llama-3.1-8b-instant'

@@ -2,11 +2,11 @@
 
     Answer(
         sentence="Own 60 GPUs and rent the rest by the hour.",
-        tables=(Table("Cost of a day", (Column("plan"), Column("$", "usd")), (("own 60", 2208.0), ("rent all", 3720.0))),),
+        tables=(Table("Cost of a day", (Column("plan"), Column("$", "money")), (("own 60", 2208.0), ("rent all", 3720.0))),),
         charts=(chart,),
-        assumptions=(Assumption("rental price", "$3.00 per GPU-hour", source="your --rent-usd"),),
+        assumptions=(Assumption("rental price", "$3.00 per GPU-hour", source="your --rent-price"),),
         would_change=("Below $1.50 per rented hour, rent everything.",),
-        data={"own_gpus": 60, "cost_usd": 2208.0},
+        data={"own_gpus": 60, "cost": 2208.0},
     )
 
 `present(answer, output_format, output)` is what a command ends with: text, HTML page, PNG or JSON, to the terminal or a file.
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from loadfactor.faces.charts import Chart
-from loadfactor.faces.formats import UNKNOWN, duration, number, percent, usd
+from loadfactor.faces.formats import UNKNOWN, duration, money, number, percent
 
-Style = Literal["text", "number", "usd", "percent", "duration"]
+Style = Literal["text", "number", "money", "percent", "duration"]
 Cell = str | float | None
 
 
@@ -78,12 +78,12 @@ class Answer:
 def written(cell: Cell, style: Style) -> str:
     """One cell as a person reads it.
 
-    >>> written(0.5, "percent"), written(None, "usd"), written("never", "usd"), written(7200, "duration")
+    >>> written(0.5, "percent"), written(None, "money"), written("never", "money"), written(7200, "duration")
     ('50.0 %', '–', 'never', '2 h')
     """
     if cell is None or isinstance(cell, str):
         return UNKNOWN if cell is None else cell
-    spell = {"usd": usd, "percent": percent, "duration": duration, "number": number, "text": number}[style]
+    spell = {"money": money, "percent": percent, "duration": duration, "number": number, "text": number}[style]
     return spell(cell)
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loadfactor.faces.cli.asking import StoreFolder, books
-from loadfactor.faces.formats import number, usd
+from loadfactor.faces.formats import money, number
 
 if TYPE_CHECKING:
     from loadfactor.books.check import Balance
@@ -40,9 +40,9 @@ def run(
             "installed_gpu_hours": both.installed_gpu_hours,
             "booked_gpu_hours": both.booked_gpu_hours,
             "residual_gpu_hours": both.residual_gpu_hours,
-            "installed_usd": both.installed_usd,
-            "booked_usd": both.booked_usd,
-            "residual_usd": both.residual_usd,
+            "installed_cost": both.installed_cost,
+            "booked_cost": both.booked_cost,
+            "residual_cost": both.residual_cost,
             "findings": [{"grade": f.grade, "what": f.what, "do": f.do} for f in found],
         }
         typer.echo(json.dumps(body, indent=1))
@@ -63,6 +63,6 @@ def run(
 
 def _dollars(both: "Balance") -> str:
     """Both sides in dollars, or why there are none."""
-    if both.residual_usd is None:
+    if both.residual_cost is None:
         return "dollars unknown: GPUs without a price are among those held"
-    return f"{usd(both.booked_usd)} of {usd(both.installed_usd)}"
+    return f"{money(both.booked_cost)} of {money(both.installed_cost)}"

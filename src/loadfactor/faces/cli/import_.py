@@ -31,8 +31,8 @@ def run(
     source: Annotated[str, typer.Argument(help="What kind of files these are.")],
     paths: Annotated[list[Path], typer.Argument(help="Files or a folder, as the source asks.")],
     store: StoreFolder = None,
-    usd_per_gpu_hour: Annotated[
-        float | None, typer.Option("--usd-per-gpu-hour", help="One flat price for every GPU, now and ever.")
+    price_per_gpu_hour: Annotated[
+        float | None, typer.Option("--price-per-gpu-hour", help="One flat price for every GPU, now and ever.")
     ] = None,
     timezone: Annotated[
         str | None, typer.Option("--timezone", help="Zone of times that carry none: Europe/Berlin.")
@@ -53,13 +53,13 @@ def run(
     from loadfactor.books.books import Books
     from loadfactor.metrics.query.calendar import milliseconds
 
-    if usd_per_gpu_hour is not None and not 0 < usd_per_gpu_hour < float("inf"):
-        raise InputError(f"--usd-per-gpu-hour must be a positive number, got {usd_per_gpu_hour}")
+    if price_per_gpu_hour is not None and not 0 < price_per_gpu_hour < float("inf"):
+        raise InputError(f"--price-per-gpu-hour must be a positive number, got {price_per_gpu_hour}")
     if step is not None and step <= 0:
         raise InputError(f"--step must be a positive number of seconds, got {step}")
     zone = time_zone(timezone) if timezone or settings().timezone != "UTC" else None
     taken = moment(at, time_zone(timezone))
-    options = ReadOptions(zone, step, node, pool, milliseconds(taken) if taken else None, held_by, usd_per_gpu_hour)
+    options = ReadOptions(zone, step, node, pool, milliseconds(taken) if taken else None, held_by, price_per_gpu_hour)
     books = Books(store or settings().store, settings().idle_below)
     with Bar() as bar:
         receipt = books.add(source, paths, options, bar)

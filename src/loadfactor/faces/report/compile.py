@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from loadfactor.faces.formats import duration, number, percent, usd
+from loadfactor.faces.formats import duration, money, number, percent
 from loadfactor.faces.report import Report, Section, Tile
 from loadfactor.faces.report.inquiry import Inquiry, Row
 from loadfactor.faces.report.sections import SECTIONS
@@ -25,7 +25,7 @@ def compile_report(inquiry: Inquiry) -> Report:
     return Report(
         headline=_headline(whole, inquiry.of_whom),
         window=inquiry.window,
-        stands_on=_stands_on(whole.readings["effective_gpu_hours"], whole.readings["cost_usd"]),
+        stands_on=_stands_on(whole.readings["effective_gpu_hours"], whole.readings["cost"]),
         tiles=_tiles(whole),
         sections=made,
         readings=whole.all,
@@ -34,13 +34,13 @@ def compile_report(inquiry: Inquiry) -> Report:
 
 def _headline(whole: Row, of_whom: str) -> str:
     fleet = f"This part of the fleet ({of_whom})" if of_whom else "The fleet"
-    full, cost, bought = (whole.value(m) for m in ("load_factor", "cost_usd", "effective_usd"))
+    full, cost, bought = (whole.value(m) for m in ("load_factor", "cost", "effective_cost"))
     if full is None:
         paid = f"{number(whole.value('paid_gpu_hours'), 4)} GPU-hours"
         return f"{fleet}: {paid} paid for, and nobody measured what they did."
     if cost is None or bought is None:
         return f"{fleet} flew {percent(full)} full; what it cost is not known."
-    return f"{fleet} flew {percent(full)} full: of {usd(cost)} paid, {usd(bought)} bought work."
+    return f"{fleet} flew {percent(full)} full: of {money(cost)} paid, {money(bought)} bought work."
 
 
 def _tiles(whole: Row) -> Sequence[Tile]:
@@ -52,8 +52,8 @@ def _tiles(whole: Row) -> Sequence[Tile]:
         Tile("Utilization", percent(whole.value("utilization")), "effective ÷ observed GPU-hours"),
         Tile("Allocation", percent(whole.value("allocation")), "held ÷ paid GPU-hours"),
         Tile("Observed", percent(observed.coverage), "of held time has samples"),
-        Tile("Paid", usd(whole.value("cost_usd")), f"{number(whole.value('paid_gpu_hours'), 4)} GPU-hours"),
-        Tile("Effective GPU-hour", usd(whole.value("usd_per_effective_gpu_hour")), "dollars ÷ effective GPU-hours"),
+        Tile("Paid", money(whole.value("cost")), f"{number(whole.value('paid_gpu_hours'), 4)} GPU-hours"),
+        Tile("Effective GPU-hour", money(whole.value("cost_per_effective_gpu_hour")), "dollars ÷ effective GPU-hours"),
     ]
     if whole.value("queue_wait_s_p50") is not None:
         p90 = duration(whole.value("queue_wait_s_p90"))
@@ -69,7 +69,7 @@ def _stands_on(activity: Reading, money: Reading) -> str:
     >>> from datetime import UTC, datetime
     >>> at = datetime(2026, 1, 1, tzinfo=UTC)
     >>> a = Reading("effective_gpu_hours", "GPU-hours", 1.0, {}, at, at, 1.0, "sm_active 96%, gpu_util (optimistic) 4%")
-    >>> _stands_on(a, Reading("cost_usd", "USD", 1.0, {}, at, at, 1.0, "contracted"))
+    >>> _stands_on(a, Reading("cost", "USD", 1.0, {}, at, at, 1.0, "contracted"))
     'Activity by SM active 96%, GPU_UTIL (optimistic) 4%. Dollars at contracted prices.'
     """
     said = []

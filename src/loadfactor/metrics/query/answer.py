@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.ledger.activity import ACTIVITIES
-from loadfactor.metrics.metric import USD, Count, Metric, Part, PerUnit, Quantile, Ratio, Sum
+from loadfactor.metrics.metric import COST, Count, Metric, Part, PerUnit, Quantile, Ratio, Sum
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.question import OF_A_WAIT, Expr, Key, Question, Row, dated, only
 from loadfactor.metrics.query.reading import Column, Groups, Readings, Value, iso
@@ -103,7 +103,7 @@ def _from_ledger(
     """A Sum or Ratio. Its basis: the cost basis for dollars, the activity signals for what rests on activity."""
     values, coverage = _value(kind, summed.sums)
     parts = metric.parts
-    of_money = question.basis if any(USD in p.columns for p in parts) else ""
+    of_money = question.basis if any(COST in p.columns for p in parts) else ""
     bases: Sequence[str | None] = [of_money or None] * len(summed.keys)
     if any(p.rests_on_activity for p in parts):
         bases = [", ".join(filter(None, (of_money, signals))) or None for signals in active]
@@ -163,7 +163,7 @@ def _of_several(share: float) -> str:
 def _from_progress(question: Question, units: dict[Key, Made]) -> dict[Key, Said]:
     """Dollars for one of a unit."""
     basis = question.basis + (", without idle" if question.without_idle else "")
-    return {key: (of.usd / of.amount if of.coverage > 0 else None, of.coverage, basis) for key, of in units.items()}
+    return {key: (of.cost / of.amount if of.coverage > 0 else None, of.coverage, basis) for key, of in units.items()}
 
 
 def _from_waits(metric: Metric, waiting: dict[Key, Row]) -> dict[Key, Said]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from loadfactor.ledger.activity import ACTIVITIES, STATES
 from loadfactor.ledger.states import measures
-from loadfactor.metrics.metric import EFFECTIVE_USD, UNDERUSED_S, UNDERUSED_USD, USD, Part, Quantile
+from loadfactor.metrics.metric import COST, EFFECTIVE_COST, UNDERUSED_COST, UNDERUSED_S, Part, Quantile
 from loadfactor.metrics.query.question import Expr, Key, Question
 from loadfactor.tables import DIMENSIONS
 from loadfactor.units import S_PER_HOUR
@@ -38,7 +38,7 @@ def totals(question: Question, booked: Expr) -> Totals:
     for number, part in enumerate(parts):
         where = booked.state.isin(part.states) if set(part.states) < set(STATES) else ibis.literal(True)
         if part.priced:
-            where = where & named[USD].notnull()
+            where = where & named[COST].notnull()
         for place, name in enumerate(part.columns):
             # a sum of zeros elsewhere: engines do that several times faster than FILTER
             columns[f"p{number}_{place}"] = ibis.coalesce(ibis.ifelse(where, named[name], 0.0).sum(), 0.0)
@@ -63,10 +63,10 @@ def _columns(booked: Expr, basis: str) -> dict[str, Expr]:
     columns = {c: booked[c] for c in booked.columns} | measures(booked)
     active_s = sum(columns[f"effective_{kind.basis}_s"] for kind in ACTIVITIES)
     under_s = ibis.ifelse(booked.state == "busy", booked.gpu_s, 0.0) - active_s
-    usd_per_s = booked[f"usd_per_gpu_hour_{basis}"] / S_PER_HOUR
+    cost_per_s = booked[f"price_per_gpu_hour_{basis}"] / S_PER_HOUR
     return columns | {
-        USD: columns[f"usd_{basis}"],
+        COST: columns[f"cost_{basis}"],
         UNDERUSED_S: under_s,
-        UNDERUSED_USD: usd_per_s * under_s,
-        EFFECTIVE_USD: usd_per_s * active_s,
+        UNDERUSED_COST: cost_per_s * under_s,
+        EFFECTIVE_COST: cost_per_s * active_s,
     }

@@ -16,7 +16,7 @@ class Made(NamedTuple):
     """How much of a unit was made and kept, what its jobs cost, and which share of their hours has a price."""
 
     amount: float
-    usd: float
+    cost: float
     coverage: float
 
 
@@ -31,19 +31,19 @@ def made(question: Question, booked: Expr, progress: Expr, units: Collection[str
     rows = rows.filter(begun, (rows.to_utc > window.start_ms) | (rows.from_utc >= window.start_ms))
     jobs = rows.select("unit", "job_id").distinct()
     states = ("busy",) if question.without_idle else ("idle", "busy", "unobserved")
-    cost = booked.join(jobs, "job_id")
-    counted, usd = cost.state.isin(states), measures(cost)[f"usd_{question.basis}"]
-    spent = cost.group_by(keys).aggregate(
-        usd=ibis.coalesce(ibis.ifelse(counted, usd, 0.0).sum(), 0.0),
-        priced_s=ibis.ifelse(counted & usd.notnull(), cost.gpu_s, 0.0).sum(),
-        needed_s=ibis.ifelse(counted, cost.gpu_s, 0.0).sum(),
+    held = booked.join(jobs, "job_id")
+    counted, cost = held.state.isin(states), measures(held)[f"cost_{question.basis}"]
+    spent = held.group_by(keys).aggregate(
+        cost=ibis.coalesce(ibis.ifelse(counted, cost, 0.0).sum(), 0.0),
+        priced_s=ibis.ifelse(counted & cost.notnull(), held.gpu_s, 0.0).sum(),
+        needed_s=ibis.ifelse(counted, held.gpu_s, 0.0).sum(),
     )
     amounts = _amounts(question, booked.semi_join(jobs, "job_id"), rows, keys)
     for row in spent.to_pyarrow().to_pylist():
         unit, *group = key = tuple(row[k] for k in keys)
         if key in amounts:
             coverage = row["priced_s"] / row["needed_s"] if row["needed_s"] else 1.0
-            out[unit][tuple(group)] = Made(amounts[key], row["usd"], coverage)
+            out[unit][tuple(group)] = Made(amounts[key], row["cost"], coverage)
     return out
 
 

@@ -22,19 +22,19 @@ class Tier:
     """One way to get a GPU: dollars per hour held, and dollars per hour used on top."""
 
     name: str
-    fixed_usd_per_hour: float = 0.0
-    used_usd_per_hour: float = 0.0
+    fixed_cost_per_hour: float = 0.0
+    used_cost_per_hour: float = 0.0
 
     def __post_init__(self) -> None:
         """A tier that costs nothing decides everything by accident."""
-        if min(self.fixed_usd_per_hour, self.used_usd_per_hour) < 0 or not self.usd_per_hour(1.0) > 0:
+        if min(self.fixed_cost_per_hour, self.used_cost_per_hour) < 0 or not self.cost_per_hour(1.0) > 0:
             raise PlanError(
-                f"tier {self.name!r} costs {self.fixed_usd_per_hour:g} held, {self.used_usd_per_hour:g} used; one must be above 0"
+                f"tier {self.name!r} costs {self.fixed_cost_per_hour:g} held, {self.used_cost_per_hour:g} used; one must be above 0"
             )
 
-    def usd_per_hour(self, utilization_share: float) -> float:
+    def cost_per_hour(self, utilization_share: float) -> float:
         """What an hour of one GPU costs at this utilization."""
-        return self.fixed_usd_per_hour + self.used_usd_per_hour * utilization_share
+        return self.fixed_cost_per_hour + self.used_cost_per_hour * utilization_share
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class TierUse:
     tier: Tier
     gpus: int
     used_gpu_hours_per_hour: float
-    usd_per_hour: float
+    cost_per_hour: float
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Mix:
     """The cheapest mix of tiers, base first; and what single-tier plans would cost."""
 
     uses: tuple[TierUse, ...]
-    usd_per_hour: float
-    single_tier_usd_per_hour: dict[str, float]
+    cost_per_hour: float
+    single_tier_cost_per_hour: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -64,34 +64,34 @@ class Crossing:
     tier: Tier
 
 
-def own_and_rent_gpus(curve: LoadDuration, own_usd_per_hour: float, rent_usd_per_hour: float) -> int:
+def own_and_rent_gpus(curve: LoadDuration, own_cost_per_hour: float, rent_price_per_hour: float) -> int:
     """How many GPUs to own when every further one is rented by the used hour: the largest k with marginal utilization ≥ c/p.
 
     >>> from loadfactor.planner.economics.load_duration import load_duration
     >>> own_and_rent_gpus(load_duration([20] * 6 + [40] * 6 + [60] * 4 + [80] * 8), 1.2, 3.0)
     60
     """
-    threshold = _ratio(own_usd_per_hour, rent_usd_per_hour)
+    threshold = _ratio(own_cost_per_hour, rent_price_per_hour)
     return int(np.count_nonzero(curve.marginal_share >= threshold - 1e-12))
 
 
-def own_and_rent_usd_per_hour(
-    curve: LoadDuration, owned_gpus: int, own_usd_per_hour: float, rent_usd_per_hour: float
+def own_and_rent_cost_per_hour(
+    curve: LoadDuration, owned_gpus: int, own_cost_per_hour: float, rent_price_per_hour: float
 ) -> float:
     """Mean cost of an hour when `owned_gpus` are owned and the rest is rented: c·q + p·E(D − q)⁺.
 
     >>> from loadfactor.planner.economics.load_duration import load_duration
     >>> day = load_duration([20] * 6 + [40] * 6 + [60] * 4 + [80] * 8)
-    >>> [round(24 * own_and_rent_usd_per_hour(day, owned, 1.2, 3.0)) for owned in (60, 80, 40, 0)]
+    >>> [round(24 * own_and_rent_cost_per_hour(day, owned, 1.2, 3.0)) for owned in (60, 80, 40, 0)]
     [2208, 2304, 2352, 3720]
     """
-    _ratio(own_usd_per_hour, rent_usd_per_hour)
+    _ratio(own_cost_per_hour, rent_price_per_hour)
     beyond = float(curve.marginal_share[owned_gpus:].sum())
-    return own_usd_per_hour * owned_gpus + rent_usd_per_hour * beyond
+    return own_cost_per_hour * owned_gpus + rent_price_per_hour * beyond
 
 
 def newsvendor_normal(
-    mean_gpus: float, sd_gpus: float, own_usd_per_hour: float, rent_usd_per_hour: float
+    mean_gpus: float, sd_gpus: float, own_cost_per_hour: float, rent_price_per_hour: float
 ) -> tuple[float, float]:
     """(GPUs to own, mean $ per hour) for normal demand: q = μ + σ·z(1 − c/p), cost cμ + pσφ(z).
 
@@ -102,11 +102,11 @@ def newsvendor_normal(
         raise PlanError(
             f"the standard deviation of demand must be positive, got {sd_gpus:g}; steady demand is simply owned"
         )
-    ratio = _ratio(own_usd_per_hour, rent_usd_per_hour)
+    ratio = _ratio(own_cost_per_hour, rent_price_per_hour)
     if ratio >= 1:
-        return 0.0, rent_usd_per_hour * mean_gpus
+        return 0.0, rent_price_per_hour * mean_gpus
     z = STANDARD.inv_cdf(1 - ratio)
-    cost = own_usd_per_hour * mean_gpus + rent_usd_per_hour * sd_gpus * STANDARD.pdf(z)
+    cost = own_cost_per_hour * mean_gpus + rent_price_per_hour * sd_gpus * STANDARD.pdf(z)
     return mean_gpus + sd_gpus * z, cost
 
 
@@ -120,17 +120,17 @@ def screening_curve(tiers: Sequence[Tier]) -> tuple[Crossing, ...]:
     if not tiers:
         raise PlanError("a mix needs at least one tier")
     at = 0.0
-    current = min(tiers, key=lambda t: (t.fixed_usd_per_hour, t.used_usd_per_hour))
+    current = min(tiers, key=lambda t: (t.fixed_cost_per_hour, t.used_cost_per_hour))
     crossings = [Crossing(0.0, current)]
     while True:
         nearest: tuple[float, Tier] | None = None
         for tier in tiers:
-            slope = current.used_usd_per_hour - tier.used_usd_per_hour
+            slope = current.used_cost_per_hour - tier.used_cost_per_hour
             if slope <= 0:
                 continue
-            share = (tier.fixed_usd_per_hour - current.fixed_usd_per_hour) / slope
+            share = (tier.fixed_cost_per_hour - current.fixed_cost_per_hour) / slope
             if at <= share <= 1 and (
-                nearest is None or (share, tier.used_usd_per_hour) < (nearest[0], nearest[1].used_usd_per_hour)
+                nearest is None or (share, tier.used_cost_per_hour) < (nearest[0], nearest[1].used_cost_per_hour)
             ):
                 nearest = (share, tier)
         if nearest is None:
@@ -145,15 +145,15 @@ def cheapest_mix(curve: LoadDuration, tiers: Sequence[Tier]) -> Mix:
     >>> from loadfactor.planner.economics.load_duration import load_duration
     >>> day = load_duration([20] * 6 + [40] * 6 + [60] * 4 + [80] * 8)
     >>> mix = cheapest_mix(day, (Tier("own", 1.2), Tier("on demand", 0, 3.0)))
-    >>> [(use.tier.name, use.gpus) for use in mix.uses], round(24 * mix.usd_per_hour)
+    >>> [(use.tier.name, use.gpus) for use in mix.uses], round(24 * mix.cost_per_hour)
     ([('own', 60), ('on demand', 20)], 2208)
     """
     shares = curve.marginal_share
     if not tiers:
         raise PlanError("a mix needs at least one tier")
-    costs: Floats = np.array([t.fixed_usd_per_hour + t.used_usd_per_hour * shares for t in tiers])
+    costs: Floats = np.array([t.fixed_cost_per_hour + t.used_cost_per_hour * shares for t in tiers])
     # At a tie the tier with the smaller price per used hour wins: it is the one that holds when demand grows.
-    costs_tied = costs + 1e-12 * np.array([[t.used_usd_per_hour] for t in tiers])
+    costs_tied = costs + 1e-12 * np.array([[t.used_cost_per_hour] for t in tiers])
     chosen = np.argmin(costs_tied, axis=0)
     uses = []
     for index, tier in enumerate(tiers):
@@ -162,12 +162,12 @@ def cheapest_mix(curve: LoadDuration, tiers: Sequence[Tier]) -> Mix:
             uses.append(TierUse(tier, int(mine.sum()), float(shares[mine].sum()), float(costs[index][mine].sum())))
     uses.sort(key=lambda use: -use.used_gpu_hours_per_hour / use.gpus)
     alone = {tier.name: float(costs[index].sum()) for index, tier in enumerate(tiers)}
-    return Mix(tuple(uses), sum(use.usd_per_hour for use in uses), alone)
+    return Mix(tuple(uses), sum(use.cost_per_hour for use in uses), alone)
 
 
-def _ratio(own_usd_per_hour: float, rent_usd_per_hour: float) -> float:
-    if own_usd_per_hour <= 0 or rent_usd_per_hour <= 0:
+def _ratio(own_cost_per_hour: float, rent_price_per_hour: float) -> float:
+    if own_cost_per_hour <= 0 or rent_price_per_hour <= 0:
         raise PlanError(
-            f"an owned and a rented GPU-hour must both cost something, got {own_usd_per_hour:g} and {rent_usd_per_hour:g}"
+            f"an owned and a rented GPU-hour must both cost something, got {own_cost_per_hour:g} and {rent_price_per_hour:g}"
         )
-    return own_usd_per_hour / rent_usd_per_hour
+    return own_cost_per_hour / rent_price_per_hour

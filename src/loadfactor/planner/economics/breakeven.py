@@ -19,14 +19,14 @@ from loadfactor.units import S_PER_HOUR, TOKENS_PER_MTOK
 class ApiPrice:
     """What the API charges, USD per million tokens of each kind."""
 
-    input_usd_per_mtok: float
-    output_usd_per_mtok: float
+    input_price_per_mtok: float
+    output_price_per_mtok: float
 
     def __post_init__(self) -> None:
         """An API that costs nothing is always cheaper: refuse to compare."""
-        if min(self.input_usd_per_mtok, self.output_usd_per_mtok) < 0:
+        if min(self.input_price_per_mtok, self.output_price_per_mtok) < 0:
             raise PlanError("an API price must not be negative")
-        if self.input_usd_per_mtok + self.output_usd_per_mtok == 0:
+        if self.input_price_per_mtok + self.output_price_per_mtok == 0:
             raise PlanError("the API price is zero: nothing self-hosted beats it; give a price above 0")
 
 
@@ -49,10 +49,10 @@ class Request:
         """Input and output together."""
         return self.input_tokens + self.output_tokens
 
-    def usd(self, price: ApiPrice) -> float:
+    def cost(self, price: ApiPrice) -> float:
         """What the API charges for one."""
         return (
-            self.input_tokens * price.input_usd_per_mtok + self.output_tokens * price.output_usd_per_mtok
+            self.input_tokens * price.input_price_per_mtok + self.output_tokens * price.output_price_per_mtok
         ) / TOKENS_PER_MTOK
 
 
@@ -60,14 +60,14 @@ class Request:
 class Replica:
     """One copy of the model on its GPUs: dollars per hour for all of them, and saturated tokens per second, in and out together."""
 
-    usd_per_hour: float
+    cost_per_hour: float
     tokens_per_s: float
     gpus: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        if self.usd_per_hour <= 0:
-            raise PlanError(f"a replica costs more than {self.usd_per_hour:g} $/h; give the price of all its GPUs")
+        if self.cost_per_hour <= 0:
+            raise PlanError(f"a replica costs more than {self.cost_per_hour:g} $/h; give the price of all its GPUs")
         if self.tokens_per_s <= 0:
             raise PlanError(f"a replica's saturated throughput must be positive, got {self.tokens_per_s:g} tokens/s")
         if self.gpus < 1:
@@ -79,8 +79,8 @@ class BreakEven:
     """The floor, what it means in demand, and the prices on both sides per million tokens of this request mix."""
 
     floor_share: float
-    api_usd_per_mtok: float
-    full_usd_per_mtok: float
+    api_price_per_mtok: float
+    full_cost_per_mtok: float
     floor_requests_per_s: float
     saturated_requests_per_s: float
 
@@ -89,11 +89,11 @@ class BreakEven:
         """False when no utilization reaches the API's price."""
         return self.floor_share <= 1
 
-    def usd_per_mtok(self, utilization_share: float) -> float:
+    def cost_per_mtok(self, utilization_share: float) -> float:
         """What a self-hosted million tokens costs at this utilization."""
         if not 0 < utilization_share <= 1:
             raise PlanError(f"utilization lies above 0 and at most at 1, got {utilization_share:g}")
-        return self.full_usd_per_mtok / utilization_share
+        return self.full_cost_per_mtok / utilization_share
 
     def floor_users(self, requests_per_user_hour: float) -> float:
         """How many users, each sending so many requests an hour around the clock, the floor means."""
@@ -117,16 +117,16 @@ def break_even(replica: Replica, price: ApiPrice, request: Request) -> BreakEven
     1.999
     """
     saturated_requests_per_s = replica.tokens_per_s / request.tokens
-    full_usd_per_request = replica.usd_per_hour / (saturated_requests_per_s * S_PER_HOUR)
-    api_usd_per_request = request.usd(price)
-    if api_usd_per_request == 0:
+    full_cost_per_request = replica.cost_per_hour / (saturated_requests_per_s * S_PER_HOUR)
+    api_cost_per_request = request.cost(price)
+    if api_cost_per_request == 0:
         raise PlanError("this request costs nothing at the API's prices; give a price for the tokens it uses")
-    floor = full_usd_per_request / api_usd_per_request
+    floor = full_cost_per_request / api_cost_per_request
     per_mtok = TOKENS_PER_MTOK / request.tokens
     return BreakEven(
         floor_share=floor,
-        api_usd_per_mtok=api_usd_per_request * per_mtok,
-        full_usd_per_mtok=full_usd_per_request * per_mtok,
+        api_price_per_mtok=api_cost_per_request * per_mtok,
+        full_cost_per_mtok=full_cost_per_request * per_mtok,
         floor_requests_per_s=floor * saturated_requests_per_s,
         saturated_requests_per_s=saturated_requests_per_s,
     )
@@ -139,13 +139,13 @@ class Demand:
     requests_per_s: float
     replicas: int
     utilization_share: float
-    self_hosted_usd_per_hour: float
-    api_usd_per_hour: float
+    self_hosted_cost_per_hour: float
+    api_price_per_hour: float
 
     @property
     def self_hosting_pays(self) -> bool:
         """True when the replicas cost less than the same requests at the API."""
-        return self.self_hosted_usd_per_hour < self.api_usd_per_hour
+        return self.self_hosted_cost_per_hour < self.api_price_per_hour
 
 
 def at_demand(
@@ -154,7 +154,7 @@ def at_demand(
     """Cost of both at a mean demand whose peak is `peak_ratio` times as high; replicas are whole and sized for the peak.
 
     >>> at_demand(Replica(2.0, 1000), ApiPrice(1, 1), Request(500, 500), requests_per_s=2.5, peak_ratio=2.0)
-    Demand(requests_per_s=2.5, replicas=5, utilization_share=0.5, self_hosted_usd_per_hour=10.0, api_usd_per_hour=9.0)
+    Demand(requests_per_s=2.5, replicas=5, utilization_share=0.5, self_hosted_cost_per_hour=10.0, api_price_per_hour=9.0)
     """
     if requests_per_s <= 0:
         raise PlanError(f"demand must be positive, got {requests_per_s:g} requests/s")
@@ -166,8 +166,8 @@ def at_demand(
         requests_per_s,
         replicas,
         requests_per_s / (replicas * saturated),
-        replicas * replica.usd_per_hour,
-        requests_per_s * S_PER_HOUR * request.usd(price),
+        replicas * replica.cost_per_hour,
+        requests_per_s * S_PER_HOUR * request.cost(price),
     )
 
 
@@ -181,12 +181,12 @@ class Sensitivity:
 
 def sensitivities(replica: Replica, price: ApiPrice, request: Request) -> tuple[Sensitivity, ...]:
     """The floor when a GPU-hour gets cheaper or dearer, the API cheaper, the throughput better or worse, the answers longer."""
-    half_price = ApiPrice(price.input_usd_per_mtok / 2, price.output_usd_per_mtok / 2)
+    half_price = ApiPrice(price.input_price_per_mtok / 2, price.output_price_per_mtok / 2)
     longer = Request(request.input_tokens, request.output_tokens * 2)
     cases = (
         ("as given", replica, price, request),
-        ("GPU-hour 30 % cheaper", replace(replica, usd_per_hour=replica.usd_per_hour * 0.7), price, request),
-        ("GPU-hour 30 % dearer", replace(replica, usd_per_hour=replica.usd_per_hour * 1.3), price, request),
+        ("GPU-hour 30 % cheaper", replace(replica, cost_per_hour=replica.cost_per_hour * 0.7), price, request),
+        ("GPU-hour 30 % dearer", replace(replica, cost_per_hour=replica.cost_per_hour * 1.3), price, request),
         ("API at half its price", replica, half_price, request),
         ("throughput doubled", replace(replica, tokens_per_s=replica.tokens_per_s * 2), price, request),
         ("throughput halved", replace(replica, tokens_per_s=replica.tokens_per_s / 2), price, request),
@@ -201,7 +201,7 @@ def lower_floor_needs_price_ratio(smaller: Replica, larger: Replica) -> float:
     >>> round(lower_floor_needs_price_ratio(Replica(1.006, 559), Replica(3.67, 510)), 2)
     4.0
     """
-    return (larger.usd_per_hour / larger.tokens_per_s) / (smaller.usd_per_hour / smaller.tokens_per_s)
+    return (larger.cost_per_hour / larger.tokens_per_s) / (smaller.cost_per_hour / smaller.tokens_per_s)
 
 
 @dataclass(frozen=True)
@@ -241,4 +241,4 @@ def gpu_hour_for_floor(replica: Replica, price: ApiPrice, request: Request, floo
     1.836
     """
     floor = break_even(replica, price, request).floor_share
-    return replica.usd_per_hour / replica.gpus * floor_share / floor
+    return replica.cost_per_hour / replica.gpus * floor_share / floor

@@ -7,16 +7,16 @@ from loadfactor.errors import PlanError
 
 @dataclass(frozen=True)
 class Commitment:
-    """`committed_gpus` paid every hour at `committed_usd` each, beside an on-demand price, while `used_gpus` are used."""
+    """`committed_gpus` paid every hour at `committed_price` each, beside an on-demand price, while `used_gpus` are used."""
 
     committed_gpus: float
-    committed_usd_per_gpu_hour: float
-    on_demand_usd_per_gpu_hour: float
+    committed_price_per_gpu_hour: float
+    on_demand_price_per_gpu_hour: float
     used_gpus: float
 
     def __post_init__(self) -> None:
         """Refuse prices of zero and negative amounts."""
-        if min(self.committed_usd_per_gpu_hour, self.on_demand_usd_per_gpu_hour) <= 0:
+        if min(self.committed_price_per_gpu_hour, self.on_demand_price_per_gpu_hour) <= 0:
             raise PlanError("a committed and an on-demand GPU-hour must both cost something; give prices above 0")
         if self.committed_gpus <= 0 or self.used_gpus < 0:
             raise PlanError(
@@ -31,7 +31,7 @@ class Commitment:
     @property
     def break_even_share(self) -> float:
         """Use of the commitment above which it beats on-demand: c/p, one minus the discount; above 1 it never does."""
-        return self.committed_usd_per_gpu_hour / self.on_demand_usd_per_gpu_hour
+        return self.committed_price_per_gpu_hour / self.on_demand_price_per_gpu_hour
 
     @property
     def utilization_share(self) -> float:
@@ -44,24 +44,24 @@ class Commitment:
         return self.covered_gpus / self.used_gpus if self.used_gpus else None
 
     @property
-    def paid_usd_per_hour(self) -> float:
+    def paid_cost_per_hour(self) -> float:
         """Everything paid in an hour: the commitment, and on-demand for what exceeds it."""
         beyond = self.used_gpus - self.covered_gpus
-        return self.committed_gpus * self.committed_usd_per_gpu_hour + beyond * self.on_demand_usd_per_gpu_hour
+        return self.committed_gpus * self.committed_price_per_gpu_hour + beyond * self.on_demand_price_per_gpu_hour
 
     @property
-    def unused_usd_per_hour(self) -> float:
+    def unused_cost_per_hour(self) -> float:
         """Paid for GPUs nobody used."""
-        return (self.committed_gpus - self.covered_gpus) * self.committed_usd_per_gpu_hour
+        return (self.committed_gpus - self.covered_gpus) * self.committed_price_per_gpu_hour
 
     @property
     def effective_savings_share(self) -> float | None:
         """1 − paid / what the same use costs on demand; negative when the commitment lost money, None when nothing was used.
 
-        >>> c = Commitment(committed_gpus=100, committed_usd_per_gpu_hour=1.8, on_demand_usd_per_gpu_hour=3.0, used_gpus=80)
-        >>> round(c.effective_savings_share, 4), c.break_even_share, round(c.unused_usd_per_hour, 2)
+        >>> c = Commitment(committed_gpus=100, committed_price_per_gpu_hour=1.8, on_demand_price_per_gpu_hour=3.0, used_gpus=80)
+        >>> round(c.effective_savings_share, 4), c.break_even_share, round(c.unused_cost_per_hour, 2)
         (0.25, 0.6, 36.0)
         """
         if not self.used_gpus:
             return None
-        return 1 - self.paid_usd_per_hour / (self.used_gpus * self.on_demand_usd_per_gpu_hour)
+        return 1 - self.paid_cost_per_hour / (self.used_gpus * self.on_demand_price_per_gpu_hour)

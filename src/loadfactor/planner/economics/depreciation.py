@@ -9,7 +9,7 @@ METHODS: tuple[Method, ...] = ("straight line", "declining balance", "sum of yea
 
 
 def yearly_charges(
-    price_usd: float, residual_usd: float, years: int, method: Method = "straight line", rate_share: float | None = None
+    price: float, residual_cost: float, years: int, method: Method = "straight line", rate_share: float | None = None
 ) -> tuple[float, ...]:
     """The charge of each year, USD; never writes the book value below the residual.
 
@@ -24,20 +24,20 @@ def yearly_charges(
     """
     if years < 1:
         raise PlanError(f"a schedule needs at least one whole year, got {years}")
-    if not 0 <= residual_usd <= price_usd:
-        raise PlanError(f"the residual lies between 0 and the price {price_usd:g}, got {residual_usd:g}")
-    loss_usd = price_usd - residual_usd
+    if not 0 <= residual_cost <= price:
+        raise PlanError(f"the residual lies between 0 and the price {price:g}, got {residual_cost:g}")
+    loss_cost = price - residual_cost
     if method == "straight line":
-        return (loss_usd / years,) * years
+        return (loss_cost / years,) * years
     if method == "sum of years":
-        return tuple(loss_usd * (years - year) / (years * (years + 1) / 2) for year in range(years))
+        return tuple(loss_cost * (years - year) / (years * (years + 1) / 2) for year in range(years))
     rate = 2 / years if rate_share is None else rate_share
     if not 0 < rate <= 1:
         raise PlanError(f"a declining balance loses between 0 and all of itself a year, got {rate:g}")
     charges = []
-    book_usd = price_usd
+    book_value = price
     for _ in range(years):
-        charge = min(book_usd * rate, book_usd - residual_usd)
+        charge = min(book_value * rate, book_value - residual_cost)
         charges.append(charge)
-        book_usd -= charge
+        book_value -= charge
     return tuple(charges)

@@ -24,18 +24,18 @@ OWNED, COMMITTED, ON_DEMAND, SPOT = "owned", "committed", "on demand", "spot"
 class OwnQuestion:
     """What is asked. Prices are per GPU-hour; an option that does not exist is None. `demand` may be left out.
 
-    `api_usd` is what an API charges for the work of a used GPU-hour, `value_usd` what that work is worth.
+    `api_price` is what an API charges for the work of a used GPU-hour, `value` what that work is worth.
     """
 
     server: OwnedServer
-    on_demand_usd: float
-    committed_usd: float | None = None
+    on_demand_cost: float
+    committed_price: float | None = None
     spot: SpotOffer | None = None
     demand: LoadDuration | None = None
     yearly_growth_share: float = 0.0
     judged_gpu: int | None = None
-    api_usd: float | None = None
-    value_usd: float | None = None
+    api_price: float | None = None
+    value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class OwnPlan:
     next_gpu: MarginalGpu | None
     scenarios: tuple[PriceScenario, ...]
     break_even_yearly_change: float | None
-    yearly_charges_usd: dict[str, tuple[float, ...]]
+    yearly_charges_cost: dict[str, tuple[float, ...]]
 
 
 def plan_own(question: OwnQuestion) -> OwnPlan:
@@ -60,52 +60,55 @@ def plan_own(question: OwnQuestion) -> OwnPlan:
 
     >>> from loadfactor.planner.economics.load_duration import load_duration
     >>> day = load_duration([20] * 6 + [40] * 6 + [60] * 4 + [80] * 8)
-    >>> plan = plan_own(OwnQuestion(OwnedServer(server_usd=300_000), on_demand_usd=2.95, demand=day))
+    >>> plan = plan_own(OwnQuestion(OwnedServer(server_price=300_000), on_demand_cost=2.95, demand=day))
     >>> plan.owned_gpus, round(plan.break_even_share, 3), plan.next_gpu.verdict
     (40, 0.63, 'rent it at peaks')
     """
     cost = own(question.server)
-    own_usd = cost.usd_per_available_gpu_hour
+    own_cost = cost.cost_per_available_gpu_hour
     spot = None if question.spot is None else spot_cost(question.spot)
-    tiers = [Tier(OWNED, fixed_usd_per_hour=own_usd), Tier(ON_DEMAND, used_usd_per_hour=question.on_demand_usd)]
-    if question.committed_usd is not None:
-        tiers.insert(1, Tier(COMMITTED, fixed_usd_per_hour=question.committed_usd))
+    tiers = [Tier(OWNED, fixed_cost_per_hour=own_cost), Tier(ON_DEMAND, used_cost_per_hour=question.on_demand_cost)]
+    if question.committed_price is not None:
+        tiers.insert(1, Tier(COMMITTED, fixed_cost_per_hour=question.committed_price))
     if spot is not None:
-        tiers.append(Tier(SPOT, used_usd_per_hour=spot.usd_per_useful_gpu_hour))
-    rent_usd = min(t.used_usd_per_hour for t in tiers if t.used_usd_per_hour > 0)
+        tiers.append(Tier(SPOT, used_cost_per_hour=spot.cost_per_useful_gpu_hour))
+    rent_price = min(t.used_cost_per_hour for t in tiers if t.used_cost_per_hour > 0)
     demand, server = question.demand, question.server
     owned, following = None, None
     scenarios: tuple[PriceScenario, ...] = ()
     if demand is not None:
-        owned = own_and_rent_gpus(demand, own_usd, rent_usd)
+        owned = own_and_rent_gpus(demand, own_cost, rent_price)
         following = marginal_gpu(
             demand,
             question.judged_gpu or owned + 1,
-            own_usd,
-            rent_usd_per_used_hour=rent_usd,
-            api_usd_per_used_hour=question.api_usd,
-            value_usd_per_used_hour=question.value_usd,
+            own_cost,
+            rent_price_per_used_hour=rent_price,
+            api_price_per_used_hour=question.api_price,
+            value_per_used_hour=question.value,
             yearly_growth_share=question.yearly_growth_share,
             life_years=max(1, round(server.life_years)),
         )
-        scenarios = price_scenarios(demand, owned, own_usd, rent_usd)
+        scenarios = price_scenarios(demand, owned, own_cost, rent_price)
     judged_share = 1.0 if demand is None or not owned else demand.utilization_share(owned)
     return OwnPlan(
         cost=cost,
         spot=spot,
         tiers=tuple(tiers),
         screening=screening_curve(tiers),
-        break_even_share=cost.break_even_share(rent_usd),
+        break_even_share=cost.break_even_share(rent_price),
         mix=None if demand is None else cheapest_mix(demand, tiers),
         owned_gpus=owned,
         next_gpu=following,
         scenarios=scenarios,
         break_even_yearly_change=break_even_yearly_change(
-            own_usd, rent_usd, judged_share, server.life_years, server.cost_of_capital_share
+            own_cost, rent_price, judged_share, server.life_years, server.cost_of_capital_share
         ),
-        yearly_charges_usd={
+        yearly_charges_cost={
             method: yearly_charges(
-                server.server_usd, server.residual_share * server.server_usd, max(1, round(server.life_years)), method
+                server.server_price,
+                server.residual_share * server.server_price,
+                max(1, round(server.life_years)),
+                method,
             )
             for method in METHODS
         },

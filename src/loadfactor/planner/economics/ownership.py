@@ -16,11 +16,11 @@ class OwnedServer:
     """One server and what it takes to run it. Shares are fractions of one; money is USD.
 
     `network_share` is network, storage and CPU hosts as a share of the server's price, written off over the same life;
-    `support_share` is paid every year; `colocation_usd_per_kw_month`, when given, replaces energy and PUE (an all-in rate on
+    `support_share` is paid every year; `colocation_price_per_kw_month`, when given, replaces energy and PUE (an all-in rate on
     the full power).
     """
 
-    server_usd: float
+    server_price: float
     gpus: int = 8
     life_years: float = 4.0
     cost_of_capital_share: float = 0.10
@@ -28,25 +28,25 @@ class OwnedServer:
     power_w: float = 10_200.0
     load_share: float = 0.8
     pue: float = 1.3
-    usd_per_kwh: float = 0.08
-    colocation_usd_per_kw_month: float | None = None
+    price_per_kwh: float = 0.08
+    colocation_price_per_kw_month: float | None = None
     network_share: float = 0.15
     support_share: float = 0.05
-    staff_usd_per_year: float = 8_000.0
+    staff_cost_per_year: float = 8_000.0
     availability_share: float = 0.97
 
     def __post_init__(self) -> None:
         """Refuse what cannot be, naming the input."""
-        for name in ("server_usd", "gpus", "life_years"):
+        for name in ("server_price", "gpus", "life_years"):
             if getattr(self, name) <= 0:
                 raise PlanError(f"{name} must be positive, got {getattr(self, name):g}")
         for name in (
             "cost_of_capital_share",
             "power_w",
-            "usd_per_kwh",
+            "price_per_kwh",
             "network_share",
             "support_share",
-            "staff_usd_per_year",
+            "staff_cost_per_year",
         ):
             if getattr(self, name) < 0:
                 raise PlanError(f"{name} must not be negative, got {getattr(self, name):g}")
@@ -58,9 +58,9 @@ class OwnedServer:
             raise PlanError(f"load_share is a fraction of full power from 0 to 1, got {self.load_share:g}")
         if self.pue < 1:
             raise PlanError(f"pue is at least 1 (all power reaches the servers), got {self.pue:g}")
-        if self.colocation_usd_per_kw_month is not None and self.colocation_usd_per_kw_month <= 0:
+        if self.colocation_price_per_kw_month is not None and self.colocation_price_per_kw_month <= 0:
             raise PlanError(
-                f"colocation_usd_per_kw_month must be positive, got {self.colocation_usd_per_kw_month:g}; "
+                f"colocation_price_per_kw_month must be positive, got {self.colocation_price_per_kw_month:g}; "
                 "leave it out to pay for energy"
             )
 
@@ -69,58 +69,58 @@ class OwnedServer:
 class OwnedCost:
     """A year of one server, term by term, USD; and what that makes of a GPU-hour."""
 
-    capital_usd: float
-    straight_line_capital_usd: float
-    energy_usd: float
-    colocation_usd: float
-    network_usd: float
-    straight_line_network_usd: float
-    support_usd: float
-    staff_usd: float
+    capital_cost: float
+    straight_line_capital_cost: float
+    energy_cost: float
+    colocation_cost: float
+    network_cost: float
+    straight_line_network_cost: float
+    support_cost: float
+    staff_cost: float
     gpu_hours: float
     available_gpu_hours: float
 
     @property
-    def running_usd(self) -> float:
+    def running_cost(self) -> float:
         """Everything but capital."""
-        return self.energy_usd + self.colocation_usd + self.support_usd + self.staff_usd
+        return self.energy_cost + self.colocation_cost + self.support_cost + self.staff_cost
 
     @property
-    def total_usd(self) -> float:
+    def total_cost(self) -> float:
         """The year with the annuity: what decisions use."""
-        return self.capital_usd + self.network_usd + self.running_usd
+        return self.capital_cost + self.network_cost + self.running_cost
 
     @property
-    def straight_line_total_usd(self) -> float:
+    def straight_line_total_cost(self) -> float:
         """The year as the accounts show it, without the cost of the money tied up."""
-        return self.straight_line_capital_usd + self.straight_line_network_usd + self.running_usd
+        return self.straight_line_capital_cost + self.straight_line_network_cost + self.running_cost
 
     @property
-    def usd_per_gpu_hour(self) -> float:
+    def price_per_gpu_hour(self) -> float:
         """Per installed GPU-hour."""
-        return self.total_usd / self.gpu_hours
+        return self.total_cost / self.gpu_hours
 
     @property
-    def usd_per_available_gpu_hour(self) -> float:
+    def cost_per_available_gpu_hour(self) -> float:
         """Per GPU-hour the server is up: what compares with a rented hour."""
-        return self.total_usd / self.available_gpu_hours
+        return self.total_cost / self.available_gpu_hours
 
     @property
-    def straight_line_usd_per_available_gpu_hour(self) -> float:
+    def straight_line_cost_per_available_gpu_hour(self) -> float:
         """The same by the accounts."""
-        return self.straight_line_total_usd / self.available_gpu_hours
+        return self.straight_line_total_cost / self.available_gpu_hours
 
-    def usd_per_used_gpu_hour(self, utilization_share: float) -> float:
+    def cost_per_used_gpu_hour(self, utilization_share: float) -> float:
         """Per hour that somebody used; at zero use there is none to divide by, so PlanError."""
         if not 0 < utilization_share <= 1:
             raise PlanError(f"utilization lies above 0 and at most at 1, got {utilization_share:g}")
-        return self.usd_per_available_gpu_hour / utilization_share
+        return self.cost_per_available_gpu_hour / utilization_share
 
-    def break_even_share(self, usd_per_rented_gpu_hour: float) -> float:
+    def break_even_share(self, cost_per_rented_gpu_hour: float) -> float:
         """The utilization above which owning beats paying this much per used hour; above 1 it never does."""
-        if usd_per_rented_gpu_hour <= 0:
-            raise PlanError(f"a rented GPU-hour must cost something, got {usd_per_rented_gpu_hour:g}")
-        return self.usd_per_available_gpu_hour / usd_per_rented_gpu_hour
+        if cost_per_rented_gpu_hour <= 0:
+            raise PlanError(f"a rented GPU-hour must cost something, got {cost_per_rented_gpu_hour:g}")
+        return self.cost_per_available_gpu_hour / cost_per_rented_gpu_hour
 
 
 def capital_recovery_factor(cost_of_capital_share: float, years: float) -> float:
@@ -140,28 +140,28 @@ def capital_recovery_factor(cost_of_capital_share: float, years: float) -> float
 def own(server: OwnedServer) -> OwnedCost:
     """A year of the server.
 
-    >>> cost = own(OwnedServer(server_usd=300_000))
-    >>> round(cost.total_usd), round(cost.usd_per_gpu_hour, 4), round(cost.usd_per_available_gpu_hour, 4)
+    >>> cost = own(OwnedServer(server_price=300_000))
+    >>> round(cost.total_cost), round(cost.price_per_gpu_hour, 4), round(cost.cost_per_available_gpu_hour, 4)
     (126343, 1.8028, 1.8586)
-    >>> round(cost.break_even_share(2.95), 3), round(cost.usd_per_used_gpu_hour(0.4), 3)
+    >>> round(cost.break_even_share(2.95), 3), round(cost.cost_per_used_gpu_hour(0.4), 3)
     (0.63, 4.647)
     """
     factor = capital_recovery_factor(server.cost_of_capital_share, server.life_years)
-    residual_usd = server.residual_share * server.server_usd
-    network_usd = server.network_share * server.server_usd
+    residual_cost = server.residual_share * server.server_price
+    network_cost = server.network_share * server.server_price
     power_kw = server.power_w / W_PER_KW
-    by_meter = server.colocation_usd_per_kw_month is None
+    by_meter = server.colocation_price_per_kw_month is None
     gpu_hours = float(H_PER_YEAR * server.gpus)
     return OwnedCost(
-        capital_usd=(server.server_usd - residual_usd / (1 + server.cost_of_capital_share) ** server.life_years)
+        capital_cost=(server.server_price - residual_cost / (1 + server.cost_of_capital_share) ** server.life_years)
         * factor,
-        straight_line_capital_usd=(server.server_usd - residual_usd) / server.life_years,
-        energy_usd=power_kw * server.load_share * H_PER_YEAR * server.pue * server.usd_per_kwh if by_meter else 0.0,
-        colocation_usd=0.0 if by_meter else power_kw * (server.colocation_usd_per_kw_month or 0.0) * 12,
-        network_usd=network_usd * factor,
-        straight_line_network_usd=network_usd / server.life_years,
-        support_usd=server.support_share * server.server_usd,
-        staff_usd=server.staff_usd_per_year,
+        straight_line_capital_cost=(server.server_price - residual_cost) / server.life_years,
+        energy_cost=power_kw * server.load_share * H_PER_YEAR * server.pue * server.price_per_kwh if by_meter else 0.0,
+        colocation_cost=0.0 if by_meter else power_kw * (server.colocation_price_per_kw_month or 0.0) * 12,
+        network_cost=network_cost * factor,
+        straight_line_network_cost=network_cost / server.life_years,
+        support_cost=server.support_share * server.server_price,
+        staff_cost=server.staff_cost_per_year,
         gpu_hours=gpu_hours,
         available_gpu_hours=gpu_hours * server.availability_share,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import expm1, log, log1p
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.economics.base_and_peak import own_and_rent_gpus, own_and_rent_usd_per_hour
+from loadfactor.planner.economics.base_and_peak import own_and_rent_cost_per_hour, own_and_rent_gpus
 from loadfactor.planner.economics.load_duration import LoadDuration
 
 PRICE_CHANGES = (-0.5, -0.3, -0.1, 0.0, 0.1, 0.3, 0.5)
@@ -19,22 +19,22 @@ class PriceScenario:
     """Renting costs `change_share` more or less than planned: what the plan costs, what hindsight would have cost."""
 
     change_share: float
-    rent_usd_per_hour: float
+    rent_price_per_hour: float
     best_owned_gpus: int
-    planned_usd_per_hour: float
-    best_usd_per_hour: float
+    planned_cost_per_hour: float
+    best_cost_per_hour: float
 
     @property
-    def regret_usd_per_hour(self) -> float:
+    def regret_per_hour(self) -> float:
         """Dollars an hour lost against having known."""
-        return self.planned_usd_per_hour - self.best_usd_per_hour
+        return self.planned_cost_per_hour - self.best_cost_per_hour
 
 
 def price_scenarios(
     curve: LoadDuration,
     owned_gpus: int,
-    own_usd_per_hour: float,
-    rent_usd_per_hour: float,
+    own_cost_per_hour: float,
+    rent_price_per_hour: float,
     changes: Sequence[float] = PRICE_CHANGES,
 ) -> tuple[PriceScenario, ...]:
     """The plan of owning `owned_gpus` under other rental prices.
@@ -42,22 +42,22 @@ def price_scenarios(
     >>> from loadfactor.planner.economics.load_duration import load_duration
     >>> day = load_duration([20] * 6 + [40] * 6 + [60] * 4 + [80] * 8)
     >>> fall = price_scenarios(day, 60, 1.2, 3.0, changes=(-0.5,))[0]
-    >>> fall.best_owned_gpus, round(24 * fall.planned_usd_per_hour), round(24 * fall.best_usd_per_hour)
+    >>> fall.best_owned_gpus, round(24 * fall.planned_cost_per_hour), round(24 * fall.best_cost_per_hour)
     (20, 1968, 1716)
     """
     scenarios = []
     for change in changes:
         if change <= -1:
             raise PlanError(f"a price cannot fall by all of itself, got a change of {change:g}")
-        rent = rent_usd_per_hour * (1 + change)
-        best = own_and_rent_gpus(curve, own_usd_per_hour, rent)
+        rent = rent_price_per_hour * (1 + change)
+        best = own_and_rent_gpus(curve, own_cost_per_hour, rent)
         scenarios.append(
             PriceScenario(
                 change,
                 rent,
                 best,
-                own_and_rent_usd_per_hour(curve, owned_gpus, own_usd_per_hour, rent),
-                own_and_rent_usd_per_hour(curve, best, own_usd_per_hour, rent),
+                own_and_rent_cost_per_hour(curve, owned_gpus, own_cost_per_hour, rent),
+                own_and_rent_cost_per_hour(curve, best, own_cost_per_hour, rent),
             )
         )
     return tuple(scenarios)
@@ -78,8 +78,8 @@ def mean_price_share(yearly_change_share: float, life_years: float, cost_of_capi
 
 
 def break_even_yearly_change(
-    own_usd_per_hour: float,
-    rent_usd_per_hour: float,
+    own_cost_per_hour: float,
+    rent_price_per_hour: float,
     utilization_share: float,
     life_years: float,
     cost_of_capital_share: float,
@@ -91,9 +91,9 @@ def break_even_yearly_change(
     >>> round(break_even_yearly_change(3.0 * 0.66146, 3.0, 1.0, 4, 0.0), 3)  # the fall of `mean_price_share`'s example
     -0.2
     """
-    if min(own_usd_per_hour, rent_usd_per_hour) <= 0 or not 0 < utilization_share <= 1:
+    if min(own_cost_per_hour, rent_price_per_hour) <= 0 or not 0 < utilization_share <= 1:
         raise PlanError("need prices above 0 and a utilization above 0 and at most 1")
-    needed = own_usd_per_hour / (rent_usd_per_hour * utilization_share)
+    needed = own_cost_per_hour / (rent_price_per_hour * utilization_share)
     low, high = -0.99, 3.0
     if (
         not mean_price_share(low, life_years, cost_of_capital_share)

@@ -16,7 +16,7 @@ from loadfactor.units import S_PER_HOUR
 class SpotOffer:
     """A spot price and how the job that uses it survives. `instances` is how many machines the job holds at once."""
 
-    usd_per_gpu_hour: float
+    price_per_gpu_hour: float
     hours_between_interruptions: float
     checkpoint_s: float = 60.0
     restart_s: float = 600.0
@@ -25,8 +25,8 @@ class SpotOffer:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        if self.usd_per_gpu_hour <= 0:
-            raise PlanError(f"a spot GPU-hour must cost something, got {self.usd_per_gpu_hour:g}")
+        if self.price_per_gpu_hour <= 0:
+            raise PlanError(f"a spot GPU-hour must cost something, got {self.price_per_gpu_hour:g}")
         if self.hours_between_interruptions <= 0:
             raise PlanError(f"hours between interruptions must be positive, got {self.hours_between_interruptions:g}")
         if self.instances < 1:
@@ -37,7 +37,7 @@ class SpotOffer:
 class SpotCost:
     """What the offer comes to."""
 
-    usd_per_useful_gpu_hour: float
+    cost_per_useful_gpu_hour: float
     efficiency_share: float
     mtbf_s: float
     checkpoints: CheckpointPlan | None
@@ -47,8 +47,8 @@ class SpotCost:
 def spot_cost(offer: SpotOffer) -> SpotCost:
     """The price of an hour of kept work.
 
-    >>> cost = spot_cost(SpotOffer(usd_per_gpu_hour=1.20, hours_between_interruptions=4))
-    >>> round(cost.usd_per_useful_gpu_hour, 4), round(cost.efficiency_share, 4)
+    >>> cost = spot_cost(SpotOffer(price_per_gpu_hour=1.20, hours_between_interruptions=4))
+    >>> round(cost.cost_per_useful_gpu_hour, 4), round(cost.efficiency_share, 4)
     (1.3726, 0.8743)
     """
     mtbf_s = offer.hours_between_interruptions * S_PER_HOUR / offer.instances
@@ -60,4 +60,4 @@ def spot_cost(offer: SpotOffer) -> SpotCost:
             f"{offer.instances} spot instances that go every {mtbf_s:g} s finish nothing with a restart of {offer.restart_s:g} s; "
             "take fewer instances or on-demand"
         )
-    return SpotCost(offer.usd_per_gpu_hour / efficiency, efficiency, mtbf_s, plan, saved)
+    return SpotCost(offer.price_per_gpu_hour / efficiency, efficiency, mtbf_s, plan, saved)

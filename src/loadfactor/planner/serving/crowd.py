@@ -18,12 +18,12 @@ class CrowdPoint:
     requests_per_day: float
     replicas: int
     gpus: float
-    usd_per_mtok: float
+    cost_per_mtok: float
     load_factor: float  # mean load over the capacity paid for
 
 
 def crowd_point(
-    chosen: Option, demand: Demand, factor: float, usd_per_gpu_hour: float, headroom_share: float
+    chosen: Option, demand: Demand, factor: float, price_per_gpu_hour: float, headroom_share: float
 ) -> CrowdPoint:
     """One point of the curve: a fleet of fixed size for the peak of this demand."""
     some = demand.times(factor)
@@ -31,37 +31,39 @@ def crowd_point(
     replicas = replicas_for(some.peak_rate_per_s(), chosen.capacity, headroom_share)
     gpus = replicas * chosen.capacity.gpus
     tokens = some.requests_per_day * (some.lengths.prompt_mean + some.lengths.output_mean)
-    usd = gpus * usd_per_gpu_hour * H_PER_DAY / (tokens / TOKENS_PER_MTOK)
+    cost = gpus * price_per_gpu_hour * H_PER_DAY / (tokens / TOKENS_PER_MTOK)
     mean_rate = some.requests_per_day / S_PER_DAY
     return CrowdPoint(
-        factor, some.requests_per_day, replicas, gpus, usd, mean_rate / (replicas * chosen.capacity.requests_per_s)
+        factor, some.requests_per_day, replicas, gpus, cost, mean_rate / (replicas * chosen.capacity.requests_per_s)
     )
 
 
 def crowd_curve(
     chosen: Option,
     demand: Demand,
-    usd_per_gpu_hour: float,
+    price_per_gpu_hour: float,
     headroom_share: float,
     factors: Sequence[float] | None = None,
 ) -> tuple[CrowdPoint, ...]:
     """Points from a hundredth to a hundred times today's demand (or at the factors given)."""
     factors = factors or [10 ** (i / 8) for i in range(-16, 17)]
-    return tuple(crowd_point(chosen, demand, f, usd_per_gpu_hour, headroom_share) for f in factors)
+    return tuple(crowd_point(chosen, demand, f, price_per_gpu_hour, headroom_share) for f in factors)
 
 
-def cost_at_unlimited_demand(chosen: Option, demand: Demand, usd_per_gpu_hour: float, headroom_share: float) -> float:
+def cost_at_unlimited_demand(chosen: Option, demand: Demand, price_per_gpu_hour: float, headroom_share: float) -> float:
     """What a token costs once whole replicas no longer matter: peaks and headroom stay."""
     return crowd_point(
-        chosen, demand, 1e9 / demand.requests_per_day * 1e3, usd_per_gpu_hour, headroom_share
-    ).usd_per_mtok
+        chosen, demand, 1e9 / demand.requests_per_day * 1e3, price_per_gpu_hour, headroom_share
+    ).cost_per_mtok
 
 
-def efficient_requests_per_day(chosen: Option, demand: Demand, usd_per_gpu_hour: float, headroom_share: float) -> float:
+def efficient_requests_per_day(
+    chosen: Option, demand: Demand, price_per_gpu_hour: float, headroom_share: float
+) -> float:
     """The least demand whose tokens cost at most `EFFICIENT` times those of unlimited demand, found on one replica's sawtooth.
 
     One replica costs the same whatever it serves, so its cost per token falls as 1/demand until the peak fills it.
     """
-    floor = cost_at_unlimited_demand(chosen, demand, usd_per_gpu_hour, headroom_share)
-    now = crowd_point(chosen, demand, 1e-9, usd_per_gpu_hour, headroom_share)
-    return now.requests_per_day * now.usd_per_mtok / (EFFICIENT * floor)
+    floor = cost_at_unlimited_demand(chosen, demand, price_per_gpu_hour, headroom_share)
+    now = crowd_point(chosen, demand, 1e-9, price_per_gpu_hour, headroom_share)
+    return now.requests_per_day * now.cost_per_mtok / (EFFICIENT * floor)

@@ -172,13 +172,13 @@ class HourOfFlight:
     end_to_end_p90_s: float | None
     slo_share: float | None
     replicas: float
-    usd: float
-    usd_per_mtok: float | None
-    usd_per_prompt_mtok: float | None
-    usd_per_output_mtok: float | None
+    cost: float
+    cost_per_mtok: float | None
+    cost_per_prompt_mtok: float | None
+    cost_per_output_mtok: float | None
 
 
-def read_hour(tally: Tally, option: Option, usd_per_gpu_hour: float, elapsed_s: float) -> HourOfFlight:
+def read_hour(tally: Tally, option: Option, price_per_gpu_hour: float, elapsed_s: float) -> HourOfFlight:
     """One tally with its shares of the chip, each under its own name, and its dollars.
 
     The cost of tokens is split between prompt and output in the proportion of the time each takes on this replica at capacity.
@@ -186,7 +186,7 @@ def read_hour(tally: Tally, option: Option, usd_per_gpu_hour: float, elapsed_s: 
     r = option.replica
     assert option.capacity is not None
     chip, gpus = r.accelerator, r.layout.gpus
-    usd = tally.paid_replica_s / S_PER_HOUR * gpus * usd_per_gpu_hour
+    cost = tally.paid_replica_s / S_PER_HOUR * gpus * price_per_gpu_hour
     busy = tally.busy_replica_s
     served = tally.prompt_tokens + tally.output_tokens
     c = option.capacity
@@ -212,12 +212,12 @@ def read_hour(tally: Tally, option: Option, usd_per_gpu_hour: float, elapsed_s: 
         end_to_end_p90_s=tally.end_to_end_s(0.9),
         slo_share=tally.slo_share,
         replicas=tally.paid_replica_s / elapsed_s if elapsed_s else 0.0,
-        usd=usd,
-        usd_per_mtok=_per_mtok(usd, served),
-        usd_per_prompt_mtok=_per_mtok(usd * c.prompt_share, tally.prompt_tokens),
-        usd_per_output_mtok=_per_mtok(usd * (1 - c.prompt_share), tally.output_tokens),
+        cost=cost,
+        cost_per_mtok=_per_mtok(cost, served),
+        cost_per_prompt_mtok=_per_mtok(cost * c.prompt_share, tally.prompt_tokens),
+        cost_per_output_mtok=_per_mtok(cost * (1 - c.prompt_share), tally.output_tokens),
     )
 
 
-def _per_mtok(usd: float, tokens: int) -> float | None:
-    return usd / (tokens / TOKENS_PER_MTOK) if tokens else None
+def _per_mtok(cost: float, tokens: int) -> float | None:
+    return cost / (tokens / TOKENS_PER_MTOK) if tokens else None

@@ -33,7 +33,7 @@ class LeverEffect:
 
     name: str
     assumes: str
-    usd_per_mtok: float | None
+    cost_per_mtok: float | None
     cost_factor: float | None
     efficient_requests_per_day: float | None
     demand_factor: float | None
@@ -79,11 +79,11 @@ LEVERS: tuple[Lever, ...] = (
 
 
 def lever_effects(
-    chosen: Option, traffic: Traffic, slo: Slo, demand: Demand, usd_per_gpu_hour: float, headroom_share: float
+    chosen: Option, traffic: Traffic, slo: Slo, demand: Demand, price_per_gpu_hour: float, headroom_share: float
 ) -> tuple[LeverEffect, ...]:
     """Every lever of `LEVERS` that applies, alone, on the chosen replica."""
-    cost = cost_at_unlimited_demand(chosen, demand, usd_per_gpu_hour, headroom_share)
-    crowd = efficient_requests_per_day(chosen, demand, usd_per_gpu_hour, headroom_share)
+    cost = cost_at_unlimited_demand(chosen, demand, price_per_gpu_hour, headroom_share)
+    crowd = efficient_requests_per_day(chosen, demand, price_per_gpu_hour, headroom_share)
     found = []
     for lever in LEVERS:
         changed = lever.change(chosen.replica, traffic)
@@ -94,7 +94,7 @@ def lever_effects(
             found.append(LeverEffect(lever.name, lever.assumes, None, None, None, None))
             continue
         other = Option(changed[0], service, benchmark(*changed))
-        usd = cost_at_unlimited_demand(other, demand, usd_per_gpu_hour, headroom_share)
-        needed = efficient_requests_per_day(other, demand, usd_per_gpu_hour, headroom_share)
-        found.append(LeverEffect(lever.name, lever.assumes, usd, usd / cost, needed, needed / crowd))
+        levered = cost_at_unlimited_demand(other, demand, price_per_gpu_hour, headroom_share)
+        needed = efficient_requests_per_day(other, demand, price_per_gpu_hour, headroom_share)
+        found.append(LeverEffect(lever.name, lever.assumes, levered, levered / cost, needed, needed / crowd))
     return tuple(found)

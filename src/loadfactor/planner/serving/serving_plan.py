@@ -43,7 +43,7 @@ class Question:
     engine: EngineConstants
     demand: Demand
     slo: Slo
-    usd_per_gpu_hour: float
+    price_per_gpu_hour: float
     wanted_share: float = 0.95
     headroom_share: float = 0.1
     traffic: Traffic | None = None
@@ -66,12 +66,12 @@ class ServingPlan:
     simulated_replicas: int
     simulated_share: float
     gpus: int
-    usd_per_hour: float
+    cost_per_hour: float
     flight: Flight
     hours: tuple[HourOfFlight, ...]
     total: HourOfFlight
     crowd: tuple[CrowdPoint, ...]
-    usd_per_mtok_unlimited: float
+    cost_per_mtok_unlimited: float
     efficient_requests_per_day: float
     levers: tuple[LeverEffect, ...]
     claims: BatchClaims
@@ -106,11 +106,11 @@ def plan_serving(q: Question, progress: Progress = lambda _: None) -> ServingPla
     replicas = small if share == 1 else max(asked if q.replicas else 1, round(small / share))
     gpus = replicas * chosen.replica.layout.gpus
     hours = tuple(
-        read_hour(t, chosen, q.usd_per_gpu_hour, min(S_PER_HOUR, max(flight.run.elapsed_s - i * S_PER_HOUR, 1.0)))
+        read_hour(t, chosen, q.price_per_gpu_hour, min(S_PER_HOUR, max(flight.run.elapsed_s - i * S_PER_HOUR, 1.0)))
         for i, t in enumerate(flight.run.hours)
     )
     progress("pricing crowds, levers and bursts")
-    money = (q.usd_per_gpu_hour, q.headroom_share)
+    money = (q.price_per_gpu_hour, q.headroom_share)
     share_met = flight.run.total.slo_share or 0.0
     return ServingPlan(
         chosen=chosen,
@@ -120,12 +120,12 @@ def plan_serving(q: Question, progress: Progress = lambda _: None) -> ServingPla
         simulated_replicas=small,
         simulated_share=share,
         gpus=gpus,
-        usd_per_hour=gpus * q.usd_per_gpu_hour,
+        cost_per_hour=gpus * q.price_per_gpu_hour,
         flight=flight,
         hours=hours,
-        total=read_hour(flight.run.total, chosen, q.usd_per_gpu_hour, flight.run.elapsed_s),
+        total=read_hour(flight.run.total, chosen, q.price_per_gpu_hour, flight.run.elapsed_s),
         crowd=crowd_curve(chosen, q.demand, *money),
-        usd_per_mtok_unlimited=cost_at_unlimited_demand(chosen, q.demand, *money),
+        cost_per_mtok_unlimited=cost_at_unlimited_demand(chosen, q.demand, *money),
         efficient_requests_per_day=efficient_requests_per_day(chosen, q.demand, *money),
         levers=lever_effects(chosen, traffic, q.slo, q.demand, *money),
         claims=batch_claims(chosen.replica, traffic.context),

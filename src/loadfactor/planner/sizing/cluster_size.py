@@ -28,16 +28,16 @@ MOST_SIZES = 50
 class SizeCost:
     """What an hour of a GPU costs, and what it costs that a job waits an hour for one GPU of its gang: both explicit."""
 
-    usd_per_gpu_hour: float
-    delay_usd_per_gpu_hour: float
+    price_per_gpu_hour: float
+    delay_cost_per_gpu_hour: float
 
     def __post_init__(self) -> None:
         """A free cluster has no best size."""
-        if self.usd_per_gpu_hour <= 0:
-            raise PlanError(f"a GPU-hour must cost something, got {self.usd_per_gpu_hour:g}")
-        if self.delay_usd_per_gpu_hour < 0:
+        if self.price_per_gpu_hour <= 0:
+            raise PlanError(f"a GPU-hour must cost something, got {self.price_per_gpu_hour:g}")
+        if self.delay_cost_per_gpu_hour < 0:
             raise PlanError(
-                f"the cost of delay must not be negative, got {self.delay_usd_per_gpu_hour:g}; 0 lets everybody wait"
+                f"the cost of delay must not be negative, got {self.delay_cost_per_gpu_hour:g}; 0 lets everybody wait"
             )
 
 
@@ -53,24 +53,24 @@ class SizePoint:
     p90_wait_s: float
     p99_wait_s: float
     closed_form_wait_s: float | None
-    hardware_usd_per_hour: float
-    delay_usd_per_hour: float
+    hardware_cost_per_hour: float
+    delay_cost_per_hour: float
     used_gpus: float
 
     @property
-    def usd_per_hour(self) -> float:
+    def cost_per_hour(self) -> float:
         """Hardware and waiting together."""
-        return self.hardware_usd_per_hour + self.delay_usd_per_hour
+        return self.hardware_cost_per_hour + self.delay_cost_per_hour
 
     @property
-    def usd_per_used_gpu_hour(self) -> float:
+    def cost_per_used_gpu_hour(self) -> float:
         """The same per GPU-hour of work done."""
-        return self.usd_per_hour / self.used_gpus
+        return self.cost_per_hour / self.used_gpus
 
     @property
-    def hardware_usd_per_used_gpu_hour(self) -> float:
+    def hardware_cost_per_used_gpu_hour(self) -> float:
         """What the GPUs alone cost per GPU-hour of work done: price over utilization."""
-        return self.hardware_usd_per_hour / self.used_gpus
+        return self.hardware_cost_per_hour / self.used_gpus
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class SizeCurve:
     @property
     def cheapest(self) -> SizePoint:
         """The size with the smallest cost of hardware and waiting; the smaller one at a tie."""
-        return min(self.points, key=lambda p: p.usd_per_hour)
+        return min(self.points, key=lambda p: p.cost_per_hour)
 
     def at(self, gpus: int) -> SizePoint:
         """The point of one size; raises PlanError naming the sizes there are."""
@@ -129,8 +129,8 @@ def size_point(jobs: Jobs, gpus: int, cost: SizeCost, policy: Policy, gpus_per_n
         p90_wait_s=p90,
         p99_wait_s=p99,
         closed_form_wait_s=closed_form_wait_s(jobs, gpus),
-        hardware_usd_per_hour=cost.usd_per_gpu_hour * paid_gpu_hours / span_h,
-        delay_usd_per_hour=cost.delay_usd_per_gpu_hour * waited_gpu_hours / span_h,
+        hardware_cost_per_hour=cost.price_per_gpu_hour * paid_gpu_hours / span_h,
+        delay_cost_per_hour=cost.delay_cost_per_gpu_hour * waited_gpu_hours / span_h,
         used_gpus=outcome.busy_gpu_s / S_PER_HOUR / span_h,
     )
     return point, outcome
@@ -148,8 +148,8 @@ def size_curve(
 
     >>> from loadfactor.planner.sizing.cluster.jobs import jobs_of
     >>> jobs = jobs_of([0, 0, 7200], [8, 8, 8], [3600, 3600, 3600])
-    >>> curve = size_curve(jobs, (8, 16), SizeCost(usd_per_gpu_hour=2.0, delay_usd_per_gpu_hour=1.0))
-    >>> [(p.gpus, p.hardware_usd_per_hour, p.delay_usd_per_hour) for p in curve.points]  # 24 GPU-hours of work in two hours
+    >>> curve = size_curve(jobs, (8, 16), SizeCost(price_per_gpu_hour=2.0, delay_cost_per_gpu_hour=1.0))
+    >>> [(p.gpus, p.hardware_cost_per_hour, p.delay_cost_per_hour) for p in curve.points]  # 24 GPU-hours of work in two hours
     [(8, 24.0, 4.0), (16, 40.0, 0.0)]
     """
     if not sizes:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.economics.base_and_peak import own_and_rent_gpus, own_and_rent_usd_per_hour
+from loadfactor.planner.economics.base_and_peak import own_and_rent_cost_per_hour, own_and_rent_gpus
 from loadfactor.planner.economics.load_duration import LoadDuration, load_duration
 from loadfactor.planner.economics.marginal import MarginalGpu, marginal_gpu
 from loadfactor.planner.sizing.cluster import Policy
@@ -41,9 +41,9 @@ class SizeQuestion:
     sizes: Sequence[int] = ()
     teams: int = 1
     team_of_job: Sequence[str] | None = None
-    rent_usd: float | None = None
-    api_usd: float | None = None
-    value_usd: float | None = None
+    rent_price: float | None = None
+    api_price: float | None = None
+    value: float | None = None
     yearly_growth_share: float = 0.0
     life_years: int = 4
 
@@ -70,7 +70,7 @@ class SizePlan:
     next_gpu: MarginalGpu
     last_gpu: MarginalGpu
     base_gpus: int | None
-    base_usd_per_used_gpu_hour: float | None
+    base_cost_per_used_gpu_hour: float | None
 
     @property
     def smaller_is_cheaper(self) -> bool:
@@ -119,20 +119,20 @@ def plan_size(
         return marginal_gpu(
             demand,
             gpu,
-            question.cost.usd_per_gpu_hour,
-            rent_usd_per_used_hour=question.rent_usd,
-            api_usd_per_used_hour=question.api_usd,
-            value_usd_per_used_hour=question.value_usd,
+            question.cost.price_per_gpu_hour,
+            rent_price_per_used_hour=question.rent_price,
+            api_price_per_used_hour=question.api_price,
+            value_per_used_hour=question.value,
             yearly_growth_share=question.yearly_growth_share,
             life_years=question.life_years,
         )
 
-    own_usd, rent_usd = question.cost.usd_per_gpu_hour, question.rent_usd
-    base = None if rent_usd is None else own_and_rent_gpus(demand, own_usd, rent_usd)
-    base_usd = (
+    own_cost, rent_price = question.cost.price_per_gpu_hour, question.rent_price
+    base = None if rent_price is None else own_and_rent_gpus(demand, own_cost, rent_price)
+    base_cost = (
         None
-        if base is None or rent_usd is None
-        else own_and_rent_usd_per_hour(demand, base, own_usd, rent_usd) / demand.mean_gpus
+        if base is None or rent_price is None
+        else own_and_rent_cost_per_hour(demand, base, own_cost, rent_price) / demand.mean_gpus
     )
     return SizePlan(
         curve=curve,
@@ -149,5 +149,5 @@ def plan_size(
         next_gpu=judge(today + 1),
         last_gpu=judge(today),
         base_gpus=base,
-        base_usd_per_used_gpu_hour=base_usd,
+        base_cost_per_used_gpu_hour=base_cost,
     )

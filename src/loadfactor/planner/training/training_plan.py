@@ -68,7 +68,7 @@ class TrainingPlan:
     layouts_fitting: int
     use: Utilization
     checkpoints: CheckpointPlan
-    usd_per_gpu_hour: float | None
+    price_per_gpu_hour: float | None
 
     @property
     def steps(self) -> float:
@@ -96,14 +96,14 @@ class TrainingPlan:
         return self.wall_s * self.gpus / S_PER_HOUR
 
     @property
-    def usd(self) -> float | None:
+    def cost(self) -> float | None:
         """Dollars for the GPU-hours; None without a price."""
-        return None if self.usd_per_gpu_hour is None else self.gpu_hours * self.usd_per_gpu_hour
+        return None if self.price_per_gpu_hour is None else self.gpu_hours * self.price_per_gpu_hour
 
     @property
-    def usd_per_mtok(self) -> float | None:
+    def cost_per_mtok(self) -> float | None:
         """Dollars per million tokens trained on; None without a price."""
-        return None if self.usd is None else self.usd * TOKENS_PER_MTOK / self.tokens
+        return None if self.cost is None else self.cost * TOKENS_PER_MTOK / self.tokens
 
     @property
     def paid_mfu_share(self) -> float:
@@ -126,7 +126,7 @@ def plan_training(
     tokens: float,
     reliability: Reliability,
     knobs: Knobs | None = None,
-    usd_per_gpu_hour: float | None = None,
+    price_per_gpu_hour: float | None = None,
 ) -> TrainingPlan:
     """The plan for `gpus` GPUs. Raises PlanError naming the constraint and the nearest thing that works."""
     check_request(job, gpus, knobs)
@@ -149,7 +149,7 @@ def plan_training(
         int(found.fits.sum()),
         utilization(job.network, job.seq, job.global_batch, best.layout, job.machine, step_s),
         plan_checkpoints(reliability.checkpoint_s, job_mtbf_s(reliability.gpu_mtbf_h, gpus), reliability.restart_s),
-        usd_per_gpu_hour,
+        price_per_gpu_hour,
     )
 
 

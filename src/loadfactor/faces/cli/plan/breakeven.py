@@ -7,9 +7,9 @@ import typer
 from loadfactor.errors import InputError
 from loadfactor.faces.answer import Assumption, present
 from loadfactor.faces.cli.options import Format, Output
-from loadfactor.faces.cli.plan.given_price import gpu_hour_usd
+from loadfactor.faces.cli.plan.given_price import price_with_source
 from loadfactor.faces.cli.plan.given_throughput import measured, planned
-from loadfactor.faces.formats import usd
+from loadfactor.faces.formats import money
 
 if TYPE_CHECKING:
     from loadfactor.planner.economics.breakeven import ApiPrice
@@ -27,9 +27,11 @@ def breakeven(
             "--api", help="A model of the catalog of token prices: openai/gpt-4o-mini; `--api list` shows all."
         ),
     ] = "",
-    api_usd: Annotated[
+    api_price: Annotated[
         str,
-        typer.Option("--api-usd", help="The API's price typed in, $ per million tokens: one number, or input,output."),
+        typer.Option(
+            "--api-price", help="The API's price typed in, $ per million tokens: one number, or input,output."
+        ),
     ] = "",
     tokens_per_s: Annotated[
         float | None,
@@ -58,8 +60,8 @@ def breakeven(
     tpot: Annotated[
         float, typer.Option("--tpot", help="Objective with --model: milliseconds per output token.")
     ] = 50.0,
-    usd_per_gpu_hour: Annotated[
-        float | None, typer.Option("--usd-per-gpu-hour", help="Price of a GPU-hour, used or not.")
+    price_per_gpu_hour: Annotated[
+        float | None, typer.Option("--price-per-gpu-hour", help="Price of a GPU-hour, used or not.")
     ] = None,
     input_tokens: Annotated[float, typer.Option("--input-tokens", help="Input tokens of the mean request.")] = 500.0,
     output_tokens: Annotated[float, typer.Option("--output-tokens", help="Output tokens of the mean request.")] = 250.0,
@@ -80,7 +82,7 @@ def breakeven(
     if api == "list":
         present(list_of_prices(), output_format, output)
         return
-    price, price_assumption = _api_price(api, api_usd)
+    price, price_assumption = _api_price(api, api_price)
     request = Request(input_tokens, output_tokens)
     if gpus is not None and gpus < 1:
         raise InputError(f"--gpus {gpus}: a replica has at least 1 GPU")
@@ -89,9 +91,11 @@ def breakeven(
     else:
         throughput, how_fast = measured(tokens_per_s, output_tokens_per_s, input_tokens, output_tokens)
         held_gpus = gpus or 1
-    hour_usd, hour_assumption = gpu_hour_usd("GPU of the replica", usd_per_gpu_hour, "--usd-per-gpu-hour", gpu)
+    hour_cost, hour_assumption = price_with_source(
+        "GPU of the replica", price_per_gpu_hour, "--price-per-gpu-hour", gpu
+    )
     question = BreakEvenQuestion(
-        replica=Replica(hour_usd * held_gpus, throughput, held_gpus),
+        replica=Replica(hour_cost * held_gpus, throughput, held_gpus),
         price=price,
         request=request,
         requests_per_s=requests_per_s,
@@ -109,22 +113,20 @@ def _api_price(api: str, typed: str) -> "tuple[ApiPrice, Assumption]":
 
     if bool(api) == bool(typed):
         raise InputError(
-            "name the API once: --api openai/gpt-4o-mini (see --api list), or --api-usd 0.15,0.60 per million tokens"
+            "name the API once: --api openai/gpt-4o-mini (see --api list), or --api-price 0.15,0.60 per million tokens"
         )
     if api:
         known = token_price(api)
-        words = (
-            f"{usd(known.input_usd_per_mtok)} in, {usd(known.output_usd_per_mtok)} out per million tokens, {known.id}"
-        )
+        words = f"{money(known.input_price_per_mtok)} in, {money(known.output_price_per_mtok)} out per million tokens, {known.id}"
         found = Assumption("API price", words, f"catalog: {known.source}", f"{known.as_of}, {known.status}")
-        return ApiPrice(known.input_usd_per_mtok, known.output_usd_per_mtok), found
+        return ApiPrice(known.input_price_per_mtok, known.output_price_per_mtok), found
     try:
         numbers = [float(part) for part in typed.split(",")]
     except ValueError as error:
         raise InputError(
-            f"--api-usd {typed}: give one number or input,output in $ per million tokens, as 0.15,0.60"
+            f"--api-price {typed}: give one number or input,output in $ per million tokens, as 0.15,0.60"
         ) from error
     if len(numbers) not in (1, 2):
-        raise InputError(f"--api-usd {typed}: give one number or two, as 0.15,0.60")
-    words = f"{usd(numbers[0])} in, {usd(numbers[-1])} out per million tokens"
-    return ApiPrice(numbers[0], numbers[-1]), Assumption("API price", words, "your --api-usd")
+        raise InputError(f"--api-price {typed}: give one number or two, as 0.15,0.60")
+    words = f"{money(numbers[0])} in, {money(numbers[-1])} out per million tokens"
+    return ApiPrice(numbers[0], numbers[-1]), Assumption("API price", words, "your --api-price")

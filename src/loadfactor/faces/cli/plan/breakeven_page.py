@@ -6,7 +6,7 @@ from typing import Any
 from loadfactor.catalog.token_prices import token_prices
 from loadfactor.faces.answer import Answer, Assumption, Column, Table
 from loadfactor.faces.charts import Chart, Mark, Reference, Series
-from loadfactor.faces.formats import counted, number, percent, usd
+from loadfactor.faces.formats import counted, money, number, percent
 from loadfactor.planner.economics.breakeven import (
     ApiPrice,
     BreakEven,
@@ -83,8 +83,8 @@ def list_of_prices() -> Answer:
         tables=(
             Table(
                 "$ per million tokens",
-                (Column("model"), Column("input", "usd"), Column("output", "usd"), Column("as of")),
-                [(p.id, p.input_usd_per_mtok, p.output_usd_per_mtok, p.as_of) for p in prices],
+                (Column("model"), Column("input", "money"), Column("output", "money"), Column("as of")),
+                [(p.id, p.input_price_per_mtok, p.output_price_per_mtok, p.as_of) for p in prices],
             ),
         ),
         data={"prices": prices},
@@ -94,8 +94,8 @@ def list_of_prices() -> Answer:
 def _sentence(question: BreakEvenQuestion, found: BreakEven, demand: Demand | None) -> str:
     if not found.pays:
         return (
-            f"Use the API: self-hosting never pays. Even always full, a million tokens costs {usd(found.full_usd_per_mtok)} "
-            f"against {usd(found.api_usd_per_mtok)} at {question.api_name}."
+            f"Use the API: self-hosting never pays. Even always full, a million tokens costs {money(found.full_cost_per_mtok)} "
+            f"against {money(found.api_price_per_mtok)} at {question.api_name}."
         )
     floor = (
         f"{percent(found.floor_share)} of saturated throughput, nights included: {number(found.floor_requests_per_s)} requests/s "
@@ -104,7 +104,7 @@ def _sentence(question: BreakEvenQuestion, found: BreakEven, demand: Demand | No
     if demand is None:
         return f"Self-host only above {floor}; below that {question.api_name} is the cheaper machine."
     fleet = f"{counted(demand.replicas, 'replica')} {percent(demand.utilization_share)} full"
-    self_hosted, api = usd(demand.self_hosted_usd_per_hour), usd(demand.api_usd_per_hour)
+    self_hosted, api = money(demand.self_hosted_cost_per_hour), money(demand.api_price_per_hour)
     bills = f"{fleet} cost {self_hosted} an hour, the API {api}"
     if demand.self_hosting_pays:
         return f"Self-host: {bills}. The floor is {floor}."
@@ -121,8 +121,8 @@ def _floor(question: BreakEvenQuestion, found: BreakEven) -> Table:
                 "utilization floor",
                 percent(found.floor_share) if reached else f"{NEVER} ({percent(found.floor_share)} would be needed)",
             ),
-            ("API, per million tokens of this mix", usd(found.api_usd_per_mtok)),
-            ("self-hosted and always full", usd(found.full_usd_per_mtok)),
+            ("API, per million tokens of this mix", money(found.api_price_per_mtok)),
+            ("self-hosted and always full", money(found.full_cost_per_mtok)),
             ("one replica, saturated", f"{number(found.saturated_requests_per_s)} requests/s"),
             ("demand at the floor", f"{number(found.floor_requests_per_s)} requests/s" if reached else NEVER),
             ("users at the floor", number(found.floor_users(question.requests_per_user_hour)) if reached else NEVER),
@@ -133,10 +133,10 @@ def _floor(question: BreakEvenQuestion, found: BreakEven) -> Table:
 def _bills(demand: Demand) -> Table:
     return Table(
         "At your demand",
-        (Column("way"), Column("replicas", "number"), Column("full", "percent"), Column("$ per hour", "usd")),
+        (Column("way"), Column("replicas", "number"), Column("full", "percent"), Column("$ per hour", "money")),
         [
-            ("self-hosted", demand.replicas, demand.utilization_share, demand.self_hosted_usd_per_hour),
-            ("API", None, None, demand.api_usd_per_hour),
+            ("self-hosted", demand.replicas, demand.utilization_share, demand.self_hosted_cost_per_hour),
+            ("API", None, None, demand.api_price_per_hour),
         ],
     )
 
@@ -164,14 +164,14 @@ def _claim() -> Table:
 
 def _chart(found: BreakEven, demand: Demand | None) -> Chart:
     shares = [i / 50 for i in range(2, 51)]
-    ceiling = 5 * max(found.api_usd_per_mtok, found.full_usd_per_mtok)
-    costs = [found.usd_per_mtok(u) if found.usd_per_mtok(u) <= ceiling else None for u in shares]
-    floor = Mark(found.floor_share, found.api_usd_per_mtok, f"floor {percent(found.floor_share)}")
+    ceiling = 5 * max(found.api_price_per_mtok, found.full_cost_per_mtok)
+    costs = [found.cost_per_mtok(u) if found.cost_per_mtok(u) <= ceiling else None for u in shares]
+    floor = Mark(found.floor_share, found.api_price_per_mtok, f"floor {percent(found.floor_share)}")
     return Chart(
         "Cost of a million tokens by how full the replica is",
         "line",
         shares,
-        (Series("self-hosted", costs), Series("API", [found.api_usd_per_mtok] * len(shares), dashed=True)),
+        (Series("self-hosted", costs), Series("API", [found.api_price_per_mtok] * len(shares), dashed=True)),
         "share of saturated throughput, over all hours",
         "$ per million tokens",
         marks=(floor,) if found.pays else (),
@@ -188,7 +188,7 @@ def _would_change(question: BreakEvenQuestion, found: BreakEven) -> tuple[str, .
         lines.append("Bursty demand: replicas are sized for the peak, and it is the mean that must clear the floor.")
     else:
         needed = gpu_hour_for_floor(question.replica, question.price, question.request)
-        lines.append(f"A GPU-hour below {usd(needed)}: then a replica that is always full would pay.")
+        lines.append(f"A GPU-hour below {money(needed)}: then a replica that is always full would pay.")
     return tuple(lines)
 
 

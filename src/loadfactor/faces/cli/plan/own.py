@@ -9,7 +9,7 @@ from loadfactor.errors import InputError
 from loadfactor.faces.answer import Assumption, present
 from loadfactor.faces.cli.options import Format, Output
 from loadfactor.faces.cli.plan.given_demand import StoreOption, given_demand
-from loadfactor.faces.cli.plan.given_price import gpu_hour_usd
+from loadfactor.faces.cli.plan.given_price import price_with_source
 from loadfactor.units import PERCENT, S_PER_HOUR, W_PER_KW
 
 if TYPE_CHECKING:  # imported when asked: `loadfactor --help` answers at once
@@ -32,8 +32,8 @@ def own(
     gpu: Annotated[
         str, typer.Option("--gpu", help="Accelerator whose catalog prices hold where none is typed in.")
     ] = "h100-sxm",
-    server_usd: Annotated[
-        float, typer.Option("--server-usd", help="Price of one server with all its GPUs.")
+    server_price: Annotated[
+        float, typer.Option("--server-price", help="Price of one server with all its GPUs.")
     ] = 300_000.0,
     gpus_per_server: Annotated[int, typer.Option("--gpus-per-server")] = 8,
     life_years: Annotated[float, typer.Option("--life-years")] = 4.0,
@@ -44,9 +44,10 @@ def own(
     server_kw: Annotated[float, typer.Option("--server-kw", help="Power of a server at full load, kW.")] = 10.2,
     load_percent: Annotated[float, typer.Option("--load-percent", help="Mean power as a share of full, %.")] = 80.0,
     pue: Annotated[float, typer.Option("--pue", help="Power into the building over power into the servers.")] = 1.3,
-    usd_per_kwh: Annotated[float, typer.Option("--usd-per-kwh")] = 0.08,
-    colo_usd: Annotated[
-        float | None, typer.Option("--colo-usd-per-kw-month", help="All-in colocation instead of energy and PUE.")
+    price_per_kwh: Annotated[float, typer.Option("--price-per-kwh")] = 0.08,
+    colo_cost: Annotated[
+        float | None,
+        typer.Option("--colocation-price-per-kw-month", help="All-in colocation instead of energy and PUE."),
     ] = None,
     network_percent: Annotated[
         float, typer.Option("--network-percent", help="Network, storage and CPU hosts as % of the server's price.")
@@ -54,15 +55,15 @@ def own(
     support_percent: Annotated[
         float, typer.Option("--support-percent", help="Support and repair a year, % of the price.")
     ] = 5.0,
-    staff_usd: Annotated[float, typer.Option("--staff-usd", help="Staff a year for one server.")] = 8_000.0,
+    staff_cost: Annotated[float, typer.Option("--staff-cost", help="Staff a year for one server.")] = 8_000.0,
     availability_percent: Annotated[float, typer.Option("--availability-percent")] = 97.0,
-    rent_usd: Annotated[float | None, typer.Option("--rent-usd", help="On-demand price of a GPU-hour.")] = None,
-    committed_usd: Annotated[
+    rent_price: Annotated[float | None, typer.Option("--rent-price", help="On-demand price of a GPU-hour.")] = None,
+    committed_price: Annotated[
         float | None,
-        typer.Option("--committed-usd", help="Price of a GPU-hour paid for every hour of a year's commitment."),
+        typer.Option("--committed-price", help="Price of a GPU-hour paid for every hour of a year's commitment."),
     ] = None,
-    spot_usd: Annotated[
-        float | None, typer.Option("--spot-usd", help="Spot price of a GPU-hour; left out where none is given.")
+    spot_price: Annotated[
+        float | None, typer.Option("--spot-price", help="Spot price of a GPU-hour; left out where none is given.")
     ] = None,
     spot_hours: Annotated[
         float, typer.Option("--spot-hours", help="Hours between interruptions of one spot instance.")
@@ -80,16 +81,16 @@ def own(
         int | None,
         typer.Option("--gpu-number", help="Judge this GPU, counted from 1; the first not worth owning if not given."),
     ] = None,
-    api_usd: Annotated[
+    api_price: Annotated[
         float | None,
         typer.Option(
-            "--api-usd-per-gpu-hour",
+            "--api-price-per-gpu-hour",
             help="What an API charges for the work of one used GPU-hour, to judge the next GPU.",
         ),
     ] = None,
-    value_usd: Annotated[
+    value: Annotated[
         float | None,
-        typer.Option("--value-usd", help="What an hour of a used GPU's work is worth, to judge the next GPU."),
+        typer.Option("--value-per-gpu-hour", help="What an hour of a used GPU's work is worth, to judge the next GPU."),
     ] = None,
     output_format: Format = "terminal",
     output: Output = None,
@@ -100,19 +101,19 @@ def own(
     from loadfactor.planner.economics.ownership import OwnedServer
     from loadfactor.planner.economics.spot import SpotOffer
 
-    hour_usd, on_demand = gpu_hour_usd("rented on demand", rent_usd, "--rent-usd", gpu)
+    hour_cost, on_demand = price_with_source("rented on demand", rent_price, "--rent-price", gpu)
     assumptions = [on_demand]
-    if committed_usd is not None:
-        assumptions.append(gpu_hour_usd("committed", committed_usd, "--committed-usd", gpu)[1])
+    if committed_price is not None:
+        assumptions.append(price_with_source("committed", committed_price, "--committed-price", gpu)[1])
     curve, about = _demand(demand, store, demand_gpus)
     if about is not None:
         assumptions.append(about)
     spot = None
-    if spot_usd is not None:
-        spot = SpotOffer(spot_usd, spot_hours, checkpoint_s, restart_s, spot_instances, spot_notice_s)
+    if spot_price is not None:
+        spot = SpotOffer(spot_price, spot_hours, checkpoint_s, restart_s, spot_instances, spot_notice_s)
     question = OwnQuestion(
         server=OwnedServer(
-            server_usd=server_usd,
+            server_price=server_price,
             gpus=gpus_per_server,
             life_years=life_years,
             cost_of_capital_share=capital_percent / PERCENT,
@@ -120,21 +121,21 @@ def own(
             power_w=server_kw * W_PER_KW,
             load_share=load_percent / PERCENT,
             pue=pue,
-            usd_per_kwh=usd_per_kwh,
-            colocation_usd_per_kw_month=colo_usd,
+            price_per_kwh=price_per_kwh,
+            colocation_price_per_kw_month=colo_cost,
             network_share=network_percent / PERCENT,
             support_share=support_percent / PERCENT,
-            staff_usd_per_year=staff_usd,
+            staff_cost_per_year=staff_cost,
             availability_share=availability_percent / PERCENT,
         ),
-        on_demand_usd=hour_usd,
-        committed_usd=committed_usd,
+        on_demand_cost=hour_cost,
+        committed_price=committed_price,
         spot=spot,
         demand=curve,
         yearly_growth_share=growth / PERCENT,
         judged_gpu=judged_gpu,
-        api_usd=api_usd,
-        value_usd=value_usd,
+        api_price=api_price,
+        value=value,
     )
     present(answer_about_owning(question, plan_own(question), tuple(assumptions)), output_format, output)
 

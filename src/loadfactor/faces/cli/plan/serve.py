@@ -67,8 +67,8 @@ def serve(
     ttft: Annotated[float, typer.Option(help="Objective: time to first token, seconds.")] = 2.0,
     tpot: Annotated[float, typer.Option(help="Objective: time per output token, milliseconds.")] = 50.0,
     attainment: Annotated[float, typer.Option(help="Share of requests that must see both.")] = 0.95,
-    gpu_usd: Annotated[
-        float | None, typer.Option("--gpu-usd", help="Dollars per GPU-hour; the catalog's when left out.")
+    price_per_gpu_hour: Annotated[
+        float | None, typer.Option("--price-per-gpu-hour", help="Dollars per GPU-hour; the catalog's when left out.")
     ] = None,
     gpus_per_replica: Annotated[int | None, typer.Option(help="Fix the GPUs of a replica.")] = None,
     replicas: Annotated[int | None, typer.Option(help="Fix the number of replicas and see how they fly.")] = None,
@@ -98,7 +98,7 @@ def serve(
     if chunked_prefill is not None:
         constants = replace(constants, mixed=chunked_prefill)
     kept = precision(network, precision_name, None if constants.narrow_cache else 2.0)
-    price, priced = _price(gpu_usd, chip.id)
+    price, priced = _price(price_per_gpu_hour, chip.id)
     assumptions = [priced]
     report: TraceReport | None = None
     fresh: Callable[[], Iterable[Arrivals]] | None = None
@@ -153,7 +153,7 @@ def serve(
         engine=constants,
         demand=demand,
         slo=Slo(ttft, tpot / MS_PER_S),
-        usd_per_gpu_hour=price,
+        price_per_gpu_hour=price,
         wanted_share=attainment,
         traffic=traffic,
         habits=habits,
@@ -176,13 +176,13 @@ def _known(given: str, allowed: Iterable[str], option: str) -> None:
 def _price(given: float | None, chip: str) -> tuple[float, Assumption]:
     if given is not None:
         if not 0 < given < math.inf:
-            raise InputError(f"--gpu-usd must be positive, got {given:g}")
-        return given, Assumption("GPU-hour", f"${given:.2f}", "--gpu-usd")
+            raise InputError(f"--price-per-gpu-hour must be positive, got {given:g}")
+        return given, Assumption("GPU-hour", f"${given:.2f}", "--price-per-gpu-hour")
     known = gpu_hour_price(chip)
     if known is None:
-        raise InputError(f"the catalog has no price for {chip}; give one with --gpu-usd")
-    return known.typical_usd, Assumption(
-        "GPU-hour", f"${known.typical_usd:.2f}, on demand", known.source, f"{known.as_of}, {known.status}"
+        raise InputError(f"the catalog has no price for {chip}; give one with --price-per-gpu-hour")
+    return known.typical, Assumption(
+        "GPU-hour", f"${known.typical:.2f}, on demand", known.source, f"{known.as_of}, {known.status}"
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from loadfactor.faces.answer import Answer, Assumption, Column, Table
 from loadfactor.faces.charts import Chart, Mark, Reference, Series
-from loadfactor.faces.formats import number, percent, usd
+from loadfactor.faces.formats import money, number, percent
 from loadfactor.planner.serving.batching import cost_multiplier
 from loadfactor.planner.serving.crowd import EFFICIENT
 from loadfactor.planner.serving.serving_plan import CONCURRENCIES, Question, ServingPlan
@@ -63,7 +63,7 @@ def _sentence(q: Question, p: ServingPlan) -> str:
     r, t = p.chosen.replica, p.total
     fleet = f"{p.replicas} replica{'s' if p.replicas > 1 else ''} of {r.layout} ({p.gpus} × {r.accelerator.id})"
     met = f"{percent(t.slo_share)} of requests within {q.slo.ttft_s:g} s and {q.slo.tpot_s * MS_PER_S:g} ms a token"
-    cost = f"{usd(p.usd_per_hour)} an hour, {usd(t.usd_per_mtok)} per million tokens"
+    cost = f"{money(p.cost_per_hour)} an hour, {money(t.cost_per_mtok)} per million tokens"
     multiple = number(p.flight.causes.multiplier, 2)
     if not p.keeps_slo:
         return f"No: {fleet} serving {r.network.name} in {r.precision.name} keep the objective for only {met}."
@@ -85,8 +85,8 @@ def _total(p: ServingPlan) -> Table:
         ("cache blocks in use", percent(t.cache_fill_share)),
         ("compute, of peak FLOP/s while busy", percent(t.compute_share)),
         ("bandwidth, of peak bytes/s while busy", percent(t.bandwidth_share)),
-        ("$ per million prompt · output tokens", f"{usd(t.usd_per_prompt_mtok)} · {usd(t.usd_per_output_mtok)}"),
-        ("$ a day, fully loaded", usd(t.usd / p.simulated_share)),
+        ("$ per million prompt · output tokens", f"{money(t.cost_per_prompt_mtok)} · {money(t.cost_per_output_mtok)}"),
+        ("$ a day, fully loaded", money(t.cost / p.simulated_share)),
     ]
     return Table("How the fleet flies", (Column("what"), Column("value")), rows)
 
@@ -101,7 +101,7 @@ def _hours(p: ServingPlan) -> Table:
         Column("TTFT s", "number"),
         Column("TPOT ms", "number"),
         Column("SLO", "percent"),
-        Column("$/M tok", "usd"),
+        Column("$/M tok", "money"),
     )
     hours = [(i, h) for i, h in enumerate(p.hours) if h.requests]
     shown = hours[:24]
@@ -115,7 +115,7 @@ def _hours(p: ServingPlan) -> Table:
             h.ttft_p90_s,
             _ms(h.tpot_p90_s),
             h.slo_share,
-            h.usd_per_mtok,
+            h.cost_per_mtok,
         )
         for i, h in shown
     ]
@@ -160,13 +160,13 @@ def _layouts(p: ServingPlan) -> Table:
 def _levers(p: ServingPlan) -> Table:
     columns = (
         Column("lever"),
-        Column("$/M tok at scale", "usd"),
+        Column("$/M tok at scale", "money"),
         Column("cost ×", "number"),
         Column("crowd ×", "number"),
         Column("assumes"),
     )
-    rows = [("today", p.usd_per_mtok_unlimited, 1.0, 1.0, "")]
-    rows += [(e.name, e.usd_per_mtok, e.cost_factor, e.demand_factor, e.assumes) for e in p.levers]  # type: ignore[misc]
+    rows = [("today", p.cost_per_mtok_unlimited, 1.0, 1.0, "")]
+    rows += [(e.name, e.cost_per_mtok, e.cost_factor, e.demand_factor, e.assumes) for e in p.levers]  # type: ignore[misc]
     return Table(
         "What each engineering lever does alone",
         columns,
@@ -180,10 +180,10 @@ def _crowd(p: ServingPlan, users: float | None, per_user: float) -> Table:
         Column(_crowd_name(users), "number"),
         Column("replicas", "number"),
         Column("load factor", "percent"),
-        Column("$/M tok", "usd"),
+        Column("$/M tok", "money"),
     )
     rows = [
-        (_crowd_x(c.requests_per_day, users, per_user), float(c.replicas), c.load_factor, c.usd_per_mtok)
+        (_crowd_x(c.requests_per_day, users, per_user), float(c.replicas), c.load_factor, c.cost_per_mtok)
         for c in p.crowd[::4]
     ]
     need = _crowd_x(p.efficient_requests_per_day, users, per_user)
@@ -280,13 +280,13 @@ def _crowd_chart(p: ServingPlan, users: float | None, per_user: float) -> Chart:
         f"The crowd: cost of a token against {_crowd_name(users)}",
         "line",
         x,
-        (Series("fleet for the peak", tuple(c.usd_per_mtok for c in p.crowd)),),
+        (Series("fleet for the peak", tuple(c.cost_per_mtok for c in p.crowd)),),
         x_label=_crowd_name(users),
         y_label="$ per million tokens",
         x_log=True,
         y_log=True,
-        marks=(Mark(now, middle.usd_per_mtok, "today"),),
-        references=(Reference(p.usd_per_mtok_unlimited, f"at scale {usd(p.usd_per_mtok_unlimited)}"),),
+        marks=(Mark(now, middle.cost_per_mtok, "today"),),
+        references=(Reference(p.cost_per_mtok_unlimited, f"at scale {money(p.cost_per_mtok_unlimited)}"),),
     )
 
 
@@ -376,8 +376,8 @@ def _data(q: Question, p: ServingPlan) -> dict[str, Any]:
         },
         "replicas": p.replicas,
         "gpus": p.gpus,
-        "usd_per_gpu_hour": q.usd_per_gpu_hour,
-        "usd_per_hour": p.usd_per_hour,
+        "price_per_gpu_hour": q.price_per_gpu_hour,
+        "cost_per_hour": p.cost_per_hour,
         "slo": {"ttft_s": q.slo.ttft_s, "tpot_s": q.slo.tpot_s, "wanted_share": q.wanted_share, "kept": p.keeps_slo},
         "total": asdict(p.total),
         "rejected": p.flight.run.total.rejected,
@@ -393,7 +393,7 @@ def _data(q: Question, p: ServingPlan) -> dict[str, Any]:
             {"layout": str(o.replica.layout), "capacity": o.capacity, "benchmark": o.benchmark} for o in p.considered
         ],
         "crowd": [asdict(c) for c in p.crowd],
-        "usd_per_mtok_at_unlimited_demand": p.usd_per_mtok_unlimited,
+        "cost_per_mtok_at_unlimited_demand": p.cost_per_mtok_unlimited,
         "efficient_requests_per_day": p.efficient_requests_per_day,
         "levers": [asdict(e) for e in p.levers],
         "claims": {**asdict(p.claims), "both_hold": p.claims.both_hold},

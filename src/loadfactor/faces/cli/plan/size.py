@@ -11,7 +11,7 @@ from loadfactor.errors import InputError
 from loadfactor.faces.answer import Answer, Assumption, present
 from loadfactor.faces.cli.options import Format, Output
 from loadfactor.faces.cli.plan.given_demand import StoreOption, given_demand
-from loadfactor.faces.cli.plan.given_price import gpu_hour_usd
+from loadfactor.faces.cli.plan.given_price import price_with_source
 from loadfactor.units import PERCENT
 
 if (
@@ -41,17 +41,19 @@ def size(
     gpu: Annotated[
         str, typer.Option("--gpu", help="Accelerator whose catalog prices hold where none is typed in.")
     ] = "h100-sxm",
-    usd_per_gpu_hour: Annotated[
+    price_per_gpu_hour: Annotated[
         float | None,
-        typer.Option("--usd-per-gpu-hour", help="What an hour of a GPU of this cluster costs, used or not."),
+        typer.Option("--price-per-gpu-hour", help="What an hour of a GPU of this cluster costs, used or not."),
     ] = None,
-    delay_usd: Annotated[
+    delay_cost: Annotated[
         float | None,
         typer.Option(
-            "--delay-usd", help="What it costs that a job waits an hour for one GPU; a GPU-hour's price if not given."
+            "--delay-cost", help="What it costs that a job waits an hour for one GPU; a GPU-hour's price if not given."
         ),
     ] = None,
-    rent_usd: Annotated[float | None, typer.Option("--rent-usd", help="What a GPU rented by the hour costs.")] = None,
+    rent_price: Annotated[
+        float | None, typer.Option("--rent-price", help="What a GPU rented by the hour costs.")
+    ] = None,
     scheduler: Annotated[
         str, typer.Option("--scheduler", help="slurm, fifo, any, shortest, priority, preempt, srtf or fair.")
     ] = "slurm",
@@ -69,16 +71,16 @@ def size(
         float, typer.Option("--growth-percent", help="How much demand grows a year, for the next GPU's life.")
     ] = 0.0,
     life_years: Annotated[int, typer.Option("--life-years", help="Years the next GPU is judged over.")] = 4,
-    api_usd: Annotated[
+    api_price: Annotated[
         float | None,
         typer.Option(
-            "--api-usd-per-gpu-hour",
+            "--api-price-per-gpu-hour",
             help="What an API charges for the work of one used GPU-hour, to judge the next GPU.",
         ),
     ] = None,
-    value_usd: Annotated[
+    value: Annotated[
         float | None,
-        typer.Option("--value-usd", help="What an hour of a used GPU's work is worth, to judge the next GPU."),
+        typer.Option("--value-per-gpu-hour", help="What an hour of a used GPU's work is worth, to judge the next GPU."),
     ] = None,
     output_format: Format = "terminal",
     output: Output = None,
@@ -91,28 +93,28 @@ def size(
 
     if scheduler not in SCHEDULERS:
         raise InputError(f"--scheduler {scheduler} is not known; take {', '.join(SCHEDULERS)}")
-    hour_usd, hour_assumption = gpu_hour_usd(
-        "GPU of this cluster", usd_per_gpu_hour, "--usd-per-gpu-hour", gpu, "one_year_contract"
+    hour_cost, hour_assumption = price_with_source(
+        "GPU of this cluster", price_per_gpu_hour, "--price-per-gpu-hour", gpu, "one_year_contract"
     )
-    peak_usd, peak_assumption = gpu_hour_usd("GPU rented at peaks", rent_usd, "--rent-usd", gpu)
+    peak_cost, peak_assumption = price_with_source("GPU rented at peaks", rent_price, "--rent-price", gpu)
     found = given_demand(trace, store)
     question = SizeQuestion(
-        cost=SizeCost(hour_usd, hour_usd if delay_usd is None else delay_usd),
+        cost=SizeCost(hour_cost, hour_cost if delay_cost is None else delay_cost),
         policy=SCHEDULERS[scheduler][0],
         gpus_per_node=gpus_per_node,
         have_gpus=found.have_gpus if have is None and isinstance(found, JobTrace) else have,
         sizes=_sizes(sizes),
         teams=teams,
         team_of_job=_teams(found) if isinstance(found, JobTrace) else None,
-        rent_usd=peak_usd,
-        api_usd=api_usd,
-        value_usd=value_usd,
+        rent_price=peak_cost,
+        api_price=api_price,
+        value=value,
         yearly_growth_share=growth / PERCENT,
         life_years=life_years,
     )
     assumptions = (hour_assumption, peak_assumption)
     if isinstance(found, JobTrace):
-        answer = _from_jobs(found, question, SCHEDULERS[scheduler][1], delay_usd is not None, assumptions)
+        answer = _from_jobs(found, question, SCHEDULERS[scheduler][1], delay_cost is not None, assumptions)
     else:
         from loadfactor.faces.cli.plan.size_of_state import answer_from_state
 

@@ -2,7 +2,7 @@
 
 from loadfactor.faces.answer import Answer, Assumption, Column, Table
 from loadfactor.faces.charts import Chart, Mark, Reference, Series
-from loadfactor.faces.formats import duration, number, percent, usd
+from loadfactor.faces.formats import duration, money, number, percent
 from loadfactor.planner.sizing.cluster.jobs import Jobs
 from loadfactor.planner.sizing.cluster_size import SizePoint, Staffing
 from loadfactor.planner.sizing.size_plan import SizePlan, SizeQuestion
@@ -31,10 +31,10 @@ def answer_from_jobs(
             *prices,
             Assumption(
                 "cost of delay",
-                f"{usd(question.cost.delay_usd_per_gpu_hour)} per hour waited and GPU asked for",
-                "your --delay-usd"
+                f"{money(question.cost.delay_cost_per_gpu_hour)} per hour waited and GPU asked for",
+                "your --delay-cost"
                 if delay_typed
-                else "assumed: an hour waited costs as much as a GPU-hour; set --delay-usd",
+                else "assumed: an hour waited costs as much as a GPU-hour; set --delay-cost",
             ),
             Assumption("scheduler", scheduler, "your --scheduler, or the default"),
             Assumption(
@@ -54,13 +54,13 @@ def answer_from_jobs(
 
 def _sentence(plan: SizePlan) -> str:
     best, have = plan.chosen, plan.have
-    cost = f"{usd(best.usd_per_used_gpu_hour)} per used GPU-hour with the waiting"
+    cost = f"{money(best.cost_per_used_gpu_hour)} per used GPU-hour with the waiting"
     facts = f"{percent(best.utilization_share)} full, {_starts(best)}, {cost}"
     if have is None:
         return f"{best.gpus} GPUs are the cheapest size: {facts}. {plan.next_gpu.sentence}"
     if have is best:
         return f"Keep your {best.gpus} GPUs, the cheapest size tried: {facts}. {plan.next_gpu.sentence}"
-    today = f"{percent(have.utilization_share)} full, {_starts(have)}, {usd(have.usd_per_used_gpu_hour)}"
+    today = f"{percent(have.utilization_share)} full, {_starts(have)}, {money(have.cost_per_used_gpu_hour)}"
     lead = "Smaller is cheaper" if plan.smaller_is_cheaper else "Larger is cheaper"
     return f"{lead}: {best.gpus} GPUs ({facts}) instead of your {have.gpus} ({today})."
 
@@ -85,16 +85,21 @@ def _plans(plan: SizePlan) -> Table:
             "one size, peaks wait",
             float(plan.chosen.gpus),
             f"p90 {duration(plan.chosen.p90_wait_s)}",
-            plan.chosen.usd_per_used_gpu_hour,
+            plan.chosen.cost_per_used_gpu_hour,
         )
     ]
     if plan.base_gpus is not None:
-        rows.append(("keep the base, rent every peak", float(plan.base_gpus), "none", plan.base_usd_per_used_gpu_hour))
+        rows.append(("keep the base, rent every peak", float(plan.base_gpus), "none", plan.base_cost_per_used_gpu_hour))
     if plan.have is not None and plan.have is not plan.chosen:
         rows.append(
-            ("today's", float(plan.have.gpus), f"p90 {duration(plan.have.p90_wait_s)}", plan.have.usd_per_used_gpu_hour)
+            (
+                "today's",
+                float(plan.have.gpus),
+                f"p90 {duration(plan.have.p90_wait_s)}",
+                plan.have.cost_per_used_gpu_hour,
+            )
         )
-    columns = (Column("plan"), Column("GPUs kept", "number"), Column("waiting"), Column("$ per used GPU-hour", "usd"))
+    columns = (Column("plan"), Column("GPUs kept", "number"), Column("waiting"), Column("$ per used GPU-hour", "money"))
     return Table("Plans", columns, rows, note="Dollars include the cost of waiting.")
 
 
@@ -112,8 +117,8 @@ def _sizes(plan: SizePlan) -> Table:
             Column("p90", "duration"),
             Column("p99", "duration"),
             Column("M/G/k", "duration"),
-            Column("$/h GPUs", "usd"),
-            Column("$/h delay", "usd"),
+            Column("$/h GPUs", "money"),
+            Column("$/h delay", "money"),
         ),
         [
             (
@@ -123,8 +128,8 @@ def _sizes(plan: SizePlan) -> Table:
                 p.p90_wait_s,
                 p.p99_wait_s,
                 "never" if p.closed_form_wait_s is None else p.closed_form_wait_s,
-                p.hardware_usd_per_hour,
-                p.delay_usd_per_hour,
+                p.hardware_cost_per_hour,
+                p.delay_cost_per_hour,
             )
             for p in _shown(plan)
         ],
@@ -210,8 +215,8 @@ def _next(plan: SizePlan) -> Table:
             Column("GPU"),
             Column("used", "percent"),
             Column("must be used", "percent"),
-            Column("earns $/h", "usd"),
-            Column("costs $/h", "usd"),
+            Column("earns $/h", "money"),
+            Column("costs $/h", "money"),
             Column("so"),
         ),
         [
@@ -219,8 +224,8 @@ def _next(plan: SizePlan) -> Table:
                 f"{m.gpu} ({'last' if m is plan.last_gpu else 'next'})",
                 m.utilization_share,
                 m.break_even_share,
-                m.earned_usd_per_hour,
-                m.own_usd_per_hour,
+                m.earned_per_hour,
+                m.own_cost_per_hour,
                 m.verdict if m is plan.next_gpu or m.verdict == "add it" else f"give it back: {m.verdict}",
             )
             for m in judged
@@ -233,16 +238,16 @@ def _cost_chart(plan: SizePlan) -> Chart:
     sizes = [float(p.gpus) for p in points]
     best = plan.chosen
     # far-too-small sizes wait without end and would flatten the picture
-    ceiling = 3 * best.usd_per_used_gpu_hour
-    total = [p.usd_per_used_gpu_hour if p.usd_per_used_gpu_hour <= ceiling else None for p in points]
+    ceiling = 3 * best.cost_per_used_gpu_hour
+    total = [p.cost_per_used_gpu_hour if p.cost_per_used_gpu_hour <= ceiling else None for p in points]
     return Chart(
         "Cost of a used GPU-hour by size of the cluster",
         "line",
         sizes,
-        (Series("with waiting", total), Series("GPUs alone", [p.hardware_usd_per_used_gpu_hour for p in points])),
+        (Series("with waiting", total), Series("GPUs alone", [p.hardware_cost_per_used_gpu_hour for p in points])),
         "GPUs",
         "$ per used GPU-hour",
-        marks=(Mark(float(best.gpus), best.usd_per_used_gpu_hour, ""),),
+        marks=(Mark(float(best.gpus), best.cost_per_used_gpu_hour, ""),),
         references=(Reference(float(best.gpus), f"cheapest {best.gpus}", "x"), *_today(plan)),
     )
 
@@ -308,7 +313,7 @@ def _data(trace: JobTrace, jobs: Jobs, question: SizeQuestion, plan: SizePlan) -
     outcome = plan.outcome
 
     def point(p: SizePoint) -> dict[str, object]:
-        return {**vars(p), "usd_per_hour": p.usd_per_hour, "usd_per_used_gpu_hour": p.usd_per_used_gpu_hour}
+        return {**vars(p), "cost_per_hour": p.cost_per_hour, "cost_per_used_gpu_hour": p.cost_per_used_gpu_hour}
 
     return {
         "trace": trace.name,
@@ -317,8 +322,8 @@ def _data(trace: JobTrace, jobs: Jobs, question: SizeQuestion, plan: SizePlan) -
         "work_gpu_hours": jobs.gpu_hours,
         "span_s": jobs.span_s,
         "offered_gpus": plan.curve.offered_gpus,
-        "usd_per_gpu_hour": question.cost.usd_per_gpu_hour,
-        "delay_usd_per_gpu_hour": question.cost.delay_usd_per_gpu_hour,
+        "price_per_gpu_hour": question.cost.price_per_gpu_hour,
+        "delay_cost_per_gpu_hour": question.cost.delay_cost_per_gpu_hour,
         "policy": question.policy,
         "gpus_per_node": question.gpus_per_node,
         "cheapest": point(plan.chosen),
@@ -335,7 +340,7 @@ def _data(trace: JobTrace, jobs: Jobs, question: SizeQuestion, plan: SizePlan) -
         "mean_wait_s_after_warm_up": plan.mean_wait,
         "held_gpus": plan.held,
         "base_gpus": plan.base_gpus,
-        "base_usd_per_used_gpu_hour": plan.base_usd_per_used_gpu_hour,
+        "base_cost_per_used_gpu_hour": plan.base_cost_per_used_gpu_hour,
         "without_nodes_gpus": plan.without_nodes_gpus,
         "next_gpu": {**vars(plan.next_gpu), "sentence": plan.next_gpu.sentence},
         "last_gpu": {**vars(plan.last_gpu), "sentence": plan.last_gpu.sentence},

@@ -2,8 +2,8 @@
 
 from loadfactor.faces.answer import Answer, Assumption, Column, Table
 from loadfactor.faces.charts import Chart, Reference, Series
-from loadfactor.faces.formats import duration, number, percent, usd
-from loadfactor.planner.economics.base_and_peak import own_and_rent_gpus, own_and_rent_usd_per_hour
+from loadfactor.faces.formats import duration, money, number, percent
+from loadfactor.planner.economics.base_and_peak import own_and_rent_cost_per_hour, own_and_rent_gpus
 from loadfactor.planner.economics.load_duration import LoadDuration, load_duration
 from loadfactor.planner.economics.marginal import marginal_gpu
 from loadfactor.planner.sizing.cluster.why_idle import ClusterState, WhyIdle, why_idle
@@ -18,20 +18,23 @@ def answer_from_state(
     """Base and peak of the demand; and, where the state tells it, why GPUs stood idle while jobs waited."""
     demand = trace.demand_gpus
     curve = load_duration(demand)
-    own_usd, rent_usd = question.cost.usd_per_gpu_hour, question.rent_usd or question.cost.delay_usd_per_gpu_hour
-    keep = own_and_rent_gpus(curve, own_usd, rent_usd)
+    own_cost, rent_price = (
+        question.cost.price_per_gpu_hour,
+        question.rent_price or question.cost.delay_cost_per_gpu_hour,
+    )
+    keep = own_and_rent_gpus(curve, own_cost, rent_price)
     have = question.have_gpus or (int(trace.total_gpus[-1]) if isinstance(trace, StateTrace) else None)
     why = _why(trace) if isinstance(trace, StateTrace) else None
-    tables = [_plans(curve, keep, have, own_usd, rent_usd)]
+    tables = [_plans(curve, keep, have, own_cost, rent_price)]
     sentence = (
         f"Keep {keep} GPUs and rent the peaks: demand averages {number(curve.mean_gpus)}, peaks at {number(curve.peak_gpus)}, "
-        f"and the GPU beyond is wanted less than the {percent(own_usd / rent_usd)} of the time that would pay for it."
+        f"and the GPU beyond is wanted less than the {percent(own_cost / rent_price)} of the time that would pay for it."
     )
     judged = marginal_gpu(
         curve,
         (have or keep) + 1,
-        own_usd,
-        rent_usd,
+        own_cost,
+        rent_price,
         yearly_growth_share=question.yearly_growth_share,
         life_years=question.life_years,
     )
@@ -54,8 +57,8 @@ def answer_from_state(
             Assumption("jobs", "not in this file: no waits can be simulated", "give one row a job for waits"),
         ),
         would_change=(
-            f"A rented GPU-hour below {usd(own_usd)}: then rent everything.",
-            "Peaks that cannot be rented: put what waiting costs into --rent-usd.",
+            f"A rented GPU-hour below {money(own_cost)}: then rent everything.",
+            "Peaks that cannot be rented: put what waiting costs into --rent-price.",
         ),
         data={
             "trace": trace.name,
@@ -64,7 +67,7 @@ def answer_from_state(
             "load_factor": curve.load_factor,
             "keep_gpus": keep,
             "have_gpus": have,
-            "usd_per_hour": own_and_rent_usd_per_hour(curve, keep, own_usd, rent_usd),
+            "cost_per_hour": own_and_rent_cost_per_hour(curve, keep, own_cost, rent_price),
             "next_gpu": {**vars(judged), "sentence": judged.sentence},
             "why_idle": None if why is None else {**vars(why), "explained_share": why.explained_share},
         },
@@ -87,7 +90,7 @@ def _why(trace: StateTrace) -> WhyIdle:
     )
 
 
-def _plans(curve: LoadDuration, keep: int, have: int | None, own_usd: float, rent_usd: float) -> Table:
+def _plans(curve: LoadDuration, keep: int, have: int | None, own_cost: float, rent_price: float) -> Table:
     peak = len(curve.marginal_share)
     rows = [("rent everything", 0), ("keep the base, rent the peaks", keep), ("keep the peak", peak)]
     if have is not None and have not in (keep, peak):
@@ -98,14 +101,14 @@ def _plans(curve: LoadDuration, keep: int, have: int | None, own_usd: float, ren
             Column("plan"),
             Column("GPUs kept", "number"),
             Column("last one used", "percent"),
-            Column("$ per hour", "usd"),
+            Column("$ per hour", "money"),
         ),
         [
             (
                 name,
                 gpus,
                 curve.utilization_share(gpus) if gpus else None,
-                own_and_rent_usd_per_hour(curve, gpus, own_usd, rent_usd),
+                own_and_rent_cost_per_hour(curve, gpus, own_cost, rent_price),
             )
             for name, gpus in rows
         ],

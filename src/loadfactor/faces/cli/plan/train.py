@@ -67,7 +67,9 @@ def run(
         ),
     ] = "modern",
     network_gb_per_s: Annotated[float | None, typer.Option(help="Network between nodes, GB/s per GPU.")] = None,
-    usd_per_gpu_hour: Annotated[float | None, typer.Option(help="Price; the catalog's dated one if not given.")] = None,
+    price_per_gpu_hour: Annotated[
+        float | None, typer.Option(help="Price; the catalog's dated one if not given.")
+    ] = None,
     gpu_mtbf_h: Annotated[float, typer.Option(help="Hours between failures of one GPU.")] = 50_677,
     checkpoint_s: Annotated[float, typer.Option(help="Seconds a checkpoint stops the run.")] = 60,
     restart_s: Annotated[float, typer.Option(help="Seconds from a failure to training again.")] = 600,
@@ -95,7 +97,7 @@ def run(
     usual = default_batch(length, most)  # one that the most GPUs asked for divide
     first = global_batch or (max(usual * counts[0] // most, 1) if scaling == "weak" else usual)
     price = gpu_hour_price(card.id)
-    paid = usd_per_gpu_hour if usd_per_gpu_hour is not None else (price.typical_usd if price else None)
+    paid = price_per_gpu_hour if price_per_gpu_hour is not None else (price.typical if price else None)
     knobs = Knobs(
         tensor=tuple(tp or ()),
         pipeline=tuple(pp or ()),
@@ -123,7 +125,13 @@ def run(
     if not plans:
         raise PlanError(refused[0][1])
     asked = Asked(
-        card.name, scaling, usd_per_gpu_hour is not None, _priced(price), gpu_mtbf_h, global_batch is not None, software
+        card.name,
+        scaling,
+        price_per_gpu_hour is not None,
+        _priced(price),
+        gpu_mtbf_h,
+        global_batch is not None,
+        software,
     )
     present(answer(plans, refused, asked), output_format, output)
 
@@ -155,6 +163,6 @@ def _zero(stages: Degrees) -> tuple[int, ...]:
 def _priced(price: GpuHourPrice | None) -> tuple[str, str]:
     """Where the catalog's price comes from and how old it is."""
     if price is None:
-        return "no price in the catalog; give --usd-per-gpu-hour", ""
-    span = f"${price.low_usd:.2f}–{price.high_usd:.2f}" if price.low_usd and price.high_usd else ""
+        return "no price in the catalog; give --price-per-gpu-hour", ""
+    span = f"${price.low:.2f}–{price.high:.2f}" if price.low and price.high else ""
     return f"catalog, {price.kind.replace('_', ' ')} {span}: {price.source}", f"{price.as_of}, {price.status}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from loadfactor.faces.answer import Answer, Assumption, Column, Table
 from loadfactor.faces.charts import Chart, Series
-from loadfactor.faces.formats import duration, number, percent, short, usd
+from loadfactor.faces.formats import duration, money, number, percent, short
 from loadfactor.planner.training.layout import NONE, RECOMPUTE, Layout
 from loadfactor.planner.training.training_plan import Candidate, TrainingPlan
 from loadfactor.units import BYTES_PER_GIB, FLOPS_PER_TFLOPS, H_PER_DAY, S_PER_HOUR
@@ -68,10 +68,10 @@ def answer(plans: Sequence[TrainingPlan], refused: Sequence[tuple[int, str]], as
 
 
 def _sentence(p: TrainingPlan, asked: Asked) -> str:
-    money = f" and {usd(p.usd)}" if p.usd is not None else ""
+    paid = f" and {money(p.cost)}" if p.cost is not None else ""
     return (
         f"Training {p.job.network.name} on {short(p.tokens)} tokens with {p.gpus:,} × {asked.accelerator} takes "
-        f"{p.days:,.1f} days{money}, at {percent(p.use.mfu_share)} MFU: {_cut(p.best.layout)}."
+        f"{p.days:,.1f} days{paid}, at {percent(p.use.mfu_share)} MFU: {_cut(p.best.layout)}."
     )
 
 
@@ -103,7 +103,11 @@ def _run(p: TrainingPlan) -> Table:
         ("checkpoint every", duration(c.interval_s), f"Daly's optimum at {duration(c.checkpoint_s)} each"),
         ("run", f"{p.days:,.1f} days", f"{p.steady_s / S_PER_HOUR / H_PER_DAY:,.1f} without failures"),
         ("GPU-hours", f"{p.gpu_hours:,.0f}", ""),
-        ("cost", usd(p.usd), f"{usd(p.usd_per_mtok)} per million tokens" if p.usd is not None else "no price known"),
+        (
+            "cost",
+            money(p.cost),
+            f"{money(p.cost_per_mtok)} per million tokens" if p.cost is not None else "no price known",
+        ),
     ]
     return Table("The run", (Column("what"), Column("value", "number"), Column("meaning")), rows)
 
@@ -148,24 +152,24 @@ def _rivals(p: TrainingPlan) -> Table:
 
 def _pareto(p: TrainingPlan) -> Table:
     columns = [Column("layout"), Column("step", "duration"), Column("GiB", "number"), Column("days", "number")]
-    columns.append(Column("cost", "usd"))
+    columns.append(Column("cost", "money"))
     rows = []
     for c in p.pareto[:8]:
         ratio = c.step_s / p.best.step_s
-        money = None if p.usd is None else p.usd * ratio
-        rows.append((_cut(c.layout), c.step_s, c.memory_bytes / BYTES_PER_GIB, p.days * ratio, money))
+        paid = None if p.cost is None else p.cost * ratio
+        rows.append((_cut(c.layout), c.step_s, c.memory_bytes / BYTES_PER_GIB, p.days * ratio, paid))
     return Table("Time, memory and money: no layout beats these in all", columns, rows)
 
 
 def _scaling(plans: Sequence[TrainingPlan], refused: Sequence[tuple[int, str]], asked: Asked) -> Table:
     columns = (
-        Column("GPUs", "number"), Column("batch", "number"), Column("days", "number"), Column("cost", "usd"),
+        Column("GPUs", "number"), Column("batch", "number"), Column("days", "number"), Column("cost", "money"),
         Column("MFU", "percent"), Column("efficiency", "percent"), Column("layout"),
     )  # fmt: skip
     rows: list[tuple[Any, ...]] = []
     for p in plans:
         ideal = p.use.tokens_per_s / p.gpus / (plans[0].use.tokens_per_s / plans[0].gpus)
-        rows.append((p.gpus, p.job.global_batch, round(p.days, 1), p.usd, p.use.mfu_share, ideal, _cut(p.best.layout)))
+        rows.append((p.gpus, p.job.global_batch, round(p.days, 1), p.cost, p.use.mfu_share, ideal, _cut(p.best.layout)))
     rows += [(gpus, None, None, None, None, None, reason) for gpus, reason in refused]
     rows.sort(key=lambda r: r[0])
     note = f"{asked.scaling} scaling; efficiency: tokens per second and GPU against the smallest"
@@ -199,8 +203,8 @@ def _memory_chart(p: TrainingPlan) -> Chart:
 def _assumptions(p: TrainingPlan, asked: Asked) -> tuple[Assumption, ...]:
     source, as_of = asked.price_source
     price = Assumption(
-        "price", "none" if p.usd_per_gpu_hour is None else f"{usd(p.usd_per_gpu_hour)} per GPU-hour",
-        "your --usd-per-gpu-hour" if asked.price_given else source, "" if asked.price_given else as_of,
+        "price", "none" if p.price_per_gpu_hour is None else f"{money(p.price_per_gpu_hour)} per GPU-hour",
+        "your --price-per-gpu-hour" if asked.price_given else source, "" if asked.price_given else as_of,
     )  # fmt: skip
     fabric = p.job.machine.fabric
     return (
@@ -215,15 +219,15 @@ def _assumptions(p: TrainingPlan, asked: Asked) -> tuple[Assumption, ...]:
 
 def _best_number(plans: Sequence[TrainingPlan]) -> list[str]:
     """Of several numbers of GPUs, the cheapest and the fastest."""
-    paid = [(p.usd, p) for p in plans if p.usd is not None]
+    paid = [(p.cost, p) for p in plans if p.cost is not None]
     if len(paid) < 2:
         return []
     cheapest, fastest = min(paid, key=lambda pair: pair[0])[1], min(plans, key=lambda p: p.days)
     if cheapest is fastest:
         return [f"{fastest.gpus:,} GPUs are both fastest and cheapest of those asked for."]
     return [
-        f"{cheapest.gpus:,} GPUs are cheapest ({usd(cheapest.usd)} in {cheapest.days:,.1f} days), "
-        f"{fastest.gpus:,} fastest ({fastest.days:,.1f} days for {usd(fastest.usd)})."
+        f"{cheapest.gpus:,} GPUs are cheapest ({money(cheapest.cost)} in {cheapest.days:,.1f} days), "
+        f"{fastest.gpus:,} fastest ({fastest.days:,.1f} days for {money(fastest.cost)})."
     ]
 
 
@@ -231,8 +235,8 @@ def _would_change(p: TrainingPlan) -> list[str]:
     said = [f"{_cut(c.layout)} {c.loses}." for c in p.too_large[:1]]
     if p.rivals:
         said.append(f"{_cut(p.rivals[0].layout)} is next: {p.rivals[0].loses}.")
-    if p.usd is not None and p.usd_per_gpu_hour:
-        said.append(f"Each $0.10 per GPU-hour is {usd(p.usd * 0.1 / p.usd_per_gpu_hour)} of the run.")
+    if p.cost is not None and p.price_per_gpu_hour:
+        said.append(f"Each $0.10 per GPU-hour is {money(p.cost * 0.1 / p.price_per_gpu_hour)} of the run.")
     half = p.best.step_s - p.best.terms["bubble_s"] - p.best.terms["data_s"] - p.best.terms["tensor_s"]
     said.append(f"Without bubble and exposed exchange the step would take {duration(half)}: no layout beats that.")
     return said
@@ -269,8 +273,8 @@ def _plan(p: TrainingPlan) -> dict[str, Any]:
         "checkpoint_interval_s": p.checkpoints.interval_s,
         "days": p.days,
         "gpu_hours": p.gpu_hours,
-        "usd": p.usd,
-        "usd_per_gpu_hour": p.usd_per_gpu_hour,
+        "cost": p.cost,
+        "price_per_gpu_hour": p.price_per_gpu_hour,
         "layouts_scored": p.layouts_scored,
         "layouts_fitting": p.layouts_fitting,
         "rivals": [_candidate(c) for c in p.rivals],

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from loadfactor.faces.answer import Cell, Column, Table
 from loadfactor.faces.charts import Chart, Series
-from loadfactor.faces.formats import percent, usd
+from loadfactor.faces.formats import money, percent
 from loadfactor.faces.report import Section
 from loadfactor.faces.report.inquiry import NOBODY, Inquiry, Row, spoken
 from loadfactor.metrics import metric
 
-BARS = ("effective_usd", "underused_usd", "idle_usd", "unobserved_usd", "unallocated_usd", "down_usd")
+BARS = ("effective_cost", "underused_cost", "idle_cost", "unobserved_cost", "unallocated_cost", "down_cost")
 MOST_BARS, MOST_ROWS = 12, 25
 Key = tuple[str | None, ...]
 
@@ -18,23 +18,23 @@ def section(inquiry: Inquiry) -> Section | None:
     """Bars of what each group's dollars bought, and the table behind them, the dearest first."""
     split = tuple(inquiry.parts)
     groups = inquiry.groups(
-        "cost_usd", *BARS, "allocated_gpu_hours", "unallocated_gpu_hours", "paid_gpu_hours", "utilization",
-        "usd_per_effective_gpu_hour", by=split,
+        "cost", *BARS, "allocated_gpu_hours", "unallocated_gpu_hours", "paid_gpu_hours", "utilization",
+        "cost_per_effective_gpu_hour", by=split,
     )  # fmt: skip
     if not groups:
         return None
-    groups.sort(key=lambda g: (-(g[1].value("cost_usd") or 0.0), -(g[1].value("paid_gpu_hours") or 0.0)))
+    groups.sort(key=lambda g: (-(g[1].value("cost") or 0.0), -(g[1].value("paid_gpu_hours") or 0.0)))
     spelled = " and ".join(split)
     shown = groups[:MOST_ROWS]
     rest = len(groups) - len(shown)
     table = Table(
         "",
         (
-            Column(spelled), Column("cost", "usd"), Column("held GPU-h", "number"), Column("utilization", "percent"),
-            Column("idle", "usd"), Column("underused", "usd"), Column("$ / eff. GPU-h", "usd"),
+            Column(spelled), Column("cost", "money"), Column("held GPU-h", "number"), Column("utilization", "percent"),
+            Column("idle", "money"), Column("underused", "money"), Column("$ / eff. GPU-h", "money"),
         ),
         [_cells(key, row) for key, row in shown],
-        note=f"and {rest} more; see `loadfactor show cost_usd --by {','.join(split)} {inquiry.options}`" if rest else "",
+        note=f"and {rest} more; see `loadfactor show cost --by {','.join(split)} {inquiry.options}`" if rest else "",
     )  # fmt: skip
     return Section(
         "groups",
@@ -48,23 +48,23 @@ def section(inquiry: Inquiry) -> Section | None:
 
 def _cells(key: Key, row: Row) -> Sequence[Cell]:
     names = (
-        "cost_usd",
+        "cost",
         "allocated_gpu_hours",
         "utilization",
-        "idle_usd",
-        "underused_usd",
-        "usd_per_effective_gpu_hour",
+        "idle_cost",
+        "underused_cost",
+        "cost_per_effective_gpu_hour",
     )
     name = spoken(key, row)
     if name == NOBODY:  # holds nothing, so none of this is a question about it
-        return (NOBODY, row.value("cost_usd"), *("",) * 5)
+        return (NOBODY, row.value("cost"), *("",) * 5)
     return (name, *(row.value(m) for m in names))
 
 
 def _charts(groups: Sequence[tuple[Key, Row]], spelled: str) -> Sequence[Chart]:
     """What each group's dollars bought; GPU-hours where there are no dollars."""
     names = [spoken(key, row) for key, row in groups]
-    if any(row.value("cost_usd") for _, row in groups):
+    if any(row.value("cost") for _, row in groups):
         series = [Series(metric(m).title, [row.value(m) for _, row in groups]) for m in BARS]
         return (Chart(f"What the dollars of each {spelled} bought", "stacked bar", names, series, y_label="USD"),)
     held = [row.value("allocated_gpu_hours") for _, row in groups]
@@ -78,8 +78,8 @@ def _lead(groups: Sequence[tuple[Key, Row]]) -> str:
         return ""
     key, top = holders[0]
     said = []
-    if top.value("cost_usd") and len(holders) > 1:
-        said.append(f"{spoken(key, top)} pays most, {usd(top.value('cost_usd'))}.")
+    if top.value("cost") and len(holders) > 1:
+        said.append(f"{spoken(key, top)} pays most, {money(top.value('cost'))}.")
     measured = [(k, r) for k, r in holders if r.value("utilization") is not None]
     if len(measured) > 1:
         key, low = min(measured, key=lambda g: g[1].value("utilization") or 0.0)

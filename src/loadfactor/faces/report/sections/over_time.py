@@ -60,13 +60,13 @@ def section(inquiry: Inquiry) -> Section | None:
 
 def _days(inquiry: Inquiry) -> tuple[Chart | None, list[Reading]]:
     """What became of each day: dollars where there are prices, GPU-hours where not. None for less than two days."""
-    metrics = [f"{name}_{unit}" for unit in ("usd", "gpu_hours") for name, _ in BECAME]
+    metrics = [f"{name}_{unit}" for unit in ("cost", "gpu_hours") for name, _ in BECAME]
     days = inquiry.groups(*metrics, by=("day",))
     readings = [r for _, row in days for r in row.all]
     if not 2 <= len(days) <= MOST_DAYS:
         return None, readings
-    priced = any(row.value(f"{name}_usd") for _, row in days for name, _ in BECAME)
-    unit, spelled = ("usd", "USD") if priced else ("gpu_hours", "GPU-hours")
+    priced = any(row.value(f"{name}_cost") for _, row in days for name, _ in BECAME)
+    unit, spelled = ("cost", "USD") if priced else ("gpu_hours", "GPU-hours")
     names = [date.fromisoformat(key[0] or "").strftime("%a %d %b") for key, _ in days]
     series = [Series(title, [row.value(f"{name}_{unit}") for _, row in days]) for name, title in BECAME]
     return Chart("What became of each day", "stacked bar", names, series, y_label=spelled), readings

@@ -18,15 +18,15 @@ LOSSES = (
 def section(inquiry: Inquiry) -> Section:
     """The waterfall from paid to effective, and its numbers."""
     hours = [f"{name}_gpu_hours" for name, _, _ in LOSSES]
-    dollars = [f"{name}_usd" for name, _, _ in LOSSES]
+    dollars = [f"{name}_cost" for name, _, _ in LOSSES]
     whole = inquiry.whole
     asked = whole.some(
-        "paid_gpu_hours", *hours, "effective_gpu_hours", "cost_usd", *dollars, "effective_usd", "load_factor"
+        "paid_gpu_hours", *hours, "effective_gpu_hours", "cost", *dollars, "effective_cost", "load_factor"
     )
     charts = [
         chart
         for chart in (
-            _chart(whole, "Dollars, from paid to effective", "USD", "cost_usd", dollars, "effective_usd"),
+            _chart(whole, "Dollars, from paid to effective", "USD", "cost", dollars, "effective_cost"),
             _chart(
                 whole, "GPU-hours, from paid to effective", "GPU-hours", "paid_gpu_hours", hours, "effective_gpu_hours"
             ),
@@ -34,12 +34,12 @@ def section(inquiry: Inquiry) -> Section:
         if chart is not None
     ]
     rows: list[tuple[str, float | None, float | None, str]] = [
-        ("Paid", whole.value("paid_gpu_hours"), whole.value("cost_usd"), "everything installed, used or not"),
-        *((title, whole.value(f"{n}_gpu_hours"), whole.value(f"{n}_usd"), why) for n, title, why in LOSSES),
-        ("Effective", whole.value("effective_gpu_hours"), whole.value("effective_usd"), "held hours × activity"),
+        ("Paid", whole.value("paid_gpu_hours"), whole.value("cost"), "everything installed, used or not"),
+        *((title, whole.value(f"{n}_gpu_hours"), whole.value(f"{n}_cost"), why) for n, title, why in LOSSES),
+        ("Effective", whole.value("effective_gpu_hours"), whole.value("effective_cost"), "held hours × activity"),
     ]
     table = Table(
-        "", (Column("where"), Column("GPU-hours", "number"), Column("USD", "usd"), Column("what it means")), rows
+        "", (Column("where"), Column("GPU-hours", "number"), Column("USD", "money"), Column("what it means")), rows
     )
     full = whole.value("load_factor")
     left = "not known" if full is None else f"{percent(full)} of what was paid for"

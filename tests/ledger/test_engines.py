@@ -65,7 +65,7 @@ def test_spark_keeps_the_same_books(tmp_path: Path) -> None:
     import random
 
     from pyspark.sql import SparkSession
-    from tests.metrics.fleets import Fleet, add, batches
+    from tests.ledger.fleets import Fleet, add, batches
 
     spark = (
         SparkSession.builder.master("local[1]")
@@ -103,7 +103,7 @@ def test_a_window_is_what_its_parts_are(tmp_path: Path) -> None:
     """Two windows that meet inside an hour add up to the window they make."""
     import random
 
-    from tests.metrics.fleets import Fleet, add, batches
+    from tests.ledger.fleets import Fleet, add, batches
 
     books = Books(tmp_path / "store")
     add(books, batches(Fleet(random.Random(7)).tables), "all", tmp_path)

@@ -225,7 +225,7 @@ class Fleet:
                 "from_utc": self.rnd.choice((None, a)),
                 "to_utc": b,
                 "basis": self.rnd.choice(("contracted", "contracted", *BASES)),
-                "usd_per_gpu_hour": self.rnd.choice((0.0, 1.0, 2.5, 3.99, 10.0)),
+                "price_per_gpu_hour": self.rnd.choice((0.0, 1.0, 2.5, 3.99, 10.0)),
             }
             key = tuple(row[c] for c in ("device_id", "pool", "accelerator", "from_utc", "basis"))
             if key not in keys:

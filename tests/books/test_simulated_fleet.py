@@ -20,8 +20,8 @@ SAID = {
             "effective",
         )
     },
-    "cost_usd": "paid_usd",
-    **{f"{name}_usd": f"{name}_usd" for name in ("unallocated", "down", "idle", "unobserved")},
+    "cost": "paid_cost",
+    **{f"{name}_cost": f"{name}_cost" for name in ("unallocated", "down", "idle", "unobserved")},
 }
 """Metric → what the truth calls it."""
 
@@ -67,7 +67,7 @@ def test_waits_are_those_that_were(simulated_books: Books, simulated_truth: Trut
 
 
 @pytest.mark.parametrize(
-    ("paid", "unit"), [("paid_gpu_hours", "gpu_hours"), ("cost_usd", "usd")], ids=["hours", "dollars"]
+    ("paid", "unit"), [("paid_gpu_hours", "gpu_hours"), ("cost", "cost")], ids=["hours", "dollars"]
 )
 def test_what_is_paid_less_every_loss_is_effective(simulated_books: Books, paid: str, unit: str) -> None:
     """Paid less unallocated, down, unobserved, idle and underused leaves exactly what was effective, in hours and dollars."""

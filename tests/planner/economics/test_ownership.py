@@ -12,8 +12,8 @@ from loadfactor.planner.economics.base_and_peak import (
     Tier,
     cheapest_mix,
     newsvendor_normal,
+    own_and_rent_cost_per_hour,
     own_and_rent_gpus,
-    own_and_rent_usd_per_hour,
     screening_curve,
 )
 from loadfactor.planner.economics.breakeven import (
@@ -39,20 +39,20 @@ CHEAP, DEAR = ApiPrice(0.5, 1.5), ApiPrice(10, 30)
 
 def test_the_parts_of_a_year_add_up() -> None:
     """Capital, energy, network, support and staff are the total; colocation replaces energy at $1.98 per hour."""
-    cost = own(OwnedServer(server_usd=300_000))
-    assert cost.total_usd == pytest.approx(81_712.99 + 7_434.09 + 14_196.19 + 15_000 + 8_000, abs=0.05)
-    housed = own(OwnedServer(server_usd=300_000, colocation_usd_per_kw_month=130))
-    assert housed.energy_usd == 0
-    assert housed.colocation_usd == pytest.approx(15_912)
-    assert housed.usd_per_available_gpu_hour == pytest.approx(1.9833, abs=5e-5)
-    assert [round(cost.usd_per_used_gpu_hour(u), 3) for u in (0.8, 0.6, 0.4, 0.2)] == [2.323, 3.098, 4.647, 9.293]
+    cost = own(OwnedServer(server_price=300_000))
+    assert cost.total_cost == pytest.approx(81_712.99 + 7_434.09 + 14_196.19 + 15_000 + 8_000, abs=0.05)
+    housed = own(OwnedServer(server_price=300_000, colocation_price_per_kw_month=130))
+    assert housed.energy_cost == 0
+    assert housed.colocation_cost == pytest.approx(15_912)
+    assert housed.cost_per_available_gpu_hour == pytest.approx(1.9833, abs=5e-5)
+    assert [round(cost.cost_per_used_gpu_hour(u), 3) for u in (0.8, 0.6, 0.4, 0.2)] == [2.323, 3.098, 4.647, 9.293]
 
 
 def test_free_money_makes_annuity_and_straight_line_equal() -> None:
     """Where capital costs nothing both ways of writing it off are the same number."""
-    cost = own(OwnedServer(server_usd=300_000, cost_of_capital_share=0.0))
-    assert cost.capital_usd == pytest.approx(cost.straight_line_capital_usd)
-    assert cost.total_usd == pytest.approx(cost.straight_line_total_usd)
+    cost = own(OwnedServer(server_price=300_000, cost_of_capital_share=0.0))
+    assert cost.capital_cost == pytest.approx(cost.straight_line_capital_cost)
+    assert cost.total_cost == pytest.approx(cost.straight_line_total_cost)
 
 
 @pytest.mark.parametrize("method", ["straight line", "declining balance", "sum of years"])
@@ -69,7 +69,7 @@ def test_commitment_that_is_empty_loses_its_whole_price() -> None:
     unused = Commitment(100, 1.8, 3.0, 0)
     assert unused.effective_savings_share is None
     assert unused.coverage_share is None
-    assert unused.unused_usd_per_hour == pytest.approx(180)
+    assert unused.unused_cost_per_hour == pytest.approx(180)
     assert (Commitment(100, 1.8, 3.0, 150).coverage_share or 0) == pytest.approx(2 / 3)
 
 
@@ -78,7 +78,7 @@ def test_spot_gangs_and_notice() -> None:
     alone = spot_cost(SpotOffer(1.2, 24))
     gang = spot_cost(SpotOffer(1.2, 24, instances=16))
     warned = spot_cost(SpotOffer(1.2, 24, instances=16, notice_s=120))
-    assert alone.usd_per_useful_gpu_hour < warned.usd_per_useful_gpu_hour < gang.usd_per_useful_gpu_hour
+    assert alone.cost_per_useful_gpu_hour < warned.cost_per_useful_gpu_hour < gang.cost_per_useful_gpu_hour
     assert warned.saved_within_notice
     assert warned.checkpoints is None
 
@@ -88,15 +88,15 @@ def test_spot_gangs_and_notice() -> None:
     st.floats(0.05, 5),
     st.floats(0.05, 5),
 )
-def test_no_other_number_of_owned_gpus_is_cheaper(demand: list[float], own_usd: float, rent_usd: float) -> None:
+def test_no_other_number_of_owned_gpus_is_cheaper(demand: list[float], own_cost: float, rent_price: float) -> None:
     """The number found by marginal utilization costs no more than any other, and the tier mix finds the same cost."""
     curve = load_duration(demand)
-    best = own_and_rent_gpus(curve, own_usd, rent_usd)
-    cost = own_and_rent_usd_per_hour(curve, best, own_usd, rent_usd)
+    best = own_and_rent_gpus(curve, own_cost, rent_price)
+    cost = own_and_rent_cost_per_hour(curve, best, own_cost, rent_price)
     for other in range(math.ceil(max(demand)) + 1):
-        assert cost <= own_and_rent_usd_per_hour(curve, other, own_usd, rent_usd) + 1e-9
-    mix = cheapest_mix(curve, (Tier("own", own_usd), Tier("rent", 0, rent_usd)))
-    assert mix.usd_per_hour == pytest.approx(cost, abs=1e-9)
+        assert cost <= own_and_rent_cost_per_hour(curve, other, own_cost, rent_price) + 1e-9
+    mix = cheapest_mix(curve, (Tier("own", own_cost), Tier("rent", 0, rent_price)))
+    assert mix.cost_per_hour == pytest.approx(cost, abs=1e-9)
 
 
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=50).filter(lambda d: max(d) > 0))
@@ -117,7 +117,7 @@ def test_newsvendor_agrees_with_a_sampled_normal() -> None:
     gpus, cost = newsvendor_normal(100, 30, 1.2, 3.0)
     owned = own_and_rent_gpus(curve, 1.2, 3.0)
     assert owned == pytest.approx(gpus, abs=1)
-    assert own_and_rent_usd_per_hour(curve, owned, 1.2, 3.0) == pytest.approx(cost, rel=1e-3)
+    assert own_and_rent_cost_per_hour(curve, owned, 1.2, 3.0) == pytest.approx(cost, rel=1e-3)
     assert newsvendor_normal(100, 30, 3.0, 2.0) == (0.0, 200.0)
 
 
@@ -133,15 +133,15 @@ def test_screening_curve_names_the_cheapest_tier_everywhere() -> None:
     crossings = screening_curve(tiers)
     for share in np.linspace(0, 1, 101):
         current = [c for c in crossings if c.from_share <= share][-1].tier
-        assert current.usd_per_hour(share) == pytest.approx(min(t.usd_per_hour(share) for t in tiers), abs=1e-9)
+        assert current.cost_per_hour(share) == pytest.approx(min(t.cost_per_hour(share) for t in tiers), abs=1e-9)
 
 
 def test_regret_is_zero_where_nothing_changed_and_positive_elsewhere() -> None:
     """The plan has no regret at the planned price and never a negative one."""
     curve = load_duration(DAY)
     scenarios = price_scenarios(curve, own_and_rent_gpus(curve, 1.2, 3.0), 1.2, 3.0)
-    assert all(s.regret_usd_per_hour >= -1e-9 for s in scenarios)
-    assert next(s for s in scenarios if s.change_share == 0).regret_usd_per_hour == pytest.approx(0)
+    assert all(s.regret_per_hour >= -1e-9 for s in scenarios)
+    assert next(s for s in scenarios if s.change_share == 0).regret_per_hour == pytest.approx(0)
 
 
 def test_break_even_fall_of_prices_evens_out() -> None:
@@ -170,7 +170,7 @@ def test_floor_in_requests_and_users() -> None:
     """At the floor the requests per second cost the same at the API as the replica does."""
     request = Request(800, 200)
     found = break_even(Replica(2.0, 2_000), CHEAP, request)
-    assert found.floor_requests_per_s * 3600 * request.usd(CHEAP) == pytest.approx(2.0)
+    assert found.floor_requests_per_s * 3600 * request.cost(CHEAP) == pytest.approx(2.0)
     assert found.floor_users(2.0) == pytest.approx(found.floor_requests_per_s * 1800)
     demand = at_demand(Replica(2.0, 2_000), CHEAP, request, found.floor_requests_per_s)
     assert demand.utilization_share * demand.replicas == pytest.approx(found.floor_share)
@@ -184,22 +184,22 @@ def test_marginal_gpu_grows_into_its_work() -> None:
     grown = marginal_gpu(curve, 90, 1.2, 3.0, yearly_growth_share=0.5)
     assert grown.first_year_utilization_share == 0
     assert grown.utilization_share > 0.3
-    assert marginal_gpu(curve, 20, 1.2, 3.0, api_usd_per_used_hour=0.8).verdict == "use the API"
-    assert marginal_gpu(curve, 70, 1.2, value_usd_per_used_hour=5.0).verdict == "add it"
+    assert marginal_gpu(curve, 20, 1.2, 3.0, api_price_per_used_hour=0.8).verdict == "use the API"
+    assert marginal_gpu(curve, 70, 1.2, value_per_used_hour=5.0).verdict == "add it"
     assert "bring demand first" in marginal_gpu(curve, 500, 1.2, 3.0).sentence
 
 
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: OwnedServer(server_usd=300_000, life_years=-3), "life_years must be positive, got -3"),
-        (lambda: OwnedServer(server_usd=0), "server_usd"),
-        (lambda: OwnedServer(server_usd=1, residual_share=1.2), "residual_share"),
-        (lambda: OwnedServer(server_usd=1, pue=0.9), "pue"),
-        (lambda: OwnedServer(server_usd=1, availability_share=0), "availability_share"),
-        (lambda: OwnedServer(server_usd=1, colocation_usd_per_kw_month=-1), "leave it out"),
-        (lambda: own(OwnedServer(server_usd=1)).break_even_share(0), "rented GPU-hour"),
-        (lambda: own(OwnedServer(server_usd=1)).usd_per_used_gpu_hour(0), "utilization"),
+        (lambda: OwnedServer(server_price=300_000, life_years=-3), "life_years must be positive, got -3"),
+        (lambda: OwnedServer(server_price=0), "server_price"),
+        (lambda: OwnedServer(server_price=1, residual_share=1.2), "residual_share"),
+        (lambda: OwnedServer(server_price=1, pue=0.9), "pue"),
+        (lambda: OwnedServer(server_price=1, availability_share=0), "availability_share"),
+        (lambda: OwnedServer(server_price=1, colocation_price_per_kw_month=-1), "leave it out"),
+        (lambda: own(OwnedServer(server_price=1)).break_even_share(0), "rented GPU-hour"),
+        (lambda: own(OwnedServer(server_price=1)).cost_per_used_gpu_hour(0), "utilization"),
         (lambda: Tier("free"), "one must be above 0"),
         (lambda: cheapest_mix(load_duration(DAY), ()), "at least one tier"),
         (lambda: load_duration([]), "empty"),
@@ -218,7 +218,7 @@ def test_marginal_gpu_grows_into_its_work() -> None:
         (lambda: yearly_charges(1, 2, 3), "residual"),
         (lambda: mean_price_share(-1, 4, 0.1), "above zero"),
         (lambda: marginal_gpu(load_duration(DAY), 1, 0), "owned GPU-hour"),
-        (lambda: marginal_gpu(load_duration(DAY), 1, 1, rent_usd_per_used_hour=0), "leave it out"),
+        (lambda: marginal_gpu(load_duration(DAY), 1, 1, rent_price_per_used_hour=0), "leave it out"),
     ],
 )
 def test_impossible_inputs_name_themselves(call: object, says: str) -> None:

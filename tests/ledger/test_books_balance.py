@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.metrics.fleets import Fleet, add, batches
-from tests.metrics.oracle import DIMENSIONS, HOLDER, HOUR, PLACE, STATES, UNITS, Asked, Cell, Oracle, answers
+from tests.ledger.fleets import Fleet, add, batches
+from tests.ledger.oracle import DIMENSIONS, HOLDER, HOUR, PLACE, STATES, UNITS, Asked, Cell, Oracle, answers
 
 from loadfactor.books.books import Books
 from loadfactor.ledger.states import CIRCUMSTANCES
@@ -46,7 +46,7 @@ def near(a: Any, b: Any) -> bool:
 def ledger_of(books: Books) -> dict[Key, dict[str, float]]:
     """The stored ledger, added up by everything but the exact instants."""
     book = books.table("ledger").to_pyarrow()
-    not_added = {*EXACT_KEYS, *CIRCUMSTANCES, "mem_peak_share", *(f"usd_per_gpu_hour_{b}" for b in BASES)}
+    not_added = {*EXACT_KEYS, *CIRCUMSTANCES, "mem_peak_share", *(f"price_per_gpu_hour_{b}" for b in BASES)}
     added = [c for c in book.column_names if c not in not_added]
     out: dict[Key, dict[str, float]] = defaultdict(lambda: dict.fromkeys(added, 0.0))
     for row in book.to_pylist():
@@ -154,4 +154,4 @@ def test_units_and_states_of_the_oracle_are_those_of_the_books() -> None:
     from loadfactor.metrics import metric
 
     assert set(STATES) == set(OURS)
-    assert all(metric(f"usd_per_{name}") for name in UNITS)
+    assert all(metric(f"cost_per_{name}") for name in UNITS)

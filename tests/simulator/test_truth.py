@@ -14,8 +14,8 @@ from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 Row = dict[str, Any]
 STATES = ("paid", "allocated", "unallocated", "down", "observed", "unobserved", "idle", "busy", "effective")
-IN_USD = ("paid", "allocated", "unallocated", "down", "idle", "unobserved")
-NAMES = (*STATES, *(f"{state}_usd" for state in IN_USD))
+IN_MONEY = ("paid", "allocated", "unallocated", "down", "idle", "unobserved")
+NAMES = (*STATES, *(f"{state}_cost" for state in IN_MONEY))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def oracle(tables: dict[str, list[Row]]) -> list[tuple[Row, Row | None, int, Row
         seen = sorted(by_device[name], key=lambda s: s["to_utc"])
         ends = [s["to_utc"] for s in seen]
         for a, b in pairwise(edges):
-            (usd,) = [p["usd_per_gpu_hour"] for p in prices if p["from_utc"] <= a < (p["to_utc"] or end + 1)]
+            (cost,) = [p["price_per_gpu_hour"] for p in prices if p["from_utc"] <= a < (p["to_utc"] or end + 1)]
             is_down = any(o["from_utc"] <= a < o["to_utc"] for o in down)
             share = device["share"] or 1.0
             holders = [h for h in held if h["from_utc"] <= a < (h["to_utc"] or end)]
@@ -74,7 +74,7 @@ def oracle(tables: dict[str, list[Row]]) -> list[tuple[Row, Row | None, int, Row
                 sums = dict.fromkeys(NAMES, 0.0)
                 state = "down" if is_down else "unallocated"
                 sums["paid"] = sums[state] = hours * free
-                sums["paid_usd"] = sums[f"{state}_usd"] = hours * free * usd
+                sums["paid_cost"] = sums[f"{state}_cost"] = hours * free * cost
                 out.append((device, None, hour, sums))
             for holder in holders:
                 assert not is_down, "nobody holds what is down"
@@ -91,7 +91,7 @@ def oracle(tables: dict[str, list[Row]]) -> list[tuple[Row, Row | None, int, Row
                 sums["paid"] = sums["allocated"] = hours * weight
                 sums["unobserved"] = hours * weight - sums["observed"]
                 for state in ("paid", "allocated", "idle", "unobserved"):
-                    sums[f"{state}_usd"] = sums[state] * usd
+                    sums[f"{state}_cost"] = sums[state] * cost
                 out.append((device, holder, hour, sums))
     return out
 
@@ -135,7 +135,7 @@ def test_the_books_of_the_truth_balance_however_they_are_split(said: Truth, dime
         assert t.allocated_gpu_hours == pytest.approx(t.observed_gpu_hours + t.unobserved_gpu_hours)
         assert t.observed_gpu_hours == pytest.approx(t.idle_gpu_hours + t.busy_gpu_hours)
         assert t.effective_gpu_hours <= t.observed_gpu_hours
-        assert t.paid_usd == pytest.approx(t.allocated_usd + t.unallocated_usd + t.down_usd)
+        assert t.paid_cost == pytest.approx(t.allocated_cost + t.unallocated_cost + t.down_cost)
     whole = Totals(*np.sum([astuple(t) for t in parts], axis=0))
     assert astuple(whole) == pytest.approx(astuple(said.total()), rel=1e-12)
 
@@ -179,4 +179,4 @@ def test_truth_of_the_demo_balances_too() -> None:
     installed = simulate(DEMO).fleet
     paid = float(((installed.to_ms - installed.from_ms) * installed.share).sum() / MS_PER_HOUR)
     assert total.paid_gpu_hours == pytest.approx(paid, rel=1e-12)
-    assert sum(t.paid_usd for t in demo.by("team").values()) == pytest.approx(total.paid_usd, rel=1e-12)
+    assert sum(t.paid_cost for t in demo.by("team").values()) == pytest.approx(total.paid_cost, rel=1e-12)

@@ -55,7 +55,7 @@ class Cell:
     state: str
     keys: dict[str, str | None]
     gpus: float
-    usd: dict[str, float | None]
+    cost: dict[str, float | None]
     sample: Row | None
 
     @property
@@ -68,9 +68,9 @@ class Cell:
         s = self.gpus * (self.to_utc - self.from_utc) / 1000
         out: dict[str, float] = defaultdict(float)
         out["gpu_s"] = s
-        for basis, usd in self.usd.items():
-            if usd is not None:
-                out[f"usd_{basis}"] = usd * s / 3600
+        for basis, cost in self.cost.items():
+            if cost is not None:
+                out[f"cost_{basis}"] = cost * s / 3600
                 out[f"priced_{basis}"] = s
         if self.sample is None:
             return out
@@ -160,7 +160,7 @@ class Oracle:
         """The price of a GPU: the most specific that applies, of equals the one that began last, then the lower."""
         of = {"device_id": 4, "pool": 2, "accelerator": 1}
         found = [
-            (-sum(w for c, w in of.items() if p[c] is not None), -(p["from_utc"] or 0), p["usd_per_gpu_hour"])
+            (-sum(w for c, w in of.items() if p[c] is not None), -(p["from_utc"] or 0), p["price_per_gpu_hour"])
             for p in self.t["prices"]
             if p["basis"] == basis and covers(p, at) and all(p[c] in (None, device[c]) for c in of)
         ]
@@ -249,11 +249,11 @@ class Oracle:
         """One place: what holders have (scaled down alike where they ask for more than there is), what is down, what is left."""
         total = sum(d["share"] for d in devices)
         broken = sum(d["share"] for d in devices if self.down(d, a))
-        usd: dict[str, float | None] = {}
+        cost: dict[str, float | None] = {}
         for basis in BASES:
             prices = [self.price(d, a, basis) for d in devices]
             weights = [d["share"] for d in devices]
-            usd[basis] = (
+            cost[basis] = (
                 None if None in prices else sum(p * w for p, w in zip(prices, weights, strict=True)) / sum(weights)
             )
         same = {c: devices[0][c] if len({d[c] for d in devices}) == 1 else None for c in ("device_id", *PLACE)}
@@ -266,7 +266,7 @@ class Oracle:
                 seen = [sample[c] for c, _ in BEST if sample[c] is not None] if sample else []
                 state = ("idle" if seen[0] < 0.05 else "busy") if seen else "unobserved"
             keys = {c: holder.get(c) for c in HOLDER} | {c: where[c] for c in ("device_id", *PLACE)}
-            return Cell(a, b, state, keys, gpus, usd, sample)
+            return Cell(a, b, state, keys, gpus, cost, sample)
 
         for x in asks:
             if x["gpus"] * fits > 0:
@@ -407,7 +407,7 @@ def answers(oracle: Oracle, asked: Asked) -> Answers:
     if all(d in OF_A_JOB for d in asked.by):
         for name, unit in UNITS.items():
             for k, reading in _per_unit(oracle, asked, cells, unit, key).items():
-                out[k][f"usd_per_{name}"] = reading
+                out[k][f"cost_per_{name}"] = reading
     if all(d in (*OF_A_JOB, "pool") for d in asked.by):
         for k, readings in _wait_metrics(oracle, asked, key).items():
             out.setdefault(k, {}).update(readings)
@@ -421,7 +421,7 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
         return sum(
             c.sums.get(column, 0.0)
             for c in cells
-            if c.state in states and (not priced or c.usd[asked.basis] is not None)
+            if c.state in states and (not priced or c.cost[asked.basis] is not None)
         )
 
     def share(known: float, needed: float) -> float:
@@ -468,32 +468,32 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
     peaks = [c.peak for c in cells if c.peak is not None]
     out["mem_utilization_peak"] = (max(peaks) if peaks else None, None)
     out["energy_kwh"] = known(total("energy_j") / 3.6e6, share(total("energy_measured_s"), paid))
-    usd = f"usd_{asked.basis}"
+    cost = f"cost_{asked.basis}"
     for name, states in (
-        ("cost_usd", STATES),
-        ("idle_usd", ("idle",)),
-        ("busy_usd", ("busy",)),
-        ("unallocated_usd", ("unallocated",)),
-        ("unobserved_usd", ("unobserved",)),
-        ("down_usd", ("down",)),
+        ("cost", STATES),
+        ("idle_cost", ("idle",)),
+        ("busy_cost", ("busy",)),
+        ("unallocated_cost", ("unallocated",)),
+        ("unobserved_cost", ("unobserved",)),
+        ("down_cost", ("down",)),
     ):
         priced = share(total("gpu_s", states, priced=True), total("gpu_s", states))
-        out[name] = known(total(usd, states), min(priced, seen) if states in (("idle",), ("busy",)) else priced)
+        out[name] = known(total(cost, states), min(priced, seen) if states in (("idle",), ("busy",)) else priced)
     both = ("idle", "busy")
     worked = sum(
-        c.sums[f"effective_{b}_s"] * c.usd[asked.basis] / 3600
+        c.sums[f"effective_{b}_s"] * c.cost[asked.basis] / 3600
         for c in cells
         for _, b in BEST
-        if c.usd[asked.basis] and c.state in both
+        if c.cost[asked.basis] and c.state in both
     )
     priced_seen = min(share(total("gpu_s", both, priced=True), observed), seen)
-    out["effective_usd"] = known(worked, priced_seen)
-    out["underused_usd"] = known(total(usd, ("busy",)) - worked, priced_seen)
+    out["effective_cost"] = known(worked, priced_seen)
+    out["underused_cost"] = known(total(cost, ("busy",)) - worked, priced_seen)
     out["underused_gpu_hours"] = known((s["busy"] - effective) / 3600, seen)
     priced = share(total("gpu_s", priced=True), paid)
     of_priced = sum(total(f"effective_{b}_s", priced=True) for _, b in BEST)
-    value = None if priced == 0 or seen == 0 or of_priced == 0 else total(usd) / (of_priced / 3600)
-    out["usd_per_effective_gpu_hour"] = (value, min(priced, seen))
+    value = None if priced == 0 or seen == 0 or of_priced == 0 else total(cost) / (of_priced / 3600)
+    out["cost_per_effective_gpu_hour"] = (value, min(priced, seen))
     return out
 
 
@@ -522,19 +522,19 @@ def _per_unit(oracle: Oracle, asked: Asked, cells: list[Cell], unit: str, key: A
             if p["job_id"] in who:
                 amounts[key({**who[p["job_id"]], "job_id": p["job_id"]}, x)] += amount
     states = ("busy",) if asked.without_idle else ("idle", "busy", "unobserved")
-    usd, priced, needed = defaultdict(float), defaultdict(float), defaultdict(float)
+    cost, priced, needed = defaultdict(float), defaultdict(float), defaultdict(float)
     for c in cells:
         if c.keys["job_id"] in jobs:
             k = key(c.keys, c.from_utc)
             needed[k] += c.sums["gpu_s"] * (c.state in states)
-            if c.state in states and c.usd[asked.basis] is not None:
-                usd[k] += c.sums[f"usd_{asked.basis}"]
+            if c.state in states and c.cost[asked.basis] is not None:
+                cost[k] += c.sums[f"cost_{asked.basis}"]
                 priced[k] += c.sums["gpu_s"]
     out = {}
     for k in needed:
         if amounts[k]:
             coverage = priced[k] / needed[k] if needed[k] else 1.0
-            out[k] = (usd[k] / amounts[k] if coverage else None, coverage)
+            out[k] = (cost[k] / amounts[k] if coverage else None, coverage)
     return out
 
 

@@ -28,7 +28,7 @@ def _service_s(v: Inputs) -> float:
 def _owned(v: Inputs) -> OwnedCost:
     return own(
         OwnedServer(
-            server_usd=v["server_usd"],
+            server_price=v["server_usd"],
             gpus=v["gpus"],
             life_years=v["life_y"],
             cost_of_capital_share=v["wacc"],
@@ -36,17 +36,17 @@ def _owned(v: Inputs) -> OwnedCost:
             power_w=v["server_kw"] * W_PER_KW,
             load_share=v["load"],
             pue=v["pue"],
-            usd_per_kwh=v["usd_per_kwh"],
+            price_per_kwh=v["usd_per_kwh"],
             network_share=v["network_share"],
             support_share=v["support"],
-            staff_usd_per_year=v["staff_usd"],
+            staff_cost_per_year=v["staff_usd"],
             availability_share=v["availability"],
         )
     )
 
 
 # The break-even against a price uses the golden server: the vectors name only its cost per hour.
-GOLDEN_SERVER = own(OwnedServer(server_usd=300_000))
+GOLDEN_SERVER = own(OwnedServer(server_price=300_000))
 
 
 def _floor(v: Inputs) -> float:
@@ -73,15 +73,15 @@ ANSWERS: tuple[tuple[str, Callable[[Inputs], float]], ...] = (
         ),
     ),
     (r"tco\.crf", lambda v: capital_recovery_factor(v["wacc"], v["life_y"])),
-    (r"tco\.annualized_capital", lambda v: _owned(v).capital_usd),
-    (r"tco\.straight_line", lambda v: _owned(v).straight_line_capital_usd),
-    (r"tco\.energy", lambda v: _owned(v).energy_usd),
-    (r"tco\.network_annualized", lambda v: _owned(v).network_usd),
-    (r"tco\.total_year", lambda v: _owned(v).total_usd),
-    (r"tco\.per_gpu_hour", lambda v: _owned(v).usd_per_gpu_hour),
-    (r"tco\.per_available_gpu_hour", lambda v: _owned(v).usd_per_available_gpu_hour),
+    (r"tco\.annualized_capital", lambda v: _owned(v).capital_cost),
+    (r"tco\.straight_line", lambda v: _owned(v).straight_line_capital_cost),
+    (r"tco\.energy", lambda v: _owned(v).energy_cost),
+    (r"tco\.network_annualized", lambda v: _owned(v).network_cost),
+    (r"tco\.total_year", lambda v: _owned(v).total_cost),
+    (r"tco\.per_gpu_hour", lambda v: _owned(v).price_per_gpu_hour),
+    (r"tco\.per_available_gpu_hour", lambda v: _owned(v).cost_per_available_gpu_hour),
     (r"tco\.breakeven_util_vs_.*", lambda v: GOLDEN_SERVER.break_even_share(v["p"])),
-    (r"spot\.effective_price", lambda v: spot_cost(SpotOffer(v["p_spot"], 4)).usd_per_useful_gpu_hour),
+    (r"spot\.effective_price", lambda v: spot_cost(SpotOffer(v["p_spot"], 4)).cost_per_useful_gpu_hour),
     (r"commit\.esr", lambda v: _commitment(v).effective_savings_share or 0.0),
     (r"commit\.breakeven", lambda v: _commitment(v).break_even_share),
     (r"breakeven\..*", _floor),

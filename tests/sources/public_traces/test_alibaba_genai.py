@@ -121,16 +121,16 @@ def test_a_folder_without_the_trace_says_what_was_looked_for(tmp_path: Path) -> 
 def test_the_real_fleet_answers_as_checked(shared: Path, tmp_path: Path) -> None:
     """From the trace through the books: hours, utilization and cost of the GenAI fleet at $2."""
     books = loadfactor.open(tmp_path / "books")
-    books.add("alibaba-genai", [shared / "data" / "utilization"], options=ReadOptions(usd_per_gpu_hour=2.0))
+    books.add("alibaba-genai", [shared / "data" / "utilization"], options=ReadOptions(price_per_gpu_hour=2.0))
     wanted = {
         "allocated_gpu_hours": 1342.0492,
         "observed_gpu_hours": 1318.3625,
         "effective_gpu_hours": 148.9108,
         "idle_gpu_hours": 720.5908,
         "utilization": 0.112951,
-        "cost_usd": 2684.10,
+        "cost": 2684.10,
     }
     readings = {r.metric: r for r in books.show(list(wanted))}
     for metric, value in wanted.items():
-        assert readings[metric].value == pytest.approx(value, abs=0.005 if metric == "cost_usd" else 5e-5)
+        assert readings[metric].value == pytest.approx(value, abs=0.005 if metric == "cost" else 5e-5)
     assert readings["utilization"].coverage == pytest.approx(0.98235, abs=5e-6)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.metrics.fleets import HOUR, MINUTE, Fleet, Row, add, batch, batches
-from tests.metrics.test_books_balance import assert_same_ledger, ledger_of
+from tests.ledger.fleets import HOUR, MINUTE, Fleet, Row, add, batch, batches
+from tests.ledger.test_books_balance import assert_same_ledger, ledger_of
 
 from loadfactor.books.books import Books
 from loadfactor.books.rebuild import refresh
