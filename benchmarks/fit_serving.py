@@ -1,4 +1,4 @@
-"""What do serving engines reach? Fits planner/serving/constants.toml to measured sweeps: `python -m benchmarks.fit_serving CSV…`.
+"""What do serving engines reach? Fits catalog/engines/constants.toml to measured sweeps: `python -m benchmarks.fit_serving CSV…`.
 
 Physical shares are fitted once over all rows, eight times and shares per accelerator and engine; nothing per network or row. Every
 network of an accelerator and engine weighs the square root of its rows, so that no network decides alone. `--leave-out MODEL` keeps
@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from loadfactor.catalog.accelerators import find_accelerator
+from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import find_network
-from loadfactor.planner.serving.engines import EngineConstants
 from loadfactor.planner.serving.latency import latency
 from loadfactor.planner.serving.step import Replica
-from loadfactor.validation.serving_rows import measured_layout, measured_replica
+from loadfactor.validation.serving_rows import build_replica, read_layout
 from loadfactor.validation.serving_sweeps import SweepRow, read_sweeps
 
 SHARED = (
@@ -56,7 +56,7 @@ class Sweep:
     tokens_per_s: np.ndarray
     weight: float = 1.0
 
-    def errors(self, constants: EngineConstants) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def summarize_errors(self, constants: EngineConstants) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """ln(predicted ÷ measured) of time per token, throughput and TTFT."""
         p = latency(replace(self.replica, engine=constants), self.concurrency, float(self.prompt), float(self.output))
         return (
@@ -88,8 +88,8 @@ def sweeps(paths: Iterable[Path]) -> list[Sweep]:
         network, chip = find_network(one.model), find_accelerator(one.system)
         if network is None or chip is None:
             continue
-        measured = measured_layout(one.tp, one.moe_ep, one.attention_dp, chip.scale_up_gpus)
-        replica = measured_replica(network, chip, one.backend, one.precision, measured.layout)
+        measured = read_layout(one.tp, one.moe_ep, one.attention_dp, chip.scale_up_gpus)
+        replica = build_replica(network, chip, one.backend, one.precision, measured.layout)
         rows.sort(key=lambda row: row.concurrency)
         found.append(
             Sweep(

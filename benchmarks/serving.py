@@ -13,14 +13,14 @@ from time import process_time
 import numpy as np
 
 from loadfactor.catalog.accelerators import accelerator
+from loadfactor.catalog.engines import engine_constants
 from loadfactor.catalog.models import network
-from loadfactor.planner.serving.demand import Lengths, fitted_lengths
-from loadfactor.planner.serving.engines import engine_constants
-from loadfactor.planner.serving.flight import Habits, fleet_of
-from loadfactor.planner.serving.layout import Layout, precision
+from loadfactor.planner.serving.demand import Lengths, fit_lengths
+from loadfactor.planner.serving.fleet_run import Policy, build_fleet
+from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
 from loadfactor.planner.serving.service import Traffic, benchmark
-from loadfactor.planner.serving.simulation.fleet import Fleet, Slo
-from loadfactor.planner.serving.simulation.run import Arrivals, Run, simulate
+from loadfactor.planner.serving.simulation.fleet import ServingFleet, Slo
+from loadfactor.planner.serving.simulation.simulate import Arrivals, Run, simulate
 from loadfactor.planner.serving.step import Replica
 from loadfactor.sources.public_traces.requests import read_trace
 from loadfactor.units import NS_PER_S
@@ -35,7 +35,7 @@ def _lengths() -> Lengths:
     if not TRACE.exists():
         return Lengths(2048, 28, 0.9, 2.1, 16_384)
     chunks = list(read_trace(TRACE))
-    return fitted_lengths(
+    return fit_lengths(
         np.concatenate([c.prompt_tokens for c in chunks]), np.concatenate([c.output_tokens for c in chunks])
     )
 
@@ -49,14 +49,14 @@ def _requests(count: int, rate: float, lengths: Lengths, seed: int = 1) -> Itera
         yield Arrivals((at_s * NS_PER_S).astype(np.int64), *lengths.draw(rng, CHUNK))
 
 
-def _fleet(lengths: Lengths) -> tuple[Fleet, float]:
+def _fleet(lengths: Lengths) -> tuple[ServingFleet, float]:
     chip, net = accelerator("h100-sxm"), network("llama-3.1-8b")
-    replica = Replica(net, chip, Layout(1), precision(net, "bf16"), engine_constants(chip, "vllm"))
+    replica = Replica(net, chip, ReplicaLayout(1), choose_precision(net, "bf16"), engine_constants(chip, "vllm"))
     traffic = Traffic(lengths.prompt_mean, lengths.output_mean, lengths.prompt_cv)
-    return fleet_of(replica, 1, traffic, Slo(), Habits()), benchmark(replica, traffic).requests_per_s
+    return build_fleet(replica, 1, traffic, Slo(), Policy()), benchmark(replica, traffic).requests_per_s
 
 
-def _peak_bytes(fleet: Fleet, count: int, rate: float, lengths: Lengths) -> int:
+def _peak_bytes(fleet: ServingFleet, count: int, rate: float, lengths: Lengths) -> int:
     tracemalloc.start()
     simulate(fleet, _requests(count, rate, lengths))
     peak = tracemalloc.get_traced_memory()[1]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedRow:
     """One row: what was measured and what is predicted, or why it was skipped. Seconds; tokens per second per attention rank."""
 
     line: int
@@ -44,7 +44,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Errors:
+class ServingErrors:
     """Mean absolute errors of a group, as fractions of the measured value; None where nothing was measured."""
 
     system: str
@@ -70,20 +70,20 @@ def relative_error(predicted: float | None, measured: float | None) -> float | N
     return predicted / measured - 1
 
 
-def grouped(rows: Sequence[Compared]) -> tuple[Errors, ...]:
+def group_errors(rows: Sequence[ComparedRow]) -> tuple[ServingErrors, ...]:
     """Errors by (system, backend, model), in alphabetical order."""
     keys = sorted({(r.system, r.backend, r.model) for r in rows})
-    return tuple(errors(*key, [r for r in rows if (r.system, r.backend, r.model) == key]) for key in keys)
+    return tuple(summarize_errors(*key, [r for r in rows if (r.system, r.backend, r.model) == key]) for key in keys)
 
 
-def errors(system: str, backend: str, model: str, rows: Sequence[Compared]) -> Errors:
+def summarize_errors(system: str, backend: str, model: str, rows: Sequence[ComparedRow]) -> ServingErrors:
     """The errors of these rows under a name."""
     used = [r for r in rows if r.skipped is None]
-    sweeps: dict[tuple[object, ...], list[Compared]] = {}
+    sweeps: dict[tuple[object, ...], list[ComparedRow]] = {}
     for row in used:
         sweeps.setdefault(row.sweep, []).append(row)
     ordered = [sorted(sweep, key=lambda r: r.concurrency) for sweep in sweeps.values()]
-    return Errors(
+    return ServingErrors(
         system,
         backend,
         model,
@@ -97,7 +97,7 @@ def errors(system: str, backend: str, model: str, rows: Sequence[Compared]) -> E
     )
 
 
-def speedup_error(sweep: Sequence[Compared]) -> float | None:
+def speedup_error(sweep: Sequence[ComparedRow]) -> float | None:
     """Predicted over measured speed-up from the lowest to the highest concurrency of a sweep, less one; None for a single row."""
     low, high = sweep[0], sweep[-1]
     ends = [

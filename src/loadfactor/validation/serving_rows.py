@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from loadfactor.catalog.accelerators import Accelerator
+from loadfactor.catalog.engines import engine_constants
 from loadfactor.catalog.models import Network
-from loadfactor.planner.serving.engines import engine_constants
 from loadfactor.planner.serving.latency import Latency, latency
-from loadfactor.planner.serving.layout import Layout, precision
+from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
 from loadfactor.planner.serving.step import Replica
 
 
@@ -14,37 +14,39 @@ from loadfactor.planner.serving.step import Replica
 class MeasuredLayout:
     """A layout and how many attention ranks the row's concurrency and throughput are counted per."""
 
-    layout: Layout
+    layout: ReplicaLayout
     ranks: int
 
 
-def measured_layout(tp: int, moe_ep: int, attention_dp: int, scale_up_gpus: int) -> MeasuredLayout:
+def read_layout(tp: int, moe_ep: int, attention_dp: int, scale_up_gpus: int) -> MeasuredLayout:
     """The layout a row means by tp, moe_ep and attention_dp.
 
     A replica has tp × attention_dp accelerators. Two spellings of the published sample are undone: with expert parallelism
     over all of a TP group some rows multiply tp by moe_ep (a run on 8 GPUs named "tp8_ep8" carries tp 64), and with attention
     data parallelism some count the same accelerators twice (tp 4, attention_dp 4, moe_ep 16 measured the same as tp 4, moe_ep 4).
 
-    >>> str(measured_layout(64, 8, 1, 8).layout), str(measured_layout(4, 16, 4, 8).layout)
+    >>> str(read_layout(64, 8, 1, 8).layout), str(read_layout(4, 16, 4, 8).layout)
     ('8 GPUs, TP 8, EP 8', '4 GPUs, attention DP 4, EP 4')
     """
     gpus = tp * attention_dp
     if tp > 1 and tp == attention_dp and moe_ep == gpus:
-        return MeasuredLayout(Layout(tp, attention_dp, tp), attention_dp)
+        return MeasuredLayout(ReplicaLayout(tp, attention_dp, tp), attention_dp)
     if moe_ep > 1 and gpus == moe_ep * moe_ep and gpus > scale_up_gpus:
-        return MeasuredLayout(Layout(moe_ep, min(attention_dp, moe_ep), moe_ep), attention_dp)
-    return MeasuredLayout(Layout(gpus, attention_dp, moe_ep), attention_dp)
+        return MeasuredLayout(ReplicaLayout(moe_ep, min(attention_dp, moe_ep), moe_ep), attention_dp)
+    return MeasuredLayout(ReplicaLayout(gpus, attention_dp, moe_ep), attention_dp)
 
 
-def measured_replica(network: Network, chip: Accelerator, engine: str, weights: str | None, layout: Layout) -> Replica:
+def build_replica(
+    network: Network, chip: Accelerator, engine: str, weights: str | None, layout: ReplicaLayout
+) -> Replica:
     """The replica of a row: the engine's constants, and its habit of how wide the cache is kept."""
     constants = engine_constants(chip, engine)
-    kept = precision(network, weights)
+    kept = choose_precision(network, weights)
     if not constants.narrow_cache:
-        kept = precision(network, weights, kv_bytes_per_value=2.0)
+        kept = choose_precision(network, weights, kv_bytes_per_value=2.0)
     return Replica(network, chip, layout, kept, constants)
 
 
-def predicted(r: Replica, ranks: int, concurrency: int, prompt_tokens: int, output_tokens: int) -> Latency:
+def predict_latency(r: Replica, ranks: int, concurrency: int, prompt_tokens: int, output_tokens: int) -> Latency:
     """TTFT, time per token and throughput of the whole replica at `concurrency` requests per attention rank."""
     return latency(r, float(concurrency * ranks), float(prompt_tokens), float(output_tokens))

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from loadfactor.catalog.accelerators import accelerator
+from loadfactor.catalog.engines import engine_constants
 from loadfactor.catalog.models import network
-from loadfactor.planner.serving.engines import engine_constants
-from loadfactor.planner.serving.layout import Layout, precision
-from loadfactor.planner.serving.simulation.fleet import Batching, Fleet
-from loadfactor.planner.serving.simulation.run import Arrivals
-from loadfactor.planner.serving.simulation.state import Costs, Rates, as_record
+from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
+from loadfactor.planner.serving.simulation.fleet import Batching, ServingFleet
+from loadfactor.planner.serving.simulation.simulate import Arrivals
+from loadfactor.planner.serving.simulation.state import Costs, StepRates, as_record
 from loadfactor.planner.serving.step import Replica
 
 
@@ -17,22 +17,24 @@ from loadfactor.planner.serving.step import Replica
 def llama_8b() -> Replica:
     """Llama 3.1 8B in 16 bits on one H100."""
     chip, net = accelerator("h100-sxm"), network("llama-3.1-8b")
-    return Replica(net, chip, Layout(1), precision(net, "bf16"), engine_constants(chip, "vllm"))
+    return Replica(net, chip, ReplicaLayout(1), choose_precision(net, "bf16"), engine_constants(chip, "vllm"))
 
 
 @pytest.fixture(scope="session")
 def simple_costs() -> Costs:
     """A step takes 10 ms and 1 µs a token."""
-    rates = Rates(1e-6, 0.0, 0.0, 0.0, 1e15, 0.0, 0.0, 1, 1.0, 0.0, 0.0, 0.0, 0.0)
+    rates = StepRates(1e-6, 0.0, 0.0, 0.0, 1e15, 0.0, 0.0, 1, 1.0, 0.0, 0.0, 0.0, 0.0)
     tokens = np.arange(3000.0) * 1e-6 + 0.01
     tokens[0] = 0.0
     return Costs(as_record(rates), tokens, np.zeros(300), np.ones(3000))
 
 
 @pytest.fixture
-def simple_fleet(simple_costs: Costs) -> Fleet:
+def simple_fleet(simple_costs: Costs) -> ServingFleet:
     """One replica of `simple_costs`: 64 sequences, chunks of 512, 4,000 tokens of cache."""
-    return Fleet(simple_costs, Batching(cache_tokens=4000, max_sequences=64, chunk_tokens=512, max_context=2000), 1)
+    return ServingFleet(
+        simple_costs, Batching(cache_tokens=4000, max_sequences=64, chunk_tokens=512, max_context=2000), 1
+    )
 
 
 @pytest.fixture

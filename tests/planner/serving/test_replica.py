@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from loadfactor.catalog.accelerators import accelerator
+from loadfactor.catalog.engines import engine_constants
 from loadfactor.catalog.models import network
 from loadfactor.errors import PlanError
-from loadfactor.planner.serving.cache import cache_bytes_per_sequence, check_fits, memory, most_sequences
-from loadfactor.planner.serving.claims import batch_claims
-from loadfactor.planner.serving.engines import engine_constants
+from loadfactor.planner.serving.batch_gains import compute_batch_gains
+from loadfactor.planner.serving.cache_memory import cache_bytes_per_sequence, check_fits, measure_memory, most_sequences
 from loadfactor.planner.serving.latency import latency
-from loadfactor.planner.serving.layout import Layout, precision
+from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
 from loadfactor.planner.serving.service import Traffic, at_batch, capacity
-from loadfactor.planner.serving.simulation.costs import Speculation, costs
+from loadfactor.planner.serving.simulation.costs import Speculation, tabulate_costs
 from loadfactor.planner.serving.simulation.fleet import Slo
 from loadfactor.planner.serving.step import Replica, step_time
 
@@ -22,7 +22,9 @@ def replica(
 ) -> Replica:
     """A replica of the catalog."""
     card, net = accelerator(chip), network(model)
-    return Replica(net, card, Layout(gpus, dp, ep), precision(net, weights), engine_constants(card, "vllm"))
+    return Replica(
+        net, card, ReplicaLayout(gpus, dp, ep), choose_precision(net, weights), engine_constants(card, "vllm")
+    )
 
 
 def test_decoding_reads_the_weights_once(llama_8b: Replica) -> None:
@@ -65,16 +67,16 @@ def test_what_does_not_fit_says_what_would() -> None:
     """70 billion parameters in 16 bits on one H100 is refused, and two are named as the least."""
     with pytest.raises(PlanError, match="at least 2 of them"):
         check_fits(replica("llama-3.1-70b", weights="bf16"), 2048)
-    assert memory(replica("llama-3.1-70b", gpus=4, weights="bf16")).fits
+    assert measure_memory(replica("llama-3.1-70b", gpus=4, weights="bf16")).fits
 
 
 def test_narrow_weights_keep_experts_alone_narrow() -> None:
     """Four-bit checkpoints of mixtures narrow their experts; attention stays at what the network was published in."""
-    assert precision(network("deepseek-v3"), "fp4").attention_bits == 8
-    assert precision(network("gpt-oss-120b")).expert_bits == 4.5
-    assert precision(network("llama-3.1-70b"), "fp4").attention_bits == 4.5
+    assert choose_precision(network("deepseek-v3"), "fp4").attention_bits == 8
+    assert choose_precision(network("gpt-oss-120b")).expert_bits == 4.5
+    assert choose_precision(network("llama-3.1-70b"), "fp4").attention_bits == 4.5
     with pytest.raises(PlanError, match="not known"):
-        precision(network("llama-3.1-70b"), "fp3")
+        choose_precision(network("llama-3.1-70b"), "fp3")
 
 
 def test_an_accelerator_nobody_fitted_borrows_from_its_kin() -> None:
@@ -119,7 +121,7 @@ def test_options_do_what_they_are_for(llama_8b: Replica) -> None:
 
 def test_tables_are_the_equations(llama_8b: Replica) -> None:
     """The simulation's tables hold the step equation's own numbers."""
-    table = costs(llama_8b, 512, 64)
+    table = tabulate_costs(llama_8b, 512, 64)
     for tokens in (1, 7, 64, 500):
         parts = step_time(llama_8b, float(tokens), 0.0)
         wanted = parts.dense_s + parts.experts_s + parts.links_s + parts.launches_s + llama_8b.engine.step_s
@@ -129,8 +131,8 @@ def test_tables_are_the_equations(llama_8b: Replica) -> None:
 def test_claims_cannot_both_hold() -> None:
     """Where batching gains 27 times, half of the chip is out of reach: an A100 with an 8B model at a context near 2,700 tokens."""
     card, net = accelerator("a100-sxm"), network("llama-3.1-8b")
-    r = Replica(net, card, Layout(1), precision(net, "bf16"), engine_constants(card, "vllm"))
-    claims = batch_claims(r, 2724)
+    r = Replica(net, card, ReplicaLayout(1), choose_precision(net, "bf16"), engine_constants(card, "vllm"))
+    claims = compute_batch_gains(r, 2724)
     assert claims.roofline_speedup_at_64 == pytest.approx(27.0, rel=0.01)
     assert claims.batch_for_half is None
-    assert batch_claims(r, 256).batch_for_half is not None
+    assert compute_batch_gains(r, 256).batch_for_half is not None

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.serving.cache import cache_tokens
+from loadfactor.planner.serving.cache_memory import cache_tokens
 from loadfactor.planner.serving.simulation import state
-from loadfactor.planner.serving.simulation.costs import Speculation, costs
-from loadfactor.planner.serving.simulation.fleet import Autoscale, Batching, Failures, Fleet, PrefixCache, Slo
+from loadfactor.planner.serving.simulation.costs import Speculation, tabulate_costs
+from loadfactor.planner.serving.simulation.fleet import Autoscale, Batching, Failures, PrefixCache, ServingFleet, Slo
 from loadfactor.planner.serving.simulation.queue_check import simulated_wait
-from loadfactor.planner.serving.simulation.run import Arrivals, Run, simulate
+from loadfactor.planner.serving.simulation.simulate import Arrivals, Run, simulate
 from loadfactor.planner.serving.simulation.state import Costs
 from loadfactor.planner.serving.step import Replica, step_time
 from loadfactor.planner.sizing.queueing import mean_wait_s
@@ -53,7 +53,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_everything_is_conserved(simple_fleet: Fleet, crowd: Arrivals, name: str) -> None:
+def test_everything_is_conserved(simple_fleet: ServingFleet, crowd: Arrivals, name: str) -> None:
     """Tokens in = out + rejected, busy + idle + starting + down = paid, and Little's law hold exactly for every kind of fleet."""
     run = simulate(replace(simple_fleet, **VARIANTS[name]), [crowd])
     balanced(run)
@@ -72,7 +72,7 @@ def test_everything_is_conserved(simple_fleet: Fleet, crowd: Arrivals, name: str
         assert run.total.rejected.keys() == {"queue full"}
 
 
-def test_same_seed_same_result(simple_fleet: Fleet, crowd: Arrivals) -> None:
+def test_same_seed_same_result(simple_fleet: ServingFleet, crowd: Arrivals) -> None:
     """The same fleet, arrivals and seed give the same counters; another seed gives other failures."""
     fleet = replace(simple_fleet, replicas=4, failures=Failures(20.0, 5.0))
     first, second, other = (simulate(fleet, [crowd], seed=s).total.counters for s in (1, 1, 2))
@@ -80,7 +80,7 @@ def test_same_seed_same_result(simple_fleet: Fleet, crowd: Arrivals) -> None:
     assert (first != other).any()
 
 
-def test_chunks_do_not_matter(simple_fleet: Fleet, crowd: Arrivals) -> None:
+def test_chunks_do_not_matter(simple_fleet: ServingFleet, crowd: Arrivals) -> None:
     """A stream cut into small chunks gives the same run as one chunk."""
     parts = [
         Arrivals(crowd.at_ns[i : i + 7], crowd.prompts[i : i + 7], crowd.outputs[i : i + 7]) for i in range(0, 2000, 7)
@@ -90,7 +90,7 @@ def test_chunks_do_not_matter(simple_fleet: Fleet, crowd: Arrivals) -> None:
     assert (whole.total.histograms == cut.total.histograms).all()
 
 
-def test_one_request_by_hand(simple_fleet: Fleet) -> None:
+def test_one_request_by_hand(simple_fleet: ServingFleet) -> None:
     """A prompt of 100 and 3 output tokens: one step of 10.1 ms for the prompt, two of 10.001 ms for the other tokens."""
     rows: list[np.ndarray] = []
     run = simulate(simple_fleet, [Arrivals(np.array([5]), np.array([100]), np.array([3]))], records=rows.append)
@@ -101,7 +101,7 @@ def test_one_request_by_hand(simple_fleet: Fleet) -> None:
     assert run.total.busy_replica_s == pytest.approx(0.030102)
 
 
-def test_odd_requests_are_counted_not_averaged(simple_fleet: Fleet) -> None:
+def test_odd_requests_are_counted_not_averaged(simple_fleet: ServingFleet) -> None:
     """Empty prompts and outputs, requests longer than the context and than the cache are rejected, each under its reason."""
     prompts = np.array([0, 50, 1900, 1500, 100])
     outputs = np.array([5, 0, 200, 400, 10])
@@ -116,7 +116,7 @@ def test_odd_requests_are_counted_not_averaged(simple_fleet: Fleet) -> None:
     balanced(run)
 
 
-def test_time_running_backwards_is_refused(simple_fleet: Fleet) -> None:
+def test_time_running_backwards_is_refused(simple_fleet: ServingFleet) -> None:
     """A request before the one before it is an error that names its place, also across chunks."""
     chunks = [
         Arrivals(np.array([10, 20]), np.array([1, 1]), np.array([1, 1])),
@@ -126,7 +126,7 @@ def test_time_running_backwards_is_refused(simple_fleet: Fleet) -> None:
         simulate(simple_fleet, chunks)
 
 
-def test_nothing_arrives(simple_fleet: Fleet) -> None:
+def test_nothing_arrives(simple_fleet: ServingFleet) -> None:
     """A fleet nobody asks is paid and idle, and has no latency rather than a latency of 0."""
     run = simulate(simple_fleet, [], horizon_s=3600.0)
     assert run.total.paid_replica_s == run.total.idle_replica_s == 3600.0
@@ -139,8 +139,8 @@ def test_nothing_arrives(simple_fleet: Fleet) -> None:
 def test_fleet_of_one_agrees_with_the_equations(llama_8b: Replica, batch: int) -> None:
     """At a fixed batch the simulated time per token is the step equation's to 1 %."""
     prompt, output = 512, 512
-    fleet = Fleet(
-        costs(llama_8b, 8192, 256),
+    fleet = ServingFleet(
+        tabulate_costs(llama_8b, 8192, 256),
         Batching(cache_tokens(llama_8b, 1024.0), 256, 8192),
         1,
         closed_loop=False,
@@ -157,7 +157,7 @@ def test_fleet_of_one_agrees_with_the_equations(llama_8b: Replica, batch: int) -
     assert simulated_s == pytest.approx(predicted_s, rel=0.01)
 
 
-def test_closed_loop_keeps_its_users(simple_fleet: Fleet) -> None:
+def test_closed_loop_keeps_its_users(simple_fleet: ServingFleet) -> None:
     """In a closed loop of 8 users there are always 8 requests in the system."""
     arrivals = Arrivals(np.zeros(8, np.int64), np.full(8, 100), np.full(8, 20))
     run = simulate(replace(simple_fleet, closed_loop=True), [arrivals], horizon_s=60.0)
@@ -165,7 +165,7 @@ def test_closed_loop_keeps_its_users(simple_fleet: Fleet) -> None:
     assert run.total.mean_present == pytest.approx(8.0, rel=0.01)
 
 
-def test_prefix_affinity_finds_more_than_chance(simple_fleet: Fleet) -> None:
+def test_prefix_affinity_finds_more_than_chance(simple_fleet: ServingFleet) -> None:
     """Conversations that share a prefix are sent to the replica that holds it, and fewer prompt tokens are computed."""
     rng = np.random.default_rng(2)
     count, blocks = 600, 4
@@ -182,7 +182,7 @@ def test_prefix_affinity_finds_more_than_chance(simple_fleet: Fleet) -> None:
     assert computed["least-loaded"] < count * 400
 
 
-def test_speculation_is_faster_by_its_accepted_tokens(simple_costs: Costs, simple_fleet: Fleet) -> None:
+def test_speculation_is_faster_by_its_accepted_tokens(simple_costs: Costs, simple_fleet: ServingFleet) -> None:
     """With steps of constant length, decoding is as many times faster as a step yields tokens net of drafting."""
     spec = Speculation(3, 0.7, 0.0)
     record = simple_costs.rates.copy()
@@ -196,7 +196,7 @@ def test_speculation_is_faster_by_its_accepted_tokens(simple_costs: Costs, simpl
     assert times[0] / times[1] == pytest.approx(spec.tokens_per_step, rel=0.03)
 
 
-def test_slo_counts_rejected_requests_as_missed(simple_fleet: Fleet) -> None:
+def test_slo_counts_rejected_requests_as_missed(simple_fleet: ServingFleet) -> None:
     """A rejected request has not been served well."""
     arrivals = Arrivals(np.array([0, 10**9]), np.array([100, 5000]), np.array([5, 5]))
     run = simulate(replace(simple_fleet, slo=Slo(1.0, 1.0)), [arrivals])
@@ -210,7 +210,7 @@ def _forever(count: int) -> Iterator[Arrivals]:
         yield Arrivals(at, rng.integers(1, 200, 20_000), rng.integers(1, 20, 20_000))
 
 
-def test_memory_does_not_grow_with_the_trace(simple_fleet: Fleet) -> None:
+def test_memory_does_not_grow_with_the_trace(simple_fleet: ServingFleet) -> None:
     """Ten times the requests need no more memory, but for the tallies of more hours."""
     simulate(simple_fleet, _forever(20_000))
     peaks = []

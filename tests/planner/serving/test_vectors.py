@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from loadfactor.planner.serving.batching import (
+from loadfactor.planner.serving.demand import exponential_peak_multiplier
+from loadfactor.planner.serving.roofline import (
     batch_speedup,
     cache_to_weights,
     compute_share,
     cost_multiplier,
     steady_batch,
 )
-from loadfactor.planner.serving.demand import exponential_peak_multiplier
 from loadfactor.planner.sizing.queueing import erlang_c, mean_wait_s, queue_wait
 
 Formula = Callable[[dict[str, Any]], float]

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from math import inf
 
 from loadfactor.catalog.accelerators import Accelerator
+from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
-from loadfactor.planner.serving.engines import EngineConstants
-from loadfactor.planner.serving.layout import Layout, Precision, compute_datatype
+from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout, compute_datatype
 
 DELTA_RULE_FLOPS = 6  # per state entry and token: decay, read, write
 
@@ -35,7 +35,7 @@ class AttentionRates:
 
 
 def attention_rates(
-    n: Network, layout: Layout, kept: Precision, chip: Accelerator, engine: EngineConstants
+    n: Network, layout: ReplicaLayout, kept: Precision, chip: Accelerator, engine: EngineConstants
 ) -> AttentionRates:
     """The rates of a network split over `layout.attention_tp` accelerators, 1/`attention_dp` of the sequences on each."""
     tp, dp = layout.attention_tp, layout.attention_dp

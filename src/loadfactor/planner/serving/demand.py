@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.serving.simulation.run import Arrivals
+from loadfactor.planner.serving.simulation.simulate import Arrivals
 from loadfactor.units import H_PER_DAY, NS_PER_S, S_PER_DAY, S_PER_HOUR
 
 Process = Literal["poisson", "gamma", "bursts"]
@@ -58,7 +58,7 @@ class Lengths:
         return first, second
 
 
-def fitted_lengths(prompts: NDArray[np.int64], outputs: NDArray[np.int64]) -> Lengths:
+def fit_lengths(prompts: NDArray[np.int64], outputs: NDArray[np.int64]) -> Lengths:
     """Lengths fitted to a trace: its means and coefficients of variation, and its own pairs to draw from.
 
     Requests without a prompt or an output are left out. Raises PlanError when none is left.
@@ -86,7 +86,7 @@ def _lognormal(rng: np.random.Generator, mean: float, cv: float, count: int, lon
 
 
 @dataclass(frozen=True)
-class Demand:
+class RequestDemand:
     """A stream of requests: `requests_per_day` on an average day, spread by hour of day and day of week."""
 
     requests_per_day: float
@@ -132,7 +132,7 @@ class Demand:
         calm = 1 / (1 - self.burst_share + self.burst_share * self.burst_factor)
         return calm, calm * self.burst_factor
 
-    def times(self, factor: float) -> "Demand":
+    def times(self, factor: float) -> "RequestDemand":
         """The same demand from `factor` times the users."""
         return replace(self, requests_per_day=self.requests_per_day * factor)
 
@@ -159,23 +159,25 @@ class Demand:
             hour += 1
 
 
-def users_demand(users: float, requests_per_user_per_day: float, lengths: Lengths, shape: str = "office") -> Demand:
+def demand_of_users(
+    users: float, requests_per_user_per_day: float, lengths: Lengths, shape: str = "office"
+) -> RequestDemand:
     """Demand of `users` who each make so many requests on an average day.
 
-    >>> users_demand(1000, 20, Lengths(500, 200)).requests_per_day
+    >>> demand_of_users(1000, 20, Lengths(500, 200)).requests_per_day
     20000
     """
     if shape not in SHAPES:
         raise PlanError(f"the shape of demand is one of {', '.join(SHAPES)}, not {shape!r}")
     day, week = SHAPES[shape]
-    return Demand(users * requests_per_user_per_day, lengths, day, week)
+    return RequestDemand(users * requests_per_user_per_day, lengths, day, week)
 
 
 PEAK_WINDOW_NS = 300 * NS_PER_S
 MOST_SAMPLED = 100_000
 
 
-def observed_demand(arrivals: Iterable[Arrivals]) -> Demand:
+def demand_of_trace(arrivals: Iterable[Arrivals]) -> RequestDemand:
     """The demand behind a trace: its mean rate, its busiest five minutes as the peak, lengths fitted to at most 100,000 requests.
 
     Raises PlanError when the trace has fewer than two requests or no duration.
@@ -196,10 +198,10 @@ def observed_demand(arrivals: Iterable[Arrivals]) -> Demand:
         raise PlanError(
             f"a trace of {requests} requests without duration is no demand; it needs at least two, at different times"
         )
-    lengths = fitted_lengths(np.concatenate(prompts), np.concatenate(outputs))
+    lengths = fit_lengths(np.concatenate(prompts), np.concatenate(outputs))
     mean = requests / (last_ns / NS_PER_S)
     peak = max(counts.values()) / min(PEAK_WINDOW_NS / NS_PER_S, last_ns / NS_PER_S)
-    return Demand(mean * S_PER_DAY, lengths, peak_factor=max(1.0, peak / mean))
+    return RequestDemand(mean * S_PER_DAY, lengths, peak_factor=max(1.0, peak / mean))
 
 
 class _Gaps:
@@ -224,7 +226,7 @@ class _Gaps:
 class _Bursts:
     """A two-state Markov-modulated Poisson process whose mean rate is 1 × the hour's."""
 
-    def __init__(self, rng: np.random.Generator, demand: Demand) -> None:
+    def __init__(self, rng: np.random.Generator, demand: RequestDemand) -> None:
         self.rng = rng
         share = demand.burst_share
         self.level = demand.burst_levels

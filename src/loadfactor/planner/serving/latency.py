@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadfactor.planner.hardware.kernels import Real
-from loadfactor.planner.serving.cache import most_sequences
+from loadfactor.planner.serving.cache_memory import most_sequences
 from loadfactor.planner.serving.step import Replica, step_time
 
 

@@ -6,10 +6,10 @@ A lever that makes a replica faster makes tokens cheaper at scale, and needs a l
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from loadfactor.planner.serving.crowd import cost_at_unlimited_demand, efficient_requests_per_day
-from loadfactor.planner.serving.demand import Demand
-from loadfactor.planner.serving.layout import precision
-from loadfactor.planner.serving.layouts import Option
+from loadfactor.planner.serving.cost_by_demand import cost_at_unlimited_demand, efficient_requests_per_day
+from loadfactor.planner.serving.demand import RequestDemand
+from loadfactor.planner.serving.layout_search import LayoutOption
+from loadfactor.planner.serving.replica_layout import choose_precision
 from loadfactor.planner.serving.service import Traffic, benchmark, capacity, with_better_kernels
 from loadfactor.planner.serving.simulation.costs import Speculation
 from loadfactor.planner.serving.simulation.fleet import Slo
@@ -45,7 +45,7 @@ def _narrower(r: Replica, t: Traffic) -> Change | None:
         return None
     if r.accelerator.get(f"peak_{below}_flops") is None:
         below = "int8" if below == "fp8" else "int4"
-    return replace(r, precision=precision(r.network, below)), t
+    return replace(r, precision=choose_precision(r.network, below)), t
 
 
 def _mixing(mixed: bool) -> Callable[[Replica, Traffic], Change | None]:
@@ -78,8 +78,13 @@ LEVERS: tuple[Lever, ...] = (
 )
 
 
-def lever_effects(
-    chosen: Option, traffic: Traffic, slo: Slo, demand: Demand, price_per_gpu_hour: float, headroom_share: float
+def compare_levers(
+    chosen: LayoutOption,
+    traffic: Traffic,
+    slo: Slo,
+    demand: RequestDemand,
+    price_per_gpu_hour: float,
+    headroom_share: float,
 ) -> tuple[LeverEffect, ...]:
     """Every lever of `LEVERS` that applies, alone, on the chosen replica."""
     cost = cost_at_unlimited_demand(chosen, demand, price_per_gpu_hour, headroom_share)
@@ -93,7 +98,7 @@ def lever_effects(
         if service is None:
             found.append(LeverEffect(lever.name, lever.assumes, None, None, None, None))
             continue
-        other = Option(changed[0], service, benchmark(*changed))
+        other = LayoutOption(changed[0], service, benchmark(*changed))
         levered = cost_at_unlimited_demand(other, demand, price_per_gpu_hour, headroom_share)
         needed = efficient_requests_per_day(other, demand, price_per_gpu_hour, headroom_share)
         found.append(LeverEffect(lever.name, lever.assumes, levered, levered / cost, needed, needed / crowd))

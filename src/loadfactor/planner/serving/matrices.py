@@ -6,7 +6,7 @@ from typing import Literal
 
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.models import Network
-from loadfactor.planner.serving.layout import Layout, Precision, compute_datatype
+from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout, compute_datatype
 
 Rows = Literal["rank", "all"]  # multiplied with the tokens of this attention rank, or with all tokens of the replica
 
@@ -67,7 +67,7 @@ def kernels_per_step(network: Network) -> int:
     return attention + network.dense_layers * MLP_KERNELS + network.moe_layers * experts
 
 
-def dense_matrices(network: Network, layout: Layout, kept: Precision, chip: Accelerator) -> tuple[Matrix, ...]:
+def dense_matrices(network: Network, layout: ReplicaLayout, kept: Precision, chip: Accelerator) -> tuple[Matrix, ...]:
     """All matrices every token passes, on one accelerator, but the head."""
     attention_type = compute_datatype(kept.attention_bits, kept.name, chip)
     mlp_type = compute_datatype(kept.mlp_bits, kept.name, chip)
@@ -89,12 +89,14 @@ def dense_matrices(network: Network, layout: Layout, kept: Precision, chip: Acce
     return tuple(found)
 
 
-def head_matrix(network: Network, layout: Layout, kept: Precision, chip: Accelerator) -> Matrix:
+def head_matrix(network: Network, layout: ReplicaLayout, kept: Precision, chip: Accelerator) -> Matrix:
     """The logits: vocabulary × hidden, kept wide, split over all accelerators."""
     return Matrix(1, network.vocabulary / layout.gpus, network.hidden, 16, compute_datatype(16, kept.name, chip))
 
 
-def expert_matrices(network: Network, layout: Layout, kept: Precision, chip: Accelerator) -> ExpertMatrices | None:
+def expert_matrices(
+    network: Network, layout: ReplicaLayout, kept: Precision, chip: Accelerator
+) -> ExpertMatrices | None:
     """The routed experts as one accelerator holds them, or None."""
     if network.experts is None:
         return None

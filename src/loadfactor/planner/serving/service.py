@@ -7,7 +7,7 @@ what one prompt adds to the steps it shares. The largest b that fits in memory a
 from dataclasses import dataclass, field, replace
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.serving.cache import most_sequences
+from loadfactor.planner.serving.cache_memory import most_sequences
 from loadfactor.planner.serving.latency import prompt_time
 from loadfactor.planner.serving.simulation.costs import Speculation
 from loadfactor.planner.serving.simulation.fleet import Slo

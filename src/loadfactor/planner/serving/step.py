@@ -12,13 +12,12 @@ from math import log
 import numpy as np
 
 from loadfactor.catalog.accelerators import Accelerator
+from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.errors import PlanError
 from loadfactor.planner.hardware.collectives import Fabric, all_reduce_s
 from loadfactor.planner.hardware.kernels import KernelSpeed, Real, matmul_s
 from loadfactor.planner.serving.attention import AttentionRates, attention_rates
-from loadfactor.planner.serving.engines import EngineConstants
-from loadfactor.planner.serving.layout import Layout, Precision
 from loadfactor.planner.serving.matrices import (
     ExpertMatrices,
     Matrix,
@@ -27,6 +26,7 @@ from loadfactor.planner.serving.matrices import (
     head_matrix,
     kernels_per_step,
 )
+from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout
 from loadfactor.units import BITS_PER_BYTE
 
 ACTIVATION_BYTES = 2
@@ -39,7 +39,7 @@ class Replica:
 
     network: Network
     accelerator: Accelerator
-    layout: Layout
+    layout: ReplicaLayout
     precision: Precision
     engine: EngineConstants
     dense: tuple[Matrix, ...] = field(init=False, repr=False, compare=False)

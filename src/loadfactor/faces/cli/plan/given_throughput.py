@@ -44,10 +44,10 @@ def planned(
     Raises InputError where the network does not fit, or keeps the objective on no layout (or not on `gpus`).
     """
     from loadfactor.catalog.accelerators import accelerator
+    from loadfactor.catalog.engines import engine_constants
     from loadfactor.catalog.models import read_network
-    from loadfactor.planner.serving.engines import engine_constants
-    from loadfactor.planner.serving.layout import precision
-    from loadfactor.planner.serving.layouts import options
+    from loadfactor.planner.serving.layout_search import list_options
+    from loadfactor.planner.serving.replica_layout import choose_precision
     from loadfactor.planner.serving.service import Traffic
     from loadfactor.planner.serving.simulation.fleet import Slo
 
@@ -55,8 +55,8 @@ def planned(
         raise InputError(f"--ttft and --tpot are times above 0, got {ttft_s:g} s and {tpot_ms:g} ms")
     network, chip = read_network(model), accelerator(gpu)
     constants = engine_constants(chip, engine)
-    kept = precision(network, None, None if constants.narrow_cache else 2.0)
-    found = options(
+    kept = choose_precision(network, None, None if constants.narrow_cache else 2.0)
+    found = list_options(
         network, chip, kept, constants, Traffic(input_tokens, output_tokens), Slo(ttft_s, tpot_ms / MS_PER_S)
     )
     able = [o for o in found if o.capacity is not None and gpus in (None, o.replica.layout.gpus)]

@@ -11,18 +11,18 @@ import typer
 from rich.console import Console
 
 from loadfactor.catalog.accelerators import accelerator
+from loadfactor.catalog.engines import engine_constants, engine_names
 from loadfactor.catalog.models import read_network
 from loadfactor.catalog.prices import gpu_hour_price
 from loadfactor.errors import InputError
 from loadfactor.faces.answer import Assumption, present
 from loadfactor.faces.cli.options import Format, Output
 from loadfactor.faces.cli.plan.serving_answer import answer
-from loadfactor.planner.serving.demand import PROCESSES, SHAPES, Lengths, Process, observed_demand, users_demand
-from loadfactor.planner.serving.engines import engine_constants, engine_names
-from loadfactor.planner.serving.flight import Habits
-from loadfactor.planner.serving.layout import precision
+from loadfactor.planner.serving.demand import PROCESSES, SHAPES, Lengths, Process, demand_of_trace, demand_of_users
+from loadfactor.planner.serving.fleet_run import Policy
+from loadfactor.planner.serving.replica_layout import choose_precision
 from loadfactor.planner.serving.service import Traffic
-from loadfactor.planner.serving.serving_plan import Question, plan_serving
+from loadfactor.planner.serving.serving_plan import ServingInputs, plan_serving
 from loadfactor.planner.serving.simulation.costs import Speculation
 from loadfactor.planner.serving.simulation.fleet import (
     ORDERS,
@@ -32,7 +32,7 @@ from loadfactor.planner.serving.simulation.fleet import (
     PrefixCache,
     Slo,
 )
-from loadfactor.planner.serving.simulation.run import Arrivals
+from loadfactor.planner.serving.simulation.simulate import Arrivals
 from loadfactor.sources.public_traces.requests import TraceReport, read_trace
 from loadfactor.units import MS_PER_S, S_PER_HOUR
 
@@ -97,19 +97,19 @@ def serve(
     constants = engine_constants(chip, engine)
     if chunked_prefill is not None:
         constants = replace(constants, mixed=chunked_prefill)
-    kept = precision(network, precision_name, None if constants.narrow_cache else 2.0)
+    kept = choose_precision(network, precision_name, None if constants.narrow_cache else 2.0)
     price, priced = _price(price_per_gpu_hour, chip.id)
     assumptions = [priced]
     report: TraceReport | None = None
     fresh: Callable[[], Iterable[Arrivals]] | None = None
     if trace is not None:
         report = TraceReport()
-        demand = observed_demand(_requests(trace, trace_scale, seed, report))
+        demand = demand_of_trace(_requests(trace, trace_scale, seed, report))
         fresh = partial(_requests, trace, trace_scale, seed)
         assumptions.append(Assumption("requests", _described(report), str(trace)))
     else:
         _known(arrivals, PROCESSES, "--arrivals")
-        base = users_demand(
+        base = demand_of_users(
             users, requests_per_user, Lengths(prompt, output_tokens, longest=network.max_context), shape
         )
         process: Process = next(p for p in PROCESSES if p == arrivals)
@@ -129,7 +129,7 @@ def serve(
     if report is not None and report.block_tokens:
         tokens = 200_000  # blocks of a replica's host memory, as KV offloading keeps them
         prefix = PrefixCache(blocks=tokens // report.block_tokens * 8, block_tokens=report.block_tokens)
-    habits = Habits(
+    policy = Policy(
         router=next(r for r in ROUTERS if r == router),
         order=next(o for o in ORDERS if o == order),
         prefix=prefix,
@@ -146,7 +146,7 @@ def serve(
         _speculation(speculate),
         bool(prefill_replicas),
     )
-    question = Question(
+    question = ServingInputs(
         network=network,
         accelerator=chip,
         precision=kept,
@@ -156,7 +156,7 @@ def serve(
         price_per_gpu_hour=price,
         wanted_share=attainment,
         traffic=traffic,
-        habits=habits,
+        policy=policy,
         replicas=replicas,
         gpus_per_replica=gpus_per_replica,
         trace=fresh,

@@ -7,14 +7,14 @@ from typing import Any
 from loadfactor.faces.answer import Answer, Assumption, Column, Table
 from loadfactor.faces.charts import Chart, Mark, Reference, Series
 from loadfactor.faces.formats import money, number, percent
-from loadfactor.planner.serving.batching import cost_multiplier
-from loadfactor.planner.serving.crowd import EFFICIENT
-from loadfactor.planner.serving.serving_plan import CONCURRENCIES, Question, ServingPlan
+from loadfactor.planner.serving.cost_by_demand import EFFICIENT
+from loadfactor.planner.serving.roofline import cost_multiplier
+from loadfactor.planner.serving.serving_plan import CONCURRENCIES, ServingInputs, ServingPlan
 from loadfactor.units import BITS_PER_BYTE, MS_PER_S
 
 
 def answer(
-    q: Question, p: ServingPlan, assumptions: Sequence[Assumption], users: float | None, requests_per_user: float
+    q: ServingInputs, p: ServingPlan, assumptions: Sequence[Assumption], users: float | None, requests_per_user: float
 ) -> Answer:
     """The whole answer of `loadfactor plan serve`."""
     r = p.chosen.replica
@@ -38,7 +38,7 @@ def answer(
             Assumption(
                 "engine",
                 f"{r.engine.engine}; {r.engine.fitted_on}",
-                "planner/serving/constants.toml",
+                "catalog/engines/constants.toml",
                 "estimate" if r.engine.is_estimate else "fitted",
             ),
             Assumption(
@@ -59,7 +59,7 @@ def answer(
     )
 
 
-def _sentence(q: Question, p: ServingPlan) -> str:
+def _sentence(q: ServingInputs, p: ServingPlan) -> str:
     r, t = p.chosen.replica, p.total
     fleet = f"{p.replicas} replica{'s' if p.replicas > 1 else ''} of {r.layout} ({p.gpus} × {r.accelerator.id})"
     met = f"{percent(t.slo_share)} of requests within {q.slo.ttft_s:g} s and {q.slo.tpot_s * MS_PER_S:g} ms a token"
@@ -315,7 +315,7 @@ def _lever_chart(p: ServingPlan) -> Chart:
     )
 
 
-def _would_change(q: Question, p: ServingPlan) -> tuple[str, ...]:
+def _would_change(q: ServingInputs, p: ServingPlan) -> tuple[str, ...]:
     found = []
     best = min((e for e in p.levers if e.cost_factor is not None), key=lambda e: e.cost_factor or 1.0, default=None)
     if best is not None and best.cost_factor is not None and best.cost_factor < 1:
@@ -362,7 +362,7 @@ def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * MS_PER_S
 
 
-def _data(q: Question, p: ServingPlan) -> dict[str, Any]:
+def _data(q: ServingInputs, p: ServingPlan) -> dict[str, Any]:
     r = p.chosen.replica
     return {
         "model": r.network.name,

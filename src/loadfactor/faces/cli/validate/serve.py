@@ -15,9 +15,9 @@ from loadfactor.errors import InputError
 from loadfactor.faces.answer import Answer, Assumption, Column, Table, present
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.cli.options import Format, Output
-from loadfactor.planner.serving.cache import most_sequences
-from loadfactor.validation.serving_errors import Compared, Errors, errors, grouped
-from loadfactor.validation.serving_rows import measured_layout, measured_replica, predicted
+from loadfactor.planner.serving.cache_memory import most_sequences
+from loadfactor.validation.serving_errors import ComparedRow, ServingErrors, group_errors, summarize_errors
+from loadfactor.validation.serving_rows import build_replica, predict_latency, read_layout
 from loadfactor.validation.serving_sweeps import SweepRow, plain_model_name, read_sweeps
 
 CONFIG_SUFFIX = "_config.json"
@@ -90,10 +90,10 @@ def _network(model: str, configs: Mapping[str, Path]) -> Network | None:
     return known
 
 
-def _compare(row: SweepRow | tuple[int, str], configs: Mapping[str, Path]) -> Compared:
+def _compare(row: SweepRow | tuple[int, str], configs: Mapping[str, Path]) -> ComparedRow:
     if isinstance(row, tuple):
-        return Compared(row[0], "", "", "", skipped=row[1])
-    about = Compared(
+        return ComparedRow(row[0], "", "", "", skipped=row[1])
+    about = ComparedRow(
         line=row.line,
         system=row.system,
         backend=row.backend,
@@ -112,7 +112,7 @@ def _compare(row: SweepRow | tuple[int, str], configs: Mapping[str, Path]) -> Co
         return replace(about, skipped=str(error))
 
 
-def _predict(about: Compared, row: SweepRow, configs: Mapping[str, Path]) -> Compared:
+def _predict(about: ComparedRow, row: SweepRow, configs: Mapping[str, Path]) -> ComparedRow:
     chip = find_accelerator(row.system) or find_accelerator(row.system.replace("_", "-"))
     if chip is None:
         raise InputError(
@@ -121,11 +121,11 @@ def _predict(about: Compared, row: SweepRow, configs: Mapping[str, Path]) -> Com
     network = _network(row.model, configs)
     if network is None:
         raise InputError(f"no network called {row.model!r} in the catalog; give its config.json with --model-config")
-    measured = measured_layout(row.tp, row.moe_ep, row.attention_dp, chip.scale_up_gpus)
-    replica = measured_replica(network, chip, row.backend, row.precision, measured.layout)
+    measured = read_layout(row.tp, row.moe_ep, row.attention_dp, chip.scale_up_gpus)
+    replica = build_replica(network, chip, row.backend, row.precision, measured.layout)
     if most_sequences(replica, row.prompt_tokens + row.output_tokens) <= 0:
         raise InputError(f"{network.name} in {replica.precision.name} does not fit on {measured.layout} of {chip.name}")
-    p = predicted(replica, measured.ranks, row.concurrency, row.prompt_tokens, row.output_tokens)
+    p = predict_latency(replica, measured.ranks, row.concurrency, row.prompt_tokens, row.output_tokens)
     sweep = (row.model, row.system, row.backend, row.version, row.precision, row.prompt_tokens, row.output_tokens)
     return replace(
         about,
@@ -139,9 +139,9 @@ def _predict(about: Compared, row: SweepRow, configs: Mapping[str, Path]) -> Com
     )
 
 
-def _answer(rows: Sequence[Compared], source: str) -> Answer:
-    groups = grouped([r for r in rows if r.model])
-    overall = errors("all", "all", "all", rows)
+def _answer(rows: Sequence[ComparedRow], source: str) -> Answer:
+    groups = group_errors([r for r in rows if r.model])
+    overall = summarize_errors("all", "all", "all", rows)
     used = [r for r in rows if r.skipped is None]
     columns = ("system", "backend", "model", "rows", "skipped", "TPOT", "TTFT", "tok/s", "speed-up")
     styles = ("text", "text", "text", "number", "number", *(["percent"] * 4))
@@ -180,17 +180,17 @@ def _answer(rows: Sequence[Compared], source: str) -> Answer:
         charts=(chart,) if used else (),
         assumptions=(
             Assumption("measurements", source, "the file"),
-            *(Assumption("engine constants", text, "planner/serving/constants.toml") for text in origins),
+            *(Assumption("engine constants", text, "catalog/engines/constants.toml") for text in origins),
         ),
         data={"groups": [asdict(g) for g in groups], "overall": asdict(overall), "rows": [_row(r) for r in rows]},
     )
 
 
-def _line(e: Errors) -> tuple[str | float | None, ...]:
+def _line(e: ServingErrors) -> tuple[str | float | None, ...]:
     numbers = (e.tpot_mean_abs_error, e.ttft_mean_abs_error, e.throughput_mean_abs_error, e.speedup_mean_abs_error)
     return (e.system, e.backend, e.model.rpartition("/")[2], float(e.rows), float(e.skipped), *numbers)
 
 
-def _row(r: Compared) -> dict[str, object]:
+def _row(r: ComparedRow) -> dict[str, object]:
     kept = {name: value for name, value in asdict(r).items() if name != "sweep"}
     return {**kept, "tpot_error": r.tpot_error, "ttft_error": r.ttft_error, "throughput_error": r.throughput_error}

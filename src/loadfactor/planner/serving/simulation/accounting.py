@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from loadfactor.planner.serving.simulation.compiled import inner
+from loadfactor.planner.serving.simulation.compiling import inner
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,
     BIN_RATIO,

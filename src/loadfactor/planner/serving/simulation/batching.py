@@ -11,7 +11,8 @@ many sequences need a block in this step is counted by phase. A step costs a han
 import numpy as np
 
 from loadfactor.planner.serving.simulation.accounting import count_system, observe, settle
-from loadfactor.planner.serving.simulation.compiled import inner
+from loadfactor.planner.serving.simulation.compiling import inner
+from loadfactor.planner.serving.simulation.queues import pop, push
 from loadfactor.planner.serving.simulation.state import (
     ADMITTED_ONCE,
     DECODE,
@@ -42,7 +43,6 @@ from loadfactor.planner.serving.simulation.state import (
     Replicas,
     Rules,
 )
-from loadfactor.planner.serving.simulation.waiting import pop, push
 from loadfactor.units import NS_PER_S
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from loadfactor.errors import PlanError
 from loadfactor.planner.hardware.kernels import Real
-from loadfactor.planner.serving.simulation.state import Costs, Rates, as_record
+from loadfactor.planner.serving.simulation.state import Costs, StepRates, as_record
 from loadfactor.planner.serving.step import (
     ACTIVATION_BYTES,
     Replica,
@@ -65,7 +65,9 @@ def token_flops(r: Replica) -> float:
     return 2 * r.network.matmul_parameters / r.layout.gpus
 
 
-def costs(r: Replica, chunk_tokens: int, max_sequences: int, speculation: Speculation = Speculation()) -> Costs:
+def tabulate_costs(
+    r: Replica, chunk_tokens: int, max_sequences: int, speculation: Speculation = Speculation()
+) -> Costs:
     """The tables of a replica whose steps hold at most `chunk_tokens` of prompts and `max_sequences` sequences."""
     most = chunk_tokens + max_sequences * (1 + speculation.drafted)
     if most > 2_000_000:
@@ -80,7 +82,7 @@ def costs(r: Replica, chunk_tokens: int, max_sequences: int, speculation: Specul
     head = np.asarray(head_s(r, rows), dtype=np.float64)
     head[0] = 0.0
     a = r.attention
-    rates = Rates(
+    rates = StepRates(
         token_slope_s=float(seconds[-1] - seconds[-2]),
         sequence_s=float(r.engine.sequence_s + a.state_s),
         context_s=float(a.context_s),

@@ -66,7 +66,7 @@ class Slo:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class ServingFleet:
     """Replicas alike, with a router before them. `prefill_replicas` > 0 splits prompts from decoding; caches then travel."""
 
     costs: Costs

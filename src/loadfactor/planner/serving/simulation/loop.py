@@ -4,8 +4,9 @@ import numpy as np
 
 from loadfactor.planner.serving.simulation.accounting import count_system, serves, settle_all
 from loadfactor.planner.serving.simulation.batching import end_step, forget, release, start_step
-from loadfactor.planner.serving.simulation.compiled import entry, inner
-from loadfactor.planner.serving.simulation.prefixes import cached_blocks, remember
+from loadfactor.planner.serving.simulation.compiling import entry, inner
+from loadfactor.planner.serving.simulation.prefix_cache import cached_blocks, remember
+from loadfactor.planner.serving.simulation.queues import pop, push
 from loadfactor.planner.serving.simulation.routing import route
 from loadfactor.planner.serving.simulation.scaling import become, scale
 from loadfactor.planner.serving.simulation.state import (
@@ -42,7 +43,6 @@ from loadfactor.planner.serving.simulation.state import (
     Replicas,
     Rules,
 )
-from loadfactor.planner.serving.simulation.waiting import pop, push
 
 NEED_ARRIVALS, REACHED, EMPTY, RECORDS_FULL = 0, 1, 2, 3
 MORE_TO_COME, TO_THE_END, UNTIL_EMPTY = 0, 1, 2

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.serving.simulation.fleet import Batching, Fleet
-from loadfactor.planner.serving.simulation.run import Arrivals, simulate
-from loadfactor.planner.serving.simulation.state import Costs, Rates, as_record
+from loadfactor.planner.serving.simulation.fleet import Batching, ServingFleet
+from loadfactor.planner.serving.simulation.simulate import Arrivals, simulate
+from loadfactor.planner.serving.simulation.state import Costs, StepRates, as_record
 from loadfactor.units import NS_PER_S, US_PER_S
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
@@ -33,7 +33,7 @@ class MeanWait:
 
 def given_service_costs() -> Costs:
     """A replica that computes one prompt token a microsecond and nothing else takes time."""
-    rates = Rates(1 / US_PER_S, 0.0, 0.0, 0.0, 1e15, 0.0, 0.0, 1, 1.0, 0.0, 0.0, 0.0, 0.0)
+    rates = StepRates(1 / US_PER_S, 0.0, 0.0, 0.0, 1e15, 0.0, 0.0, 1, 1.0, 0.0, 0.0, 0.0, 0.0)
     tokens = np.array([0.0, 1.0, 2.0]) / US_PER_S
     return Costs(as_record(rates), tokens, np.zeros(3), np.zeros(3))
 
@@ -54,7 +54,7 @@ def simulated_wait(
     if requests < 20 * batches:
         raise PlanError(f"{requests} requests are too few for {batches} batches; take at least {20 * batches}")
     batching = Batching(cache_tokens=2**60, max_sequences=1, chunk_tokens=2**40, max_context=2**50, queue_limit=500_000)
-    fleet = Fleet(given_service_costs(), batching, servers, "shared-queue", pool_limit=500_000 + servers)
+    fleet = ServingFleet(given_service_costs(), batching, servers, "shared-queue", pool_limit=500_000 + servers)
     waits: list[NDArray[np.int64]] = []
 
     def keep(records: NDArray[np.int64]) -> None:

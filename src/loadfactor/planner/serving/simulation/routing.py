@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from loadfactor.planner.serving.simulation.compiled import inner
-from loadfactor.planner.serving.simulation.prefixes import cached_blocks
+from loadfactor.planner.serving.simulation.compiling import inner
+from loadfactor.planner.serving.simulation.prefix_cache import cached_blocks
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,
     DECODE,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from loadfactor.planner.serving.simulation.accounting import settle
-from loadfactor.planner.serving.simulation.compiled import inner
+from loadfactor.planner.serving.simulation.compiling import inner
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,
     CHANCE,

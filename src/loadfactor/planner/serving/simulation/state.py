@@ -50,7 +50,7 @@ PREFIX_WAYS = 8
 LEAST_NS = 1_000.0
 
 
-class Rates(NamedTuple):
+class StepRates(NamedTuple):
     """The scalars of the step-time equation of one replica; `planner.serving.tables` fills them."""
 
     token_slope_s: float  # beyond the table

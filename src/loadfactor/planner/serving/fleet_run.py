@@ -5,24 +5,24 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from loadfactor.planner.serving.cache import cache_tokens
-from loadfactor.planner.serving.causes import Causes, causes
-from loadfactor.planner.serving.layout import compute_datatype
-from loadfactor.planner.serving.layouts import Option
+from loadfactor.planner.serving.cache_memory import cache_tokens
+from loadfactor.planner.serving.cost_multiplier import CostMultiplier, split_cost_multiplier
+from loadfactor.planner.serving.layout_search import LayoutOption
+from loadfactor.planner.serving.replica_layout import compute_datatype
 from loadfactor.planner.serving.service import Traffic
-from loadfactor.planner.serving.simulation.costs import costs
+from loadfactor.planner.serving.simulation.costs import tabulate_costs
 from loadfactor.planner.serving.simulation.fleet import (
     Autoscale,
     Batching,
     Failures,
-    Fleet,
     Order,
     PrefixCache,
     Router,
+    ServingFleet,
     Slo,
 )
-from loadfactor.planner.serving.simulation.run import Arrivals, Run, simulate
-from loadfactor.planner.serving.simulation.tally import Tally
+from loadfactor.planner.serving.simulation.simulate import Arrivals, Run, simulate
+from loadfactor.planner.serving.simulation.statistics import Statistics
 from loadfactor.planner.serving.step import Replica
 from loadfactor.units import NS_PER_S, S_PER_HOUR, TOKENS_PER_MTOK
 
@@ -31,7 +31,7 @@ GIVE_UP = 0.6
 
 
 @dataclass(frozen=True)
-class Habits:
+class Policy:
     """How the fleet is run, beyond its size."""
 
     router: Router = "least-loaded"
@@ -43,16 +43,16 @@ class Habits:
 
 
 @dataclass(frozen=True)
-class Flight:
+class FleetRun:
     """A simulated stretch of a fleet: what happened, when there was traffic, and why a token costs what it does."""
 
-    fleet: Fleet
+    fleet: ServingFleet
     run: Run
     duty_share: float  # share of minutes with a request
-    causes: Causes
+    causes: CostMultiplier
 
 
-def fleet_of(r: Replica, replicas: int, traffic: Traffic, slo: Slo, habits: Habits) -> Fleet:
+def build_fleet(r: Replica, replicas: int, traffic: Traffic, slo: Slo, policy: Policy) -> ServingFleet:
     """The fleet to simulate: batching as the engine does it, cache as memory allows."""
     e = r.engine
     most = e.max_sequences * r.layout.attention_dp
@@ -62,42 +62,42 @@ def fleet_of(r: Replica, replicas: int, traffic: Traffic, slo: Slo, habits: Habi
         max_sequences=most,
         chunk_tokens=chunk,
         mixed=e.mixed,
-        order=habits.order,
+        order=policy.order,
         max_context=r.network.max_context,
     )
-    prefix = habits.prefix
+    prefix = policy.prefix
     if traffic.cached_share and not prefix.blocks:
         prefix = replace(prefix, cached_share=traffic.cached_share)
     link = r.accelerator.get("scale_out_bytes_per_s") or r.accelerator.scale_up_bytes_per_s
     per_token = r.network.kv_bytes_per_token(r.precision.kv_bytes_per_value) / r.layout.gpus / (link * e.link_share)
-    return Fleet(
-        costs(r, chunk, most, traffic.speculation),
+    return ServingFleet(
+        tabulate_costs(r, chunk, most, traffic.speculation),
         batching,
         replicas,
-        router=habits.router,
+        router=policy.router,
         prefix=prefix,
         speculation=traffic.speculation,
-        autoscale=habits.autoscale,
-        failures=habits.failures,
+        autoscale=policy.autoscale,
+        failures=policy.failures,
         slo=slo,
-        prefill_replicas=habits.prefill_replicas,
-        transfer_s_per_token=per_token if habits.prefill_replicas else 0.0,
+        prefill_replicas=policy.prefill_replicas,
+        transfer_s_per_token=per_token if policy.prefill_replicas else 0.0,
     )
 
 
-def fly(
-    option: Option,
+def run_fleet(
+    option: LayoutOption,
     replicas: int,
     arrivals: Iterable[Arrivals],
     traffic: Traffic,
     slo: Slo,
-    habits: Habits | None = None,
+    policy: Policy | None = None,
     horizon_s: float | None = None,
     seed: int = 1,
-) -> Flight:
+) -> FleetRun:
     """Simulate `replicas` of the chosen layout under these arrivals."""
-    habits = habits or Habits()
-    fleet = fleet_of(option.replica, replicas, traffic, slo, habits)
+    policy = policy or Policy()
+    fleet = build_fleet(option.replica, replicas, traffic, slo, policy)
     minutes = _Minutes()
     run = simulate(fleet, minutes.watch(arrivals), seed, horizon_s)
     total = run.total
@@ -109,14 +109,14 @@ def fly(
     mean_rate = total.finished / (open_s * duty) if duty else 0.0
     needed = max(1.0, mean_rate / option.capacity.requests_per_s)
     if tokens == 0:
-        return Flight(fleet, run, duty, Causes(1.0, 1.0, 1.0))
+        return FleetRun(fleet, run, duty, CostMultiplier(1.0, 1.0, 1.0))
     paid = total.paid_replica_s
     seen_per_request = tokens / total.finished
     speed = option.benchmark.requests_per_s * min(per_request, seen_per_request)
-    return Flight(fleet, run, duty, causes(paid, tokens, speed, duty, paid / run.elapsed_s, needed))
+    return FleetRun(fleet, run, duty, split_cost_multiplier(paid, tokens, speed, duty, paid / run.elapsed_s, needed))
 
 
-def fewest_replicas(flown: Callable[[int], Flight], first: int, wanted_share: float) -> tuple[int, Flight]:
+def fewest_replicas(flown: Callable[[int], FleetRun], first: int, wanted_share: float) -> tuple[int, FleetRun]:
     """The fewest replicas, from `first` on, that keep the objective for the wanted share of requests.
 
     Gives up, with the last fleet tried, at three times the first size, or when two more sizes have left more than `GIVE_UP` of
@@ -150,7 +150,7 @@ class _Minutes:
 
 
 @dataclass(frozen=True)
-class HourOfFlight:
+class HourStatistics:
     """One hour, or the whole flight, as a person reads it. None: nothing to measure."""
 
     requests: int
@@ -178,7 +178,9 @@ class HourOfFlight:
     cost_per_output_mtok: float | None
 
 
-def read_hour(tally: Tally, option: Option, price_per_gpu_hour: float, elapsed_s: float) -> HourOfFlight:
+def measure_hour(
+    statistics: Statistics, option: LayoutOption, price_per_gpu_hour: float, elapsed_s: float
+) -> HourStatistics:
     """One tally with its shares of the chip, each under its own name, and its dollars.
 
     The cost of tokens is split between prompt and output in the proportion of the time each takes on this replica at capacity.
@@ -186,36 +188,36 @@ def read_hour(tally: Tally, option: Option, price_per_gpu_hour: float, elapsed_s
     r = option.replica
     assert option.capacity is not None
     chip, gpus = r.accelerator, r.layout.gpus
-    cost = tally.paid_replica_s / S_PER_HOUR * gpus * price_per_gpu_hour
-    busy = tally.busy_replica_s
-    served = tally.prompt_tokens + tally.output_tokens
+    cost = statistics.paid_replica_s / S_PER_HOUR * gpus * price_per_gpu_hour
+    busy = statistics.busy_replica_s
+    served = statistics.prompt_tokens + statistics.output_tokens
     c = option.capacity
     peak = chip.peak_flops(compute_datatype(r.precision.expert_bits, r.precision.name, chip))
     room = max(c.batch, option.benchmark.batch)
-    return HourOfFlight(
-        requests=tally.arrived,
-        finished=tally.finished,
-        rejected=sum(tally.rejected.values()),
-        duty_share=tally.duty_share,
-        mean_batch=tally.mean_batch,
-        batch_fill_share=None if tally.mean_batch is None else tally.mean_batch / room,
-        cache_fill_share=tally.cache_fill_share,
-        compute_share=tally.flops / (busy * peak) if busy else None,
-        bandwidth_share=tally.moved_bytes / (busy * chip.memory_bandwidth_bytes_per_s) if busy else None,
-        ttft_p50_s=tally.ttft_s(0.5),
-        ttft_p90_s=tally.ttft_s(0.9),
-        ttft_p99_s=tally.ttft_s(0.99),
-        tpot_p50_s=tally.tpot_s(0.5),
-        tpot_p90_s=tally.tpot_s(0.9),
-        tpot_p99_s=tally.tpot_s(0.99),
-        queue_p90_s=tally.queue_s(0.9),
-        end_to_end_p90_s=tally.end_to_end_s(0.9),
-        slo_share=tally.slo_share,
-        replicas=tally.paid_replica_s / elapsed_s if elapsed_s else 0.0,
+    return HourStatistics(
+        requests=statistics.arrived,
+        finished=statistics.finished,
+        rejected=sum(statistics.rejected.values()),
+        duty_share=statistics.duty_share,
+        mean_batch=statistics.mean_batch,
+        batch_fill_share=None if statistics.mean_batch is None else statistics.mean_batch / room,
+        cache_fill_share=statistics.cache_fill_share,
+        compute_share=statistics.flops / (busy * peak) if busy else None,
+        bandwidth_share=statistics.moved_bytes / (busy * chip.memory_bandwidth_bytes_per_s) if busy else None,
+        ttft_p50_s=statistics.ttft_s(0.5),
+        ttft_p90_s=statistics.ttft_s(0.9),
+        ttft_p99_s=statistics.ttft_s(0.99),
+        tpot_p50_s=statistics.tpot_s(0.5),
+        tpot_p90_s=statistics.tpot_s(0.9),
+        tpot_p99_s=statistics.tpot_s(0.99),
+        queue_p90_s=statistics.queue_s(0.9),
+        end_to_end_p90_s=statistics.end_to_end_s(0.9),
+        slo_share=statistics.slo_share,
+        replicas=statistics.paid_replica_s / elapsed_s if elapsed_s else 0.0,
         cost=cost,
         cost_per_mtok=_per_mtok(cost, served),
-        cost_per_prompt_mtok=_per_mtok(cost * c.prompt_share, tally.prompt_tokens),
-        cost_per_output_mtok=_per_mtok(cost * (1 - c.prompt_share), tally.output_tokens),
+        cost_per_prompt_mtok=_per_mtok(cost * c.prompt_share, statistics.prompt_tokens),
+        cost_per_output_mtok=_per_mtok(cost * (1 - c.prompt_share), statistics.output_tokens),
     )
 
 

@@ -6,9 +6,9 @@ gain from batching and half of the chip need opposite things of the cache: they 
 
 from dataclasses import dataclass
 
-from loadfactor.planner.serving.batching import batch_for_compute_share, batch_speedup, compute_share
-from loadfactor.planner.serving.cache import cache_bytes_per_sequence, memory, most_sequences
-from loadfactor.planner.serving.layout import compute_datatype
+from loadfactor.planner.serving.cache_memory import cache_bytes_per_sequence, measure_memory, most_sequences
+from loadfactor.planner.serving.replica_layout import compute_datatype
+from loadfactor.planner.serving.roofline import batch_for_compute_share, batch_speedup, compute_share
 from loadfactor.planner.serving.step import Replica, step_time
 
 MANY = 64
@@ -16,7 +16,7 @@ HALF = 0.5
 
 
 @dataclass(frozen=True)
-class BatchClaims:
+class BatchGains:
     """What batching does at one context, in the plain roofline and by the step equation. None: at no batch."""
 
     context: float
@@ -37,10 +37,10 @@ class BatchClaims:
         return self.batch_for_half is not None and self.batch_for_half <= self.most_sequences
 
 
-def batch_claims(r: Replica, context: float) -> BatchClaims:
+def compute_batch_gains(r: Replica, context: float) -> BatchGains:
     """The claims for a replica with sequences of `context` tokens."""
     chip = r.accelerator
-    weights = memory(r).weight_bytes
+    weights = measure_memory(r).weight_bytes
     kappa = cache_bytes_per_sequence(r, context) / weights
     bandwidth = chip.memory_bandwidth_bytes_per_s
     peak = chip.peak_flops(compute_datatype(r.precision.expert_bits, r.precision.name, chip))
@@ -48,7 +48,7 @@ def batch_claims(r: Replica, context: float) -> BatchClaims:
     intensity = 2 * r.network.matmul_parameters / r.layout.gpus / weights
     one = float(step_time(r, 1.0, context).total_s)
     many = float(step_time(r, float(MANY), MANY * context).total_s)
-    return BatchClaims(
+    return BatchGains(
         context,
         kappa,
         (1 + kappa) / kappa,

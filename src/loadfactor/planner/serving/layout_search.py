@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 
 from loadfactor.catalog.accelerators import Accelerator
+from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.errors import PlanError
-from loadfactor.planner.serving.cache import check_fits, most_sequences
-from loadfactor.planner.serving.engines import EngineConstants
-from loadfactor.planner.serving.layout import Layout, Precision
+from loadfactor.planner.serving.cache_memory import check_fits, most_sequences
+from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout
 from loadfactor.planner.serving.service import Service, Traffic, benchmark, capacity
 from loadfactor.planner.serving.simulation.fleet import Slo
 from loadfactor.planner.serving.step import Replica
 
 
 @dataclass(frozen=True)
-class Option:
+class LayoutOption:
     """One layout: the replica, the most it takes under the objective (None: it cannot keep it) and in a benchmark."""
 
     replica: Replica
@@ -22,37 +22,41 @@ class Option:
     benchmark: Service
 
 
-def widths(network: Network, chip: Accelerator) -> list[int]:
+def list_widths(network: Network, chip: Accelerator) -> list[int]:
     """Powers of two up to the scale-up domain (or two of them) that divide the heads."""
     most = max(chip.scale_up_gpus, 8)
     return [w for w in (1, 2, 4, 8, 16, 32, 64) if w <= most and network.heads % w == 0]
 
 
-def layouts(network: Network, chip: Accelerator) -> list[Layout]:
+def list_layouts(network: Network, chip: Accelerator) -> list[ReplicaLayout]:
     """Tensor parallel at every width; with experts also expert parallel, and with copies of the attention (for latent caches)."""
     found = []
-    for gpus in widths(network, chip):
-        found.append(Layout(gpus))
+    for gpus in list_widths(network, chip):
+        found.append(ReplicaLayout(gpus))
         if network.experts is not None and gpus > 1 and network.experts.count % gpus == 0:
-            found += [Layout(gpus, 1, gpus), Layout(gpus, gpus, gpus)]
+            found += [ReplicaLayout(gpus, 1, gpus), ReplicaLayout(gpus, gpus, gpus)]
     return found
 
 
-def options(
+def list_options(
     network: Network, chip: Accelerator, kept: Precision, engine: EngineConstants, traffic: Traffic, slo: Slo
-) -> tuple[Option, ...]:
+) -> tuple[LayoutOption, ...]:
     """Every layout on which at least one whole request fits. Raises PlanError, naming what would do, when there is none."""
     found = []
-    for layout in layouts(network, chip):
+    for layout in list_layouts(network, chip):
         replica = Replica(network, chip, layout, kept, engine)
         if most_sequences(replica, traffic.prompt + traffic.output) >= 1:
-            found.append(Option(replica, capacity(replica, traffic, slo), benchmark(replica, traffic)))
+            found.append(LayoutOption(replica, capacity(replica, traffic, slo), benchmark(replica, traffic)))
     if not found:
-        check_fits(Replica(network, chip, layouts(network, chip)[-1], kept, engine), traffic.prompt + traffic.output)
+        check_fits(
+            Replica(network, chip, list_layouts(network, chip)[-1], kept, engine), traffic.prompt + traffic.output
+        )
     return tuple(found)
 
 
-def cheapest(found: tuple[Option, ...], peak_requests_per_s: float, headroom_share: float, slo: Slo) -> Option:
+def choose_cheapest(
+    found: tuple[LayoutOption, ...], peak_requests_per_s: float, headroom_share: float, slo: Slo
+) -> LayoutOption:
     """The layout that carries the peak with the fewest accelerators. Raises PlanError when no layout keeps the objective."""
     able = [o for o in found if o.capacity is not None]
     if not able:
@@ -62,7 +66,7 @@ def cheapest(found: tuple[Option, ...], peak_requests_per_s: float, headroom_sha
             f"token and {slo.tpot_s * 1000:g} ms a token even alone; relax them with --ttft or --tpot, or take a faster accelerator"
         )
 
-    def gpus(o: Option) -> tuple[float, float]:
+    def gpus(o: LayoutOption) -> tuple[float, float]:
         assert o.capacity is not None
         return replicas_for(
             peak_requests_per_s, o.capacity, headroom_share

@@ -6,10 +6,10 @@ and with wild bursts. Each gets the fewest replicas that keep the objective for 
 
 from dataclasses import dataclass, replace
 
-from loadfactor.planner.serving.causes import Causes
-from loadfactor.planner.serving.demand import Demand
-from loadfactor.planner.serving.flight import Flight, fewest_replicas, fly
-from loadfactor.planner.serving.layouts import Option
+from loadfactor.planner.serving.cost_multiplier import CostMultiplier
+from loadfactor.planner.serving.demand import RequestDemand
+from loadfactor.planner.serving.fleet_run import FleetRun, fewest_replicas, run_fleet
+from loadfactor.planner.serving.layout_search import LayoutOption
 from loadfactor.planner.serving.service import Traffic
 from loadfactor.planner.serving.simulation.fleet import Slo
 from loadfactor.units import S_PER_DAY
@@ -22,24 +22,24 @@ BURSTS_IN_STRETCH = 12
 
 
 @dataclass(frozen=True)
-class PricedTraffic:
+class TrafficCost:
     """One kind of traffic: replicas it needs, share of requests within the objective, and the multiplier by cause."""
 
     name: str
     condition: str
     replicas: int
     slo_share: float | None
-    causes: Causes
+    causes: CostMultiplier
 
 
-def price_of_traffic(
-    option: Option, demand: Demand, traffic: Traffic, slo: Slo, wanted_share: float, seed: int = 1
-) -> tuple[PricedTraffic, ...]:
+def simulate_traffic_costs(
+    option: LayoutOption, demand: RequestDemand, traffic: Traffic, slo: Slo, wanted_share: float, seed: int = 1
+) -> tuple[TrafficCost, ...]:
     """The four services; lengths are those of `demand`. A stretch is simulated open, then, where there are such hours, closed."""
     assert option.capacity is not None
     rate = REPLICAS_OF_LOAD * option.capacity.requests_per_s
     open_s = max(SHORTEST_S, min(LONGEST_S, MOST_REQUESTS / rate))
-    even = Demand(rate * S_PER_DAY, demand.lengths)
+    even = RequestDemand(rate * S_PER_DAY, demand.lengths)
     bursts = replace(
         even, process="bursts", burst_s=open_s / BURSTS_IN_STRETCH * 0.2, burst_share=0.2, burst_factor=1.6
     )
@@ -54,10 +54,10 @@ def price_of_traffic(
     for name, condition, some, open_share in kinds:
         burst = some.burst_levels[1] if some.process == "bursts" else 1.0
 
-        def flown(n: int, some: Demand = some, horizon_s: float = open_s / open_share) -> Flight:
+        def flown(n: int, some: RequestDemand = some, horizon_s: float = open_s / open_share) -> FleetRun:
             arrivals = some.arrivals(open_s / S_PER_DAY, seed)
-            return fly(option, n, arrivals, traffic, slo, horizon_s=horizon_s, seed=seed)
+            return run_fleet(option, n, arrivals, traffic, slo, horizon_s=horizon_s, seed=seed)
 
         n, flight = fewest_replicas(flown, int(REPLICAS_OF_LOAD * burst), wanted_share)
-        found.append(PricedTraffic(name, condition, n, flight.run.total.slo_share, flight.causes))
+        found.append(TrafficCost(name, condition, n, flight.run.total.slo_share, flight.causes))
     return tuple(found)

@@ -13,7 +13,7 @@ from loadfactor.errors import PlanError
 
 
 @dataclass(frozen=True)
-class Causes:
+class CostMultiplier:
     """Factors of the price of a token over its benchmark price; `multiplier` is their product."""
 
     duty_factor: float
@@ -26,19 +26,19 @@ class Causes:
         return self.duty_factor * self.peaks_factor * self.fill_factor
 
 
-def causes(
+def split_cost_multiplier(
     paid_replica_s: float,
     tokens: float,
     benchmark_tokens_per_s: float,
     duty_share: float,
     replicas: float,
     needed_replicas: float,
-) -> Causes:
+) -> CostMultiplier:
     """Split the multiplier.
 
     `needed_replicas` carry the mean rate of the time with traffic; `replicas` is the mean number paid for.
 
-    >>> c = causes(100 * 3600.0, 10 * 3600 * 1000.0, 1000.0, 0.4, 4, 2)   # 100 hours paid, worth 10 at full speed
+    >>> c = split_cost_multiplier(100 * 3600.0, 10 * 3600 * 1000.0, 1000.0, 0.4, 4, 2)   # 100 hours paid, worth 10 at full speed
     >>> round(c.multiplier, 9), c.duty_factor, c.peaks_factor, round(c.fill_factor, 9)
     (10.0, 2.5, 2.0, 2.0)
     """
@@ -47,4 +47,4 @@ def causes(
     total = paid_replica_s * benchmark_tokens_per_s / tokens
     duty = 1 / duty_share
     peaks = replicas / needed_replicas
-    return Causes(duty, peaks, total / duty / peaks)
+    return CostMultiplier(duty, peaks, total / duty / peaks)

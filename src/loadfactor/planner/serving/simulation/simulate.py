@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from loadfactor.errors import PlanError
 from loadfactor.planner.serving.simulation import state
-from loadfactor.planner.serving.simulation.fleet import Fleet
-from loadfactor.planner.serving.simulation.tally import Tally
+from loadfactor.planner.serving.simulation.fleet import ServingFleet
+from loadfactor.planner.serving.simulation.statistics import Statistics
 from loadfactor.units import NS_PER_S, S_PER_HOUR
 
 HOUR_NS = S_PER_HOUR * NS_PER_S
@@ -31,8 +31,8 @@ class Arrivals:
 class Run:
     """What came out: one tally an hour, their sum, and how long it took on the simulated clock."""
 
-    hours: tuple[Tally, ...]
-    total: Tally
+    hours: tuple[Statistics, ...]
+    total: Statistics
     elapsed_s: float
 
     @property
@@ -45,7 +45,7 @@ Records = Callable[[NDArray[np.int64]], None]
 
 
 def simulate(
-    fleet: Fleet,
+    fleet: ServingFleet,
     arrivals: Iterable[Arrivals],
     seed: int = 1,
     horizon_s: float | None = None,
@@ -86,7 +86,7 @@ def simulate(
         replicas.each["timer"][:active] = draws[:active].astype(np.int64) + 1
     leaving = np.zeros(2 * rules.max_sequences + 2, np.int64)
     packed = state.as_record(rules)
-    hours: list[Tally] = []
+    hours: list[Statistics] = []
     horizon_ns = None if horizon_s is None else round(horizon_s * NS_PER_S)
     stream = _checked(arrivals)
     chunk = next(stream, None)
@@ -151,11 +151,11 @@ def _checked(arrivals: Iterable[Arrivals]) -> Iterator[Arrivals]:
         yield Arrivals(at, *whole)
 
 
-def _read(clock: state.Clock) -> Tally:
-    tally = Tally(clock.counters.copy(), clock.sums.copy(), clock.histograms.copy(), clock.rejected.copy())
+def _read(clock: state.Clock) -> Statistics:
+    statistics = Statistics(clock.counters.copy(), clock.sums.copy(), clock.histograms.copy(), clock.rejected.copy())
     for array in (clock.counters, clock.sums, clock.histograms, clock.rejected):
         array[:] = 0
-    return tally
+    return statistics
 
 
 def _hand_over(clock: state.Clock, records: Records | None) -> None:

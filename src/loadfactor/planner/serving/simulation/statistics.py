@@ -10,7 +10,7 @@ from loadfactor.units import NS_PER_S
 
 
 @dataclass(frozen=True)
-class Tally:
+class Statistics:
     """Counters of a stretch of simulated time; two tallies added are the tally of both. Nothing seen is None, never 0."""
 
     counters: NDArray[np.int64]
@@ -18,8 +18,8 @@ class Tally:
     histograms: NDArray[np.int64]
     rejections: NDArray[np.int64]
 
-    def __add__(self, other: "Tally") -> "Tally":
-        return Tally(
+    def __add__(self, other: "Statistics") -> "Statistics":
+        return Statistics(
             self.counters + other.counters,
             self.sums + other.sums,
             self.histograms + other.histograms,

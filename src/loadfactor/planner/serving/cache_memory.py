@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.serving.layout import weight_bytes
+from loadfactor.planner.serving.replica_layout import weight_bytes
 from loadfactor.planner.serving.step import Replica
 from loadfactor.units import BITS_PER_BYTE, BYTES_PER_GB, BYTES_PER_GIB
 
@@ -12,7 +12,7 @@ DRIVER_BYTES_PER_DATASHEET_BYTE = BYTES_PER_GIB / BYTES_PER_GB * 0.995
 
 
 @dataclass(frozen=True)
-class Memory:
+class CacheMemory:
     """Bytes on the fullest accelerator of a replica. `cache_bytes` is below zero when the weights alone do not fit."""
 
     installed_bytes: float
@@ -26,7 +26,7 @@ class Memory:
         return self.cache_bytes > 0
 
 
-def memory(r: Replica) -> Memory:
+def measure_memory(r: Replica) -> CacheMemory:
     """What lies on one accelerator.
 
     Attention weights are split over the attention ranks' accelerators (once per `attention_dp`), everything else over all.
@@ -37,7 +37,7 @@ def memory(r: Replica) -> Memory:
     held = (total - attention) / r.layout.gpus + attention / r.layout.attention_tp
     installed = r.accelerator.memory_bytes * DRIVER_BYTES_PER_DATASHEET_BYTE
     usable = installed * r.engine.memory_for_engine_share
-    return Memory(installed, held, r.engine.engine_bytes, usable - held - r.engine.engine_bytes)
+    return CacheMemory(installed, held, r.engine.engine_bytes, usable - held - r.engine.engine_bytes)
 
 
 def cache_bytes_per_sequence(r: Replica, context: float) -> float:
@@ -51,7 +51,7 @@ def cache_bytes_per_sequence(r: Replica, context: float) -> float:
 
 def most_sequences(r: Replica, context: float) -> float:
     """How many sequences of `context` tokens the whole replica can hold (not rounded); 0 when the weights do not fit."""
-    free = memory(r).cache_bytes
+    free = measure_memory(r).cache_bytes
     if free <= 0:
         return 0.0
     return free / cache_bytes_per_sequence(r, context) * r.layout.attention_dp
@@ -66,7 +66,7 @@ def check_fits(r: Replica, context: float) -> None:
     """Raise PlanError, with the least number of accelerators that would do, when not even one sequence of `context` fits."""
     if most_sequences(r, context) >= 1:
         return
-    m = memory(r)
+    m = measure_memory(r)
     need = weight_bytes(r.network, r.precision) / BYTES_PER_GB
     room = (m.installed_bytes * r.engine.memory_for_engine_share - m.engine_bytes) / BYTES_PER_GB
     raise PlanError(

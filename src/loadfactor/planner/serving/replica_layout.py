@@ -13,7 +13,7 @@ NARROW = ("fp8", "int8", "fp4", "int4")
 
 
 @dataclass(frozen=True)
-class Layout:
+class ReplicaLayout:
     """One replica: `gpus` accelerators, of which every `attention_dp`-th part holds its own copy of the attention weights.
 
     Experts are spread over `expert_parallel` ranks, each rank splitting its experts over the rest; a network without experts
@@ -62,14 +62,14 @@ class Precision:
         return {**own, "experts": self.expert_bits}.get(part, 16.0)
 
 
-def precision(network: Network, name: str | None = None, kv_bytes_per_value: float | None = None) -> Precision:
+def choose_precision(network: Network, name: str | None = None, kv_bytes_per_value: float | None = None) -> Precision:
     """The precision called `name`; None takes what the network's own configuration stores.
 
     Checkpoints of four bits with experts narrow the experts alone: their attention and shared parts stay at what the network was
     published in (8 bits for networks published in FP8, else 16). The cache is one byte a number once weights are narrow, else two.
 
     >>> from loadfactor.catalog.models import network
-    >>> precision(network("gpt-oss-120b"), "fp4").attention_bits
+    >>> choose_precision(network("gpt-oss-120b"), "fp4").attention_bits
     16.0
     """
     stored = network.quantization
