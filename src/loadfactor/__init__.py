@@ -1,21 +1,25 @@
-"""Keeps the books of a GPU fleet, and answers what to do about them.
+"""The public names: `open` for the books of a fleet, and the plans as functions. ARCHITECTURE.md is the map of the packages."""
 
-Rooms, in the order the data flows (an import only ever points up this list):
-
-- `units`, `tables`, `errors`, `config`, `catalog`: the ground floor
-- `sources`: the outside world, turned into the tables
-- `store`: keeps the tables as Parquet, runs the questions
-- `metrics`: what every number means; the ledger
-- `planner`: equations of what could be
-- `faces`: the command line, reports and pages
-"""
-
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from loadfactor.books.books import Books
 
 __version__ = "0.1.0"
+
+_LAZY: dict[str, str] = {}
+"""Public names and the modules that define them, imported when they are first used."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'loadfactor' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
 
 
 def open(folder: str) -> "Books":

@@ -1,4 +1,4 @@
-"""What can go wrong, and whose turn it is next?
+"""Everything this package raises on purpose.
 
     LoadfactorError
     ├── InputError          what the user gave is wrong: the command line exits with 2
@@ -10,6 +10,9 @@
 
 Every message is one line: what is wrong, where, and what to do next.
 """
+
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class LoadfactorError(Exception):
@@ -38,3 +41,21 @@ class DamageError(StoreError):
 
 class CatalogError(LoadfactorError):
     """A fact in the catalog is missing or malformed."""
+
+
+def no_such(what: str, name: str, known: Iterable[str], hint: str = "") -> InputError:
+    """The error for a name nobody knows: it suggests the nearest known one, else `hint`, else lists them all.
+
+    >>> str(no_such("metric", "utilisation", ["utilization", "cost"]))
+    "no metric called 'utilisation'; did you mean 'utilization'?"
+    >>> str(no_such("scaling", "odd", ["strong", "weak"]))
+    "no scaling called 'odd'; choose from strong, weak"
+    """
+    names = list(known)
+    by_lower = {candidate.lower(): candidate for candidate in names}
+    near = get_close_matches(name.lower(), by_lower, 1)
+    if near:
+        advice = f"did you mean {by_lower[near[0]]!r}?"
+    else:
+        advice = hint or f"choose from {', '.join(names)}"
+    return InputError(f"no {what} called {name!r}; {advice}")

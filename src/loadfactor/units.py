@@ -1,9 +1,11 @@
-"""What is one of these in those? The only home of conversion factors; names read `<small>_PER_<big>`."""
+"""Conversion factors, and nothing else; names read `<SMALL>_PER_<BIG>`."""
 
 from typing import Final
 
+S_PER_MIN: Final = 60
 S_PER_HOUR: Final = 3600
 S_PER_DAY: Final = 86_400
+S_PER_WEEK: Final = 7 * S_PER_DAY
 H_PER_DAY: Final = 24
 H_PER_YEAR: Final = 8760  # 365 days, as the industry's price lists count
 H_PER_MONTH: Final = H_PER_YEAR / 12

@@ -1,11 +1,14 @@
-"""How is a number written for a person? One spelling per kind of number, for every face. Unknown (None) is always an en dash."""
+"""Numbers as a person reads them: one spelling per kind of number, for every face. Unknown (None) is always an en dash."""
 
+from collections.abc import Sequence
 from datetime import datetime
-from math import floor, isfinite, log10
+from math import ceil, floor, isfinite, log10
 
 from loadfactor.units import MS_PER_S, PERCENT, S_PER_DAY, S_PER_HOUR, US_PER_S
 
 UNKNOWN = "–"
+BLOCKS = " ▁▂▃▄▅▆▇█"
+SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹", "KRW": "₩"}
 PREFIXES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
@@ -38,19 +41,41 @@ def short(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def money(value: float | None) -> str:
-    """Dollars: cents below 1,000, three significant digits below a dime, whole dollars above.
+def money(value: float | None, currency: str = "USD") -> str:
+    """An amount of money: cents below 1,000, three significant digits below a dime, whole units above.
 
-    >>> money(2.5), money(0.0004), money(126343.27), money(-12.0)
-    ('$2.50', '$0.0004', '$126,343', '−$12.00')
+    >>> money(2.5), money(0.0004), money(126343.27), money(-12.0), money(3.0, "EUR"), money(3.0, "CHF")
+    ('$2.50', '$0.0004', '$126,343', '−$12.00', '€3.00', 'CHF 3.00')
     """
     if value is None:
         return UNKNOWN
-    sign = "−" if value < 0 else ""
+    sign = ("−" if value < 0 else "") + SYMBOLS.get(currency, f"{currency} ")
     size = abs(value)
     if size >= 1000:
-        return f"{sign}${size:,.0f}"
-    return f"{sign}${size:.2f}" if size >= 0.1 or size == 0 else f"{sign}${number(size)}"
+        return f"{sign}{size:,.0f}"
+    return f"{sign}{size:.2f}" if size >= 0.1 or size == 0 else f"{sign}{number(size)}"
+
+
+def about_money(value: float | None, currency: str = "USD") -> str:
+    """An estimate of money, rounded to three significant digits.
+
+    >>> about_money(13_018_467.6), about_money(1_234.5), about_money(0.04567)
+    ('$13.0 M', '$1,230', '$0.0457')
+    """
+    if value is None:
+        return UNKNOWN
+    sign = ("−" if value < 0 else "") + SYMBOLS.get(currency, f"{currency} ")
+    size = abs(value)
+    for unit, word in ((1e9, "B"), (1e6, "M")):
+        if size >= unit * 0.9995:
+            return f"{sign}{_three_digits(size / unit)} {word}"
+    if size >= 1000:
+        return f"{sign}{round(size, -floor(log10(size)) + 2):,.0f}"
+    return money(value, currency)
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:,.{max(0, 2 - floor(log10(value)))}f}"
 
 
 def percent(share: float | None) -> str:
@@ -106,3 +131,14 @@ def instant(value: datetime) -> str:
     '2026-03-01 09:30 UTC'
     """
     return value.strftime("%Y-%m-%d %H:%M %Z").strip()
+
+
+def draw_bins(values: Sequence[float]) -> str:
+    """A histogram as a row of characters between its ends, the tallest bin filling its own.
+
+    >>> draw_bins([0.0, 1.0, 4.0])
+    '| ▂█|'
+    """
+    top = max(values) or 1.0
+    inside = "".join(BLOCKS[ceil(v / top * (len(BLOCKS) - 1))] for v in values)  # a little is not nothing
+    return f"|{inside}|"

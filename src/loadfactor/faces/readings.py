@@ -5,17 +5,15 @@ import io
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from math import ceil
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from loadfactor.faces.formats import UNKNOWN, duration, money, number, percent
+from loadfactor.faces.formats import UNKNOWN, draw_bins, duration, money, number, percent
 from loadfactor.metrics import metric
 from loadfactor.metrics.query.reading import Reading
 
-BARS = " ▁▂▃▄▅▆▇█"
 NOBODY = "(none)"
 GAP = 2  # columns of a table stand this far apart
 FITTED = 1000  # groups that are fitted to the screen, which takes half a millisecond each
@@ -28,7 +26,7 @@ def value_text(reading: Reading) -> str:
     if value is None:
         return UNKNOWN
     if isinstance(value, list):
-        return bars(value)
+        return draw_bins(value)
     if reading.unit == "share":
         return percent(value)
     if reading.unit.startswith("USD"):
@@ -38,17 +36,6 @@ def value_text(reading: Reading) -> str:
     if reading.unit == "jobs":
         return f"{value:,.0f}"
     return number(value, 4)
-
-
-def bars(values: Sequence[float]) -> str:
-    """A histogram as a row of characters between its ends, the tallest bin filling its own.
-
-    >>> bars([0.0, 1.0, 4.0])
-    '| ▂█|'
-    """
-    top = max(values) or 1.0
-    inside = "".join(BARS[ceil(v / top * (len(BARS) - 1))] for v in values)  # a little is not nothing
-    return f"|{inside}|"
 
 
 def coverage_text(reading: Reading) -> str:

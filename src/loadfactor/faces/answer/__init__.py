@@ -12,7 +12,7 @@
 `present(answer, output_format, output)` is what a command ends with: text, HTML page, PNG or JSON, to the terminal or a file.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -83,8 +83,8 @@ def written(cell: Cell, style: Style) -> str:
     """
     if cell is None or isinstance(cell, str):
         return UNKNOWN if cell is None else cell
-    spell = {"money": money, "percent": percent, "duration": duration, "number": number, "text": number}[style]
-    return spell(cell)
+    spell: dict[str, Callable[[float], str]] = {"money": money, "percent": percent, "duration": duration}
+    return spell.get(style, number)(cell)
 
 
 def present(answer: Answer, output_format: str = "terminal", output: Path | None = None) -> None:

@@ -1,12 +1,29 @@
-"""Which options does every question share? How the answer is shown, and where it is written."""
+"""Options that every command shares: how the answer is shown, and where it is written."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
-Format = Annotated[str, typer.Option("--format", help="How to show the answer: terminal, json or html.")]
+from loadfactor.faces.render.present import Format as Formats
+
+FORMATS = get_args(Formats)
+
+
+def complete_format(incomplete: str) -> list[str]:
+    """The formats that begin with what was typed."""
+    return [name for name in FORMATS if name.startswith(incomplete)]
+
+
+Format = Annotated[
+    str,
+    typer.Option("--format", help="How to show the answer.", metavar="|".join(FORMATS), autocompletion=complete_format),
+]
+Json = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help="Write the answer to a file: .html page, .png or .svg picture, .json, .txt."),
+    typer.Option(
+        "--output", "-o", help="Write the answer to a file: .html, .md, .json, .csv, .txt, or its pictures: .png, .svg."
+    ),
 ]
+Brief = Annotated[bool, typer.Option("--brief", help="The sentence and the main table alone.")]

@@ -2,8 +2,7 @@
 
 from loadfactor.faces.answer import Table
 from loadfactor.faces.charts import terminal as chart_terminal
-from loadfactor.faces.formats import instant
-from loadfactor.faces.readings import bars
+from loadfactor.faces.formats import draw_bins, instant
 from loadfactor.faces.report import Report, Section
 
 WIDTH, CHART_HEIGHT = 90, 13
@@ -35,7 +34,12 @@ def _section(section: Section) -> list[str]:
         lines += [_escaped(table.note), ""] if table.note else []
     if section.histograms:
         space = max(len(h.name) for h in section.histograms)
-        lines += ["```text", *(f"{h.name:<{space}} {bars(h.bins)} {h.note}" for h in section.histograms), "```", ""]
+        lines += [
+            "```text",
+            *(f"{h.name:<{space}} {draw_bins(h.bins)} {h.note}" for h in section.histograms),
+            "```",
+            "",
+        ]
     lines += [f"- `{command}`: {_escaped(why)}" for command, why in section.commands]
     return lines
 

@@ -11,8 +11,7 @@ from rich.text import Text
 
 from loadfactor.faces.answer.terminal import MAX_WIDTH, grid, has_color
 from loadfactor.faces.charts import terminal as chart_terminal
-from loadfactor.faces.formats import instant
-from loadfactor.faces.readings import bars
+from loadfactor.faces.formats import draw_bins, instant
 from loadfactor.faces.report import Histogram, Report, Section, Tile
 
 CHART_HEIGHT = 13
@@ -79,5 +78,5 @@ def _section(section: Section, width: int, color: bool) -> list[RenderableType]:
 def _histograms(histograms: Sequence[Histogram]) -> Grid:
     table = Grid.grid(padding=(0, 2, 0, 0))
     for h in histograms:
-        table.add_row(Text(h.name), Text(bars(h.bins), style="blue"), Text(h.note, style="dim"))
+        table.add_row(Text(h.name), Text(draw_bins(h.bins), style="blue"), Text(h.note, style="dim"))
     return table

@@ -1,0 +1,90 @@
+"""Commands made from requests: every field of the request is an option, and the page it builds is shown."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from loadfactor.faces.cli.options import Brief, Format, Json, Output
+from loadfactor.faces.document import Document
+from loadfactor.faces.render.present import present
+from loadfactor.request import Option, RequestT, make_request, options_of
+
+SHARED = {
+    "output_format": (Format, "terminal"),
+    "json": (Json, False),
+    "output": (Output, None),
+    "brief": (Brief, False),
+}
+"""What every such command takes besides."""
+
+
+def add_command(
+    app: typer.Typer, name: str, request: Callable[..., RequestT], build: Callable[[RequestT], Document], about: str
+) -> None:
+    """Add a command that makes the request, builds its page and shows it."""
+
+    def run(**given: Any) -> None:
+        shared = {field: given.pop(field) for field in SHARED}
+        asked = make_request(request, {field: value for field, value in given.items() if value is not None})
+        present(build(asked), "json" if shared["json"] else shared["output_format"], shared["output"], shared["brief"])
+
+    own = [_parameter(item) for item in options_of(request)]
+    besides = [
+        inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for field, (kind, default) in SHARED.items()
+    ]
+    run.__signature__ = inspect.Signature([*own, *besides])  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in (*own, *besides)}
+    app.command(name, help=about)(run)
+
+
+def _parameter(item: Option) -> inspect.Parameter:
+    """One option of the command line. Values stay text: the request reads and checks them."""
+    shown: dict[str, Any] = {"help": _help(item), "metavar": _metavar(item)}
+    if item.choices:
+        shown["autocompletion"] = _completion(item.choices)
+    kind: Any = list[str] if item.many else bool if item.kind is bool else Path if item.kind is Path else str
+    if item.is_argument:
+        declared: Any = typer.Argument(show_default=False, **shown)
+    elif item.kind is bool:
+        declared = typer.Option(
+            f"{item.flag}/--no-{item.flag.removeprefix('--')}", help=_help(item), show_default=False
+        )
+    else:
+        names = [item.flag, *([item.short] if item.short else [])]
+        declared = typer.Option(*names, show_default=False, **shown)
+    annotated: Any = Annotated  # made at run time, from the request
+    annotation = annotated[kind if item.required else kind | None, declared]
+    default = inspect.Parameter.empty if item.required else None
+    return inspect.Parameter(item.field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _help(item: Option) -> str:
+    """What the option says, with its default as a person would type it."""
+    if item.required or item.default is None or item.default == ():
+        return item.help
+    default = item.default
+    if isinstance(default, bool):
+        return f"{item.help} [default: {'yes' if default else 'no'}]"
+    if isinstance(default, tuple):
+        default = ",".join(str(part) for part in default)
+    return f"{item.help} [default: {default:g}]" if isinstance(default, float) else f"{item.help} [default: {default}]"
+
+
+def _metavar(item: Option) -> str:
+    if item.is_argument:
+        return item.flag
+    if item.choices:
+        return "|".join(item.choices)
+    name = {int: "N", float: "NUMBER", Path: "PATH"}.get(item.kind, "TEXT")
+    return f"{name},…" if item.many else name
+
+
+def _completion(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        return [choice for choice in choices if choice.startswith(incomplete)]
+
+    return complete

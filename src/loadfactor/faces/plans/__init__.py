@@ -1,0 +1,1 @@
+"""Pages of plans: each builds a document from a request and what the planner says."""

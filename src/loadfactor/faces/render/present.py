@@ -1,0 +1,81 @@
+"""Where a document goes: to the terminal, to stdout in a format, or into a file named by its suffix."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, get_args
+
+import typer
+
+from loadfactor.errors import InputError, no_such
+from loadfactor.faces.document import Document
+
+Format = Literal["terminal", "json", "html", "md", "csv"]
+SUFFIXES = (".html", ".md", ".json", ".csv", ".txt", ".png", ".svg")
+
+
+def present(
+    document: Document, output_format: str = "terminal", output: Path | None = None, brief: bool = False
+) -> None:
+    """Show a document on stdout, or write it to `output` by its suffix; ends the command with 1 when the answer is no.
+
+    `brief` keeps the headline and the main table. Raises InputError for a suffix or format it cannot write.
+    """
+    if output_format not in get_args(Format):
+        raise no_such("format", output_format, get_args(Format))
+    shown = document.brief if brief else document
+    if output is not None:
+        write_document(shown, output)
+    if output_format != "terminal":
+        sys.stdout.write(_renderer(output_format)(shown).rstrip("\n") + "\n")
+    elif output is None:
+        from loadfactor.faces.render.terminal import print_document
+
+        print_document(shown)
+    else:
+        sys.stdout.write(f"{document.headline}\nWritten to {output}\n")
+    if document.is_no:
+        raise typer.Exit(1)
+
+
+def write_document(document: Document, path: Path) -> None:
+    """Write a document into a file: .html page, .md, .json data, .csv main table, .txt terminal text, .png or .svg pictures."""
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise InputError(
+            f"--output {path}: cannot write {suffix or 'a file without suffix'}; take {', '.join(SUFFIXES)}"
+        )
+    if not path.parent.is_dir():
+        raise InputError(f"--output {path}: there is no folder {path.parent}")
+    if suffix in (".png", ".svg"):
+        from loadfactor.faces.render.image import save_image
+
+        save_image(document, path)
+        return
+    text = _renderer("terminal" if suffix == ".txt" else suffix[1:])(document)
+    try:
+        path.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--output {path}: cannot be written ({error.strerror})") from error
+
+
+def _renderer(output_format: str) -> Callable[[Document], str]:
+    if output_format == "json":
+        from loadfactor.faces.render.json import render_json
+
+        return render_json
+    if output_format == "html":
+        from loadfactor.faces.render.html import render_html
+
+        return render_html
+    if output_format == "md":
+        from loadfactor.faces.render.markdown import render_markdown
+
+        return render_markdown
+    if output_format == "csv":
+        from loadfactor.faces.render.csv import render_csv
+
+        return render_csv
+    from loadfactor.faces.render.terminal import render_text
+
+    return render_text

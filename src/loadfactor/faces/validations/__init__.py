@@ -1,0 +1,1 @@
+"""Pages of validations: predictions beside measurements, each page a document."""

@@ -1,0 +1,202 @@
+"""What a command takes: frozen dataclasses whose fields are its options, checked when they are made.
+
+    @dataclass(frozen=True, kw_only=True)
+    class TrainingRequest(Request):
+        model: str = option("Network of the catalog, or a Hugging Face config.json.", short="-m")
+        gpus: tuple[int, ...] = option("How many GPUs; several draw the scaling curve.", at_least=1)
+        tokens: float = option("Tokens to train on.", 1e12, above=0)
+
+The command line and the public Python functions are made from the same class, so both take the same things under the same
+names. Text is read as people write it ("15T", "8,64,512"), and what cannot be is refused in one line that names the option.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from math import isfinite
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from loadfactor.errors import InputError, no_such
+from loadfactor.quantities import parse_number
+
+RequestT = TypeVar("RequestT", bound="Request")
+_OPTION = "loadfactor.option"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The range in which a number makes sense; None where it is open. `above` and `below` are not included."""
+
+    above: float | None = None
+    at_least: float | None = None
+    below: float | None = None
+    at_most: float | None = None
+
+    def admit(self, value: float) -> bool:
+        """True when the value lies inside."""
+        return (
+            isfinite(value)
+            and (self.above is None or value > self.above)
+            and (self.at_least is None or value >= self.at_least)
+            and (self.below is None or value < self.below)
+            and (self.at_most is None or value <= self.at_most)
+        )
+
+    @property
+    def words(self) -> str:
+        """The range as a person says it.
+
+        >>> Limits(above=0, at_most=1).words, Limits().words
+        ('above 0 and at most 1', 'finite')
+        """
+        named = (("above", self.above), ("at least", self.at_least), ("below", self.below), ("at most", self.at_most))
+        return " and ".join(f"{name} {bound:g}" for name, bound in named if bound is not None) or "finite"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One thing a command takes: its name on the command line, what it says, which values make sense."""
+
+    flag: str
+    help: str
+    kind: type
+    many: bool
+    optional: bool
+    default: Any
+    short: str
+    limits: Limits
+    choices: tuple[str, ...]
+    is_argument: bool
+    field: str
+
+    @property
+    def required(self) -> bool:
+        """True when there is no default."""
+        return self.default is MISSING
+
+
+def option(
+    help: str,
+    default: Any = MISSING,
+    *,
+    name: str = "",
+    short: str = "",
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+    is_argument: bool = False,
+) -> Any:
+    """A field of a Request. `name` is its flag where that is not the field's name with dashes."""
+    told = {"help": help, "name": name, "short": short, "is_argument": is_argument}
+    limits = Limits(above, at_least, below, at_most)
+    return field(default=default, metadata={_OPTION: told | {"limits": limits}})
+
+
+class Request:
+    """Base of what a command takes. Raises InputError when a value is of the wrong kind or outside its range."""
+
+    def __post_init__(self) -> None:
+        """Read every field as its kind and check it."""
+        kind: Any = type(self)
+        for item in options_of(kind):
+            object.__setattr__(self, item.field, _read(getattr(self, item.field), item))
+
+
+@cache
+def options_of(request: Callable[..., Any]) -> tuple[Option, ...]:
+    """The options of a request class, in the order a person reads them."""
+    kinds = get_type_hints(request)
+    found = []
+    for item in fields(request):  # type: ignore[arg-type]
+        told: Mapping[str, Any] = item.metadata[_OPTION]
+        kind, many, optional, choices = _kind_of(kinds[item.name])
+        flag = told["name"] or "--" + item.name.replace("_", "-")
+        found.append(
+            Option(
+                item.name.upper() if told["is_argument"] else flag,
+                told["help"],
+                kind,
+                many,
+                optional,
+                item.default,
+                told["short"],
+                told["limits"],
+                choices,
+                told["is_argument"],
+                item.name,
+            )
+        )
+    return tuple(found)
+
+
+def make_request(request: Callable[..., RequestT], given: Mapping[str, Any]) -> RequestT:
+    """The request with these values. Raises InputError naming an argument that is missing or that it does not take."""
+    known = {item.field: item for item in options_of(request)}
+    for name in given:
+        if name not in known:
+            raise no_such("argument", name, known)
+    missing = [item.flag for name, item in known.items() if item.required and name not in given]
+    if missing:
+        raise InputError(f"{missing[0]} is missing: {known[_field(missing[0], known)].help}")
+    return request(**given)
+
+
+def _field(flag: str, known: Mapping[str, Option]) -> str:
+    return next(name for name, item in known.items() if item.flag == flag)
+
+
+def _kind_of(hint: Any) -> tuple[type, bool, bool, tuple[str, ...]]:
+    """What a type hint says: the kind of one value, whether there may be many or none, and the choices."""
+    optional = False
+    if get_origin(hint) in (Union, UnionType):
+        inner = [part for part in get_args(hint) if part is not NoneType]
+        optional, hint = len(inner) < len(get_args(hint)), inner[0]
+    many = get_origin(hint) is tuple
+    if many:
+        hint = get_args(hint)[0]
+    if get_origin(hint) is Literal:
+        return str, many, optional, tuple(get_args(hint))
+    return hint, many, optional, ()
+
+
+def _read(value: Any, item: Option) -> Any:
+    if value is None:
+        if item.optional:
+            return None
+        raise InputError(f"{item.flag} needs a value: {item.help}")
+    if not item.many:
+        return _read_one(value, item)
+    parts: Sequence[Any] = value.split(",") if isinstance(value, str) else value if _is_list(value) else (value,)
+    pieces = [piece for part in parts for piece in (part.split(",") if isinstance(part, str) else (part,))]
+    return tuple(_read_one(piece, item) for piece in pieces if piece != "")
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) or hasattr(value, "tolist")
+
+
+def _read_one(value: Any, item: Option) -> Any:
+    """One value as its kind, inside its limits and among its choices."""
+    if item.kind is bool:
+        return bool(value)
+    if item.kind is Path:
+        return Path(value).expanduser()
+    if item.kind is str:
+        text = str(value).strip()
+        if item.choices and text not in item.choices:
+            raise no_such(item.flag.lstrip("-").replace("-", " "), text, item.choices)
+        return text
+    try:
+        number = parse_number(value) if isinstance(value, str) else float(value)
+    except (InputError, TypeError, ValueError) as error:
+        raise InputError(f"{item.flag} {value!r} is no number; write 512, 20k, 1.5M, 15T or 15e12") from error
+    if not item.limits.admit(number):
+        raise InputError(f"{item.flag} must be {item.limits.words}, got {value}")
+    if item.kind is int:
+        if number != int(number):
+            raise InputError(f"{item.flag} must be a whole number, got {value}")
+        return int(number)
+    return number
