@@ -15,20 +15,19 @@ from pathlib import Path
 import numpy as np
 
 from loadfactor.catalog.accelerators import accelerator
+from loadfactor.catalog.constants import TrainingConstants, read_constants, read_training_constants
 from loadfactor.faces.cli.validate.rows import read_files
-from loadfactor.planner.training.layout import Layout
+from loadfactor.planner.training.job import TrainingJob
+from loadfactor.planner.training.layout import TrainingLayout
 from loadfactor.planner.training.machine import (
-    Constants,
     Machine,
-    constant_entries,
-    constants,
-    machine,
-    trainable_datatype,
+    build_machine,
+    choose_datatype,
 )
-from loadfactor.planner.training.memory import memory
-from loadfactor.planner.training.search import legal_layouts
-from loadfactor.planner.training.step import Job, step
-from loadfactor.validation.training_rows import Measured, RowRefused, read_row
+from loadfactor.planner.training.memory import estimate_memory
+from loadfactor.planner.training.search import enumerate_layouts
+from loadfactor.planner.training.step import estimate_step
+from loadfactor.validation.training_rows import MeasuredRun, RowRefused, read_row
 
 WEIGHTS = {
     "megatron_sc21_table1.csv": 20,
@@ -41,7 +40,7 @@ WEIGHTS = {
 }
 LARGE = 0.08  # beyond this a residual counts linearly: outliers are not explained by any constant
 PRIOR_WEIGHT = 0.05
-FILE = Path("src/loadfactor/planner/training/constants.toml")
+FILE = Path("src/loadfactor/catalog/constants/training.toml")
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,8 @@ class Case:
     """One measured row and every layout its given knobs allow."""
 
     file: str
-    measured: Measured
-    layouts: Sequence[Layout]
+    measured: MeasuredRun
+    layouts: Sequence[TrainingLayout]
 
 
 def cases(folder: Path) -> list[Case]:
@@ -62,30 +61,30 @@ def cases(folder: Path) -> list[Case]:
                 one = read_row(row)
             except RowRefused:
                 continue
-            free = [x for many in legal_layouts(one.job, one.layout.gpus, one.knobs) for x in many.each()]
+            free = [x for many in enumerate_layouts(one.job, one.layout.gpus, one.knobs) for x in many]
             found.append(Case(name, one, free if one.free and free else [one.layout]))
     return found
 
 
-def _with(job: Job, known: Constants) -> Job:
+def _with(job: TrainingJob, known: TrainingConstants) -> TrainingJob:
     """The same job on a machine with other constants."""
     old: Machine = job.machine
-    datatype = trainable_datatype(accelerator(old.name), "fp8" if old.narrow else "bf16")
-    new = machine(accelerator(old.name), datatype, old.fabric.scale_out_bytes_per_s, known)
+    datatype = choose_datatype(accelerator(old.name), "fp8" if old.narrow else "bf16")
+    new = build_machine(accelerator(old.name), datatype, old.fabric.scale_out_bytes_per_s, known)
     return replace(job, machine=new, constants=known)
 
 
-def residuals(rows: Sequence[Case], known: Constants) -> np.ndarray:
+def residuals(rows: Sequence[Case], known: TrainingConstants) -> np.ndarray:
     """log(measured ÷ predicted seconds) of each case; free knobs take the fastest layout that fits."""
-    together: dict[Job, list[int]] = {}
+    together: dict[TrainingJob, list[int]] = {}
     for i, case in enumerate(rows):
         together.setdefault(case.measured.job, []).append(i)
     result = np.zeros(len(rows))
     for job, members in together.items():
         now = _with(job, known)
-        layouts = Layout.of([x for i in members for x in rows[i].layouts])
+        layouts = TrainingLayout.join([x for i in members for x in rows[i].layouts])
         owner = np.repeat(members, [len(rows[i].layouts) for i in members])
-        seconds, fits = step(now, layouts).step_s, memory(now, layouts).fits
+        seconds, fits = estimate_step(now, layouts).step_s, estimate_memory(now, layouts).fits
         for i in members:
             mine = owner == i
             good = mine & fits if (mine & fits).any() and mine.sum() > 1 else mine
@@ -93,14 +92,16 @@ def residuals(rows: Sequence[Case], known: Constants) -> np.ndarray:
     return result
 
 
-def fit(rows: Sequence[Case], priors: Mapping[str, float], start: Constants, rounds: int = 12) -> Constants:
+def fit(
+    rows: Sequence[Case], priors: Mapping[str, float], start: TrainingConstants, rounds: int = 12
+) -> TrainingConstants:
     """Levenberg-Marquardt over the logarithms of the constants that have a prior."""
     names = list(priors)
     at_prior = np.log([priors[n] for n in names])
     count = {name: sum(c.file == name for c in rows) for name in WEIGHTS}
     weight = np.array([np.sqrt(WEIGHTS[c.file] / count[c.file]) for c in rows])
 
-    def build(x: np.ndarray) -> Constants:
+    def build(x: np.ndarray) -> TrainingConstants:
         return replace(start, **{n: float(np.exp(v)) for n, v in zip(names, x, strict=True)})
 
     def objective(x: np.ndarray) -> np.ndarray:
@@ -127,7 +128,7 @@ def fit(rows: Sequence[Case], priors: Mapping[str, float], start: Constants, rou
     return build(x)
 
 
-def report(rows: Sequence[Case], known: Constants) -> None:
+def report(rows: Sequence[Case], known: TrainingConstants) -> None:
     """Mean, median and largest absolute error of the predicted seconds, by file."""
     e = np.exp(-residuals(rows, known)) - 1
     for name in dict.fromkeys(c.file for c in rows):
@@ -138,7 +139,7 @@ def report(rows: Sequence[Case], known: Constants) -> None:
         )
 
 
-def write(known: Constants) -> None:
+def write(known: TrainingConstants) -> None:
     """Replace the values in the constants' file, leaving every other line as it is."""
     lines, section = [], ""
     for line in FILE.read_text(encoding="utf-8").splitlines():
@@ -156,9 +157,9 @@ def main(arguments: list[str]) -> None:
     if len(folders) != 1:
         sys.exit("usage: python -m benchmarks.fit_training FOLDER [--leave-out]")
     rows = cases(Path(folders[0]))
-    priors = {n: float(str(e["prior"])) for n, e in constant_entries().items() if "prior" in e}
-    start = replace(constants(), **priors)
-    assert {f.name for f in fields(Constants)} >= set(priors)
+    priors = {n: float(str(e["prior"])) for n, e in read_constants("training.toml").items() if "prior" in e}
+    start = replace(read_training_constants(), **priors)
+    assert {f.name for f in fields(TrainingConstants)} >= set(priors)
     if "--leave-out" in arguments:
         for name in dict.fromkeys(c.file for c in rows):
             known = fit([c for c in rows if c.file != name], priors, start)

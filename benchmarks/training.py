@@ -8,18 +8,26 @@ import resource
 from time import process_time
 
 from loadfactor.catalog.accelerators import accelerator
+from loadfactor.catalog.constants import read_training_constants
 from loadfactor.catalog.models import network
-from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, constants, machine
-from loadfactor.planner.training.search import search
-from loadfactor.planner.training.step import Job
+from loadfactor.planner.training.job import TrainingJob
+from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, build_machine
+from loadfactor.planner.training.search import search_layouts
 
 NAME = "training"
 PEER_LAYOUTS_PER_S = 31.0
 KIB_PER_MIB = 1024
 
 
-def _job(name: str, card: str, seq: int, batch: int, modern: bool = True) -> Job:
-    return Job(network(name), seq, batch, machine(accelerator(card)), MODERN if modern else MEGATRON_2021, constants())
+def _job(name: str, card: str, seq: int, batch: int, modern: bool = True) -> TrainingJob:
+    return TrainingJob(
+        network(name),
+        seq,
+        batch,
+        build_machine(accelerator(card)),
+        MODERN if modern else MEGATRON_2021,
+        read_training_constants(),
+    )
 
 
 def run(quick: bool) -> dict[str, float]:
@@ -30,15 +38,15 @@ def run(quick: bool) -> dict[str, float]:
         (_job("llama-3.1-405b", "h100-sxm", 8192, 2048), 16384),
         (_job("deepseek-v3", "h800-sxm", 4096, 15360), 2048),
     ]
-    search(*jobs[0])  # the first call pays for loading
+    search_layouts(*jobs[0])  # the first call pays for loading
     started = process_time()
-    search(*jobs[0])
+    search_layouts(*jobs[0])
     search_1t_s = process_time() - started
     scored, spent = 0, 0.0
     for _ in range(1 if quick else 5):
         for job, gpus in jobs:
             started = process_time()
-            scored += len(search(job, gpus))
+            scored += len(search_layouts(job, gpus))
             spent += process_time() - started
     rate = scored / spent
     return {

@@ -7,7 +7,7 @@ import pytest
 
 from loadfactor.faces.cli.validate.rows import repeated
 from loadfactor.faces.cli.validate.train import check
-from loadfactor.validation.training_errors import Comparison, errors
+from loadfactor.validation.training_errors import Comparison, summarize_errors
 
 
 def compared(shared: Path, name: str) -> list[Comparison]:
@@ -32,7 +32,7 @@ def compared(shared: Path, name: str) -> list[Comparison]:
 def test_published_measurements_are_predicted(shared: Path, name: str, rows: int, mean: float, worst: float) -> None:
     """Every row of the file is used, and the mean and worst errors stay within the promise."""
     results = compared(shared, name)
-    found = errors(results)
+    found = summarize_errors(results)
     assert len(results) == rows
     assert found.mean_abs_error is not None
     assert found.max_abs_error is not None
@@ -42,7 +42,7 @@ def test_published_measurements_are_predicted(shared: Path, name: str, rows: int
 
 def test_the_layout_picked_is_nearly_the_best_measured(shared: Path) -> None:
     """Choosing by prediction among measured multi-node layouts costs at most 1 % on average and 4 % at worst."""
-    found = errors(compared(shared, "vtrain_a100_multi.csv"))
+    found = summarize_errors(compared(shared, "vtrain_a100_multi.csv"))
     assert found.regret_mean is not None
     assert found.regret_max is not None
     assert found.regret_mean <= 0.01

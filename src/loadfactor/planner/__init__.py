@@ -1,1 +1,1 @@
-"""What could be? Pure equations: frozen inputs, frozen results, no files, clock, network or logging."""
+"""What-if answers by pure equations: frozen inputs, frozen results, no files, clock, network or logging."""

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from loadfactor.catalog.measurements import published_rows
-from loadfactor.planner.training.layout import NONE, SELECTIVE, Layout
-from loadfactor.planner.training.memory import memory
-from loadfactor.planner.training.step import Job
+from loadfactor.planner.training.job import TrainingJob
+from loadfactor.planner.training.layout import NONE, SELECTIVE, TrainingLayout
+from loadfactor.planner.training.memory import estimate_memory
 from loadfactor.units import BYTES_PER_GIB
 from loadfactor.validation.training_errors import Comparison
-from loadfactor.validation.training_rows import Measured, Row, RowRefused, read_row
+from loadfactor.validation.training_rows import MeasuredRun, Row, RowRefused, read_row
 
 STATE = ("weights_bytes", "gradients_bytes", "optimizer_bytes")
 COLUMNS = ("params_and_optimizer_gib", "activations_none_gib", "activations_seqpar_selective_gib")
@@ -19,10 +19,10 @@ def has_memory(row: Row) -> bool:
     return any(name in row for name in COLUMNS)
 
 
-def published_job(name: str) -> tuple[Job, Layout]:
+def read_published_job(name: str) -> tuple[TrainingJob, TrainingLayout]:
     """The job and layout of this name in arXiv:2205.05198 Table 5, without recomputation or sequence parallelism.
 
-    >>> published_job("175B")[1].gpus
+    >>> read_published_job("175B")[1].gpus
     64
     """
     one = read_row(next(r for r in published_rows("korthikanti2022_table5.csv") if r["model"] == name))
@@ -39,7 +39,7 @@ def compare_memory(number: int, row: Row) -> list[Comparison]:
     if not known:
         raise RowRefused(f"no layout is known for the memory of {name!r}")
     one = read_row(known[0])
-    _, plain = published_job(name)
+    _, plain = read_published_job(name)
     lean = replace(one.layout, recompute=SELECTIVE, sequence_parallel=True)
     parts = (
         (COLUMNS[0], plain, STATE),
@@ -57,9 +57,9 @@ def compare_memory(number: int, row: Row) -> list[Comparison]:
 
 
 def _compared(
-    number: int, name: str, one: Measured, column: str, layout: Layout, wanted: tuple[str, ...], value: float
+    number: int, name: str, one: MeasuredRun, column: str, layout: TrainingLayout, wanted: tuple[str, ...], value: float
 ) -> Comparison:
-    needs = memory(one.job, layout)
+    needs = estimate_memory(one.job, layout)
     predicted = sum(float(needs.parts[p][0]) for p in wanted) / BYTES_PER_GIB
     measured = replace(one, label=name, layout=layout, quantity=column, value=value, free=())
     return Comparison(number, measured, layout, predicted, bool(needs.fits[0]))

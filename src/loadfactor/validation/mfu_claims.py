@@ -11,7 +11,7 @@ PRINTED_WITHIN = 0.001  # a printed percentage with one decimal, rounded or trun
 
 
 @dataclass(frozen=True)
-class Claim:
+class MfuClaim:
     """One row of the table: what was printed and what follows from the formula; None where nothing was printed."""
 
     model: str
@@ -32,12 +32,12 @@ class Claim:
         return abs(self.published_share - self.recomputed_share) <= PRINTED_WITHIN
 
 
-def claims() -> tuple[Claim, ...]:
+def recompute_claims() -> tuple[MfuClaim, ...]:
     """The MFU table of arXiv:2204.02311 (PaLM), recomputed."""
     return tuple(_claim(row) for row in read_toml("loadfactor.catalog.measurements", "mfu_claims.toml")["claim"])
 
 
-def _claim(row: dict[str, Any]) -> Claim:
+def _claim(row: dict[str, Any]) -> MfuClaim:
     n, layers, width, seq = row["parameters"], row["layers"], row["heads_times_dim"], row["seq"]
     whole, bare = palm_flops_per_token(n, layers, int(width), seq), 6.0 * n
     attention = whole - bare
@@ -49,7 +49,7 @@ def _claim(row: dict[str, Any]) -> Claim:
     again = row.get("recomputed_non_attention_share")
     hfu = None if again is None else mfu_share(rate, whole + again * bare / 3 + attention / 3, chips, peak)
     paid = row.get("paid_chip_hours")
-    return Claim(
+    return MfuClaim(
         row["model"],
         row["chip"],
         row.get("chips"),

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadfactor.planner.training.layout import Layout
-from loadfactor.planner.training.memory import memory
-from loadfactor.planner.training.search import search
-from loadfactor.planner.training.step import Job, step
-from loadfactor.validation.training_rows import Measured
+from loadfactor.planner.training.job import TrainingJob
+from loadfactor.planner.training.layout import TrainingLayout
+from loadfactor.planner.training.memory import estimate_memory
+from loadfactor.planner.training.search import search_layouts
+from loadfactor.planner.training.step import estimate_step
+from loadfactor.validation.training_rows import MeasuredRun
 
 SMALLEST_SWEEP = 3  # layouts of one job that make choosing one a question
 
@@ -19,8 +20,8 @@ class Comparison:
     """One row: measured and predicted in the row's own quantity, and the layout the prediction is for."""
 
     row: int
-    measured: Measured
-    layout: Layout
+    measured: MeasuredRun
+    layout: TrainingLayout
     predicted: float
     fits: bool
 
@@ -31,7 +32,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Errors:
+class TrainingErrors:
     """The errors of a file, as shares of the measured values; regret and rank are None where no job has several layouts."""
 
     mean_abs_error: float | None
@@ -43,9 +44,9 @@ class Errors:
     rank_correlation: float | None
 
 
-def compare(measured: Sequence[tuple[int, Measured]]) -> list[Comparison]:
+def compare_runs(measured: Sequence[tuple[int, MeasuredRun]]) -> list[Comparison]:
     """The prediction of every row; rows of one job are scored together."""
-    together: dict[Job, list[tuple[int, Measured]]] = {}
+    together: dict[TrainingJob, list[tuple[int, MeasuredRun]]] = {}
     results = []
     for number, one in measured:
         if one.free:
@@ -53,35 +54,35 @@ def compare(measured: Sequence[tuple[int, Measured]]) -> list[Comparison]:
         else:
             together.setdefault(one.job, []).append((number, one))
     for job, rows in together.items():
-        layouts = Layout.of([m.layout for _, m in rows])
-        seconds, fits = step(job, layouts).step_s, memory(job, layouts).fits
+        layouts = TrainingLayout.join([m.layout for _, m in rows])
+        seconds, fits = estimate_step(job, layouts).step_s, estimate_memory(job, layouts).fits
         for (number, one), s, f in zip(rows, seconds, fits, strict=True):
             results.append(Comparison(number, one, one.layout, one.predicted(float(s)), bool(f)))
     return sorted(results, key=lambda r: r.row)
 
 
-def _with_free_knobs(number: int, one: Measured) -> Comparison:
-    """Knobs the row does not give are set as a user would: to the fastest that fits, or to the leanest when nothing does."""
+def _with_free_knobs(number: int, one: MeasuredRun) -> Comparison:
+    """SearchSpace the row does not give are set as a user would: to the fastest that fits, or to the leanest when nothing does."""
     x = one.layout
-    found = search(one.job, x.gpus, one.knobs)
+    found = search_layouts(one.job, x.gpus, one.knobs)
     if not len(found):
-        s = float(step(one.job, x).step_s[0])
-        return Comparison(number, one, x, one.predicted(s), bool(memory(one.job, x).fits[0]))
+        s = float(estimate_step(one.job, x).step_s[0])
+        return Comparison(number, one, x, one.predicted(s), bool(estimate_memory(one.job, x).fits[0]))
     best = 0 if found.fits[0] else int(np.argmin(found.memory_bytes))
     return Comparison(
         number, one, found.layouts.pick(best), one.predicted(float(found.step_s[best])), bool(found.fits[best])
     )
 
 
-def errors(results: Sequence[Comparison]) -> Errors:
+def summarize_errors(results: Sequence[Comparison]) -> TrainingErrors:
     """Mean, median and largest absolute error, bias, and for sweeps over layouts the regret and the rank correlation.
 
     The regret of a sweep is how much slower the layout predicted fastest was measured than the one measured fastest.
     """
     if not results:
-        return Errors(None, None, None, None, None, None, None)
+        return TrainingErrors(None, None, None, None, None, None, None)
     e = np.array([r.error for r in results])
-    sweeps: dict[tuple[Job, int], list[Comparison]] = {}
+    sweeps: dict[tuple[TrainingJob, int], list[Comparison]] = {}
     for r in results:
         if r.measured.quantity.endswith("_gib"):
             continue
@@ -96,7 +97,7 @@ def errors(results: Sequence[Comparison]) -> Errors:
         )
         regrets.append(float(real[np.argmin(foretold)] / real.min() - 1))
         ranks.append(rank_correlation(real, foretold))
-    return Errors(
+    return TrainingErrors(
         float(np.abs(e).mean()),
         float(np.median(np.abs(e))),
         float(np.abs(e).max()),

@@ -10,24 +10,23 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from loadfactor.catalog.accelerators import Accelerator, find_accelerator
-from loadfactor.catalog.clusters import Cluster, cluster_of
+from loadfactor.catalog.clusters import PublishedCluster, cluster_of
+from loadfactor.catalog.constants import TrainingConstants, read_training_constants
 from loadfactor.catalog.models import Network, find_network
 from loadfactor.errors import CatalogError
 from loadfactor.planner.training.flops import HARDWARE, MODEL, palm_flops_per_token, training_flops_per_token
-from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, Layout
+from loadfactor.planner.training.job import TrainingJob
+from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, TrainingLayout
 from loadfactor.planner.training.machine import (
     MEGATRON_2021,
     MEGATRON_2022,
     MODERN,
-    Constants,
     Software,
-    constants,
-    machine,
-    trainable_datatype,
+    build_machine,
+    choose_datatype,
 )
-from loadfactor.planner.training.search import Knobs, legal_layouts
-from loadfactor.planner.training.step import Job
-from loadfactor.planner.training.utilization import Utilization, utilization
+from loadfactor.planner.training.search import SearchSpace, enumerate_layouts
+from loadfactor.planner.training.utilization import Utilization, compute_utilization
 from loadfactor.units import BITS_PER_BYTE, FLOPS_PER_TFLOPS, MS_PER_S, PERCENT
 
 Row = Mapping[str, str | None]
@@ -38,12 +37,12 @@ OLD = ("Ampere", "Volta", "Pascal", "Turing")
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredRun:
     """One usable row: the job and layout, the number measured with its unit, and how a step time becomes that number."""
 
     label: str
-    job: Job
-    layout: Layout
+    job: TrainingJob
+    layout: TrainingLayout
     free: tuple[str, ...]  # knobs the row leaves open
     quantity: str
     value: float
@@ -55,14 +54,14 @@ class Measured:
         return self.quantity.startswith("iteration")
 
     @property
-    def knobs(self) -> Knobs:
+    def knobs(self) -> SearchSpace:
         """The knobs of the row: fixed where it gives them, free where it does not."""
         x = self.layout
 
         def knob(name: str) -> tuple[int, ...]:
             return () if name in self.free else (int(getattr(x, name)),)
 
-        return Knobs(
+        return SearchSpace(
             tensor=knob("tensor"),
             pipeline=knob("pipeline"),
             context=(x.context,),
@@ -86,9 +85,9 @@ class Measured:
         """The measured number as seconds of a step."""
         return self.seconds(self.value)
 
-    def utilization(self, layout: Layout, value: float) -> Utilization:
+    def utilization(self, layout: TrainingLayout, value: float) -> Utilization:
         """HFU and MFU at this value, attention counted in full, as the papers of these tables do."""
-        return utilization(
+        return compute_utilization(
             self.job.network, self.job.seq, self.job.global_batch, layout, self.job.machine, self.seconds(value)
         )
 
@@ -97,7 +96,7 @@ class RowRefused(Exception):  # noqa: N818  # not an error: the row is skipped w
     """Why a row cannot be used."""
 
 
-def read_row(row: Row, known: Constants | None = None) -> Measured:
+def read_row(row: Row, known: TrainingConstants | None = None) -> MeasuredRun:
     """The measurement a row describes. Raises RowRefused with the reason when it lacks something."""
     text = " ".join(v for v in row.values() if isinstance(v, str))
     accelerator = _accelerator(row)
@@ -118,18 +117,18 @@ def read_row(row: Row, known: Constants | None = None) -> Measured:
             f"global batch {batch} is no multiple of data ranks {layout.data} × micro-batch {layout.micro_batch}"
         )
     try:
-        on = machine(
-            accelerator, trainable_datatype(accelerator, _datatype(row)), _scale_out(row, text, cluster), known
+        on = build_machine(
+            accelerator, choose_datatype(accelerator, _datatype(row)), _scale_out(row, text, cluster), known
         )
     except CatalogError as error:
         raise RowRefused(str(error)) from None
-    job = Job(network, seq, batch, on, software, known or constants())
+    job = TrainingJob(network, seq, batch, on, software, known or read_training_constants())
     quantity, value, per_step = _measure(row, job, gpus)
     label = (
         row.get("model") or row.get("scheme") or f"{float(row.get('params_b') or 0) or network.parameters / 1e9:.3g}B"
     )
-    one = Measured(str(label), job, layout, free, quantity, value, per_step)
-    if free and not any(len(x) for x in legal_layouts(job, gpus, one.knobs)):
+    one = MeasuredRun(str(label), job, layout, free, quantity, value, per_step)
+    if free and not any(len(x) for x in enumerate_layouts(job, gpus, one.knobs)):
         raise RowRefused(f"no layout divides a global batch of {batch} over {gpus} GPUs")
     return one
 
@@ -219,7 +218,7 @@ def _datatype(row: Row) -> str:
     return next((d for d in ("fp8", "fp16", "bf16") if d in said), "bf16")
 
 
-def _scale_out(row: Row, text: str, cluster: Cluster | None) -> float | None:
+def _scale_out(row: Row, text: str, cluster: PublishedCluster | None) -> float | None:
     """Bytes/s per GPU between nodes: the row's own column, "1600 Gbps node-node" in its words, or a cluster known by name."""
     own = _number(row, "scale_out_gb_per_s", "ib_gb_per_s_per_gpu")
     if own:
@@ -241,7 +240,7 @@ def _recompute(row: Row, software: Software) -> int | None:
     return None if software.flash_attention else FULL  # what was trained before it was always recomputed
 
 
-def _layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple[Layout, tuple[str, ...]]:
+def _layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple[TrainingLayout, tuple[str, ...]]:
     free = []
     stage = _text(row, "zero", "zero_stage")
     if stage is not None and stage not in ("0", "1", "2", "3"):
@@ -263,12 +262,12 @@ def _layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple[Lay
     parallel = "sequence parallel" in (row.get("recompute") or "") and "no sequence" not in (row.get("recompute") or "")
     parallel = parallel or (software.overlaps and tp > 1)
     return (
-        Layout(tp, pp, dp, cp, ep, micro or 1, chunks or 1, recompute or NONE, zero, parallel),
+        TrainingLayout(tp, pp, dp, cp, ep, micro or 1, chunks or 1, recompute or NONE, zero, parallel),
         tuple(free),
     )
 
 
-def _measure(row: Row, job: Job, gpus: int) -> tuple[str, float, float]:
+def _measure(row: Row, job: TrainingJob, gpus: int) -> tuple[str, float, float]:
     """The measured number, and what it is per step. Times first, then tokens, then FLOP/s by the row's convention."""
     for name, factor in (
         ("iteration_s", 1.0),
@@ -300,7 +299,7 @@ def _measure(row: Row, job: Job, gpus: int) -> tuple[str, float, float]:
     raise RowRefused("no iteration time, tokens/s, TFLOP/s or MFU in the row")
 
 
-def not_a_measurement(row: Row) -> str | None:
+def explain_not_a_measurement(row: Row) -> str | None:
     """Why a whole file is not one of training measurements, or None."""
     if not any(k in row for k in ("gpus", "chips", "layers")):
         return "no gpus, chips or layers column"

@@ -16,7 +16,7 @@ from loadfactor.planner.economics.ownership import OwnedCost, OwnedServer, capit
 from loadfactor.planner.economics.spot import SpotOffer, spot_cost
 from loadfactor.planner.hardware import checkpoint
 from loadfactor.planner.sizing import queueing, staffing
-from loadfactor.units import S_PER_DAY, S_PER_HOUR, W_PER_KW
+from loadfactor.units import H_PER_DAY, S_PER_DAY, S_PER_HOUR, W_PER_KW
 
 Inputs = Mapping[str, Any]
 
@@ -65,11 +65,16 @@ ANSWERS: tuple[tuple[str, Callable[[Inputs], float]], ...] = (
     (r"ckpt\.eff\..*", lambda v: checkpoint.plan_checkpoints(v["delta"], v["M"], v["R"]).efficiency_share),
     (r"llama3\.mtti_h", lambda _: checkpoint.job_mtbf_s(16_384 * 54 * 24 / 419, 16_384) / S_PER_HOUR),
     (r"llama3\.gpu_mtbf_h", lambda _: checkpoint.job_mtbf_s(16_384 * 54 * 24 / 419, 1) / S_PER_HOUR),
-    (r"meta\.mtti_16384_h", lambda _: checkpoint.node_failures_to_mtbf_h(6.5e-3, 2048)),
+    (r"meta\.mtti_16384_h", lambda _: checkpoint.job_mtbf_s(H_PER_DAY / 6.5e-3, 2048) / S_PER_HOUR),
     (
         r"meta\.ettr",
-        lambda v: checkpoint.expected_training_time_ratio(
-            v["nodes"], v["rf"], v["u0"] * S_PER_DAY, v["dt"] * S_PER_DAY, v["w"] * S_PER_DAY
+        lambda v: (
+            checkpoint.plan_checkpoints(
+                v["w"] * S_PER_DAY,
+                checkpoint.job_mtbf_s(H_PER_DAY / v["rf"], v["nodes"]),
+                v["u0"] * S_PER_DAY,
+                v["dt"] * S_PER_DAY,
+            ).first_order_efficiency_share
         ),
     ),
     (r"tco\.crf", lambda v: capital_recovery_factor(v["wacc"], v["life_y"])),

@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from loadfactor.catalog.accelerators import accelerator
+from loadfactor.catalog.constants import read_training_constants
 from loadfactor.catalog.models import network
 from loadfactor.errors import PlanError
-from loadfactor.planner.training.layout import FULL, NONE, Layout
-from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, constants, machine
-from loadfactor.planner.training.memory import memory
-from loadfactor.planner.training.search import Knobs, distinct, pareto, search
-from loadfactor.planner.training.step import TERMS, Job, step
+from loadfactor.planner.training.job import TrainingJob
+from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
+from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, build_machine
+from loadfactor.planner.training.memory import estimate_memory
+from loadfactor.planner.training.search import SearchSpace, find_pareto_front, pick_distinct, search_layouts
+from loadfactor.planner.training.step import TERMS, estimate_step
 from loadfactor.planner.training.training_plan import Reliability, TrainingPlan, plan_training
 
 RELIABLE = Reliability(50_677, 60, 600)
@@ -18,17 +20,24 @@ RELIABLE = Reliability(50_677, 60, 600)
 
 def job(
     name: str = "llama-3.1-70b", card: str = "h100-sxm", seq: int = 8192, batch: int = 512, modern: bool = True
-) -> Job:
-    return Job(network(name), seq, batch, machine(accelerator(card)), MODERN if modern else MEGATRON_2021, constants())
+) -> TrainingJob:
+    return TrainingJob(
+        network(name),
+        seq,
+        batch,
+        build_machine(accelerator(card)),
+        MODERN if modern else MEGATRON_2021,
+        read_training_constants(),
+    )
 
 
-def plan(gpus: int = 512, knobs: Knobs | None = None, **what: object) -> TrainingPlan:
+def plan(gpus: int = 512, knobs: SearchSpace | None = None, **what: object) -> TrainingPlan:
     return plan_training(job(**what), gpus, 1e12, RELIABLE, knobs, 2.0)  # type: ignore[arg-type]
 
 
 def test_every_layout_is_legal_and_uses_all_gpus() -> None:
     """Degrees multiply to the GPUs, tensor ranks divide heads and key-value heads, micro-batches divide the batch."""
-    found = search(job(), 512)
+    found = search_layouts(job(), 512)
     x = found.layouts
     assert len(found) > 1000
     assert (x.tensor * x.pipeline * x.data * x.context == 512).all()
@@ -36,24 +45,24 @@ def test_every_layout_is_legal_and_uses_all_gpus() -> None:
     assert (8 % x.tensor == 0).all()
     assert (512 % (x.data * x.micro_batch) == 0).all()
     assert ((x.interleave == 1) | (512 // (x.data * x.micro_batch) % x.pipeline == 0)).all()
-    keys = np.stack([np.asarray(getattr(x, f)) for f in Layout.__dataclass_fields__])
+    keys = np.stack([np.asarray(getattr(x, f)) for f in TrainingLayout.__dataclass_fields__])
     assert np.unique(keys, axis=1).shape[1] == len(found)
 
 
 def test_the_search_scores_as_the_breakdown_does() -> None:
     """The seconds and bytes a layout has in the search are those of the same equations for it alone."""
-    found, one = search(job(), 512), job()
+    found, one = search_layouts(job(), 512), job()
     for i in (0, 7, len(found) - 1):
         layout = found.layouts.pick(i)
-        assert float(step(one, layout).step_s[0]) == pytest.approx(found.step_s[i], rel=1e-12)
-        assert float(memory(one, layout).total_bytes[0]) == pytest.approx(found.memory_bytes[i], rel=1e-12)
+        assert float(estimate_step(one, layout).step_s[0]) == pytest.approx(found.step_s[i], rel=1e-12)
+        assert float(estimate_memory(one, layout).total_bytes[0]) == pytest.approx(found.memory_bytes[i], rel=1e-12)
 
 
 def test_terms_sum_to_the_step_and_none_is_negative() -> None:
     """The breakdown names every term and they add up, for dense, latent and expert networks, old software and new."""
     for one, gpus in ((job(), 512), (job("deepseek-v3", batch=1024, seq=4096), 512), (job(modern=False, seq=2048), 64)):
-        found = search(one, gpus)
-        parts = step(one, found.layouts)
+        found = search_layouts(one, gpus)
+        parts = estimate_step(one, found.layouts)
         assert set(parts.terms) == set(TERMS)
         assert all((np.asarray(v) >= 0).all() for v in parts.terms.values())
         assert np.allclose(sum(np.asarray(v) for v in parts.terms.values()), found.step_s)
@@ -61,11 +70,11 @@ def test_terms_sum_to_the_step_and_none_is_negative() -> None:
 
 def test_best_first_and_what_fits_before_what_does_not() -> None:
     """Layouts that fit come first, each group from fast to slow; the ways to cut shown are different ones."""
-    found = search(job(), 512)
+    found = search_layouts(job(), 512)
     fitting = int(found.fits.sum())
     assert found.fits[:fitting].all()
     assert (np.diff(found.step_s[:fitting]) >= -1e-8).all()
-    shown = distinct(found, 5)
+    shown = pick_distinct(found, 5)
     cuts = {
         tuple(int(v) for v in (x.tensor, x.pipeline, x.expert, x.context > 1, x.zero == 3))
         for x in map(found.layouts.pick, shown)
@@ -75,8 +84,8 @@ def test_best_first_and_what_fits_before_what_does_not() -> None:
 
 def test_pareto_front_trades_time_for_memory() -> None:
     """Along the front every layout is slower than the one before it and needs less memory."""
-    found = search(job(), 512)
-    front = pareto(found)
+    found = search_layouts(job(), 512)
+    front = find_pareto_front(found)
     assert front[0] == 0
     assert (np.diff(found.step_s[front]) >= 0).all()
     assert (np.diff(found.memory_bytes[front]) < 0).all()
@@ -87,7 +96,7 @@ def test_tensor_ranks_stay_inside_the_domain() -> None:
     best = plan(3072, name="megatron-1t", card="a100-sxm", seq=2048, batch=3072).best
     assert best.layout.tensor <= 8
     assert best.layout.pipeline > 8
-    across = plan(3072, Knobs(tensor=(32,)), name="megatron-1t", card="a100-sxm", seq=2048, batch=3072).best
+    across = plan(3072, SearchSpace(tensor=(32,)), name="megatron-1t", card="a100-sxm", seq=2048, batch=3072).best
     assert across.step_s > 1.05 * best.step_s
 
 
@@ -97,8 +106,8 @@ def test_a_rack_wide_domain_moves_the_rule() -> None:
     def slowdown(card: str) -> float:
         one = job("megatron-530b", card, 2048, 1152)
         return float(
-            step(one, Layout(16, 35, 2, sequence_parallel=True)).terms["tensor_s"][0]
-            / step(one, Layout(8, 35, 4, sequence_parallel=True)).terms["tensor_s"][0]
+            estimate_step(one, TrainingLayout(16, 35, 2, sequence_parallel=True)).terms["tensor_s"][0]
+            / estimate_step(one, TrainingLayout(8, 35, 4, sequence_parallel=True)).terms["tensor_s"][0]
         )
 
     assert slowdown("h100-sxm") > 4
@@ -108,16 +117,20 @@ def test_a_rack_wide_domain_moves_the_rule() -> None:
 def test_runner_up_says_why_it_loses() -> None:
     """Each rival names the terms that make it slower; a faster one without room says what it needs."""
     p = plan()
-    assert all("slower" in r.loses or r.loses == "is as fast" for r in p.rivals)
-    assert any(word in " ".join(r.loses for r in p.rivals) for word in ("bubble", "exchange", "recomputation"))
-    assert all("needs" in r.loses and "faster" in r.loses for r in p.too_large)
+    assert all("slower" in r.why_it_loses or r.why_it_loses == "is as fast" for r in p.rivals)
+    assert any(word in " ".join(r.why_it_loses for r in p.rivals) for word in ("bubble", "exchange", "recomputation"))
+    assert all("needs" in r.why_it_loses and "faster" in r.why_it_loses for r in p.too_large)
 
 
 def test_more_interleaving_shrinks_the_bubble() -> None:
     """(p−1)/(v·m) of the stages' work: doubling the chunks halves the bubble."""
     one = job("gpt3-175b", "a100-sxm", 2048, 64)
     plain, halved = (
-        float(step(one, Layout(8, 8, 1, micro_batch=1, interleave=v, recompute=FULL)).terms["bubble_s"][0])
+        float(
+            estimate_step(one, TrainingLayout(8, 8, 1, micro_batch=1, interleave=v, recompute=FULL)).terms["bubble_s"][
+                0
+            ]
+        )
         for v in (1, 2)
     )
     assert halved == pytest.approx(plain / 2, rel=0.01)
@@ -126,9 +139,11 @@ def test_more_interleaving_shrinks_the_bubble() -> None:
 def test_zero_stages_shed_memory_in_order() -> None:
     """Optimizer state, then gradients, then weights are divided by the data ranks."""
     one = job("llama-3.1-8b", batch=64)
-    totals = [float(memory(one, Layout(data=64, zero=z, recompute=FULL)).total_bytes[0]) for z in range(4)]
+    totals = [
+        float(estimate_memory(one, TrainingLayout(data=64, zero=z, recompute=FULL)).total_bytes[0]) for z in range(4)
+    ]
     assert totals[0] > totals[1] > totals[2] > totals[3]
-    parts = memory(one, Layout(data=64, zero=3, recompute=NONE)).parts
+    parts = estimate_memory(one, TrainingLayout(data=64, zero=3, recompute=NONE)).parts
     assert float(parts["optimizer_bytes"][0]) == pytest.approx(12 * one.network.parameters / 64, rel=1e-6)
 
 
@@ -145,20 +160,21 @@ def test_money_and_time_follow_from_the_step() -> None:
 @pytest.mark.parametrize(
     ("gpus", "what", "knobs", "said"),
     [
-        (512, {}, Knobs(tensor=(24,)), r"24 tensor ranks do not divide llama-3\.1-70b's 64 heads.*nearest that does: 8"),
-        (512, {}, Knobs(pipeline=(64,)), r"80 layers do not divide over 64 pipeline stages.*nearest that does: 16"),
-        (100, {}, Knobs(tensor=(8,)), r"100 GPUs are no multiple.*96 and 104"),
-        (512, {"batch": 500}, Knobs(tensor=(8,), pipeline=(2,)), r"500 sequences does not divide over 32 data ranks.*480 and 512"),
+        (512, {}, SearchSpace(tensor=(24,)), r"24 tensor ranks do not divide llama-3\.1-70b's 64 heads.*nearest that does: 8"),
+        (512, {}, SearchSpace(pipeline=(64,)), r"80 layers do not divide over 64 pipeline stages.*nearest that does: 16"),
+        (100, {}, SearchSpace(tensor=(8,)), r"100 GPUs are no multiple.*96 and 104"),
+        (512, {"batch": 500}, SearchSpace(tensor=(8,), pipeline=(2,)),
+         r"500 sequences does not divide over 32 data ranks.*480 and 512"),
         (8, {}, None, r"nothing fits: llama-3\.1-70b on 8 h100-sxm needs at least .* it fits on 32 GPUs"),
         (64, {"name": "gpt3-175b"}, None, r"2048 learned positions.*--seq 2048"),
-        (64, {}, Knobs(expert=(4,)), "has no experts"),
-        (64, {"name": "mixtral-8x7b"}, Knobs(expert=(3,)), r"8 experts do not divide over 3 ranks.*2 and 4"),
+        (64, {}, SearchSpace(expert=(4,)), "has no experts"),
+        (64, {"name": "mixtral-8x7b"}, SearchSpace(expert=(3,)), r"8 experts do not divide over 3 ranks.*2 and 4"),
         (509, {}, None, r"no layout of llama-3\.1-70b on 509 GPUs divides a global batch of 512.*: 509"),
         (0, {}, None, "at least 1 GPU"),
     ],
 )  # fmt: skip
 def test_impossible_requests_name_the_constraint_and_what_works(
-    gpus: int, what: dict[str, object], knobs: Knobs | None, said: str
+    gpus: int, what: dict[str, object], knobs: SearchSpace | None, said: str
 ) -> None:
     """One line: which constraint failed, and the nearest thing that works."""
     with pytest.raises(PlanError, match=said):

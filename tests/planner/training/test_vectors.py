@@ -1,17 +1,25 @@
 """The golden values of the published formulas: Megatron's sizes and shares, PaLM's MFU table, tensor parallelism's cliff."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loadfactor.catalog.models import network
-from loadfactor.planner.hardware.checkpoint import expected_training_time_ratio, job_mtbf_s, node_failures_to_mtbf_h
+from loadfactor.planner.hardware.checkpoint import job_mtbf_s, plan_checkpoints
 from loadfactor.planner.hardware.collectives import Fabric, all_reduce_s
-from loadfactor.planner.training.flops import megatron_flops, mfu_share, paid_mfu_share, palm_flops_per_token
+from loadfactor.planner.training.flops import (
+    HARDWARE,
+    MODEL,
+    mfu_share,
+    paid_mfu_share,
+    palm_flops_per_token,
+    training_flops_per_token,
+)
 from loadfactor.units import FLOPS_PER_TFLOPS, H_PER_DAY, S_PER_DAY, S_PER_HOUR
-from loadfactor.validation.mfu_claims import claims
+from loadfactor.validation.mfu_claims import recompute_claims
 
 NAMES = {"18.4B": "18b", "39.1B": "39b", "76.1B": "76b", "145.6B": "145b", "310.1B": "310b", "529.6B": "530b"}
 
@@ -35,10 +43,12 @@ def megatron(vector: dict[str, Any], what: str) -> float:
         return float(rate / (i["peak"] * FLOPS_PER_TFLOPS))
     if what == "aggregate_pflops":
         return float(i["gpus"] * i["tflops_per_gpu"] / 1000)
-    hardware = megatron_flops(i["layers"], i["hidden"], i["vocab"], i["batch"], i["seq"], passes=4)
-    model = megatron_flops(i["layers"], i["hidden"], i["vocab"], i["batch"], i["seq"], passes=3)
-    step_s = hardware / (i["gpus"] * rate)
-    return float(model / step_s / (i["gpus"] * i["peak"] * FLOPS_PER_TFLOPS))
+    shape = replace(network("megatron-1t"), layers=i["layers"], hidden=i["hidden"], vocabulary=i["vocab"])
+    shape = replace(
+        shape, heads=i["hidden"] // 128, kv_heads=i["hidden"] // 128, head_dim=128, ffn_hidden=4 * i["hidden"]
+    )
+    hardware, model = (training_flops_per_token(shape, i["seq"], c) for c in (HARDWARE, MODEL))
+    return mfu_share(i["gpus"] * rate / hardware, model, i["gpus"], i["peak"] * FLOPS_PER_TFLOPS)
 
 
 def test_megatron_weak_scaling(vectors: dict[str, dict[str, Any]]) -> None:
@@ -67,14 +77,14 @@ def test_megatron_days(vectors: dict[str, dict[str, Any]]) -> None:
 
 def test_mfu_of_the_palm_table(vectors: dict[str, dict[str, Any]]) -> None:
     """MFU, HFU and MFU over paid hours of PaLM, MT-NLG, Gopher and GPT-3, as their own formula gives them."""
-    rows = {c.model: c for c in claims()}
+    rows = {c.model: c for c in recompute_claims()}
     assert rows["PaLM"].recomputed_share == pytest.approx(vectors["palm.mfu"]["expected"], abs=1e-6)
     assert rows["PaLM"].hfu_share == pytest.approx(vectors["palm.hfu"]["expected"], abs=5e-4)
     assert rows["PaLM"].paid_share == pytest.approx(vectors["palm.all_in_mfu"]["expected"], abs=1e-6)
     assert rows["MT-NLG"].recomputed_share == pytest.approx(vectors["mtnlg.mfu"]["expected"], abs=1e-6)
     assert rows["Gopher"].recomputed_share == pytest.approx(vectors["gopher.mfu"]["expected"], abs=1e-6)
     assert rows["GPT-3"].recomputed_share == pytest.approx(vectors["gpt3.mfu.formula"]["expected"], abs=1e-6)
-    assert [c.model for c in claims() if not c.follows] == ["GPT-3"]
+    assert [c.model for c in recompute_claims() if not c.follows] == ["GPT-3"]
 
 
 def test_palm_without_attention_and_its_carbon(vectors: dict[str, dict[str, Any]]) -> None:
@@ -104,8 +114,16 @@ def test_failures_of_large_jobs(vectors: dict[str, dict[str, Any]]) -> None:
     """Llama 3's and Meta's interruption rates and effective training time."""
     hours = vectors["llama3.gpu_mtbf_h"]["expected"]
     assert job_mtbf_s(hours, 16_384) / S_PER_HOUR == pytest.approx(vectors["llama3.mtti_h"]["expected"], abs=1e-6)
-    assert node_failures_to_mtbf_h(6.5e-3, 2048) == pytest.approx(vectors["meta.mtti_16384_h"]["expected"], rel=1e-9)
+    node_mtbf_h = H_PER_DAY / 6.5e-3
+    assert job_mtbf_s(node_mtbf_h, 2048) / S_PER_HOUR == pytest.approx(
+        vectors["meta.mtti_16384_h"]["expected"], rel=1e-9
+    )
     i = vectors["meta.ettr"]["inputs"]
-    day = H_PER_DAY * S_PER_HOUR
-    ratio = expected_training_time_ratio(i["nodes"], i["rf"], i["u0"] * day, i["dt"] * day, i["w"] * day)
+    w, mtbf, u0, dt = (
+        i["w"] * S_PER_DAY,
+        job_mtbf_s(H_PER_DAY / i["rf"], i["nodes"]),
+        i["u0"] * S_PER_DAY,
+        i["dt"] * S_PER_DAY,
+    )
+    ratio = plan_checkpoints(w, mtbf, u0, dt).first_order_efficiency_share
     assert ratio == pytest.approx(vectors["meta.ettr"]["expected"], rel=1e-9)

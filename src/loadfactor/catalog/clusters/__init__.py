@@ -13,7 +13,7 @@ from loadfactor.errors import InputError
 
 
 @dataclass(frozen=True)
-class Cluster:
+class PublishedCluster:
     """Nodes of one accelerator and the network between them, bytes/s per GPU and direction.
 
     `called` is the accelerator its measurements name where they name a plain one and the cluster's is a special part.
@@ -29,12 +29,12 @@ class Cluster:
 
 
 @cache
-def clusters() -> tuple[Cluster, ...]:
+def clusters() -> tuple[PublishedCluster, ...]:
     """Every cluster of the catalog, in the order of their file names."""
     names = sorted(e.name for e in files(__name__).iterdir() if e.name.endswith(".toml"))
     rows = [read_toml(__name__, name) for name in names]
     return tuple(
-        Cluster(
+        PublishedCluster(
             row["id"],
             row["name"],
             row["accelerator"],
@@ -47,7 +47,7 @@ def clusters() -> tuple[Cluster, ...]:
     )
 
 
-def cluster(name: str) -> Cluster:
+def cluster(name: str) -> PublishedCluster:
     """The cluster with this id; raises InputError, naming what there is, when it is not in the catalog.
 
     >>> cluster("selene").accelerator
@@ -59,7 +59,7 @@ def cluster(name: str) -> Cluster:
     return found
 
 
-def cluster_of(text: str, accelerator: str) -> Cluster | None:
+def cluster_of(text: str, accelerator: str) -> PublishedCluster | None:
     """The cluster of this accelerator a measurement was made on, recognised by the words of its source; None when not known.
 
     >>> cluster_of("VIA-Research/vTrain: ground_truth_multi.csv", "a100-sxm").id

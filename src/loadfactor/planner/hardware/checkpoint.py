@@ -1,4 +1,4 @@
-"""How often should a job save its state, and how much of the paid time is then useful work?
+"""Checkpoint interval of a job that can fail, and the share of its time that is kept work.
 
 A job of n GPUs fails every `mtbf_s` on average (exponential): the mean time between failures of one GPU divided by n. Between two
 checkpoints it works for `interval_s`, then blocks for `checkpoint_s` (an asynchronous checkpoint blocks for little). A failure
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import exp, expm1, sqrt
 
 from loadfactor.errors import PlanError
-from loadfactor.units import H_PER_DAY, S_PER_HOUR
+from loadfactor.units import S_PER_HOUR
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,29 @@ class CheckpointPlan:
     restart_s: float
     mtbf_s: float
 
+    @property
+    def first_order_efficiency_share(self) -> float:
+        """Meta's effective-training-time ratio, (1 − (R + τ/2)/M) / (1 + δ/τ), not below 0; arXiv:2410.21680.
+
+        Nearly the same as `efficiency_share` while failures are rare; a check on it.
+
+        >>> meta = plan_checkpoints(60, job_mtbf_s(24 / 6.5e-3, 128), 600, interval_s=3600)  # 6.5 failures per 1,000 node-days
+        >>> round(meta.first_order_efficiency_share, 4), round(meta.efficiency_share, 4)
+        (0.9609, 0.9608)
+        """
+        overhead = self.checkpoint_s / self.interval_s if self.interval_s else 0.0
+        return max(0.0, 1 - (self.restart_s + self.interval_s / 2) / self.mtbf_s) / (1 + overhead)
+
 
 def job_mtbf_s(gpu_mtbf_h: float, gpus: int) -> float:
-    """Mean time between failures of a job that stops when any of its `gpus` fails, seconds.
+    """Mean time between failures of a job that stops when any of its `gpus` fails, seconds; likewise for nodes.
 
     Llama 3: 419 unexpected interruptions in 54 days on 16,384 H100 are 50,677 hours per GPU, hence every 3.09 hours for the job.
 
-    >>> round(job_mtbf_s(50_677, 16_384) / 3600, 2)
-    3.09
+    Meta's RSC: 6.5 failures in 1,000 node-days stop 2,048 nodes every 1.8 hours (arXiv:2410.21680).
+
+    >>> round(job_mtbf_s(50_677, 16_384) / 3600, 2), round(job_mtbf_s(24 / 6.5e-3, 2048) / 3600, 2)
+    (3.09, 1.8)
     """
     if gpu_mtbf_h <= 0:
         raise PlanError(
@@ -40,17 +55,6 @@ def job_mtbf_s(gpu_mtbf_h: float, gpus: int) -> float:
     if gpus < 1:
         raise PlanError(f"a job needs at least 1 GPU, got {gpus}")
     return gpu_mtbf_h * S_PER_HOUR / gpus
-
-
-def node_failures_to_mtbf_h(failures_per_node_day: float, nodes: int) -> float:
-    """Mean hours between failures of a job on `nodes` nodes when each fails `failures_per_node_day` times a day.
-
-    >>> round(node_failures_to_mtbf_h(6.5e-3, 2048), 2)  # Meta's RSC at 16,384 GPUs, published as 1.8 h
-    1.8
-    """
-    if failures_per_node_day <= 0 or nodes < 1:
-        raise PlanError(f"need a positive failure rate and at least 1 node, got {failures_per_node_day:g} and {nodes}")
-    return H_PER_DAY / (nodes * failures_per_node_day)
 
 
 def young_interval_s(checkpoint_s: float, mtbf_s: float) -> float:
@@ -106,24 +110,6 @@ def plan_checkpoints(
     interval = daly_interval_s(checkpoint_s, mtbf_s) if interval_s is None else interval_s
     share = efficiency_share(interval, checkpoint_s, mtbf_s, restart_s)
     return CheckpointPlan(interval, share, checkpoint_s, restart_s, mtbf_s)
-
-
-def expected_training_time_ratio(
-    nodes: int, failures_per_node_day: float, restart_s: float, interval_s: float, checkpoint_s: float
-) -> float:
-    """Meta's effective-training-time ratio, first order: (1 − N·r·(u₀ + Δ/2)) / (1 + w/Δ); arXiv:2410.21680.
-
-    `restart_s` is u₀, `interval_s` Δ, `checkpoint_s` w. Below zero (hopelessly frequent failures) it answers zero.
-
-    >>> round(expected_training_time_ratio(128, 6.5e-3, 600, 3600, 60), 4)
-    0.9609
-    """
-    mtbf_s = node_failures_to_mtbf_h(failures_per_node_day, nodes) * S_PER_HOUR
-    _check(checkpoint_s, mtbf_s, restart_s)
-    if interval_s <= 0:
-        raise PlanError(f"the interval between checkpoints must be positive, got {interval_s:g} s")
-    lost_share = (restart_s + interval_s / 2) / mtbf_s
-    return max(0.0, 1 - lost_share) / (1 + checkpoint_s / interval_s)
 
 
 def _check(checkpoint_s: float, mtbf_s: float, restart_s: float) -> None:

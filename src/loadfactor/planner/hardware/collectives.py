@@ -1,4 +1,4 @@
-"""How long do GPUs need to exchange data? All-reduce, gather, scatter, all-to-all and point to point, on the links they use.
+"""Seconds of collectives and sends between GPUs: all-reduce, gather, scatter, expert dispatch, point to point.
 
 A group of `ranks` whose members are `stride` GPUs apart lies partly inside scale-up domains (NVLink) and partly across them
 (the network). A ring runs at the speed of its slowest link: inside the domain `scale_up`, across domains the adapters of all
@@ -112,20 +112,6 @@ def all_reduce_s(total_bytes: Real, ranks: Real, stride: Real, fabric: Fabric) -
     (0.365, 2.0)
     """
     return 2 * all_gather_s(total_bytes, ranks, stride, fabric)
-
-
-def all_to_all_s(sent_bytes: Real, ranks: Real, stride: Real, fabric: Fabric) -> Real:
-    """Seconds in which each rank sends `sent_bytes`, an equal piece to every member: what leaves the domain is the limit.
-
-    >>> hgx = Fabric(8, 300e9, 25e9, 1, 1, 0, 0)
-    >>> round(float(all_to_all_s(32e6, 32, 1, hgx)) * 1e3, 3)      # 24 of 32 pieces cross the network at 25 GB/s
-    0.96
-    """
-    inside = members_per_domain(ranks, stride, fabric)
-    up_s = sent_bytes * (inside - 1) / ranks / fabric.up_bytes_per_s
-    out_s = sent_bytes * (ranks - inside) / ranks / fabric.out_bytes_per_s
-    result: Real = np.maximum(up_s, out_s) + _latency_s(ranks, stride, fabric)
-    return result
 
 
 def dispatch_s(token_bytes: Real, copies: int, ranks: Real, stride: Real, fabric: Fabric) -> Real:

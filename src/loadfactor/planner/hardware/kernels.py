@@ -1,4 +1,4 @@
-"""How long does one GPU kernel take? Matrix products and memory-bound passes, from their shape and the accelerator.
+"""Seconds of one GPU kernel: matrix products and memory-bound passes, from their shape and the accelerator.
 
 Every argument may be a number or an array of them (one element a layout or a batch size): the same equation draws the
 breakdown of one plan and scores a hundred thousand. Nothing here knows training from serving.
@@ -70,13 +70,3 @@ def streaming_s(moved_bytes: Real, speed: KernelSpeed) -> Real:
     1.0
     """
     return moved_bytes / (speed.memory_bytes_per_s * speed.memory_share)
-
-
-def launched_s(device_s: Real, kernels: Real, speed: KernelSpeed) -> Real:
-    """Seconds of a run of `kernels` kernels that need `device_s`: the host must start them as fast as the device ends them.
-
-    >>> float(launched_s(1e-4, 40, KernelSpeed(312e12, 2e12, 0.8, 64, 0.85, 5e-6)))   # 40 launches at 5 µs take longer
-    0.0002
-    """
-    result: Real = np.maximum(device_s, kernels * speed.launch_s)
-    return result

@@ -1,1 +1,1 @@
-"""How fast and how full will a training run be, and which layout of it is best? Pure equations on numbers or arrays."""
+"""Training: step time, memory, layout search and cost of a run. Pure equations on numbers or arrays; no serving, no sizing."""

@@ -1,4 +1,4 @@
-"""How long are sequences and how large is a batch where the user has not said? What pre-training runs use."""
+"""Sequence length and global batch where the user gives none: what pre-training runs use."""
 
 from loadfactor.catalog.models import Network
 
@@ -6,20 +6,20 @@ USUAL_SEQ = 8192
 USUAL_BATCH_TOKENS = 4 * 2**20  # Llama 3 started at 4 M tokens
 
 
-def default_seq(network: Network) -> int:
+def choose_seq(network: Network) -> int:
     """Tokens in a sequence: 8,192, or all the network can see.
 
     >>> from loadfactor.catalog.models import network
-    >>> default_seq(network("gpt3-175b")), default_seq(network("llama-3.1-70b"))
+    >>> choose_seq(network("gpt3-175b")), choose_seq(network("llama-3.1-70b"))
     (2048, 8192)
     """
     return min(network.max_context, USUAL_SEQ)
 
 
-def default_batch(seq: int, gpus: int) -> int:
+def choose_batch(seq: int, gpus: int) -> int:
     """Sequences in a step: about 4 M tokens, rounded to the GPUs (or a half, a quarter … of them) so that ranks divide it.
 
-    >>> default_batch(8192, 512), default_batch(2048, 3072), default_batch(8192, 576)
+    >>> choose_batch(8192, 512), choose_batch(2048, 3072), choose_batch(8192, 576)
     (512, 3072, 576)
     """
     wanted = max(USUAL_BATCH_TOKENS // seq, 1)

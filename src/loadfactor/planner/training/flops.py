@@ -1,4 +1,4 @@
-"""How many FLOPs does training need, and what share of the peak was used? Each convention of the field, by its name.
+"""FLOPs that training needs and the share of peak they are (MFU, HFU), by each convention of the field.
 
 *Model* FLOPs are what the network needs: forward 2 and backward 4 per weight and token. *Hardware* FLOPs also count what was
 computed again (activation recomputation). Both count dense matrix products only; the input embedding is a look-up and counts
@@ -8,8 +8,7 @@ nothing. Attention is counted in full unless `causal`: half of its scores are ma
 from dataclasses import dataclass
 
 from loadfactor.catalog.models import Network
-
-HALVED = 0.5
+from loadfactor.units import S_PER_HOUR
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ def forward_flops_per_token(network: Network, seq: int, convention: FlopsConvent
 def attention_flops_per_token(network: Network, seq: int, convention: FlopsConvention = MODEL) -> float:
     """FLOPs of one token's scores and weighted values, forward, over all layers; a sliding layer sees at most its window."""
     window = min(network.sliding_window or seq, seq)
-    keys = network.full_layers * seq * (HALVED if convention.causal else 1)
+    keys = network.full_layers * seq * (0.5 if convention.causal else 1)
     keys += len(network.sliding_layers) * (window * (1 - window / (2 * seq)) if convention.causal else window)
     return 2.0 * keys * network.heads * (network.query_dim + network.value_dim)
 
@@ -64,19 +63,6 @@ def training_flops_per_token(network: Network, seq: int, convention: FlopsConven
     return 3 * forward + again[convention.recomputed]
 
 
-def megatron_flops(layers: int, hidden: int, vocabulary: int, batch: float, seq: int, passes: int = 4) -> float:
-    """FLOPs of one iteration by the formula of arXiv:2104.04473 §5.1: 24·passes·B·s·l·h²(1 + s/6h + V/(4·passes·l·h)).
-
-    Four passes count the recomputed forward (hardware FLOPs, "96 B s l h²"), three do not ("72 B s l h²").
-
-    >>> iteration_s = megatron_flops(128, 25600, 51200, 3072, 2048) / (3072 * 163e12)
-    >>> round(iteration_s * 450e9 / (3072 * 2048) / 86400)             # days for 450 B tokens; the paper estimates 84 by 8·T·P
-    85
-    """
-    core = 24.0 * passes * batch * seq * layers * hidden**2
-    return core * (1 + seq / (6 * hidden) + vocabulary / (4 * passes * layers * hidden))
-
-
 def mfu_share(tokens_per_s: float, flops_per_token: float, gpus: float, peak_flops: float) -> float:
     """Share of the peak the network's own FLOPs used: model FLOPs give MFU, hardware FLOPs give HFU.
 
@@ -92,8 +78,6 @@ def paid_mfu_share(training_flops: float, paid_gpu_hours: float, peak_flops: flo
     >>> round(paid_mfu_share(2.56e24, 8_404_992, 275e12), 3)                                     # PaLM, 46 % in steady state
     0.308
     """
-    from loadfactor.units import S_PER_HOUR
-
     return training_flops / (paid_gpu_hours * S_PER_HOUR * peak_flops)
 
 

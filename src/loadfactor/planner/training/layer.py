@@ -1,20 +1,19 @@
-"""How long does one transformer layer take for one micro-batch? Its matrix products, its attention and its memory traffic.
+"""Seconds of one transformer layer for one micro-batch: matrix products, attention, memory-bound passes.
 
 Forward seconds and backward seconds are kept apart by kind, so that a step can be put together for any recomputation.
 Shapes: a micro-batch is b sequences of s tokens; a rank holds T = b·s/c of its tokens (c context ranks) and 1/t of every
 matrix (t tensor ranks). 16-bit values. Source of the counts: arXiv:2104.04473 §3, arXiv:2205.05198 §4.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from loadfactor.catalog.models import Network
 from loadfactor.planner.hardware.kernels import KernelSpeed, Real, matmul_s, streaming_s
-from loadfactor.planner.training.layout import Layout
-from loadfactor.planner.training.machine import Constants, Machine, Software
+from loadfactor.planner.training.job import TrainingJob
+from loadfactor.planner.training.layout import TrainingLayout
 
-VALUE_BYTES = 2
 KERNELS_FORWARD = 40  # kernels a layer starts: two norms, four products, attention, activation, residuals, copies
 KERNELS_BACKWARD = 60
 SCORE_BYTES_FORWARD = 13  # per score of unfused attention: product w2, softmax r2 w2, dropout r2 w2+1, product r2
@@ -46,34 +45,45 @@ class LayerSeconds:
         return self.matmul_backward + self.attention_backward + self.elementwise_backward
 
 
-def layer_seconds(
-    network: Network, seq: int, layout: Layout, on: Machine, software: Software, c: Constants, moe: bool
-) -> LayerSeconds:
+def mean_layer_seconds(job: TrainingJob, layout: TrainingLayout) -> LayerSeconds:
+    """The mean layer of a network whose layers partly have experts: each kind's seconds by its share of the layers."""
+    moe_share = job.network.moe_layers / job.network.layers
+    if moe_share in (0, 1):
+        return layer_seconds(job, layout, moe=moe_share == 1)
+    dense, mixed = (layer_seconds(job, layout, moe) for moe in (False, True))
+    return LayerSeconds(
+        *((1 - moe_share) * getattr(dense, f.name) + moe_share * getattr(mixed, f.name) for f in fields(LayerSeconds))
+    )
+
+
+def layer_seconds(job: TrainingJob, layout: TrainingLayout, moe: bool) -> LayerSeconds:
     """One layer with (moe) or without experts; attention is the mean over the network's kinds of layers.
 
     On paper, for GPT-3 (h 12,288, s 2,048, micro-batch 1, 8 tensor ranks): 24·s·h² ÷ 8 = 0.93 TFLOP forward, 3.9 ms at the
     239 TFLOP/s that the largest products reach, and somewhat more for their shapes; backward twice that.
 
     >>> from loadfactor.catalog.accelerators import accelerator
+    >>> from loadfactor.catalog.constants import read_training_constants
     >>> from loadfactor.catalog.models import network
-    >>> from loadfactor.planner.training.machine import MEGATRON_2021, constants, machine
-    >>> one = (network("gpt3-175b"), 2048, Layout(8, micro_batch=1), machine(accelerator("a100-sxm"), "fp16"))
-    >>> layer = layer_seconds(*one, MEGATRON_2021, constants(), moe=False)
-    >>> paper_s = 24 * 2048 * 12288**2 / 8 / (312e12 * constants().matmul_share)
+    >>> from loadfactor.planner.training.machine import MEGATRON_2021, build_machine
+    >>> constants, a100 = read_training_constants(), build_machine(accelerator("a100-sxm"), "fp16")
+    >>> job = TrainingJob(network("gpt3-175b"), 2048, 1, a100, MEGATRON_2021, constants)
+    >>> layer = layer_seconds(job, TrainingLayout(8, micro_batch=1), moe=False)
+    >>> paper_s = 24 * 2048 * 12288**2 / 8 / (312e12 * constants.matmul_share)
     >>> bool(1.0 < layer.matmul_forward / paper_s < 1.2), bool(layer.matmul_backward == 2 * layer.matmul_forward)
     (True, True)
     """
-    tokens = layout.micro_batch * seq / layout.context
-    projections = _projections_s(network, tokens, layout.tensor, on.matmul)
+    network, speed = job.network, job.machine.matmul
+    tokens = layout.micro_batch * job.seq / layout.context
+    projections = _projections_s(network, tokens, layout.tensor, speed)
     mlp, down = (
-        _experts_s(network, tokens, layout, on.matmul)
+        _experts_s(network, tokens, layout, speed)
         if moe
-        else _mlp_s(network, network.ffn_hidden, tokens, layout.tensor, on.matmul)
+        else _mlp_s(network, network.ffn_hidden, tokens, layout.tensor, speed)
     )
     matmul = projections + mlp + down
-    attention_f, attention_b = _attention_s(network, seq, layout, on, software, c)
-    element_f, element_b = _elementwise_s(network, tokens, layout, on, software, moe)
-    return LayerSeconds(matmul, 2 * matmul, down, attention_f, attention_b, element_f, element_b)
+    elementwise = _elementwise_s(job, tokens, layout, moe)
+    return LayerSeconds(matmul, 2 * matmul, down, *_attention_s(job, layout), elementwise, 1.5 * elementwise)
 
 
 def _projections_s(network: Network, tokens: Real, t: Real, speed: KernelSpeed) -> Real:
@@ -99,7 +109,7 @@ def _mlp_s(network: Network, width: Real, tokens: Real, t: Real, speed: KernelSp
     return matmul_s(tokens, up, network.hidden, speed), matmul_s(tokens, network.hidden, width / t, speed)
 
 
-def _experts_s(network: Network, tokens: Real, layout: Layout, speed: KernelSpeed) -> tuple[Real, Real]:
+def _experts_s(network: Network, tokens: Real, layout: TrainingLayout, speed: KernelSpeed) -> tuple[Real, Real]:
     """The experts of one rank, up and down: each of its count/e gets T·k·e/count tokens when routing is even; the shared too."""
     e = network.experts
     assert e is not None
@@ -110,34 +120,28 @@ def _experts_s(network: Network, tokens: Real, layout: Layout, speed: KernelSpee
     return up * local + router + shared[0], down * local + shared[1]
 
 
-def _attention_s(
-    network: Network, seq: int, layout: Layout, on: Machine, software: Software, c: Constants
-) -> tuple[Real, Real]:
+def _attention_s(job: TrainingJob, layout: TrainingLayout) -> tuple[Real, Real]:
     """Scores, softmax and the product with the values: fused (flash: half of the scores are never computed) or not."""
+    network, seq, on = job.network, job.seq, job.machine
     heads = network.heads / layout.tensor
-    rows = layout.micro_batch * seq / layout.context
-    window = min(network.sliding_window or seq, seq)
-    sliding = len(network.sliding_layers) / network.layers
-    full = network.full_layers / network.layers
-    if software.flash_attention:
+    if job.software.flash_attention:
+        window = min(network.sliding_window or seq, seq)
+        sliding, full = len(network.sliding_layers) / network.layers, network.full_layers / network.layers
         keys = full * seq / 2 + sliding * window * (1 - window / (2 * seq))
+        rows = layout.micro_batch * seq / layout.context
         flops = 2 * rows * keys * heads * (network.query_dim + network.value_dim)
-        forward = flops / (on.wide.peak_flops * c.flash_share)
-        backward = FLASH_BACKWARD_FLOPS * flops / (on.wide.peak_flops * c.flash_backward_share)
-        return forward, backward
+        forward = flops / (on.wide.peak_flops * job.constants.flash_share)
+        return forward, FLASH_BACKWARD_FLOPS * flops / (on.wide.peak_flops * job.constants.flash_backward_share)
     batch = layout.micro_batch * heads / layout.context
-    products = matmul_s(seq, seq, network.query_dim, on.matmul, batch) + matmul_s(
-        seq, network.value_dim, seq, on.matmul, batch
-    )
+    products = matmul_s(seq, seq, network.query_dim, on.matmul, batch)
+    products = products + matmul_s(seq, network.value_dim, seq, on.matmul, batch)
     scores = batch * float(seq) ** 2
     forward = products + streaming_s(SCORE_BYTES_FORWARD * scores, on.matmul)
     return forward, 2 * products + streaming_s(SCORE_BYTES_BACKWARD * scores, on.matmul)
 
 
-def _elementwise_s(
-    network: Network, tokens: Real, layout: Layout, on: Machine, software: Software, moe: bool
-) -> tuple[Real, Real]:
-    """Norms, residuals, dropout, activation, copies and casts.
+def _elementwise_s(job: TrainingJob, tokens: Real, layout: TrainingLayout, moe: bool) -> Real:
+    """Norms, residuals, dropout, activation, copies and casts, forward.
 
     What stands outside the tensor-parallel region is repeated by every tensor rank unless the sequence is cut there too
     (sequence parallelism).
@@ -145,17 +149,15 @@ def _elementwise_s(
     width (r4 w2 when gated); queries, keys and values copied once r2 w2. Backward moves 1.5 × that.
     Products in 8 bits have their inputs cast, r2 and w1 for the product and w1 transposed for the backward one.
     """
+    network, e = job.network, job.network.experts
     h, t = network.hidden, layout.tensor
-    outside = (8 + 12 + 2 * software.dropout) * h
-    e = network.experts
+    outside = (8 + 12 + 2 * job.software.dropout) * h
     width = (e.ffn_hidden * e.per_token + e.shared_ffn_hidden) if moe and e else network.ffn_hidden
     dispatch = 4 * 2 * h * e.per_token if moe and e else 0  # permute to experts and back
     heads = network.query_dim * network.heads + 2 * network.kv_heads * network.head_dim
     inside = (6 if network.gated_mlp else 4) * width + 4 * heads + dispatch
-    if on.narrow:
+    if job.machine.narrow:
         outside += CAST_BYTES * 2 * h
         inside += CAST_BYTES * (width + network.heads * network.value_dim)
     repeated = np.where(layout.sequence_parallel, t, 1)
-    moved = tokens * (outside / repeated + inside / t)
-    forward = streaming_s(moved, on.matmul)
-    return forward, 1.5 * forward
+    return streaming_s(tokens * (outside / repeated + inside / t), job.machine.matmul)

@@ -1,6 +1,6 @@
-"""How is a training job cut over its GPUs? One layout, or arrays of many: the same fields, the same equations."""
+"""Layout of a training job over its GPUs: degrees of parallelism and knobs, for one layout or arrays of many."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -11,7 +11,7 @@ NONE, SELECTIVE, FULL = range(3)
 
 
 @dataclass(frozen=True)
-class Layout:
+class TrainingLayout:
     """Degrees of parallelism and the knobs beside them; every field is an int (or bool), or an array of them.
 
     GPUs are numbered tensor first, then context, data, pipeline: tensor ranks are neighbours inside a scale-up domain,
@@ -34,7 +34,7 @@ class Layout:
     def gpus(self) -> Any:
         """How many GPUs it takes.
 
-        >>> Layout(tensor=8, pipeline=4, data=2).gpus
+        >>> TrainingLayout(tensor=8, pipeline=4, data=2).gpus
         64
         """
         return self.tensor * self.pipeline * self.data * self.context
@@ -42,7 +42,7 @@ class Layout:
     def micro_batches(self, global_batch: Any) -> Any:
         """Micro-batches each pipeline works through in a step.
 
-        >>> Layout(data=4, micro_batch=2).micro_batches(64)
+        >>> TrainingLayout(data=4, micro_batch=2).micro_batches(64)
         8
         """
         return global_batch // (self.data * self.micro_batch)
@@ -51,32 +51,32 @@ class Layout:
         return int(np.size(self.tensor))
 
     @staticmethod
-    def of(layouts: "list[Layout]") -> "Layout":
-        """Many layouts as one with arrays."""
-        return Layout(*(np.array([getattr(one, f.name) for one in layouts]) for f in fields(Layout)))
+    def join(layouts: "Sequence[TrainingLayout]") -> "TrainingLayout":
+        """Many layouts, each plain or arrays, as one with arrays; without any, arrays of length 0."""
+        columns = ([np.atleast_1d(getattr(one, f.name)) for one in layouts] for f in fields(TrainingLayout))
+        return TrainingLayout(*(np.concatenate(c) if c else np.zeros(0) for c in columns))
 
-    def as_arrays(self) -> "Layout":
+    def as_arrays(self) -> "TrainingLayout":
         """The same layout with every field an array of the same length, as the equations expect it."""
         columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(getattr(self, f.name))) for f in fields(self)))
-        return Layout(*(np.asarray(c, dtype=np.float64) for c in columns))
+        return TrainingLayout(*(np.asarray(c, dtype=np.float64) for c in columns))
 
-    def pick(self, index: Any) -> "Layout":
+    def pick(self, index: Any) -> "TrainingLayout":
         """One of many layouts as plain numbers, or many by an array of positions or a mask."""
         columns = [np.atleast_1d(np.asarray(getattr(self, f.name)))[index] for f in fields(self)]
         if np.ndim(columns[0]):
-            return Layout(*columns)
+            return TrainingLayout(*columns)
         named = {f.name: int(c) for f, c in zip(fields(self), columns, strict=True)}
-        return Layout(**{**named, "sequence_parallel": bool(named["sequence_parallel"])})
+        return TrainingLayout(**{**named, "sequence_parallel": bool(named["sequence_parallel"])})
 
-    def each(self) -> Iterator["Layout"]:
+    def __iter__(self) -> Iterator["TrainingLayout"]:
         """One layout after another, as plain numbers."""
-        for i in range(len(self)):
-            yield self.pick(i)
+        return (self.pick(i) for i in range(len(self)))
 
     def __str__(self) -> str:
         """What an engineer would write on a whiteboard.
 
-        >>> print(Layout(tensor=8, pipeline=4, data=16, micro_batch=1, interleave=2, recompute=SELECTIVE))
+        >>> print(TrainingLayout(tensor=8, pipeline=4, data=16, micro_batch=1, interleave=2, recompute=SELECTIVE))
         TP 8 · PP 4 ×2 · DP 16 · micro-batch 1 · selective recompute · ZeRO-1
         """
         parts = [f"TP {self.tensor}", f"PP {self.pipeline}" + (f" ×{self.interleave}" if self.interleave > 1 else "")]

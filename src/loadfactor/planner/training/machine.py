@@ -1,56 +1,14 @@
-"""What does the equations' machine reach? Datasheet peaks of an accelerator and the shares of them that software gets."""
+"""The machine that the training equations run on: datasheet peaks of an accelerator and the shares of them that software gets."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 
 from loadfactor.catalog.accelerators import Accelerator
-from loadfactor.catalog.facts import read_toml
+from loadfactor.catalog.constants import TrainingConstants, read_training_constants
 from loadfactor.planner.hardware.collectives import Fabric
 from loadfactor.planner.hardware.kernels import KernelSpeed
 
 PLAIN_NETWORK_BYTES_PER_S = 12.5e9  # 100 Gb/s a GPU, where the catalog knows no network of an accelerator
-CAPPED = (
-    "Hopper",
-    "Blackwell",
-    "Ada Lovelace",
-    "Ada",
-    "CDNA3",
-)  # their power limit lies below what full tensor cores draw
-
-
-@dataclass(frozen=True)
-class Constants:
-    """The constants of constants.toml, by name; their meaning, unit and what they were fitted on are written there."""
-
-    matmul_share: float
-    matmul_share_hopper: float
-    matmul_half_per_ridge: float
-    memory_share: float
-    flash_share: float
-    flash_backward_share: float
-    launch_s: float
-    scale_up_share: float
-    scale_out_share: float
-    scale_up_latency_s: float
-    scale_out_latency_s: float
-    shard_adapters: float
-    tensor_overlap_share: float
-    data_overlap_share: float
-    step_overhead_s: float
-    overlap_slowdown_share: float
-    prefetch_miss_share: float
-
-
-@cache
-def constants() -> Constants:
-    """The constants as they are written in the data file."""
-    return Constants(**{name: float(str(entry["value"])) for name, entry in constant_entries().items()})
-
-
-def constant_entries() -> Mapping[str, Mapping[str, object]]:
-    """Value, meaning and what it was fitted on, for each constant."""
-    return read_toml(__package__, "constants.toml")
+CAPPED = ("Hopper", "Blackwell", "Ada Lovelace", "Ada", "CDNA3")  # power limit below what full tensor cores draw
 
 
 @dataclass(frozen=True)
@@ -100,21 +58,21 @@ class Machine:
         return self.matmul.peak_flops > self.wide.peak_flops
 
 
-def scale_out(accelerator: Accelerator) -> float:
+def scale_out_bytes_per_s(accelerator: Accelerator) -> float:
     """Bytes/s per GPU between domains: the catalog's, or where it knows none what a plain cluster has.
 
     >>> from loadfactor.catalog.accelerators import accelerator
-    >>> scale_out(accelerator("h100-sxm")), scale_out(accelerator("l40s"))
+    >>> scale_out_bytes_per_s(accelerator("h100-sxm")), scale_out_bytes_per_s(accelerator("l40s"))
     (50000000000.0, 12500000000.0)
     """
     return accelerator.get("scale_out_bytes_per_s") or min(PLAIN_NETWORK_BYTES_PER_S, accelerator.scale_up_bytes_per_s)
 
 
-def trainable_datatype(accelerator: Accelerator, wanted: str = "bf16") -> str:
+def choose_datatype(accelerator: Accelerator, wanted: str = "bf16") -> str:
     """The datatype to compute in: the one wanted, or 16-bit floats of the other kind where the accelerator has only those.
 
     >>> from loadfactor.catalog.accelerators import accelerator
-    >>> trainable_datatype(accelerator("v100-sxm"))
+    >>> choose_datatype(accelerator("v100-sxm"))
     'fp16'
     """
     other = {"bf16": "fp16", "fp16": "bf16"}.get(wanted)
@@ -123,17 +81,17 @@ def trainable_datatype(accelerator: Accelerator, wanted: str = "bf16") -> str:
     return wanted
 
 
-def machine(
+def build_machine(
     accelerator: Accelerator,
     datatype: str = "bf16",
-    scale_out_bytes_per_s: float | None = None,
-    known: Constants | None = None,
+    network_bytes_per_s: float | None = None,
+    constants: TrainingConstants | None = None,
 ) -> Machine:
-    """The machine of an accelerator computing in `datatype`; `scale_out_bytes_per_s` per GPU overrides the reference design.
+    """The machine of an accelerator computing in `datatype`; `network_bytes_per_s` per GPU overrides the reference design.
 
     Raises CatalogError when the catalog lacks the peak of that datatype or a link.
     """
-    c = known or constants()
+    c = constants or read_training_constants()
     share = c.matmul_share_hopper if accelerator.architecture in CAPPED else c.matmul_share
     share *= accelerator.get("power_limit_share") or 1  # parts sold below the power of their full version
     memory = accelerator.memory_bandwidth_bytes_per_s
@@ -141,7 +99,7 @@ def machine(
     def speed(peak: float) -> KernelSpeed:
         return KernelSpeed(peak, memory, share, c.matmul_half_per_ridge * peak / memory, c.memory_share, c.launch_s)
 
-    out = scale_out_bytes_per_s or scale_out(accelerator)
+    out = network_bytes_per_s or scale_out_bytes_per_s(accelerator)
     fabric = Fabric(
         accelerator.scale_up_gpus,
         accelerator.scale_up_bytes_per_s,
@@ -151,7 +109,7 @@ def machine(
         c.scale_up_latency_s,
         c.scale_out_latency_s,
     )
-    wide = trainable_datatype(accelerator, "bf16" if datatype in ("fp8", "fp4", "int8") else datatype)
+    wide = choose_datatype(accelerator, "bf16" if datatype in ("fp8", "fp4", "int8") else datatype)
     return Machine(
         accelerator.id,
         speed(accelerator.peak_flops(datatype)),

@@ -1,4 +1,4 @@
-"""How much memory does each rank need, part by part, and does it fit? Arrays with one element a layout.
+"""Memory of the fullest rank of a training job, part by part, and whether it fits. Arrays with one element a layout.
 
 Activations follow arXiv:2205.05198 §4 (Korthikanti et al.), written per matrix so that grouped queries, gated MLPs and experts
 count as what they are. The fullest rank is the first pipeline stage, which holds the activations of most micro-batches in
@@ -6,25 +6,22 @@ flight, or the last, which holds the logits; the larger of the two is reported.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from loadfactor.planner.training.layer import VALUE_BYTES
-from loadfactor.planner.training.layout import FULL, NONE, Layout
-from loadfactor.planner.training.step import Job, rank_parameters, stage_layers
+from loadfactor.planner.training.job import VALUE_BYTES, TrainingJob, rank_parameters, stage_layers
+from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
 
 MASTER_BYTES = 12  # Adam in mixed precision: 32-bit weight and two moments
 GRADIENT_BYTES = 4  # the sum over micro-batches is kept in 32 bits
 LOGIT_BYTES = 6  # 16-bit logits and their 32-bit copy
 USABLE_SHARE = 0.94  # the rest is the driver, the communication library and fragmentation
 
-PARTS = ("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes", "logits_bytes", "gathered_bytes")
-
 
 @dataclass(frozen=True)
-class Memory:
+class TrainingMemory:
     """Bytes of the fullest rank by part, and what the accelerator offers."""
 
     parts: Mapping[str, Any]
@@ -41,17 +38,21 @@ class Memory:
         return self.total_bytes <= self.usable_bytes
 
 
-def memory(job: Job, layout: Layout) -> Memory:
+def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
     """Memory of the fullest rank.
 
     Weights 2 bytes a parameter, gradients 4, Adam 12, each divided by the data ranks from ZeRO stage 3, 2, 1 on.
-    A 22B GPT on 8 tensor ranks: 18 bytes · 22.07 G ÷ 8 = 46.2 GiB (published 45.6 GiB, arXiv:2205.05198 Fig. 1).
+    GPT-3 on 8 tensor ranks × 8 stages: 18 bytes · 175 G ÷ 64 = 45.8 GiB and the embedding (published 45.6, arXiv:2205.05198).
 
-    >>> from loadfactor.validation.memory_rows import published_job
-    >>> job, layout = published_job("22B")
-    >>> parts = memory(job, layout).parts
+    >>> from loadfactor.catalog.accelerators import accelerator
+    >>> from loadfactor.catalog.constants import read_training_constants
+    >>> from loadfactor.catalog.models import network
+    >>> from loadfactor.planner.training.machine import MEGATRON_2022, build_machine
+    >>> a100 = build_machine(accelerator("a100-sxm"), "fp16")
+    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, MEGATRON_2022, read_training_constants())
+    >>> parts = estimate_memory(job, TrainingLayout(8, 8, interleave=3)).parts
     >>> round(float(sum(parts[p] for p in ("weights_bytes", "gradients_bytes", "optimizer_bytes"))[0]) / 2**30, 1)
-    46.3
+    46.9
     """
     x = layout.as_arrays()
     outside, experts = rank_parameters(job.network, x)
@@ -65,7 +66,9 @@ def memory(job: Job, layout: Layout) -> Memory:
     layers = stage_layers(job.network.layers, x)
     flying = np.minimum(x.micro_batches(job.global_batch), in_flight(x))
     one = activation_bytes_per_layer(job, x)
-    working = np.where(x.recompute == FULL, activation_bytes_per_layer(job, _without_recompute(x)), 0.0)
+    working = np.where(
+        x.recompute == FULL, activation_bytes_per_layer(job, replace(x, recompute=NONE + 0 * x.recompute)), 0.0
+    )
     tokens = x.micro_batch * job.seq / x.context
     logits = tokens * job.network.vocabulary / x.tensor * LOGIT_BYTES
     first = layers * one * flying + np.where(x.pipeline == 1, logits, 0.0)
@@ -80,26 +83,19 @@ def memory(job: Job, layout: Layout) -> Memory:
         "logits_bytes": np.where(ends_on_last, logits, 0.0),
         "gathered_bytes": gathered,
     }
-    return Memory(parts, job.machine.memory_bytes * USABLE_SHARE)
+    return TrainingMemory(parts, job.machine.memory_bytes * USABLE_SHARE)
 
 
-def in_flight(x: Layout) -> Any:
+def in_flight(x: TrainingLayout) -> Any:
     """Micro-batches' worth of its layers that the first stage of 1F1B holds: p, and p·(1 + (p-1)/(p·v)) when interleaved.
 
-    >>> float(in_flight(Layout(pipeline=8, interleave=3))) / 8          # 175B of arXiv:2205.05198: 1 + 7/24
+    >>> float(in_flight(TrainingLayout(pipeline=8, interleave=3))) / 8          # 175B of arXiv:2205.05198: 1 + 7/24
     1.2916666666666667
     """
     return np.where(x.interleave > 1, x.pipeline + (x.pipeline - 1) / x.interleave, x.pipeline)
 
 
-def _without_recompute(x: Layout) -> Layout:
-    return Layout(
-        x.tensor, x.pipeline, x.data, x.context, x.expert, x.micro_batch, x.interleave, NONE + 0 * x.recompute, x.zero,
-        x.sequence_parallel,
-    )  # fmt: skip
-
-
-def activation_bytes_per_layer(job: Job, x: Layout) -> Any:
+def activation_bytes_per_layer(job: TrainingJob, x: TrainingLayout) -> Any:
     """Bytes one layer keeps of one micro-batch for its backward pass, on one rank of t tensor and c context ranks.
 
     Outside the tensor-parallel region: inputs of two norms and two products, 2·h each, and two dropout masks of h where dropout
@@ -107,9 +103,14 @@ def activation_bytes_per_layer(job: Job, x: Layout) -> Any:
     projection and the MLP's inner values. Unfused attention keeps 5 bytes a score unless it is recomputed (selective).
     Full recomputation keeps the layer's input. For GPT this is s·b·h·(10 + 24/t + 5·a·s/(h·t)), arXiv:2205.05198 eq. 2:
 
-    >>> from loadfactor.validation.memory_rows import published_job
-    >>> job, layout = published_job("22B")                             # s 2048, b 4, h 6144, a 64, t 8
-    >>> float(activation_bytes_per_layer(job, layout)) == 2048 * 4 * 6144 * (10 + 24 / 8 + 5 * 64 * 2048 / (6144 * 8))
+    >>> from loadfactor.catalog.accelerators import accelerator
+    >>> from loadfactor.catalog.constants import read_training_constants
+    >>> from loadfactor.catalog.models import network
+    >>> from loadfactor.planner.training.machine import MEGATRON_2022, build_machine
+    >>> a100 = build_machine(accelerator("a100-sxm"), "fp16")
+    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, MEGATRON_2022, read_training_constants())
+    >>> activations = float(activation_bytes_per_layer(job, TrainingLayout(8, micro_batch=4)))
+    >>> activations == 2048 * 4 * 12288 * (10 + 24 / 8 + 5 * 96 * 2048 / (12288 * 8))
     True
     """
     n, e = job.network, job.network.experts

@@ -1,18 +1,14 @@
-"""Why does one layout lose to another? The terms that differ, largest first, in the words of the field."""
+"""Reasons why one layout is slower than another: the terms that differ, largest first."""
 
-from typing import TYPE_CHECKING
-
-from loadfactor.planner.training.layout import RECOMPUTE, Layout
-from loadfactor.planner.training.step import Job
+from loadfactor.planner.training.evaluation import EvaluatedLayout
+from loadfactor.planner.training.job import TrainingJob
+from loadfactor.planner.training.layout import RECOMPUTE, TrainingLayout
 from loadfactor.units import BYTES_PER_GIB, PERCENT
-
-if TYPE_CHECKING:
-    from loadfactor.planner.training.training_plan import Candidate
 
 WORTH_SAYING = 0.1  # of the whole difference: smaller terms are left out
 MOST_REASONS = 3
 
-# What an engineer calls each group of terms.
+# Terms that have one cause.
 GROUPS = (
     ("bubble", ("bubble_s",)),
     ("kernels", ("matmul_s", "attention_s", "elementwise_s")),
@@ -28,26 +24,28 @@ GROUPS = (
 )
 
 
-def why_it_loses(job: Job, one: "Candidate", best: "Candidate") -> str:
-    """How much slower than `best` a layout is and through which terms; and whether it has room at all."""
+def explain_loss(job: TrainingJob, one: EvaluatedLayout, best: EvaluatedLayout) -> str:
+    """How much slower than `best` a layout is and through which terms; and whether it fits at all."""
     gap = one.step_s - best.step_s
-    said = [] if one.fits else [_no_room(one)]
+    said = [] if one.fits else [_say_too_large(one)]
     if gap <= 0:
-        return f"would be {_percent(-gap / best.step_s)} faster, but {said[0]}" if said else "is as fast"
+        return f"would be {_format_percent(-gap / best.step_s)} faster, but {said[0]}" if said else "is as fast"
     parts = []
     for name, terms in GROUPS:
         more = sum(one.terms[t] - best.terms[t] for t in terms)
         if more > WORTH_SAYING * gap:
-            parts.append((more, f"{_words(name, job, one.layout)} +{_percent(more / best.step_s)}"))
+            parts.append((more, f"{_describe(name, job, one.layout)} +{_format_percent(more / best.step_s)}"))
     parts.sort(reverse=True)
-    return "; ".join([f"{_percent(gap / best.step_s)} slower: " + ", ".join(p for _, p in parts[:MOST_REASONS]), *said])
+    return "; ".join(
+        [f"{_format_percent(gap / best.step_s)} slower: " + ", ".join(p for _, p in parts[:MOST_REASONS]), *said]
+    )
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{share * PERCENT:.1f} %"
 
 
-def _no_room(one: "Candidate") -> str:
+def _say_too_large(one: EvaluatedLayout) -> str:
     name, size = max(one.memory_parts.items(), key=lambda item: item[1])
     return (
         f"needs {one.memory_bytes / BYTES_PER_GIB:.0f} of {one.usable_bytes / BYTES_PER_GIB:.0f} GiB "
@@ -55,7 +53,7 @@ def _no_room(one: "Candidate") -> str:
     )
 
 
-def _words(name: str, job: Job, x: Layout) -> str:
+def _describe(name: str, job: TrainingJob, x: TrainingLayout) -> str:
     """The reason with the numbers that cause it."""
     micro = x.micro_batches(job.global_batch)
     domain = job.machine.fabric.domain_gpus

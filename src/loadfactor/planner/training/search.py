@@ -1,4 +1,4 @@
-"""Which layouts are legal on N GPUs, and which is fastest? All of them, scored by the equations that draw the breakdown."""
+"""Search over the legal layouts of a training job, scored by the equations that give the breakdown of a step."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from loadfactor.catalog.models import Network
-from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, Layout
-from loadfactor.planner.training.memory import memory
-from loadfactor.planner.training.step import Job, step
+from loadfactor.planner.training.job import TrainingJob
+from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, TrainingLayout
+from loadfactor.planner.training.memory import estimate_memory
+from loadfactor.planner.training.step import estimate_step
 
 CHUNK = 8192  # layouts scored at once: their arrays stay in the processor's cache, and memory stays bounded
 MISSING_LAYERS = 2  # a pipeline may be this many layers short: the embedding and the head stand in for them
@@ -20,8 +21,8 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Knobs:
-    """What the search may turn, and what is fixed; an empty tuple leaves a knob to the network, the GPUs and the batch."""
+class SearchSpace:
+    """Values the search may try for each field of a layout; an empty tuple allows every legal one."""
 
     tensor: Sequence[int] = ()
     pipeline: Sequence[int] = ()
@@ -34,10 +35,10 @@ class Knobs:
 
 
 @dataclass(frozen=True)
-class Found:
+class ScoredLayouts:
     """Every legal layout that was scored, fastest first: seconds of a step, bytes of the fullest rank, whether it fits."""
 
-    layouts: Layout
+    layouts: TrainingLayout
     step_s: Array
     memory_bytes: Array
     fits: Array
@@ -46,56 +47,56 @@ class Found:
         return len(self.step_s)
 
 
-def divisors(number: int) -> list[int]:
-    """The divisors of a number, in order.
+def list_divisors(number: int) -> list[int]:
+    """The list_divisors of a number, in order.
 
-    >>> divisors(12)
+    >>> list_divisors(12)
     [1, 2, 3, 4, 6, 12]
     """
     return [d for d in range(1, number + 1) if number % d == 0]
 
 
-def tensor_degrees(network: Network) -> list[int]:
+def list_tensor_degrees(network: Network) -> list[int]:
     """Tensor ranks that cut heads, key-value heads and the MLP evenly.
 
     >>> from loadfactor.catalog.models import network
-    >>> tensor_degrees(network("llama-3.1-70b"))
+    >>> list_tensor_degrees(network("llama-3.1-70b"))
     [1, 2, 4, 8]
     """
     shared = network.kv_heads == 1 or network.latent is not None
     width = network.experts.ffn_hidden if network.experts else network.ffn_hidden
-    return [t for t in divisors(network.heads) if (shared or network.kv_heads % t == 0) and width % t == 0]
+    return [t for t in list_divisors(network.heads) if (shared or network.kv_heads % t == 0) and width % t == 0]
 
 
-def pipeline_degrees(network: Network, gpus: int) -> list[int]:
+def list_pipeline_degrees(network: Network, gpus: int) -> list[int]:
     """Pipeline stages the layers fill but for the two places that the embedding and the head may take."""
     most = min(network.layers, gpus)
     return [p for p in range(1, most + 1) if gpus % p == 0 and -network.layers % p <= MISSING_LAYERS]
 
 
-def legal_layouts(job: Job, gpus: int, knobs: Knobs | None = None) -> Iterator[Layout]:
+def enumerate_layouts(job: TrainingJob, gpus: int, knobs: SearchSpace | None = None) -> Iterator[TrainingLayout]:
     """Every legal layout of `gpus` GPUs for this job, as arrays, a few (tensor, pipeline, context) grids at a time.
 
     Legal: the degrees multiply to the GPUs; tensor ranks divide heads, key-value heads and the MLP; stages divide the layers;
     data ranks divide the batch; interleaving needs as many micro-batches as a multiple of the stages; experts divide over data
     ranks; ZeRO beyond stage 1 has no pipeline, whose every micro-batch would move all gradients.
     """
-    k, n = knobs or Knobs(), job.network
+    k, n = knobs or SearchSpace(), job.network
     longest = max(job.seq // SHORTEST_CONTEXT_SHARD, 1)
     contexts = k.context or [
         c for c in (1, 2, 4, 8, 16, 32) if c == 1 or (c <= longest and job.software.flash_attention)
     ]
     recomputes = k.recompute or ((NONE, FULL) if job.software.flash_attention else (NONE, SELECTIVE, FULL))
-    for t in k.tensor or tensor_degrees(n):
-        for p in k.pipeline or pipeline_degrees(n, gpus):
+    for t in k.tensor or list_tensor_degrees(n):
+        for p in k.pipeline or list_pipeline_degrees(n, gpus):
             for c in contexts:
                 data, rest = divmod(gpus, t * p * c)
                 if rest or data == 0 or job.global_batch % data:
                     continue
                 share = job.global_batch // data
-                micros = [b for b in (k.micro_batch or divisors(share)) if share % b == 0 and b <= 64]
-                experts = [e for e in (k.expert or divisors(n.experts.count if n.experts else 1)) if data % e == 0]
-                chunks = k.interleave or [v for v in divisors(-(-n.layers // p)) if v <= MOST_INTERLEAVED]
+                micros = [b for b in (k.micro_batch or list_divisors(share)) if share % b == 0 and b <= 64]
+                experts = [e for e in (k.expert or list_divisors(n.experts.count if n.experts else 1)) if data % e == 0]
+                chunks = k.interleave or [v for v in list_divisors(-(-n.layers // p)) if v <= MOST_INTERLEAVED]
                 chunks = [v for v in chunks if -n.layers % (p * v) <= MISSING_LAYERS and (p > 1 or v == 1)]
                 stages = [z for z in k.zero if z <= 1 or p == 1]
                 if data * c == 1:
@@ -104,7 +105,7 @@ def legal_layouts(job: Job, gpus: int, knobs: Knobs | None = None) -> Iterator[L
                 e, b, v, r, z = (g.ravel() for g in grid)
                 keep = (v == 1) | ((share // b) % p == 0)
                 one = np.ones(int(keep.sum()), dtype=np.int64)
-                yield Layout(
+                yield TrainingLayout(
                     t * one,
                     p * one,
                     data * one,
@@ -118,43 +119,39 @@ def legal_layouts(job: Job, gpus: int, knobs: Knobs | None = None) -> Iterator[L
                 )
 
 
-def _joined(parts: Sequence[Layout]) -> Layout:
-    return Layout(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Layout)))
-
-
-def _chunks(layouts: Iterator[Layout]) -> Iterator[Layout]:
-    waiting: list[Layout] = []
+def _batch_layouts(layouts: Iterator[TrainingLayout]) -> Iterator[TrainingLayout]:
+    waiting: list[TrainingLayout] = []
     size = 0
     for one in layouts:
         waiting.append(one)
         size += len(one)
         if size >= CHUNK:
-            yield _joined(waiting)
+            yield TrainingLayout.join(waiting)
             waiting, size = [], 0
     if size:
-        yield _joined(waiting)
+        yield TrainingLayout.join(waiting)
 
 
-def search(job: Job, gpus: int, knobs: Knobs | None = None) -> Found:
+def search_layouts(job: TrainingJob, gpus: int, knobs: SearchSpace | None = None) -> ScoredLayouts:
     """Every legal layout scored, those that fit before those that do not, the fastest first."""
     layouts, seconds, needed = [], [], []
     usable = 0.0
-    for chunk in _chunks(legal_layouts(job, gpus, knobs)):
+    for chunk in _batch_layouts(enumerate_layouts(job, gpus, knobs)):
         layouts.append(chunk)
-        seconds.append(step(job, chunk).step_s)
-        needs = memory(job, chunk)
+        seconds.append(estimate_step(job, chunk).step_s)
+        needs = estimate_memory(job, chunk)
         needed.append(needs.total_bytes)
         usable = needs.usable_bytes
     if not layouts:
         empty = np.zeros(0)
-        return Found(Layout(*(empty for _ in fields(Layout))), empty, empty, empty.astype(bool))
-    all_layouts, step_s, memory_bytes = _joined(layouts), np.concatenate(seconds), np.concatenate(needed)
+        return ScoredLayouts(TrainingLayout(*(empty for _ in fields(TrainingLayout))), empty, empty, empty.astype(bool))
+    all_layouts, step_s, memory_bytes = TrainingLayout.join(layouts), np.concatenate(seconds), np.concatenate(needed)
     fits = memory_bytes <= usable
     order = np.lexsort((memory_bytes, np.round(step_s, 9), ~fits))
-    return Found(all_layouts.pick(order), step_s[order], memory_bytes[order], fits[order])
+    return ScoredLayouts(all_layouts.pick(order), step_s[order], memory_bytes[order], fits[order])
 
 
-def distinct(found: Found, most: int, fitting: bool = True) -> list[int]:
+def pick_distinct(found: ScoredLayouts, most: int, fitting: bool = True) -> list[int]:
     """Positions of the best layout of each way to cut the job (its degrees and whether it is fully sharded), fastest first.
 
     Thousands of layouts differ only in a knob that hardly matters; a person compares ways to cut.
@@ -181,7 +178,7 @@ def distinct(found: Found, most: int, fitting: bool = True) -> list[int]:
     return picked
 
 
-def pareto(found: Found) -> list[int]:
+def find_pareto_front(found: ScoredLayouts) -> list[int]:
     """Positions of the fitting layouts that no other beats in both time and memory, fastest first.
 
     On a fixed number of GPUs dollars are proportional to time, so this is the front of time, memory and dollars.

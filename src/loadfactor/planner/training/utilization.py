@@ -1,10 +1,10 @@
-"""What share of the machine's arithmetic did a step use? MFU, HFU, TFLOP/s and tokens/s of one layout's step time."""
+"""Utilization of one step time: MFU, HFU, FLOP/s and tokens/s."""
 
 from dataclasses import dataclass
 
 from loadfactor.catalog.models import Network
 from loadfactor.planner.training.flops import MODEL, MODEL_CAUSAL, FlopsConvention, mfu_share, training_flops_per_token
-from loadfactor.planner.training.layout import RECOMPUTE, Layout
+from loadfactor.planner.training.layout import RECOMPUTE, TrainingLayout
 from loadfactor.planner.training.machine import Machine
 
 
@@ -24,11 +24,11 @@ class Utilization:
     causal_mfu_share: float
 
 
-def utilization(
+def compute_utilization(
     network: Network,
     seq: int,
     global_batch: int,
-    layout: Layout,
+    layout: TrainingLayout,
     on: Machine,
     step_s: float,
     convention: FlopsConvention = MODEL,
@@ -41,10 +41,10 @@ def utilization(
     >>> from loadfactor.catalog.models import network
     >>> from loadfactor.planner.training.flops import HARDWARE
     >>> from loadfactor.planner.training.layout import FULL
-    >>> from loadfactor.planner.training.machine import machine
-    >>> gpt, a100 = network("gpt3-175b"), machine(accelerator("a100-sxm"), "fp16")
+    >>> from loadfactor.planner.training.machine import build_machine
+    >>> gpt, a100 = network("gpt3-175b"), build_machine(accelerator("a100-sxm"), "fp16")
     >>> step_s = 1536 * 2048 * training_flops_per_token(gpt, 2048, HARDWARE) / (1024 * 140e12)
-    >>> used = utilization(gpt, 2048, 1536, Layout(8, 16, 8, recompute=FULL), a100, step_s)
+    >>> used = compute_utilization(gpt, 2048, 1536, TrainingLayout(8, 16, 8, recompute=FULL), a100, step_s)
     >>> round(used.mfu_share, 3), round(used.hfu_share, 3)
     (0.337, 0.449)
 

@@ -8,17 +8,18 @@ from rich.progress import track
 
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.clusters import cluster
+from loadfactor.catalog.constants import read_training_constants
 from loadfactor.catalog.models import read_network
 from loadfactor.catalog.prices import GpuHourPrice, gpu_hour_price
 from loadfactor.errors import CatalogError, InputError, PlanError
 from loadfactor.faces.answer import present
 from loadfactor.faces.cli.options import Format, Output
 from loadfactor.faces.cli.plan.train_answer import Asked, answer
-from loadfactor.planner.training.batch import default_batch, default_seq
+from loadfactor.planner.training.batch import choose_batch, choose_seq
+from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import RECOMPUTE
-from loadfactor.planner.training.machine import DUALPIPE, MEGATRON_2021, MODERN, constants, machine, trainable_datatype
-from loadfactor.planner.training.search import Knobs
-from loadfactor.planner.training.step import Job
+from loadfactor.planner.training.machine import DUALPIPE, MEGATRON_2021, MODERN, build_machine, choose_datatype
+from loadfactor.planner.training.search import SearchSpace
 from loadfactor.planner.training.training_plan import Reliability, TrainingPlan, plan_training
 from loadfactor.units import BYTES_PER_GB
 
@@ -88,17 +89,17 @@ def run(
         raise InputError(f"--tokens must be positive, got {tokens:g}")
     out = network_gb_per_s * BYTES_PER_GB if network_gb_per_s else where.scale_out_bytes_per_s.value if where else None
     try:
-        on = machine(card, trainable_datatype(card, datatype), out)
+        on = build_machine(card, choose_datatype(card, datatype), out)
     except CatalogError:
         known = [n.removeprefix("peak_").removesuffix("_flops") for n in card.facts if n.startswith("peak_")]
         raise InputError(f"{card.id} has no known {datatype} peak; it has {', '.join(known)}") from None
-    length = seq or default_seq(network)
+    length = seq or choose_seq(network)
     most = max(counts)
-    usual = default_batch(length, most)  # one that the most GPUs asked for divide
+    usual = choose_batch(length, most)  # one that the most GPUs asked for divide
     first = global_batch or (max(usual * counts[0] // most, 1) if scaling == "weak" else usual)
     price = gpu_hour_price(card.id)
     paid = price_per_gpu_hour if price_per_gpu_hour is not None else (price.typical if price else None)
-    knobs = Knobs(
+    knobs = SearchSpace(
         tensor=tuple(tp or ()),
         pipeline=tuple(pp or ()),
         context=tuple(cp or ()),
@@ -113,7 +114,7 @@ def run(
     screen = Console(stderr=True)
     for count in track(counts, "searching layouts", console=screen, transient=True, disable=not screen.is_terminal):
         batch = max(first * count // counts[0], 1) if scaling == "weak" else first
-        job = Job(network, length, batch, on, SOFTWARE[software], constants())
+        job = TrainingJob(network, length, batch, on, SOFTWARE[software], read_training_constants())
         try:
             plans.append(
                 plan_training(job, count, tokens, Reliability(gpu_mtbf_h, checkpoint_s, restart_s), knobs, paid)

@@ -7,8 +7,9 @@ from typing import Any
 from loadfactor.faces.answer import Answer, Assumption, Column, Table
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.formats import duration, money, number, percent, short
-from loadfactor.planner.training.layout import NONE, RECOMPUTE, Layout
-from loadfactor.planner.training.training_plan import Candidate, TrainingPlan
+from loadfactor.planner.training.evaluation import EvaluatedLayout
+from loadfactor.planner.training.layout import NONE, RECOMPUTE, TrainingLayout
+from loadfactor.planner.training.training_plan import TrainingPlan
 from loadfactor.units import BYTES_PER_GIB, FLOPS_PER_TFLOPS, H_PER_DAY, S_PER_HOUR
 
 TERM_NAMES = {
@@ -75,7 +76,7 @@ def _sentence(p: TrainingPlan, asked: Asked) -> str:
     )
 
 
-def _cut(x: Layout) -> str:
+def _cut(x: TrainingLayout) -> str:
     """A layout short enough for a table: only what is cut, and the knobs that matter."""
     parts = [f"TP{x.tensor}"] if x.tensor > 1 else []
     parts += [f"PP{x.pipeline}" + (f"×{x.interleave}" if x.interleave > 1 else "")] if x.pipeline > 1 else []
@@ -112,11 +113,11 @@ def _run(p: TrainingPlan) -> Table:
     return Table("The run", (Column("what"), Column("value", "number"), Column("meaning")), rows)
 
 
-def _again(x: Layout) -> str:
+def _again(x: TrainingLayout) -> str:
     return "nothing is recomputed" if x.recompute == NONE else f"{RECOMPUTE[x.recompute]} recomputation counted"
 
 
-def _shown(p: Candidate) -> list[tuple[str, float]]:
+def _shown(p: EvaluatedLayout) -> list[tuple[str, float]]:
     """Terms worth a line, the small ones together, in the order of the step."""
     large = [(TERM_NAMES[n], s) for n, s in p.terms.items() if s >= SMALL * p.step_s and n != "overhead_s"]
     rest = p.step_s - sum(s for _, s in large)
@@ -133,14 +134,16 @@ def _where_time_goes(p: TrainingPlan) -> Table:
 def _memory(p: TrainingPlan) -> Table:
     parts = [(n.removesuffix("_bytes"), b / BYTES_PER_GIB) for n, b in p.best.memory_parts.items() if b > 0]
     parts += [("all", p.best.memory_bytes / BYTES_PER_GIB), ("usable", p.best.usable_bytes / BYTES_PER_GIB)]
-    return Table("Memory of the fullest GPU", (Column("part"), Column("GiB", "number")), parts)
+    return Table("TrainingMemory of the fullest GPU", (Column("part"), Column("GiB", "number")), parts)
 
 
 def _rivals(p: TrainingPlan) -> Table:
-    rows: list[tuple[str, float, float, str]] = [
+    rows: list[tuple[str, float, float, str | None]] = [
         (_cut(p.best.layout), p.best.step_s, p.best.memory_bytes / BYTES_PER_GIB, "the best of those that fit")
     ]
-    rows += [(_cut(c.layout), c.step_s, c.memory_bytes / BYTES_PER_GIB, c.loses) for c in (*p.rivals, *p.too_large)]
+    rows += [
+        (_cut(c.layout), c.step_s, c.memory_bytes / BYTES_PER_GIB, c.why_it_loses) for c in (*p.rivals, *p.too_large)
+    ]
     columns = (Column("layout"), Column("step", "duration"), Column("GiB", "number"), Column("why not"))
     note = (
         f"{p.layouts_scored:,} legal layouts scored, {p.layouts_fitting:,} fit; the best of each way to cut. "
@@ -196,7 +199,7 @@ def _step_chart(p: TrainingPlan) -> Chart:
 def _memory_chart(p: TrainingPlan) -> Chart:
     parts = [(n.removesuffix("_bytes"), b / BYTES_PER_GIB) for n, b in p.best.memory_parts.items() if b > 0]
     names, gib = zip(*parts, strict=True)
-    title = f"Memory of the fullest GPU, {p.best.usable_bytes / BYTES_PER_GIB:.0f} GiB usable (GiB)"
+    title = f"TrainingMemory of the fullest GPU, {p.best.usable_bytes / BYTES_PER_GIB:.0f} GiB usable (GiB)"
     return Chart(title, "waterfall", names, (Series("GiB", gib),), x_label="GiB", total="all")
 
 
@@ -232,9 +235,9 @@ def _best_number(plans: Sequence[TrainingPlan]) -> list[str]:
 
 
 def _would_change(p: TrainingPlan) -> list[str]:
-    said = [f"{_cut(c.layout)} {c.loses}." for c in p.too_large[:1]]
+    said = [f"{_cut(c.layout)} {c.why_it_loses}." for c in p.too_large[:1]]
     if p.rivals:
-        said.append(f"{_cut(p.rivals[0].layout)} is next: {p.rivals[0].loses}.")
+        said.append(f"{_cut(p.rivals[0].layout)} is next: {p.rivals[0].why_it_loses}.")
     if p.cost is not None and p.price_per_gpu_hour:
         said.append(f"Each $0.10 per GPU-hour is {money(p.cost * 0.1 / p.price_per_gpu_hour)} of the run.")
     half = p.best.step_s - p.best.terms["bubble_s"] - p.best.terms["data_s"] - p.best.terms["tensor_s"]
@@ -242,7 +245,7 @@ def _would_change(p: TrainingPlan) -> list[str]:
     return said
 
 
-def _candidate(c: Candidate) -> dict[str, Any]:
+def _candidate(c: EvaluatedLayout) -> dict[str, Any]:
     return {
         "layout": asdict(c.layout) | {"recompute": RECOMPUTE[c.layout.recompute]},
         "step_s": c.step_s,
@@ -251,7 +254,7 @@ def _candidate(c: Candidate) -> dict[str, Any]:
         "memory_parts": dict(c.memory_parts),
         "usable_bytes": c.usable_bytes,
         "fits": c.fits,
-        "why_it_loses": c.loses or None,
+        "why_it_loses": c.why_it_loses,
     }
 
 

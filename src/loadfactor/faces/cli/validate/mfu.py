@@ -9,7 +9,7 @@ from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.cli.options import Format, Output
 from loadfactor.faces.formats import percent
 from loadfactor.units import PERCENT
-from loadfactor.validation.mfu_claims import Claim, claims
+from loadfactor.validation.mfu_claims import MfuClaim, recompute_claims
 
 
 def add_to(app: typer.Typer) -> None:
@@ -19,10 +19,10 @@ def add_to(app: typer.Typer) -> None:
 
 def run(output_format: Format = "terminal", output: Output = None) -> None:
     """Published MFU beside recomputed MFU."""
-    present(_answer(claims()), output_format, output)
+    present(_answer(recompute_claims()), output_format, output)
 
 
-def _answer(rows: tuple[Claim, ...]) -> Answer:
+def _answer(rows: tuple[MfuClaim, ...]) -> Answer:
     odd = [c for c in rows if not c.follows]
     fine = [c.model for c in rows if c.follows]
     sentence = f"{', '.join(fine)} follow from their own formula; " + "; ".join(

@@ -14,8 +14,8 @@ from loadfactor.faces.cli.options import Format, Output
 from loadfactor.faces.cli.validate.rows import Row, read_files, repeated
 from loadfactor.faces.formats import number, percent
 from loadfactor.validation.memory_rows import compare_memory, has_memory
-from loadfactor.validation.training_errors import Comparison, Errors, compare, errors
-from loadfactor.validation.training_rows import Measured, RowRefused, not_a_measurement, read_row
+from loadfactor.validation.training_errors import Comparison, TrainingErrors, compare_runs, summarize_errors
+from loadfactor.validation.training_rows import MeasuredRun, RowRefused, explain_not_a_measurement, read_row
 
 ROWS_SHOWN = 12  # of a file, in the terminal; the JSON has them all
 Skipped = tuple[int, str]
@@ -46,7 +46,7 @@ def run(
     screen = Console(stderr=True)
     for i in track(range(len(given)), "predicting", console=screen, transient=True, disable=not screen.is_terminal):
         name, lines, named = given[i]
-        reason = not_a_measurement(lines[0]) if lines else "no rows"
+        reason = explain_not_a_measurement(lines[0]) if lines else "no rows"
         if reason and not named and not any(has_memory(line) for line in lines):
             ignored.append(f"{name} ({reason})")
             continue
@@ -58,7 +58,7 @@ def check(lines: list[Row]) -> tuple[list[Comparison], list[Skipped]]:
     """Every row of a file compared, or skipped with the reason."""
     results: list[Comparison] = []
     skipped: list[Skipped] = []
-    speeds: list[tuple[int, Measured]] = []
+    speeds: list[tuple[int, MeasuredRun]] = []
     for position, line in enumerate(lines, 1):
         try:
             if has_memory(line):
@@ -67,11 +67,11 @@ def check(lines: list[Row]) -> tuple[list[Comparison], list[Skipped]]:
                 speeds.append((position, read_row(line)))
         except RowRefused as reason:
             skipped.append((position, str(reason)))
-    return sorted(results + compare(speeds), key=lambda r: r.row), skipped
+    return sorted(results + compare_runs(speeds), key=lambda r: r.row), skipped
 
 
 def _file_json(name: str, results: list[Comparison], skipped: list[Skipped], total: int) -> dict[str, Any]:
-    e = errors(results)
+    e = summarize_errors(results)
     return {
         "file": name,
         "rows": total,
@@ -121,7 +121,7 @@ def _answer(
 ) -> Answer:
     files = [_file_json(*one) for one in checked]
     results = [r for _, rs, _, _ in checked for r in rs]
-    whole: Errors = errors(results)
+    whole: TrainingErrors = summarize_errors(results)
     tables = [_summary(files), *_choices(files)]
     for name, rs, skipped, _ in checked:
         if rs:
@@ -158,7 +158,7 @@ def _summary(files: list[dict[str, Any]]) -> Table:
     keys = ("mean_abs_error", "median_abs_error", "max_abs_error", "bias")
     rows = [(f["file"].removesuffix(".csv"), f["rows"] - f["skipped"], *(f[k] for k in keys)) for f in files]
     return Table(
-        "Errors by file", columns, rows, "absolute errors as shares of the measured value; bias keeps the sign"
+        "TrainingErrors by file", columns, rows, "absolute errors as shares of the measured value; bias keeps the sign"
     )
 
 

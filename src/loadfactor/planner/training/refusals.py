@@ -1,57 +1,58 @@
-"""Why can a training run not be, and what is the nearest thing that can? One line for each constraint."""
+"""Refusals of impossible training runs: the constraint that fails and the nearest value that works, one line each."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from loadfactor.errors import PlanError
+from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import RECOMPUTE
-from loadfactor.planner.training.memory import memory
+from loadfactor.planner.training.memory import estimate_memory
 from loadfactor.planner.training.search import (
     MISSING_LAYERS,
-    Found,
-    Knobs,
-    divisors,
-    pipeline_degrees,
-    search,
-    tensor_degrees,
+    ScoredLayouts,
+    SearchSpace,
+    list_divisors,
+    list_pipeline_degrees,
+    list_tensor_degrees,
+    search_layouts,
 )
-from loadfactor.planner.training.step import Job
 from loadfactor.units import BYTES_PER_GIB
 
-MOST_DOUBLINGS = 8  # of the GPUs, looking for a number that has room
+MOST_DOUBLINGS = 8  # of the GPUs, looking for a number on which something fits
 
 
-def check_request(job: Job, gpus: int, knobs: Knobs | None) -> None:
+def check_request(job: TrainingJob, gpus: int, knobs: SearchSpace | None) -> None:
     """Raise PlanError for a request that contradicts the network, the GPUs or the batch."""
-    n, k = job.network, knobs or Knobs()
+    n, k = job.network, knobs or SearchSpace()
     if gpus < 1:
         raise PlanError(f"a run needs at least 1 GPU, got {gpus}")
     if n.positional == "learned" and job.seq > n.max_context:
         raise PlanError(
             f"{n.name} has {n.max_context} learned positions, a sequence of {job.seq} does not fit; give --seq {n.max_context}"
         )
-    legal = tensor_degrees(n)
+    legal = list_tensor_degrees(n)
     for t in k.tensor:
         if t not in legal:
             why = f"{n.heads} heads" if n.heads % t else f"{n.kv_heads} key-value heads or its MLP"
-            raise PlanError(f"{t} tensor ranks do not divide {n.name}'s {why}; {_nearest(t, legal)}")
-    stages = pipeline_degrees(n, gpus)
+            raise PlanError(f"{t} tensor ranks do not divide {n.name}'s {why}; {_name_nearest(t, legal)}")
+    stages = list_pipeline_degrees(n, gpus)
     for p in k.pipeline:
         if p > n.layers or -n.layers % p > MISSING_LAYERS:
-            raise PlanError(f"{n.layers} layers do not divide over {p} pipeline stages; {_nearest(p, stages)}")
+            raise PlanError(f"{n.layers} layers do not divide over {p} pipeline stages; {_name_nearest(p, stages)}")
     for e in k.expert:
         if n.experts is None and e > 1:
             raise PlanError(f"{n.name} has no experts to spread over {e} ranks; leave --ep out")
         if n.experts and n.experts.count % e:
             raise PlanError(
-                f"{n.experts.count} experts do not divide over {e} ranks; {_nearest(e, divisors(n.experts.count))}"
+                f"{n.experts.count} experts do not divide over {e} ranks; {_name_nearest(e, list_divisors(n.experts.count))}"
             )
     _check_product(gpus, k)
     _check_batch(job, gpus, k)
 
 
-def _check_product(gpus: int, k: Knobs) -> None:
+def _check_product(gpus: int, k: SearchSpace) -> None:
     for t in k.tensor or (1,):
         for p in k.pipeline or (1,):
             for c in k.context or (1,):
@@ -64,7 +65,7 @@ def _check_product(gpus: int, k: Knobs) -> None:
                     )
 
 
-def _check_batch(job: Job, gpus: int, k: Knobs) -> None:
+def _check_batch(job: TrainingJob, gpus: int, k: SearchSpace) -> None:
     """With the degrees given, the data ranks are fixed and must divide the batch."""
     if not (k.tensor and k.pipeline):
         return
@@ -81,20 +82,20 @@ def _check_batch(job: Job, gpus: int, k: Knobs) -> None:
             )
 
 
-def _nearest(wanted: int, legal: Sequence[int]) -> str:
+def _name_nearest(wanted: int, legal: Sequence[int]) -> str:
     below = [x for x in legal if x < wanted]
     above = [x for x in legal if x > wanted]
     near = [str(x) for x in (below[-1:] + above[:1])]
     return f"the nearest that {'do' if len(near) > 1 else 'does'}: {' and '.join(near)}"
 
 
-def nothing_legal(job: Job, gpus: int, knobs: Knobs | None) -> PlanError:
+def explain_no_legal_layout(job: TrainingJob, gpus: int, knobs: SearchSpace | None) -> PlanError:
     """No layout that cuts the network evenly over these GPUs divides the batch: the nearest batch that one does."""
-    k, n = knobs or Knobs(), job.network
+    k, n = knobs or SearchSpace(), job.network
     data = {
         gpus // (t * p)
-        for t in k.tensor or tensor_degrees(n)
-        for p in k.pipeline or pipeline_degrees(n, gpus)
+        for t in k.tensor or list_tensor_degrees(n)
+        for p in k.pipeline or list_pipeline_degrees(n, gpus)
         if gpus % (t * p) == 0
     }
     near = min(
@@ -110,19 +111,19 @@ def nothing_legal(job: Job, gpus: int, knobs: Knobs | None) -> PlanError:
     )
 
 
-def nothing_fits(job: Job, gpus: int, knobs: Knobs | None, found: Found) -> PlanError:
+def explain_nothing_fits(job: TrainingJob, gpus: int, knobs: SearchSpace | None, found: ScoredLayouts) -> PlanError:
     """The leanest layout, its largest part, and the fewest GPUs (doubling) on which something fits."""
     i = int(np.argmin(found.memory_bytes))
     layout = found.layouts.pick(i)
-    parts = {k: float(np.ravel(v)[0]) for k, v in memory(job, layout).parts.items()}
+    parts = {k: float(np.ravel(v)[0]) for k, v in estimate_memory(job, layout).parts.items()}
     name, size = max(parts.items(), key=lambda item: item[1])
-    usable = memory(job, layout).usable_bytes
+    usable = estimate_memory(job, layout).usable_bytes
     need = f"{found.memory_bytes[i] / BYTES_PER_GIB:.0f} GiB of {usable / BYTES_PER_GIB:.0f} usable"
     said = (
         f"nothing fits: {job.network.name} on {gpus} {job.machine.name} needs at least {need} "
         f"({name.removesuffix('_bytes')} {size / BYTES_PER_GIB:.0f} GiB, as {layout})"
     )
-    more = _enough_gpus(job, gpus, knobs)
+    more = _find_enough_gpus(job, gpus, knobs)
     if more:
         return PlanError(f"{said}; it fits on {more} GPUs")
     if knobs and knobs.recompute and RECOMPUTE.index("full") not in knobs.recompute:
@@ -130,11 +131,10 @@ def nothing_fits(job: Job, gpus: int, knobs: Knobs | None, found: Found) -> Plan
     return PlanError(f"{said}; take a GPU with more memory or a shorter --seq")
 
 
-def _enough_gpus(job: Job, gpus: int, knobs: Knobs | None) -> int | None:
+def _find_enough_gpus(job: TrainingJob, gpus: int, knobs: SearchSpace | None) -> int | None:
     for doubling in range(1, MOST_DOUBLINGS + 1):
         more = int(gpus * 2**doubling)
-        bigger = Job(job.network, job.seq, max(job.global_batch, more), job.machine, job.software, job.constants)
-        found = search(bigger, more, knobs)
+        found = search_layouts(replace(job, global_batch=max(job.global_batch, more)), more, knobs)
         if len(found) and found.fits.any():
             return more
     return None

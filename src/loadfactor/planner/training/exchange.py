@@ -1,0 +1,108 @@
+"""Seconds that data-, tensor-, context-, expert- and pipeline-parallel ranks exchange data without hiding it behind compute."""
+
+from typing import Any
+
+import numpy as np
+
+from loadfactor.planner.hardware.collectives import (
+    all_gather_s,
+    all_reduce_s,
+    dispatch_s,
+    members_per_domain,
+    reduce_scatter_s,
+    ring_bytes_per_s,
+    ring_latency_s,
+    send_s,
+)
+from loadfactor.planner.hardware.kernels import Real
+from loadfactor.planner.training.job import VALUE_BYTES, TrainingJob, rank_parameters, stage_layers
+from loadfactor.planner.training.layout import FULL, TrainingLayout
+from loadfactor.planner.training.machine import Machine
+
+LAST_BUCKET = 0.05  # of an exchange over data ranks: the last gradients have no backward left to hide behind
+
+
+def tensor_exchange_s(job: TrainingJob, x: TrainingLayout) -> Real:
+    """Two all-reduces of the T·h activations forward and two backward; inside a domain a part hides behind the products."""
+    size = x.micro_batch * job.seq / x.context * job.network.hidden * VALUE_BYTES
+    whole = np.where(x.tensor > 1, 4 * all_reduce_s(size, x.tensor, 1.0, job.machine.fabric), 0.0)
+    inside = job.software.overlaps & (x.tensor <= job.machine.fabric.domain_gpus)
+    return whole * np.where(inside, 1 - job.constants.tensor_overlap_share, 1.0)
+
+
+def context_exchange_s(job: TrainingJob, x: TrainingLayout) -> Real:
+    """Keys and values passed round the ring of context ranks, once forward and twice (with gradients) backward."""
+    n = job.network
+    values = 2 * n.kv_heads * n.head_dim if n.latent is None else n.heads * (n.query_dim + n.value_dim)
+    size = x.micro_batch * job.seq * values / x.tensor * VALUE_BYTES
+    return np.where(x.context > 1, 3 * all_gather_s(size, x.context, x.tensor, job.machine.fabric), 0.0)
+
+
+def expert_exchange_s(job: TrainingJob, x: TrainingLayout) -> Real:
+    """Tokens to their k experts and back, forward and backward: four exchanges of T·h values, averaged over all layers."""
+    e = job.network.experts
+    if e is None:
+        return 0.0
+    size = x.micro_batch * job.seq / x.context * job.network.hidden * VALUE_BYTES / x.tensor
+    once = dispatch_s(size, e.per_token, x.expert, x.tensor * x.context, job.machine.fabric)
+    share: Real = np.where(x.expert > 1, 4 * once, 0.0) * (job.network.moe_layers / job.network.layers)
+    return share
+
+
+def pipeline_send_s(job: TrainingJob, x: TrainingLayout) -> Real:
+    """Activations to the next stage and their gradients back, once a chunk and micro-batch."""
+    size = x.micro_batch * job.seq / x.context * job.network.hidden * VALUE_BYTES
+    size = size / x.tensor if job.software.scatter_gather_pipeline else size
+    once = send_s(size, x.tensor * x.context * x.data, job.machine.fabric)
+    hidden = job.software.overlaps & (x.interleave > 1)
+    return np.where((x.pipeline > 1) & ~hidden, 2 * x.interleave * once, 0.0)
+
+
+def data_exchange_s(
+    job: TrainingJob, x: TrainingLayout, forward_s: Real, backward_s: Real, micro_s: Real, m: Real
+) -> Real:
+    """Exchange over data ranks that compute does not hide.
+
+    ZeRO 0: gradients all-reduced once a step; 1, 2: scattered, and the updated weights gathered; 3: weights gathered for
+    every forward and backward (and by the older framework once more to recompute) and gradients scattered, for every
+    micro-batch, in rings whose every step costs a latency.
+    """
+    fabric, g = job.machine.fabric, job.software.gradient_bytes
+    outside, experts = rank_parameters(job.network, x)
+    ranks, stride = x.data * x.context, x.tensor
+    apart = np.maximum(x.data / x.expert, 1) * x.context
+
+    def each(exchange: Any, width: float, over: Any) -> Any:
+        a = exchange(outside * width, ranks, stride, over)
+        if job.network.experts is None:
+            return a
+        return a + exchange(experts * width, apart, stride * x.expert, over) * (apart > 1)
+
+    scatter, gather = each(reduce_scatter_s, g, fabric), each(all_gather_s, VALUE_BYTES, fabric)
+    if job.software.overlaps:
+        hidden = job.constants.data_overlap_share
+        times_scattered = np.where(x.zero == 2, m, 1)  # gradients kept in pieces leave after every micro-batch
+        scatter = times_scattered * np.maximum(scatter - hidden * backward_s, LAST_BUCKET * scatter)
+        gather = np.maximum(gather - hidden * forward_s, LAST_BUCKET * gather)
+        once = scatter + gather
+    else:
+        once = np.where(x.zero == 0, each(all_reduce_s, g, fabric), scatter + gather)
+    times = 2 if job.software.overlaps else 2 + (x.recompute == FULL)
+    latency = stage_layers(job.network.layers, x) * ring_latency_s(ranks, stride, fabric)  # one collective a layer
+    one = each(_gather_sharded_s, VALUE_BYTES, job.machine) + latency
+    gathered, reduced = times * one, one
+    c = job.constants
+    if job.software.overlaps:
+        both = np.minimum(gathered + reduced, micro_s)
+        exposed = gathered + reduced - both * (1 - c.overlap_slowdown_share)
+    else:
+        exposed = gathered - np.minimum(gathered, micro_s) * (1 - c.prefetch_miss_share) + reduced
+    return np.where(ranks > 1, np.where(x.zero == 3, m * exposed, once), 0.0)
+
+
+def _gather_sharded_s(total_bytes: Real, ranks: Real, stride: Real, on: Machine) -> Real:
+    """An all-gather in many small pieces: across domains it keeps one adapter busy, however many its members share."""
+    ring = ring_bytes_per_s(ranks, stride, on.fabric)
+    across = ranks > members_per_domain(ranks, stride, on.fabric)
+    speed: Real = np.where(across, np.minimum(ring, on.shard_bytes_per_s), ring)
+    return (ranks - 1) / ranks * total_bytes / speed

@@ -1,0 +1,52 @@
+"""What every layout of a training job shares, and what one rank of a layout holds of the network."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadfactor.catalog.constants import TrainingConstants
+from loadfactor.catalog.models import Network
+from loadfactor.planner.hardware.kernels import Real
+from loadfactor.planner.training.layout import TrainingLayout
+from loadfactor.planner.training.machine import Machine, Software
+
+VALUE_BYTES = 2  # a weight or activation in 16 bits
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """What is trained, on what: `global_batch` sequences of `seq` tokens a step."""
+
+    network: Network
+    seq: int
+    global_batch: int
+    machine: Machine
+    software: Software
+    constants: TrainingConstants
+
+
+def stage_layers(layers: int, layout: TrainingLayout) -> Real:
+    """Layers the fullest pipeline stage holds: layers ÷ stages, rounded up per interleaved chunk.
+
+    >>> float(stage_layers(105, TrainingLayout(pipeline=35, interleave=3)))
+    3.0
+    """
+    result: Real = np.ceil(layers / (layout.pipeline * layout.interleave)) * layout.interleave
+    return result
+
+
+def rank_parameters(network: Network, layout: TrainingLayout) -> tuple[Real, Real]:
+    """Parameters on the fullest rank before any sharding over data ranks: (outside the experts, in experts).
+
+    A stage's share of the layers and the larger of embedding and head, cut over tensor ranks; experts over expert ranks too.
+
+    >>> from loadfactor.catalog.models import network
+    >>> outside, experts = rank_parameters(network("mixtral-8x7b"), TrainingLayout(tensor=2, expert=8, data=8))
+    >>> round(float(outside) / 1e9, 3), round(float(experts) / 1e9, 3)      # (46.70 - 45.10) ÷ 2 and 45.10 ÷ 2 ÷ 8
+    (0.803, 2.819)
+    """
+    parts = network.parts
+    stage = stage_layers(network.layers, layout) / network.layers
+    ends = np.where(layout.pipeline > 1, max(parts["embedding"], parts["head"]), parts["embedding"] + parts["head"])
+    body = network.parameters - parts["embedding"] - parts["head"] - parts["experts"]
+    return (body * stage + ends) / layout.tensor, parts["experts"] * stage / (layout.tensor * layout.expert)
