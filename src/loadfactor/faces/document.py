@@ -131,24 +131,6 @@ class Document:
         tables = [table for section in self.sections for table in section.tables]
         return Document(self.headline, (Section(tables=tables[:1]),), self.subtitle, data=self.data, is_no=self.is_no)
 
-    def __str__(self) -> str:
-        """The page as a terminal shows it, without colour."""
-        from loadfactor.faces.render.terminal import render_text
-
-        return render_text(self)
-
-    def _repr_html_(self) -> str:
-        """The page for notebooks."""
-        from loadfactor.faces.render.html import render_body
-
-        return render_body(self)
-
-    def to_json(self) -> str:
-        """The data of the page as JSON text."""
-        from loadfactor.faces.render.json import render_json
-
-        return render_json(self)
-
 
 def write_cell(cell: Cell, column: TableColumn) -> str:
     """One cell as a person reads it.

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import ParamSpec
 
 from loadfactor.faces.document import Document
+from loadfactor.faces.render.page import Page
 from loadfactor.request import RequestT, make_request, options_of
 
 Given = ParamSpec("Given")
@@ -12,13 +13,13 @@ Given = ParamSpec("Given")
 
 def make_function(
     name: str, request: Callable[Given, RequestT], build: Callable[[RequestT], Document], about: str
-) -> Callable[Given, Document]:
+) -> Callable[Given, Page]:
     """A function of the request's fields, typed and completed as its class is. It raises InputError as the command would."""
 
-    def answer(*args: Given.args, **given: Given.kwargs) -> Document:
+    def answer(*args: Given.args, **given: Given.kwargs) -> Page:
         if args:
             raise TypeError(f"{name} takes named arguments only: {name}({options_of(request)[0].field}=…)")
-        return build(make_request(request, given))
+        return Page(build(make_request(request, given)))
 
     lines = [f"    {item.field}: {item.help}" for item in options_of(request)]
     answer.__doc__ = "\n".join([about, "", "Arguments:", *lines])
