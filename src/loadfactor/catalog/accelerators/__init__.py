@@ -1,4 +1,4 @@
-"""Which accelerators exist, and what can each do? One TOML file each; adding one means adding a file.
+"""Accelerators and what each can do: one TOML file each, each value with its source. Adding one means adding a file.
 
 Keys of `[facts]` end in their unit. Peaks are dense (no sparsity). `scale_up_*` is the domain in which accelerators reach
 each other at full link speed (8 on an HGX board, 72 in an NVL72 rack), per accelerator and per direction; `scale_out_*` is
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from loadfactor.catalog.accelerators.spelling import Product, describe_product, match_spelling, read_spelling
 from loadfactor.catalog.facts import Fact, fact, read_toml
-from loadfactor.errors import CatalogError, InputError
+from loadfactor.errors import CatalogError, InputError, no_such
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Accelerator:
     vendor: str
     architecture: str
     form_factor: str
+    memory_type: str
     aliases: tuple[str, ...]
     note: str
     facts: Mapping[str, Fact]
@@ -83,6 +85,7 @@ def accelerators() -> Mapping[str, Accelerator]:
             row["vendor"],
             row["architecture"],
             row["form_factor"],
+            row["memory_type"],
             tuple(row["aliases"]),
             row.get("note", ""),
             facts,
@@ -90,18 +93,44 @@ def accelerators() -> Mapping[str, Accelerator]:
     return found
 
 
+@cache
+def _products() -> Mapping[str, Product]:
+    """What each accelerator is called, by id."""
+    return {
+        item.id: describe_product(item.id, item.aliases, item.form_factor, item.memory_type, item.memory_bytes)
+        for item in accelerators().values()
+    }
+
+
+@cache
 def find_accelerator(name: str) -> Accelerator | None:
-    """The accelerator with this id, name or alias (as drivers and papers write it), or None; case does not matter."""
+    """The accelerator with this id, name or alias, or that has every feature the name states; None when there is none.
+
+    >>> [find_accelerator(name).id for name in ("H100-80GB", "A100 SXM4 80GB", "b200_sxm", "NVIDIA H100 80GB HBM3")]
+    ['h100-sxm', 'a100-sxm', 'b200-sxm', 'h100-sxm']
+    >>> find_accelerator("H100 PCIe").id, find_accelerator("A100-40GB").id, find_accelerator("V100-16GB")
+    ('h100-pcie', 'a100-sxm-40gb', None)
+    """
     wanted = name.strip().lower()
     for item in accelerators().values():
         if wanted in (item.id, item.name.lower(), *(alias.lower() for alias in item.aliases)):
             return item
-    return None
+    found = match_spelling(name, _products().values())
+    return accelerators()[found.id] if found else None
 
 
 def accelerator(name: str) -> Accelerator:
-    """Like `find_accelerator`, but raises InputError, naming what there is, when it is not in the catalog."""
+    """Like `find_accelerator`, but raises InputError with the nearest names when it is not in the catalog.
+
+    >>> accelerator("V100 16GB")
+    Traceback (most recent call last):
+    loadfactor.errors.InputError: no accelerator called 'V100 16GB'; did you mean 'v100-pcie' or 'v100-sxm'?
+    """
     found = find_accelerator(name)
     if found is None:
-        raise InputError(f"no accelerator called {name!r} in the catalog; it knows {', '.join(accelerators())}")
+        family = read_spelling(name).family
+        same = [product.id for product in _products().values() if family in product.families]
+        if same:
+            raise InputError(f"no accelerator called {name!r}; did you mean {' or '.join(map(repr, same))}?")
+        raise no_such("accelerator", name, accelerators())
     return found
