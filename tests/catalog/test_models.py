@@ -37,6 +37,27 @@ def test_active_parameters_match_what_was_published(name: str, billions: float) 
     assert networks()[name].active_parameters / 1e9 == pytest.approx(billions, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("name", "id"),
+    [
+        ("meta-llama/Llama-3.1-70B", "llama-3.1-70b"), ("Llama 3.1 70B", "llama-3.1-70b"), ("llama3.1-70b", "llama-3.1-70b"),
+        ("Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"), ("LLaMA-2 7B", "llama-2-7b"), ("llama2_13b_chat", "llama-2-13b"),
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"), ("Mixtral 8x7B", "mixtral-8x7b"), ("GPT-3 175B", "gpt3-175b"),
+    ],
+)  # fmt: skip
+def test_spellings_of_papers_and_hubs_are_found(name: str, id: str) -> None:
+    """Organisation, case, separators and words like "instruct" do not matter."""
+    assert network(name).name == id
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-3.1-7b", "qwen-7b", "Llama-3.1-70B-FP8", "mistral", "phi-4-mini"])
+def test_another_network_is_never_taken_for_one_of_the_catalog(name: str) -> None:
+    """A network of another size, version or datatype is not found, and the error names what is near."""
+    assert find_network(name) is None
+    with pytest.raises(InputError, match=r"did you mean|it knows"):
+        network(name)
+
+
 def test_gpt_oss_counts_active_parameters_without_the_input_embedding() -> None:
     """gpt-oss' 5.13 B active parameters leave out the input embedding; so do the parameters a token is multiplied with."""
     assert network("gpt-oss-120b").matmul_parameters / 1e9 == pytest.approx(5.13, rel=0.01)
@@ -147,7 +168,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{", encoding="utf-8")
     with pytest.raises(InputError, match="not JSON"):
         read_network(str(tmp_path))
-    with pytest.raises(InputError, match=r"did you mean llama-3\.1-70b"):
+    with pytest.raises(InputError, match=r"did you mean 'llama-3\.1-70b'"):
         network("llama-3.1-71b")
 
 

@@ -1,1 +1,1 @@
-"""What is known about the outside world? Facts as data files, each value with source, date and seen / estimate."""
+"""Facts about the outside world as data files, each value with source, date and seen / estimate."""

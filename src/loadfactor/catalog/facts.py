@@ -1,4 +1,4 @@
-"""What is a fact? A value with its birth certificate: where it was read, when, and whether it was seen or estimated."""
+"""Facts of the catalog: a value with its source, the date it was read, and whether it was seen or estimated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from loadfactor.catalog.measurements import published_rows
+from loadfactor.catalog.measurements import read_published_rows
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import NONE, SELECTIVE, TrainingLayout
 from loadfactor.planner.training.memory import estimate_memory
@@ -25,7 +25,7 @@ def read_published_job(name: str) -> tuple[TrainingJob, TrainingLayout]:
     >>> read_published_job("175B")[1].gpus
     64
     """
-    one = read_row(next(r for r in published_rows("korthikanti2022_table5.csv") if r["model"] == name))
+    one = read_row(next(r for r in read_published_rows("korthikanti2022_table5.csv") if r["model"] == name))
     return one.job, replace(one.layout, recompute=NONE, sequence_parallel=False)
 
 
@@ -35,7 +35,7 @@ def compare_memory(number: int, row: Row) -> list[Comparison]:
     Raises RowRefused when the name is not one of that table.
     """
     name = (row.get("model") or "").strip()
-    known = [r for r in published_rows("korthikanti2022_table5.csv") if r["model"] == name]
+    known = [r for r in read_published_rows("korthikanti2022_table5.csv") if r["model"] == name]
     if not known:
         raise RowRefused(f"no layout is known for the memory of {name!r}")
     one = read_row(known[0])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from loadfactor.catalog.accelerators import Accelerator, find_accelerator
-from loadfactor.catalog.clusters import PublishedCluster, cluster_of
+from loadfactor.catalog.clusters import PublishedCluster, recognize_cluster
 from loadfactor.catalog.constants import TrainingConstants, read_training_constants
 from loadfactor.catalog.models import Network, find_network
 from loadfactor.errors import CatalogError
@@ -100,7 +100,7 @@ def read_row(row: Row, known: TrainingConstants | None = None) -> MeasuredRun:
     """The measurement a row describes. Raises RowRefused with the reason when it lacks something."""
     text = " ".join(v for v in row.values() if isinstance(v, str))
     accelerator = _accelerator(row)
-    cluster = cluster_of(text, accelerator.id)
+    cluster = recognize_cluster(text, accelerator.id)
     if cluster:
         accelerator = find_accelerator(cluster.accelerator) or accelerator
     network, seq = _network(row)

@@ -1,4 +1,4 @@
-"""Which clusters were published measurements made on, and how fast is the network between their nodes?
+"""Clusters that published measurements were made on, with the speed of the network between their nodes.
 
 One TOML file each. `known_by` are words of a paper, repository or file by which a row of measurements is recognised, so that
 its network is a fact and not a guess.
@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 
 from loadfactor.catalog.facts import Fact, fact, read_toml
-from loadfactor.errors import InputError
+from loadfactor.errors import no_such
 
 
 @dataclass(frozen=True)
@@ -48,21 +48,21 @@ def clusters() -> tuple[PublishedCluster, ...]:
 
 
 def cluster(name: str) -> PublishedCluster:
-    """The cluster with this id; raises InputError, naming what there is, when it is not in the catalog.
+    """The cluster with this id; raises InputError with the nearest when it is not in the catalog.
 
     >>> cluster("selene").accelerator
     'a100-sxm'
     """
     found = next((c for c in clusters() if c.id == name.lower()), None)
     if found is None:
-        raise InputError(f"no cluster called {name!r} in the catalog; it knows {', '.join(c.id for c in clusters())}")
+        raise no_such("cluster", name, (c.id for c in clusters()))
     return found
 
 
-def cluster_of(text: str, accelerator: str) -> PublishedCluster | None:
+def recognize_cluster(text: str, accelerator: str) -> PublishedCluster | None:
     """The cluster of this accelerator a measurement was made on, recognised by the words of its source; None when not known.
 
-    >>> cluster_of("VIA-Research/vTrain: ground_truth_multi.csv", "a100-sxm").id
+    >>> recognize_cluster("VIA-Research/vTrain: ground_truth_multi.csv", "a100-sxm").id
     'vtrain-a100'
     """
     same = (c for c in clusters() if accelerator in (c.accelerator, c.called))

@@ -1,4 +1,4 @@
-"""Which published measurements can predictions be held against without any file at hand? Tables retyped, each with its source."""
+"""Published measurements that come with the program: tables retyped, each row with its source."""
 
 import csv
 from collections.abc import Mapping
@@ -9,10 +9,10 @@ TRAINING = ("megatron_sc21_table1.csv", "korthikanti2022_table5.csv", "korthikan
 
 
 @cache
-def published_rows(name: str) -> tuple[Mapping[str, str], ...]:
+def read_published_rows(name: str) -> tuple[Mapping[str, str], ...]:
     """The rows of one published table.
 
-    >>> published_rows("megatron_sc21_table1.csv")[0]["model"]
+    >>> read_published_rows("megatron_sc21_table1.csv")[0]["model"]
     '1.7B'
     """
     text = files(__name__).joinpath(name).read_text(encoding="utf-8")

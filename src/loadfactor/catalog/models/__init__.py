@@ -1,9 +1,10 @@
-"""Which networks are known by name, and what shape has each? One TOML file each; adding one means adding a file.
+"""Networks known by name and the shape of each: one TOML file each. Adding one means adding a file.
 
 `network(name)` looks one up, `from_hf_config` reads any Hugging Face config.json, `read_network` takes either.
 The keys of a data file are the fields of `Network`; lists of layer numbers may be written `"0-2"` or `"0-58/2"` (every other).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -48,6 +49,10 @@ PIECES = {
     "full": GlobalAttention,
     "quantization": Quantization,
 }
+SAME_SHAPE = ("meta", "instruct", "chat", "base", "it", "hf")  # words of a name that do not change the network
+STATES_SIZE = re.compile(
+    r"\d[bt]\b"
+)  # "70b": without it, names are too short to be read loosely ("gpt2" is not "gpt-2")
 NOT_SHAPE = ("id", "aliases", "status", "retrieved_on", "published_parameters", "published_active_parameters", "note")
 
 
@@ -96,14 +101,28 @@ def networks() -> Mapping[str, Network]:
     return {key: _network(row) for key, row in catalog_rows().items()}
 
 
+@cache
 def find_network(name: str) -> Network | None:
-    """The network with this id or alias (its Hugging Face name, say), or None; case and organisation do not matter."""
+    """The network with this id or alias (its Hugging Face name, say), or None; case, separators and organisation do not matter.
+
+    >>> [find_network(name).name for name in ("meta-llama/Llama-3.1-70B", "Llama 3.1 70B", "llama3.1_70b-instruct")]
+    ['llama-3.1-70b', 'llama-3.1-70b', 'llama-3.1-70b']
+    """
     wanted = name.strip().lower().replace("_", "-")
     for key, row in catalog_rows().items():
-        aliases = [a.lower() for a in row.get("aliases", ())]
-        if wanted in (key, *aliases) or wanted.rpartition("/")[2] in (key, *(a.rpartition("/")[2] for a in aliases)):
+        spelled = {key, *(alias.lower() for alias in row.get("aliases", ()))}
+        spelled |= {alias.rpartition("/")[2] for alias in spelled}
+        if {wanted, wanted.rpartition("/")[2]} & spelled:
+            return networks()[key]
+        if STATES_SIZE.search(wanted) and _squeeze(wanted) in map(_squeeze, spelled):
             return networks()[key]
     return None
+
+
+def _squeeze(name: str) -> str:
+    """A name without its organisation, separators, and words for versions that have the same shape."""
+    words = re.findall(r"[a-z0-9.]+", name.rpartition("/")[2])
+    return "".join(word for word in words if word not in SAME_SHAPE)
 
 
 def network(name: str) -> Network:
@@ -114,13 +133,9 @@ def network(name: str) -> Network:
     """
     found = find_network(name)
     if found is None:
-        near = get_close_matches(name.lower(), networks(), n=3, cutoff=0.4)
-        hint = (
-            f"did you mean {', '.join(near)}?" if near else f"it knows {len(networks())}, as llama-3.1-70b or qwen3-8b."
-        )
-        raise InputError(
-            f"no network called {name!r} in the catalog; {hint} A path to a Hugging Face config.json works too"
-        )
+        near = get_close_matches(name.lower().replace(" ", "-"), networks(), n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it knows {', '.join(networks())}."
+        raise InputError(f"no network called {name!r}; {hint} A path to a Hugging Face config.json works too")
     return found
 
 

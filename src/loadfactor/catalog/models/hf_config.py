@@ -1,4 +1,4 @@
-"""What network does a Hugging Face config.json describe? Every spelling of the same fact, and the library's defaults.
+"""The network that a Hugging Face config.json describes: every spelling of the same fact, and the library's defaults.
 
 A key that is missing takes the default of the architecture's configuration class. A network is refused only when a number
 that its shape cannot do without is nowhere in the file, or when it has layers of a kind not described here.
@@ -15,9 +15,9 @@ from loadfactor.catalog.models.network import (
     LatentAttention,
     LinearAttention,
     Network,
-    Quantization,
     SparseIndexer,
 )
+from loadfactor.catalog.models.quantization import read_quantization
 from loadfactor.errors import InputError
 
 Config = Mapping[str, Any]
@@ -167,7 +167,7 @@ def _network(c: Config, label: str) -> Network:
         full=_full_attention(c, head_dim),
         sliding_window=int(window) if window and sliding else None,
         sliding_layers=sliding if window else (),
-        quantization=_quantization(c.get("quantization_config")),
+        quantization=read_quantization(c.get("quantization_config")),
         source="Hugging Face config.json",
     )
 
@@ -296,55 +296,3 @@ def _full_attention(c: Config, head_dim: int) -> GlobalAttention | None:
         return None
     kv_heads = c.get("num_global_key_value_heads") or c["num_key_value_heads"]
     return GlobalAttention(int(c["global_head_dim"] or head_dim), int(kv_heads), bool(c.get("attention_k_eq_v")))
-
-
-def _quantization(q: Config | None) -> Quantization | None:
-    """Bits per weight, scales included: FP8 per block, MXFP4 one 8-bit scale per 32, NVFP4 one per 16, int4 16 bits per group."""
-    if not q:
-        return None
-    method = str(q.get("quant_method", "")).lower()
-    words = json.dumps(q).lower()
-    kept = tuple(part for part, spelled in KEPT_SPELLINGS if _is_kept(q, spelled)) or (
-        "embedding",
-        "head",
-        "norm",
-        "router",
-    )
-    kept = tuple(sorted({*kept, "norm", "router", "embedding"}))
-    if "mxfp4" in words:
-        return Quantization("mxfp4", 4.25, 16, kept)
-    if "nvfp4" in words or '"fp4"' in words or '"nvfp4"' in words:
-        return Quantization("nvfp4", 4.5, 4, kept)
-    bits = q.get("bits") or q.get("w_bit") or _group_bits(q)
-    if bits == 4 or q.get("load_in_4bit"):
-        group = int(q.get("group_size") or q.get("q_group_size") or 128)
-        return Quantization(f"{method or 'int4'}", 4 + 16 / max(group, 1) if group > 0 else 4, 16, kept)
-    if "fp8" in method or "fp8" in words or "float8" in words:
-        return Quantization("fp8", 8, 8, kept)
-    if bits == 8 or q.get("load_in_8bit"):
-        return Quantization(method or "int8", 8, 8, kept)
-    raise InputError(
-        f"quantization {method or dict(q)} is not described; fp8, mxfp4, nvfp4 and 4- or 8-bit integers are"
-    )
-
-
-KEPT_SPELLINGS = (
-    ("attention", ("self_attn", "attention")),
-    ("mlp", ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")),
-    ("router", ("router", "gate", "mlp.gate")),
-    ("embedding", ("embed_tokens", "wte")),
-    ("head", ("lm_head",)),
-)
-
-
-def _is_kept(q: Config, spelled: tuple[str, ...]) -> bool:
-    names = q.get("modules_to_not_convert") or q.get("ignore") or q.get("ignored_layers") or ()
-    return any(str(n).rstrip("*").rstrip(".").endswith(spelled) for n in names)
-
-
-def _group_bits(q: Config) -> int | None:
-    groups = q.get("config_groups")
-    if not isinstance(groups, Mapping):
-        return None
-    found = [g.get("weights", {}).get("num_bits") for g in groups.values() if isinstance(g, Mapping)]
-    return next((int(b) for b in found if b), None)

@@ -1,6 +1,6 @@
-"""What is a transformer made of? Its shape, and the parameters and cache bytes that follow from it.
+"""The shape of a transformer, and the parameters and cache bytes that follow from it.
 
-A *network* is the neural net; a *model* is an equation (style rule 10). Every count here follows from the shape alone:
+A *network* is the neural net; a *model* is an equation. Every count here follows from the shape alone:
 matrix sizes are written where they are summed, and published counts are met within 1 % (tests/catalog).
 """
 

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from loadfactor.catalog.measurements import TRAINING, published_rows
+from loadfactor.catalog.measurements import TRAINING, read_published_rows
 from loadfactor.faces.answer import Answer, Assumption, Column, Table, present
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.cli.options import Format, Output
@@ -40,7 +40,7 @@ def run(
     output: Output = None,
 ) -> None:
     """Predicted training speed and memory beside what was measured."""
-    given = read_files(rows) if rows else [(name, repeated(published_rows(name)), True) for name in TRAINING]
+    given = read_files(rows) if rows else [(name, repeated(read_published_rows(name)), True) for name in TRAINING]
     checked: list[tuple[str, list[Comparison], list[Skipped], int]] = []
     ignored: list[str] = []
     screen = Console(stderr=True)
