@@ -5,7 +5,7 @@
 
 import time
 
-from loadfactor.planner.sizing.cluster import Cluster, Policy, simulate
+from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
 from loadfactor.planner.sizing.cluster.workload import poisson_jobs
 from loadfactor.planner.sizing.queueing import queue_wait
 from loadfactor.units import H_PER_YEAR, S_PER_HOUR
@@ -18,8 +18,8 @@ MEAN_GPUS = sum(size * share for size, share in zip(SIZES, SHARES, strict=True))
 def run(quick: bool) -> dict[str, float]:
     """The three speeds."""
     warm_up = poisson_jobs(100, 1.0, 1.0)
-    simulate(warm_up, Cluster.of(4), Policy(backfill="easy"))
-    simulate(warm_up, Cluster.of(4), Policy(backfill="any"))
+    simulate(warm_up, Cluster.of(4), SchedulingPolicy(backfill="easy"))
+    simulate(warm_up, Cluster.of(4), SchedulingPolicy(backfill="any"))
     return {
         "jobs_per_s": _jobs_per_s(100_000 if quick else 500_000),
         "sizing_points_per_s": _points_per_s(2_000 if quick else 20_000),
@@ -31,7 +31,7 @@ def _jobs_per_s(jobs: int) -> float:
     rate = 8000 * 0.95 / MEAN_GPUS / S_PER_HOUR
     trace = poisson_jobs(jobs, rate, S_PER_HOUR, service="lognormal", gpus=SIZES, gpu_shares=SHARES, seed=1)
     began = time.perf_counter()
-    simulate(trace, Cluster.of(1000), Policy(backfill="easy"))
+    simulate(trace, Cluster.of(1000), SchedulingPolicy(backfill="easy"))
     return jobs / (time.perf_counter() - began)
 
 
@@ -52,5 +52,5 @@ def _sweep_s(jobs: int) -> float:
     trace = poisson_jobs(jobs, rate, service_s, service="lognormal", gpus=SIZES, gpu_shares=SHARES, seed=2)
     began = time.perf_counter()
     for nodes in range(16, 66):
-        simulate(trace, Cluster.of(nodes), Policy(backfill="easy"))
+        simulate(trace, Cluster.of(nodes), SchedulingPolicy(backfill="easy"))
     return time.perf_counter() - began

@@ -8,22 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.sizing.cluster import Cluster, Policy, simulate
+from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
 from loadfactor.planner.sizing.cluster.jobs import Jobs, jobs_of
 from loadfactor.planner.sizing.cluster.outcome import Outcome, batch_means
 from loadfactor.planner.sizing.cluster.workload import poisson_jobs
 from loadfactor.planner.sizing.queueing import erlang_b, mean_wait_s
 
 POLICIES = (
-    Policy(backfill="none"),
-    Policy(backfill="any"),
-    Policy(backfill="easy"),
-    Policy(backfill="easy", order="shortest"),
-    Policy(backfill="any", order="priority", spread=True),
-    Policy(preempt="shortest remaining"),
-    Policy(preempt="shortest remaining gpu time", interval_s=7.0),
-    Policy(preempt="least attained", queue_edges_gpu_s=(20.0, 200.0), restart_s=2.0),
-    Policy(preempt="priority", restart_s=1.0),
+    SchedulingPolicy(backfill="none"),
+    SchedulingPolicy(backfill="any"),
+    SchedulingPolicy(backfill="easy"),
+    SchedulingPolicy(backfill="easy", order="shortest"),
+    SchedulingPolicy(backfill="any", order="priority", spread=True),
+    SchedulingPolicy(preempt="shortest remaining"),
+    SchedulingPolicy(preempt="shortest remaining gpu time", interval_s=7.0),
+    SchedulingPolicy(preempt="least attained", queue_edges_gpu_s=(20.0, 200.0), restart_s=2.0),
+    SchedulingPolicy(preempt="priority", restart_s=1.0),
 )
 
 
@@ -40,7 +40,7 @@ POLICIES = (
 def test_waits_of_textbook_queues(arrivals_per_s: float, servers: int, service: str, cv2: float, jobs: int) -> None:
     """M/M/k, M/D/1 and M/G/1: the simulated mean wait is within 2 % of the exact one, which its 99 % interval holds."""
     trace = poisson_jobs(jobs, arrivals_per_s, 1.0, service=service, service_cv2=cv2 or 1.0, seed=1)  # type: ignore[arg-type]
-    found = batch_means(simulate(trace, Cluster.pooled(servers), Policy(backfill="none")).wait_s)
+    found = batch_means(simulate(trace, Cluster.pooled(servers), SchedulingPolicy(backfill="none")).wait_s)
     exact = mean_wait_s(arrivals_per_s, 1.0, servers, service_cv2=cv2)
     assert found.mean == pytest.approx(exact, rel=0.02)
     assert abs(found.mean - exact) < 1.5 * found.half_width
@@ -50,7 +50,7 @@ def test_losses_of_erlang_b() -> None:
     """Turning away what cannot start at once loses Erlang's share, within 2 %, whatever the service times' distribution."""
     for service in ("exponential", "lognormal"):
         trace = poisson_jobs(1_000_000, 8.0, 1.0, service=service, seed=2)  # type: ignore[arg-type]
-        lost = simulate(trace, Cluster.pooled(10), Policy(turn_away=True)).turned_away_share
+        lost = simulate(trace, Cluster.pooled(10), SchedulingPolicy(turn_away=True)).turned_away_share
         assert lost == pytest.approx(erlang_b(8, 10), rel=0.02)
 
 
@@ -69,7 +69,7 @@ CLUSTERS = (Cluster.of(2), Cluster.of_gpus(20), Cluster((4, 8, 4, 8)), Cluster.p
 
 @given(st.integers(0, 10_000), st.sampled_from(POLICIES), st.sampled_from(CLUSTERS))
 @settings(max_examples=200, deadline=None)
-def test_work_is_conserved_and_gangs_are_whole(seed: int, policy: Policy, cluster: Cluster) -> None:
+def test_work_is_conserved_and_gangs_are_whole(seed: int, policy: SchedulingPolicy, cluster: Cluster) -> None:
     """Busy GPU-seconds equal Σ gpus × seconds held exactly; every job gets all its work; no more GPUs are held than exist."""
     jobs = random_jobs(seed)
     outcome = simulate(jobs, cluster, policy)
@@ -95,7 +95,7 @@ def _assert_never_more_than(gpus: int, outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda p: f"{p.order}-{p.backfill}-{p.preempt}")
-def test_same_input_same_result(policy: Policy) -> None:
+def test_same_input_same_result(policy: SchedulingPolicy) -> None:
     """The same jobs and the same seed give the same waits."""
     first, second = (simulate(random_jobs(5), Cluster.of(3), policy).wait_s for _ in (0, 1))
     assert (first == second).all()
@@ -105,7 +105,7 @@ def test_backfill_rules_differ_as_they_should() -> None:
     """Behind a gang that must wait: nobody passes with none, the short job with easy, everybody with any (who then delays it)."""
     # 8 GPUs: 4 held for 100 s; then a gang of 8, a long single and a short single arrive.
     jobs = jobs_of([0, 1, 2, 3], [4, 8, 1, 1], [100, 100, 500, 90])
-    starts = {b: simulate(jobs, Cluster.of(1), Policy(backfill=b)).start_s for b in ("none", "easy", "any")}
+    starts = {b: simulate(jobs, Cluster.of(1), SchedulingPolicy(backfill=b)).start_s for b in ("none", "easy", "any")}
     assert starts["none"].tolist() == [0, 100, 200, 200]
     assert starts["easy"].tolist() == [0, 100, 200, 3]
     assert starts["any"].tolist() == [0, 502, 2, 3]
@@ -116,29 +116,31 @@ def test_easy_never_delays_the_first_in_line() -> None:
     for seed in range(40):
         told = random_jobs(seed, 40)
         jobs = replace(told, limit_s=told.duration_s)
-        plain = simulate(jobs, Cluster.of(2), Policy(backfill="none")).start_s
+        plain = simulate(jobs, Cluster.of(2), SchedulingPolicy(backfill="none")).start_s
         blocked = int(np.argmax(plain > jobs.submit_s))
-        filled = simulate(jobs, Cluster.of(2), Policy(backfill="easy")).start_s
+        filled = simulate(jobs, Cluster.of(2), SchedulingPolicy(backfill="easy")).start_s
         assert filled[blocked] <= plain[blocked] + 1e-9
 
 
 def test_a_gang_waits_for_a_node_not_for_a_number() -> None:
     """Two half-full nodes have 8 GPUs free but no place for a gang of 8: fragmentation, which pooled GPUs would not have."""
     jobs = jobs_of([0, 0, 1, 300], [4, 4, 8, 1], [100, 100, 10, 1])
-    spread = simulate(jobs, Cluster.of(2), Policy(backfill="none", spread=True))
-    packed = simulate(jobs, Cluster.of(2), Policy(backfill="none"))
+    spread = simulate(jobs, Cluster.of(2), SchedulingPolicy(backfill="none", spread=True))
+    packed = simulate(jobs, Cluster.of(2), SchedulingPolicy(backfill="none"))
     assert spread.start_s[2] == 100
     assert packed.start_s[2] == 1
     assert spread.fragmented_share == pytest.approx(99 / 300)
     assert spread.fragmented_gpu_hours == pytest.approx(8 * 99 / 3600)
-    assert simulate(jobs, Cluster.pooled(16), Policy(backfill="none")).start_s[2] == 1
+    assert simulate(jobs, Cluster.pooled(16), SchedulingPolicy(backfill="none")).start_s[2] == 1
 
 
 def test_gang_size_and_order_are_told_apart() -> None:
     """Three free GPUs cannot start a gang of 4 (gang size); one that would fit is held behind it (order)."""
-    gang = simulate(jobs_of([0, 1, 50], [5, 4, 5], [100, 10, 1]), Cluster.of(1), Policy(backfill="none"))
+    gang = simulate(jobs_of([0, 1, 50], [5, 4, 5], [100, 10, 1]), Cluster.of(1), SchedulingPolicy(backfill="none"))
     assert (gang.gang_share, gang.order_share) == (pytest.approx(49 / 50), 0)
-    order = simulate(jobs_of([0, 1, 1, 50], [5, 4, 1, 5], [100, 10, 1, 1]), Cluster.of(1), Policy(backfill="none"))
+    order = simulate(
+        jobs_of([0, 1, 1, 50], [5, 4, 1, 5], [100, 10, 1, 1]), Cluster.of(1), SchedulingPolicy(backfill="none")
+    )
     assert order.order_share == pytest.approx(49 / 50)
 
 
@@ -146,7 +148,7 @@ def test_shares_of_a_gpu_share_it() -> None:
     """Four quarters run on one GPU at once, a fifth waits; a whole-GPU job waits until the last quarter has left."""
     jobs = jobs_of([0, 0, 0, 0, 0, 1], [0.25, 0.25, 0.25, 0.25, 0.25, 1], [10, 20, 30, 40, 10, 5])
     for backfill in ("none", "any", "easy"):
-        outcome = simulate(jobs, Cluster.of(1, 1), Policy(backfill=backfill))  # type: ignore[arg-type]
+        outcome = simulate(jobs, Cluster.of(1, 1), SchedulingPolicy(backfill=backfill))  # type: ignore[arg-type]
         assert outcome.start_s.tolist() == [0, 0, 0, 0, 10, 40]
         assert outcome.busy_gpu_s == 0.25 * 110 + 5
 
@@ -154,7 +156,7 @@ def test_shares_of_a_gpu_share_it() -> None:
 def test_preemption_keeps_progress_and_pays_the_restart() -> None:
     """A job stopped for a shorter one resumes where it was, its wait counts both gaps, and the restart is extra work."""
     jobs = jobs_of([0, 10], [8, 8], [100, 20])
-    outcome = simulate(jobs, Cluster.of(1), Policy(preempt="shortest remaining", restart_s=5.0))
+    outcome = simulate(jobs, Cluster.of(1), SchedulingPolicy(preempt="shortest remaining", restart_s=5.0))
     assert outcome.end_s.tolist() == [125, 30]
     assert outcome.starts.tolist() == [2, 1]
     assert outcome.wait_s.tolist() == [20, 0]
@@ -164,7 +166,7 @@ def test_preemption_keeps_progress_and_pays_the_restart() -> None:
 def test_a_clocked_scheduler_leaves_freed_gpus_idle_until_it_wakes() -> None:
     """With a step of 60 s a job submitted at 1 s starts at 60 s, and the next at the first step after it ended."""
     jobs = jobs_of([0, 1, 2], [8, 8, 8], [30, 70, 5])
-    outcome = simulate(jobs, Cluster.of(1), Policy(preempt="priority", interval_s=60.0))
+    outcome = simulate(jobs, Cluster.of(1), SchedulingPolicy(preempt="priority", interval_s=60.0))
     assert outcome.start_s.tolist() == [0, 60, 180]
 
 
@@ -185,7 +187,7 @@ def test_large_sizes_at_once_are_fast_enough_to_sweep() -> None:
     """A thousand nodes with gangs up to 32 GPUs conserve work over 50,000 jobs under every queueing rule."""
     jobs = poisson_jobs(50_000, 0.6, 3600.0, gpus=(1, 4, 8, 32), gpu_shares=(0.6, 0.2, 0.15, 0.05), seed=4)
     for backfill in ("none", "any", "easy"):
-        outcome = simulate(jobs, Cluster.of(1000), Policy(backfill=backfill))  # type: ignore[arg-type]
+        outcome = simulate(jobs, Cluster.of(1000), SchedulingPolicy(backfill=backfill))  # type: ignore[arg-type]
         assert outcome.busy_gpu_s == pytest.approx(float(jobs.gpu_s.sum()), rel=1e-9)
 
 
@@ -204,8 +206,14 @@ def test_large_sizes_at_once_are_fast_enough_to_sweep() -> None:
             lambda: simulate(jobs_of([0, 0], [1, 32], [1, 1]), Cluster.of(2)),
             "asks for 32 GPUs, the cluster can give 16",
         ),
-        (lambda: simulate(jobs_of([0], [1], [1]), Cluster.of(1), Policy(interval_s=-1)), "must not be negative"),
-        (lambda: simulate(jobs_of([0], [1], [1]), Cluster.of(1), Policy(queue_edges_gpu_s=(5, 2))), "must rise"),
+        (
+            lambda: simulate(jobs_of([0], [1], [1]), Cluster.of(1), SchedulingPolicy(interval_s=-1)),
+            "must not be negative",
+        ),
+        (
+            lambda: simulate(jobs_of([0], [1], [1]), Cluster.of(1), SchedulingPolicy(queue_edges_gpu_s=(5, 2))),
+            "must rise",
+        ),
         (lambda: poisson_jobs(0, 1, 1), "above 0"),
         (lambda: poisson_jobs(5, 1, 1, service="hyperexponential", service_cv2=0.5), "1 or more"),
     ],

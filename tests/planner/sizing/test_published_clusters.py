@@ -4,20 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from loadfactor.planner.sizing.cluster import Cluster, Policy, simulate
+from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
 from loadfactor.planner.sizing.cluster.jobs import jobs_of
 from loadfactor.planner.sizing.cluster.why_idle import ClusterState, why_idle
 from loadfactor.sources.public_traces.demand import JobTrace, StateTrace, read_trace
 
 TICK_S = 360.0  # the experiment's scheduler wakes every six minutes: all published starts are multiples of it
 PUBLISHED = (
-    ("SRTF", Policy(preempt="shortest remaining", interval_s=TICK_S)),
-    ("tiresias", Policy(preempt="least attained", interval_s=TICK_S, queue_edges_gpu_s=(3600.0,))),
+    ("SRTF", SchedulingPolicy(preempt="shortest remaining", interval_s=TICK_S)),
+    ("tiresias", SchedulingPolicy(preempt="least attained", interval_s=TICK_S, queue_edges_gpu_s=(3600.0,))),
 )
 
 
 @pytest.mark.parametrize(("scheduler", "policy"), PUBLISHED, ids=[name for name, _ in PUBLISHED])
-def test_waits_and_makespan_of_the_64_gpu_experiment(scheduler: str, policy: Policy, shared: Path) -> None:
+def test_waits_and_makespan_of_the_64_gpu_experiment(scheduler: str, policy: SchedulingPolicy, shared: Path) -> None:
     """With the times the jobs really ran, mean wait and makespan are within 5 % of the published ones (asked: 15 %)."""
     trace = read_trace(shared / "data" / "jobs" / f"muri_testbed_64xV100_{scheduler}_job.csv.gz")
     assert isinstance(trace, JobTrace)

@@ -14,7 +14,7 @@ from math import ceil
 import numpy as np
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.sizing.cluster import Cluster, Policy, simulate
+from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
 from loadfactor.planner.sizing.cluster.jobs import Jobs
 from loadfactor.planner.sizing.cluster.outcome import Outcome
 from loadfactor.planner.sizing.queueing import erlang_b, queue_wait, servers_for_wait_share
@@ -112,7 +112,9 @@ def sizes_to_try(jobs: Jobs, gpus_per_node: int = 8, also: Sequence[int] = ()) -
     return tuple(sorted(sizes | set(also)))
 
 
-def size_point(jobs: Jobs, gpus: int, cost: SizeCost, policy: Policy, gpus_per_node: int) -> tuple[SizePoint, Outcome]:
+def size_point(
+    jobs: Jobs, gpus: int, cost: SizeCost, policy: SchedulingPolicy, gpus_per_node: int
+) -> tuple[SizePoint, Outcome]:
     """Simulate one size."""
     outcome = simulate(jobs, Cluster.of_gpus(gpus, gpus_per_node), policy)
     span_h = jobs.span_s / S_PER_HOUR
@@ -140,7 +142,7 @@ def size_curve(
     jobs: Jobs,
     sizes: Sequence[int],
     cost: SizeCost,
-    policy: Policy | None = None,
+    policy: SchedulingPolicy | None = None,
     gpus_per_node: int = 8,
     on_point: Callable[[SizePoint], None] = lambda _: None,
 ) -> SizeCurve:
@@ -156,7 +158,7 @@ def size_curve(
         raise PlanError("give at least one size of cluster to try")
     points = []
     for gpus in sorted(set(sizes)):
-        point, _ = size_point(jobs, gpus, cost, policy or Policy(), gpus_per_node)
+        point, _ = size_point(jobs, gpus, cost, policy or SchedulingPolicy(), gpus_per_node)
         points.append(point)
         on_point(point)
     return SizeCurve(tuple(points), jobs.offered_gpus)
@@ -274,7 +276,7 @@ def shares_and_instances(jobs: Jobs, gpus_per_node: int = 8) -> HeldGpus:
     return HeldGpus(*(float((held * jobs.duration_s).sum()) / jobs.span_s for held in (jobs.gpus, whole, instances)))
 
 
-def gpus_without_nodes(jobs: Jobs, at: SizePoint, policy: Policy) -> int:
+def gpus_without_nodes(jobs: Jobs, at: SizePoint, policy: SchedulingPolicy) -> int:
     """The fewest GPUs, free to form any gang, at which jobs wait no longer (by GPU) than at this size with nodes."""
     low, high = max(1, int(np.ceil(jobs.gpus.max()))), at.gpus
     while low < high:

@@ -8,7 +8,7 @@ from loadfactor.errors import PlanError
 from loadfactor.planner.economics.base_and_peak import own_and_rent_cost_per_hour, own_and_rent_gpus
 from loadfactor.planner.economics.load_duration import LoadDuration, load_duration
 from loadfactor.planner.economics.marginal import MarginalGpu, marginal_gpu
-from loadfactor.planner.sizing.cluster import Policy
+from loadfactor.planner.sizing.cluster import SchedulingPolicy
 from loadfactor.planner.sizing.cluster.jobs import Floats, Jobs
 from loadfactor.planner.sizing.cluster.outcome import BatchMeans, Outcome, batch_means
 from loadfactor.planner.sizing.cluster_size import (
@@ -35,7 +35,7 @@ class SizeQuestion:
     """What is asked beside the jobs. `have_gpus` is today's cluster; `sizes` the ones to try; dollars are per GPU-hour."""
 
     cost: SizeCost
-    policy: Policy = Policy()  # noqa: RUF009  frozen
+    policy: SchedulingPolicy = SchedulingPolicy()  # noqa: RUF009  frozen
     gpus_per_node: int = 8
     have_gpus: int | None = None
     sizes: Sequence[int] = ()

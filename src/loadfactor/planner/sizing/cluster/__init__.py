@@ -1,6 +1,6 @@
-"""What would this cluster do with this work? A trace-driven simulation of jobs, gangs, nodes, queue order and preemption.
+"""Simulation of a cluster under a history of jobs: gangs, nodes, queue order, backfill and preemption.
 
-    outcome = simulate(jobs, Cluster.of(nodes=8, gpus_per_node=8), Policy(order="fifo", backfill="easy"))
+    outcome = simulate(jobs, Cluster.of(nodes=8, gpus_per_node=8), SchedulingPolicy(order="fifo", backfill="easy"))
     outcome.wait_s, outcome.utilization_share, outcome.pending_while_idle_share
 
 A gang starts on all its GPUs at once or not at all. One of up to a node's size runs within one node; a larger one takes whole
@@ -15,6 +15,7 @@ import numpy as np
 from loadfactor.errors import PlanError
 from loadfactor.planner.sizing.cluster.jobs import MILLI, Ints, Jobs
 from loadfactor.planner.sizing.cluster.outcome import Outcome
+from loadfactor.planner.sizing.cluster.state import ClusterStatistics, JobArrays, start_state
 
 Order = Literal["fifo", "shortest", "priority"]
 Backfill = Literal["none", "easy", "any"]
@@ -75,12 +76,12 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Policy:
+class SchedulingPolicy:
     """How the queue is worked off.
 
     `order`: first come, shortest first, or by priority (then first come). `backfill`: "none" lets nobody pass the first in
-    line, "easy" lets those pass who do not delay it, "any" starts whoever fits and may starve large gangs. `preempt` deals the
-    GPUs out anew at every event (or every `interval_s`), stopping jobs that keep their progress and pay `restart_s` when they
+    line, "easy" lets those pass who do not delay it, "any" starts whoever fits and may starve large gangs. `preempt` assigns all
+    GPUs again at every event (or every `interval_s`), stopping jobs that keep their progress and pay `restart_s` when they
     start again; "least attained" puts jobs into queues by the GPU-time they had, with edges at `queue_edges_gpu_s`. `spread`
     puts gangs on the emptiest node instead of the fullest. `turn_away` loses what cannot start at once.
     """
@@ -96,26 +97,31 @@ class Policy:
     backfill_depth: int = 100
 
 
-SCHEDULERS: dict[str, tuple[Policy, str]] = {
-    "slurm": (Policy(), "first come, backfill that does not delay the first in line"),
-    "fifo": (Policy(backfill="none"), "strictly first come, nobody passes"),
-    "any": (Policy(backfill="any"), "whoever fits starts, as most Kubernetes queues do; large gangs may starve"),
-    "shortest": (Policy(order="shortest"), "shortest time limit first, with backfill"),
-    "priority": (Policy(order="priority"), "highest priority first, with backfill, nobody is stopped"),
+SCHEDULERS: dict[str, tuple[SchedulingPolicy, str]] = {
+    "slurm": (SchedulingPolicy(), "first come, backfill that does not delay the first in line"),
+    "fifo": (SchedulingPolicy(backfill="none"), "strictly first come, nobody passes"),
+    "any": (
+        SchedulingPolicy(backfill="any"),
+        "whoever fits starts, as most Kubernetes queues do; large gangs may starve",
+    ),
+    "shortest": (SchedulingPolicy(order="shortest"), "shortest time limit first, with backfill"),
+    "priority": (SchedulingPolicy(order="priority"), "highest priority first, with backfill, nobody is stopped"),
     "preempt": (
-        Policy(preempt="priority", restart_s=300.0),
+        SchedulingPolicy(preempt="priority", restart_s=300.0),
         "higher priority stops lower, which restarts after 5 min of extra work",
     ),
-    "srtf": (Policy(preempt="shortest remaining", restart_s=60.0), "shortest remaining time first, stopping others"),
+    "srtf": (
+        SchedulingPolicy(preempt="shortest remaining", restart_s=60.0),
+        "shortest remaining time first, stopping others",
+    ),
     "fair": (
-        Policy(preempt="least attained", restart_s=60.0),
+        SchedulingPolicy(preempt="least attained", restart_s=60.0),
         "least GPU-time so far first, stopping others (Tiresias)",
     ),
 }
-PREEMPT_RULES = {"shortest remaining": 0, "shortest remaining gpu time": 1, "least attained": 2, "priority": 3}
 
 
-def simulate(jobs: Jobs, cluster: Cluster, policy: Policy | None = None) -> Outcome:
+def simulate(jobs: Jobs, cluster: Cluster, policy: SchedulingPolicy | None = None) -> Outcome:
     """Run the jobs through the cluster. Deterministic. Raises PlanError for a job larger than the cluster.
 
     One 8-GPU job of an hour behind another on one node waits an hour:
@@ -124,79 +130,61 @@ def simulate(jobs: Jobs, cluster: Cluster, policy: Policy | None = None) -> Outc
     >>> simulate(jobs_of([0, 0], [8, 8], [3600, 3600]), Cluster.of(nodes=1)).wait_s.tolist()
     [0.0, 3600.0]
     """
-    from loadfactor.planner.sizing.cluster import backfilled, queued, rescheduled  # numba takes a second to import
-
-    policy = policy or Policy()
+    policy = policy or SchedulingPolicy()
     _check(jobs, cluster, policy)
-    nodes = np.array(cluster.node_gpus, dtype=np.int64)
-    need = np.where(jobs.gpus >= 1, jobs.gpus, 0).astype(np.int64)
-    milli = np.where(jobs.gpus < 1, np.ceil(jobs.gpus * MILLI - 1e-9), 0).astype(np.int64)
-    start = np.full(len(jobs), np.nan)
-    if policy.preempt != "none":
-        end, executed = np.full(len(jobs), np.nan), np.zeros(len(jobs))
-        starts = np.zeros(len(jobs), np.int64)
-        tally = rescheduled.run(
-            jobs.submit_s,
-            need,
-            milli,
-            jobs.duration_s,
-            jobs.priority,
-            nodes,
-            PREEMPT_RULES[policy.preempt],
-            policy.interval_s,
-            policy.restart_s,
-            np.array(policy.queue_edges_gpu_s, dtype=np.float64),
-            start,
-            end,
-            executed,
-            starts,
-        )
-        return Outcome(jobs, cluster.gpus, start, end, executed, starts, tally)
     rank = np.empty(len(jobs), np.int64)
     rank[_order(jobs, policy)] = np.arange(len(jobs))
+    arrays = JobArrays(
+        submit_s=jobs.submit_s,
+        need=np.where(jobs.gpus >= 1, jobs.gpus, 0).astype(np.int64),
+        milli=np.where(jobs.gpus < 1, np.ceil(jobs.gpus * MILLI - 1e-9), 0).astype(np.int64),
+        duration_s=jobs.duration_s,
+        limit_s=jobs.limit_s,
+        rank=rank,
+        priority=jobs.priority,
+    )
+    if policy.preempt != "none":
+        return _simulate_preemption(jobs, cluster, policy, arrays)
+    from loadfactor.planner.sizing.cluster import backfilled, queued  # numba takes a second to import
+
+    state = start_state(arrays, cluster.node_gpus)
     if policy.backfill == "easy" and not policy.turn_away:
-        tally = backfilled.run(
-            jobs.submit_s,
-            need,
-            milli,
-            jobs.duration_s,
-            jobs.limit_s,
-            rank,
-            nodes,
-            policy.spread,
-            policy.backfill_depth,
-            start,
-        )
+        line = backfilled.empty_line(arrays, state)
+        backfilled.run(arrays, state, line, policy.backfill_depth, policy.spread)
     else:
-        sizes, size_of, counts = np.unique(need * MILLI + milli, return_inverse=True, return_counts=True)
-        tally = queued.run(
-            jobs.submit_s,
-            need,
-            milli,
-            jobs.duration_s,
-            rank,
-            size_of.astype(np.int64),
-            sizes // MILLI,
-            sizes % MILLI,
-            np.concatenate(([0], np.cumsum(counts)[:-1])),
-            nodes,
-            queued.LOSS if policy.turn_away else queued.STRICT if policy.backfill == "none" else queued.SKIP,
-            policy.spread,
-            start,
-        )
-    started = ~np.isnan(start)
+        mode = queued.LOSS if policy.turn_away else queued.STRICT if policy.backfill == "none" else queued.SKIP
+        queued.run(arrays, state, queued.empty_queues(arrays), mode, policy.spread)
+    started = ~np.isnan(state.start_s)
     return Outcome(
-        jobs,
-        cluster.gpus,
-        start,
-        start + jobs.duration_s,
-        np.where(started, jobs.duration_s, 0.0),
-        started.astype(np.int64),
-        tally,
+        jobs=jobs,
+        gpus=cluster.gpus,
+        start_s=state.start_s,
+        end_s=state.start_s + jobs.duration_s,
+        held_s=np.where(started, jobs.duration_s, 0.0),
+        starts=started.astype(np.int64),
+        statistics=ClusterStatistics(*state.statistics[0].item()),
     )
 
 
-def _order(jobs: Jobs, policy: Policy) -> Ints:
+def _simulate_preemption(jobs: Jobs, cluster: Cluster, policy: SchedulingPolicy, arrays: JobArrays) -> Outcome:
+    from loadfactor.planner.sizing.cluster import rescheduled  # numba takes a second to import
+
+    rules = {
+        "shortest remaining": rescheduled.REMAINING,
+        "shortest remaining gpu time": rescheduled.REMAINING_GPU_TIME,
+        "least attained": rescheduled.ATTAINED,
+        "priority": rescheduled.PRIORITY,
+    }
+    state = start_state(arrays, cluster.node_gpus)
+    progress = rescheduled.no_progress(arrays, state)
+    edges = np.array(policy.queue_edges_gpu_s, dtype=np.float64)
+    preemption = rescheduled.Preemption(rules[policy.preempt], float(policy.interval_s), float(policy.restart_s), edges)
+    rescheduled.run(arrays, state, progress, preemption)
+    statistics = ClusterStatistics(*state.statistics[0].item())
+    return Outcome(jobs, cluster.gpus, state.start_s, progress.end_s, progress.executed_s, progress.starts, statistics)
+
+
+def _order(jobs: Jobs, policy: SchedulingPolicy) -> Ints:
     arrival = np.arange(len(jobs))
     if policy.order == "shortest":
         return np.lexsort((arrival, jobs.limit_s))
@@ -205,7 +193,7 @@ def _order(jobs: Jobs, policy: Policy) -> Ints:
     return arrival
 
 
-def _check(jobs: Jobs, cluster: Cluster, policy: Policy) -> None:
+def _check(jobs: Jobs, cluster: Cluster, policy: SchedulingPolicy) -> None:
     largest = int(np.argmax(jobs.gpus))
     if jobs.gpus[largest] > cluster.largest_job_gpus:
         raise PlanError(

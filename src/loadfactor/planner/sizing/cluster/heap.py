@@ -1,11 +1,12 @@
-"""Which comes next? Binary heaps in plain arrays, compiled: completions by time, waiting jobs by rank."""
+"""Binary heaps in plain arrays, compiled: completions by time, waiting jobs by rank."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from loadfactor.planner.sizing.cluster.compiled import inner
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+
+@inner
 def push(keys: NDArray[np.float64], items: NDArray[np.int64], offset: int, size: int, key: float, item: int) -> None:
     """Add to the heap of `size` entries that starts at `offset`."""
     place = size
@@ -20,7 +21,7 @@ def push(keys: NDArray[np.float64], items: NDArray[np.int64], offset: int, size:
     items[offset + place] = item
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@inner
 def pop(keys: NDArray[np.float64], items: NDArray[np.int64], offset: int, size: int) -> int:
     """Remove the smallest of `size` entries and return its item; the heap has size − 1 afterwards."""
     smallest = items[offset]

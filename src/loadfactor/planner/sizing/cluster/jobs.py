@@ -1,4 +1,4 @@
-"""What work arrives? Jobs as plain arrays: when they are submitted, how many GPUs they hold at once, for how long."""
+"""Jobs as plain arrays: when they are submitted, how many GPUs they hold at once, for how long."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What came of it? Waits by job and by size, how full the cluster was, and why jobs waited beside idle GPUs."""
+"""Outcome of a cluster simulation: waits by job and by size, how full it was, and why jobs waited beside idle GPUs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.planner.sizing.cluster.jobs import Floats, Ints, Jobs
+from loadfactor.planner.sizing.cluster.state import ClusterStatistics
 from loadfactor.units import S_PER_HOUR
 
 SIZE_EDGES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 10**9)
@@ -23,7 +24,7 @@ class Outcome:
     end_s: Floats
     held_s: Floats
     starts: Ints
-    tally: Floats
+    statistics: ClusterStatistics
 
     @property
     def wait_s(self) -> Floats:
@@ -44,43 +45,43 @@ class Outcome:
     @property
     def busy_gpu_s(self) -> float:
         """GPU-seconds held, added up over the simulated clock; equals Σ gpus × seconds held."""
-        return float(self.tally[8])
+        return self.statistics.all_busy_gpu_s
 
     @property
     def utilization_share(self) -> float:
         """Share of all GPUs held between the first and the last submission; the emptying afterwards is not counted."""
         span_s = self.jobs.span_s
-        return float(self.tally[0]) / (self.gpus * span_s) if span_s > 0 else 1.0
+        return self.statistics.busy_gpu_s / (self.gpus * span_s) if span_s > 0 else 1.0
 
     @property
     def pending_share(self) -> float:
         """Share of that time in which somebody waited."""
-        return self._time_share(1)
+        return self._time_share(self.statistics.pending_s)
 
     @property
     def pending_while_idle_share(self) -> float:
         """Share of that time in which somebody waited while a GPU was free: the three reasons below add up to it."""
-        return self._time_share(2)
+        return self._time_share(self.statistics.blocked_s)
 
     @property
     def gang_share(self) -> float:
         """…because fewer GPUs were free than the smallest waiting gang asks for."""
-        return self._time_share(3)
+        return self._time_share(self.statistics.gang_s)
 
     @property
     def fragmented_share(self) -> float:
         """…because enough were free, but not on the nodes a gang needs."""
-        return self._time_share(4)
+        return self._time_share(self.statistics.fragmented_s)
 
     @property
     def order_share(self) -> float:
         """…because a job would have fitted but the queue's order or a reservation held it."""
-        return self._time_share(5)
+        return self._time_share(self.statistics.order_s)
 
     @property
     def fragmented_gpu_hours(self) -> float:
         """GPU-hours that stood free while a waiting gang would have fitted into as many GPUs on other nodes."""
-        return float(self.tally[7]) / S_PER_HOUR
+        return self.statistics.fragmented_gpu_s / S_PER_HOUR
 
     def wait_quantiles_s(self, quantiles: Sequence[float] = (0.5, 0.9, 0.99)) -> tuple[float, ...]:
         """Waits that these shares of jobs do not exceed."""
@@ -110,8 +111,8 @@ class Outcome:
                 classes.append(_size_class(str(high) if high - low == 1 else f"{low + 1}–{high}", mine, wait))
         return tuple(c for c in classes if c.jobs)
 
-    def _time_share(self, place: int) -> float:
-        return float(self.tally[place]) / self.jobs.span_s if self.jobs.span_s > 0 else 0.0
+    def _time_share(self, seconds: float) -> float:
+        return seconds / self.jobs.span_s if self.jobs.span_s > 0 else 0.0
 
 
 @dataclass(frozen=True)

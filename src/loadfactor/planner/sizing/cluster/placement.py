@@ -1,20 +1,15 @@
-"""Which GPUs does a gang get? Compiled steps shared by the simulators; the state is arrays so that numba can keep it in registers.
+"""Placement of gangs on nodes and of shares on GPUs, compiled; whether a gang fits is read from counts, not from nodes.
 
-`free[node]` counts wholly free GPUs, `level[f]` the nodes with f free, so whether a gang fits is known without looking at nodes.
 A gang within a node's size goes on one node (the fullest that fits, or the emptiest with `spread`); a larger one takes whole
 nodes and puts its remainder on one more. A share of a GPU joins the fullest shared GPU that has room, else opens a new one.
 """
 
-import numpy as np
-from numba import njit
-from numpy.typing import NDArray
-
-from loadfactor.planner.sizing.cluster.jobs import MILLI
-
-Ints = NDArray[np.int64]
+from loadfactor.planner.sizing.cluster.compiled import inner
+from loadfactor.planner.sizing.cluster.jobs import MILLI, Ints
+from loadfactor.planner.sizing.cluster.state import JobArrays, State
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@inner
 def fits(need: int, level: Ints) -> bool:
     """Whether a gang of `need` whole GPUs can start now."""
     largest = len(level) - 1
@@ -35,7 +30,33 @@ def fits(need: int, level: Ints) -> bool:
     return False
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@inner
+def has_room(need: int, milli: int, state: State) -> bool:
+    """Whether a job of this size, a gang or a share of one GPU, can start now."""
+    if milli > 0 and find_shared(milli, state) >= 0:
+        return True
+    return bool(fits(max(need, 1), state.level))
+
+
+@inner
+def place_job(job: int, jobs: JobArrays, state: State, spread: bool) -> None:
+    """Give a job that fits its GPUs."""
+    if jobs.milli[job] > 0:
+        state.where[job] = take_share(jobs.milli[job], state, spread)
+    else:
+        state.where[job] = take(jobs.need[job], state, spread)
+
+
+@inner
+def release_job(job: int, jobs: JobArrays, state: State) -> None:
+    """Take a job's GPUs back."""
+    if jobs.milli[job] > 0:
+        give_back_share(state.where[job], jobs.milli[job], state)
+    else:
+        give_back(state.where[job], state)
+
+
+@inner
 def change(node: int, gpus: int, free: Ints, level: Ints) -> None:
     """Take (negative) or give back (positive) GPUs of a node."""
     level[free[node]] -= 1
@@ -43,7 +64,14 @@ def change(node: int, gpus: int, free: Ints, level: Ints) -> None:
     level[free[node]] += 1
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@inner
+def copy_counts(source: Ints, target: Ints, count: int) -> None:
+    """Copy the first `count` entries; a slice would allocate, which compiled code here cannot."""
+    for place in range(count):
+        target[place] = source[place]
+
+
+@inner
 def find_node(need: int, free: Ints, spread: bool) -> int:
     """The fullest node with room (or the emptiest, to spread), −1 where there is none."""
     best = -1
@@ -60,117 +88,105 @@ def find_node(need: int, free: Ints, spread: bool) -> int:
     return best
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def take(
-    need: int, free: Ints, level: Ints, spread: bool, chunk_node: Ints, chunk_gpus: Ints, chunk_next: Ints, spare: Ints
-) -> int:
-    """Place a gang that fits; returns the first of its chunks (a linked list through the pool; spare[0] heads the free ones)."""
+@inner
+def find_chunk(need: int, left: int, node: int, free: Ints, level: Ints, spread: bool) -> tuple[int, int]:
+    """(node, GPUs) where the next part of a gang goes: whole nodes from `node` on while it needs them, then the remainder."""
     largest = len(level) - 1
+    if left >= largest and need > largest:
+        while free[node] < largest:
+            node += 1
+        return node, largest
+    return find_node(left, free, spread), left
+
+
+@inner
+def add_chunk(node: int, gpus: int, following: int, state: State) -> int:
+    """Take GPUs of a node as a chunk in front of `following`; returns the chunk."""
+    counters = state.counters[0]
+    chunk = counters.spare_chunk
+    counters.spare_chunk = state.chunk_next[chunk]
+    state.chunk_node[chunk] = node
+    state.chunk_gpus[chunk] = gpus
+    state.chunk_next[chunk] = following
+    change(node, -gpus, state.free, state.level)
+    return int(chunk)
+
+
+@inner
+def take(need: int, state: State, spread: bool) -> int:
+    """Place a gang that fits; returns the first of its chunks."""
     first = -1
     left = need
     node = 0
     while left > 0:
-        if left >= largest and need > largest:
-            while free[node] < largest:
-                node += 1
-            gpus = largest
-        else:
-            node = find_node(left, free, spread)
-            gpus = left
-        chunk = spare[0]
-        spare[0] = chunk_next[chunk]
-        chunk_node[chunk] = node
-        chunk_gpus[chunk] = gpus
-        chunk_next[chunk] = first
-        first = chunk
-        change(node, -gpus, free, level)
+        node, gpus = find_chunk(need, left, node, state.free, state.level, spread)
+        first = add_chunk(node, gpus, first, state)
         left -= gpus
     return first
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def give_back(
-    first: int, free: Ints, level: Ints, chunk_node: Ints, chunk_gpus: Ints, chunk_next: Ints, spare: Ints
-) -> None:
+@inner
+def give_back(first: int, state: State) -> None:
     """Free every chunk of a gang."""
+    counters = state.counters[0]
     chunk = first
     while chunk >= 0:
-        change(chunk_node[chunk], chunk_gpus[chunk], free, level)
-        following = chunk_next[chunk]
-        chunk_next[chunk] = spare[0]
-        spare[0] = chunk
+        change(state.chunk_node[chunk], state.chunk_gpus[chunk], state.free, state.level)
+        following = state.chunk_next[chunk]
+        state.chunk_next[chunk] = counters.spare_chunk
+        counters.spare_chunk = chunk
         chunk = following
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def find_shared(milli: int, shared_free: Ints, opened: Ints) -> int:
-    """The shared GPU with the least room that still holds the share, −1 where none does; opened[0] GPUs are in the list."""
+@inner
+def find_shared(milli: int, state: State) -> int:
+    """The shared GPU with the least room that still holds the share, −1 where none does."""
     best = -1
-    for place in range(opened[0]):
-        room = shared_free[place]
-        if room >= milli and (best < 0 or room < shared_free[best]):
+    for place in range(state.counters[0].shared_gpus):
+        room = state.shared_free[place]
+        if room >= milli and (best < 0 or room < state.shared_free[best]):
             best = place
             if room == milli:
                 break
     return best
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def take_share(
-    milli: int,
-    free: Ints,
-    level: Ints,
-    spread: bool,
-    shared_free: Ints,
-    shared_node: Ints,
-    shared_id: Ints,
-    opened: Ints,
-) -> int:
-    """Place a share of one GPU; returns the shared GPU's id, −1 where nothing has room. opened = [count, next id]."""
-    place = find_shared(milli, shared_free, opened)
+@inner
+def open_shared(node: int, state: State) -> int:
+    """Turn a free GPU of a node into a shared one; returns its place in the list."""
+    counters = state.counters[0]
+    change(node, -1, state.free, state.level)
+    place = counters.shared_gpus
+    state.shared_free[place] = MILLI
+    state.shared_node[place] = node
+    state.shared_id[place] = counters.next_shared_id
+    counters.shared_gpus += 1
+    counters.next_shared_id += 1
+    return int(place)
+
+
+@inner
+def take_share(milli: int, state: State, spread: bool) -> int:
+    """Place a share of one GPU that fits; returns the shared GPU's id."""
+    place = find_shared(milli, state)
     if place < 0:
-        if not fits(1, level):
-            return -1
-        node = find_node(1, free, spread)
-        change(node, -1, free, level)
-        place = opened[0]
-        opened[0] += 1
-        shared_free[place] = MILLI
-        shared_node[place] = node
-        shared_id[place] = opened[1]
-        opened[1] += 1
-    shared_free[place] -= milli
-    return int(shared_id[place])
+        place = open_shared(find_node(1, state.free, spread), state)
+    state.shared_free[place] -= milli
+    return int(state.shared_id[place])
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def give_back_share(
-    gpu_id: int,
-    milli: int,
-    free: Ints,
-    level: Ints,
-    shared_free: Ints,
-    shared_node: Ints,
-    shared_id: Ints,
-    opened: Ints,
-) -> None:
+@inner
+def give_back_share(gpu_id: int, milli: int, state: State) -> None:
     """Leave a shared GPU; the last to leave makes it whole again."""
-    for place in range(opened[0]):
-        if shared_id[place] == gpu_id:
-            shared_free[place] += milli
-            if shared_free[place] == MILLI:
-                change(shared_node[place], 1, free, level)
-                last = opened[0] - 1
-                shared_free[place] = shared_free[last]
-                shared_node[place] = shared_node[last]
-                shared_id[place] = shared_id[last]
-                opened[0] = last
+    counters = state.counters[0]
+    for place in range(counters.shared_gpus):
+        if state.shared_id[place] == gpu_id:
+            state.shared_free[place] += milli
+            if state.shared_free[place] == MILLI:
+                change(state.shared_node[place], 1, state.free, state.level)
+                last = counters.shared_gpus - 1
+                state.shared_free[place] = state.shared_free[last]
+                state.shared_node[place] = state.shared_node[last]
+                state.shared_id[place] = state.shared_id[last]
+                counters.shared_gpus = last
             return
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def room(need: int, milli: int, level: Ints, shared_free: Ints, opened: Ints) -> bool:
-    """Whether a job of this size, a gang or a share of one GPU, can start now."""
-    if milli > 0 and find_shared(milli, shared_free, opened) >= 0:
-        return True
-    return bool(fits(max(need, 1), level))

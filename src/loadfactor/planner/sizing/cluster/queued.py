@@ -1,169 +1,114 @@
-"""What happens when jobs, once started, run to their end? The compiled event loop without preemption.
+"""Simulation loop of a queue whose jobs, once started, run to their end; compiled.
 
 Waiting jobs of one size stand in one heap by rank, so a step looks at sizes, not at jobs. `STRICT` stops at the first job that
 does not fit; `SKIP` starts whichever fits, in order, and may starve the large ones; `LOSS` turns away what cannot start at once.
 """
 
+from typing import NamedTuple
+
 import numpy as np
-from numba import njit
-from numpy.typing import NDArray
 
+from loadfactor.planner.sizing.cluster.compiled import entry, inner
+from loadfactor.planner.sizing.cluster.events import (
+    FRAGMENTED,
+    GANG,
+    ORDER,
+    book_busy,
+    book_waiting,
+    end_jobs,
+    next_event_s,
+    start_job,
+)
 from loadfactor.planner.sizing.cluster.heap import pop, push
-from loadfactor.planner.sizing.cluster.jobs import MILLI
-from loadfactor.planner.sizing.cluster.placement import give_back, give_back_share, room, take, take_share
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from loadfactor.planner.sizing.cluster.jobs import MILLI, Floats, Ints
+from loadfactor.planner.sizing.cluster.placement import has_room
+from loadfactor.planner.sizing.cluster.state import NEVER, NO_SIZE, JobArrays, State
 
 STRICT, SKIP, LOSS = 0, 1, 2
-# Places in the tally of the state between events, seconds and GPU-seconds up to the last submission.
-BUSY_GPU_S, PENDING_S, BLOCKED_S, GANG_S, FRAGMENTED_S, ORDER_S, BLOCKED_GPU_S, FRAGMENTED_GPU_S, ALL_BUSY_GPU_S = (
-    range(9)
-)
-TALLIES = 9
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def run(
-    submit: Floats,
-    need: Ints,
-    milli: Ints,
-    duration: Floats,
-    rank: Ints,
-    size_of: Ints,
-    size_need: Ints,
-    size_milli: Ints,
-    size_offset: Ints,
-    node_gpus: Ints,
-    mode: int,
-    spread: bool,
-    start: Floats,
-) -> Floats:
-    """Simulate; `start` receives each job's start (NaN: turned away). Returns the tallies."""
-    jobs = len(submit)
-    total = node_gpus.sum()
-    largest = node_gpus.max()
-    free = node_gpus.copy()
-    level = np.zeros(largest + 1, np.int64)
-    for node in range(len(free)):
-        level[free[node]] += 1
-    pool = len(node_gpus) + total
-    chunk_node, chunk_gpus = np.zeros(pool, np.int64), np.zeros(pool, np.int64)
-    chunk_next = np.arange(1, pool + 1)
-    spare = np.zeros(1, np.int64)
-    shared_free, shared_node, shared_id = (
-        np.zeros(total, np.int64),
-        np.zeros(total, np.int64),
-        np.zeros(total, np.int64),
+class SizeQueues(NamedTuple):
+    """Waiting jobs: one heap for each size of job, all in two arrays; `of_job` is each job's size."""
+
+    of_job: Ints
+    need: Ints
+    milli: Ints
+    first: Ints
+    waiting: Ints
+    rank: Floats
+    job: Ints
+
+
+def empty_queues(jobs: JobArrays) -> SizeQueues:
+    """Queues with room for every job."""
+    sizes, of_job, counts = np.unique(jobs.need * MILLI + jobs.milli, return_inverse=True, return_counts=True)
+    return SizeQueues(
+        of_job.astype(np.int64),
+        sizes // MILLI,
+        sizes % MILLI,
+        np.concatenate(([0], np.cumsum(counts)[:-1])),
+        np.zeros(len(sizes), np.int64),
+        np.empty(len(of_job)),
+        np.empty(len(of_job), np.int64),
     )
-    opened = np.zeros(2, np.int64)
-    where = np.full(jobs, -1, np.int64)
-    end_keys, end_items, running = np.empty(jobs, np.float64), np.empty(jobs, np.int64), 0
-    wait_keys, wait_items = np.empty(jobs, np.float64), np.empty(jobs, np.int64)
-    waiting_of = np.zeros(len(size_need), np.int64)
-    waiting = 0
-    idle_milli = total * MILLI
-    tally = np.zeros(TALLIES, np.float64)
-    horizon = submit[-1]
-    arrived = 0
-    now = submit[0]
 
-    while arrived < jobs or running > 0:
-        # 1. the next moment at which anything happens
-        soon = np.inf if running == 0 else end_keys[0]
-        if arrived < jobs and submit[arrived] < soon:
-            soon = submit[arrived]
-        _tally(tally, soon - now, min(soon, horizon) - now, total, idle_milli, waiting, waiting_of, size_need, size_milli,
-               level, shared_free, opened)  # fmt: skip
-        now = soon
-        # 2. what ends gives its GPUs back, what arrives joins the line of its size
-        while running > 0 and end_keys[0] <= now:
-            job = pop(end_keys, end_items, 0, running)
-            running -= 1
-            if milli[job] > 0:
-                give_back_share(where[job], milli[job], free, level, shared_free, shared_node, shared_id, opened)
-                idle_milli += milli[job]
-            else:
-                give_back(where[job], free, level, chunk_node, chunk_gpus, chunk_next, spare)
-                idle_milli += need[job] * MILLI
-        while arrived < jobs and submit[arrived] <= now:
-            size = size_of[arrived]
-            push(wait_keys, wait_items, size_offset[size], waiting_of[size], float(rank[arrived]), arrived)
-            waiting_of[size] += 1
-            waiting += 1
-            arrived += 1
-        # 3. start what can start, in order of rank
-        while waiting > 0 and idle_milli > 0:
-            chosen = -1
-            chosen_rank = np.inf
-            for size in range(len(size_need)):
-                if waiting_of[size] == 0 or wait_keys[size_offset[size]] >= chosen_rank:
-                    continue
-                if mode != STRICT and not room(size_need[size], size_milli[size], level, shared_free, opened):
-                    continue
-                chosen = size
-                chosen_rank = wait_keys[size_offset[size]]
-            if chosen < 0:
+
+@entry
+def run(jobs: JobArrays, state: State, queues: SizeQueues, mode: int, spread: bool) -> None:
+    """Simulate until every job has ended; `state` receives each job's start (NaN: turned away) and the statistics."""
+    counters = state.counters[0]
+    while counters.arrived < len(jobs.submit_s) or counters.running > 0:
+        soon = next_event_s(jobs, state)
+        counted_s = book_busy(soon, state)
+        if counted_s > 0 and counters.waiting > 0:
+            book_waiting(counted_s, _find_reason(state, queues) if counters.idle_milli > 0 else GANG, state)
+        counters.now_s = soon
+        end_jobs(jobs, state)
+        while counters.arrived < len(jobs.submit_s) and jobs.submit_s[counters.arrived] <= counters.now_s:
+            job = counters.arrived
+            size = queues.of_job[job]
+            push(queues.rank, queues.job, queues.first[size], queues.waiting[size], float(jobs.rank[job]), job)
+            queues.waiting[size] += 1
+            counters.waiting += 1
+            counters.arrived += 1
+        while counters.waiting > 0 and counters.idle_milli > 0:
+            size = _choose_size(state, queues, mode)
+            if size < 0:
                 break
-            if mode == STRICT and not room(size_need[chosen], size_milli[chosen], level, shared_free, opened):
-                break
-            job = pop(wait_keys, wait_items, size_offset[chosen], waiting_of[chosen])
-            waiting_of[chosen] -= 1
-            waiting -= 1
-            if milli[job] > 0:
-                where[job] = take_share(milli[job], free, level, spread, shared_free, shared_node, shared_id, opened)
-                idle_milli -= milli[job]
-            else:
-                where[job] = take(need[job], free, level, spread, chunk_node, chunk_gpus, chunk_next, spare)
-                idle_milli -= need[job] * MILLI
-            start[job] = now
-            push(end_keys, end_items, 0, running, now + duration[job], job)
-            running += 1
-        if mode == LOSS and waiting > 0:
-            waiting = 0
-            waiting_of[:] = 0
-    return tally
+            job = pop(queues.rank, queues.job, queues.first[size], queues.waiting[size])
+            queues.waiting[size] -= 1
+            start_job(job, jobs, state, spread)
+        if mode == LOSS and counters.waiting > 0:
+            counters.waiting = 0
+            for size in range(len(queues.waiting)):
+                queues.waiting[size] = 0
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _tally(
-    tally: Floats,
-    seconds: float,
-    counted: float,
-    total: int,
-    idle_milli: int,
-    waiting: int,
-    waiting_of: Ints,
-    size_need: Ints,
-    size_milli: Ints,
-    level: Ints,
-    shared_free: Ints,
-    opened: Ints,
-) -> None:
-    """Book an interval; of the time with jobs pending beside idle GPUs, say why: gang size, fragmentation, or the queue's order."""
-    busy = (total * MILLI - idle_milli) / MILLI
-    tally[ALL_BUSY_GPU_S] += busy * seconds
-    if counted <= 0:
-        return
-    tally[BUSY_GPU_S] += busy * counted
-    if waiting == 0:
-        return
-    tally[PENDING_S] += counted
-    if idle_milli == 0:
-        return
-    tally[BLOCKED_S] += counted
-    tally[BLOCKED_GPU_S] += counted * idle_milli / MILLI
-    smallest = np.int64(1) << 62
-    fitting = False
-    for size in range(len(size_need)):
-        if waiting_of[size] > 0:
-            wanted = size_milli[size] if size_milli[size] > 0 else size_need[size] * MILLI
-            smallest = min(smallest, wanted)
-            fitting = fitting or room(size_need[size], size_milli[size], level, shared_free, opened)
-    if fitting:
-        tally[ORDER_S] += counted
-    elif idle_milli < smallest:
-        tally[GANG_S] += counted
-    else:
-        tally[FRAGMENTED_S] += counted
-        tally[FRAGMENTED_GPU_S] += counted * idle_milli / MILLI
+@inner
+def _choose_size(state: State, queues: SizeQueues, mode: int) -> int:
+    """The size whose first job starts next, −1 where none may."""
+    chosen = -1
+    chosen_rank = NEVER
+    for size in range(len(queues.need)):
+        if queues.waiting[size] == 0 or queues.rank[queues.first[size]] >= chosen_rank:
+            continue
+        if mode != STRICT and not has_room(queues.need[size], queues.milli[size], state):
+            continue
+        chosen = size
+        chosen_rank = queues.rank[queues.first[size]]
+    if mode == STRICT and chosen >= 0 and not has_room(queues.need[chosen], queues.milli[chosen], state):
+        return -1
+    return chosen
+
+
+@inner
+def _find_reason(state: State, queues: SizeQueues) -> int:
+    """Why jobs wait beside idle GPUs: one would fit (order), all are too large (gang), or GPUs lie scattered (fragmented)."""
+    smallest = NO_SIZE
+    for size in range(len(queues.need)):
+        if queues.waiting[size] > 0:
+            asked = queues.milli[size] if queues.milli[size] > 0 else queues.need[size] * MILLI
+            smallest = min(smallest, asked)
+            if has_room(queues.need[size], queues.milli[size], state):
+                return ORDER
+    return GANG if state.counters[0].idle_milli < smallest else FRAGMENTED

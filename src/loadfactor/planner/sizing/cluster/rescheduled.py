@@ -1,210 +1,198 @@
-"""What happens when running jobs may be stopped for others? Compiled: at every step the GPUs are dealt out anew.
+"""Simulation loop of a preemptive scheduler, which may stop running jobs for others; compiled.
 
 At each step all jobs that are not done are sorted by the rule's key and take GPUs from an empty cluster in that order; whoever
 gets none waits, or is stopped and keeps its progress, paying `restart_s` of extra work when it starts again. A step is every
 arrival and completion, or every `interval_s` where the scheduler wakes by the clock: then freed GPUs stay idle until it does.
 """
 
+from typing import NamedTuple
+
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from loadfactor.planner.sizing.cluster.jobs import MILLI
-from loadfactor.planner.sizing.cluster.queued import (
-    ALL_BUSY_GPU_S,
-    BLOCKED_GPU_S,
-    BLOCKED_S,
-    BUSY_GPU_S,
-    FRAGMENTED_GPU_S,
-    FRAGMENTED_S,
-    GANG_S,
-    PENDING_S,
-    TALLIES,
-)
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from loadfactor.planner.sizing.cluster.compiled import entry, inner
+from loadfactor.planner.sizing.cluster.events import FRAGMENTED, GANG, asked_milli, book_waiting
+from loadfactor.planner.sizing.cluster.jobs import MILLI, Floats, Ints
+from loadfactor.planner.sizing.cluster.placement import copy_counts
+from loadfactor.planner.sizing.cluster.state import NEVER, NO_SIZE, JobArrays, State
 
 REMAINING, REMAINING_GPU_TIME, ATTAINED, PRIORITY = 0, 1, 2, 3
+DONE_S = 1e-9  # work shorter than this is rounding
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def run(
-    submit: Floats,
-    need: Ints,
-    milli: Ints,
-    duration: Floats,
-    priority: Ints,
-    node_gpus: Ints,
-    rule: int,
-    interval_s: float,
-    restart_s: float,
-    queue_edges_gpu_s: Floats,
-    start: Floats,
-    end: Floats,
-    executed: Floats,
-    starts: Ints,
-) -> Floats:
-    """Simulate; the last four arrays receive each job's first start, end, seconds held, and number of starts."""
-    jobs = len(submit)
-    total = node_gpus.sum()
-    largest = node_gpus.max()
-    tally = np.zeros(TALLIES, np.float64)
-    remaining = duration.copy()
-    held = np.zeros(jobs, np.bool_)
-    active = np.empty(jobs, np.int64)
-    count, arrived = 0, 0
-    horizon = submit[-1]
-    now = submit[0]
-    gpus = np.where(milli > 0, milli / MILLI, need.astype(np.float64))
-    smallest_milli = np.where(milli > 0, milli, need * MILLI)
-    keys = np.empty(jobs, np.float64)
-    level = np.zeros(largest + 1, np.int64)
-    shared_room = np.zeros(total, np.int64)
+class Preemption(NamedTuple):
+    """Whom the scheduler prefers (`rule`), when it wakes and what a restart costs; queue edges are for `ATTAINED` alone."""
 
-    while arrived < jobs or count > 0:
-        if count == 0 and arrived < jobs and submit[arrived] > now:
-            now = submit[arrived]
-            if interval_s > 0:
-                now = np.ceil((now - submit[0]) / interval_s) * interval_s + submit[0]
-        while arrived < jobs and submit[arrived] <= now:
-            active[count] = arrived
-            count += 1
-            arrived += 1
-        # deal the GPUs out anew
-        for place in range(count):
-            job = active[place]
-            keys[job] = _key(rule, job, remaining, gpus, executed, priority, held, queue_edges_gpu_s)
-        _sort(active, count, keys)
-        level[:] = 0
-        for node in range(len(node_gpus)):
-            level[node_gpus[node]] += 1
-        shared = 0
-        busy_milli = 0
-        waiting = 0
-        smallest = np.int64(1) << 62
-        for place in range(count):
-            job = active[place]
-            granted = False
-            if milli[job] > 0:
-                best = -1
-                for gpu in range(shared):
-                    if shared_room[gpu] >= milli[job] and (best < 0 or shared_room[gpu] < shared_room[best]):
-                        best = gpu
-                if best < 0 and _deal(1, level, largest):
-                    best = shared
-                    shared_room[shared] = MILLI
-                    shared += 1
-                if best >= 0:
-                    shared_room[best] -= milli[job]
-                    granted = True
-            else:
-                granted = _deal(need[job], level, largest)
-            if granted:
-                if not held[job]:
-                    if starts[job] == 0:
-                        start[job] = now
-                    else:
-                        remaining[job] += restart_s
-                    starts[job] += 1
-                busy_milli += smallest_milli[job]
-            else:
-                waiting += 1
-                smallest = min(smallest, smallest_milli[job])
-            held[job] = granted
-        # until when does this hold?
-        until = np.inf
-        if interval_s > 0:
-            until = now + interval_s
-        else:
-            if arrived < jobs:
-                until = submit[arrived]
-            for place in range(count):
-                job = active[place]
-                if held[job]:
-                    until = min(until, now + remaining[job])
-                    if rule == ATTAINED:
-                        until = min(
-                            until, now + _to_next_queue(executed[job] * gpus[job], queue_edges_gpu_s) / gpus[job]
-                        )
-        # work until then
-        kept = 0
-        for place in range(count):
-            job = active[place]
-            if held[job]:
-                worked = min(remaining[job], until - now)
-                remaining[job] -= worked
-                executed[job] += worked
-                tally[ALL_BUSY_GPU_S] += worked * gpus[job]
-                tally[BUSY_GPU_S] += max(0.0, min(now + worked, horizon) - now) * gpus[job]
-                if remaining[job] <= 1e-9:
-                    end[job] = now + worked
-                    held[job] = False
-                    continue
-            active[kept] = job
-            kept += 1
-        counted = min(until, horizon) - now
-        idle_milli = total * MILLI - busy_milli
-        if counted > 0 and waiting > 0:
-            tally[PENDING_S] += counted
-            if idle_milli > 0:
-                tally[BLOCKED_S] += counted
-                tally[BLOCKED_GPU_S] += counted * idle_milli / MILLI
-                if idle_milli < smallest:
-                    tally[GANG_S] += counted
+    rule: int
+    interval_s: float
+    restart_s: float
+    queue_edges_gpu_s: Floats
+
+
+class Progress(NamedTuple):
+    """How far each job is. `active` lists the jobs that have come and are not done; `starts` counts how often each started."""
+
+    gpus: Floats
+    remaining_s: Floats
+    executed_s: Floats
+    end_s: Floats
+    starts: Ints
+    held: NDArray[np.bool_]
+    active: Ints
+    key: Floats
+    empty_level: Ints
+
+
+def no_progress(jobs: JobArrays, state: State) -> Progress:
+    """Every job before its submission."""
+    count = len(jobs.submit_s)
+    return Progress(
+        gpus=np.where(jobs.milli > 0, jobs.milli / MILLI, jobs.need.astype(np.float64)),
+        remaining_s=jobs.duration_s.copy(),
+        executed_s=np.zeros(count),
+        end_s=np.full(count, np.nan),
+        starts=np.zeros(count, np.int64),
+        held=np.zeros(count, np.bool_),
+        active=np.empty(count, np.int64),
+        key=np.empty(count),
+        empty_level=state.level.copy(),
+    )
+
+
+@entry
+def run(jobs: JobArrays, state: State, progress: Progress, policy: Preemption) -> None:
+    """Simulate until every job has ended; `progress` receives starts, ends and seconds held, `state` the statistics."""
+    counters = state.counters[0]
+    first_s = jobs.submit_s[0]
+    active = 0
+    while counters.arrived < len(jobs.submit_s) or active > 0:
+        if active == 0 and jobs.submit_s[counters.arrived] > counters.now_s:
+            counters.now_s = jobs.submit_s[counters.arrived]
+            if policy.interval_s > 0:
+                counters.now_s = np.ceil((counters.now_s - first_s) / policy.interval_s) * policy.interval_s + first_s
+        while counters.arrived < len(jobs.submit_s) and jobs.submit_s[counters.arrived] <= counters.now_s:
+            progress.active[active] = counters.arrived
+            active += 1
+            counters.arrived += 1
+        for place in range(active):
+            job = progress.active[place]
+            progress.key[job] = _key(job, jobs, progress, policy)
+        _sort(active, progress)
+        copy_counts(progress.empty_level, state.level, len(state.level))
+        smallest = _assign(active, jobs, state, progress, policy.restart_s)
+        until = _next_step_s(active, jobs, state, progress, policy)
+        still_active = _work(until, active, state, progress)
+        counted_s = min(until, counters.horizon_s) - counters.now_s
+        if counted_s > 0 and counters.waiting > 0:
+            book_waiting(counted_s, GANG if counters.idle_milli < smallest else FRAGMENTED, state)
+        active = still_active
+        counters.now_s = until
+
+
+@inner
+def _assign(active: int, jobs: JobArrays, state: State, progress: Progress, restart_s: float) -> int:
+    """Give an empty cluster's GPUs to the active jobs in order; returns the size of the smallest that got none, in thousandths."""
+    counters = state.counters[0]
+    counters.shared_gpus = 0
+    counters.idle_milli = counters.total_milli
+    counters.waiting = 0
+    smallest = NO_SIZE
+    for place in range(active):
+        job = progress.active[place]
+        granted = _grant_share(jobs.milli[job], state) if jobs.milli[job] > 0 else _grant(jobs.need[job], state.level)
+        if granted:
+            if not progress.held[job]:
+                if progress.starts[job] == 0:
+                    state.start_s[job] = counters.now_s
                 else:
-                    tally[FRAGMENTED_S] += counted
-                    tally[FRAGMENTED_GPU_S] += counted * idle_milli / MILLI
-        count = kept
-        now = until
-    return tally
+                    progress.remaining_s[job] += restart_s
+                progress.starts[job] += 1
+            counters.idle_milli -= asked_milli(job, jobs)
+        else:
+            counters.waiting += 1
+            smallest = min(smallest, asked_milli(job, jobs))
+        progress.held[job] = granted
+    return int(smallest)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _sort(active: Ints, count: int, keys: Floats) -> None:
+@inner
+def _next_step_s(active: int, jobs: JobArrays, state: State, progress: Progress, policy: Preemption) -> float:
+    """When GPUs are assigned next: at the clock's next tick, or at the next arrival, end or change of queue."""
+    counters = state.counters[0]
+    if policy.interval_s > 0:
+        return float(counters.now_s + policy.interval_s)
+    until = NEVER
+    if counters.arrived < len(jobs.submit_s):
+        until = jobs.submit_s[counters.arrived]
+    for place in range(active):
+        job = progress.active[place]
+        if progress.held[job]:
+            until = min(until, counters.now_s + progress.remaining_s[job])
+            if policy.rule == ATTAINED:
+                attained_gpu_s = progress.executed_s[job] * progress.gpus[job]
+                to_next_gpu_s = _to_next_queue(attained_gpu_s, policy.queue_edges_gpu_s)
+                until = min(until, counters.now_s + to_next_gpu_s / progress.gpus[job])
+    return float(until)
+
+
+@inner
+def _work(until_s: float, active: int, state: State, progress: Progress) -> int:
+    """Let the jobs that hold GPUs work until the next step and drop those that end; returns how many are still active."""
+    counters, statistics = state.counters[0], state.statistics[0]
+    now = counters.now_s
+    kept = 0
+    for place in range(active):
+        job = progress.active[place]
+        if progress.held[job]:
+            worked = min(progress.remaining_s[job], until_s - now)
+            progress.remaining_s[job] -= worked
+            progress.executed_s[job] += worked
+            statistics.all_busy_gpu_s += worked * progress.gpus[job]
+            statistics.busy_gpu_s += max(0.0, min(now + worked, counters.horizon_s) - now) * progress.gpus[job]
+            if progress.remaining_s[job] <= DONE_S:
+                progress.end_s[job] = now + worked
+                progress.held[job] = False
+                continue
+        progress.active[kept] = job
+        kept += 1
+    return kept
+
+
+@inner
+def _sort(active: int, progress: Progress) -> None:
     """By key, then by arrival. Insertion: the order hardly changes from one step to the next."""
-    for place in range(1, count):
-        job = active[place]
+    order, key = progress.active, progress.key
+    for place in range(1, active):
+        job = order[place]
         at = place
-        while at > 0 and (
-            keys[active[at - 1]] > keys[job] or (keys[active[at - 1]] == keys[job] and active[at - 1] > job)
-        ):
-            active[at] = active[at - 1]
+        while at > 0 and (key[order[at - 1]] > key[job] or (key[order[at - 1]] == key[job] and order[at - 1] > job)):
+            order[at] = order[at - 1]
             at -= 1
-        active[at] = job
+        order[at] = job
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _key(
-    rule: int,
-    job: int,
-    remaining: Floats,
-    gpus: Floats,
-    executed: Floats,
-    priority: Ints,
-    held: NDArray[np.bool_],
-    queue_edges_gpu_s: Floats,
-) -> float:
+@inner
+def _key(job: int, jobs: JobArrays, progress: Progress, policy: Preemption) -> float:
     """Smaller goes first; within a queue or a priority a running job keeps its GPUs against its equals."""
-    if rule == REMAINING:
-        return float(remaining[job])
-    if rule == REMAINING_GPU_TIME:
-        return float(remaining[job] * gpus[job])
-    level = -priority[job]
-    if rule == ATTAINED:
-        level = _queue(executed[job] * gpus[job], queue_edges_gpu_s)
-    return float(2 * level - (1 if held[job] else 0))
+    if policy.rule == REMAINING:
+        return float(progress.remaining_s[job])
+    if policy.rule == REMAINING_GPU_TIME:
+        return float(progress.remaining_s[job] * progress.gpus[job])
+    level = -jobs.priority[job]
+    if policy.rule == ATTAINED:
+        level = _find_queue(progress.executed_s[job] * progress.gpus[job], policy.queue_edges_gpu_s)
+    return float(2 * level - (1 if progress.held[job] else 0))
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@inner
 def _to_next_queue(attained_gpu_s: float, queue_edges_gpu_s: Floats) -> float:
     """GPU-seconds until the job falls into the next queue."""
-    place = _queue(attained_gpu_s, queue_edges_gpu_s)
-    return np.inf if place == len(queue_edges_gpu_s) else float(queue_edges_gpu_s[place] - attained_gpu_s)
+    place = _find_queue(attained_gpu_s, queue_edges_gpu_s)
+    return NEVER if place == len(queue_edges_gpu_s) else float(queue_edges_gpu_s[place] - attained_gpu_s)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _queue(attained_gpu_s: float, queue_edges_gpu_s: Floats) -> int:
+@inner
+def _find_queue(attained_gpu_s: float, queue_edges_gpu_s: Floats) -> int:
     """How many edges the job has passed, forgiving the rounding of many short steps."""
     place = 0
     while place < len(queue_edges_gpu_s) and attained_gpu_s + 1e-6 >= queue_edges_gpu_s[place]:
@@ -212,22 +200,34 @@ def _queue(attained_gpu_s: float, queue_edges_gpu_s: Floats) -> int:
     return place
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _deal(need: int, level: Ints, largest: int) -> bool:
-    """Give a gang its GPUs by the nodes' free counts; False where there are too few. Any node will do: all is dealt anew."""
-    if need <= largest:
-        for f in range(need, largest + 1):
-            if level[f] > 0:
-                level[f] -= 1
-                level[f - need] += 1
-                return True
+@inner
+def _grant_share(milli: int, state: State) -> bool:
+    """Give a job its share of the fullest shared GPU with room, or of a free one; False where there is none."""
+    counters = state.counters[0]
+    best = -1
+    for gpu in range(counters.shared_gpus):
+        if state.shared_free[gpu] >= milli and (best < 0 or state.shared_free[gpu] < state.shared_free[best]):
+            best = gpu
+    if best < 0 and _grant(1, state.level):
+        best = counters.shared_gpus
+        state.shared_free[best] = MILLI
+        counters.shared_gpus += 1
+    if best < 0:
         return False
-    whole = need // largest
+    state.shared_free[best] -= milli
+    return True
+
+
+@inner
+def _grant(need: int, level: Ints) -> bool:
+    """Give a gang its GPUs by the nodes' free counts; False where there are too few. Nodes need no names: all is assigned anew."""
+    largest = len(level) - 1
+    whole = need // largest if need > largest else 0
     rest = need - whole * largest
     if level[largest] < whole:
         return False
+    level[largest] -= whole
     if rest > 0:
-        level[largest] -= whole
         for f in range(rest, largest + 1):
             if level[f] > 0:
                 level[f] -= 1
@@ -236,6 +236,5 @@ def _deal(need: int, level: Ints, largest: int) -> bool:
                 return True
         level[largest] += whole
         return False
-    level[largest] -= whole
     level[0] += whole
     return True

@@ -1,4 +1,4 @@
-"""Which made-up work should a cluster be tried with? Poisson arrivals and a few service-time families, all from one seed."""
+"""Synthetic jobs: Poisson arrivals and a few families of service times, all from one seed."""
 
 from typing import Literal
 
