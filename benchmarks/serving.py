@@ -77,9 +77,9 @@ def run(quick: bool) -> dict[str, float]:
     spent = process_time() - started
     total = done.total
     return {
-        "requests_per_s": total.arrived / spent,
-        "requests_per_s_over_best_peer": total.arrived / spent / PEER_REQUESTS_PER_S,
-        "simulated_mean_batch": total.mean_present or 0.0,
+        "requests_per_s": total.requests / spent,
+        "requests_per_s_over_best_peer": total.requests / spent / PEER_REQUESTS_PER_S,
+        "simulated_mean_batch": total.counters.present_ns / total.counters.busy_ns,
         "simulated_cache_fill_share": total.cache_fill_share or 0.0,
         "memory_of_ten_times_the_requests": _peak_bytes(fleet, few, rate, lengths) / _peak_bytes(fleet, few // 10, rate, lengths),
     }  # fmt: skip

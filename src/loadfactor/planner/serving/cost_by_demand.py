@@ -1,4 +1,4 @@
-"""How many users make a token cheap? Cost per million tokens against demand, and the demand from which it is efficient."""
+"""Cost per token by demand: what a token costs for more or fewer users, and the demand from which it is efficient. By equation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +8,9 @@ from loadfactor.planner.serving.layout_search import LayoutOption, replicas_for
 from loadfactor.units import H_PER_DAY, S_PER_DAY, TOKENS_PER_MTOK
 
 EFFICIENT = 1.5  # times the cost at unlimited demand
+UNLIMITED_REQUESTS_PER_DAY = 1e12
+ALMOST_NO_DEMAND = 1e-9  # of today's
+FACTORS = tuple(10 ** (i / 8) for i in range(-16, 17))  # a hundredth to a hundred times today's demand
 
 
 @dataclass(frozen=True)
@@ -22,50 +25,39 @@ class CostPoint:
     load_factor: float  # mean load over the capacity paid for
 
 
-def cost_point(
-    chosen: LayoutOption, demand: RequestDemand, factor: float, price_per_gpu_hour: float, headroom_share: float
-) -> CostPoint:
-    """One point of the curve: a fleet of fixed size for the peak of this demand."""
-    some = demand.times(factor)
-    assert chosen.capacity is not None
-    replicas = replicas_for(some.peak_rate_per_s(), chosen.capacity, headroom_share)
-    gpus = replicas * chosen.capacity.gpus
-    tokens = some.requests_per_day * (some.lengths.prompt_mean + some.lengths.output_mean)
-    cost = gpus * price_per_gpu_hour * H_PER_DAY / (tokens / TOKENS_PER_MTOK)
-    mean_rate = some.requests_per_day / S_PER_DAY
-    return CostPoint(
-        factor, some.requests_per_day, replicas, gpus, cost, mean_rate / (replicas * chosen.capacity.requests_per_s)
-    )
+@dataclass(frozen=True)
+class FleetPricing:
+    """How a fleet of fixed size is priced by equation: replicas for the peak with headroom, at a price per GPU-hour."""
+
+    price_per_gpu_hour: float
+    headroom_share: float
+
+    def at_demand(self, option: LayoutOption, demand: RequestDemand, factor: float) -> CostPoint:
+        """The fleet for the peak of `factor` times the demand."""
+        scaled, capacity = demand.times(factor), option.kept_capacity
+        replicas = replicas_for(scaled.peak_rate_per_s(), capacity, self.headroom_share)
+        gpus = replicas * capacity.gpus
+        tokens = scaled.requests_per_day * (scaled.lengths.prompt_mean + scaled.lengths.output_mean)
+        cost = gpus * self.price_per_gpu_hour * H_PER_DAY / (tokens / TOKENS_PER_MTOK)
+        load_factor = scaled.requests_per_day / S_PER_DAY / (replicas * capacity.requests_per_s)
+        return CostPoint(factor, scaled.requests_per_day, replicas, gpus, cost, load_factor)
+
+    def at_unlimited_demand(self, option: LayoutOption, demand: RequestDemand) -> float:
+        """Cost per million tokens once whole replicas no longer matter: peaks and headroom stay."""
+        return self.at_demand(option, demand, UNLIMITED_REQUESTS_PER_DAY / demand.requests_per_day).cost_per_mtok
+
+    def efficient_requests_per_day(self, option: LayoutOption, demand: RequestDemand) -> float:
+        """The least demand whose tokens cost at most `EFFICIENT` times those of unlimited demand, found on one replica's sawtooth.
+
+        One replica costs the same whatever it serves, so its cost per token falls as 1/demand until the peak fills it.
+        """
+        floor = self.at_unlimited_demand(option, demand)
+        one = self.at_demand(option, demand, ALMOST_NO_DEMAND)
+        return one.requests_per_day * one.cost_per_mtok / (EFFICIENT * floor)
 
 
-def cost_curve(
-    chosen: LayoutOption,
-    demand: RequestDemand,
-    price_per_gpu_hour: float,
-    headroom_share: float,
-    factors: Sequence[float] | None = None,
+def cost_by_demand(
+    option: LayoutOption, demand: RequestDemand, pricing: FleetPricing, factors: Sequence[float] = FACTORS
 ) -> tuple[CostPoint, ...]:
-    """Points from a hundredth to a hundred times today's demand (or at the factors given)."""
-    factors = factors or [10 ** (i / 8) for i in range(-16, 17)]
-    return tuple(cost_point(chosen, demand, f, price_per_gpu_hour, headroom_share) for f in factors)
-
-
-def cost_at_unlimited_demand(
-    chosen: LayoutOption, demand: RequestDemand, price_per_gpu_hour: float, headroom_share: float
-) -> float:
-    """What a token costs once whole replicas no longer matter: peaks and headroom stay."""
-    return cost_point(
-        chosen, demand, 1e9 / demand.requests_per_day * 1e3, price_per_gpu_hour, headroom_share
-    ).cost_per_mtok
-
-
-def efficient_requests_per_day(
-    chosen: LayoutOption, demand: RequestDemand, price_per_gpu_hour: float, headroom_share: float
-) -> float:
-    """The least demand whose tokens cost at most `EFFICIENT` times those of unlimited demand, found on one replica's sawtooth.
-
-    One replica costs the same whatever it serves, so its cost per token falls as 1/demand until the peak fills it.
-    """
-    floor = cost_at_unlimited_demand(chosen, demand, price_per_gpu_hour, headroom_share)
-    now = cost_point(chosen, demand, 1e-9, price_per_gpu_hour, headroom_share)
-    return now.requests_per_day * now.cost_per_mtok / (EFFICIENT * floor)
+    """The curve of cost per token against demand."""
+    return tuple(pricing.at_demand(option, demand, factor) for factor in factors)

@@ -1,4 +1,4 @@
-"""Why does a token cost more than the benchmark says? The multiplier, split into duty, provisioning for peaks, and batch fill.
+"""Why a token costs more than its benchmark price: the multiplier, split into duty, peaks and batch fill.
 
     multiplier = paid replica-time × benchmark tokens/s ÷ tokens served
                = 1/duty  ×  paid ÷ needed at the mean rate while there is traffic  ×  how far those are from the benchmark
@@ -8,17 +8,18 @@ what peaks inside that time cost; the third what objectives, whole replicas and 
 """
 
 from dataclasses import dataclass
+from math import log
 
 from loadfactor.errors import PlanError
 
 
 @dataclass(frozen=True)
 class CostMultiplier:
-    """Factors of the price of a token over its benchmark price; `multiplier` is their product."""
+    """Factors of the cost of a token over its benchmark price; `multiplier` is their product."""
 
-    duty_factor: float
-    peaks_factor: float
-    fill_factor: float
+    duty_factor: float = 1.0
+    peaks_factor: float = 1.0
+    fill_factor: float = 1.0
 
     @property
     def multiplier(self) -> float:
@@ -34,7 +35,7 @@ def split_cost_multiplier(
     replicas: float,
     needed_replicas: float,
 ) -> CostMultiplier:
-    """Split the multiplier.
+    """The multiplier of a run and its factors.
 
     `needed_replicas` carry the mean rate of the time with traffic; `replicas` is the mean number paid for.
 
@@ -42,9 +43,32 @@ def split_cost_multiplier(
     >>> round(c.multiplier, 9), c.duty_factor, c.peaks_factor, round(c.fill_factor, 9)
     (10.0, 2.5, 2.0, 2.0)
     """
-    if tokens <= 0 or not 0 < duty_share <= 1:
-        raise PlanError("nothing was served, so a token has no price")
+    if tokens <= 0:
+        raise PlanError("nothing was served, so a token has no cost")
     total = paid_replica_s * benchmark_tokens_per_s / tokens
-    duty = 1 / duty_share
+    duty = duty_multiplier(duty_share).duty_factor
     peaks = replicas / needed_replicas
     return CostMultiplier(duty, peaks, total / duty / peaks)
+
+
+def duty_multiplier(duty_share: float, fill_share: float = 1.0) -> CostMultiplier:
+    """1/(duty × fill): what hours without requests and half-empty batches do to the cost of a token.
+
+    >>> duty_multiplier(0.4).multiplier, duty_multiplier(0.4, 0.5).multiplier
+    (2.5, 5.0)
+    """
+    for name, share in (("duty_share", duty_share), ("fill_share", fill_share)):
+        if not 0 < share <= 1:
+            raise PlanError(f"{name} lies between 0 (excluded) and 1, got {share:g}")
+    return CostMultiplier(duty_factor=1 / duty_share, fill_factor=1 / fill_share)
+
+
+def exponential_peak_multiplier(quantile: float) -> float:
+    """Capacity for the `quantile` of an exponential load over its mean: −ln(1 − q), what provisioning for peaks costs.
+
+    >>> round(exponential_peak_multiplier(0.95), 4)
+    2.9957
+    """
+    if not 0 <= quantile < 1:
+        raise PlanError(f"a quantile lies between 0 and below 1, got {quantile:g}")
+    return -log(1 - quantile)

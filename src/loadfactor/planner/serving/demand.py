@@ -6,7 +6,7 @@ variation, or a Markov-modulated process that switches between a calm and a burs
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import exp, log, sqrt
+from math import log, sqrt
 from typing import Literal
 
 import numpy as np
@@ -245,24 +245,3 @@ class _Bursts:
                 self.ends_s += float(self.rng.exponential(self.mean_s[self.bursting]))
             start = upto
         return np.concatenate(found)
-
-
-def exponential_peak_multiplier(quantile: float) -> float:
-    """Capacity for the `quantile` of an exponential load over its mean: −ln(1 − q), what provisioning for peaks costs.
-
-    >>> round(exponential_peak_multiplier(0.95), 4)
-    2.9957
-    """
-    if not 0 <= quantile < 1:
-        raise PlanError(f"a quantile lies between 0 and below 1, got {quantile:g}")
-    return -log(1 - quantile)
-
-
-def lognormal_peak_multiplier(quantile_z: float, cv: float) -> float:
-    """The same for a lognormal load, by the standard normal z of the quantile: exp(σz − σ²/2).
-
-    >>> round(lognormal_peak_multiplier(1.6449, 1.0), 2)
-    2.78
-    """
-    sigma = sqrt(log(1 + cv * cv))
-    return exp(sigma * quantile_z - sigma**2 / 2)

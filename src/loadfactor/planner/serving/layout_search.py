@@ -21,6 +21,12 @@ class LayoutOption:
     capacity: Service | None
     benchmark: Service
 
+    @property
+    def kept_capacity(self) -> Service:
+        """The capacity of a layout that keeps the objective."""
+        assert self.capacity is not None
+        return self.capacity
+
 
 def list_widths(network: Network, chip: Accelerator) -> list[int]:
     """Powers of two up to the scale-up domain (or two of them) that divide the heads."""

@@ -1,12 +1,12 @@
-"""What does engineering buy? Each lever alone: cost of a token at scale, and the demand it takes to be efficient then.
+"""Engineering levers, each alone: cost of a token at scale, and the demand it takes to be efficient then. By equation.
 
-A lever that makes a replica faster makes tokens cheaper at scale, and needs a larger crowd to get there.
+A lever that makes a replica faster makes tokens cheaper at scale, and needs more users to get there.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from loadfactor.planner.serving.cost_by_demand import cost_at_unlimited_demand, efficient_requests_per_day
+from loadfactor.planner.serving.cost_by_demand import FleetPricing
 from loadfactor.planner.serving.demand import RequestDemand
 from loadfactor.planner.serving.layout_search import LayoutOption
 from loadfactor.planner.serving.replica_layout import choose_precision
@@ -79,27 +79,22 @@ LEVERS: tuple[Lever, ...] = (
 
 
 def compare_levers(
-    chosen: LayoutOption,
-    traffic: Traffic,
-    slo: Slo,
-    demand: RequestDemand,
-    price_per_gpu_hour: float,
-    headroom_share: float,
+    option: LayoutOption, traffic: Traffic, slo: Slo, demand: RequestDemand, pricing: FleetPricing
 ) -> tuple[LeverEffect, ...]:
     """Every lever of `LEVERS` that applies, alone, on the chosen replica."""
-    cost = cost_at_unlimited_demand(chosen, demand, price_per_gpu_hour, headroom_share)
-    crowd = efficient_requests_per_day(chosen, demand, price_per_gpu_hour, headroom_share)
+    cost = pricing.at_unlimited_demand(option, demand)
+    efficient = pricing.efficient_requests_per_day(option, demand)
     found = []
     for lever in LEVERS:
-        changed = lever.change(chosen.replica, traffic)
-        service = None if changed is None else capacity(*changed, slo)
+        changed = lever.change(option.replica, traffic)
         if changed is None:
             continue
+        service = capacity(*changed, slo)
         if service is None:
             found.append(LeverEffect(lever.name, lever.assumes, None, None, None, None))
             continue
         other = LayoutOption(changed[0], service, benchmark(*changed))
-        levered = cost_at_unlimited_demand(other, demand, price_per_gpu_hour, headroom_share)
-        needed = efficient_requests_per_day(other, demand, price_per_gpu_hour, headroom_share)
-        found.append(LeverEffect(lever.name, lever.assumes, levered, levered / cost, needed, needed / crowd))
+        other_cost = pricing.at_unlimited_demand(other, demand)
+        needed = pricing.efficient_requests_per_day(other, demand)
+        found.append(LeverEffect(lever.name, lever.assumes, other_cost, other_cost / cost, needed, needed / efficient))
     return tuple(found)

@@ -1,10 +1,8 @@
-"""What does a batch buy? Speed-up and use of the chip against batch size, in the plain roofline where decoding is memory-bound.
+"""Speed-up and compute share against batch size, in the plain roofline where decoding is memory-bound; the batch of a steady load.
 
 Letters: b sequences in a batch, κ = K/W the cache bytes of one sequence over the weight bytes. A step reads W + b·K, so b tokens
 cost (1 + bκ)/(1 + κ) of one (reference: economics of batching, arXiv:2211.05102 §2).
 """
-
-from dataclasses import dataclass
 
 from loadfactor.errors import PlanError
 
@@ -54,31 +52,6 @@ def batch_for_compute_share(
     if share * kappa >= once:
         return None
     return share / (once - share * kappa)
-
-
-@dataclass(frozen=True)
-class Multiplier:
-    """How many times the benchmark price a token costs, split into causes whose product it is."""
-
-    duty: float  # ÷ share of paid hours with work
-    fill: float  # ÷ share of the benchmark's throughput while working
-
-    @property
-    def total(self) -> float:
-        """The product."""
-        return self.duty * self.fill
-
-
-def cost_multiplier(duty_share: float, fill_share: float = 1.0) -> Multiplier:
-    """1/(duty × fill): what idle hours and half-empty batches do to the price of a token.
-
-    >>> cost_multiplier(0.4).total, cost_multiplier(0.4, 0.5).total
-    (2.5, 5.0)
-    """
-    for name, share in (("duty_share", duty_share), ("fill_share", fill_share)):
-        if not 0 < share <= 1:
-            raise PlanError(f"{name} lies between 0 (excluded) and 1, got {share:g}")
-    return Multiplier(1 / duty_share, 1 / fill_share)
 
 
 def steady_batch(step_fixed_s: float, step_per_sequence_s: float, load_share: float) -> float:

@@ -1,4 +1,4 @@
-"""How much can one replica take? Requests per second under a service-level objective, and how it flies at a given rate.
+"""One replica in steady state: requests per second under a service-level objective, in a benchmark, and the batch at a given rate.
 
 In steady state a rate of λ requests per second keeps b = λ·(output·step(b) + b·Δ) sequences in the batch (Little's law), where Δ is
 what one prompt adds to the steps it shares. The largest b that fits in memory and keeps the objective is the replica's capacity.
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from loadfactor.errors import PlanError
 from loadfactor.planner.serving.cache_memory import most_sequences
 from loadfactor.planner.serving.latency import prompt_time
+from loadfactor.planner.serving.roofline import steady_batch
 from loadfactor.planner.serving.simulation.costs import Speculation
 from loadfactor.planner.serving.simulation.fleet import Slo
 from loadfactor.planner.serving.step import Replica, step_time
@@ -79,7 +80,7 @@ def room(r: Replica, traffic: Traffic) -> float:
 
 
 def benchmark(r: Replica, traffic: Traffic) -> Service:
-    """What a benchmark reports: the batch with the most requests per second and accelerator, users' waits be damned."""
+    """What a benchmark reports: the batch with the most requests per second and accelerator, whatever users wait."""
     most = room(r, traffic)
     if most < 1:
         raise PlanError(f"{r.network.name} does not fit on {r.layout} of {r.accelerator.name}")
@@ -109,6 +110,16 @@ def capacity(r: Replica, traffic: Traffic, slo: Slo) -> Service | None:
         else:
             high = middle
     return at_batch(r, low, traffic)
+
+
+def mean_batch(r: Replica, most: float, requests_per_s: float, traffic: Traffic) -> float | None:
+    """Sequences decoding at a steady rate, a step's time taken as linear up to a batch of `most`; None at or beyond capacity."""
+    if most <= 1:
+        return None
+    one_s, most_s = (b / at_batch(r, b, traffic).requests_per_s / traffic.output for b in (1.0, most))
+    per_sequence_s = (most_s - one_s) / (most - 1)
+    load_share = requests_per_s * traffic.output * per_sequence_s
+    return steady_batch(one_s - per_sequence_s, per_sequence_s, load_share) if load_share < 1 else None
 
 
 def with_better_kernels(r: Replica) -> Replica:

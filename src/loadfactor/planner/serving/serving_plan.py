@@ -1,4 +1,4 @@
-"""How should this network be served? Layout, replicas, cost, fullness, crowd, levers and the figures behind them, in one answer."""
+"""The serving plan: layout, replicas, simulated day, cost by demand, levers and what a batch gains, in one result."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -10,30 +10,19 @@ from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.errors import PlanError
 from loadfactor.planner.serving.batch_gains import BatchGains, compute_batch_gains
-from loadfactor.planner.serving.cost_by_demand import (
-    CostPoint,
-    cost_at_unlimited_demand,
-    cost_curve,
-    efficient_requests_per_day,
-)
+from loadfactor.planner.serving.cost_by_demand import CostPoint, FleetPricing, cost_by_demand
 from loadfactor.planner.serving.demand import RequestDemand
-from loadfactor.planner.serving.fleet_run import (
-    FleetRun,
-    HourStatistics,
-    Policy,
-    fewest_replicas,
-    measure_hour,
-    run_fleet,
-)
+from loadfactor.planner.serving.fleet_run import FleetRun, Policy, find_fewest_replicas, run_fleet
 from loadfactor.planner.serving.latency import Latency, latency
 from loadfactor.planner.serving.layout_search import LayoutOption, choose_cheapest, list_options, replicas_for
 from loadfactor.planner.serving.levers import LeverEffect, compare_levers
+from loadfactor.planner.serving.priced_statistics import PricedStatistics, price_statistics
 from loadfactor.planner.serving.replica_layout import Precision
-from loadfactor.planner.serving.service import Traffic
+from loadfactor.planner.serving.service import Traffic, mean_batch
 from loadfactor.planner.serving.simulation.fleet import Slo
 from loadfactor.planner.serving.simulation.simulate import Arrivals
 from loadfactor.planner.serving.traffic_cost import TrafficCost, simulate_traffic_costs
-from loadfactor.units import S_PER_DAY, S_PER_HOUR
+from loadfactor.units import S_PER_DAY
 
 MOST_SIMULATED_REQUESTS = 600_000
 TUESDAY = 1
@@ -42,7 +31,7 @@ CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True)
 class ServingInputs:
-    """What is asked. `trace` makes a fresh stream of real requests each time it is called; without it, `demand` is drawn."""
+    """What is planned. `trace` makes a fresh stream of real requests each time it is called; without it, `demand` is drawn."""
 
     network: Network
     accelerator: Accelerator
@@ -64,7 +53,10 @@ class ServingInputs:
 
 @dataclass(frozen=True)
 class ServingPlan:
-    """The answer. Simulated demand is `simulated_share` of the asked one where that would be too many requests to draw."""
+    """The result. `fleet_run`, `hours`, `total` and `traffic_costs` are simulated, the rest is by equation.
+
+    Simulated demand is `simulated_share` of the real one where that would be too many requests to draw.
+    """
 
     chosen: LayoutOption
     considered: tuple[LayoutOption, ...]
@@ -74,16 +66,17 @@ class ServingPlan:
     simulated_share: float
     gpus: int
     cost_per_hour: float
-    flight: FleetRun
-    hours: tuple[HourStatistics, ...]
-    total: HourStatistics
-    crowd: tuple[CostPoint, ...]
-    cost_per_mtok_unlimited: float
+    fleet_run: FleetRun
+    hours: tuple[PricedStatistics, ...]
+    total: PricedStatistics
+    mean_batch_by_equation: float | None
+    cost_by_demand: tuple[CostPoint, ...]
+    cost_per_mtok_at_unlimited_demand: float
     efficient_requests_per_day: float
     levers: tuple[LeverEffect, ...]
-    claims: BatchGains
-    traffic_prices: tuple[TrafficCost, ...]
-    sweep: Latency
+    batch_gains: BatchGains
+    traffic_costs: tuple[TrafficCost, ...]
+    load_test: Latency
     keeps_slo: bool
 
 
@@ -101,60 +94,70 @@ def plan_serving(q: ServingInputs, progress: Progress = lambda _: None) -> Servi
             raise PlanError(
                 f"no layout of {q.network.name} on {q.gpus_per_replica} × {q.accelerator.name} fits; leave the number open"
             )
-    peak = q.demand.peak_rate_per_s()
-    chosen = choose_cheapest(considered, peak, q.headroom_share, q.slo)
-    assert chosen.capacity is not None
+    chosen = choose_cheapest(considered, q.demand.peak_rate_per_s(), q.headroom_share, q.slo)
     progress("simulating a day of the fleet")
-    requests = q.demand.requests_per_day * q.days
-    share = min(1.0, MOST_SIMULATED_REQUESTS / requests) if q.trace is None else 1.0
-    asked = q.replicas or replicas_for(peak, chosen.capacity, q.headroom_share)
-    small = max(1, round(asked * share))
-    flight, small = _sized(q, chosen, traffic, small, share)
-    replicas = small if share == 1 else max(asked if q.replicas else 1, round(small / share))
-    gpus = replicas * chosen.replica.layout.gpus
-    hours = tuple(
-        measure_hour(t, chosen, q.price_per_gpu_hour, min(S_PER_HOUR, max(flight.run.elapsed_s - i * S_PER_HOUR, 1.0)))
-        for i, t in enumerate(flight.run.hours)
-    )
-    progress("pricing crowds, levers and bursts")
-    money = (q.price_per_gpu_hour, q.headroom_share)
-    share_met = flight.run.total.slo_share or 0.0
+    sized = _size_fleet(q, chosen, traffic)
+    run = sized.fleet_run.run
+    progress("cost by demand, levers and bursts")
+    pricing = FleetPricing(q.price_per_gpu_hour, q.headroom_share)
+    gpus = sized.replicas * chosen.replica.layout.gpus
     return ServingPlan(
         chosen=chosen,
         considered=considered,
         traffic=traffic,
-        replicas=replicas,
-        simulated_replicas=small,
-        simulated_share=share,
+        replicas=sized.replicas,
+        simulated_replicas=sized.simulated_replicas,
+        simulated_share=sized.simulated_share,
         gpus=gpus,
         cost_per_hour=gpus * q.price_per_gpu_hour,
-        flight=flight,
-        hours=hours,
-        total=measure_hour(flight.run.total, chosen, q.price_per_gpu_hour, flight.run.elapsed_s),
-        crowd=cost_curve(chosen, q.demand, *money),
-        cost_per_mtok_unlimited=cost_at_unlimited_demand(chosen, q.demand, *money),
-        efficient_requests_per_day=efficient_requests_per_day(chosen, q.demand, *money),
-        levers=compare_levers(chosen, traffic, q.slo, q.demand, *money),
-        claims=compute_batch_gains(chosen.replica, traffic.context),
-        traffic_prices=simulate_traffic_costs(chosen, q.demand, traffic, q.slo, q.wanted_share, q.seed),
-        sweep=latency(chosen.replica, np.array(CONCURRENCIES, dtype=float), traffic.prompt, traffic.output),
-        keeps_slo=share_met >= q.wanted_share,
+        fleet_run=sized.fleet_run,
+        hours=tuple(price_statistics(hour, chosen, q.price_per_gpu_hour) for hour in run.hours),
+        total=price_statistics(run.total, chosen, q.price_per_gpu_hour),
+        mean_batch_by_equation=mean_batch(
+            chosen.replica, chosen.kept_capacity.batch, run.total.finished / run.elapsed_s / run.total.replicas, traffic
+        ),
+        cost_by_demand=cost_by_demand(chosen, q.demand, pricing),
+        cost_per_mtok_at_unlimited_demand=pricing.at_unlimited_demand(chosen, q.demand),
+        efficient_requests_per_day=pricing.efficient_requests_per_day(chosen, q.demand),
+        levers=compare_levers(chosen, traffic, q.slo, q.demand, pricing),
+        batch_gains=compute_batch_gains(chosen.replica, traffic.context),
+        traffic_costs=simulate_traffic_costs(chosen, q.demand, traffic, q.slo, q.wanted_share, q.seed),
+        load_test=latency(chosen.replica, np.array(CONCURRENCIES, dtype=float), traffic.prompt, traffic.output),
+        keeps_slo=(run.total.slo_share or 0.0) >= q.wanted_share,
     )
 
 
-def _sized(q: ServingInputs, chosen: LayoutOption, traffic: Traffic, first: int, share: float) -> tuple[FleetRun, int]:
-    """The fewest simulated replicas, from `first`, with which the objective is kept for the wanted share of requests."""
-    horizon = None if q.trace else q.days * S_PER_DAY
-    demand = replace(q.demand, requests_per_day=q.demand.requests_per_day * share)
+@dataclass(frozen=True)
+class _SizedFleet:
+    """A simulated fleet and the real one it stands for."""
 
-    def flown(n: int) -> FleetRun:
+    fleet_run: FleetRun
+    simulated_replicas: int
+    simulated_share: float
+    replicas: int
+
+
+def _size_fleet(q: ServingInputs, chosen: LayoutOption, traffic: Traffic) -> _SizedFleet:
+    """The replicas given, or the fewest with which the objective is kept for the wanted share of requests.
+
+    Where the demand has too many requests to draw, a whole number of replicas is simulated with exactly its share of the demand,
+    so that the fleet it stands for has the number of replicas given.
+    """
+    first = q.replicas or replicas_for(q.demand.peak_rate_per_s(), chosen.kept_capacity, q.headroom_share)
+    drawn = min(1.0, MOST_SIMULATED_REQUESTS / (q.demand.requests_per_day * q.days)) if q.trace is None else 1.0
+    simulated = max(1, round(first * drawn))
+    share = simulated / first
+    horizon_s = None if q.trace else q.days * S_PER_DAY
+    demand = q.demand.times(share)
+
+    def run(n: int) -> FleetRun:
         arrivals = q.trace() if q.trace else demand.arrivals(q.days, q.seed, TUESDAY)
         policy = q.policy
         if policy.autoscale is not None:
             policy = replace(policy, autoscale=replace(policy.autoscale, least=min(policy.autoscale.least, n)))
-        return run_fleet(chosen, n, arrivals, traffic, q.slo, policy, horizon, q.seed)
+        return run_fleet(chosen, n, arrivals, traffic, q.slo, policy, horizon_s, q.seed)
 
     if q.replicas is not None:
-        return flown(first), first
-    n, flight = fewest_replicas(flown, first, q.wanted_share)
-    return flight, n
+        return _SizedFleet(run(simulated), simulated, share, q.replicas)
+    fewest, fleet_run = find_fewest_replicas(run, simulated, q.wanted_share)
+    return _SizedFleet(fleet_run, fewest, share, -(-fewest * first // simulated))

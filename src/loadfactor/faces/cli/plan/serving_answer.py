@@ -8,7 +8,7 @@ from loadfactor.faces.answer import Answer, Assumption, Column, Table
 from loadfactor.faces.charts import Chart, Mark, Reference, Series
 from loadfactor.faces.formats import money, number, percent
 from loadfactor.planner.serving.cost_by_demand import EFFICIENT
-from loadfactor.planner.serving.roofline import cost_multiplier
+from loadfactor.planner.serving.cost_multiplier import duty_multiplier
 from loadfactor.planner.serving.serving_plan import CONCURRENCIES, ServingInputs, ServingPlan
 from loadfactor.units import BITS_PER_BYTE, MS_PER_S
 
@@ -18,7 +18,7 @@ def answer(
 ) -> Answer:
     """The whole answer of `loadfactor plan serve`."""
     r = p.chosen.replica
-    cache_tokens = p.flight.fleet.batching.cache_tokens
+    cache_tokens = p.fleet_run.fleet.batching.cache_tokens
     return Answer(
         sentence=_sentence(q, p),
         tables=(
@@ -64,7 +64,7 @@ def _sentence(q: ServingInputs, p: ServingPlan) -> str:
     fleet = f"{p.replicas} replica{'s' if p.replicas > 1 else ''} of {r.layout} ({p.gpus} × {r.accelerator.id})"
     met = f"{percent(t.slo_share)} of requests within {q.slo.ttft_s:g} s and {q.slo.tpot_s * MS_PER_S:g} ms a token"
     cost = f"{money(p.cost_per_hour)} an hour, {money(t.cost_per_mtok)} per million tokens"
-    multiple = number(p.flight.causes.multiplier, 2)
+    multiple = number(p.fleet_run.multiplier.multiplier, 2)
     if not p.keeps_slo:
         return f"No: {fleet} serving {r.network.name} in {r.precision.name} keep the objective for only {met}."
     return (
@@ -130,7 +130,7 @@ def _hours(p: ServingPlan) -> Table:
 
 
 def _causes(p: ServingPlan) -> Table:
-    c = p.flight.causes
+    c = p.fleet_run.multiplier
     rows = [
         ("hours without a request (duty)", c.duty_factor),
         ("replicas for peaks", c.peaks_factor),
@@ -165,7 +165,7 @@ def _levers(p: ServingPlan) -> Table:
         Column("crowd ×", "number"),
         Column("assumes"),
     )
-    rows = [("today", p.cost_per_mtok_unlimited, 1.0, 1.0, "")]
+    rows = [("today", p.cost_per_mtok_at_unlimited_demand, 1.0, 1.0, "")]
     rows += [(e.name, e.cost_per_mtok, e.cost_factor, e.demand_factor, e.assumes) for e in p.levers]  # type: ignore[misc]
     return Table(
         "What each engineering lever does alone",
@@ -184,14 +184,14 @@ def _crowd(p: ServingPlan, users: float | None, per_user: float) -> Table:
     )
     rows = [
         (_crowd_x(c.requests_per_day, users, per_user), float(c.replicas), c.load_factor, c.cost_per_mtok)
-        for c in p.crowd[::4]
+        for c in p.cost_by_demand[::4]
     ]
     need = _crowd_x(p.efficient_requests_per_day, users, per_user)
     return Table("The crowd", columns, rows, f"Efficient from {number(need)} {_crowd_name(users)} on.")
 
 
 def _claims(p: ServingPlan) -> Table:
-    c, r = p.claims, p.chosen.replica
+    c, r = p.batch_gains, p.chosen.replica
     where = (
         f"{r.network.name}, {r.precision.name}, {number(c.context)} tokens of context, {r.layout} of {r.accelerator.id}"
     )
@@ -219,7 +219,11 @@ def _claims(p: ServingPlan) -> Table:
             "yes" if c.both_hold and c.kappa > 0.02 else "no",
             "27 × needs a larger κ than half of the chip allows",
         ),
-        ("40 % duty", f"{number(cost_multiplier(0.4).total)} ×", "1 ÷ 0.4, when batches are full while it is open"),
+        (
+            "40 % duty",
+            f"{number(duty_multiplier(0.4).multiplier)} ×",
+            "1 ÷ 0.4, when batches are full while it is open",
+        ),
     ]
     return Table(f"What a batch buys: {where}", (Column("claim"), Column("here"), Column("condition")), rows)
 
@@ -241,16 +245,16 @@ def _traffic(p: ServingPlan) -> Table:
             t.causes.duty_factor,
             t.causes.peaks_factor,
             t.causes.fill_factor,
-            t.causes.multiplier,
+            t.multiplier,
             t.condition,
         )
-        for t in p.traffic_prices
+        for t in p.traffic_costs
     ]
     return Table("What traffic does to the benchmark price (simulated, eight replicas' worth of load)", columns, rows)
 
 
 def _sweep(p: ServingPlan) -> Table:
-    s = p.sweep
+    s = p.load_test
     columns = (
         Column("concurrency", "number"),
         Column("TTFT s", "number"),
@@ -273,20 +277,22 @@ def _crowd_x(requests_per_day: float, users: float | None, per_user: float) -> f
 
 
 def _crowd_chart(p: ServingPlan, users: float | None, per_user: float) -> Chart:
-    x = tuple(_crowd_x(c.requests_per_day, users, per_user) for c in p.crowd)
-    middle = p.crowd[len(p.crowd) // 2]
+    x = tuple(_crowd_x(c.requests_per_day, users, per_user) for c in p.cost_by_demand)
+    middle = p.cost_by_demand[len(p.cost_by_demand) // 2]
     now = _crowd_x(middle.requests_per_day, users, per_user)
     return Chart(
         f"The crowd: cost of a token against {_crowd_name(users)}",
         "line",
         x,
-        (Series("fleet for the peak", tuple(c.cost_per_mtok for c in p.crowd)),),
+        (Series("fleet for the peak", tuple(c.cost_per_mtok for c in p.cost_by_demand)),),
         x_label=_crowd_name(users),
         y_label="$ per million tokens",
         x_log=True,
         y_log=True,
         marks=(Mark(now, middle.cost_per_mtok, "today"),),
-        references=(Reference(p.cost_per_mtok_unlimited, f"at scale {money(p.cost_per_mtok_unlimited)}"),),
+        references=(
+            Reference(p.cost_per_mtok_at_unlimited_demand, f"at scale {money(p.cost_per_mtok_at_unlimited_demand)}"),
+        ),
     )
 
 
@@ -322,7 +328,7 @@ def _would_change(q: ServingInputs, p: ServingPlan) -> tuple[str, ...]:
         found.append(
             f"{best.name.capitalize()} ({best.assumes}) would make tokens {percent(1 - best.cost_factor)} cheaper at scale."
         )
-    c = p.flight.causes
+    c = p.fleet_run.multiplier
     worst = max(
         (
             ("idle hours", c.duty_factor),
@@ -379,42 +385,29 @@ def _data(q: ServingInputs, p: ServingPlan) -> dict[str, Any]:
         "price_per_gpu_hour": q.price_per_gpu_hour,
         "cost_per_hour": p.cost_per_hour,
         "slo": {"ttft_s": q.slo.ttft_s, "tpot_s": q.slo.tpot_s, "wanted_share": q.wanted_share, "kept": p.keeps_slo},
-        "total": asdict(p.total),
-        "rejected": p.flight.run.total.rejected,
-        "hours": [asdict(h) for h in p.hours],
+        "total": p.total.as_numbers(),
+        "rejected": p.fleet_run.run.total.rejected_by_reason(),
+        "hours": [h.as_numbers() for h in p.hours],
         "simulated_share": p.simulated_share,
-        "balance": _balance(p),
+        "balance": p.total.balance(),
         "multiplier": {
-            **asdict(p.flight.causes),
-            "multiplier": p.flight.causes.multiplier,
-            "duty_share": p.flight.duty_share,
+            **asdict(p.fleet_run.multiplier),
+            "multiplier": p.fleet_run.multiplier.multiplier,
+            "duty_share": p.fleet_run.duty_share,
         },
         "layouts": [
             {"layout": str(o.replica.layout), "capacity": o.capacity, "benchmark": o.benchmark} for o in p.considered
         ],
-        "crowd": [asdict(c) for c in p.crowd],
-        "cost_per_mtok_at_unlimited_demand": p.cost_per_mtok_unlimited,
+        "crowd": [asdict(c) for c in p.cost_by_demand],
+        "cost_per_mtok_at_unlimited_demand": p.cost_per_mtok_at_unlimited_demand,
         "efficient_requests_per_day": p.efficient_requests_per_day,
         "levers": [asdict(e) for e in p.levers],
-        "claims": {**asdict(p.claims), "both_hold": p.claims.both_hold},
-        "traffic": [{**asdict(t), "multiplier": t.causes.multiplier} for t in p.traffic_prices],
+        "claims": {**asdict(p.batch_gains), "both_hold": p.batch_gains.both_hold},
+        "traffic": [{**asdict(t), "multiplier": t.multiplier} for t in p.traffic_costs],
         "load_test": {
             "concurrency": CONCURRENCIES,
-            "ttft_s": p.sweep.ttft_s,
-            "tpot_s": p.sweep.tpot_s,
-            "output_tokens_per_s": p.sweep.output_tokens_per_s,
+            "ttft_s": p.load_test.ttft_s,
+            "tpot_s": p.load_test.tpot_s,
+            "output_tokens_per_s": p.load_test.output_tokens_per_s,
         },
-    }
-
-
-def _balance(p: ServingPlan) -> dict[str, int]:
-    t = p.flight.run.total
-    return {
-        "prompt_tokens_in": t.prompt_tokens_arrived,
-        "prompt_tokens_out": t.prompt_tokens,
-        "prompt_tokens_rejected": t.prompt_tokens_rejected,
-        "output_tokens_asked": t.output_tokens_asked,
-        "output_tokens_out": t.output_tokens,
-        "output_tokens_rejected": t.output_tokens_rejected,
-        "paid_less_busy_idle_starting_down_ns": t.unbalanced_ns,
     }

@@ -1,1 +1,1 @@
-"""What happens, request by request, on a fleet of replicas that batch continuously? An event simulation in a compiled loop."""
+"""Event simulation, request by request, of a fleet of replicas that batch continuously; its inner loop is compiled."""

@@ -1,30 +1,19 @@
-"""Where did the time go? Every nanosecond of a paid replica is busy, idle, starting or down, and lands in the hour it was spent."""
+"""Time of replicas and requests: every nanosecond of a paid replica is busy, idle, starting or down, in the hour it was spent."""
 
 import numpy as np
 
 from loadfactor.planner.serving.simulation.compiling import inner
+from loadfactor.planner.serving.simulation.counters import BIN_RATIO, BINS, LEAST_NS
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,
-    BIN_RATIO,
-    BINS,
-    BUSY_NS,
-    CACHE_FILL_NS,
     DOWN,
-    DOWN_NS,
     DRAINING,
-    IDLE_NS,
     IN_SYSTEM,
     LAST_SETTLED,
-    LEAST_NS,
     NEVER,
     NOW,
     OFF,
-    PAID_NS,
-    PRESENT_NS,
-    SEQUENCE_NS,
     STARTING,
-    STARTING_NS,
-    SYSTEM_NS,
     Clock,
     Replicas,
     Rules,
@@ -40,19 +29,19 @@ def settle(replicas: Replicas, clock: Clock, rules: Rules, r: int) -> None:
     status = replicas.each[r].status
     if spent == 0 or status == OFF:
         return
-    counters = clock.counters
-    counters[PAID_NS] += spent
+    counters = clock.counters[0]
+    counters.paid_ns += spent
     if status == STARTING:
-        counters[STARTING_NS] += spent
+        counters.starting_ns += spent
     elif status == DOWN:
-        counters[DOWN_NS] += spent
+        counters.down_ns += spent
     elif replicas.each[r].step_end != NEVER:
-        counters[BUSY_NS] += spent
-        counters[SEQUENCE_NS] += spent * replicas.each[r].step_batch
-        counters[PRESENT_NS] += spent * replicas.each[r].present
-        clock.sums[CACHE_FILL_NS] += spent * (1.0 - replicas.each[r].free / rules.blocks)
+        counters.busy_ns += spent
+        counters.decoding_ns += spent * replicas.each[r].step_batch
+        counters.present_ns += spent * replicas.each[r].present
+        clock.counters[0].cache_fill_ns += spent * (1.0 - replicas.each[r].free / rules.blocks)
     else:
-        counters[IDLE_NS] += spent
+        counters.idle_ns += spent
 
 
 @inner
@@ -67,7 +56,7 @@ def settle_all(replicas: Replicas, clock: Clock, rules: Rules) -> None:
 def count_system(clock: Clock, change: int) -> None:
     """Requests in the system × time, for Little's law."""
     s = clock.scalars
-    clock.counters[SYSTEM_NS] += s[IN_SYSTEM] * (s[NOW] - s[LAST_SETTLED])
+    clock.counters[0].system_ns += s[IN_SYSTEM] * (s[NOW] - s[LAST_SETTLED])
     s[LAST_SETTLED] = s[NOW]
     s[IN_SYSTEM] += change
 

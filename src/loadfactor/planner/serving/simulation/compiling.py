@@ -1,4 +1,4 @@
-"""How are the functions of the loop compiled? Without reference counting (nothing in them allocates) and cached on disk.
+"""Compilation of the functions of the loop: without reference counting (nothing in them allocates) and cached on disk.
 
 Counting references to the arrays took four fifths of the time. `inner` functions are called by compiled code alone and need no
 wrapper for Python, which halves the time to compile; `entry` is the one Python calls.

@@ -1,4 +1,4 @@
-"""What does the compiled loop need of a replica? The step equation of planner/serving/step.py as tables, to the same numbers."""
+"""The step equation of planner/serving/step.py as tables for the compiled loop, to the same numbers."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What is simulated? A fleet's replicas and habits: batching, routing, caching, scaling and failing."""
+"""The simulated fleet: batching, routing, caching, scaling and failures of replicas that are all alike."""
 
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,40 +1,34 @@
-"""What happens next? The event loop: step ends, arrivals, transfers, timers and the autoscaler, in the order of time."""
+"""The event loop: step ends, arrivals, transfers, timers and the autoscaler, in the order of time."""
 
 import numpy as np
 
 from loadfactor.planner.serving.simulation.accounting import count_system, serves, settle_all
-from loadfactor.planner.serving.simulation.batching import end_step, forget, release, start_step
+from loadfactor.planner.serving.simulation.batching import end_step, start_step
 from loadfactor.planner.serving.simulation.compiling import entry, inner
+from loadfactor.planner.serving.simulation.counters import (
+    REJECTED_DOES_NOT_FIT,
+    REJECTED_EMPTY,
+    REJECTED_QUEUE_FULL,
+    REJECTED_TOO_LONG,
+)
 from loadfactor.planner.serving.simulation.prefix_cache import cached_blocks, remember
 from loadfactor.planner.serving.simulation.queues import pop, push
 from loadfactor.planner.serving.simulation.routing import route
+from loadfactor.planner.serving.simulation.running import forget, release
 from loadfactor.planner.serving.simulation.scaling import become, scale
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,
-    ARRIVED,
     BOTH,
     BY_TIME,
     DECODE,
     DOWN,
-    FAILURES,
     IN_SYSTEM,
-    LOST_OUTPUT,
     NEVER,
     NEXT_FREE,
     NEXT_SCALE,
     NONE,
     NOW,
-    OUTPUT_ASKED,
-    OUTPUT_REJECTED,
-    PROMPT_CACHED,
-    PROMPT_IN,
-    PROMPT_REJECTED,
     RECORDED,
-    REJECTED_DOES_NOT_FIT,
-    REJECTED_EMPTY,
-    REJECTED_QUEUE_FULL,
-    REJECTED_TOO_LONG,
-    RETRIED,
     SEQUENCE,
     STARTING,
     Clock,
@@ -43,16 +37,18 @@ from loadfactor.planner.serving.simulation.state import (
     Replicas,
     Rules,
 )
+from loadfactor.units import MS_PER_S, NS_PER_S
 
 NEED_ARRIVALS, REACHED, EMPTY, RECORDS_FULL = 0, 1, 2, 3
 MORE_TO_COME, TO_THE_END, UNTIL_EMPTY = 0, 1, 2
+RETRY_NS = NS_PER_S // MS_PER_S
 
 
 @inner
 def _reject(clock: Clock, reason: int, prompt: int, output: int) -> None:
     clock.rejected[reason] += 1
-    clock.counters[PROMPT_REJECTED] += prompt
-    clock.counters[OUTPUT_REJECTED] += output
+    clock.counters[0].prompt_tokens_rejected += prompt
+    clock.counters[0].output_tokens_rejected += output
 
 
 @inner
@@ -61,10 +57,10 @@ def arrive(
 ) -> None:
     """A request comes in: rejected with a reason, or routed and queued."""
     prompt, output = max(prompt, 0), max(output, 0)
-    counters = clock.counters
-    counters[ARRIVED] += 1
-    counters[PROMPT_IN] += prompt
-    counters[OUTPUT_ASKED] += output
+    counters = clock.counters[0]
+    counters.requests += 1
+    counters.prompt_tokens_in += prompt
+    counters.output_tokens_asked += output
     q = clock.scalars[NEXT_FREE]
     reason = NONE
     if prompt == 0 or output == 0:
@@ -95,7 +91,6 @@ def arrive(
         forget(pool, clock, q)
         _reject(clock, REJECTED_QUEUE_FULL, prompt, output)
         return
-    counters[PROMPT_CACHED] += pool.cached[q]
     count_system(clock, 1)
 
 
@@ -146,7 +141,7 @@ def _step_ended(
 def _fail(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int) -> None:
     """A replica is lost: what it held is computed again elsewhere."""
     become(replicas, rules, clock, r, DOWN)
-    clock.counters[FAILURES] += 1
+    clock.counters[0].failures += 1
     replicas.each[r].step_end = NEVER
     replicas.each[r].done = NONE
     replicas.prefix_key[r, :, :] = NONE
@@ -159,10 +154,9 @@ def _fail(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int) ->
             q = pop(pool, replicas, rules.order, r)
         replicas.each[r].outstanding -= 1
         pool.progress[q], pool.cached[q] = 0, 0
-        clock.counters[RETRIED] += 1
+        clock.counters[0].retried += 1
         other = route(replicas, clock, rules, no_hashes, BOTH)
         if not _enqueue(pool, replicas, rules, other, q):
-            clock.counters[LOST_OUTPUT] += pool.produced[q]
             _reject(clock, REJECTED_QUEUE_FULL, pool.prompt[q], pool.output[q])
             count_system(clock, -1)
             forget(pool, clock, q)
@@ -232,7 +226,7 @@ def run(
             q = pop(pool, replicas, BY_TIME, transfers)
             r = route(replicas, clock, rules, hashes[:0], DECODE)
             if r == NONE or not push(pool, replicas, rules.order, r, q):
-                pool.start[q] = s[NOW] + 1_000_000  # nobody can take it yet: ask again in a millisecond
+                pool.start[q] = s[NOW] + RETRY_NS  # nobody can take it yet: ask again in a millisecond
                 push(pool, replicas, BY_TIME, transfers, q)
             else:
                 replicas.each[r].outstanding += 1

@@ -1,4 +1,4 @@
-"""How much of a prompt is still in a replica's cache? A set-associative cache of prefix blocks, least recently used out first.
+"""The prefix cache of a replica: a set-associative cache of prefix blocks, least recently used out first.
 
 Blocks enter when the request is routed, not when its prompt has been computed: a second request that follows within the time
 of one prefill finds them a little early.

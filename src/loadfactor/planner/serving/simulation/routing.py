@@ -1,4 +1,4 @@
-"""Which replica gets a request? Round robin, the least loaded, the one that remembers its prefix, or one queue for all."""
+"""Routing of a request to a replica: round robin, the least loaded, the one that remembers its prefix, or one queue for all."""
 
 import numpy as np
 

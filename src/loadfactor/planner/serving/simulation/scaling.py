@@ -1,4 +1,4 @@
-"""How many replicas are up? The autoscaler, cold starts, failures and repairs."""
+"""Which replicas are up: the autoscaler, cold starts, failures and repairs."""
 
 import numpy as np
 
@@ -7,7 +7,6 @@ from loadfactor.planner.serving.simulation.compiling import inner
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,
     CHANCE,
-    COLD_STARTS,
     DOWN,
     DRAINING,
     NEVER,
@@ -39,7 +38,7 @@ def become(replicas: Replicas, rules: Rules, clock: Clock, r: int, status: int) 
     replicas.each[r].timer = NEVER
     if status == STARTING:
         replicas.each[r].timer = now + rules.cold_start_ns
-        clock.counters[COLD_STARTS] += 1
+        clock.counters[0].cold_starts += 1
     elif status == DOWN:
         replicas.each[r].timer = now + rules.repair_ns
     elif status == ACTIVE and rules.mtbf_ns > 0:

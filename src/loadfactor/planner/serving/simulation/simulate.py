@@ -1,19 +1,23 @@
-"""What does a fleet do with a stream of requests? Chunks of arrivals in, one tally an hour out; memory stays bounded."""
+"""A stream of requests served by a fleet: chunks of arrivals in, statistics of every hour out; memory stays bounded."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.errors import PlanError
 from loadfactor.planner.serving.simulation import state
+from loadfactor.planner.serving.simulation.counters import take_counters
 from loadfactor.planner.serving.simulation.fleet import ServingFleet
 from loadfactor.planner.serving.simulation.statistics import Statistics
 from loadfactor.units import NS_PER_S, S_PER_HOUR
 
 HOUR_NS = S_PER_HOUR * NS_PER_S
-NONE_KNOWN: NDArray[np.int64] = np.zeros(0, np.int64)
+NOTHING: NDArray[np.int64] = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -23,22 +27,21 @@ class Arrivals:
     at_ns: NDArray[np.int64]
     prompts: NDArray[np.int64]
     outputs: NDArray[np.int64]
-    offsets: NDArray[np.int64] = field(default_factory=lambda: NONE_KNOWN)
-    hashes: NDArray[np.int64] = field(default_factory=lambda: NONE_KNOWN)
+    offsets: NDArray[np.int64] = field(default_factory=lambda: NOTHING)
+    hashes: NDArray[np.int64] = field(default_factory=lambda: NOTHING)
 
 
 @dataclass(frozen=True)
 class Run:
-    """What came out: one tally an hour, their sum, and how long it took on the simulated clock."""
+    """What came out: the statistics of every hour and of all of them together."""
 
     hours: tuple[Statistics, ...]
     total: Statistics
-    elapsed_s: float
 
     @property
-    def mean_in_system(self) -> float | None:
-        """Requests in the system on average over the run."""
-        return int(self.total.counters[state.SYSTEM_NS]) / NS_PER_S / self.elapsed_s if self.elapsed_s else None
+    def elapsed_s(self) -> float:
+        """How long it took on the simulated clock."""
+        return self.total.elapsed_s
 
 
 Records = Callable[[NDArray[np.int64]], None]
@@ -58,84 +61,73 @@ def simulate(
     admission, first token and finish (ns), prompt and output tokens. Same fleet, arrivals and seed: same result, to the nanosecond.
     Raises PlanError when arrivals run backwards in time.
     """
-    from loadfactor.planner.serving.simulation.loop import (  # loads the compiler, which other commands need not wait for
-        EMPTY,
-        MORE_TO_COME,
-        NEED_ARRIVALS,
-        REACHED,
-        RECORDS_FULL,
-        TO_THE_END,
-        UNTIL_EMPTY,
-        run,
-    )
+    # loads the compiler, for which no command waits that does not simulate
+    from loadfactor.planner.serving.simulation import loop
 
+    advance, clock = _prepare(loop.run, fleet, seed, records is not None, most_output)
+    horizon_ns = None if horizon_s is None else round(horizon_s * NS_PER_S)
+    stream = _check_order(arrivals)
+    chunk = next(stream, None)
+    position, until = 0, HOUR_NS if horizon_ns is None else min(HOUR_NS, horizon_ns)
+    hours: list[Statistics] = []
+    started_ns = 0
+    while True:
+        ending = loop.MORE_TO_COME
+        if chunk is None:
+            waits = horizon_ns is not None and until <= horizon_ns
+            ending = loop.TO_THE_END if waits else loop.UNTIL_EMPTY
+        why, position = advance(until, chunk or Arrivals(NOTHING, NOTHING, NOTHING), position if chunk else 0, ending)
+        if why == loop.NEED_ARRIVALS:
+            chunk, position = next(stream, None), 0
+            continue
+        if why == loop.RECORDS_FULL:
+            _hand_over(clock, records)
+            continue
+        now = int(clock.scalars[state.NOW])
+        hours.append(_take_statistics(clock, (now - started_ns) / NS_PER_S))
+        started_ns = now
+        over = horizon_ns is not None and now >= horizon_ns
+        empty = chunk is None and clock.scalars[state.IN_SYSTEM] == 0
+        if why == loop.EMPTY or (over and (empty or fleet.closed_loop)):
+            _hand_over(clock, records)
+            return Run(tuple(hours), reduce(add, hours))
+        until = (now // HOUR_NS + 1) * HOUR_NS
+        if horizon_ns is not None and now < horizon_ns:
+            until = min(until, horizon_ns)
+
+
+Advance = Callable[[int, Arrivals, int, int], tuple[int, int]]
+
+
+def _prepare(
+    run: Callable[..., tuple[int, int]], fleet: ServingFleet, seed: int, recording: bool, most_output: int
+) -> tuple[Advance, state.Clock]:
+    """The compiled loop bound to a fleet's empty state, and the clock in which it counts."""
     rules = fleet.rules()
     ring = 1 << max(int(most_output).bit_length(), 8)
-    pool = state.new_pool(
-        min(fleet.pool_limit, fleet.replicas * (rules.max_sequences + rules.queue_limit) + rules.queue_limit)
-    )
+    places = fleet.replicas * (rules.max_sequences + rules.queue_limit) + rules.queue_limit
+    pool = state.new_pool(min(fleet.pool_limit, places))
     active = fleet.autoscale.least if fleet.autoscale else fleet.replicas
     sets = -(-fleet.prefix.blocks // state.PREFIX_WAYS) if fleet.prefix.blocks else 0
     replicas = state.new_replicas(fleet.replicas, rules, ring, active, sets)
     replicas.each["role"] = fleet.roles()
-    clock = state.new_clock(1 << 17 if records else 0)
+    clock = state.new_clock(1 << 17 if recording else 0)
     clock.scalars[state.CHANCE] = seed % 2147483646 + 1
     clock.scalars[state.SPARE_SINCE] = state.NEVER
     if fleet.failures:
         draws = np.random.default_rng(seed).exponential(fleet.failures.mtbf_s * NS_PER_S, fleet.replicas)
         replicas.each["timer"][:active] = draws[:active].astype(np.int64) + 1
     leaving = np.zeros(2 * rules.max_sequences + 2, np.int64)
-    packed = state.as_record(rules)
-    hours: list[Statistics] = []
-    horizon_ns = None if horizon_s is None else round(horizon_s * NS_PER_S)
-    stream = _checked(arrivals)
-    chunk = next(stream, None)
-    position, ending = 0, MORE_TO_COME
-    until = HOUR_NS if horizon_ns is None else min(HOUR_NS, horizon_ns)
-    while True:
-        if chunk is None:
-            chunk, position = Arrivals(NONE_KNOWN, NONE_KNOWN, NONE_KNOWN), 0
-            ending = TO_THE_END
-        if ending != MORE_TO_COME:
-            ending = TO_THE_END if horizon_ns is not None and until <= horizon_ns else UNTIL_EMPTY
-        why, position = run(
-            pool,
-            replicas,
-            packed,
-            fleet.costs,
-            clock,
-            until,
-            chunk.at_ns,
-            chunk.prompts,
-            chunk.outputs,
-            chunk.offsets,
-            chunk.hashes,
-            position,
-            ending,
-            leaving,
-        )
-        if why == NEED_ARRIVALS:
-            chunk, position = next(stream, None), 0
-        elif why == RECORDS_FULL:
-            _hand_over(clock, records)
-        else:
-            hours.append(_read(clock))
-            now = int(clock.scalars[state.NOW])
-            over = horizon_ns is not None and now >= horizon_ns
-            empty = ending != MORE_TO_COME and clock.scalars[state.IN_SYSTEM] == 0
-            if why == EMPTY or (over and (empty or fleet.closed_loop)):
-                _hand_over(clock, records)
-                total = hours[0]
-                for hour in hours[1:]:
-                    total = total + hour
-                return Run(tuple(hours), total, now / NS_PER_S)
-            assert why == REACHED
-            until = (now // HOUR_NS + 1) * HOUR_NS
-            if horizon_ns is not None and now < horizon_ns:
-                until = min(until, horizon_ns)
+    packed: Any = state.as_record(rules)
+
+    def advance(until: int, chunk: Arrivals, position: int, ending: int) -> tuple[int, int]:
+        stream = (chunk.at_ns, chunk.prompts, chunk.outputs, chunk.offsets, chunk.hashes)
+        return run(pool, replicas, packed, fleet.costs, clock, until, *stream, position, ending, leaving)
+
+    return advance, clock
 
 
-def _checked(arrivals: Iterable[Arrivals]) -> Iterator[Arrivals]:
+def _check_order(arrivals: Iterable[Arrivals]) -> Iterator[Arrivals]:
     last, seen = 0, 0
     for chunk in arrivals:
         at = np.ascontiguousarray(chunk.at_ns, np.int64)
@@ -151,11 +143,11 @@ def _checked(arrivals: Iterable[Arrivals]) -> Iterator[Arrivals]:
         yield Arrivals(at, *whole)
 
 
-def _read(clock: state.Clock) -> Statistics:
-    statistics = Statistics(clock.counters.copy(), clock.sums.copy(), clock.histograms.copy(), clock.rejected.copy())
-    for array in (clock.counters, clock.sums, clock.histograms, clock.rejected):
-        array[:] = 0
-    return statistics
+def _take_statistics(clock: state.Clock, elapsed_s: float) -> Statistics:
+    found = Statistics(take_counters(clock.counters), clock.histograms.copy(), clock.rejected.copy(), elapsed_s)
+    clock.histograms[:] = 0
+    clock.rejected[:] = 0
+    return found
 
 
 def _hand_over(clock: state.Clock, records: Records | None) -> None:

@@ -1,4 +1,4 @@
-"""What does the simulation remember? Arrays of fixed size: requests in the system, replicas, and the counters of this hour.
+"""State of the event loop in arrays of fixed size: requests in the system, replicas, the clock and what it has counted.
 
 Nothing here grows with the length of a trace: a request leaves the pool when it finishes, counters are read and reset every hour.
 Times are whole nanoseconds, so that sums of times are exact.
@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from loadfactor.planner.serving.simulation.counters import BINS, HISTOGRAMS, REASONS, new_counters
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -23,35 +25,11 @@ BOTH, PREFILL, DECODE = 0, 1, 2
 ROUND_ROBIN, LEAST_LOADED, PREFIX_AFFINE, SHARED_QUEUE = 0, 1, 2, 3
 # Queue orders.
 FIRST_COME, SHORTEST_FIRST, BY_TIME = 0, 1, 2
-# Reasons of a rejection, in the order they are tested.
-REJECTED_EMPTY, REJECTED_TOO_LONG, REJECTED_DOES_NOT_FIT, REJECTED_QUEUE_FULL = 0, 1, 2, 3
-REASONS = ("empty prompt or output", "longer than the context", "does not fit in the cache", "queue full")
-
-# Counters of an hour, whole numbers.
-ARRIVED, ADMITTED_ONCE, FINISHED, IN_SLO, PREEMPTED, RETRIED, STEPS = 0, 1, 2, 3, 4, 5, 6
-PROMPT_IN, PROMPT_DONE, PROMPT_REJECTED, PROMPT_CACHED, PROMPT_COMPUTED = 7, 8, 9, 10, 11
-OUTPUT_ASKED, OUTPUT_DONE, OUTPUT_REJECTED = 12, 13, 14
-BUSY_NS, IDLE_NS, STARTING_NS, DOWN_NS, PAID_NS = 15, 16, 17, 18, 19
-SEQUENCE_NS, SOJOURN_NS, PRESENT_NS = 20, 21, 22
-OUTPUT_MADE, FAILURES, COLD_STARTS, ACTIVE_BUSY_NS = 23, 24, 25, 26
-SYSTEM_NS, LOST_OUTPUT = 27, 28
-COUNTERS = 29
-
-# Sums of an hour that are not whole: cache fill (share × ns), tokens multiplied, bytes moved.
-CACHE_FILL_NS, MOVED_BYTES, FLOPS = 0, 1, 2
-SUMS = 3
-
-# Histograms of an hour, logarithmic bins.
-TTFT, TPOT, QUEUE, END_TO_END = 0, 1, 2, 3
-HISTOGRAMS = 4
-BINS = 1600
-BIN_RATIO = 1.015
 PREFIX_WAYS = 8
-LEAST_NS = 1_000.0
 
 
 class StepRates(NamedTuple):
-    """The scalars of the step-time equation of one replica; `planner.serving.tables` fills them."""
+    """The scalars of the step-time equation of one replica; `tabulate_costs` fills them."""
 
     token_slope_s: float  # beyond the table
     sequence_s: float
@@ -170,10 +148,9 @@ class Clock(NamedTuple):
     """Scalars that survive between calls, and this hour's counters."""
 
     scalars: Ints
-    counters: Ints
-    sums: Floats
+    counters: Any  # one record of `Counters`
     histograms: Ints
-    rejected: Ints
+    rejected: Ints  # by reason
     records: Ints  # finished requests: arrival, admitted, first token, finish, prompt, output
 
 
@@ -214,8 +191,7 @@ def new_clock(records: int) -> Clock:
     scalars = np.zeros(CLOCK_SCALARS, np.int64)
     return Clock(
         scalars,
-        np.zeros(COUNTERS, np.int64),
-        np.zeros(SUMS, np.float64),
+        new_counters(),
         np.zeros((HISTOGRAMS, BINS), np.int64),
         np.zeros(len(REASONS), np.int64),
         np.zeros((max(records, 1), 6), np.int64),

@@ -1,4 +1,4 @@
-"""Does the simulation agree with the closed forms of queueing? Service times given, one request at a time per replica.
+"""The simulation as a plain queue, to hold it against closed forms: service times given, one request at a time per replica.
 
 A prompt of t tokens at one microsecond each and one output token is a service of t µs. The fleet's shared queue is then the line
 before k servers, and its mean wait has a closed form (planner/sizing/queueing.py). Confidence comes from batch means.
