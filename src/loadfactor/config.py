@@ -4,14 +4,16 @@ An option on the command line comes before the environment (`LOADFACTOR_STORE=â€
 folder, that before the defaults here.
 """
 
+import os
 from functools import cache
 from pathlib import Path
+from tomllib import TOMLDecodeError
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from loadfactor.errors import InputError
+from loadfactor.errors import InputError, no_such
 from loadfactor.tables import IDLE_BELOW
 
 FILE = "loadfactor.toml"
@@ -47,13 +49,25 @@ class Settings(BaseSettings):
 
 @cache
 def settings() -> Settings:
-    """The settings of this process. Raises InputError naming the setting that is wrong."""
+    """The settings of this process. Raises InputError naming the line or the setting that is wrong."""
     try:
         return Settings()
+    except TOMLDecodeError as error:
+        raise InputError(f"{FILE}: {str(error)[:1].lower()}{str(error)[1:]}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{FILE} cannot be read: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"setting {name!r} in {FILE} or LOADFACTOR_{name.upper()}: {first['msg']}") from error
+        if first["type"] == "extra_forbidden":
+            raise InputError(f"{FILE}: {no_such('setting', name, Settings.model_fields)}") from error
+        said = first["msg"].removeprefix("Value error, ")
+        raise InputError(f"setting {name!r} in {FILE} or LOADFACTOR_{name.upper()}: {said}") from error
+
+
+def is_debugging() -> bool:
+    """True where LOADFACTOR_DEBUG asks for tracebacks."""
+    return os.environ.get("LOADFACTOR_DEBUG", "") not in ("", "0")
 
 
 def zone(name: str) -> ZoneInfo:

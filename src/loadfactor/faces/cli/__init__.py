@@ -1,30 +1,47 @@
-"""What can be asked at the terminal? One module a command; `COMMANDS` lists them in the order a newcomer reads them."""
+"""The command line: `COMMANDS` lists the commands in the order a newcomer reads them; `main` runs them."""
 
-import sys
 from typing import Annotated
 
 import typer
-from typer.exceptions import TyperException
 
 from loadfactor import __version__
-from loadfactor.errors import InputError, LoadfactorError
-from loadfactor.faces.cli import demo, doctor, import_, metrics, plan, report, show, tables, validate
+from loadfactor.faces.cli.lazy import CommandEntry, LazyGroup
 
-COMMANDS = (demo, import_, report, show, metrics, tables, doctor, plan, validate)
+COMMANDS = (
+    CommandEntry("demo", "loadfactor.faces.cli.demo", "Simulate a fleet of about 200 GPUs and print its report."),
+    CommandEntry(
+        "import", "loadfactor.faces.cli.import_", "Read files into the books, or nothing where they are wrong."
+    ),
+    CommandEntry("report", "loadfactor.faces.cli.report", "Show how full the fleet was, what it cost and who waited."),
+    CommandEntry("show", "loadfactor.faces.cli.show", "Show metrics, in all or split by device, team, day and others."),
+    CommandEntry("metrics", "loadfactor.faces.cli.metrics", "List every metric with its unit and meaning."),
+    CommandEntry("tables", "loadfactor.faces.cli.tables", "List the tables that your own data is imported as."),
+    CommandEntry("doctor", "loadfactor.faces.cli.doctor", "Check that the books balance and say what is missing."),
+    CommandEntry("plan", "loadfactor.faces.cli.plan", "Plan training, serving, the size of a cluster, and owning it."),
+    CommandEntry(
+        "validate", "loadfactor.faces.cli.validate", "Compare predictions with measurements, published or your own."
+    ),
+)
+
+
+class Commands(LazyGroup):
+    """The commands of loadfactor."""
+
+    entries = COMMANDS
+
 
 app = typer.Typer(
     name="loadfactor",
     help="Keeps the books of a GPU fleet: how full, at what cost, why not fuller, and should you scale at all.",
-    no_args_is_help=True,
-    add_completion=False,
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in COMMANDS:
-    command.add_to(app)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(given: bool) -> None:
+    if given:
         typer.echo(f"loadfactor {__version__}")
         raise typer.Exit
 
@@ -32,29 +49,14 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Options that stand before a command."""
 
 
 def main() -> None:
-    """Run the command line. Exit code 2 and one line on stderr for a user's mistake, 1 for damaged books, never a traceback."""
-    try:
-        sys.exit(app(standalone_mode=False))
-    except TyperException as error:  # words on the command line that mean nothing
-        _leave(f"{error.format_message().rstrip('.')}; see `loadfactor --help`", 2)
-    except InputError as error:
-        _leave(str(error), 2)
-    except LoadfactorError as error:
-        _leave(str(error), 1)
-    except (KeyboardInterrupt, typer.Abort):
-        _leave("stopped; the books are as they were before this command", 130)
-    except BrokenPipeError:  # the reader (head, less) has seen enough
-        sys.stderr.close()
+    """Run the command line and exit with its code; mistakes are one line on stderr, never a traceback."""
+    from loadfactor.faces.cli.leave import run_and_leave
 
-
-def _leave(message: str, code: int) -> None:
-    """Say what is wrong in one line, and go."""
-    sys.stderr.write(f"loadfactor: {' '.join(message.split())}\n")
-    sys.exit(code)
+    run_and_leave(app)

@@ -26,7 +26,10 @@ def run(
     ] = Path("demo"),
     output_format: Annotated[str, typer.Option("--format", help="terminal or json")] = "terminal",
 ) -> None:
-    """Simulate a fleet of about 200 GPUs over two weeks, import it, print its report, and say what to try next."""
+    """Simulate a fleet of about 200 GPUs and print its report.
+
+    Two weeks, imported like anybody's data; then it says what to try next.
+    """
     # the query engine, the drawing and the simulation take seconds to load, and only this command needs them all
     from loadfactor.books.books import Books
     from loadfactor.faces.report.compile import compile_report

@@ -27,7 +27,10 @@ def run(
     store: StoreFolder = None,
     output: Annotated[str, typer.Option("--format", help="terminal or json")] = "terminal",
 ) -> None:
-    """Check that the books balance, and say what is missing, damaged or contradictory. Exits with 1 when they do not balance."""
+    """Check that the books balance and say what is missing.
+
+    Exits with 1 when they do not balance.
+    """
     from loadfactor.books.check import balance, findings
 
     asked = books(store)

@@ -24,7 +24,7 @@ SHOWN_GAPS = 12
 def add_to(app: typer.Typer) -> None:
     """Hang `import` under the command line."""
     sources = "\n\n".join(f"{s.name}: {s.reads}" for s in SOURCES)
-    app.command("import", help=f"Read files into the books; the same file twice adds nothing.\n\n{sources}")(run)
+    app.command("import", help=f"{run.__doc__}\n\nThe same file twice adds nothing. Sources:\n\n{sources}")(run)
 
 
 def run(
@@ -49,7 +49,7 @@ def run(
     at: Annotated[str | None, typer.Option("--at", help="When a snapshot without a time was taken.")] = None,
     output: Annotated[str, typer.Option("--format", help="terminal or json")] = "terminal",
 ) -> None:
-    """Read files into the books, or, where anything in them cannot be true, nothing."""
+    """Read files into the books, or nothing where they are wrong."""
     from loadfactor.books.books import Books
     from loadfactor.metrics.query.calendar import milliseconds
 

@@ -14,7 +14,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def run(output: Annotated[str, typer.Option("--format", help="terminal or json")] = "terminal") -> None:
-    """List every metric with its unit, its meaning and which way is better."""
+    """List every metric with its unit and meaning.
+
+    Its direction, too: whether higher or lower is better.
+    """
     from loadfactor.metrics import METRICS
 
     if output == "json":

@@ -60,7 +60,10 @@ def run(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")] = None,
 ) -> None:
-    """The whole report: where the hours and dollars went, over time, by team, waits, unit costs, one job, trust, what to try."""
+    """Show how full the fleet was, what it cost and who waited.
+
+    Where the hours and the money went, over time, by team, waits, unit costs, one job, data quality, what to try.
+    """
     kind = output_format or (SUFFIXES.get(output.suffix.lower()) if output else "terminal")
     if kind not in FORMATS:
         wrong = f"no format called {output_format!r}" if output_format else f"cannot tell the format from {output}"

@@ -43,7 +43,10 @@ def run(
     ] = False,
     output: Annotated[str, typer.Option("--format", help="table, json or csv")] = "table",
 ) -> None:
-    """Answer with metrics, in all or split by any of what `--by` knows: device, node, job, team, state, day and others."""
+    """Show metrics, in all or split by device, team, day and others.
+
+    `--by` knows device, node, job, team, state, day and others.
+    """
     from loadfactor.faces.readings import as_csv, as_json, print_table
 
     if output not in ("table", "json", "csv"):

@@ -25,7 +25,10 @@ def run(
     ] = None,
     output: Annotated[str, typer.Option("--format", help="terminal or json")] = "terminal",
 ) -> None:
-    """Say what the tables are for `loadfactor import tables DIR`: every column, its unit, and what an empty cell means."""
+    """List the tables that your own data is imported as.
+
+    Every column, its unit, and what an empty cell means.
+    """
     if output not in ("terminal", "json"):
         raise InputError(f"--format {output!r} is none of terminal, json")
     if write is not None:

@@ -1,20 +1,30 @@
 """`loadfactor plan …`: what-if questions, one module each, listed in `PLANS`."""
 
-from types import ModuleType
-
 import typer
 
-from loadfactor.faces.cli.plan import breakeven, own, serve, size, train
+from loadfactor.faces.cli.lazy import CommandEntry, LazyGroup
 
-PLANS: tuple[ModuleType, ...] = (train, serve, size, own, breakeven)
+PLANS = (
+    CommandEntry("train", "loadfactor.faces.cli.plan.train", "Plan a training run: the best layout, time, and cost."),
+    CommandEntry("serve", "loadfactor.faces.cli.plan.serve", "Plan a serving fleet: layout, replicas, latency, cost."),
+    CommandEntry("size", "loadfactor.faces.cli.plan.size", "Find the size of a cluster that can be kept full."),
+    CommandEntry("own", "loadfactor.faces.cli.plan.own", "Compare owning GPUs with renting them."),
+    CommandEntry("breakeven", "loadfactor.faces.cli.plan.breakeven", "Compare a GPU of one's own with an API."),
+)
+
+
+class Plans(LazyGroup):
+    """The plans."""
+
+    entries = PLANS
 
 
 def add_to(app: typer.Typer) -> None:
-    """Hang `plan` and its questions under the command line."""
-    group = typer.Typer(
-        help="What if? Training, serving, sizing, owning: from the catalog and your demand.",
-        no_args_is_help=True,
-    )
-    for plan in PLANS:
-        plan.add_to(group)
+    """Add `plan` and its questions."""
+    group = typer.Typer(cls=Plans, help="Plan training, serving, the size of a cluster, and owning it.")
+    group.callback()(_plans)
     app.add_typer(group, name="plan")
+
+
+def _plans() -> None:
+    """Take no options of its own."""

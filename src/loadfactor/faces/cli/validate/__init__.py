@@ -1,19 +1,36 @@
 """`loadfactor validate …`: predictions beside published or your own measurements, one module each, listed in `VALIDATIONS`."""
 
-from types import ModuleType
-
 import typer
 
-from loadfactor.faces.cli.validate import mfu, serve, train
+from loadfactor.faces.cli.lazy import CommandEntry, LazyGroup
 
-VALIDATIONS: tuple[ModuleType, ...] = (train, serve, mfu)
+VALIDATIONS = (
+    CommandEntry(
+        "train",
+        "loadfactor.faces.cli.validate.train",
+        "Compare predicted training speed and memory with measured ones.",
+    ),
+    CommandEntry(
+        "serve", "loadfactor.faces.cli.validate.serve", "Compare predicted latency and throughput with measured ones."
+    ),
+    CommandEntry(
+        "mfu", "loadfactor.faces.cli.validate.mfu", "Compare the MFU that papers print with what its formula gives."
+    ),
+)
+
+
+class Validations(LazyGroup):
+    """The validations."""
+
+    entries = VALIDATIONS
 
 
 def add_to(app: typer.Typer) -> None:
-    """Hang `validate` and its kinds under the command line."""
-    group = typer.Typer(
-        help="Predictions beside measurements, published or your own, with the errors.", no_args_is_help=True
-    )
-    for validation in VALIDATIONS:
-        validation.add_to(group)
+    """Add `validate` and its kinds."""
+    group = typer.Typer(cls=Validations, help="Compare predictions with measurements, published or your own.")
+    group.callback()(_validations)
     app.add_typer(group, name="validate")
+
+
+def _validations() -> None:
+    """Take no options of its own."""
