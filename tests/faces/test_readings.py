@@ -1,14 +1,17 @@
-"""How do readings look? Names as they are, aligned however many, and JSON that is read line by line."""
+"""Readings as a page: names as they are, units kept, aligned however many, and JSON that is read line by line."""
 
+import csv
 import io
 import json
 from datetime import UTC, datetime
 
 import pytest
-from rich.console import Console
 
-from loadfactor.faces.readings import FITTED, as_csv, as_json, print_table
-from loadfactor.metrics import metric
+from loadfactor.faces.readings import build_document
+from loadfactor.faces.render.csv import render_csv
+from loadfactor.faces.render.json import render_json
+from loadfactor.faces.render.terminal import MOST_FITTED, render_text
+from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.query.reading import Column, Groups, Readings
 
 START, END = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 2, tzinfo=UTC)
@@ -22,13 +25,11 @@ def answer(names: list[str | None]) -> Readings:
     return Readings((metric("cost"),), ("job",), groups, [column])
 
 
-def printed(readings: Readings) -> list[str]:
-    out = io.StringIO()
-    print_table(readings, Console(file=out, width=60, highlight=False, markup=False))
-    return out.getvalue().splitlines()
+def printed(readings: Readings, width: int = 60) -> list[str]:
+    return render_text(build_document(readings), width).splitlines()
 
 
-@pytest.mark.parametrize("jobs", [3, FITTED + 1])
+@pytest.mark.parametrize("jobs", [3, MOST_FITTED + 1])
 def test_names_with_brackets_stay_as_they_are(jobs: int) -> None:
     """A job array's name is no markup: nothing of it is lost, and it breaks nothing."""
     names: list[str | None] = ["481776_[1-4]", "train[bold]", "a[/]"] + [f"j{i}" for i in range(jobs - 3)] + [None]
@@ -40,11 +41,16 @@ def test_names_with_brackets_stay_as_they_are(jobs: int) -> None:
 
 def test_many_groups_stand_in_columns() -> None:
     """Every line of a long table ends where its columns do, and there is one a group."""
-    lines = printed(answer([f"job-{i}" for i in range(FITTED + 1)]))
-    assert len(lines) == FITTED + 1 + 2  # a heading, and what the numbers stand on
-    assert {line.index("$1.00") for line in lines[1:FITTED]} == {lines[1].index("$1.00")}
-    assert lines[FITTED + 1].split() == [f"job-{FITTED}", "–", "0.0", "%"]
-    assert lines[-1] == "stands on: contracted"
+    lines = printed(answer([f"job-{i}" for i in range(MOST_FITTED + 1)]))
+    table = lines[lines.index(next(line for line in lines if line.startswith("job "))) :]
+    assert len(table) == MOST_FITTED + 2
+    assert {line.index("$1.00") for line in table[1:MOST_FITTED]} == {table[1].index("$1.00")}
+    assert table[-1].split() == [f"job-{MOST_FITTED}", "–", "0.0", "%"]
+
+
+def test_the_page_says_what_it_is_based_on() -> None:
+    """The kind of money and the activity signals stand above the table, once."""
+    assert "Based on: contracted prices." in " ".join(printed(answer(["a", "b"]))[:3])
 
 
 def test_a_histogram_keeps_its_empty_ends() -> None:
@@ -52,22 +58,49 @@ def test_a_histogram_keeps_its_empty_ends() -> None:
     groups = Groups([("a",), ("b",)], [START] * 2, [END] * 2)
     column = Column([[4.0] + [0.0] * 19, [0.0] * 19 + [4.0]], [1.0] * 2, ["sm_active"] * 2)
     lines = printed(Readings((metric("utilization_histogram"),), ("job",), groups, [column]))
-    assert lines[1].split("|")[1] == "█" + " " * 19
-    assert lines[2].split("|")[1] == " " * 19 + "█"
+    assert lines[-2].split("|")[1] == "█" + " " * 19
+    assert lines[-1].split("|")[1] == " " * 19 + "█"
+
+
+def test_columns_say_their_units() -> None:
+    """Two metrics of one title in different units can be told apart by their headings."""
+    names = ("idle_gpu_hours", "idle_cost")
+    columns = [Column([2.0], [1.0], [None]), Column([6.0], [0.5], ["contracted"])]
+    lines = printed(Readings([metric(n) for n in names], ("team",), Groups([("a",)], [START], [END]), columns))
+    assert "Idle (GPU-hours)" in " ".join(lines)
+    assert "Idle (USD)" in " ".join(lines)
+    assert lines[-1].split() == ["a", "2", "$6.00", "50.0", "%"]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_wide_table_is_divided_where_it_does_not_fit(width: int) -> None:
+    """Every metric by job: no line is wider than the terminal, no value is cut, and each part repeats the names."""
+    names = [m for m in METRICS if m.name != "utilization_histogram"]
+    columns = [Column([1234567.0 + i], [0.5], [None]) for i in range(len(names))]
+    readings = Readings(names, ("job",), Groups([("a-job-with-a-long-name",)], [START], [END]), columns)
+    lines = printed(readings, width)
+    assert max(map(len, lines)) <= width
+    table = next(table for table in build_document(readings).sections[0].tables)
+    text = "\n".join(lines)
+    assert all(cell in text for cell in table.text_rows()[0])
+    assert text.count("a-job-with-a-long-name") > 1
 
 
 def test_json_is_a_reading_a_line() -> None:
     """The list parses as a whole, and each line but the brackets is one reading."""
-    text = as_json(answer(["a", "b"]))
+    text = render_json(build_document(answer(["a", "b"])))
     whole = json.loads(text)
     assert [r["value"] for r in whole] == [1.0, None]
     assert [json.loads(line.rstrip(",")) for line in text.splitlines()[1:-1]] == whole
-    assert json.loads(as_json(answer([]))) == []
+    assert json.loads(render_json(build_document(answer([])))) == []
 
 
-def test_csv_of_nothing_has_a_heading() -> None:
-    """An answer without groups is a file with its columns."""
-    assert as_csv(answer([])).splitlines() == ["metric,unit,value,from,to,coverage,basis"]
+def test_csv_is_a_reading_a_line() -> None:
+    """A column a dimension, values unrounded, unknown is empty; an answer without groups is a heading alone."""
+    rows = list(csv.DictReader(io.StringIO(render_csv(build_document(answer(["a", None]))))))
+    assert [(row["metric"], row["value"], row["job"]) for row in rows] == [("cost", "1.0", "a"), ("cost", "", "")]
+    assert rows[0]["from"] == "2026-11-01T00:00:00Z"
+    assert render_csv(build_document(answer([]))) == "metric,unit,value,from,to,coverage\n"
 
 
 def test_one_reading_is_the_same_by_number_and_in_turn() -> None:

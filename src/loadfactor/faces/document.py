@@ -29,11 +29,15 @@ Cell = str | float | None
 
 @dataclass(frozen=True)
 class TableColumn:
-    """The heading of a column, with the unit where the style does not show it, and how its cells are written."""
+    """The heading of a column, with the unit where the style does not show it, and how its cells are written.
+
+    `digits` are the significant digits of a number at least.
+    """
 
     title: str
     style: Style = "text"
     currency: str = "USD"
+    digits: int = 3
 
 
 @dataclass(frozen=True)
@@ -75,10 +79,10 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Command:
-    """Something to type next, and why."""
+class Suggestion:
+    """A command to type next, and why."""
 
-    line: str
+    command: str
     why: str
 
 
@@ -101,7 +105,7 @@ class Section:
     charts: Sequence[Chart] = ()
     tables: Sequence[DataTable] = ()
     histograms: Sequence[Histogram] = ()
-    commands: Sequence[Command] = ()
+    suggestions: Sequence[Suggestion] = ()
 
 
 @dataclass(frozen=True)
@@ -144,5 +148,6 @@ def write_cell(cell: Cell, column: TableColumn) -> str:
         return UNKNOWN if cell is None else cell
     if column.style == "money":
         return money(cell, column.currency)
-    spell = {"percent": percent, "duration": duration, "number": number, "text": number}[column.style]
-    return spell(cell)
+    if column.style in ("percent", "duration"):
+        return percent(cell) if column.style == "percent" else duration(cell)
+    return number(cell, column.digits)

@@ -1,171 +1,139 @@
-"""How do readings look in a terminal, as CSV and as JSON? Values by their unit; what was not fully known says so."""
+"""Readings as a document: a row a metric, or a row a group with a column a metric; units and coverage beside the values."""
 
-import csv
-import io
-import json
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from loadfactor.faces.formats import UNKNOWN, draw_bins, duration, money, number, percent
+from loadfactor.faces.document import Cell, DataTable, Document, Section, Style, TableColumn, write_cell
+from loadfactor.faces.formats import UNKNOWN, draw_bins, instant, percent
 from loadfactor.metrics import metric
 from loadfactor.metrics.query.reading import Reading
 
-NOBODY = "(none)"
-GAP = 2  # columns of a table stand this far apart
-FITTED = 1000  # groups that are fitted to the screen, which takes half a millisecond each
-Groups = dict[tuple[str | None, ...], dict[str, Reading]]
+NO_NAME = "(none)"
+DIGITS = 4
+MOST_NAMED = 3
+"""Metrics named in a headline."""
+STYLES: dict[str, Style] = {"share": "percent", "s": "duration"}
+BASIS_NAMES = {
+    "sm_active": "SM active",
+    "engine_active": "engine active",
+    "gpu_util": "GPU_UTIL",
+    "effective": "effective prices",
+    "contracted": "contracted prices",
+    "owned": "own costs",
+    "list": "list prices",
+    "estimate": "estimated prices (the catalog's dated list prices: none were imported)",
+}
+
+
+def build_document(readings: Sequence[Reading]) -> Document:
+    """The readings as a page. Its data, and so its JSON and CSV, are the readings themselves."""
+    if not readings:
+        table = DataTable([TableColumn(name) for name in ("metric", "unit", "value", "from", "to", "coverage")], ())
+        headline = "Nothing in this window; widen --from and --to."
+        return Document(headline, (Section(tables=(table,)),), data=readings)
+    by = list(readings[0].by)
+    table = _group_table(by, readings) if by else _metric_table(readings)
+    start, end = min(r.start for r in readings), max(r.end for r in readings)
+    subtitle = f"{instant(start)} to {instant(end)}. {basis_text(readings)}".rstrip()
+    return Document(_headline(by, readings), (Section(tables=(table,)),), subtitle, data=readings)
 
 
 def value_text(reading: Reading) -> str:
     """A reading's value as a person writes it; a list (a histogram) as a row of bars."""
-    value = reading.value
-    if value is None:
-        return UNKNOWN
-    if isinstance(value, list):
-        return draw_bins(value)
-    if reading.unit == "share":
-        return percent(value)
-    if reading.unit.startswith("USD"):
-        return money(value)
-    if reading.unit == "s":
-        return duration(value)
-    if reading.unit == "jobs":
-        return f"{value:,.0f}"
-    return number(value, 4)
+    return write_cell(_cell(reading), _column("", reading))
 
 
 def coverage_text(reading: Reading) -> str:
     """Coverage where something was missing; nothing where everything was known."""
-    return "" if reading.coverage is None or reading.coverage == 1 else percent(reading.coverage)
+    return "" if reading.coverage == 1 else percent(reading.coverage)
 
 
-def as_json(readings: Sequence[Reading]) -> str:
-    """Readings as one JSON list, a line each."""
-    lines = ",\n ".join(json.dumps(r.as_json(), allow_nan=False) for r in readings)
-    return f"[\n {lines}\n]" if lines else "[]"
+def currency_of(readings: Sequence[Reading]) -> str:
+    """The currency of the amounts among these readings; the default currency where there is none."""
+    return next((currency for r in readings if (currency := _currency(r))), "USD")
 
 
-def as_csv(readings: Sequence[Reading]) -> str:
-    """Readings as CSV, one a line, one column a dimension; unknown is empty."""
-    dimensions = list(readings[0].by) if readings else []
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["metric", "unit", "value", *dimensions, "from", "to", "coverage", "basis"])
+def _currency(reading: Reading) -> str:
+    return "USD" if reading.unit.startswith("USD") else ""
+
+
+def _bases(reading: Reading) -> tuple[list[str], list[str]]:
+    """Of activity and of money."""
+    parts = reading.basis.split(", ") if reading.basis else []
+    activity = [part for part in parts if part.split(" ")[0] in ("sm_active", "engine_active", "gpu_util")]
+    return activity, [part for part in parts if part not in activity]
+
+
+def basis_text(readings: Sequence[Reading], with_shares: bool = False) -> str:
+    """What the readings are based on, once for all of them: activity signals and the kind of money.
+
+    Where groups differ in the shares of the signals, the shares are left out (`with_shares` keeps them).
+    """
+    activity = [part for r in readings for part in _bases(r)[0]]
+    if not with_shares:
+        activity = [part.rsplit(" ", 1)[0] if part.endswith("%") else part for part in activity]
+    cost = [part for r in readings if r.value is not None for part in _bases(r)[1]]
+    said = [", ".join(dict.fromkeys(_spell(part) for part in parts)) for parts in (activity, cost)]
+    return f"Based on: {'; '.join(part for part in said if part)}." if any(said) else ""
+
+
+def _spell(basis: str) -> str:
+    """A basis in words: "gpu_util (optimistic) 4%" is "GPU_UTIL (optimistic) 4 %"."""
+    name, _, rest = basis.partition(" ")
+    return f"{BASIS_NAMES.get(name.rstrip(','), name)} {rest.replace('%', ' %')}".strip()
+
+
+def _headline(by: Sequence[str], readings: Sequence[Reading]) -> str:
+    names = list(dict.fromkeys(r.metric for r in readings))
+    titles = list(dict.fromkeys(metric(name).title for name in names))
+    if not by and len(names) == 1:
+        return f"{titles[0]}: {value_text(readings[0])}{_unit_beside(readings[0])}."
+    rest = len(titles) - MOST_NAMED
+    said = ", ".join(titles[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return f"{said} by {', '.join(by)}" if by else said
+
+
+def _metric_table(readings: Sequence[Reading]) -> DataTable:
+    columns = [TableColumn("metric"), TableColumn("value", "number"), TableColumn("unit")]
+    rows: list[list[Cell]] = [[r.metric, value_text(r), _unit_beside(r).strip()] for r in readings]
+    if any(map(coverage_text, readings)):
+        columns.append(TableColumn("coverage", "percent"))
+        rows = [[*row, coverage_text(r)] for row, r in zip(rows, readings, strict=True)]
+    return DataTable(columns, rows)
+
+
+def _group_table(by: Sequence[str], readings: Sequence[Reading]) -> DataTable:
+    """A row a group: its names, a value a metric, and the least coverage where any is missing."""
+    groups: dict[tuple[str | None, ...], list[Reading]] = {}
     for reading in readings:
-        row = reading.as_json()
-        value = json.dumps(row["value"]) if isinstance(row["value"], list) else row["value"]
-        by = [row["by"].get(d) for d in dimensions]
-        writer.writerow([row["metric"], row["unit"], value, *by, row["from"], row["to"], row["coverage"], row["basis"]])
-    return out.getvalue()
+        groups.setdefault(tuple(reading.by.values()), []).append(reading)
+    first = next(iter(groups.values()))
+    columns = [*(TableColumn(name) for name in by), *(_column(metric(r.metric).title, r) for r in first)]
+    rows: list[list[Cell]] = [[*(part or NO_NAME for part in key), *map(_cell, row)] for key, row in groups.items()]
+    if any(map(coverage_text, readings)):
+        columns.append(TableColumn("coverage", "percent"))
+        least = (min(row, key=lambda r: 1 if r.coverage is None else r.coverage) for row in groups.values())
+        rows = [[*row, coverage_text(worst)] for row, worst in zip(rows, least, strict=True)]
+    return DataTable(columns, rows)
 
 
-def print_table(readings: Sequence[Reading], console: Console) -> None:
-    """Readings for people: a line a metric, or a line a group with a column a metric; fits the width of the console."""
-    if not readings:
-        console.print("nothing in this window; widen --from and --to")
-        return
-    if readings[0].by:
-        _by_group(readings, console)
-    else:
-        _by_metric(readings, console)
+def _column(title: str, reading: Reading) -> TableColumn:
+    """A column of a metric, its unit in the heading where the cells do not show it."""
+    if isinstance(reading.value, list):
+        return TableColumn(f"{title}, 0 to 100 %")
+    if currency := _currency(reading):
+        return TableColumn(f"{title} ({currency})", "money", currency)
+    style = STYLES.get(reading.unit, "number")
+    return TableColumn(title if reading.unit in STYLES else f"{title} ({reading.unit})", style, digits=DIGITS)
 
 
-def _by_metric(readings: Sequence[Reading], console: Console) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("metric", no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("unit", style="dim", no_wrap=True)
-    table.add_column("known", justify="right", no_wrap=True)
-    for reading in readings:
-        said = reading.unit in ("share", "s") or reading.unit.startswith("USD")  # the value itself says its unit
-        table.add_row(reading.metric, value_text(reading), "" if said else reading.unit, coverage_text(reading))
-    console.print(table)
-    _print_bases(readings, console)
+def _cell(reading: Reading) -> Cell:
+    if isinstance(reading.value, list):
+        return draw_bins(reading.value)
+    return UNKNOWN if reading.value is None else reading.value
 
 
-def _by_group(readings: Sequence[Reading], console: Console) -> None:
-    groups: Groups = {}
-    for reading in readings:
-        groups.setdefault(tuple(reading.by.values()), {})[reading.metric] = reading
-    if len(groups) > FITTED:
-        _print_aligned(groups, list(readings[0].by), console)
-        _print_bases(readings, console)
-        return
-    widths = {name: _width(name, groups) for name in dict.fromkeys(r.metric for r in readings)}
-    names = sum(max(len(v or NOBODY) for v in values) + GAP for values in zip(*groups, strict=True))
-    known = max(len("known"), *(len(coverage_text(r)) for r in readings))
-    for place, some in enumerate(_fitting(widths, console.width - min(names, console.width // 2) - known)):
-        if place:
-            console.print()
-        table = _groups_table(list(readings[0].by), some, groups)
-        unbound = console.options.update(max_width=sys.maxsize)
-        if console.measure(table, options=unbound).maximum > console.width:
-            for name, column in zip(some, table.columns[len(readings[0].by) :], strict=False):
-                column.width = widths[name]  # titles are wrapped, values never
-        console.print(table)
-    _print_bases(readings, console)
-
-
-def _width(name: str, groups: Groups) -> int:
-    """The least a column needs: its longest value, or the longest word above it."""
-    return max(map(len, [*metric(name).title.split(), *(value_text(row[name]) for row in groups.values())]))
-
-
-def _fitting(widths: Mapping[str, int], room: int) -> list[list[str]]:
-    """Columns in as many tables as it takes for each to fit."""
-    tables: list[list[str]] = []
-    left = 0
-    for name, width in widths.items():
-        if not tables or width + GAP > left:
-            tables.append([])
-            left = room
-        tables[-1].append(name)
-        left -= width + GAP
-    return tables
-
-
-def _groups_table(by: Sequence[str], metrics: Sequence[str], groups: Groups) -> Table:
-    heads, *rows = _cells(by, metrics, groups)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for place, head in enumerate(heads):
-        if place < len(by):
-            table.add_column(head, overflow="fold")
-        elif place < len(by) + len(metrics):
-            table.add_column(head, justify="right")
-        else:
-            table.add_column(head, justify="right", style="dim", no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table
-
-
-def _print_aligned(groups: Groups, by: Sequence[str], console: Console) -> None:
-    """A line a group, as wide as it is: nobody reads thousands of lines on a screen."""
-    rows = _cells(by, list(next(iter(groups.values()))), groups)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [c.ljust(w) if i < len(by) else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
-        console.file.write((" " * GAP).join(cells).rstrip() + "\n")
-
-
-def _cells(by: Sequence[str], metrics: Sequence[str], groups: Groups) -> list[list[str]]:
-    """A table's heading and rows: the names of the group, a value a metric, and the least coverage where any is missing."""
-    some_missing = any(coverage_text(row[name]) for row in groups.values() for name in metrics)
-    rows = [[*by, *(metric(name).title for name in metrics), *(["known"] if some_missing else [])]]
-    for key, row in groups.items():
-        least = min((row[name] for name in metrics), key=lambda r: 1 if r.coverage is None else r.coverage)
-        known = [coverage_text(least)] if some_missing else []
-        rows.append([*(v or NOBODY for v in key), *(value_text(row[name]) for name in metrics), *known])
-    return rows
-
-
-def _print_bases(readings: Sequence[Reading], console: Console) -> None:
-    """What the numbers stand on, once for all: kinds of money and of activity, without the shares that differ by group."""
-    told = [part for r in readings if r.basis for part in r.basis.split(", ")]
-    bases = list(dict.fromkeys(part.rsplit(" ", 1)[0] if part.endswith("%") else part for part in told))
-    if bases:
-        console.print("stands on: " + ", ".join(bases), style="dim")
+def _unit_beside(reading: Reading) -> str:
+    """The unit where the value itself does not say it; what one unit of money buys, always."""
+    if currency := _currency(reading):
+        return reading.unit.removeprefix(currency)
+    return "" if reading.unit in STYLES else f" {reading.unit}"

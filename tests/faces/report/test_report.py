@@ -1,4 +1,4 @@
-"""Does the report say what the books say, in every format, and can it be read where it is read?"""
+"""The report says what the books say, in every format, and each sentence says what its table says."""
 
 import json
 import re
@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -15,20 +16,32 @@ from typer.testing import CliRunner
 from loadfactor.books.books import Books
 from loadfactor.errors import InputError
 from loadfactor.faces.cli import app
+from loadfactor.faces.document import Document, Section
 from loadfactor.faces.formats import money, number, percent
-from loadfactor.faces.report import Report, html, markdown, plain, terminal
-from loadfactor.faces.report.compile import compile_report
+from loadfactor.faces.render.html import render_html
+from loadfactor.faces.render.json import render_json
+from loadfactor.faces.render.markdown import render_markdown
+from loadfactor.faces.render.terminal import render_text
+from loadfactor.faces.report.facts import SectionFacts
 from loadfactor.faces.report.inquiry import NOBODY, Inquiry
-from loadfactor.faces.report.sections.job import section as job_section
-from loadfactor.faces.report.sections.waterfall import section as waterfall_section
+from loadfactor.faces.report.page import build_document
+from loadfactor.faces.report.sections.job import build_section as build_job
+from loadfactor.faces.report.sections.waterfall import build_section as build_waterfall
 from loadfactor.simulator import Truth
+
+
+def named(report: Document, name: str) -> SectionFacts:
+    """The section that programs know by this name."""
+    found: SectionFacts = next(fact for fact in report.data.sections if fact.name == name)
+    return found
+
 
 VOID = {"meta", "br", "link", "img", "rect", "path", "use"}
 
 
 @pytest.fixture(scope="module")
-def report(simulated_books: Books) -> Report:
-    return compile_report(Inquiry(simulated_books))
+def report(simulated_books: Books) -> Document:
+    return build_document(Inquiry(simulated_books))
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +49,11 @@ def store(simulated_books: Books) -> list[str]:
     return ["--store", str(simulated_books.store.folder)]
 
 
-def test_the_waterfall_tells_the_truth(report: Report, simulated_truth: Truth) -> None:
+def test_the_waterfall_tells_the_truth(report: Document, simulated_truth: Truth) -> None:
     """Each step of the table is what is known of the simulated fleet, and the picture ends at effective."""
     total = simulated_truth.total()
-    section = next(s for s in report.sections if s.name == "waterfall")
-    rows = {row[0]: row[1:3] for row in section.tables[0].rows}
+    section = named(report, "waterfall").section
+    rows: dict[object, tuple[Any, ...]] = {row[0]: tuple(row[1:3]) for row in section.tables[0].rows}
     for name in ("Paid", "Unallocated", "Down", "Unobserved", "Idle", "Effective"):
         assert rows[name][0] == pytest.approx(getattr(total, f"{name.lower()}_gpu_hours"), rel=1e-9)
     for name in ("Paid", "Unallocated", "Down", "Unobserved", "Idle"):
@@ -50,18 +63,18 @@ def test_the_waterfall_tells_the_truth(report: Report, simulated_truth: Truth) -
     assert sum(y or 0 for y in hours.series[0].y) == pytest.approx(rows["Effective"][0], rel=1e-9)
 
 
-def test_every_team_and_what_nobody_held_is_in_the_table(report: Report, simulated_truth: Truth) -> None:
+def test_every_team_and_what_nobody_held_is_in_the_table(report: Document, simulated_truth: Truth) -> None:
     """The dollars of the groups are those of the fleet, and the row without a holder is called nobody."""
-    section = next(s for s in report.sections if s.name == "groups")
+    section = named(report, "groups").section
     cost = {row[0]: row[1] for row in section.tables[0].rows}
     expected = {key or NOBODY: totals.paid_cost for key, totals in simulated_truth.by("team").items()}
     assert cost == pytest.approx(expected)
-    assert list(cost) == sorted(cost, key=lambda name: -expected[str(name)]), "the dearest first"
+    assert list(cost) == sorted(cost, key=lambda name: -expected[str(name)]), "the highest cost first"
 
 
-def test_the_sentence_on_top_is_made_of_readings(report: Report, simulated_truth: Truth) -> None:
+def test_the_sentence_on_top_is_made_of_readings(report: Document, simulated_truth: Truth) -> None:
     """Load factor, dollars paid and dollars that bought work, as the readings say them."""
-    value = {r.metric: r.value for r in report.readings}
+    value = {r.metric: r.value for r in report.data.readings}
     total = simulated_truth.total()
     assert value["load_factor"] == pytest.approx(total.effective_gpu_hours / total.paid_gpu_hours)
     assert isinstance(value["load_factor"], float)
@@ -72,22 +85,57 @@ def test_the_sentence_on_top_is_made_of_readings(report: Report, simulated_truth
 def test_a_job_shows_a_histogram_of_each_of_its_gpus(simulated_books: Books, simulated_truth: Truth) -> None:
     """As many histograms as the job held GPUs; together their bins hold every hour in which it was observed."""
     job = max((r.job for r in simulated_truth.sim.runs if r.job.gpus > 1), key=lambda j: j.gpus).job_id
-    section = job_section(Inquiry(simulated_books, job=job))
-    assert section is not None
+    facts = build_job(Inquiry(simulated_books, job=job))
+    assert facts is not None
+    assert facts.job == job
+    section = facts.section
     held = {d for r in simulated_truth.sim.runs if r.job.job_id == job for d in r.devices}
     assert {h.name for h in section.histograms} == {simulated_truth.sim.fleet.device_id[d] for d in held}
     hours = sum(sum(h.bins) for h in section.histograms)
     assert hours == pytest.approx(simulated_truth.by("job")[job].observed_gpu_hours, rel=1e-9)
 
 
-def test_waits_and_trust_are_told_honestly(report: Report, simulated_truth: Truth) -> None:
-    """Who never started is counted beside the quantiles, and the residual of the balance is printed."""
-    waits, trust = (next(s for s in report.sections if s.name == name) for name in ("waits", "trust"))
+def test_waits_and_balance_are_told_honestly(report: Document, simulated_truth: Truth) -> None:
+    """Who never started is counted beside the quantiles, and the residual of the balance is printed as it is."""
+    waits, quality = named(report, "waits"), named(report, "trust")
     known = simulated_truth.waits()
-    assert f"{known.waiting + known.cancelled} gave up or were still waiting" in waits.lead
-    assert trust.data["balances"] is True
-    assert re.search(r"The books balance: .* \(residual -?\d\.\de[+-]\d\d GPU-hours", trust.lead)
-    assert number(simulated_truth.total().unobserved_gpu_hours) in trust.lead
+    assert f"{known.waiting + known.cancelled} were cancelled or are pending" in waits.says
+    assert json.loads(render_json(report))["sections"][-2]["balances"] is True
+    assert number(simulated_truth.total().unobserved_gpu_hours) in quality.says
+    values = dict(quality.section.tables[0].text_rows())
+    assert re.match(r"-?\d\.\de[+-]\d\d GPU-hours", values["residual (ledger less installed)"])
+
+
+AMOUNTS = re.compile(r"(?<![\w.-])\$?\d+(?:,\d{3})*(?:\.\d+)?(?: (?:%|h|min|d|s|ms)(?!\w))?")
+COUNTS = re.compile(r"Job \S+|[\d,]+ (?:jobs|GPUs|lowest|highest)|0 on the left, 100 % on the right")
+
+
+def spoken(section: Section) -> set[str]:
+    """The amounts that a lead says, without names and counts."""
+    return set(AMOUNTS.findall(COUNTS.sub("", section.lead)))
+
+
+def written(section: Section) -> set[str]:
+    """The amounts in the cells of the tables and in the notes of the histograms."""
+    cells = {cell for table in section.tables for row in table.text_rows() for cell in row}
+    return cells | {histogram.note.split(",")[0] for histogram in section.histograms}
+
+
+@pytest.mark.parametrize("name", ["waterfall", "groups", "waits", "job", "trust"])
+def test_a_number_in_a_sentence_is_a_cell_of_its_table(report: Document, name: str) -> None:
+    """What a lead says stands in the table under it, written alike; shares of the whole fleet are tiles."""
+    section = named(report, name).section
+    known = written(section) | {tile.value for tile in report.tiles}
+    assert spoken(section)
+    assert spoken(section) <= known
+
+
+def test_the_sentence_on_top_says_what_the_table_says(report: Document) -> None:
+    """Every amount of the headline is a tile or a cell of the first table; no sentence mixes a share and money."""
+    first = written(report.sections[0]) | {tile.value for tile in report.tiles}
+    assert set(AMOUNTS.findall(report.headline)) <= first
+    for sentence in report.headline.split(". "):
+        assert not ("%" in sentence and "$" in sentence), sentence
 
 
 class _Tags(HTMLParser):
@@ -115,9 +163,9 @@ class _Tags(HTMLParser):
             assert self.open.pop() == tag
 
 
-def test_the_page_is_one_whole_file(report: Report) -> None:
+def test_the_page_is_one_whole_file(report: Document) -> None:
     """Well-formed, no script, nothing fetched, a picture in every section that has one, and every section's title."""
-    page = html.page(report)
+    page = render_html(report)
     tags = _Tags()
     tags.feed(page)
     assert tags.open == []
@@ -131,25 +179,25 @@ def test_the_page_is_one_whole_file(report: Report) -> None:
     assert report.headline in page
 
 
-def test_names_on_the_page_are_text_and_nothing_else(report: Report) -> None:
+def test_names_on_the_page_are_text_and_nothing_else(report: Document) -> None:
     """A team that calls itself a script is shown by that name and not run."""
     evil = replace(report, headline="<script>alert(1)</script>")
-    assert "<script" not in html.page(evil)
-    assert "<script" not in markdown.document(evil)
+    assert "<script" not in render_html(evil)
+    assert "<script" not in render_markdown(evil)
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_the_terminal_report_fits(report: Report, width: int) -> None:
+def test_the_terminal_report_fits(report: Document, width: int) -> None:
     """No line is wider than the terminal; commands to type stay whole words."""
-    text = terminal.as_text(report, width)
+    text = render_text(report, width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
     for section in report.sections:
         assert section.title in text
 
 
-def test_the_markdown_report_has_square_tables(report: Report) -> None:
+def test_the_markdown_report_has_square_tables(report: Document) -> None:
     """Every row of a table has as many cells as its head."""
-    document = markdown.document(report)
+    document = render_markdown(report)
     outside = re.sub(r"```text.*?```", "", document, flags=re.DOTALL)
     for block in re.findall(r"(?:^\|.*\n)+", outside, flags=re.MULTILINE):
         cells = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
@@ -157,12 +205,15 @@ def test_the_markdown_report_has_square_tables(report: Report) -> None:
     assert document.startswith(f"# {report.headline}")
 
 
-def test_json_holds_every_reading(report: Report) -> None:
-    """Plain JSON, each reading with its eight fields; what is not known is null."""
-    body = json.loads(plain.as_json(report))
-    assert [s["name"] for s in body["sections"]] == [s.name for s in report.sections]
+def test_json_holds_every_reading(report: Document) -> None:
+    """Plain JSON under the keys that programs know; what is not known is null."""
+    body = json.loads(render_json(report))
+    assert [s["name"] for s in body["sections"]] == [fact.name for fact in report.data.sections]
+    assert {"headline", "from", "to", "readings", "sections"} == set(body)
+    assert all({"name", "title", "says", "readings"} <= set(section) for section in body["sections"])
+    assert set(body["sections"][-1]["commands"][0]) == {"command", "why"}
     readings = [r for s in body["sections"] for r in s["readings"]]
-    assert all(list(r) == ["metric", "unit", "value", "by", "from", "to", "coverage", "basis"] for r in readings)
+    assert all({"metric", "unit", "value", "by", "from", "to", "coverage"} <= set(r) for r in readings)
     assert any(r["value"] is None for r in readings)
     assert body["from"] == "2026-10-24T00:00:00Z"
 
@@ -189,8 +240,8 @@ def test_the_command_prints_json_and_nothing_else(store: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--format", "pdf"], "choose --format terminal, html, md, json"),
-        (["--output", "report.pdf"], "cannot tell the format"),
+        (["--format", "pdf"], "no format called 'pdf'"),
+        (["--output", "report.pdf"], "cannot write .pdf"),
         (["--by", "colour"], "colour"),
         (["--job", "no-such-job"], "no-such-job"),
         (["--from", "2026-10-25", "--to", "2026-10-24"], "before it begins"),
@@ -214,10 +265,11 @@ def test_books_without_samples_and_prices_still_report(tmp_path: Path) -> None:
     )
     books = Books(tmp_path / "books")
     books.add("tables", [tables])
-    report = compile_report(Inquiry(books))
-    assert "nobody measured" in report.headline
-    assert next(t for t in report.tiles if t.title == "Paid").value == "–"
-    for text in (terminal.as_text(report, 80), markdown.document(report), html.page(report), plain.as_json(report)):
+    report = build_document(Inquiry(books))
+    assert "no activity was measured" in report.headline
+    assert "What it cost is unknown." in report.headline
+    assert next(t for t in report.tiles if t.title == "Cost").value == "–"
+    for text in (render_text(report, 80), render_markdown(report), render_html(report), render_json(report)):
         assert "nan" not in text.lower().replace("finance", "")
         assert "red" in text
 
@@ -225,7 +277,7 @@ def test_books_without_samples_and_prices_still_report(tmp_path: Path) -> None:
 def test_a_part_of_the_fleet_reports_alone(simulated_books: Books, simulated_truth: Truth) -> None:
     """`--where team=…` leaves the others out of every number."""
     team = max(simulated_truth.by("team").items(), key=lambda kv: kv[1].allocated_gpu_hours if kv[0] else 0)[0]
-    section = waterfall_section(Inquiry(simulated_books, where={"team": str(team)}))
+    section = build_waterfall(Inquiry(simulated_books, where={"team": str(team)})).section
     rows = {row[0]: row[1] for row in section.tables[0].rows}
     assert rows["Paid"] == pytest.approx(simulated_truth.by("team")[team].allocated_gpu_hours)
     assert rows["Unallocated"] == 0
@@ -236,12 +288,12 @@ def test_a_report_of_a_part_says_so_and_what_to_try_speaks_of_the_same(simulated
     start, end = simulated_books.span
     zone = ZoneInfo("Asia/Kolkata")
     inquiry = Inquiry(simulated_books, (), start, end, zone, where={"team": "vision"})
-    report = compile_report(inquiry)
+    report = build_document(inquiry)
     assert "team=vision" in report.headline
-    text = terminal.as_text(report, 100)
+    text = render_text(report, 100)
     assert f"{start.astimezone(zone):%Y-%m-%d %H:%M} IST" in text
     assert " UTC" not in text
-    asked = [command for s in report.sections for command, _ in s.commands if "doctor" not in command]
+    asked = [item.command for s in report.sections for item in s.suggestions if "doctor" not in item.command]
     assert asked
     for command in asked:
         assert f"--from {start.astimezone(UTC).isoformat()}" in command

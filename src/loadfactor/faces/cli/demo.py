@@ -32,10 +32,9 @@ def run(
     """
     # the query engine, the drawing and the simulation take seconds to load, and only this command needs them all
     from loadfactor.books.books import Books
-    from loadfactor.faces.report.compile import compile_report
+    from loadfactor.faces.render.present import present
     from loadfactor.faces.report.inquiry import Inquiry
-    from loadfactor.faces.report.plain import as_json
-    from loadfactor.faces.report.terminal import show
+    from loadfactor.faces.report.page import build_document
     from loadfactor.simulator import DEMO, simulate, write_tables
 
     if output_format not in ("terminal", "json"):
@@ -51,11 +50,10 @@ def run(
         books = Books(store)
         books.add("tables", [folder], progress=bar)
         bar("writing the report", 0.0)
-        report = compile_report(Inquiry(books))
+        document = build_document(Inquiry(books))
+    present(document, output_format)
     if output_format == "json":
-        typer.echo(as_json(report))
         return
-    show(report)
     console = Console(highlight=False)
     for command, why in (
         (f"loadfactor report --store {store} --output demo.html", "the same with better pictures, for your manager"),

@@ -3,7 +3,6 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from loadfactor.errors import InputError
 from loadfactor.faces.cli.asking import (
@@ -47,7 +46,8 @@ def run(
 
     `--by` knows device, node, job, team, state, day and others.
     """
-    from loadfactor.faces.readings import as_csv, as_json, print_table
+    from loadfactor.faces.readings import build_document
+    from loadfactor.faces.render.present import present
 
     if output not in ("table", "json", "csv"):
         raise InputError(f"no format called {output!r}; choose table, json or csv")
@@ -62,9 +62,4 @@ def run(
         where=filters(where),
         without_idle=without_idle,
     )
-    if output == "json":
-        typer.echo(as_json(readings))
-    elif output == "csv":
-        typer.echo(as_csv(readings), nl=False)
-    else:
-        print_table(readings, Console(highlight=False, markup=False))  # a name in brackets is a name
+    present(build_document(readings), "terminal" if output == "table" else output)

@@ -1,35 +1,45 @@
 """A document's data as JSON, derived from its dataclasses: their fields, then their public properties."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime
 from enum import Enum
+from math import isfinite
 from typing import Any
 
 from loadfactor.faces.document import Document
 
 
 def render_json(document: Document) -> str:
-    """The data of a document as JSON text; numbers that are not finite become null."""
-    return json.dumps(to_plain(document.data), indent=2, ensure_ascii=False, allow_nan=False)
+    """The data of a document as JSON text, a list one item a line; numbers that are not finite become null."""
+    plain = to_plain(document.data)
+    if not isinstance(plain, list):
+        return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
+    lines = ",\n ".join(json.dumps(item, ensure_ascii=False, allow_nan=False) for item in plain)
+    return f"[\n {lines}\n]" if lines else "[]"
 
 
 def to_plain(value: Any) -> Any:
     """Plain JSON values: dataclasses become objects of their fields and public properties, infinities and NaN null.
 
-    A class that has `as_json` says itself what it is in JSON. Instants are ISO 8601 in UTC.
+    A class that has `as_json` says itself what it is in JSON. A name that Python keeps for itself (`from_`) loses its
+    underscore. Instants are ISO 8601 in UTC.
 
     >>> to_plain({"when": date(2026, 3, 1), "never": float("inf"), "sizes": (1, 2)})
     {'when': '2026-03-01', 'never': None, 'sizes': [1, 2]}
     """
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if isfinite(value) else None
     if hasattr(value, "as_json"):
         return to_plain(value.as_json())
     if is_dataclass(value) and not isinstance(value, type):
-        return {name: to_plain(getattr(value, name)) for name in _names_of(type(value))}
+        return {name.rstrip("_"): to_plain(getattr(value, name)) for name in _names_of(type(value))}
     if isinstance(value, Mapping):
         return {str(k): to_plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if isinstance(value, (Sequence, set, frozenset)):
         return [to_plain(v) for v in value]
     if isinstance(value, Enum):
         return to_plain(value.value)
@@ -39,9 +49,7 @@ def to_plain(value: Any) -> Any:
         return value.isoformat()
     if hasattr(value, "tolist"):  # a numpy array or scalar
         return to_plain(value.tolist())
-    if isinstance(value, float) and value - value != 0:
-        return None
-    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
+    return str(value)
 
 
 def _names_of(kind: type) -> list[str]:

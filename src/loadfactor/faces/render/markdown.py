@@ -47,8 +47,8 @@ def _section_lines(section: Section) -> Iterator[str]:
         space = max(len(h.name) for h in section.histograms)
         drawn = (f"{h.name:<{space}} {draw_bins(h.bins)} {h.note}" for h in section.histograms)
         yield from ("```text", *drawn, "```", "")
-    if section.commands:
-        yield from (*(f"- `{command.line}`: {escape(command.why)}" for command in section.commands), "")
+    if section.suggestions:
+        yield from (*(f"- `{item.command}`: {escape(item.why)}" for item in section.suggestions), "")
 
 
 def _table_lines(table: DataTable) -> Iterator[str]:

@@ -1,7 +1,9 @@
 """Where a document goes: to the terminal, to stdout in a format, or into a file named by its suffix."""
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -47,16 +49,33 @@ def write_document(document: Document, path: Path) -> None:
         )
     if not path.parent.is_dir():
         raise InputError(f"--output {path}: there is no folder {path.parent}")
-    if suffix in (".png", ".svg"):
-        from loadfactor.faces.render.image import save_image
+    with replacing(path) as beside:
+        if suffix in (".png", ".svg"):
+            from loadfactor.faces.render.image import save_image
 
-        save_image(document, path)
-        return
-    text = _renderer("terminal" if suffix == ".txt" else suffix[1:])(document)
+            save_image(document, beside)
+        else:
+            text = _renderer("terminal" if suffix == ".txt" else suffix[1:])(document)
+            beside.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file beside `path` to write to; renamed to `path` when all is written, so that a full disk leaves the old one.
+
+    Raises InputError where it cannot be written.
+    """
+    is_device = path.exists() and not path.is_file()  # /dev/stdout is written to, not replaced
+    beside = path if is_device else path.with_name(f".{path.stem}-{os.getpid()}{path.suffix}")
     try:
-        path.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+        yield beside
+        if not is_device:
+            beside.replace(path)
     except OSError as error:
         raise InputError(f"--output {path}: cannot be written ({error.strerror})") from error
+    finally:
+        if not is_device:
+            beside.unlink(missing_ok=True)
 
 
 def _renderer(output_format: str) -> Callable[[Document], str]:

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Sequence
+from textwrap import wrap
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -15,6 +16,9 @@ from loadfactor.faces.formats import draw_bins
 MAX_WIDTH = 100
 CHART_HEIGHT = 13
 NARROW = 90  # below it, three tiles a line instead of four
+GAP = 2  # columns of a table stand this far apart
+LEAST_TEXT = 24  # a column of text behind numbers is folded down to this
+MOST_FITTED = 1000  # rows of a table that is fitted to the width
 
 
 def print_document(document: Document) -> None:
@@ -65,11 +69,11 @@ def _section(section: Section, width: int, color: bool) -> list[RenderableType]:
         drawn = chart_terminal.draw(chart, width, CHART_HEIGHT, color)
         parts += ["", Text.from_ansi(drawn, no_wrap=True, overflow="crop")]
     for table in section.tables:
-        parts += ["", draw_table(table), *([Text(table.note, style="dim")] if table.note else [])]
+        parts += ["", draw_table(table, width), *([Text(table.note, style="dim")] if table.note else [])]
     if section.histograms:
         parts += ["", _histograms(section.histograms)]
-    for command in section.commands:
-        parts += [Text(f"  {command.line}", overflow="fold"), Padding(Text(command.why, style="dim"), (0, 0, 0, 6))]
+    for item in section.suggestions:
+        parts += [Text(f"  {item.command}", overflow="fold"), Padding(Text(item.why, style="dim"), (0, 0, 0, 6))]
     return parts
 
 
@@ -83,15 +87,68 @@ def _tiles(tiles: Sequence[Tile], across: int) -> Grid:
     return table
 
 
-def draw_table(table: DataTable) -> RenderableType:
-    """A table as rich draws it, its title above it, numbers to the right."""
+def draw_table(table: DataTable, width: int) -> RenderableType:
+    """A table as rich draws it, numbers to the right; as several tables under one another where one is too wide."""
+    rows = table.text_rows()
+    parts: list[RenderableType] = [Text(table.title, style="bold")] if table.title else []
+    if len(rows) > MOST_FITTED:
+        return Group(*parts, _draw_aligned(table, rows))
+    for place, columns in enumerate(_divide(table, rows, width)):
+        parts += [*([""] if place else []), _draw_columns(table, rows, columns, width)]
+    return Group(*parts)
+
+
+def _least_width(table: DataTable, rows: Sequence[Sequence[str]], column: int) -> int:
+    """What a column needs: its longest value, or the longest word of its heading. Text is folded where it must be."""
+    words = table.columns[column].title.split()
+    longest = max((len(row[column]) for row in rows), default=0)
+    return max([longest, *map(len, words)])
+
+
+def _divide(table: DataTable, rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+    """The columns of each table it takes for all of them to fit; the names in front are repeated."""
+    first = next((i for i, column in enumerate(table.columns) if column.style != "text"), len(table.columns))
+    names = list(range(first))
+    left = room = width - min(sum(_least_width(table, rows, i) + GAP for i in names), width // 2)
+    tables: list[list[int]] = [names]
+    for i in range(first, len(table.columns)):
+        needs = min(_least_width(table, rows, i), LEAST_TEXT if table.columns[i].style == "text" else room) + GAP
+        if needs > left + GAP and len(tables[-1]) > len(names):
+            tables.append(names)
+            left = room
+        tables[-1] = [*tables[-1], i]
+        left -= needs
+    return tables
+
+
+def _draw_columns(table: DataTable, rows: Sequence[Sequence[str]], columns: Sequence[int], width: int) -> Grid:
+    natural = sum(max(_least_width(table, rows, i), len(table.columns[i].title)) + GAP for i in columns)
     grid = _plain_grid()
-    for column in table.columns:
+    for i in columns:
+        column = table.columns[i]
         is_text = column.style == "text"
-        grid.add_column(column.title, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
-    for row in table.text_rows():
-        grid.add_row(*(Text(cell) for cell in row))
-    return Group(Text(table.title, style="bold"), grid) if table.title else grid
+        title = column.title
+        if natural > width and not is_text:  # headings are wrapped, values never
+            title = "\n".join(wrap(title, _least_width(table, rows, i), break_long_words=False))
+        grid.add_column(title, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
+    for row in rows:
+        grid.add_row(*(Text(row[i]) for i in columns))
+    return grid
+
+
+def _draw_aligned(table: DataTable, rows: Sequence[Sequence[str]]) -> Text:
+    """A line a row, as wide as it is: rich takes half a millisecond a row, and nobody reads thousands of rows on a screen."""
+    lines = [[column.title for column in table.columns], *rows]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    is_text = [column.style == "text" for column in table.columns]
+    drawn = (
+        (" " * GAP).join(
+            cell.ljust(size) if left else cell.rjust(size)
+            for cell, size, left in zip(line, widths, is_text, strict=True)
+        )
+        for line in lines
+    )
+    return Text("\n".join(line.rstrip() for line in drawn), no_wrap=True, overflow="ignore")
 
 
 def _histograms(histograms: Sequence[Histogram]) -> Grid:

@@ -1,4 +1,4 @@
-"""What does one report ask, of which window and which part of the fleet? The options of the command, kept in one place."""
+"""What one report asks of the books: which window, which part of the fleet, split by what."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,11 +8,15 @@ from pathlib import Path
 from shlex import quote
 
 from loadfactor.books.books import Books
+from loadfactor.faces import formats
+from loadfactor.faces.readings import currency_of
 from loadfactor.metrics.query.reading import Reading, Readings
 
-HOLDERS = ("team", "project", "user", "purpose", "pool")
+HOLDER_DIMENSIONS = ("team", "project", "user", "purpose", "pool")
 NOBODY = "nobody"
 UNTAGGED = "not tagged"
+Key = tuple[str | None, ...]
+"""The values of the dimensions that a group has."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,7 @@ class Inquiry:
     """The books and what of them the report is about. `split` are the dimensions of its table, `job` the job looked into."""
 
     books: Books
-    split: Sequence[str] = ()  # by default the first of `HOLDERS` that anybody is tagged with
+    split: Sequence[str] = ()  # by default the first of `HOLDER_DIMENSIONS` that anybody is tagged with
     start: datetime | None = None
     end: datetime | None = None
     timezone: tzinfo = UTC
@@ -39,8 +43,8 @@ class Inquiry:
         return at.astimezone(self.timezone)
 
     @property
-    def of_whom(self) -> str:
-        """Which part of the fleet this is about; empty for all of it."""
+    def filter_text(self) -> str:
+        """The filters in words; empty for the whole fleet."""
         return ", ".join(f"{name}={value}" for name, value in self.where.items())
 
     @property
@@ -56,21 +60,21 @@ class Inquiry:
         return " ".join(f"{option} {quote(value)}" for option, value in given)
 
     @cached_property
-    def parts(self) -> Sequence[str]:
+    def dimensions(self) -> Sequence[str]:
         """The dimensions of the report's table: those asked for, else who pays as far as the books know it."""
         if self.split:
             return self.split
-        for holder in HOLDERS:
+        for holder in HOLDER_DIMENSIONS:
             if any(r.by[holder] is not None for r in self.ask("allocated_gpu_hours", by=(holder,))):
                 return (holder,)
-        return HOLDERS[:1]
+        return HOLDER_DIMENSIONS[:1]
 
     @cached_property
-    def whole(self) -> "Row":
+    def totals(self) -> "Group":
         """Every metric of the whole window, asked once; a job that is looked into must be one the books know."""
         if self.job is not None:
             self.ask("paid_gpu_hours", job=self.job)
-        return row(self.ask())
+        return Group({r.metric: r for r in self.ask()})
 
     @property
     def folder(self) -> Path:
@@ -89,16 +93,16 @@ class Inquiry:
             where={**self.where, **where} or None,
         )
 
-    def groups(self, *metrics: str, by: Sequence[str], **where: str) -> list[tuple[tuple[str | None, ...], "Row"]]:
-        """The same as rows: each group's key with its readings by name."""
-        rows: dict[tuple[str | None, ...], Row] = {}
+    def groups(self, *metrics: str, by: Sequence[str], **where: str) -> list[tuple[Key, "Group"]]:
+        """The same by group: each group's key with its readings by name."""
+        groups: dict[Key, Group] = {}
         for reading in self.ask(*metrics, by=by, **where):
-            rows.setdefault(tuple(reading.by.values()), Row({})).readings[reading.metric] = reading
-        return list(rows.items())
+            groups.setdefault(tuple(reading.by.values()), Group({})).readings[reading.metric] = reading
+        return list(groups.items())
 
 
 @dataclass(frozen=True)
-class Row:
+class Group:
     """The readings of one group, by name of the metric."""
 
     readings: dict[str, Reading]
@@ -113,28 +117,32 @@ class Row:
         reading = self.readings.get(metric)
         return reading.value if reading is not None and isinstance(reading.value, list) else []
 
+    def money(self, metric: str) -> str:
+        """An amount of money as a person reads it, in the currency of its reading."""
+        return formats.money(self.value(metric), self.currency)
+
+    @property
+    def currency(self) -> str:
+        """The currency of its amounts."""
+        return currency_of(self.all)
+
     @property
     def all(self) -> list[Reading]:
-        """Every reading of the row."""
+        """Every reading of the group."""
         return list(self.readings.values())
 
     def some(self, *metrics: str) -> list[Reading]:
-        """The readings of these metrics."""
-        return [self.readings[name] for name in metrics]
+        """The readings of these metrics, as far as they were asked."""
+        return [self.readings[name] for name in metrics if name in self.readings]
 
 
-def row(readings: Sequence[Reading]) -> Row:
-    """Readings of one group as a row."""
-    return Row({r.metric: r for r in readings})
+def group_name(key: Key, group: Group) -> str:
+    """A group's name: who holds nothing is nobody, a holder without a name is not tagged.
 
-
-def spoken(key: Sequence[str | None], row: Row) -> str:
-    """A group's name: who holds nothing is nobody, who holds something without a name is not tagged.
-
-    Where both are, they are one group: the books know no name for either.
+    Where a split puts both into one group, the name says so.
     """
     if all(part is None for part in key):
-        if not row.value("allocated_gpu_hours"):
+        if not group.value("allocated_gpu_hours"):
             return NOBODY
-        return f"{UNTAGGED}, or {NOBODY}" if row.value("unallocated_gpu_hours") else UNTAGGED
+        return f"{UNTAGGED}, or {NOBODY}" if group.value("unallocated_gpu_hours") else UNTAGGED
     return " · ".join(UNTAGGED if part is None else part for part in key)

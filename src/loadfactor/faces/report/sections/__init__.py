@@ -1,14 +1,23 @@
-"""What is in a report? One function a section, listed in the order a person should read them; None when it has nothing to say."""
+"""The sections of a report, one function each, in the order a person should read them; None when there is nothing to say."""
 
-from loadfactor.faces.report.sections import groups, job, next_steps, over_time, trust, unit_costs, waits, waterfall
+from loadfactor.faces.report.sections import (
+    data_quality,
+    groups,
+    job,
+    next_steps,
+    over_time,
+    unit_costs,
+    waits,
+    waterfall,
+)
 
 SECTIONS = (
-    waterfall.section,
-    over_time.section,
-    groups.section,
-    waits.section,
-    unit_costs.section,
-    job.section,
-    trust.section,
-    next_steps.section,
+    waterfall.build_section,
+    over_time.build_section,
+    groups.build_section,
+    waits.build_section,
+    unit_costs.build_section,
+    job.build_section,
+    data_quality.build_section,
+    next_steps.build_section,
 )

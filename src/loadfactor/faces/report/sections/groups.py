@@ -1,87 +1,71 @@
-"""Who paid, and what did it buy? Dollars and GPU-hours of each team, or of whatever the reader splits by."""
+"""Cost and GPU-hours of each team, or of whatever the report is split by."""
 
 from collections.abc import Sequence
 
-from loadfactor.faces.answer import Cell, Column, Table
 from loadfactor.faces.charts import Chart, Series
-from loadfactor.faces.formats import money, percent
-from loadfactor.faces.report import Section
-from loadfactor.faces.report.inquiry import NOBODY, Inquiry, Row, spoken
+from loadfactor.faces.document import Cell, DataTable, Section, TableColumn
+from loadfactor.faces.formats import percent
+from loadfactor.faces.report.facts import SectionFacts
+from loadfactor.faces.report.inquiry import NOBODY, Group, Inquiry, Key, group_name
 from loadfactor.metrics import metric
 
 BARS = ("effective_cost", "underused_cost", "idle_cost", "unobserved_cost", "unallocated_cost", "down_cost")
+CELLS = ("cost", "paid_gpu_hours", "utilization", "idle_cost", "underused_cost", "cost_per_effective_gpu_hour")
 MOST_BARS, MOST_ROWS = 12, 25
-Key = tuple[str | None, ...]
+Groups = Sequence[tuple[Key, Group]]
 
 
-def section(inquiry: Inquiry) -> Section | None:
-    """Bars of what each group's dollars bought, and the table behind them, the dearest first."""
-    split = tuple(inquiry.parts)
-    groups = inquiry.groups(
-        "cost", *BARS, "allocated_gpu_hours", "unallocated_gpu_hours", "paid_gpu_hours", "utilization",
-        "cost_per_effective_gpu_hour", by=split,
-    )  # fmt: skip
+def build_section(inquiry: Inquiry) -> SectionFacts | None:
+    """What the cost of each group consists of, and the table behind it, the highest cost first."""
+    by = tuple(inquiry.dimensions)
+    groups = inquiry.groups(*CELLS, *BARS, "allocated_gpu_hours", "unallocated_gpu_hours", by=by)
     if not groups:
         return None
     groups.sort(key=lambda g: (-(g[1].value("cost") or 0.0), -(g[1].value("paid_gpu_hours") or 0.0)))
-    spelled = " and ".join(split)
-    shown = groups[:MOST_ROWS]
-    rest = len(groups) - len(shown)
-    table = Table(
-        "",
-        (
-            Column(spelled), Column("cost", "money"), Column("held GPU-h", "number"), Column("utilization", "percent"),
-            Column("idle", "money"), Column("underused", "money"), Column("$ / eff. GPU-h", "money"),
-        ),
-        [_cells(key, row) for key, row in shown],
-        note=f"and {rest} more; see `loadfactor show cost --by {','.join(split)} {inquiry.options}`" if rest else "",
-    )  # fmt: skip
-    return Section(
-        "groups",
-        f"Who paid, by {spelled}",
-        _lead(groups),
-        _charts(groups[:MOST_BARS], spelled),
-        (table,),
-        readings=[r for _, row in groups for r in row.all],
+    name = " and ".join(by)
+    rest = len(groups) - MOST_ROWS
+    note = f"and {rest} more; see `loadfactor show cost --by {','.join(by)} {inquiry.options}`" if rest > 0 else ""
+    currency = inquiry.totals.currency
+    columns = (
+        TableColumn(name),
+        TableColumn("cost", "money", currency),
+        TableColumn("paid GPU-hours", "number"),
+        TableColumn("utilization", "percent"),
+        TableColumn("idle cost", "money", currency),
+        TableColumn("underused cost", "money", currency),
+        TableColumn("cost per effective GPU-hour", "money", currency),
     )
+    table = DataTable(columns, [_cells(key, group) for key, group in groups[:MOST_ROWS]], note=note)
+    section = Section(f"Cost by {name}", _lead(groups), (_chart(groups[:MOST_BARS], name, currency),), (table,))
+    return SectionFacts("groups", section, [reading for _, group in groups for reading in group.all])
 
 
-def _cells(key: Key, row: Row) -> Sequence[Cell]:
-    names = (
-        "cost",
-        "allocated_gpu_hours",
-        "utilization",
-        "idle_cost",
-        "underused_cost",
-        "cost_per_effective_gpu_hour",
-    )
-    name = spoken(key, row)
-    if name == NOBODY:  # holds nothing, so none of this is a question about it
-        return (NOBODY, row.value("cost"), *("",) * 5)
-    return (name, *(row.value(m) for m in names))
+def _cells(key: Key, group: Group) -> Sequence[Cell]:
+    name = group_name(key, group)
+    if name == NOBODY:  # holds nothing, so it has no utilization and leaves nothing idle
+        return (name, *(group.value(m) for m in CELLS[:2]), *("",) * (len(CELLS) - 2))
+    return (name, *(group.value(m) for m in CELLS))
 
 
-def _charts(groups: Sequence[tuple[Key, Row]], spelled: str) -> Sequence[Chart]:
-    """What each group's dollars bought; GPU-hours where there are no dollars."""
-    names = [spoken(key, row) for key, row in groups]
-    if any(row.value("cost") for _, row in groups):
-        series = [Series(metric(m).title, [row.value(m) for _, row in groups]) for m in BARS]
-        return (Chart(f"What the dollars of each {spelled} bought", "stacked bar", names, series, y_label="USD"),)
-    held = [row.value("allocated_gpu_hours") for _, row in groups]
-    return (Chart(f"Held by {spelled}", "bar", names, (Series("held", held),), y_label="GPU-hours"),)
+def _chart(groups: Groups, name: str, currency: str) -> Chart:
+    """What the cost of each group consists of; GPU-hours where there are no prices."""
+    names = [group_name(key, group) for key, group in groups]
+    if any(group.value("cost") for _, group in groups):
+        series = [Series(metric(m).title, [group.value(m) for _, group in groups]) for m in BARS]
+        return Chart(f"What the cost of each {name} consists of", "stacked bar", names, series, y_label=currency)
+    paid = Series("paid", [group.value("paid_gpu_hours") for _, group in groups])
+    return Chart(f"Paid GPU-hours by {name}", "bar", names, (paid,), y_label="GPU-hours")
 
 
-def _lead(groups: Sequence[tuple[Key, Row]]) -> str:
-    """Who pays most, and who gets least activity for it."""
-    holders = [(key, row) for key, row in groups if row.value("allocated_gpu_hours")]
-    if not holders:
-        return ""
-    key, top = holders[0]
+def _lead(groups: Groups) -> str:
+    """Who costs most, and who has the lowest utilization."""
+    holders = [(key, group) for key, group in groups if group.value("allocated_gpu_hours")]
     said = []
-    if top.value("cost") and len(holders) > 1:
-        said.append(f"{spoken(key, top)} pays most, {money(top.value('cost'))}.")
-    measured = [(k, r) for k, r in holders if r.value("utilization") is not None]
+    if len(holders) > 1 and holders[0][1].value("cost"):
+        key, top = holders[0]
+        said.append(f"{group_name(key, top)} has the highest cost, {top.money('cost')}.")
+    measured = [(key, group) for key, group in holders if group.value("utilization") is not None]
     if len(measured) > 1:
         key, low = min(measured, key=lambda g: g[1].value("utilization") or 0.0)
-        said.append(f"{spoken(key, low)} uses least of what it holds, {percent(low.value('utilization'))}.")
+        said.append(f"{group_name(key, low)} has the lowest utilization, {percent(low.value('utilization'))}.")
     return " ".join(said)

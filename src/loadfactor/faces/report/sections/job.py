@@ -1,58 +1,76 @@
-"""Which jobs cost most, and how evenly did one of them use its GPUs? By default the dearest one that trained."""
+"""The most expensive jobs, and how one of them used its GPUs: the one asked for, else the most expensive training job."""
 
-from loadfactor.faces.answer import Column, Table
-from loadfactor.faces.formats import money, number, percent
-from loadfactor.faces.report import Histogram, Section
-from loadfactor.faces.report.inquiry import UNTAGGED, Inquiry
+from collections.abc import Sequence
 
-DEAREST = 10
-LOWEST, HIGHEST = 16, 8  # GPUs shown of a larger job
+from loadfactor.faces.document import DataTable, Histogram, Section, TableColumn
+from loadfactor.faces.formats import number, percent
+from loadfactor.faces.report.facts import JobFacts
+from loadfactor.faces.report.inquiry import UNTAGGED, Group, Inquiry, Key
+
+MOST = 10
+LOWEST, HIGHEST = 16, 8
+"""GPUs shown of a larger job."""
 METRICS = ("cost", "allocated_gpu_hours", "utilization", "idle_cost")
 
 
-def section(inquiry: Inquiry) -> Section | None:
-    """The dearest jobs, and a histogram of each GPU of the one looked into."""
+def build_section(inquiry: Inquiry) -> JobFacts | None:
+    """The most expensive jobs, and a histogram of each GPU of the one looked into."""
     jobs = inquiry.groups(*METRICS, by=("job", "team", "purpose"))
-    jobs = [(key, row) for key, row in jobs if key[0] is not None]
+    jobs = [(key, group) for key, group in jobs if key[0] is not None and group.value("allocated_gpu_hours")]
     if not jobs:
         return None
     jobs.sort(key=lambda j: (-(j[1].value("cost") or 0.0), -(j[1].value("allocated_gpu_hours") or 0.0)))
-    gangs = [key[0] for key, _ in jobs if key[2] == "training"] or [key[0] for key, _ in jobs]
-    job = inquiry.job or gangs[0] or ""
-    table = Table(
-        "",
-        (
-            Column("job"), Column("team"), Column("for"), Column("cost", "money"), Column("GPU-h", "number"),
-            Column("utilization", "percent"), Column("idle", "money"),
-        ),
-        [
-            (key[0], key[1] or UNTAGGED, key[2] or UNTAGGED, *(row.value(m) for m in METRICS))
-            for key, row in jobs[:DEAREST]
-        ],
-    )  # fmt: skip
-    gpus = inquiry.groups("utilization_histogram", "utilization", "observed_gpu_hours", by=("device",), job=job)
-    gpus = [(key, row) for key, row in gpus if row.bins("utilization_histogram")]
+    training = [key[0] for key, _ in jobs if key[2] == "training"]
+    job = inquiry.job or (training or [jobs[0][0][0]])[0] or ""
+    shown = [*jobs[:MOST], *(found for found in jobs[MOST:] if found[0][0] == job)]
+    by_gpu = inquiry.groups("utilization_histogram", "utilization", "observed_gpu_hours", by=("device",), job=job)
+    gpus = [(key, group) for key, group in by_gpu if group.bins("utilization_histogram")]
     gpus.sort(key=lambda g: g[1].value("utilization") or 0.0)
-    (cost,) = inquiry.ask("cost", job=job)
-    dollars = f" cost {money(cost.value)}" if isinstance(cost.value, float) else " has no price"
-    lead = f"{len(jobs):,} jobs held GPUs. Job {job}{dollars}"
+    section = Section(
+        "Most expensive jobs",
+        _lead(len(jobs), job, next((group for key, group in shown if key[0] == job), Group({})), gpus),
+        tables=(_table(shown, inquiry.totals.currency),),
+        histograms=[_histogram(key, group) for key, group in _lowest_and_highest(gpus)],
+    )
+    return JobFacts("job", section, [r for _, group in (*shown, *gpus) for r in group.all], job)
+
+
+def _table(jobs: Sequence[tuple[Key, Group]], currency: str) -> DataTable:
+    columns = (
+        TableColumn("job"),
+        TableColumn("team"),
+        TableColumn("purpose"),
+        TableColumn("cost", "money", currency),
+        TableColumn("allocated GPU-hours", "number"),
+        TableColumn("utilization", "percent"),
+        TableColumn("idle cost", "money", currency),
+    )
+    rows = [(*(name or UNTAGGED for name in key), *(group.value(m) for m in METRICS)) for key, group in jobs]
+    return DataTable(columns, rows)
+
+
+def _lead(jobs: int, job: str, found: Group, gpus: Sequence[tuple[Key, Group]]) -> str:
+    said = [f"{jobs:,} jobs had GPUs allocated." if jobs > 1 else "One job had GPUs allocated."]
+    said.append(
+        f"Job {job} cost {found.money('cost')}." if found.value("cost") is not None else f"Job {job} has no price."
+    )
     if gpus:
-        low, high = (percent(g[1].value("utilization")) for g in (gpus[0], gpus[-1]))
-        spread = f"; its {len(gpus)} GPUs ran between {low} and {high}" if len(gpus) > 1 else f"; its GPU ran at {low}"
-        lead += spread + ". Below, how long each was how active, empty on the left, full on the right"
-    shown = gpus if len(gpus) <= LOWEST + HIGHEST else [*gpus[:LOWEST], *gpus[-HIGHEST:]]
-    if len(shown) < len(gpus):
-        lead += f"; the {LOWEST} lowest and the {HIGHEST} highest of them"
-    histograms = [
-        Histogram(
-            key[0] or "",
-            row.bins("utilization_histogram"),
-            f"{percent(row.value('utilization'))}, {number(row.value('observed_gpu_hours'))} h seen",
+        low, high = (percent(gpus[place][1].value("utilization")) for place in (0, -1))
+        said.append(
+            f"Utilization of its {len(gpus)} GPUs: {low} to {high}."
+            if len(gpus) > 1
+            else f"Utilization of its GPU: {low}."
         )
-        for key, row in shown
-    ]
-    readings = [r for _, row in (*jobs[:DEAREST], *gpus) for r in row.all]
-    return Section(
-        "job", "Dearest jobs, and one looked into", f"{lead}.", (), (table,), histograms, readings=readings,
-        data={"job": job},
-    )  # fmt: skip
+        said.append("Each histogram shows one GPU's observed time by activity, 0 on the left, 100 % on the right.")
+    if len(gpus) > LOWEST + HIGHEST:
+        said.append(f"Shown are the {LOWEST} lowest and the {HIGHEST} highest.")
+    return " ".join(said)
+
+
+def _lowest_and_highest(gpus: Sequence[tuple[Key, Group]]) -> Sequence[tuple[Key, Group]]:
+    return gpus if len(gpus) <= LOWEST + HIGHEST else [*gpus[:LOWEST], *gpus[-HIGHEST:]]
+
+
+def _histogram(key: Key, group: Group) -> Histogram:
+    note = f"{percent(group.value('utilization'))}, {number(group.value('observed_gpu_hours'))} h observed"
+    return Histogram(key[0] or "", group.bins("utilization_histogram"), note)

@@ -1,46 +1,43 @@
-"""What to try next? The question behind each loss, the dearest first, ready to be typed."""
+"""What to try next: a command for each of the largest losses, ready to be typed."""
 
 from shlex import quote
 
-from loadfactor.faces.formats import money, number
-from loadfactor.faces.report import Section
+from loadfactor.faces.document import Section, Suggestion
+from loadfactor.faces.formats import number
+from loadfactor.faces.report.facts import NextStepsFacts
 from loadfactor.faces.report.inquiry import Inquiry
 
-QUESTIONS = (
-    ("unallocated", "show unallocated_gpu_hours --by pool,hour", "when and where GPUs stood free"),
+COMMANDS = (
+    ("unattributed", "show unattributed_gpu_hours --by node,day", "which GPUs have no known holder"),
+    ("unallocated", "show unallocated_gpu_hours --by pool,hour", "when and where GPUs were unallocated"),
     ("down", "show down_gpu_hours --by node", "which nodes fail or are drained most"),
     ("unobserved", "show unobserved_gpu_hours --by node,day", "which exporters fell silent"),
     ("idle", "show idle_cost idle_gpu_hours --by user,purpose", "who holds GPUs and leaves them idle"),
-    ("underused", "show underused_cost sm_activity tensor_activity --by purpose,accelerator", "what runs half-empty"),
+    (
+        "underused",
+        "show underused_cost sm_activity tensor_activity --by purpose,accelerator",
+        "which work leaves GPUs underused",
+    ),
 )
-WORTH_ASKING = 3
+MOST = 3
 
 
-def section(inquiry: Inquiry) -> Section:
-    """The largest losses as questions to ask."""
-    hours, dollars = [f"{n}_gpu_hours" for n, _, _ in QUESTIONS], [f"{n}_cost" for n, _, _ in QUESTIONS]
-    known = inquiry.whole
-    priced = any(known.value(m) for m in dollars)
-    ranked = sorted(
-        ((known.value(f"{n}_cost" if priced else f"{n}_gpu_hours") or 0.0, n, c, w) for n, c, w in QUESTIONS),
-        reverse=True,
+def build_section(inquiry: Inquiry) -> NextStepsFacts:
+    """The largest losses as commands; by cost where there are prices, else by GPU-hours."""
+    totals = inquiry.totals
+    hours, costs = [f"{name}_gpu_hours" for name, _, _ in COMMANDS], [f"{name}_cost" for name, _, _ in COMMANDS]
+    unit = "cost" if any(totals.value(metric) for metric in costs) else "gpu_hours"
+    ranked = sorted(COMMANDS, key=lambda c: -(totals.value(f"{c[0]}_{unit}") or 0.0))
+    suggestions = []
+    for name, command, why in ranked[:MOST]:
+        size = totals.value(f"{name}_{unit}")
+        if size:
+            amount = totals.money(f"{name}_cost") if unit == "cost" else f"{number(size)} GPU-hours"
+            suggestions.append(Suggestion(f"loadfactor {command} {inquiry.options}", f"{why} ({name}: {amount})"))
+    there = quote(str(inquiry.folder))
+    suggestions += (
+        Suggestion(f"loadfactor report --job JOB {inquiry.options}", "the GPUs of one job, side by side"),
+        Suggestion(f"loadfactor doctor --store {there}", "what is missing in these books, and what to do about it"),
     )
-    commands = [
-        (f"loadfactor {c} {inquiry.options}", f"{w} ({n}: {money(size) if priced else number(size) + ' GPU-hours'})")
-        for size, n, c, w in ranked[:WORTH_ASKING]
-        if size
-    ]
-    commands.append((f"loadfactor report --job JOB {inquiry.options}", "the GPUs of one job, side by side"))
-    commands.append(
-        (
-            f"loadfactor doctor --store {quote(str(inquiry.folder))}",
-            "what is missing in these books, and what to do about it",
-        )
-    )
-    return Section(
-        "next",
-        "What to try next",
-        "The largest losses first.",
-        commands=commands,
-        readings=known.some(*hours, *dollars),
-    )
+    section = Section("What to try next", "The largest losses first.", suggestions=suggestions)
+    return NextStepsFacts("next", section, totals.some(*hours, *costs))

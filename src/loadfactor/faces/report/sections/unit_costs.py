@@ -1,39 +1,34 @@
-"""What did a unit of work cost? Every unit the books have progress in, fully loaded."""
+"""Cost of one unit of work, for every unit the books have progress in."""
 
-from loadfactor.faces.answer import Column, Table
-from loadfactor.faces.formats import money
-from loadfactor.faces.report import Section
+from loadfactor.faces.document import DataTable, Section, TableColumn
+from loadfactor.faces.report.facts import SectionFacts
 from loadfactor.faces.report.inquiry import Inquiry
 from loadfactor.metrics.money import UNITS
 from loadfactor.units import TOKENS_PER_MTOK
 
-MULTIPLES = (1, 1000, TOKENS_PER_MTOK)
-SMALLEST_AMOUNT = 0.01  # what is cheaper is told by the thousand, then by the million
+SMALLEST = 0.01
+"""What costs less than this is shown per million, as tokens always are."""
 
 
-def section(inquiry: Inquiry) -> Section | None:
+def build_section(inquiry: Inquiry) -> SectionFacts | None:
     """A table of unit costs; None where the books have no progress or no prices."""
-    known = inquiry.whole
+    totals = inquiry.totals
+    metrics = [f"cost_per_{name}" for name, _ in UNITS]
     rows = []
-    for name, unit in UNITS:
-        value = known.value(f"cost_per_{name}")
+    for metric, (_, unit) in zip(metrics, UNITS, strict=True):
+        value = totals.value(metric)
         if value is not None:
             spelled = unit.replace("_", " ")
-            many = next((m for m in MULTIPLES if value * m >= SMALLEST_AMOUNT), TOKENS_PER_MTOK)
-            if "token" in unit:
-                many = TOKENS_PER_MTOK  # as everybody quotes them
-            rows.append((f"{many:,} {spelled}s" if many > 1 else f"1 {spelled}", money(value * many)))
+            if "token" in unit or value < SMALLEST:
+                rows.append((f"1 million {spelled}s", value * TOKENS_PER_MTOK))
+            else:
+                rows.append((f"1 {spelled}", value))
     if not rows:
         return None
-    table = Table("", (Column("for"), Column("USD", "money")), rows)
     lead = (
-        "Dollars of the jobs that made it, idle and unobserved time included, over what they made and kept. "
-        "A job that makes several units bears its whole cost in each."
+        "Cost of the jobs that made it, idle and unobserved time included, ÷ what they made and kept. "
+        "A job that makes several units has its whole cost in each."
     )
-    return Section(
-        "unit_costs",
-        "What a unit of work cost",
-        lead,
-        tables=(table,),
-        readings=known.some(*(f"cost_per_{name}" for name, _ in UNITS)),
-    )
+    table = DataTable((TableColumn("unit"), TableColumn("cost", "money", totals.currency)), rows)
+    section = Section("Cost per unit of work", lead, tables=(table,))
+    return SectionFacts("unit_costs", section, totals.some(*metrics))

@@ -1,59 +1,55 @@
-"""How long did people wait for GPUs? By what the report splits by, and over the days."""
+"""Queue waits: by what the report is split by, and over the days."""
 
-from loadfactor.faces.answer import Column, Table
 from loadfactor.faces.charts import Chart, Series
+from loadfactor.faces.document import DataTable, Section, TableColumn
 from loadfactor.faces.formats import duration, number
-from loadfactor.faces.report import Section
-from loadfactor.faces.report.inquiry import Inquiry, spoken
+from loadfactor.faces.report.facts import SectionFacts
+from loadfactor.faces.report.inquiry import Group, Inquiry, Key, group_name
 from loadfactor.metrics.query.question import OF_A_WAIT
 from loadfactor.units import S_PER_HOUR
 
 METRICS = ("queue_wait_s_p50", "queue_wait_s_p90", "queue_wait_s_p99", "queue_waiting")
 MOST_ROWS = 20
+ALL = "all"
 
 
-def section(inquiry: Inquiry) -> Section | None:
-    """Quantiles of the waits that ended, those that did not counted; None where nobody is known to have waited."""
-    whole = inquiry.whole
-    if whole.value("queue_wait_s_p50") is None:
+def build_section(inquiry: Inquiry) -> SectionFacts | None:
+    """Quantiles of the waits that ended in a start, the others counted; None where nobody is known to have waited."""
+    totals = inquiry.totals
+    if totals.value("queue_wait_s_p50") is None:
         return None
-    split = [d for d in inquiry.parts if d in OF_A_WAIT] or ["team"]
+    split = [d for d in inquiry.dimensions if d in OF_A_WAIT] or ["team"]
     groups = inquiry.groups(*METRICS, "allocated_gpu_hours", by=split)
-    groups = [(key, row) for key, row in groups if row.value("queue_wait_s_p50") is not None]
+    groups = [(key, group) for key, group in groups if group.value("queue_wait_s_p50") is not None]
     groups.sort(key=lambda g: -(g[1].value("queue_wait_s_p90") or 0.0))
     days = inquiry.groups(*METRICS, by=("day",))
-    table = Table(
-        "",
+    named = [(ALL, totals), *((group_name(key, group), group) for key, group in groups[:MOST_ROWS])]
+    table = DataTable(
         (
-            Column(" and ".join(split)), Column("median", "duration"), Column("90 % within", "duration"),
-            Column("99 % within", "duration"), Column("not started", "number"),
+            TableColumn(" and ".join(split)),
+            TableColumn("median", "duration"),
+            TableColumn("90 % within", "duration"),
+            TableColumn("99 % within", "duration"),
+            TableColumn("cancelled or pending", "number"),
         ),
-        [(spoken(key, row), *(row.value(m) for m in METRICS)) for key, row in groups[:MOST_ROWS]],
-    )  # fmt: skip
-    charts = []
-    starts = [inquiry.local(next(iter(row.readings.values())).start) for _, row in days]
-    if len(days) > 2:
-        charts.append(
-            Chart(
-                "Queue wait of the jobs that started that day",
-                "line",
-                starts,
-                [
-                    Series(name, [_hours(row.value(metric)) for _, row in days])
-                    for metric, name in (("queue_wait_s_p50", "median"), ("queue_wait_s_p90", "90 %"))
-                ],
-                x_label="day",
-                y_label="hours",
-            )
-        )
-    lead = (
-        f"Half of the jobs that started waited at most {duration(whole.value('queue_wait_s_p50'))}, one in ten longer than "
-        f"{duration(whole.value('queue_wait_s_p90'))}."
+        [(name, *(group.value(m) for m in METRICS)) for name, group in named],
     )
-    if whole.value("queue_waiting"):
-        lead += f" {number(whole.value('queue_waiting'))} gave up or were still waiting: their waits are not in these numbers."
-    readings = [*whole.some(*METRICS), *(r for _, row in (*groups, *days) for r in row.all)]
-    return Section("waits", "How long people waited", lead, charts, (table,), readings=readings)
+    p50, p90 = (duration(totals.value(m)) for m in METRICS[:2])
+    lead = f"Half of the jobs that started waited at most {p50}, one in ten longer than {p90}."
+    if totals.value("queue_waiting"):
+        lead += f" {number(totals.value('queue_waiting'))} were cancelled or are pending: their waits are not counted."
+    section = Section("Queue waits", lead, (_chart(inquiry, days),) if len(days) > 2 else (), (table,))
+    readings = [*totals.some(*METRICS), *(r for _, group in (*groups, *days) for r in group.all)]
+    return SectionFacts("waits", section, readings)
+
+
+def _chart(inquiry: Inquiry, days: list[tuple[Key, Group]]) -> Chart:
+    starts = [inquiry.local(group.all[0].start) for _, group in days]
+    series = [
+        Series(name, [_hours(group.value(metric)) for _, group in days])
+        for metric, name in (("queue_wait_s_p50", "median"), ("queue_wait_s_p90", "90 %"))
+    ]
+    return Chart("Queue wait of the jobs that started that day", "line", starts, series, "day", "hours")
 
 
 def _hours(seconds: float | None) -> float | None:

@@ -1,58 +1,69 @@
-"""Where did it go? From what is paid down to what was effective, loss by loss, in GPU-hours and in dollars."""
+"""From paid to effective, loss by loss, in GPU-hours and in money."""
 
-from loadfactor.faces.answer import Column, Table
+from collections.abc import Sequence
+
 from loadfactor.faces.charts import Chart, Series
-from loadfactor.faces.formats import percent
-from loadfactor.faces.report import Section
-from loadfactor.faces.report.inquiry import Inquiry, Row
+from loadfactor.faces.document import Cell, DataTable, Section, TableColumn
+from loadfactor.faces.formats import number, percent
+from loadfactor.faces.report.facts import SectionFacts
+from loadfactor.faces.report.inquiry import Group, Inquiry
 
 LOSSES = (
-    ("unallocated", "Unallocated", "usable, and nobody held it"),
-    ("down", "Down", "drained or failed"),
-    ("unobserved", "Unobserved", "held, and nobody knows: no samples"),
-    ("idle", "Idle", "held, with activity under the threshold"),
+    ("unallocated", "Unallocated", "usable, held by nobody"),
+    ("down", "Down", "installed, not usable: drained or failed"),
+    ("unobserved", "Unobserved", "held, without a valid sample"),
+    ("idle", "Idle", "held, activity under the idle threshold"),
     ("underused", "Underused", "busy, less its activity"),
 )
 
 
-def section(inquiry: Inquiry) -> Section:
+def build_section(inquiry: Inquiry) -> SectionFacts:
     """The waterfall from paid to effective, and its numbers."""
-    hours = [f"{name}_gpu_hours" for name, _, _ in LOSSES]
-    dollars = [f"{name}_cost" for name, _, _ in LOSSES]
-    whole = inquiry.whole
-    asked = whole.some(
-        "paid_gpu_hours", *hours, "effective_gpu_hours", "cost", *dollars, "effective_cost", "load_factor"
+    totals = inquiry.totals
+    hours = ["paid_gpu_hours", *(f"{name}_gpu_hours" for name, _, _ in LOSSES), "effective_gpu_hours"]
+    costs = ["cost", *(f"{name}_cost" for name, _, _ in LOSSES), "effective_cost"]
+    charts = (
+        _chart(totals, "Cost, from paid to effective", totals.currency, costs),
+        _chart(totals, "GPU-hours, from paid to effective", "GPU-hours", hours),
     )
-    charts = [
-        chart
-        for chart in (
-            _chart(whole, "Dollars, from paid to effective", "USD", "cost", dollars, "effective_cost"),
-            _chart(
-                whole, "GPU-hours, from paid to effective", "GPU-hours", "paid_gpu_hours", hours, "effective_gpu_hours"
-            ),
-        )
-        if chart is not None
+    titles = ("Paid", *(title for _, title, _ in LOSSES), "Effective")
+    meanings = ("everything installed, used or not", *(what for _, _, what in LOSSES), "held hours × activity")
+    rows: list[Sequence[Cell]] = [
+        (title, totals.value(hour), totals.value(cost), what)
+        for title, hour, cost, what in zip(titles, hours, costs, meanings, strict=True)
     ]
-    rows: list[tuple[str, float | None, float | None, str]] = [
-        ("Paid", whole.value("paid_gpu_hours"), whole.value("cost"), "everything installed, used or not"),
-        *((title, whole.value(f"{n}_gpu_hours"), whole.value(f"{n}_cost"), why) for n, title, why in LOSSES),
-        ("Effective", whole.value("effective_gpu_hours"), whole.value("effective_cost"), "held hours × activity"),
-    ]
-    table = Table(
-        "", (Column("where"), Column("GPU-hours", "number"), Column("USD", "money"), Column("what it means")), rows
+    unattributed = totals.value("unattributed_gpu_hours")
+    if unattributed:
+        what = "no known holder; part of unobserved, idle, underused and effective"
+        rows.append(("Unattributed", unattributed, totals.value("unattributed_cost"), what))
+    columns = (
+        TableColumn("part"),
+        TableColumn("GPU-hours", "number"),
+        TableColumn("cost", "money", totals.currency),
+        TableColumn("meaning"),
     )
-    full = whole.value("load_factor")
-    left = "not known" if full is None else f"{percent(full)} of what was paid for"
-    lead = f"Every GPU-hour is counted once; what is left at the bottom is {left}."
-    return Section("waterfall", "Where it went", lead, charts, (table,), readings=asked)
+    section = Section(
+        "From paid to effective",
+        _lead(totals),
+        [chart for chart in charts if chart is not None],
+        (DataTable(columns, rows),),
+    )
+    asked = totals.some(*hours, *costs, "unattributed_gpu_hours", "unattributed_cost", "load_factor")
+    return SectionFacts("waterfall", section, asked)
 
 
-def _chart(whole: Row, title: str, unit: str, paid: str, losses: list[str], left: str) -> Chart | None:
+def _lead(totals: Group) -> str:
+    full, effective, paid = (totals.value(name) for name in ("load_factor", "effective_gpu_hours", "paid_gpu_hours"))
+    left = "unknown" if full is None else f"{number(effective)} of {number(paid)}, {percent(full)}"
+    return f"Every GPU-hour is counted once. Effective GPU-hours: {left}."
+
+
+def _chart(totals: Group, title: str, unit: str, metrics: Sequence[str]) -> Chart | None:
     """A waterfall, or None where not every step of it is known."""
-    top = whole.value(paid)
-    steps = [whole.value(name) for name in losses]
-    if not top or whole.value(left) is None or any(step is None for step in steps):
+    values = [totals.value(name) for name in metrics]
+    known = [value for value in values if value is not None]
+    if len(known) < len(values) or not known[0]:
         return None
-    falls = [-step for step in steps if step is not None]  # drawn downwards
+    changes = [known[0], *(-loss for loss in known[1:-1])]
     names = ["Paid", *(title for _, title, _ in LOSSES)]
-    return Chart(title, "waterfall", names, (Series(unit, (top, *falls)),), y_label=unit, total="Effective")
+    return Chart(title, "waterfall", names, (Series(unit, changes),), y_label=unit, total="Effective")

@@ -1,0 +1,66 @@
+"""What the report says to programs: the readings of the whole and of each section. Its JSON is derived from these classes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from loadfactor.books.check import Finding
+from loadfactor.faces.document import Section, Suggestion
+from loadfactor.metrics.query.reading import Reading
+
+
+@dataclass(frozen=True)
+class SectionFacts:
+    """One section: its name for programs, the section as people see it, the readings behind it."""
+
+    name: str
+    section: Section = field(repr=False)
+    readings: Sequence[Reading]
+
+    @property
+    def title(self) -> str:
+        """The heading."""
+        return self.section.title
+
+    @property
+    def says(self) -> str:
+        """What a hurried reader takes away."""
+        return self.section.lead
+
+
+@dataclass(frozen=True)
+class JobFacts(SectionFacts):
+    """Besides, which job was looked into."""
+
+    job: str
+
+
+@dataclass(frozen=True)
+class DataQualityFacts(SectionFacts):
+    """Besides, whether the books balance, and what is missing or contradicts itself."""
+
+    balances: bool
+    residual_gpu_hours: float
+    residual_cost: float | None
+    findings: Sequence[Finding]
+
+
+@dataclass(frozen=True)
+class NextStepsFacts(SectionFacts):
+    """Besides, the commands to type."""
+
+    @property
+    def commands(self) -> Sequence[Suggestion]:
+        """Each with its reason."""
+        return self.section.suggestions
+
+
+@dataclass(frozen=True)
+class ReportFacts:
+    """The whole report: [from, to) is its window, `readings` every metric of that window."""
+
+    headline: str
+    from_: datetime
+    to: datetime
+    readings: Sequence[Reading]
+    sections: Sequence[SectionFacts]
