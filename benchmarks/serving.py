@@ -22,7 +22,7 @@ from loadfactor.planner.serving.service import Traffic, benchmark
 from loadfactor.planner.serving.simulation.fleet import ServingFleet, Slo
 from loadfactor.planner.serving.simulation.simulate import Arrivals, Run, simulate
 from loadfactor.planner.serving.step import Replica
-from loadfactor.sources.public_traces.requests import read_trace
+from loadfactor.sources.public_traces.requests.reader import read_requests
 from loadfactor.units import NS_PER_S
 
 NAME = "serving"
@@ -34,7 +34,7 @@ CHUNK = 20_000
 def _lengths() -> Lengths:
     if not TRACE.exists():
         return Lengths(2048, 28, 0.9, 2.1, 16_384)
-    chunks = list(read_trace(TRACE))
+    chunks = list(read_requests(TRACE))
     return fit_lengths(
         np.concatenate([c.prompt_tokens for c in chunks]), np.concatenate([c.output_tokens for c in chunks])
     )

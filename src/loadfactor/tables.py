@@ -60,11 +60,11 @@ class Table:
         raise KeyError(name)
 
 
+REACH_STEPS: Final = 1.5
+"""A sample reaches back to the one before it over at most this many nominal steps; beyond that lies a gap."""
+
 IDLE_BELOW: Final = 0.05
 """Held, and activity under this share: idle. GPU_UTIL from here on means that a kernel was certainly resident."""
-
-PROFILED: Final = ("sm_active_share", "engine_active_share", "tensor_active_share")
-"""Measurements of the profiler that cannot all be 0 on a working GPU."""
 
 BASES: Final = ("effective", "contracted", "owned", "list", "estimate")
 """Cost bases, best first. A question is answered in one of them, never in a mixture."""

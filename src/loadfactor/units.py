@@ -14,6 +14,7 @@ MS_PER_S: Final = 1000
 MS_PER_HOUR: Final = S_PER_HOUR * MS_PER_S
 MS_PER_DAY: Final = S_PER_DAY * MS_PER_S
 US_PER_S: Final = 1_000_000
+NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
 
 BYTES_PER_KIB: Final = 2**10
@@ -27,6 +28,8 @@ BITS_PER_BYTE: Final = 8
 FLOPS_PER_TFLOPS: Final = 10**12
 FLOPS_PER_PFLOPS: Final = 10**15
 TOKENS_PER_MTOK: Final = 10**6
+
+MILLIGPUS_PER_GPU: Final = 1000
 
 J_PER_MJ: Final = 1e-3  # millijoule, as NVML counts energy
 J_PER_KWH: Final = 3_600_000

@@ -19,7 +19,7 @@ from loadfactor.metrics.query.calendar import Window, instant, milliseconds
 from loadfactor.metrics.query.question import Question, check
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.metrics.queue import waits
-from loadfactor.sources import SOURCES
+from loadfactor.sources import SOURCES, find_source
 from loadfactor.sources.base import ReadOptions
 from loadfactor.store.layout import columns_of
 from loadfactor.store.store import Progress, Receipt, Store
@@ -48,14 +48,12 @@ class Books:
         progress: Progress = _quiet,
     ) -> Receipt:
         """Import files and book the hours they touch. Raises InputError, with the books as before, when they cannot be read."""
-        named = {s.name: s for s in SOURCES}
-        if source not in named:
-            raise InputError(f"no source called {source!r}; choose from {', '.join(named)}")
+        kind = find_source(source, SOURCES)
         files = tuple(Path(p) for p in paths)
 
         def add() -> Receipt:
             with self.store.writing():  # rows and their ledger are published together
-                receipt = self.store.add(named[source], files, options or ReadOptions(), progress)
+                receipt = self.store.add(kind, files, options or ReadOptions(), progress)
                 refresh(self.store, progress, self.idle_below)
             return receipt
 

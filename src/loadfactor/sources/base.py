@@ -1,6 +1,11 @@
-"""What does a source promise? To turn what it reads into rows of the tables, in batches, and to say what it could not read."""
+"""The contract of a source: what decoders take and yield, and what a reader of files promises.
 
-from collections.abc import Callable, Iterator
+A decoder turns bytes into `Rows` and `Gap`s. It takes `Input`s and `ReadOptions`, opens no file and no socket, reads no clock and
+knows nothing of the store: live collection hands it the answers of exporters, a reader of files the bytes of files. A reader finds,
+opens and unpacks the files that the user named. A `Source` is one kind of input: a name, a reader and, behind it, a decoder.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import Path
@@ -13,7 +18,7 @@ class Rows:
     """A batch of rows of one table. `data` holds any of its columns (see `loadfactor.tables`), with their types and units.
 
     Instants are int64 milliseconds since 1970 UTC. Columns left out are null. Keep a batch under about 100,000 rows, so
-    that memory does not grow with the file. `where` names the file, for messages.
+    that memory does not grow with the input. `where` is the label of the input, for messages.
     """
 
     table: str
@@ -31,25 +36,42 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class ReadOptions:
-    """What the caller knows and the files do not say. Each source uses what concerns it."""
+class Input:
+    """Bytes to decode, in pieces of any size, and what to call them.
 
-    timezone: tzinfo | None = None  # zone of timestamps that carry none
-    step_s: float | None = None  # nominal step of a series, where it cannot be seen in the data
-    node: str | None = None  # the machine a node-local log was taken on
+    `chunks` may be gone through more than once: a list of bytes, or a file that is opened again.
+    """
+
+    label: str  # in messages and gaps: a path, or an address such as node-7:9400
+    chunks: Iterable[bytes]
+    name: str = ""  # the file's own name; it says the format or the machine where nothing else does
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What the caller knows and the data does not say. Each source uses what concerns it."""
+
+    timezone: tzinfo | None = None  # zone of times that carry none
+    step_s: float | None = None  # nominal step of a series, where the data does not show it
+    node: str | None = None  # the machine a log was taken on
     pool: str | None = None  # the pool its GPUs belong to
-    at_ms: int | None = None  # when a snapshot without a timestamp was taken
+    at_ms: int | None = None  # when a snapshot without a time was taken
     held_by: str | None = None  # the job that held every GPU of the log while it was recorded
-    price_per_gpu_hour: float | None = None  # one flat price for every GPU, booked with whatever is imported
+    price_per_gpu_hour: float | None = None  # one price for every GPU and all time, in the store's reporting currency
+
+
+Decoder = Callable[[Sequence[Input], ReadOptions], Iterator[Rows | Gap]]
+FindFiles = Callable[[tuple[Path, ...]], tuple[Path, ...]]
+ReadFiles = Callable[[tuple[Path, ...], ReadOptions], Iterator[Rows | Gap]]
 
 
 @dataclass(frozen=True)
 class Source:
-    """One kind of input. `paths` expands what the user named into the files that will be read, or raises SourceError."""
+    """One kind of input. `files` turns the paths that the user named into the files to read, or raises SourceError."""
 
     name: str
     reads: str  # one line for `loadfactor import --help`
-    files: Callable[[tuple[Path, ...]], tuple[Path, ...]]
-    read: Callable[[tuple[Path, ...], ReadOptions], Iterator[Rows | Gap]]
+    files: FindFiles
+    read: ReadFiles
     default_step_s: float | None = None  # the step of a series with a single sample
     watches: bool = False  # its devices and allocations end where its files do, not where anything ended

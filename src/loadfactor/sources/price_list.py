@@ -1,24 +1,25 @@
-"""What does an hour cost, and since when? A dated price list in the columns of the prices table: CSV, TOML, JSON or Parquet.
+"""Decoder of dated price lists in the columns of the prices table: CSV, TOML, JSON or Parquet, known by the file's ending.
 
 TOML holds `[[price]]` tables, JSON a list of objects (or that list under "prices"). A day such as 2026-05-01 is its midnight UTC.
 """
 
 import json
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
-from loadfactor.sources.own_tables.csv_rows import csv_rows, typed_rows
+from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
+from loadfactor.sources.files import find_with, read_with
 from loadfactor.sources.own_tables.headings import check_headings
-from loadfactor.sources.own_tables.parquet_rows import parquet_rows
-from loadfactor.sources.parsing.csv_text import BATCH_ROWS, TextBatch, shown
-from loadfactor.sources.parsing.lines import blocks, expand
+from loadfactor.sources.own_tables.parquet_rows import decode_parquet
+from loadfactor.sources.own_tables.text_rows import convert_cells, decode_csv
+from loadfactor.sources.parsing.csv_text import BATCH_ROWS, TextBatch
+from loadfactor.sources.parsing.messages import quote
+from loadfactor.sources.parsing.text_blocks import split_blocks
 from loadfactor.tables import PRICES
 from loadfactor.units import BYTES_PER_MIB
 
@@ -27,67 +28,70 @@ _LIMIT_BYTES: Final = 16 * BYTES_PER_MIB  # some 100,000 prices; these two forma
 _LISTS: Final = ("price", "prices")
 
 
-def _files(paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    found = expand(paths, _ENDINGS, "price list")
-    for path in found:
-        if not path.name.removesuffix(".gz").endswith(_ENDINGS):
-            raise SourceError(f"{path}: a price list is a file ending in {', '.join(_ENDINGS)}")
-    return found
-
-
-def _read(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]:
-    for path in paths:
-        name = path.name.removesuffix(".gz")
+def decode_price_lists(lists: Sequence[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
+    """The prices of these lists. Raises SourceError naming list, row, column and value of what is no price."""
+    for source in lists:
+        if not source.name.removesuffix(".gz").endswith(_ENDINGS):
+            raise SourceError(f"{source.label}: a price list is a file ending in {', '.join(_ENDINGS)}")
+    for source in lists:
+        name, label = source.name.removesuffix(".gz"), source.label
         if name.endswith(".parquet"):
-            yield from parquet_rows(path, PRICES, options.timezone)
+            file = pa.BufferReader(b"".join(source.chunks))
+            yield from decode_parquet(file, label, PRICES, options.timezone)
         elif name.endswith(".csv"):
-            yield from csv_rows(path, PRICES, options.timezone)
+            yield from decode_csv(source, PRICES, options.timezone)
         else:
-            batches = _batches(path, _entries(path, _parsed(path, toml=name.endswith(".toml"))))
-            yield from typed_rows(path, PRICES, batches, options.timezone)
+            prices = _check_prices(label, _parse(source, toml=name.endswith(".toml")))
+            yield from convert_cells(label, PRICES, _split_prices(label, prices), options.timezone)
 
 
-def _parsed(path: Path, toml: bool) -> Any:
+def _parse(source: Input, toml: bool) -> Any:
     text = bytearray()
-    for block in blocks(path):
+    for block in split_blocks(source):
         text += block.data
         if len(text) > _LIMIT_BYTES:
-            raise SourceError(f"{path} is larger than 16 MiB; write a list this long as CSV or Parquet")
+            raise SourceError(f"{source.label} is larger than 16 MiB; write a list this long as CSV or Parquet")
     try:
         return tomllib.loads(text.decode()) if toml else json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SourceError(f"{path} is not {'TOML' if toml else 'JSON'}: {str(error).splitlines()[0]}") from None
+        reason = str(error).splitlines()[0]
+        raise SourceError(f"{source.label} is not {'TOML' if toml else 'JSON'}: {reason}") from None
 
 
-def _entries(path: Path, parsed: Any) -> list[dict[str, Any]]:
+def _check_prices(label: str, parsed: Any) -> list[dict[str, Any]]:
     """The prices as plain dictionaries, their names checked."""
     if isinstance(parsed, dict) and len(parsed) == 1 and next(iter(parsed)) in _LISTS:
         parsed = next(iter(parsed.values()))
     if not isinstance(parsed, list) or not parsed or not all(isinstance(p, dict) for p in parsed):
-        raise SourceError(f"{path} holds no list of prices; write [[price]] tables (TOML) or a list of objects (JSON)")
-    check_headings(path, list(dict.fromkeys(name for price in parsed for name in price)), PRICES)
+        raise SourceError(f"{label} holds no list of prices; write [[price]] tables (TOML) or a list of objects (JSON)")
+    check_headings(label, list(dict.fromkeys(name for price in parsed for name in price)), PRICES)
     return parsed
 
 
-def _batches(path: Path, prices: list[dict[str, Any]]) -> Iterator[TextBatch]:
+def _split_prices(label: str, prices: list[dict[str, Any]]) -> Iterator[TextBatch]:
     """The prices as text cells, so that they pass the same reading as a CSV."""
     names = [c.name for c in PRICES.columns if any(c.name in price for price in prices)]
     for i in range(0, len(prices), BATCH_ROWS):
         rows = prices[i : i + BATCH_ROWS]
-        cells = {name: [_cell(path, i + j + 1, name, row.get(name)) for j, row in enumerate(rows)] for name in names}
+        cells = {
+            name: [_write_cell(label, i + j + 1, name, row.get(name)) for j, row in enumerate(rows)] for name in names
+        }
         yield TextBatch(pa.RecordBatch.from_pydict({k: pa.array(v, pa.string()) for k, v in cells.items()}), i + 1)
 
 
-def _cell(path: Path, row: int, name: str, value: Any) -> str | None:
+def _write_cell(label: str, row: int, name: str, value: Any) -> str | None:
     if value is None or value == "":
         return None
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, bool | list | dict | time):
-        raise SourceError(f"{path}, row {row}: {name} {shown(value)} is not one number, text or date")
+        raise SourceError(f"{label}, row {row}: {name} {quote(value)} is not one number, text or date")
     return str(value)
 
 
 SOURCE = Source(
-    "prices", "dated price list: CSV, TOML, JSON or Parquet in the columns of the prices table", _files, _read
+    "prices",
+    "a dated price list: CSV, TOML, JSON or Parquet with price_per_gpu_hour, basis and what else the prices table has",
+    find_with(_ENDINGS, "price list"),
+    read_with(decode_price_lists),
 )

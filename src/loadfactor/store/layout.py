@@ -10,11 +10,10 @@ whose interval has no length (alone, its step unknown) is kept without an hour: 
 
 from pathlib import Path
 
-from loadfactor.tables import MEASUREMENTS, table
+from loadfactor.tables import MEASUREMENTS, REACH_STEPS, table
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 LONGEST_STEP_MS = MS_PER_HOUR
-REACH = 1.5  # a sample reaches back to the previous one over at most this many nominal steps
 
 _RAW = ", ".join(
     ("device_id", "source", "began_utc", "sampled_utc", "step_ms", "lone_step_ms", "measured_mask", *MEASUREMENTS)
@@ -101,7 +100,7 @@ def settled_day(raw: str, before: list[Path], day: int) -> str:
     ), settled AS (
       SELECT *, CASE
         WHEN began_utc IS NOT NULL THEN began_utc
-        WHEN sampled_utc - previous <= {REACH} * nominal_ms THEN previous
+        WHEN sampled_utc - previous <= {REACH_STEPS} * nominal_ms THEN previous
         ELSE CAST(round(sampled_utc - nominal_ms) AS BIGINT) END AS start_utc
       FROM stepped
     ), cut AS (

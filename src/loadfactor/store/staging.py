@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from loadfactor.signals import PROFILED, find_failed_profiling
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.store.door import admit
-from loadfactor.tables import IDLE_BELOW, MEASUREMENTS, PROFILED
+from loadfactor.tables import MEASUREMENTS
 from loadfactor.units import MS_PER_DAY, MS_PER_S
 
 BUFFERED_ROWS = 1_000_000
@@ -94,12 +95,12 @@ class Staging:
         lost = pc.sum(pc.and_(pc.is_valid(rows["energy_j"]), pc.is_null(power))).as_py() or 0
         if lost:
             self.gaps[where, "energy without the start of its interval says nothing of power"] += lost
-        contradicted = _contradicted(columns)
-        count = pc.sum(contradicted).as_py() or 0
+        failed = find_failed_profiling(columns)
+        count = pc.sum(failed).as_py() or 0
         if count:
             self.gaps[where, "profiling counters read 0 while GPU_UTIL was high: not counted as idle"] += count
             for name in PROFILED:
-                columns[name] = pc.if_else(contradicted, pa.scalar(None, pa.float64()), columns[name])
+                columns[name] = pc.if_else(failed, pa.scalar(None, pa.float64()), columns[name])
         mask = pa.array([0] * rows.num_rows, pa.int32())
         for bit, name in enumerate(MEASUREMENTS):
             mask = pc.add(mask, pc.multiply(pc.cast(pc.is_valid(columns[name]), pa.int32()), 1 << bit))
@@ -143,13 +144,3 @@ def _by_day(rows: pa.Table) -> list[tuple[int, pa.Table]]:
     if len(distinct) == 1:
         return [(int(distinct[0]), rows)]
     return [(int(day), rows.filter(pc.equal(days, day))) for day in distinct]
-
-
-def _contradicted(columns: dict[str, pa.ChunkedArray]) -> pa.ChunkedArray:
-    """Rows whose profiling counters all read zero although GPU_UTIL says a kernel was resident (DCGM under contention)."""
-    busy = pc.fill_null(pc.greater_equal(columns["busy_share"], IDLE_BELOW), False)
-    profiled = pc.or_(pc.is_valid(columns["sm_active_share"]), pc.is_valid(columns["engine_active_share"]))
-    contradicted = pc.and_(busy, profiled)
-    for name in PROFILED:
-        contradicted = pc.and_(contradicted, pc.fill_null(pc.equal(columns[name], 0), True))
-    return contradicted

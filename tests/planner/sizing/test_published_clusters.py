@@ -7,7 +7,8 @@ import pytest
 from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
 from loadfactor.planner.sizing.cluster.jobs import jobs_of
 from loadfactor.planner.sizing.cluster.why_idle import ClusterState, why_idle
-from loadfactor.sources.public_traces.demand import JobTrace, StateTrace, read_trace
+from loadfactor.sources.demand import JobTrace, StateTrace
+from loadfactor.sources.demand_files import read_demand
 
 TICK_S = 360.0  # the experiment's scheduler wakes every six minutes: all published starts are multiples of it
 PUBLISHED = (
@@ -19,7 +20,7 @@ PUBLISHED = (
 @pytest.mark.parametrize(("scheduler", "policy"), PUBLISHED, ids=[name for name, _ in PUBLISHED])
 def test_waits_and_makespan_of_the_64_gpu_experiment(scheduler: str, policy: SchedulingPolicy, shared: Path) -> None:
     """With the times the jobs really ran, mean wait and makespan are within 5 % of the published ones (asked: 15 %)."""
-    trace = read_trace(shared / "data" / "jobs" / f"muri_testbed_64xV100_{scheduler}_job.csv.gz")
+    trace = read_demand(shared / "data" / "jobs" / f"muri_testbed_64xV100_{scheduler}_job.csv.gz")
     assert isinstance(trace, JobTrace)
     assert trace.published_wait_s is not None
     outcome = simulate(jobs_of(trace.submit_s, trace.gpus, trace.duration_s), Cluster.of(8), policy)
@@ -29,8 +30,8 @@ def test_waits_and_makespan_of_the_64_gpu_experiment(scheduler: str, policy: Sch
 
 def test_planned_durations_explain_the_rest(shared: Path) -> None:
     """From the submitted trace alone the wait is still within 15 %: the rest is that jobs ran 5 % longer than planned."""
-    planned = read_trace(shared / "data" / "jobs" / "muri_testbed_64xV100_submitted_trace.csv.gz")
-    real = read_trace(shared / "data" / "jobs" / "muri_testbed_64xV100_SRTF_job.csv.gz")
+    planned = read_demand(shared / "data" / "jobs" / "muri_testbed_64xV100_submitted_trace.csv.gz")
+    real = read_demand(shared / "data" / "jobs" / "muri_testbed_64xV100_SRTF_job.csv.gz")
     assert isinstance(planned, JobTrace)
     assert isinstance(real, JobTrace)
     assert real.published_wait_s is not None
@@ -47,7 +48,7 @@ def test_helios_minutes_of_pending_beside_idle(
     cluster: str, idle: float, gang: float, fragmentation: float, shared: Path
 ) -> None:
     """In the two virtual clusters with 45 % such minutes, gang size and fragmentation account for nine tenths of them."""
-    trace = read_trace(shared / "data" / "jobs" / f"helios_earth_{cluster}_cluster_sequence_vc.csv.gz")
+    trace = read_demand(shared / "data" / "jobs" / f"helios_earth_{cluster}_cluster_sequence_vc.csv.gz")
     assert isinstance(trace, StateTrace)
     found = why_idle(
         ClusterState(

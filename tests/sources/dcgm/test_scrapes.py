@@ -34,7 +34,7 @@ def test_a_real_mig_instance(shared, read_paths):
         "mem_used_bytes": 4384 * 2**20,
         "mem_total_bytes": 4864 * 2**20,
     }
-    assert seen.gaps["line that is no reading of DCGM"] == 1  # the title
+    assert seen.gaps["skipped: not a DCGM metric"] == 1  # the title
     assert seen.gaps["DCGM_FI_DEV_POWER_USAGE of the whole GPU on the row of a MIG instance"] == 1
     assert seen.allocations == []
 
@@ -44,7 +44,7 @@ def test_a_real_file_that_holds_its_scrape_twice(shared, read_paths):
     path = shared / "data/metrics/dcgm_exporter/dcgm_a100_mig_disabled_idle.prom"
     seen = read_paths(path)
     assert [(r["device_id"], r["busy_share"], r["power_w"]) for r in seen.samples] == [(UUID, 0.0, 45.999)]
-    assert seen.gaps["reading of a further scrape without a time (say the step with --step)"] == 11
+    assert seen.gaps["skipped: a further scrape without a time (say the step with --step)"] == 11
     assert seen.gaps["last line without an end: it may be cut off"] == 1
     assert [r["to_utc"] for r in read_paths(path, step_s=30.0).samples] == [AT_MS, AT_MS + 30_000]
 
@@ -102,7 +102,7 @@ def test_the_whole_gpu_beside_its_instances_is_not_counted_again(read):
     )
     seen = read(text)
     assert [r["device_id"] for r in seen.samples] == [f"{UUID}/gi-3"]
-    assert seen.gaps == {"reading of a whole GPU beside those of its MIG instances": 1}
+    assert seen.gaps == {"values of a whole GPU beside those of its MIG instances": 1}
 
 
 def test_an_instance_without_profile(read):
@@ -208,7 +208,7 @@ def test_files_without_times(read):
 
 def test_a_long_series_is_read_in_bounded_memory(read, monkeypatch):
     """Scrapes leave the window in the order of time; a file sorted by series that overflows it is refused, not misread."""
-    monkeypatch.setattr("loadfactor.sources.dcgm.window.SCRAPES_HELD", 8)
+    monkeypatch.setattr("loadfactor.sources.dcgm.scrape_window.SCRAPES_HELD", 8)
     lines = [
         (step, name, line(name, 10, f'UUID="{UUID}"', step))
         for step in range(50)
@@ -223,7 +223,7 @@ def test_a_long_series_is_read_in_bounded_memory(read, monkeypatch):
 
 def test_a_scrape_larger_than_the_window(read, monkeypatch):
     """One scrape of more GPUs than the window holds is read whole."""
-    monkeypatch.setattr("loadfactor.sources.dcgm.window.SCRAPES_HELD", 4)
+    monkeypatch.setattr("loadfactor.sources.dcgm.scrape_window.SCRAPES_HELD", 4)
     text = "".join(
         line(name, 10, f'UUID="GPU-{gpu}"', step)
         for step in range(3)
@@ -237,7 +237,7 @@ def test_a_scrape_larger_than_the_window(read, monkeypatch):
 
 def test_long_logs_of_two_machines(read, monkeypatch):
     """The log of a second machine goes back to the beginning of the first one's time."""
-    monkeypatch.setattr("loadfactor.sources.dcgm.window.SCRAPES_HELD", 8)
+    monkeypatch.setattr("loadfactor.sources.dcgm.scrape_window.SCRAPES_HELD", 8)
     texts = [
         "".join(
             line(name, 10, f'UUID="GPU-{node}{gpu}"', step)
@@ -324,7 +324,7 @@ def test_escapes_in_labels(read):
 
 def test_files_of_any_order_are_one_log(read, monkeypatch):
     """Rotation calls the newest file first; long ones are read in the order of their times."""
-    monkeypatch.setattr("loadfactor.sources.dcgm.window.SCRAPES_HELD", 8)
+    monkeypatch.setattr("loadfactor.sources.dcgm.scrape_window.SCRAPES_HELD", 8)
     texts = [
         "".join(
             line("DEV_TOTAL_ENERGY_CONSUMPTION", s * 9_000_000, f'UUID="{UUID}"', s) for s in range(20 * i, 20 * i + 20)

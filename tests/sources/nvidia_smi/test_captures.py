@@ -33,7 +33,7 @@ def test_captures_agree_with_the_exporter_that_published_them(shared, read_paths
         for ours, theirs in SAME.items():
             (value,) = re.findall(rf"^{theirs}{{[^}}]*}} (\S+)$", text, re.MULTILINE)
             assert sample[ours] == pytest.approx(float(value), rel=1e-12), ours
-    assert seen.gaps["reading of dmon without a time (record with -o DT)"] == 10
+    assert seen.gaps["skipped: a row of dmon without a time (record with -o DT)"] == 10
 
 
 def test_masked_machines_stay_apart(shared, read_paths):

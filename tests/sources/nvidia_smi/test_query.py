@@ -102,7 +102,7 @@ def test_messages_among_the_rows_are_counted(read):
     """What the tool printed into its log beside the rows is a gap."""
     seen = read(LOG + "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost.\n")
     assert len(seen.samples) == 4
-    assert seen.gaps["line that is no row of its heading"] == 1
+    assert seen.gaps["skipped: a line that is no row of its heading"] == 1
 
 
 @pytest.mark.parametrize("cut", [1, 2, 5, 40])

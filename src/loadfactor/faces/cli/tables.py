@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table as Grid
 
 from loadfactor.errors import InputError
-from loadfactor.sources.own_tables.templates import kind_of, write_templates
+from loadfactor.sources.own_tables.templates import describe_kind, write_templates
 from loadfactor.tables import TABLES, Table
 
 
@@ -52,7 +52,7 @@ def _as_json(table: Table) -> dict[str, object]:
         {
             "name": c.name,
             "kind": c.kind,
-            "written": kind_of(c),
+            "written": describe_kind(c),
             "meaning": c.meaning,
             "empty": c.empty or None,
             "required": c.required,
@@ -73,7 +73,7 @@ def _tell() -> None:
             grid.add_column(heading, no_wrap=heading == "column")
         for c in table.columns:
             empty = f"[dim]; empty: {escape(c.empty)}[/]" if c.empty else " [bold](required)[/]"
-            grid.add_row(c.name, kind_of(c), escape(c.meaning) + empty)
+            grid.add_row(c.name, describe_kind(c), escape(c.meaning) + empty)
         console.print(grid)
         console.print()
     for line in (

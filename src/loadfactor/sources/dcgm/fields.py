@@ -1,4 +1,4 @@
-"""What does DCGM call it, in which unit, and what is it to us? Old and new names of each field; facts, no code."""
+"""The fields of DCGM: old and new names, units, and what each becomes. Facts, no code."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,11 +1,11 @@
-"""Who held a device, from when until when? Steps with the same pods in a row are one allocation each."""
+"""The pods that held each device: steps in a row with the same pods are one allocation each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldSpan:
     """One row of the table `allocations`."""
 
     job_id: str
@@ -16,7 +16,7 @@ class Held:
 
 
 @dataclass
-class _Run:
+class _OpenSpan:
     holders: tuple[str, ...]
     from_ms: int
     to_ms: int
@@ -26,27 +26,27 @@ class Holders:
     """The open allocations of all devices."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, _Run] = {}
+        self._open: dict[str, _OpenSpan] = {}
 
-    def see(self, device_id: str, holders: set[str], from_ms: int, to_ms: int) -> Iterator[Held]:
+    def see(self, device_id: str, holders: set[str], from_ms: int, to_ms: int) -> Iterator[HeldSpan]:
         """In this interval these held the device; what that ends is handed over. n that share it hold 1/n each."""
-        now, run = tuple(sorted(holders)), self._runs.get(device_id)
-        if run is not None and run.holders == now and run.to_ms >= from_ms:
-            run.to_ms = to_ms
+        now, span = tuple(sorted(holders)), self._open.get(device_id)
+        if span is not None and span.holders == now and span.to_ms >= from_ms:
+            span.to_ms = to_ms
             return
-        if run is not None:
-            yield from _rows(device_id, self._runs.pop(device_id))
+        if span is not None:
+            yield from _close(device_id, self._open.pop(device_id))
         if now:
-            self._runs[device_id] = _Run(now, from_ms, to_ms)
+            self._open[device_id] = _OpenSpan(now, from_ms, to_ms)
 
-    def end(self) -> Iterator[Held]:
+    def end(self) -> Iterator[HeldSpan]:
         """What is still held when the data ends, up to there."""
-        for device_id, run in self._runs.items():
-            yield from _rows(device_id, run)
-        self._runs.clear()
+        for device_id, span in self._open.items():
+            yield from _close(device_id, span)
+        self._open.clear()
 
 
-def _rows(device_id: str, run: _Run) -> Iterator[Held]:
-    share = 1 / len(run.holders) if len(run.holders) > 1 else None
-    for holder in run.holders:
-        yield Held(holder, device_id, share, run.from_ms, run.to_ms)
+def _close(device_id: str, span: _OpenSpan) -> Iterator[HeldSpan]:
+    share = 1 / len(span.holders) if len(span.holders) > 1 else None
+    for holder in span.holders:
+        yield HeldSpan(holder, device_id, share, span.from_ms, span.to_ms)

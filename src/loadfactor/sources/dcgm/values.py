@@ -1,16 +1,16 @@
-"""What number does an exporter's text say, in our unit, or why none?"""
+"""Values of an exporter's text, in our units, and DCGM's blanks."""
 
 import math
 
 from loadfactor.sources.dcgm.fields import BLANK_FP64, BLANK_INT32, BLANK_INT64, BLANKS, Field
 
 
-def value(text: str, field: Field) -> float | str:
+def parse_value(text: str, field: Field) -> float | str:
     """The value in our unit, or the reason that it is none.
 
     >>> from loadfactor.sources.dcgm.fields import BY_NAME
     >>> util = BY_NAME["DCGM_FI_DEV_GPU_UTIL"]
-    >>> value("97", util), value("9223372036854775794", util), value("NaN", util)
+    >>> parse_value("97", util), parse_value("9223372036854775794", util), parse_value("NaN", util)
     (0.97, 'not supported', 'NaN')
     """
     try:
@@ -23,10 +23,10 @@ def value(text: str, field: Field) -> float | str:
         return "NaN" if math.isnan(number) else "infinite"
     if field.mask and (number < 0 or number != int(number)):
         return "an unreadable value"
-    return blank(text, number, field) or number * field.multiply / field.divide
+    return explain_blank(text, number, field) or number * field.multiply / field.divide
 
 
-def blank(text: str, number: float, field: Field) -> str | None:
+def explain_blank(text: str, number: float, field: Field) -> str | None:
     """Why DCGM has no value, when this is one of its blanks; None for a value.
 
     Totals and rates of bytes may honestly pass the smaller blanks, so there only the four blanks themselves are none.

@@ -1,4 +1,4 @@
-"""What number stands in a cell? Text columns to numbers with units; each different text is looked at once."""
+"""Columns of text → numbers in our units; each different text is looked at once."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,28 +25,23 @@ class Cells:
     texts: pa.Array
     codes: NDArray[np.int64]
 
-    @classmethod
-    def of(cls, name: str, unit: str | None, data: Any) -> "Cells":
-        """From an Arrow array of text, plain or dictionary-encoded."""
-        if isinstance(data, pa.ChunkedArray):
-            data = data.combine_chunks()
-        if not pa.types.is_dictionary(data.type):
-            data = pc.dictionary_encode(data)
-        codes = data.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        return cls(name, unit, pc.utf8_trim(data.dictionary, characters=_BLANKS), codes)
-
-    def each(self) -> list[str]:
+    def distinct(self) -> list[str]:
         """The different texts; `codes` points into them."""
         found: list[str] = self.texts.to_pylist()
         return found
 
-    def rows(self) -> list[str]:
-        """The text of every row."""
-        texts = self.each()
-        return [texts[c] for c in self.codes]
+
+def encode_cells(name: str, unit: str | None, data: Any) -> Cells:
+    """One column from an Arrow array of text, plain or dictionary-encoded."""
+    if isinstance(data, pa.ChunkedArray):
+        data = data.combine_chunks()
+    if not pa.types.is_dictionary(data.type):
+        data = pc.dictionary_encode(data)
+    codes = data.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return Cells(name, unit, pc.utf8_trim(data.dictionary, characters=_BLANKS), codes)
 
 
-def numbers(cells: Cells, units: dict[str, Unit]) -> tuple[Floats, Floats]:
+def parse_numbers(cells: Cells, units: dict[str, Unit]) -> tuple[Floats, Floats]:
     """The value of each different text in our unit, and NaN where it holds none; second: the same, for every row.
 
     A unit in the cell counts before the one in the heading; without either the first of `units` is meant.
@@ -65,17 +60,17 @@ def numbers(cells: Cells, units: dict[str, Unit]) -> tuple[Floats, Floats]:
     return found, found[cells.codes]
 
 
-def reason(text: str) -> str:
+def explain_cell(text: str) -> str:
     """What to say of a cell that holds no number.
 
-    >>> reason("[N/A]"), reason(""), reason("%$1")
+    >>> explain_cell("[N/A]"), explain_cell(""), explain_cell("%$1")
     ('[N/A]', 'nothing', 'an unreadable value')
     """
-    if says_nothing(text) and len(text) <= _REASON_MAX and text.isprintable():
+    if is_unmeasured(text) and len(text) <= _REASON_MAX and text.isprintable():
         return text or "nothing"
     return "an unreadable value"
 
 
-def says_nothing(text: str) -> bool:
+def is_unmeasured(text: str) -> bool:
     """True for what the tool writes where it knows no value: [N/A], ERR!, [GPU is lost], an empty cell."""
     return text.lower() in UNMEASURED or (text.startswith("[") and text.endswith("]"))

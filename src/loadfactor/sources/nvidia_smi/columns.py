@@ -1,4 +1,4 @@
-"""What does nvidia-smi call it, in which unit, and which column of `samples` is it? Facts, no code."""
+"""The names and units of nvidia-smi, and the columns of `samples` they become. Facts, no code."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""What does a log of `nvidia-smi dmon` say? Columns as its headings announce them; its times only with `-o DT`."""
+"""Logs of `nvidia-smi dmon`: columns as their headings announce them; times only with `-o DT`."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,20 +9,20 @@ import pyarrow as pa
 
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Rows
-from loadfactor.sources.nvidia_smi.cells import Cells
+from loadfactor.sources.nvidia_smi.cells import Cells, encode_cells
 from loadfactor.sources.nvidia_smi.columns import DMON_HEADINGS, DMON_NAMES
-from loadfactor.sources.nvidia_smi.recorder import Recorder
+from loadfactor.sources.nvidia_smi.samples import SampleBuilder
 from loadfactor.units import MS_PER_S
 
 
-def dmon_heading(line: bytes) -> tuple[str, ...] | None:
+def parse_dmon_heading(line: bytes) -> tuple[str, ...] | None:
     """The columns that this line announces, or None when it is no heading of dmon.
 
-    >>> dmon_heading(b"# gpu    pwr  gtemp     sm")
+    >>> parse_dmon_heading(b"# gpu    pwr  gtemp     sm")
     ('gpu', 'pwr', 'gtemp', 'sm')
-    >>> dmon_heading(b"#Date       Time        gpu    sm ")
+    >>> parse_dmon_heading(b"#Date       Time        gpu    sm ")
     ('date', 'time', 'gpu', 'sm')
-    >>> dmon_heading(b"# Idx      W      C      %") is None
+    >>> parse_dmon_heading(b"# Idx      W      C      %") is None
     True
     """
     if not line.startswith(b"#"):
@@ -36,63 +36,63 @@ def dmon_heading(line: bytes) -> tuple[str, ...] | None:
 class DmonLog:
     """One heading of dmon and the rows below it."""
 
-    def __init__(self, names: tuple[str, ...], recorder: Recorder, alone: bool) -> None:
+    def __init__(self, names: tuple[str, ...], builder: SampleBuilder, alone: bool) -> None:
         self.names = names
-        self._recorder = recorder
+        self._builder = builder
         self._cycles: Counter[str] = Counter()
-        path, options = recorder.path, recorder.options
+        label, options = builder.label, builder.options
         self._dated = "date" in names and "time" in names
         self._untimed = not self._dated and (options.at_ms is None or not alone)
         if alone and not self._dated and ("date" in names or "time" in names or options.at_ms is None):
             raise SourceError(
-                f"{path}: dmon without date and time; record with nvidia-smi dmon -o DT, or say when it began with --at"
+                f"{label}: dmon without date and time; record with nvidia-smi dmon -o DT, or say when it began with --at"
             )
-        recorder.gaps.add(path, "column that the books do not keep", sum(name not in DMON_NAMES for name in names))
+        builder.gaps.add(label, "skipped: a column that is not kept", sum(name not in DMON_NAMES for name in names))
 
     def rows(self, data: bytes, line: int) -> Iterator[Rows]:
         """The rows of whole lines; headings repeated among them are passed over."""
-        path, gaps = self._recorder.path, self._recorder.gaps
+        label, gaps = self._builder.label, self._builder.gaps
         lines = [text for text in data.decode().split("\n") if text.strip() and not text.startswith("#")]
         split = [text.replace(",", " ").split() for text in lines]
         good = [cells for cells in split if len(cells) == len(self.names)]
-        gaps.add(path, "line that is no row of its heading", len(lines) - len(good))
+        gaps.add(label, "skipped: a line that is no row of its heading", len(lines) - len(good))
         if not good:
             return
         if self._untimed:
-            gaps.add(path, "reading of dmon without a time (record with -o DT)", len(good))
+            gaps.add(label, "skipped: a row of dmon without a time (record with -o DT)", len(good))
             return
         texts = dict(zip(self.names, zip(*good, strict=True), strict=True))
         columns = {
-            DMON_NAMES[n]: _cells(n, texts[n]) for n in self.names if n in DMON_NAMES and n not in ("date", "time")
+            DMON_NAMES[n]: _encode(n, texts[n]) for n in self.names if n in DMON_NAMES and n not in ("date", "time")
         }
         if self._dated:
             both = [f"{d} {t}" for d, t in zip(texts["date"], texts["time"], strict=True)]
-            yield from self._recorder.record({**columns, "timestamp": _cells("Date and Time", both)}, line)
+            yield from self._builder.build({**columns, "timestamp": _encode("Date and Time", both)}, line)
         else:
-            yield from self._recorder.record(columns, line, self._counted(texts["gpu"]))
+            yield from self._builder.build(columns, line, self._count_instants(texts["gpu"]))
 
     def last(self, line: bytes, number: int) -> Iterator[Rows]:
         """The last line of a log that ends without a line end; dmon pads its cells, so a whole line ends in a blank."""
         if line.endswith(b" "):
             yield from self.rows(line, number)
         else:
-            self._recorder.gaps.add(self._recorder.path, "last line, cut off")
+            self._builder.gaps.add(self._builder.label, "last line, cut off")
 
-    def _counted(self, gpus: tuple[str, ...]) -> Any:
+    def _count_instants(self, gpus: tuple[str, ...]) -> Any:
         """Instants of rows without times: the n-th row of a GPU comes n - 1 steps after the beginning."""
-        at_ms, step_s = self._recorder.options.at_ms, self._recorder.options.step_s
+        at_ms, step_s = self._builder.options.at_ms, self._builder.options.step_s
         turns = []
         for gpu in gpus:
             turns.append(self._cycles[gpu])
             self._cycles[gpu] += 1
         if step_s is None and max(turns):
             raise SourceError(
-                f"{self._recorder.path}: dmon without times; say how many seconds lie between its rows with --step "
+                f"{self._builder.label}: dmon without times; say how many seconds lie between its rows with --step "
                 "(its own default is 1)"
             )
         assert at_ms is not None
         return at_ms + np.array(turns, dtype=np.int64) * round((step_s or 0) * MS_PER_S)
 
 
-def _cells(name: str, texts: Any) -> Cells:
-    return Cells.of(name, None, pa.array(texts, type=pa.string()))
+def _encode(name: str, texts: Any) -> Cells:
+    return encode_cells(name, None, pa.array(texts, type=pa.string()))

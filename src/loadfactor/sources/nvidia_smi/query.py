@@ -1,4 +1,4 @@
-"""What does a log of `nvidia-smi --query-gpu=… --format=csv` say? Any fields, any order, units wherever they stand."""
+"""Logs of `nvidia-smi --query-gpu=… --format=csv`: any fields, any order, units wherever they stand."""
 
 import io
 import re
@@ -11,9 +11,9 @@ import pyarrow.csv
 
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Rows
-from loadfactor.sources.nvidia_smi.cells import Cells
+from loadfactor.sources.nvidia_smi.cells import encode_cells
 from loadfactor.sources.nvidia_smi.columns import MEASURES, OTHER_QUERIES, QUERY_NAMES
-from loadfactor.sources.nvidia_smi.recorder import Recorder
+from loadfactor.sources.nvidia_smi.samples import SampleBuilder
 
 _CELL: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_.]*)\s*(?:\[(?P<unit>[^\]]*)\])?")
 _DATA: Final = re.compile(rb"\d{4}/\d\d/\d\d \d\d:\d\d|GPU-[0-9a-f]{8}|\d (?:%|MiB|W|MHz)\s*(?:,|$)")
@@ -51,12 +51,12 @@ class Heading:
         return next((OTHER_QUERIES[name] for name in self.names if name in OTHER_QUERIES), None)
 
 
-def heading(line: bytes) -> Heading | None:
+def parse_heading(line: bytes) -> Heading | None:
     """The heading in this line, or None when it is none.
 
-    >>> heading(b"index, utilization.gpu [%]")
+    >>> parse_heading(b"index, utilization.gpu [%]")
     Heading(names=('index', 'utilization.gpu'), units=(None, '%'))
-    >>> heading(b"0, 97 %") is None
+    >>> parse_heading(b"0, 97 %") is None
     True
     """
     if not line[:1].isalpha() and line[:1] != b'"':
@@ -68,14 +68,14 @@ def heading(line: bytes) -> Heading | None:
     return found if found.kept or found.other else None
 
 
-def heading_within(line: bytes) -> int:
+def find_heading(line: bytes) -> int:
     """Where a heading with times begins that stands behind the beginning of a row, or 0.
 
-    >>> heading_within(b"2024/01/31 12:34:56.789, 0, 9timestamp, index, utilization.gpu [%]")
+    >>> find_heading(b"2024/01/31 12:34:56.789, 0, 9timestamp, index, utilization.gpu [%]")
     29
     """
     found = _BEHIND.search(line.rstrip()) if b"timestamp" in line else None
-    return found.start() if found is not None and heading(line[found.start() :].strip()) is not None else 0
+    return found.start() if found is not None and parse_heading(line[found.start() :].strip()) is not None else 0
 
 
 def is_headless(line: bytes) -> bool:
@@ -86,20 +86,20 @@ def is_headless(line: bytes) -> bool:
 class QueryLog:
     """One heading and the rows below it."""
 
-    def __init__(self, head: Heading, line: bytes, recorder: Recorder, alone: bool) -> None:
+    def __init__(self, head: Heading, line: bytes, builder: SampleBuilder, alone: bool) -> None:
         self.head = head
         self.line = line.strip()
-        self._recorder = recorder
-        path, gaps, kept = recorder.path, recorder.gaps, head.kept
-        gaps.add(path, "column that the books do not keep", len(head.names) - len(kept))
+        self._builder = builder
+        label, gaps, kept = builder.label, builder.gaps, head.kept
+        gaps.add(label, "skipped: a column that is not kept", len(head.names) - len(kept))
         self._measured = any(name in _VALUES or name.startswith("reason:") for name in kept)
         if not self._measured:
             if alone:
                 raise SourceError(
-                    f"{path}: none of its columns is a measurement ({', '.join(head.names)[:60]}); "
+                    f"{label}: none of its columns is a measurement ({', '.join(head.names)[:60]}); "
                     "ask for utilization.gpu, memory.used, power.draw, …"
                 )
-            gaps.add(path, "query without a measured column")
+            gaps.add(label, "query without a measured column")
 
     def rows(self, data: bytes, line: int) -> Iterator[Rows]:
         """The rows of whole lines; a line that is no row of this heading becomes a gap."""
@@ -107,7 +107,7 @@ class QueryLog:
             data = b"".join(text + b"\n" for text in data.split(b"\n") if text.strip() != self.line)
         if not self._measured or not data.strip():
             return
-        path, gaps, names = self._recorder.path, self._recorder.gaps, [str(i) for i in range(len(self.head.names))]
+        label, gaps, names = self._builder.label, self._builder.gaps, [str(i) for i in range(len(self.head.names))]
         kept = {ours: str(i) for ours, i in self.head.kept.items()}
         bad = 0
 
@@ -124,22 +124,22 @@ class QueryLog:
                 column_types=dict.fromkeys(names, _DICTIONARY), include_columns=list(kept.values()), null_values=[]
             ),
         )
-        gaps.add(path, "line that is no row of its heading", bad)
+        gaps.add(label, "skipped: a line that is no row of its heading", bad)
         if not table.num_rows:
             return
         columns = {
-            ours: Cells.of(self.head.names[int(at)], self.head.units[int(at)], table.column(at))
+            ours: encode_cells(self.head.names[int(at)], self.head.units[int(at)], table.column(at))
             for ours, at in kept.items()
         }
-        yield from self._recorder.record(columns, line)
+        yield from self._builder.build(columns, line)
 
     def last(self, line: bytes, number: int) -> Iterator[Rows]:
         """The last line of a log that ends without a line end: it may be cut, so its last cell counts only if it is whole."""
         *before, cell = line.split(b",")
         if len(before) + 1 != len(self.head.names):
-            self._recorder.gaps.add(self._recorder.path, "last line, cut off")
+            self._builder.gaps.add(self._builder.label, "last line, cut off")
             return
         if _WHOLE.search(cell) is None:
-            self._recorder.gaps.add(self._recorder.path, "last cell of a last line without an end: it may be cut off")
+            self._builder.gaps.add(self._builder.label, "last cell of a last line without an end: it may be cut off")
             line = b",".join([*before, b""])
         yield from self.rows(line + b"\n", number)

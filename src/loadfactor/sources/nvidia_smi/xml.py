@@ -1,4 +1,4 @@
-"""What does `nvidia-smi -q -x` say? One document after the other, of any version of its schema."""
+"""Documents of `nvidia-smi -q -x`, one after the other, of any version of its schema."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -7,9 +7,9 @@ from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 import pyarrow as pa
 
 from loadfactor.sources.base import Rows
-from loadfactor.sources.nvidia_smi.cells import Cells
+from loadfactor.sources.nvidia_smi.cells import encode_cells
 from loadfactor.sources.nvidia_smi.columns import MEASURES, REASONS
-from loadfactor.sources.nvidia_smi.recorder import Recorder
+from loadfactor.sources.nvidia_smi.samples import SampleBuilder
 from loadfactor.units import BYTES_PER_MIB
 
 _TOP: Final = 2  # depth of <timestamp> and <gpu> below <nvidia_smi_log>
@@ -32,10 +32,10 @@ _TAGS: Final = {name: paths[0].rpartition("/")[2] for name, paths in _PATHS.item
 
 
 class XmlLog:
-    """The documents of one file, fed piece by piece; a row a GPU and document."""
+    """The documents of one log, fed piece by piece; a row a GPU and document."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, builder: SampleBuilder) -> None:
+        self._builder = builder
         self._held: list[dict[str, str]] = []
         self._parser: XMLPullParser[Element] | None = None
         self._timestamp: str | None = None
@@ -45,7 +45,7 @@ class XmlLog:
     def begin(self) -> None:
         """A new document starts."""
         if self._parser is not None:
-            self._recorder.gaps.add(self._recorder.path, "document, cut off")
+            self._builder.gaps.add(self._builder.label, "document, cut off")
         self._parser = XMLPullParser(events=("start", "end"))
         self._timestamp, self._root, self._depth, self._pending = None, None, 0, 0
 
@@ -64,9 +64,9 @@ class XmlLog:
                 raise ParseError
             self._parser.feed(data)
             for event, element in self._parser.read_events():  # type: ignore[misc]
-                self._event(str(event), element)  # type: ignore[arg-type]
+                self._handle(str(event), element)  # type: ignore[arg-type]
         except (ParseError, ValueError, LookupError):  # LookupError: an encoding nobody knows
-            self._recorder.gaps.add(self._recorder.path, "document of broken XML")
+            self._builder.gaps.add(self._builder.label, "document of broken XML")
             self._parser = None
         if len(self._held) >= _HELD_ROWS:
             yield from self.flush(line)
@@ -77,9 +77,9 @@ class XmlLog:
         yield from self.flush(line) if len(self._held) >= _HELD_ROWS else ()
 
     def finish(self, line: int) -> Iterator[Rows]:
-        """The file ends here."""
+        """The log ends here."""
         if self._parser is not None:
-            self._recorder.gaps.add(self._recorder.path, "document, cut off")
+            self._builder.gaps.add(self._builder.label, "document, cut off")
             self._parser = None
         yield from self.flush(line)
 
@@ -90,13 +90,13 @@ class XmlLog:
             rows = [row for row in held if ("timestamp" in row) == timed]
             names = dict.fromkeys(name for row in rows for name in row)
             columns = {
-                n: Cells.of(_TAGS.get(n, n), None, pa.array([r.get(n, "") for r in rows], type=pa.string()))
+                n: encode_cells(_TAGS.get(n, n), None, pa.array([r.get(n, "") for r in rows], type=pa.string()))
                 for n in names
             }
             if rows:
-                yield from self._recorder.record(columns, line)
+                yield from self._builder.build(columns, line)
 
-    def _event(self, event: str, element: Element) -> None:
+    def _handle(self, event: str, element: Element) -> None:
         if event == "start":
             self._depth += 1
             self._root = self._root if self._root is not None else element
@@ -104,13 +104,13 @@ class XmlLog:
         if self._depth == _TOP and element.tag == "timestamp":
             self._timestamp = (element.text or "").strip()
         elif self._depth == _TOP and element.tag == "gpu":
-            self._held.append(self._row(element))
+            self._held.append(self._read_gpu(element))
         if self._depth == _TOP and self._root is not None:
             self._root.clear()
             self._pending = 0
         self._depth -= 1
 
-    def _row(self, gpu: Element) -> dict[str, str]:
+    def _read_gpu(self, gpu: Element) -> dict[str, str]:
         """The texts of one GPU under our names; what the document does not have is left out."""
         row = {"bus_id": gpu.get("id") or ""}
         for name, paths in _PATHS.items():
@@ -121,5 +121,5 @@ class XmlLog:
         if self._timestamp:
             row["timestamp"] = self._timestamp
         instances = len(gpu.findall("mig_devices/mig_device"))
-        self._recorder.gaps.add(self._recorder.path, "MIG instance, which nvidia-smi does not measure", instances)
+        self._builder.gaps.add(self._builder.label, "MIG instance, which nvidia-smi does not measure", instances)
         return row

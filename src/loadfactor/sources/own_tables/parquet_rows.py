@@ -1,8 +1,7 @@
-"""How does a Parquet file become rows of a table? Batch by batch, its types checked against the kinds of the columns."""
+"""Decoder of Parquet in the columns of a table: batch by batch, types checked against the kinds of the columns."""
 
 from collections.abc import Callable, Iterator
 from datetime import tzinfo
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ from loadfactor.errors import SourceError
 from loadfactor.sources.base import Rows
 from loadfactor.sources.own_tables.headings import check_headings
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS
-from loadfactor.sources.parsing.text_instants import InstantColumn
+from loadfactor.sources.parsing.times.columns import InstantColumn
 from loadfactor.tables import ARROW, PRICES, Column, Table
 from loadfactor.units import BYTES_PER_MIB
 
@@ -28,34 +27,34 @@ _WANTED: Final = {
 }
 
 
-def parquet_rows(path: Path, table: Table, zone: tzinfo | None) -> Iterator[Rows]:
-    """The rows of one Parquet file, at most 65,536 at a time, whatever the size of its row groups.
+def decode_parquet(source: pa.NativeFile, label: str, table: Table, zone: tzinfo | None) -> Iterator[Rows]:
+    """The rows of one Parquet file, open for reading, at most 65,536 at a time, whatever the size of its row groups.
 
     Raises SourceError: not Parquet or damaged, wrong columns, a column of another type, local times and no zone given.
     """
     try:
         # Buffered and not read ahead: memory stays flat where a writer put everything into one row group.
-        with pq.ParquetFile(path, buffer_size=BYTES_PER_MIB, pre_buffer=False, memory_map=False) as file:
+        with pq.ParquetFile(source, buffer_size=BYTES_PER_MIB, pre_buffer=False, memory_map=False) as file:
             schema = file.schema_arrow
-            check_headings(path, schema.names, table)
-            readers = {f.name: _reader(path, table, table.column(f.name), f.type, zone) for f in schema}
+            check_headings(label, schema.names, table)
+            converters = {f.name: _find_converter(label, table, table.column(f.name), f.type, zone) for f in schema}
             row = 1
             for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
-                columns = {name: readers[name](batch.column(name), row) for name in schema.names}
-                yield Rows(table.name, pa.table(columns), str(path))
+                columns = {name: converters[name](batch.column(name), row) for name in schema.names}
+                yield Rows(table.name, pa.table(columns), label)
                 row += batch.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise SourceError(f"{path} is not a whole Parquet file ({reason[:120]}); write or copy it again") from None
+        raise SourceError(f"{label} is not a whole Parquet file ({reason[:120]}); write or copy it again") from None
 
 
-def _reader(
-    path: Path, table: Table, column: Column, stored: pa.DataType, zone: tzinfo | None
+def _find_converter(
+    label: str, table: Table, column: Column, stored: pa.DataType, zone: tzinfo | None
 ) -> Callable[[pa.Array, int], pa.Array]:
     """What turns an array of the stored type, and the number of its first row, into the column's values."""
     kind, target = column.kind, ARROW[column.kind]
     plain = stored.value_type if pa.types.is_dictionary(stored) else stored
-    instants = InstantColumn(path, column.name, zone)
+    instants = InstantColumn(label, column.name, zone)
 
     def cast(array: pa.Array, _: int) -> pa.Array:
         return pc.cast(array, target)
@@ -96,4 +95,4 @@ def _reader(
             return cast
     elif types.is_integer(plain) or (kind != "mask" and (types.is_floating(plain) or types.is_decimal(plain))):
         return cast
-    raise SourceError(f"{path}: column {column.name} holds {stored}, and must hold {_WANTED[kind]}; write it as that")
+    raise SourceError(f"{label}: column {column.name} holds {stored}, and must hold {_WANTED[kind]}; write it as that")

@@ -1,4 +1,4 @@
-"""How do I begin with tables of my own? With an empty CSV for each, its header line in place, and a note of what belongs in it."""
+"""Templates of the tables: an empty CSV for each, its header line in place, and a note of what belongs in it."""
 
 from pathlib import Path
 from typing import Final
@@ -18,11 +18,11 @@ _KINDS: Final = {
 }
 
 
-def kind_of(column: Column) -> str:
+def describe_kind(column: Column) -> str:
     """How a value of the column is written.
 
     >>> from loadfactor.tables import PRICES
-    >>> kind_of(PRICES.column("basis"))
+    >>> describe_kind(PRICES.column("basis"))
     'effective, contracted, owned, list or estimate'
     """
     if column.one_of:
@@ -35,7 +35,7 @@ def write_templates(folder: Path) -> tuple[Path, ...]:
 
     Raises SourceError when one of these files is there already (nothing is written then), or cannot be written.
     """
-    contents = {f"{table.name}.csv": _header(table) for table in TABLES} | {_README: _readme()}
+    contents = {f"{table.name}.csv": _write_header(table) for table in TABLES} | {_README: _write_readme()}
     there = [name for name in contents if (folder / name).exists()]
     if there:
         raise SourceError(f"{folder} holds {there[0]} already, and nothing is overwritten; name another folder")
@@ -49,11 +49,11 @@ def write_templates(folder: Path) -> tuple[Path, ...]:
     return tuple(folder / name for name in contents)
 
 
-def _header(table: Table) -> str:
+def _write_header(table: Table) -> str:
     return ",".join(c.name for c in table.columns) + "\n"
 
 
-def _readme() -> str:
+def _write_readme() -> str:
     lines = [
         "# Tables to fill in",
         "",
@@ -70,5 +70,7 @@ def _readme() -> str:
             "| column | written as | meaning | empty means |",
             "|---|---|---|---|",
         ]
-        lines += [f"| {c.name} | {kind_of(c)} | {c.meaning} | {c.empty or 'not allowed'} |" for c in table.columns]
+        lines += [
+            f"| {c.name} | {describe_kind(c)} | {c.meaning} | {c.empty or 'not allowed'} |" for c in table.columns
+        ]
     return "\n".join(lines) + "\n"

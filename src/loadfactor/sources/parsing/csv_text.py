@@ -1,23 +1,23 @@
-"""How is a CSV read that may be huge, cut off or no CSV at all? Strictly, in batches of text cells, in bounded memory."""
+"""CSV of any length in batches of text cells, read strictly and in bounded memory."""
 
 import csv
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.parsing.lines import blocks
+from loadfactor.sources.base import Input
+from loadfactor.sources.parsing.messages import quote
+from loadfactor.sources.parsing.text_blocks import split_blocks
 from loadfactor.units import BYTES_PER_MIB
 
 BATCH_ROWS: Final = 65_536
 _BLOCK_BYTES: Final = 2 * BYTES_PER_MIB  # the longest row; a line is at most 1 MiB already
-_SHOWN: Final = 60
 
 
 @dataclass(frozen=True)
@@ -28,49 +28,39 @@ class TextBatch:
     first_row: int  # number of its first row, from 1; the header is not counted
 
 
-def open_csv(path: Path) -> tuple[tuple[str, ...], Iterator[TextBatch]]:
-    """The names in the header line, and the rows below it. Gzip is unpacked, a byte order mark and CRLF are read over.
+def split_csv(source: Input) -> tuple[tuple[str, ...], Iterator[TextBatch]]:
+    """The names in the header line, and the rows below it. A byte order mark and CRLF are read over.
 
-    Raises SourceError naming file and row: not text, truncated gzip, no header, two columns of one name, a row with more or
+    Raises SourceError naming input and row: not text, no header, two columns of one name, a row with more or
     fewer cells than the header, a quote that never closes.
     """
-    parts = (block.data for block in blocks(path))
+    parts = (block.data for block in split_blocks(source))
     first = next(parts)
     line, _, rest = first.partition(b"\n")
-    names = _names(path, line.decode())
-    return names, _batches(path, names, chain([rest], parts))
+    names = _parse_header(source.label, line.decode())
+    return names, _split_rows(source.label, names, chain([rest], parts))
 
 
-def shown(value: object) -> str:
-    """A value as a message may quote it: one line, at most about 60 characters.
-
-    >>> shown("173%"), shown("two" + chr(10) + "lines")
-    ("'173%'", "'two\\\\nlines'")
-    """
-    text = value if isinstance(value, str) else str(value)
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
-
-
-def _names(path: Path, line: str) -> tuple[str, ...]:
+def _parse_header(label: str, line: str) -> tuple[str, ...]:
     try:
         names = tuple(next(csv.reader([line]), ()))
     except csv.Error as e:
-        raise SourceError(f"{path}: the first line is no header of a CSV ({e})") from None
+        raise SourceError(f"{label}: the first line is no header of a CSV ({e})") from None
     if not any(names):
-        raise SourceError(f"{path}: the first line is empty; it must name the columns")
+        raise SourceError(f"{label}: the first line is empty; it must name the columns")
     if len(names) == 1:
         for mark, said in ((";", "semicolons"), ("\t", "tabs")):
             if mark in line:
-                raise SourceError(f"{path}: its columns are separated by {said}; write commas")
+                raise SourceError(f"{label}: its columns are separated by {said}; write commas")
     for i, name in enumerate(names):
         if not name:
-            raise SourceError(f"{path}: column {i + 1} has no name in the first line")
+            raise SourceError(f"{label}: column {i + 1} has no name in the first line")
         if name in names[:i]:
-            raise SourceError(f"{path}: two columns are called {shown(name)}; keep one")
+            raise SourceError(f"{label}: two columns are called {quote(name)}; keep one")
     return names
 
 
-class _Stream(io.RawIOBase):
+class _PieceReader(io.RawIOBase):
     """Pieces of bytes as a file for Arrow. What the pieces raise is kept, because Arrow may turn it into its own error."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -97,11 +87,11 @@ class _Stream(io.RawIOBase):
         return size
 
 
-def _batches(path: Path, names: tuple[str, ...], pieces: Iterator[bytes]) -> Iterator[TextBatch]:
+def _split_rows(label: str, names: tuple[str, ...], pieces: Iterator[bytes]) -> Iterator[TextBatch]:
     start = next((p for p in pieces if p.strip(b"\r\n")), None)
     if start is None:
         return  # a header and nothing under it
-    stream = _Stream(chain([start], pieces))
+    stream = _PieceReader(chain([start], pieces))
     wrong: list[Any] = []
 
     def refuse(row: Any) -> str:
@@ -124,10 +114,10 @@ def _batches(path: Path, names: tuple[str, ...], pieces: Iterator[bytes]) -> Ite
                 yield TextBatch(batch, row)
                 row += batch.num_rows
     except (pa.ArrowException, SourceError) as error:
-        raise _refusal(path, error, stream, wrong, row) from None
+        raise _explain(label, error, stream, wrong, row) from None
 
 
-def _refusal(path: Path, error: Exception, stream: _Stream, wrong: list[Any], row: int) -> SourceError:
+def _explain(label: str, error: Exception, stream: _PieceReader, wrong: list[Any], row: int) -> SourceError:
     """What Arrow found wrong, in our words."""
     if stream.error is not None:
         return stream.error
@@ -137,8 +127,8 @@ def _refusal(path: Path, error: Exception, stream: _Stream, wrong: list[Any], ro
         bad = wrong[0]
         at = f", row {bad.number}" if bad.number is not None else f", after row {row - 1}"
         return SourceError(
-            f"{path}{at}: {bad.actual_columns} cells where the header names {bad.expected_columns}: {shown(bad.text)}"
+            f"{label}{at}: {bad.actual_columns} cells where the header names {bad.expected_columns}: {quote(bad.text)}"
         )
     if "straddling" in str(error):
-        return SourceError(f"{path}, after row {row - 1}: a row of more than 1 MiB; does a quote never close?")
-    return SourceError(f"{path}, after row {row - 1}: {str(error).splitlines()[0]}")
+        return SourceError(f"{label}, after row {row - 1}: a row of more than 1 MiB; does a quote never close?")
+    return SourceError(f"{label}, after row {row - 1}: {str(error).splitlines()[0]}")

@@ -1,48 +1,61 @@
-"""Which devices did a log see, and from when until when? One step before the first sample to the last."""
+"""The devices that a log or a table mentions: each there from one step before its first sample to its last."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from loadfactor.sources.base import ReadOptions, Rows
+from loadfactor.sources.parsing.steps import learn_step_of
 from loadfactor.tables import DEVICES
-from loadfactor.units import MS_PER_HOUR, MS_PER_S
 
-_EARLY: Final = 1024  # instants of a device that its step is read from
 _BATCH: Final = 50_000
 
 
 @dataclass
-class _Seen:
-    node: str | None
-    accelerator: str | None
-    first_ms: int
-    last_ms: int
+class _Presence:
+    node: str | None = None
+    accelerator: str | None = None
+    from_ms: int | None = None  # earliest start that a row states
+    first_ms: int | None = None  # earliest timestamp of a sample that states no start
+    last_ms: int | None = None
+    open: bool = False  # held by somebody without an end
     early_ms: set[int] = field(default_factory=set)
 
 
-class Fleet:
-    """The devices of the files read so far; a few numbers each, however long the logs are."""
+class DevicesSeen:
+    """The devices mentioned so far; a few numbers each, however long the input is.
 
-    def __init__(self, options: ReadOptions, default_step_s: float) -> None:
-        self._options = options
-        self._default_step_s = default_step_s
-        self._seen: dict[str, _Seen] = {}
+    A device's step is learnt from its first `learn_from` instants, and is `default_step_s` where they do not show it.
+    """
 
-    def see(self, device_id: str, at_ms: NDArray[np.int64], node: str | None, accelerator: str | None) -> None:
-        """This device has samples at these instants (at least one)."""
-        low, high = int(at_ms.min()), int(at_ms.max())
-        seen = self._seen.get(device_id)
-        if seen is None:
-            seen = self._seen[device_id] = _Seen(node, accelerator, low, high)
-        seen.first_ms, seen.last_ms = min(seen.first_ms, low), max(seen.last_ms, high)
+    def __init__(self, options: ReadOptions, default_step_s: float, learn_from: int, where: str = "") -> None:
+        self._options, self._where = options, where
+        self._default_step_s, self._learn_from = default_step_s, learn_from
+        self._seen: dict[str, _Presence] = {}
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def name(self, device_id: str, node: str | None, accelerator: str | None = None) -> None:
+        """Where this device is and what it is; None changes nothing."""
+        seen = self._seen.setdefault(device_id, _Presence())
         seen.node, seen.accelerator = node or seen.node, accelerator or seen.accelerator
-        if len(seen.early_ms) < _EARLY:
-            seen.early_ms.update(at_ms[: _EARLY - len(seen.early_ms)].tolist())
+
+    def see_instants(self, device_id: str, first_ms: int, last_ms: int, some_ms: Iterable[int]) -> None:
+        """This device has samples from `first_ms` to `last_ms` that state no start; `some_ms` are instants of them."""
+        seen = self._seen.setdefault(device_id, _Presence())
+        seen.first_ms, seen.last_ms = _min(seen.first_ms, first_ms), _max(seen.last_ms, last_ms)
+        if len(seen.early_ms) < self._learn_from:
+            few = zip(range(self._learn_from - len(seen.early_ms)), some_ms, strict=False)
+            seen.early_ms.update(at for _, at in few)
+
+    def see_interval(self, device_id: str, from_ms: int | None, to_ms: int | None, open_end: bool = False) -> None:
+        """This device is mentioned from `from_ms` to `to_ms`, each where known; `open_end` where that has no end yet."""
+        seen = self._seen.setdefault(device_id, _Presence())
+        seen.from_ms, seen.last_ms = _min(seen.from_ms, from_ms), _max(seen.last_ms, to_ms)
+        seen.open |= open_end
 
     def rows(self) -> Iterator[Rows]:
         """The devices, in the order first seen."""
@@ -50,28 +63,27 @@ class Fleet:
         for i in range(0, len(items), _BATCH):
             batch = items[i : i + _BATCH]
             columns = {
-                "device_id": [k for k, _ in batch],
-                "node": [s.node for _, s in batch],
-                "accelerator": [s.accelerator for _, s in batch],
+                "device_id": [device_id for device_id, _ in batch],
+                "node": [seen.node for _, seen in batch],
+                "accelerator": [seen.accelerator for _, seen in batch],
                 "pool": [self._options.pool] * len(batch),
-                "from_utc": [s.first_ms - self._step_ms(s) for _, s in batch],
-                "to_utc": [s.last_ms for _, s in batch],
+                "from_utc": [self._find_first(seen) for _, seen in batch],
+                "to_utc": [None if seen.open else seen.last_ms for _, seen in batch],
             }
             schema = pa.schema([DEVICES.schema.field(name) for name in columns])
-            yield Rows("devices", pa.table(columns, schema=schema))
+            yield Rows("devices", pa.table(columns, schema=schema), self._where)
 
-    def _step_ms(self, seen: _Seen) -> int:
-        return step_ms(sorted(seen.early_ms), self._options.step_s, self._default_step_s)
+    def _find_first(self, seen: _Presence) -> int | None:
+        """The start that the rows state, or one step before the first timestamp, whichever is earlier."""
+        if seen.first_ms is None:
+            return seen.from_ms
+        step_ms = learn_step_of(sorted(seen.early_ms), self._options.step_s, self._default_step_s)
+        return _min(seen.from_ms, seen.first_ms - step_ms)
 
 
-def step_ms(times_ms: list[int], step_s: float | None, default_step_s: float) -> int:
-    """The nominal step of a series: as told, else the median distance of its sorted instants (an hour at most), else the default.
+def _min(one: int | None, two: int | None) -> int | None:
+    return min((t for t in (one, two) if t is not None), default=None)
 
-    >>> step_ms([0, 30_000, 60_000, 600_000], None, 1)
-    30000
-    """
-    if step_s is not None:
-        return round(step_s * MS_PER_S)
-    gaps = np.diff(np.asarray(times_ms, dtype=np.int64))
-    gaps = gaps[gaps > 0]
-    return min(int(np.median(gaps)), MS_PER_HOUR) if len(gaps) else round(default_step_s * MS_PER_S)
+
+def _max(one: int | None, two: int | None) -> int | None:
+    return max((t for t in (one, two) if t is not None), default=None)

@@ -1,13 +1,12 @@
-"""How busy were the GPUs of Alibaba's image-generation fleet? (cluster-trace-v2026-GenAI)
+"""The GPUs of Alibaba's image-generation fleet (cluster-trace-v2026-GenAI).
 
 Every pod holds one GPU, known by the pod's name, from one step before its first duty-cycle sample to its last. Duty cycle is
 GPU_UTIL: a kernel was resident. Requests are served as progress where the trace says by which pod: a rate (scaled requests a
 second) times the step, over the step that ends at the timestamp. The step is the median distance of a pod's samples, over all pods.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -16,9 +15,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
+from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
+from loadfactor.sources.files import find_csvs_with, read_with
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS
-from loadfactor.sources.public_traces.trace_csv import trace_files, whole
+from loadfactor.sources.parsing.steps import learn_step
+from loadfactor.sources.public_traces.trace_columns import convert_seconds, read_columns
 from loadfactor.tables import Kind
 from loadfactor.units import MS_PER_S, PERCENT
 
@@ -29,7 +30,7 @@ _FEW: Final = 3  # a pod with fewer samples does not show the step itself, so it
 
 
 @dataclass(frozen=True)
-class _Series:
+class _PodSeries:
     """One kind of measurement of all pods, sorted by pod and time, one value an instant."""
 
     pods: tuple[str, ...]
@@ -38,34 +39,29 @@ class _Series:
     value: NDArray[np.float64]  # NaN where the trace has an empty cell
 
 
-def _files(paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    return trace_files(paths, {_DUTY: True, _MEMORY: False, _QPS: False}, "Alibaba's GenAI trace")
-
-
-def _read(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]:
-    def of(part: str) -> list[Path]:
-        return [p for p in paths if part in p.name]
-
-    where = str(of(_DUTY)[0])
+def decode_genai(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
+    """The rows and gaps of the trace's files; each is known by its name. There must be one of duty cycles."""
+    duty_files, memory_files, rate_files = ([i for i in inputs if part in i.name] for part in (_DUTY, _MEMORY, _QPS))
+    where = duty_files[0].label
     pool = options.pool or POOL
-    duty = _series(of(_DUTY), ())
-    step_ms = _step_ms(duty, options, where)
-    yield from _holders(duty, step_ms, pool, where)
-    memory = _series(of(_MEMORY), duty.pods) if of(_MEMORY) else None
+    duty = _read_series(duty_files, ())
+    step_ms = _find_step(duty, options, where)
+    yield from _make_holders(duty, step_ms, pool, where)
+    memory = _read_series(memory_files, duty.pods) if memory_files else None
     if memory is None:
         yield Gap(where, f"no *{_MEMORY}* beside it: memory in use is not known")
-    yield from _samples(duty, memory, step_ms, where)
+    yield from _make_samples(duty, memory, step_ms, where)
     if memory is not None:
-        unmatched = int((~np.isin(*_keys(memory, duty))).sum())
+        unmatched = int((~np.isin(*_number_keys(memory, duty))).sum())
         if unmatched:
-            yield Gap(str(of(_MEMORY)[0]), "memory in use at times without a duty cycle of the pod", unmatched)
-    for path in of(_QPS):
-        yield from _requests(path, step_ms)
+            yield Gap(memory_files[0].label, "memory in use at times without a duty cycle of the pod", unmatched)
+    for source in rate_files:
+        yield from _make_progress(source, step_ms)
 
 
-def _series(paths: list[Path], pods: tuple[str, ...]) -> _Series:
+def _read_series(inputs: list[Input], pods: tuple[str, ...]) -> _PodSeries:
     """All files of one kind; `pods` come first in the numbering. Of two values at one instant the later row counts."""
-    rows = pa.concat_tables([_timed(path, ("container_ip", "timestamp_anon")) for path in paths])
+    rows = pa.concat_tables([_read_timed(source, ("container_ip", "timestamp_anon")) for source in inputs])
     names = tuple(dict.fromkeys([*pods, *pc.unique(rows["container_ip"]).to_pylist()]))
     pod = pc.index_in(rows["container_ip"], pa.array(names)).to_numpy().astype(np.int64)
     at_ms = rows["at_ms"].to_numpy()
@@ -73,37 +69,32 @@ def _series(paths: list[Path], pods: tuple[str, ...]) -> _Series:
     order = np.lexsort((at_ms, pod))  # stable: rows of one instant keep their order
     pod, at_ms, value = pod[order], at_ms[order], value[order]
     last = np.append((pod[1:] != pod[:-1]) | (at_ms[1:] != at_ms[:-1]), True)
-    return _Series(names, pod[last], at_ms[last], value[last])
+    return _PodSeries(names, pod[last], at_ms[last], value[last])
 
 
-def _timed(path: Path, needed: tuple[str, ...]) -> pa.Table:
+def _read_timed(source: Input, needed: tuple[str, ...]) -> pa.Table:
     """The columns of one file, with the time in milliseconds."""
-    rows = whole(path, _KINDS, needed)
-    try:
-        at_ms = pc.cast(pc.round(pc.multiply(rows["timestamp_anon"], float(MS_PER_S))), pa.int64())
-    except pa.ArrowInvalid:
-        raise SourceError(f"{path}: timestamp_anon holds a number that is no time; is the file damaged?") from None
+    rows = read_columns(source, _KINDS, needed)
+    at_ms = convert_seconds(rows["timestamp_anon"], source.label, "timestamp_anon")
     return rows.drop_columns("timestamp_anon").append_column("at_ms", at_ms)
 
 
-def _keys(one: _Series, two: _Series) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _number_keys(one: _PodSeries, two: _PodSeries) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Pod and time of each sample as one number, the same in both series."""
     times = np.unique(np.concatenate([one.at_ms, two.at_ms]))
     keys = [s.pod * len(times) + np.searchsorted(times, s.at_ms) for s in (one, two)]
     return keys[0], keys[1]
 
 
-def _step_ms(duty: _Series, options: ReadOptions, where: str) -> int:
+def _find_step(duty: _PodSeries, options: ReadOptions, where: str) -> int:
     """The trace's nominal step: as told, else the median distance between neighbouring samples of a pod."""
-    if options.step_s is not None:
-        return round(options.step_s * MS_PER_S)
-    gaps = np.diff(duty.at_ms)[duty.pod[1:] == duty.pod[:-1]]
-    if not len(gaps):
+    step_ms = learn_step(np.diff(duty.at_ms)[duty.pod[1:] == duty.pod[:-1]], options.step_s)
+    if step_ms is None:
         raise SourceError(f"{where}: no pod has two samples, so the step is not known; give it with --step")
-    return int(np.median(gaps))
+    return step_ms
 
 
-def _holders(duty: _Series, step_ms: int, pool: str, where: str) -> Iterator[Rows]:
+def _make_holders(duty: _PodSeries, step_ms: int, pool: str, where: str) -> Iterator[Rows]:
     """Each pod is its GPU and holds it as long as it is seen."""
     first = np.append(True, duty.pod[1:] != duty.pod[:-1])
     pods = pa.array([duty.pods[i] for i in duty.pod[first]])
@@ -120,11 +111,11 @@ def _holders(duty: _Series, step_ms: int, pool: str, where: str) -> Iterator[Row
         yield Rows("allocations", allocations.slice(i, BATCH_ROWS), where)
 
 
-def _samples(duty: _Series, memory: _Series | None, step_ms: int, where: str) -> Iterator[Rows | Gap]:
+def _make_samples(duty: _PodSeries, memory: _PodSeries | None, step_ms: int, where: str) -> Iterator[Rows | Gap]:
     """Duty cycle and, where it was taken at the same instant, memory in use."""
     used = np.full(len(duty.at_ms), np.nan)
     if memory is not None and len(memory.at_ms):
-        keys, wanted = _keys(memory, duty)
+        keys, wanted = _number_keys(memory, duty)
         at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         used = np.where(keys[at] == wanted, memory.value[at], np.nan)
     empty = int(np.isnan(duty.value).sum())
@@ -145,16 +136,16 @@ def _samples(duty: _Series, memory: _Series | None, step_ms: int, where: str) ->
         yield Rows("samples", data.slice(i, BATCH_ROWS), where)
 
 
-def _requests(path: Path, step_ms: int) -> Iterator[Rows | Gap]:
+def _make_progress(source: Input, step_ms: int) -> Iterator[Rows | Gap]:
     """Requests served by a pod in the step that ends at the timestamp, all types of request together."""
-    rows = _timed(path, ("timestamp_anon",))
+    rows = _read_timed(source, ("timestamp_anon",))
     named = pc.is_valid(rows["container_ip"])
     whose = rows.filter(pc.and_(named, pc.is_valid(rows["value"])))
     nobody = rows.num_rows - (pc.sum(named).as_py() or 0)
     if nobody:
-        yield Gap(str(path), "rates of requests that name no pod", nobody)
+        yield Gap(source.label, "rates of requests that name no pod", nobody)
     if rows.num_rows - nobody > whose.num_rows:
-        yield Gap(str(path), "rates of requests without a value", rows.num_rows - nobody - whose.num_rows)
+        yield Gap(source.label, "rates of requests without a value", rows.num_rows - nobody - whose.num_rows)
     rates = whose.group_by(["container_ip", "at_ms"], use_threads=False).aggregate([("value", "sum")])
     data = pa.table(
         {
@@ -166,9 +157,12 @@ def _requests(path: Path, step_ms: int) -> Iterator[Rows | Gap]:
         }
     )
     for i in range(0, data.num_rows, BATCH_ROWS):
-        yield Rows("progress", data.slice(i, BATCH_ROWS), str(path))
+        yield Rows("progress", data.slice(i, BATCH_ROWS), source.label)
 
 
 SOURCE = Source(
-    "alibaba-genai", "folder of Alibaba's cluster-trace-v2026-GenAI: duty cycle, memory, requests", _files, _read
+    "alibaba-genai",
+    "the published trace cluster-trace-v2026-GenAI of Alibaba: its folder, with duty cycles, memory and requests",
+    find_csvs_with({_DUTY: True, _MEMORY: False, _QPS: False}, "Alibaba's GenAI trace"),
+    read_with(decode_genai),
 )

@@ -1,4 +1,4 @@
-"""What did the pods of Alibaba's GPU-sharing cluster ask for, wait for and hold? (cluster-trace-gpu-v2023, "openb")
+"""The pods of Alibaba's GPU-sharing cluster: what they asked for, waited for and held (cluster-trace-gpu-v2023, "openb").
 
 Nodes become devices, pods with GPUs become allocations of a share of GPUs somewhere in the pool, because the trace does not say
 on which GPU or node a pod ran. Second 0 of the trace is booked as 1970-01-01T00:00Z, because the trace gives no date. The fleet is
@@ -9,8 +9,7 @@ wait is censored. The other 36 are among the 1,088 pods that ask for no GPU at a
 snapshot taken once; it is kept as the end state although Running pods have an end.
 """
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -18,14 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
+from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
+from loadfactor.sources.files import find_csvs_with, read_with
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS
-from loadfactor.sources.public_traces.trace_csv import trace_files, whole
+from loadfactor.sources.public_traces.trace_columns import convert_seconds, read_columns
 from loadfactor.tables import Kind
-from loadfactor.units import MS_PER_S
+from loadfactor.units import MILLIGPUS_PER_GPU
 
 POOL: Final = "openb"
-GPU_MILLI: Final = 1000  # the trace counts thousandths of a GPU
+MOST_GPUS: Final = 1000  # of one node: more is damage
 _NODES, _PODS = "openb_node_list", "openb_pod_list"
 _NODE: Final[dict[str, Kind]] = {"sn": "text", "gpu": "count", "model": "text"}
 _POD: Final[dict[str, Kind]] = {
@@ -39,39 +39,41 @@ _POD: Final[dict[str, Kind]] = {
 }
 
 
-def _files(paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    found = trace_files(paths, {_NODES: True, _PODS: True}, "Alibaba's openb trace")
-    for part in (_NODES, _PODS):
-        several = [f.name for f in found if part in f.name]
-        if len(several) > 1:
-            raise SourceError(f"{', '.join(several)}: the trace has one list of each kind; name the two files to read")
-    return found
-
-
-def _read(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]:
-    node_file = next(p for p in paths if _NODES in p.name)
-    pod_file = next(p for p in paths if _PODS in p.name)
+def decode_openb(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
+    """The rows and gaps of the list of nodes and the list of pods; each is known by its name, and there must be one of each."""
+    nodes_file, pods_file = (_find_one(inputs, part) for part in (_NODES, _PODS))
     pool = options.pool or POOL
-    pods = whole(pod_file, _POD, ("name", "num_gpu", "gpu_milli", "creation_time"))
-    for name in ("creation_time", "deletion_time", "scheduled_time"):
-        pods = pods.set_column(pods.column_names.index(name), name, _instants(pods[name], pod_file, name))
-    ends = [pc.max(pods[name]).as_py() for name in ("creation_time", "deletion_time", "scheduled_time")]
-    yield from _devices(node_file, pool, max(e for e in ends if e is not None))
-    asks = pods.filter(pc.greater_equal(pods["num_gpu"], 1))
-    if asks.num_rows < pods.num_rows:
-        yield Gap(str(pod_file), "pods ask for no GPU: not booked", pods.num_rows - asks.num_rows)
-    for i in range(0, asks.num_rows, BATCH_ROWS):
-        batch = asks.slice(i, BATCH_ROWS)
-        yield Rows("allocations", _allocations(batch.filter(pc.is_valid(batch["scheduled_time"])), pool), str(pod_file))
-        yield Rows("queue_events", _queue_events(batch, pool), str(pod_file))
+    pods = read_columns(pods_file, _POD, ("name", "num_gpu", "gpu_milli", "creation_time"))
+    times = ("creation_time", "deletion_time", "scheduled_time")
+    for name in times:
+        at_ms = convert_seconds(pods[name], pods_file.label, name)
+        pods = pods.set_column(pods.column_names.index(name), name, at_ms)
+    ends = [pc.max(pods[name]).as_py() for name in times]
+    yield from _make_devices(nodes_file, pool, max(e for e in ends if e is not None))
+    with_gpus = pods.filter(pc.greater_equal(pods["num_gpu"], 1))
+    if with_gpus.num_rows < pods.num_rows:
+        yield Gap(pods_file.label, "pods ask for no GPU: not booked", pods.num_rows - with_gpus.num_rows)
+    for i in range(0, with_gpus.num_rows, BATCH_ROWS):
+        batch = with_gpus.slice(i, BATCH_ROWS)
+        scheduled = batch.filter(pc.is_valid(batch["scheduled_time"]))
+        yield Rows("allocations", _make_allocations(scheduled, pool), pods_file.label)
+        yield Rows("queue_events", _make_queue_events(batch, pool), pods_file.label)
 
 
-def _devices(path: Path, pool: str, end_ms: int) -> Iterator[Rows]:
+def _find_one(inputs: Sequence[Input], part: str) -> Input:
+    found = [i for i in inputs if part in i.name]
+    if len(found) > 1:
+        names = ", ".join(i.name for i in found)
+        raise SourceError(f"{names}: the trace has one list of each kind; name the two files to read")
+    return found[0]
+
+
+def _make_devices(source: Input, pool: str, end_ms: int) -> Iterator[Rows]:
     """One device per GPU of every node."""
-    nodes = whole(path, _NODE, ("sn", "gpu"))
+    nodes = read_columns(source, _NODE, ("sn", "gpu"))
     gpus = nodes["gpu"].to_numpy()
-    if not np.isfinite(gpus).all() or (gpus < 0).any() or (gpus > GPU_MILLI).any() or (gpus % 1).any():
-        raise SourceError(f"{path}: gpu holds something else than a number of GPUs; is the file damaged?")
+    if not np.isfinite(gpus).all() or (gpus < 0).any() or (gpus > MOST_GPUS).any() or (gpus % 1).any():
+        raise SourceError(f"{source.label}: gpu holds something else than a number of GPUs; is the file damaged?")
     counts = gpus.astype(np.int64)
     each = pa.array(np.repeat(np.arange(nodes.num_rows), counts))
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -87,17 +89,17 @@ def _devices(path: Path, pool: str, end_ms: int) -> Iterator[Rows]:
         }
     )
     for i in range(0, data.num_rows, BATCH_ROWS):
-        yield Rows("devices", data.slice(i, BATCH_ROWS), str(path))
+        yield Rows("devices", data.slice(i, BATCH_ROWS), source.label)
 
 
-def _allocations(pods: pa.Table, pool: str) -> pa.Table:
+def _make_allocations(pods: pa.Table, pool: str) -> pa.Table:
     """Scheduled pods: so many GPUs, this share of each, somewhere in the pool."""
     return pa.table(
         {
             "job_id": pods["name"],
             "pool": pa.array([pool] * pods.num_rows, pa.string()),
             "gpus": pods["num_gpu"],
-            "share": pc.divide(pods["gpu_milli"], float(GPU_MILLI)),
+            "share": pc.divide(pods["gpu_milli"], float(MILLIGPUS_PER_GPU)),
             "from_utc": pods["scheduled_time"],
             "to_utc": pods["deletion_time"],
             "end_state": pods["pod_phase"],
@@ -105,9 +107,9 @@ def _allocations(pods: pa.Table, pool: str) -> pa.Table:
     )
 
 
-def _queue_events(pods: pa.Table, pool: str) -> pa.Table:
+def _make_queue_events(pods: pa.Table, pool: str) -> pa.Table:
     """Every pod is submitted; those that were scheduled are started too."""
-    gpus = pc.divide(pc.multiply(pods["num_gpu"], pods["gpu_milli"]), float(GPU_MILLI))
+    gpus = pc.divide(pc.multiply(pods["num_gpu"], pods["gpu_milli"]), float(MILLIGPUS_PER_GPU))
     started = pc.is_valid(pods["scheduled_time"])
 
     def events(event: str, kept: pa.Table, at: str, amounts: pa.ChunkedArray) -> pa.Table:
@@ -130,12 +132,9 @@ def _queue_events(pods: pa.Table, pool: str) -> pa.Table:
     )
 
 
-def _instants(seconds: pa.ChunkedArray, path: Path, name: str) -> pa.ChunkedArray:
-    """Seconds of the trace as instants."""
-    try:
-        return pc.cast(pc.round(pc.multiply(seconds, float(MS_PER_S))), pa.int64())
-    except pa.ArrowInvalid:
-        raise SourceError(f"{path}: {name} holds a number that is no time; is the file damaged?") from None
-
-
-SOURCE = Source("alibaba-openb", "folder of Alibaba's cluster-trace-gpu-v2023: nodes and pods", _files, _read)
+SOURCE = Source(
+    "alibaba-openb",
+    "the published trace cluster-trace-gpu-v2023 of Alibaba: its folder, with nodes and pods",
+    find_csvs_with({_NODES: True, _PODS: True}, "Alibaba's openb trace"),
+    read_with(decode_openb),
+)

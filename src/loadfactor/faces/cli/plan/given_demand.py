@@ -8,19 +8,20 @@ import typer
 from loadfactor.errors import InputError
 
 if TYPE_CHECKING:  # imported when asked: `loadfactor --help` answers at once
-    from loadfactor.sources.public_traces.demand import Trace
+    from loadfactor.sources.demand import Demand
 
 StoreOption = Annotated[Path | None, typer.Option("--store", help="Take the jobs from the books in this folder.")]
 
 
-def given_demand(path: Path | None, store: Path | None) -> "Trace":
+def given_demand(path: Path | None, store: Path | None) -> "Demand":
     """The trace in the file, or the history of the books; exactly one must be given."""
     if (path is None) == (store is None):
         raise InputError("give the demand once: a CSV file of jobs or hours, or --store with the folder of your books")
-    from loadfactor.sources.public_traces.demand import JobTrace, read_trace
+    from loadfactor.sources.demand import JobTrace
+    from loadfactor.sources.demand_files import read_demand
 
     if path is not None:
-        return read_trace(path)
+        return read_demand(path)
     import numpy as np
 
     from loadfactor.books.job_history import job_history

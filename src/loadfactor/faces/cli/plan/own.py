@@ -143,7 +143,7 @@ def own(
 def _demand(path: Path | None, store: Path | None, typed: str) -> "tuple[LoadDuration | None, Assumption | None]":
     from loadfactor.planner.economics.load_duration import load_duration
     from loadfactor.planner.sizing.cluster.jobs import jobs_of
-    from loadfactor.sources.public_traces.demand import JobTrace
+    from loadfactor.sources.demand import JobTrace
 
     if typed and (path is not None or store is not None):
         raise InputError("give the demand once: --demand FILE, --store DIR or --demand-gpus, not both")

@@ -33,7 +33,8 @@ from loadfactor.planner.serving.simulation.fleet import (
     Slo,
 )
 from loadfactor.planner.serving.simulation.simulate import Arrivals
-from loadfactor.sources.public_traces.requests import TraceReport, read_trace
+from loadfactor.sources.public_traces.requests.chunk import TraceReport
+from loadfactor.sources.public_traces.requests.reader import read_requests
 from loadfactor.units import MS_PER_S, S_PER_HOUR
 
 
@@ -199,7 +200,7 @@ def _speculation(text: str | None) -> Speculation:
 
 
 def _requests(path: Path, scale: float, seed: int, report: TraceReport | None = None) -> Iterator[Arrivals]:
-    for chunk in read_trace(path, report, scale, seed):
+    for chunk in read_requests(path, report, scale, seed):
         yield Arrivals(chunk.at_ns, chunk.prompt_tokens, chunk.output_tokens, chunk.offsets, chunk.hashes)
 
 

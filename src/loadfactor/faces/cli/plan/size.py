@@ -18,7 +18,7 @@ if (
     TYPE_CHECKING
 ):  # the planner and its numpy are imported when the question is asked: `loadfactor --help` answers at once
     from loadfactor.planner.sizing.size_plan import SizeQuestion
-    from loadfactor.sources.public_traces.demand import JobTrace
+    from loadfactor.sources.demand import JobTrace
 
 
 def add_to(app: typer.Typer) -> None:
@@ -89,7 +89,7 @@ def size(
     from loadfactor.planner.sizing.cluster import SCHEDULERS
     from loadfactor.planner.sizing.cluster_size import SizeCost
     from loadfactor.planner.sizing.size_plan import SizeQuestion
-    from loadfactor.sources.public_traces.demand import JobTrace
+    from loadfactor.sources.demand import JobTrace
 
     if scheduler not in SCHEDULERS:
         raise InputError(f"--scheduler {scheduler} is not known; take {', '.join(SCHEDULERS)}")

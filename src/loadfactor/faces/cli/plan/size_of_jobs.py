@@ -6,7 +6,7 @@ from loadfactor.faces.formats import duration, money, number, percent
 from loadfactor.planner.sizing.cluster.jobs import Jobs
 from loadfactor.planner.sizing.cluster_size import SizePoint, Staffing
 from loadfactor.planner.sizing.size_plan import SizePlan, SizeQuestion
-from loadfactor.sources.public_traces.demand import JobTrace
+from loadfactor.sources.demand import JobTrace
 from loadfactor.units import S_PER_HOUR
 
 ROWS = 7

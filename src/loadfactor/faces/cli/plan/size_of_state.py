@@ -8,7 +8,7 @@ from loadfactor.planner.economics.load_duration import LoadDuration, load_durati
 from loadfactor.planner.economics.marginal import marginal_gpu
 from loadfactor.planner.sizing.cluster.why_idle import ClusterState, WhyIdle, why_idle
 from loadfactor.planner.sizing.size_plan import SizeQuestion
-from loadfactor.sources.public_traces.demand import DemandTrace, StateTrace
+from loadfactor.sources.demand import DemandTrace, StateTrace
 from loadfactor.units import S_PER_DAY
 
 

@@ -1,4 +1,4 @@
-"""Which requests would a population of ServeGen clients send? Per client: rate and burstiness per window, and token distributions.
+"""Decoder of ServeGen's client populations: per client the rate and burstiness of each window, and token distributions.
 
 `chunk-N-trace.csv` has no header: window start (s), requests per second, coefficient of variation of the gaps, arrival pattern and
 two parameters; an empty pattern means no traffic. `chunk-N-dataset.json` maps window starts to distributions of input_tokens and
@@ -8,58 +8,52 @@ output_tokens written as {tokens: probability}. Clients without a dataset draw f
 import ast
 import json
 import re
-import tarfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.public_traces.requests import RequestChunk
+from loadfactor.sources.public_traces.requests.chunk import Ints, RequestChunk
 from loadfactor.units import NS_PER_S
 
 NAME = re.compile(r"chunk-(\d+)-(trace\.csv|dataset\.json)$")
-Table = tuple[NDArray[np.int64], NDArray[np.float64]]  # values, cumulative probability
+WINDOW_S = 600.0  # the width of a window where there is only one
+TokenTable = tuple[Ints, NDArray[np.float64]]  # values, cumulative probability
 
 
-def is_population(path: Path) -> bool:
-    """Whether this is a folder or tar of client chunks."""
-    if path.is_dir():
-        return any(NAME.search(p.name) for p in path.iterdir())
-    return path.is_file() and ".tar" in path.name and tarfile.is_tarfile(path)
+def decode_population(files: Iterable[tuple[str, str]], label: str, scale: float, seed: int) -> Iterator[RequestChunk]:
+    """Requests of all clients, window by window, drawn with `seed`; every client's rate is multiplied by `scale`.
 
-
-def read(path: Path, scale: float, seed: int) -> Iterator[RequestChunk]:
-    """Requests of all clients, window by window, drawn with `seed`; every client's rate is multiplied by `scale`."""
+    `files` are the names and texts of the chunks.
+    """
     rng = np.random.default_rng(seed)
-    windows, datasets = _load(path)
+    windows, datasets = _parse_files(files)
     if not any(windows.values()):
-        raise SourceError(f"{path}: no chunk-N-trace.csv with traffic inside")
+        raise SourceError(f"{label}: no chunk-N-trace.csv with traffic inside")
     starts = sorted(windows)
-    width = float(min(np.diff(starts), default=600)) if len(starts) > 1 else 600.0
-    tables = {client: _tables(text) for client, text in datasets.items()}
+    width_s = float(min(np.diff(starts), default=WINDOW_S))
+    tables = {client: _parse_dataset(text) for client, text in datasets.items()}
     if not tables:
-        raise SourceError(f"{path}: no chunk-N-dataset.json beside the traces, so no token counts; add at least one")
-    none = np.zeros(0, np.int64)
+        raise SourceError(f"{label}: no chunk-N-dataset.json beside the traces, so no token counts; add at least one")
     clients = sorted(tables)
     for start in starts:
         at, prompts, outputs = [], [], []
         for client, rate, cv in windows[start]:
-            gaps = _arrivals(rng, rate * scale, cv, width)
+            gaps = _draw_arrivals(rng, rate * scale, cv, width_s)
             owner = client if client in tables else clients[int(rng.integers(len(clients)))]
             ins, outs = tables[owner]
             at.append(gaps + (start - starts[0]))
-            prompts.append(_draw(rng, ins, len(gaps)))
-            outputs.append(_draw(rng, outs, len(gaps)))
+            prompts.append(_draw_tokens(rng, ins, len(gaps)))
+            outputs.append(_draw_tokens(rng, outs, len(gaps)))
         joined = np.concatenate([np.zeros(0), *at])
         order = np.argsort(joined, kind="stable")
         if order.size:
             times = (joined[order] * NS_PER_S).astype(np.int64)
-            yield RequestChunk(times, np.concatenate(prompts)[order], np.concatenate(outputs)[order], none, none)
+            yield RequestChunk(times, np.concatenate(prompts)[order], np.concatenate(outputs)[order])
 
 
-def _arrivals(rng: np.random.Generator, rate: float, cv: float, width: float) -> NDArray[np.float64]:
+def _draw_arrivals(rng: np.random.Generator, rate: float, cv: float, width: float) -> NDArray[np.float64]:
     """Times in a window whose gaps are gamma with this coefficient of variation."""
     if rate <= 0:
         return np.zeros(0)
@@ -69,12 +63,12 @@ def _arrivals(rng: np.random.Generator, rate: float, cv: float, width: float) ->
     return times[times < width]
 
 
-def _draw(rng: np.random.Generator, table: Table, count: int) -> NDArray[np.int64]:
+def _draw_tokens(rng: np.random.Generator, table: TokenTable, count: int) -> NDArray[np.int64]:
     values, cumulative = table
     return values[np.minimum(np.searchsorted(cumulative, rng.random(count)), len(values) - 1)]
 
 
-def _tables(text: str) -> tuple[Table, Table]:
+def _parse_dataset(text: str) -> tuple[TokenTable, TokenTable]:
     """The distributions of a client, summed over its windows."""
     sums: dict[str, dict[int, float]] = {"input_tokens": {}, "output_tokens": {}}
     for window in json.loads(text).values():
@@ -83,10 +77,10 @@ def _tables(text: str) -> tuple[Table, Table]:
             found = ast.literal_eval(written) if isinstance(written, str) else written
             for tokens, chance in (found or {}).items():
                 sums_of[int(tokens)] = sums_of.get(int(tokens), 0.0) + float(chance)
-    return _table(sums["input_tokens"]), _table(sums["output_tokens"])
+    return _accumulate(sums["input_tokens"]), _accumulate(sums["output_tokens"])
 
 
-def _table(weights: dict[int, float]) -> Table:
+def _accumulate(weights: dict[int, float]) -> TokenTable:
     values = np.array(sorted(weights), np.int64)
     if not values.size:
         raise SourceError(
@@ -96,18 +90,20 @@ def _table(weights: dict[int, float]) -> Table:
     return values, cumulative / cumulative[-1]
 
 
-def _load(path: Path) -> tuple[dict[float, list[tuple[int, float, float]]], dict[int, str]]:
+def _parse_files(
+    files: Iterable[tuple[str, str]],
+) -> tuple[dict[float, list[tuple[int, float, float]]], dict[int, str]]:
     windows: dict[float, list[tuple[int, float, float]]] = {}
     datasets: dict[int, str] = {}
-    for name, text_of in _files(path):
+    for name, content in files:
         match = NAME.search(name)
         if match is None:
             continue
         client = int(match.group(1))
         if match.group(2).startswith("dataset"):
-            datasets[client] = text_of()
+            datasets[client] = content
             continue
-        for line, text in enumerate(text_of().splitlines(), start=1):
+        for line, text in enumerate(content.splitlines(), start=1):
             cells = text.split(",")
             try:
                 start, rate = float(cells[0]), float(cells[1] or 0)
@@ -120,19 +116,3 @@ def _load(path: Path) -> tuple[dict[float, list[tuple[int, float, float]]], dict
             if len(cells) > 3 and cells[3].strip() and rate > 0:
                 open_now.append((client, rate, cv))
     return windows, datasets
-
-
-def _files(path: Path) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Every file of the folder or tar; a tar named …traces… is read together with its sibling …datasets…."""
-    if path.is_dir():
-        for file in sorted(path.iterdir()):
-            yield file.name, lambda file=file: file.read_text(encoding="utf-8")  # type: ignore[misc]
-        return
-    for tar in (path, path.with_name(path.name.replace("traces", "datasets"))):
-        if tar.exists() and (tar == path or tar.name != path.name):
-            with tarfile.open(tar) as archive:
-                for member in archive:
-                    held = archive.extractfile(member) if member.isfile() else None
-                    if held is not None:
-                        text = held.read().decode("utf-8")
-                        yield member.name, lambda text=text: text  # type: ignore[misc]

@@ -1,0 +1,105 @@
+"""The reader of files: finds, opens and unpacks the files that the user named, and hands their bytes to decoders."""
+
+import gzip
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import Decoder, FindFiles, Gap, Input, ReadFiles, ReadOptions, Rows
+from loadfactor.sources.parsing.file_names import strip_rotation
+from loadfactor.units import BYTES_PER_MIB
+
+_GZIP: Final = b"\x1f\x8b"
+_CSV: Final = (".csv", ".csv.gz")
+
+
+@dataclass(frozen=True)
+class FileChunks:
+    """The bytes of a file in pieces of at most 1 MiB, gzip unpacked; opened anew each time it is gone through.
+
+    Raises SourceError naming the file: it cannot be opened, or is truncated or corrupt gzip.
+    """
+
+    path: Path
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            with self.path.open("rb") as raw:
+                packed = raw.read(len(_GZIP)) == _GZIP
+                raw.seek(0)
+                file: IO[bytes] = gzip.GzipFile(fileobj=raw) if packed else raw  # type: ignore[assignment]
+                while chunk := file.read(BYTES_PER_MIB):
+                    yield chunk
+        except EOFError:
+            raise SourceError(f"{self.path} is a truncated gzip file; copy it again") from None
+        except (zlib.error, gzip.BadGzipFile) as e:
+            raise SourceError(f"{self.path} is a corrupt gzip file ({e}); copy it again") from None
+        except OSError as e:
+            raise SourceError(f"{self.path} cannot be read: {e.strerror or e}") from None
+
+
+def open_input(path: Path) -> Input:
+    """A file as the input of a decoder. Nothing is opened before its bytes are asked for."""
+    return Input(str(path), FileChunks(path), path.name)
+
+
+def read_with(decode: Decoder) -> ReadFiles:
+    """A reader that hands every file to this decoder, in the order they were found."""
+
+    def read(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]:
+        return decode([open_input(path) for path in paths], options)
+
+    return read
+
+
+def find_with(endings: tuple[str, ...], what: str, rotated: bool = False) -> FindFiles:
+    """A finder of files as named, and in folders of those that end in one of `endings` (or the same with .gz), sorted.
+
+    With `rotated` also those to whose name rotation added a number or a date. The finder raises SourceError when a path does
+    not exist or a folder holds none.
+    """
+
+    def find(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+        found: list[Path] = []
+        for path in paths:
+            inside = [path]
+            if path.is_dir():
+                inside = sorted(p for p in path.iterdir() if p.is_file() and _plain_name(p, rotated).endswith(endings))
+                if not inside:
+                    raise SourceError(f"{path} holds no {what} ({', '.join(endings)}); name the files themselves")
+            elif not path.exists():
+                raise SourceError(f"{path} does not exist; check the name")
+            found += inside
+        return tuple(found)
+
+    return find
+
+
+def find_csvs_with(parts: Mapping[str, bool], trace: str) -> FindFiles:
+    """A finder of the CSVs, in folders or named themselves, whose names contain one of `parts` (True: there must be one).
+
+    The finder raises SourceError naming the part that is missing.
+    """
+
+    def find(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+        found: list[Path] = []
+        for path in paths:
+            if not path.exists():
+                raise SourceError(f"{path} does not exist; check the name")
+            files = sorted(path.iterdir()) if path.is_dir() else [path]
+            found += [f for f in files if f.name.endswith(_CSV) and any(part in f.name for part in parts)]
+        for part, needed in parts.items():
+            if needed and not any(part in f.name for f in found):
+                raise SourceError(
+                    f"{paths[0]} holds no *{part}*.csv or .csv.gz of {trace}; name the folder the trace lies in"
+                )
+        return tuple(dict.fromkeys(found))
+
+    return find
+
+
+def _plain_name(path: Path, rotated: bool) -> str:
+    return strip_rotation(path.name) if rotated else path.name.removesuffix(".gz")

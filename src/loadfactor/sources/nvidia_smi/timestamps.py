@@ -1,0 +1,61 @@
+"""The instant of each row of a log: local times of nvidia-smi, or times that carry their zone, in ms since 1970 UTC."""
+
+from datetime import tzinfo
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.nvidia_smi.cells import Cells
+from loadfactor.sources.parsing.gaps import Gaps
+from loadfactor.sources.parsing.times.local_clock import LocalClock
+from loadfactor.sources.parsing.times.stamps import parse_slashed_ms, parse_stamp
+from loadfactor.units import NS_PER_MS
+
+MISSING: Final = np.iinfo(np.int64).min
+
+
+class Timestamps:
+    """The times of one log: all local, or all with their zone."""
+
+    def __init__(self, label: str, zone: tzinfo | None, gaps: Gaps) -> None:
+        self._label, self._gaps = label, gaps
+        self._clock = LocalClock(zone) if zone is not None else None
+        self._utc: bool | None = None
+
+    def find(self, cells: Cells, line: int) -> NDArray[np.int64]:
+        """The instant of every row, MISSING where it has none."""
+        slashed = parse_slashed_ms(cells.texts)
+        if slashed is not None:
+            distinct_ms, kinds = slashed.to_numpy(zero_copy_only=False), {False}
+        else:
+            stamps = [parse_stamp(text) for text in cells.distinct()]
+            kinds = {stamp.zoned for stamp in stamps if stamp is not None}
+            distinct_ms = np.array([MISSING if s is None else s.at_ns // NS_PER_MS for s in stamps], dtype=np.int64)
+        if self._utc is not None:
+            kinds.add(self._utc)
+        if len(kinds) == 2:
+            raise SourceError(
+                f"{self._label}, near line {line}: times with and without a zone are mixed; split the file or write one kind"
+            )
+        found: NDArray[np.int64] = distinct_ms[cells.codes]
+        readable = found != MISSING
+        self._gaps.add(self._label, f"row without a readable time in {cells.name}", int((~readable).sum()))
+        if kinds == {False}:
+            self._utc = False
+            if self._clock is None:
+                raise SourceError(
+                    f"{self._label}: its times are local times without a zone; say which with --timezone, "
+                    "for example --timezone Europe/Berlin"
+                )
+            utc, exists = self._clock.instants(found[readable])
+            self._gaps.add(
+                self._label, "row at a local time that does not exist (clock set forward)", int((~exists).sum())
+            )
+            self._gaps.add(self._label, "row in a repeated hour, taken for its first pass", self._clock.guessed)
+            self._clock.guessed = 0
+            found[readable] = np.where(exists, utc, MISSING)
+        elif kinds:
+            self._utc = True
+        return found

@@ -1,0 +1,117 @@
+"""The reader of files of our own tables: `samples.parquet`, `samples.csv`, parts `samples-*.…`, or a folder `samples/` of such."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import Gap, ReadOptions, Rows
+from loadfactor.sources.files import open_input
+from loadfactor.sources.own_tables.parquet_rows import decode_parquet
+from loadfactor.sources.own_tables.presence import Presence
+from loadfactor.sources.own_tables.text_rows import decode_csv
+from loadfactor.tables import TABLES, Table
+
+ENDINGS: Final = (".parquet", ".csv", ".csv.gz")
+_NAMES: Final = tuple(t.name for t in TABLES)
+
+
+def find_tables(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    """The files of the tables in these folders, and the files named themselves, table by table.
+
+    Raises SourceError: no such path, no table in a folder, a file that is named like no table, one table twice.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            found += _find_in_folder(path)
+        elif not path.exists():
+            raise SourceError(f"{path} does not exist; check the name")
+        else:
+            name_table(path)
+            found.append(path)
+    return tuple(sorted(dict.fromkeys(found), key=lambda p: (_NAMES.index(name_table(p).name), str(p))))
+
+
+def read_tables(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]:
+    """The rows of these files; where none holds devices, also those that samples and allocations mention."""
+    presence = Presence(str(paths[0].parent), options)
+    for path in find_tables(paths):  # devices first, so that the others can be checked against them
+        for rows in _read_file(path, options):
+            presence.watch(rows)
+            yield rows
+    yield from presence.rows()
+
+
+def _read_file(path: Path, options: ReadOptions) -> Iterator[Rows]:
+    table = name_table(path)
+    if path.suffix != ".parquet":
+        yield from decode_csv(open_input(path), table, options.timezone)
+        return
+    try:
+        file = pa.OSFile(str(path))
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror or error}") from None
+    with file:
+        yield from decode_parquet(file, str(path), table, options.timezone)
+
+
+def name_table(path: Path) -> Table:
+    """The table a file holds, by its name or by the folder it lies in; SourceError when neither names one."""
+    if _find_ending(path) is not None:
+        named = _match_name(path)
+        if named is not None:
+            return named
+        for folder in path.absolute().parents:
+            for table in TABLES:
+                if folder.name == table.name:
+                    return table
+    raise SourceError(
+        f"{path} is not named like a table; call it one of {', '.join(_NAMES)} with {' or '.join(ENDINGS)}"
+    )
+
+
+def _find_in_folder(folder: Path) -> list[Path]:
+    files = sorted(p for p in folder.iterdir() if p.is_file() and _find_ending(p) and not p.name.startswith((".", "_")))
+    found = [p for p in files if _match_name(p) is not None]
+    for table in TABLES:
+        whole = [p.name for p in found if _strip_ending(p) == table.name]
+        if len(whole) > 1:
+            raise SourceError(f"{folder} holds {table.name} more than once ({', '.join(whole)}); keep one")
+        parts = folder / table.name
+        if parts.is_dir():
+            inside = sorted(
+                p for p in parts.rglob("*") if p.is_file() and _find_ending(p) and not p.name.startswith((".", "_"))
+            )
+            if whole and inside:
+                raise SourceError(
+                    f"{folder} holds {table.name} more than once ({whole[0]} and {table.name}/); keep one"
+                )
+            found += inside
+    for other in files:
+        near = get_close_matches(_strip_ending(other), _NAMES, 1, 0.8)
+        if other not in found and near:
+            raise SourceError(f"{other} is not named like a table; did you mean {near[0]}{_find_ending(other)}?")
+    if not found:
+        raise SourceError(
+            f"{folder} holds none of the tables {', '.join(_NAMES)} as {', '.join(ENDINGS)}; "
+            f"`loadfactor tables --write DIR` writes empty ones to fill in"
+        )
+    return found
+
+
+def _find_ending(path: Path) -> str | None:
+    return next((e for e in ENDINGS if path.name.endswith(e)), None)
+
+
+def _strip_ending(path: Path) -> str:
+    return path.name.removesuffix(_find_ending(path) or "")
+
+
+def _match_name(path: Path) -> Table | None:
+    """The table of `samples.csv` or `samples-2026-05.csv`."""
+    stem = _strip_ending(path)
+    return next((t for t in TABLES if stem == t.name or stem.startswith(f"{t.name}-")), None)

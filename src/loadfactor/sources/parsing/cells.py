@@ -1,0 +1,74 @@
+"""Cells of text → values, a whole column at once; the first cell that holds none is named."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.parsing.messages import quote
+from loadfactor.tables import ARROW, Kind
+
+_UNKNOWNS: Final = ("n/a", "[n/a]", "na", "none", "null", "-", "–", "?", "unknown", "error", "[not supported]")
+_WANTED: Final = {"mask": "a whole number", "flag": "true or false"}
+
+
+@dataclass(frozen=True)
+class CellPosition:
+    """Where a column of a batch stands, for messages."""
+
+    label: str
+    column: str
+    first_row: int
+
+    def refuse(self, index: int, value: object, why: str) -> SourceError:
+        """The error about the value at `index` of the batch."""
+        return SourceError(f"{self.label}, row {self.first_row + index}: {self.column} {quote(value)} {why}")
+
+
+def parse_cells(cells: pa.Array, kind: Kind, position: CellPosition) -> pa.Array:
+    """Cells of text as the values of their kind (anything but an instant); null stays null.
+
+    Raises SourceError naming input, row, column and value of the first cell that is none: `173%`, `1,024`, `n/a`.
+    """
+    target = ARROW[kind]
+    if kind == "text":
+        return cells
+
+    def cast(part: pa.Array) -> pa.Array:
+        return pc.cast(part, target)
+
+    try:
+        return cast(cells)
+    except pa.ArrowInvalid:
+        index = find_failing(cells, cast)
+        text = cells[index].as_py()
+        raise position.refuse(index, text, f"is not {_WANTED.get(kind, 'a number')}{_advise(text, kind)}") from None
+
+
+def find_failing(cells: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> int:
+    """Index of the first cell that `convert` refuses with ArrowInvalid, by halving; there must be one."""
+    low, high = 0, len(cells)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            convert(cells.slice(low, middle - low))
+            low = middle
+        except pa.ArrowInvalid:
+            high = middle
+    return low
+
+
+def _advise(text: str, kind: Kind) -> str:
+    """What to write instead."""
+    if text.strip().lower() in _UNKNOWNS:
+        return "; leave the cell empty where nothing is known"
+    if text.rstrip().endswith("%"):
+        return "; write the fraction, 0.73 for 73%" if kind == "share" else "; write a plain number"
+    if "," in text or "_" in text:
+        return "; write it without separators of thousands, and a point before decimals"
+    if text != text.strip():
+        return "; take the spaces away"
+    return "; write a plain number in the column's unit" if kind not in _WANTED else ""

@@ -1,0 +1,102 @@
+"""Text of any length in blocks of whole lines, in bounded memory; what is no text is refused."""
+
+import codecs
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import Input
+from loadfactor.units import BYTES_PER_MIB
+
+LINE_LIMIT_BYTES: Final = BYTES_PER_MIB
+BLOCK_BYTES: Final = 4 * BYTES_PER_MIB
+_BINARY: Final = (
+    (b"PK\x03\x04", "a zip archive"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\xfd7zXZ", "xz"),
+    (b"BZh", "bzip2"),
+)
+
+
+class EmptyInputError(SourceError):
+    """There is not one byte in the input."""
+
+
+@dataclass(frozen=True)
+class TextBlock:
+    """Whole lines as UTF-8 with `\\n` ends; only the last line of the last block may lack its end."""
+
+    data: bytes
+    line: int  # number of the first line, from 1
+
+
+def split_blocks(source: Input, block_bytes: int = BLOCK_BYTES) -> Iterator[TextBlock]:
+    """The text in blocks of whole lines; a byte order mark obeyed, CRLF made LF; at least one block.
+
+    SourceError, naming input and line: empty, packed otherwise than by gzip, not text, a line over 1 MiB.
+    """
+    label, line, carry, size = source.label, 1, b"", 0
+    parts: list[bytes] = []
+    for chunk in _decode_utf(source):
+        end = chunk.rfind(b"\n") + 1
+        first = chunk.find(b"\n") + 1 if end else len(chunk)
+        if len(carry) + first > LINE_LIMIT_BYTES:
+            at = line + sum(p.count(b"\n") for p in parts)
+            raise SourceError(f"{label}, line {at}: a line of more than 1 MiB; check that it is the right file")
+        if not end:
+            carry += chunk
+            continue
+        parts += [carry, chunk[:end]]
+        size += len(carry) + end
+        carry = chunk[end:]
+        if size >= block_bytes:
+            block = _check_text(label, b"".join(parts), line)
+            yield block
+            line, parts, size = line + block.data.count(b"\n"), [], 0
+    data = b"".join([*parts, carry])
+    if data:
+        yield _check_text(label, data, line)
+
+
+def split_lines(source: Input, block_bytes: int = BYTES_PER_MIB) -> Iterator[str]:
+    """The text line by line, without line ends. SourceError as `split_blocks`."""
+    for block in split_blocks(source, block_bytes):
+        yield from block.data.decode().removesuffix("\n").split("\n")
+
+
+def _check_text(label: str, data: bytes, line: int) -> TextBlock:
+    """Checked to be text, with LF line ends."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as e:
+        at = line + data.count(b"\n", 0, e.start)
+        raise SourceError(f"{label}, line {at}: not text (bytes that are not UTF-8); is this the right file?") from None
+    if b"\0" in data:
+        at = line + data.count(b"\n", 0, data.find(b"\0"))
+        raise SourceError(f"{label}, line {at}: not text (a zero byte); is this the right file?")
+    return TextBlock(data.replace(b"\r\n", b"\n") if b"\r" in data else data, line)
+
+
+def _decode_utf(source: Input) -> Iterator[bytes]:
+    """The input as UTF-8, in the pieces it comes in; its byte order mark decides."""
+    decode, first = None, True
+    for chunk in source.chunks:
+        if first and chunk:
+            first = False
+            for magic, name in _BINARY:
+                if chunk.startswith(magic):
+                    raise SourceError(f"{source.label} is {name}; unpack it first (gzip is read as it is)")
+            if chunk.startswith(codecs.BOM_UTF8):
+                chunk = chunk[len(codecs.BOM_UTF8) :]
+            elif chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                decode = codecs.getincrementaldecoder("utf-16")()
+        if decode is None:
+            yield chunk
+            continue
+        try:
+            yield decode.decode(chunk).encode()
+        except UnicodeError:
+            raise SourceError(f"{source.label}: not text (broken UTF-16); is this the right file?") from None
+    if first:
+        raise EmptyInputError(f"{source.label} is empty; nothing was recorded in it")

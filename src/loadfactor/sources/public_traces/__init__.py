@@ -1,0 +1,1 @@
+"""Decoders of traces that others published: clusters, jobs and requests."""
