@@ -169,6 +169,8 @@ class Fleet:
         return self.rnd.choice(SHARES) * scale
 
     def _allocations(self) -> None:
+        if self.chance(0.15):  # no allocation source at all
+            return
         keys = set()
         for attempt in range(self.rnd.randint(0, 7)):
             job = self.rnd.choice(list(self.jobs))

@@ -31,6 +31,11 @@ def covers(row: Row, at: int) -> bool:
     return (row["from_utc"] is None or row["from_utc"] <= at) and (row["to_utc"] is None or at < row["to_utc"])
 
 
+def lasts(row: Row) -> bool:
+    """Has its interval any length?"""
+    return row["from_utc"] is None or row["to_utc"] is None or row["from_utc"] < row["to_utc"]
+
+
 @dataclass
 class Sample:
     """A sample's interval, cut at hours: the part in one of them."""
@@ -56,7 +61,19 @@ class Cell:
     keys: dict[str, str | None]
     gpus: float
     cost: dict[str, float | None]
-    sample: Row | None
+    part: Sample | None
+    spoken: bool
+    demand: float = 0.0
+
+    @property
+    def sample(self) -> Row | None:
+        return self.part and self.part.row
+
+    @property
+    def activity(self) -> str:
+        """What the sample says, whoever holds it."""
+        seen = [self.part.row[c] for c, _ in BEST if self.part.row[c] is not None] if self.part else []
+        return ("idle" if seen[0] < 0.05 else "busy") if seen else "unobserved"
 
     @property
     def hour(self) -> int:
@@ -68,6 +85,7 @@ class Cell:
         s = self.gpus * (self.to_utc - self.from_utc) / 1000
         out: dict[str, float] = defaultdict(float)
         out["gpu_s"] = s
+        out["has_source_s"] = s * self.spoken
         for basis, cost in self.cost.items():
             if cost is not None:
                 out[f"cost_{basis}"] = cost * s / 3600
@@ -137,6 +155,28 @@ def settled(rows: Iterable[Row], step_ms: float | None, lone_ms: float | None) -
     return out
 
 
+def find_unknown_holders(cells: list[Cell]) -> None:
+    """Of one GPU in one hour: unheld time in which it works, or of which no allocation source speaks, has an unknown holder."""
+    stretches: list[list[Cell]] = []
+    for cell in sorted(cells, key=lambda c: c.from_utc):
+        if cell.demand == 0:
+            if not stretches or stretches[-1][-1].to_utc != cell.from_utc:
+                stretches.append([])
+            stretches[-1].append(cell)
+    never_held = all(c.demand == 0 for c in cells)
+    for stretch in stretches:
+        start, end = stretch[0].from_utc, stretch[-1].to_utc
+        inside = [c for c in stretch if c.part and start <= c.part.from_utc and c.part.to_utc <= end]
+        whole = [c for c in inside if c.part and c.part.from_utc > c.hour and c.part.to_utc == c.part.row["to_utc"]]
+        whole = [c for c in whole if c.activity != "unobserved"]
+        trust_edges = any(c.activity == "busy" for c in whole) or (not whole and never_held)
+        evidence = inside if trust_edges else whole
+        for cell in stretch:
+            works = cell.activity == "busy" and any(cell is c for c in evidence)
+            if works or (cell.state != "down" and not cell.spoken):
+                cell.keys["holder"], cell.state = "unknown", cell.activity
+
+
 class Oracle:
     """The books of a fleet given as rows, in full."""
 
@@ -177,10 +217,23 @@ class Oracle:
             for o in self.t["outages"]
         )
 
-    def sample(self, device_id: str | None, at: int) -> Row | None:
+    def speaks(self, device: Row) -> bool:
+        """Does any allocation, whenever it was, name the GPU, another of its node, its node, its pool or the whole fleet?"""
+        node, pool = device["node"], device["pool"]
+        on_node = {d["device_id"] for d in self.t["devices"] if lasts(d) and node is not None and d["node"] == node}
+        for row in filter(lasts, self.t["allocations"]):
+            if row["device_id"] is None and row["node"] is None and row["pool"] is None:
+                return True
+            if row["device_id"] is not None and row["device_id"] in {device["device_id"], *on_node}:
+                return True
+            if (row["node"] is not None and row["node"] == node) or (row["pool"] is not None and row["pool"] == pool):
+                return True
+        return False
+
+    def sample(self, device_id: str | None, at: int) -> Sample | None:
         """The sample that counts for a GPU at an instant."""
         found = [s for s in self.samples if s.row["device_id"] == device_id and s.from_utc <= at < s.to_utc]
-        return min(found, key=Sample.rank).row if found else None
+        return min(found, key=Sample.rank) if found else None
 
     def book(self, cuts: Iterable[int] = ()) -> list[Cell]:
         """The whole ledger."""
@@ -189,7 +242,14 @@ class Oracle:
             points |= {r[c] for r in self.t[name] for c in ("from_utc", "to_utc")} - {None}
         points |= {x for s in self.samples for x in (s.from_utc, s.to_utc)}
         edges = sorted(p for p in points if self.start <= p <= self.end)
-        return [cell for a, b in itertools.pairwise(edges) for cell in self.moment(a, b)]
+        cells = [cell for a, b in itertools.pairwise(edges) for cell in self.moment(a, b)]
+        hours: dict[tuple[str, int], list[Cell]] = defaultdict(list)
+        for cell in cells:
+            if cell.keys["device_id"] is not None:
+                hours[cell.keys["device_id"], cell.hour].append(cell)
+        for of_hour in hours.values():
+            find_unknown_holders(of_hour)
+        return cells
 
     def moment(self, a: int, b: int) -> Iterable[Cell]:
         """All cells between two instants between which nothing changes."""
@@ -260,13 +320,14 @@ class Oracle:
         demand = sum(x["gpus"] for x in asks)
         fits = min(1.0, total / demand) if demand else 1.0
 
+        spoken = all(self.speaks(d) for d in devices)
+
         def cell(state: str, gpus: float, holder: Row, where: Row) -> Cell:
-            sample = self.sample(where["device_id"], a)
-            if state == "held":
-                seen = [sample[c] for c, _ in BEST if sample[c] is not None] if sample else []
-                state = ("idle" if seen[0] < 0.05 else "busy") if seen else "unobserved"
-            keys = {c: holder.get(c) for c in HOLDER} | {c: where[c] for c in ("device_id", *PLACE)}
-            return Cell(a, b, state, keys, gpus, cost, sample)
+            who = "known" if state == "held" else "nobody"
+            keys = {c: holder.get(c) for c in HOLDER} | {c: where[c] for c in ("device_id", *PLACE)} | {"holder": who}
+            out = Cell(a, b, state, keys, gpus, cost, self.sample(where["device_id"], a), spoken, demand)
+            out.state = out.activity if state == "held" else state
+            return out
 
         for x in asks:
             if x["gpus"] * fits > 0:
@@ -396,7 +457,11 @@ def answers(oracle: Oracle, asked: Asked) -> Answers:
 
     def key(keys: Row, at: int, state: str | None = None) -> tuple[Any, ...]:
         values = {"hour": at // HOUR * HOUR, "day": local_day(at, asked.zone), "state": state}
-        return tuple(values[d] if d in values else keys[DIMENSIONS[d]] for d in asked.by)
+        of_unknown = "unknown holder" if keys.get("holder") == "unknown" else None
+        return tuple(
+            values[d] if d in values else (of_unknown if d in OF_A_JOB and of_unknown else keys[DIMENSIONS[d]])
+            for d in asked.by
+        )
 
     groups: dict[tuple[Any, ...], list[Cell]] = defaultdict(list)
     for c in cells:
@@ -417,30 +482,37 @@ def answers(oracle: Oracle, asked: Asked) -> Answers:
 def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, float | None]]:
     """Fullness, signals and money of one group."""
 
-    def total(column: str, states: Iterable[str] = STATES, priced: bool = False) -> float:
+    def total(column: str, states: Iterable[str] = STATES, priced: bool = False, holder: str | None = None) -> float:
         return sum(
             c.sums.get(column, 0.0)
             for c in cells
-            if c.state in states and (not priced or c.cost[asked.basis] is not None)
+            if c.state in states
+            and (not priced or c.cost[asked.basis] is not None)
+            and (holder is None or c.keys["holder"] == holder)
         )
 
-    def share(known: float, needed: float) -> float:
-        return known / needed if needed else 1.0
+    def share(known: float, needed: float) -> float | None:
+        return known / needed if needed else None
 
-    def known(value: Any, coverage: float) -> tuple[Any, float]:
+    def least(*shares: float | None) -> float | None:
+        return min((x for x in shares if x is not None), default=None)
+
+    def known(value: Any, coverage: float | None) -> tuple[Any, float | None]:
         return (None if coverage == 0 else value), coverage
 
-    def ratio(over: float, under: float, coverage: float) -> tuple[Any, float]:
+    def ratio(over: float, under: float, coverage: float | None) -> tuple[Any, float | None]:
         return (None if coverage == 0 or under == 0 else over / under), coverage
 
     held = ("idle", "busy", "unobserved")
     s = {state: total("gpu_s", [state]) for state in STATES}
-    paid, allocated, observed = sum(s.values()), sum(s[x] for x in held), s["idle"] + s["busy"]
+    paid, in_use, observed = sum(s.values()), sum(s[x] for x in held), s["idle"] + s["busy"]
+    allocated, unattributed = (total("gpu_s", held, holder=h) for h in ("known", "unknown"))
     effective = sum(total(f"effective_{b}_s") for _, b in BEST)
-    seen = share(observed, allocated)
+    seen = share(observed, in_use)
     out: dict[str, tuple[Any, float | None]] = {
         "paid_gpu_hours": (paid / 3600, 1.0),
         "allocated_gpu_hours": (allocated / 3600, 1.0),
+        "unattributed_gpu_hours": (unattributed / 3600, 1.0),
         "unallocated_gpu_hours": (s["unallocated"] / 3600, 1.0),
         "unobserved_gpu_hours": (s["unobserved"] / 3600, 1.0),
         "down_gpu_hours": (s["down"] / 3600, 1.0),
@@ -448,7 +520,7 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
         "idle_gpu_hours": known(s["idle"] / 3600, seen),
         "busy_gpu_hours": known(s["busy"] / 3600, seen),
         "effective_gpu_hours": known(effective / 3600, seen),
-        "allocation": ratio(allocated, paid, 1.0),
+        "allocation": ratio(allocated, paid, share(total("has_source_s"), paid)),
         "utilization": ratio(effective, observed, seen),
         "load_factor": ratio(effective, paid, seen),
         "utilization_histogram": known([total(f"hist_{k:02d}_s") / 3600 for k in range(20)], seen),
@@ -462,8 +534,8 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
         ("throttled_share", "throttled"),
     ):
         measured = total("throttle_measured_s" if column == "throttled" else f"{column}_measured_s", held)
-        out[name] = ratio(total(f"{column}_s", held), measured, share(measured, allocated))
-    memory = share(total("mem_measured_s", held), allocated)
+        out[name] = ratio(total(f"{column}_s", held), measured, share(measured, in_use))
+    memory = share(total("mem_measured_s", held), in_use)
     out["mem_utilization"] = ratio(total("mem_used_byte_s", held), total("mem_total_byte_s", held), memory)
     peaks = [c.peak for c in cells if c.peak is not None]
     out["mem_utilization_peak"] = (max(peaks) if peaks else None, None)
@@ -478,7 +550,9 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
         ("down_cost", ("down",)),
     ):
         priced = share(total("gpu_s", states, priced=True), total("gpu_s", states))
-        out[name] = known(total(cost, states), min(priced, seen) if states in (("idle",), ("busy",)) else priced)
+        out[name] = known(total(cost, states), least(priced, seen) if states in (("idle",), ("busy",)) else priced)
+    lone = share(total("gpu_s", held, True, "unknown"), unattributed)
+    out["unattributed_cost"] = known(total(cost, held, holder="unknown"), lone)
     both = ("idle", "busy")
     worked = sum(
         c.sums[f"effective_{b}_s"] * c.cost[asked.basis] / 3600
@@ -486,19 +560,21 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
         for _, b in BEST
         if c.cost[asked.basis] and c.state in both
     )
-    priced_seen = min(share(total("gpu_s", both, priced=True), observed), seen)
+    priced_seen = least(share(total("gpu_s", both, priced=True), observed), seen)
     out["effective_cost"] = known(worked, priced_seen)
     out["underused_cost"] = known(total(cost, ("busy",)) - worked, priced_seen)
     out["underused_gpu_hours"] = known((s["busy"] - effective) / 3600, seen)
     priced = share(total("gpu_s", priced=True), paid)
     of_priced = sum(total(f"effective_{b}_s", priced=True) for _, b in BEST)
     value = None if priced == 0 or seen == 0 or of_priced == 0 else total(cost) / (of_priced / 3600)
-    out["cost_per_effective_gpu_hour"] = (value, min(priced, seen))
+    out["cost_per_effective_gpu_hour"] = (value, least(priced, seen))
     return out
 
 
-def _per_unit(oracle: Oracle, asked: Asked, cells: list[Cell], unit: str, key: Any) -> dict[Any, tuple[Any, float]]:
-    """Dollars of the jobs that made it, in their held states, over what they made and kept in the window."""
+def _per_unit(
+    oracle: Oracle, asked: Asked, cells: list[Cell], unit: str, key: Any
+) -> dict[Any, tuple[Any, float | None]]:
+    """Cost of the jobs that made it, in their held states, over what they made and kept in the window."""
     who: dict[str, Row] = {}
     for c in cells:
         if c.keys["job_id"] is not None:
@@ -533,8 +609,8 @@ def _per_unit(oracle: Oracle, asked: Asked, cells: list[Cell], unit: str, key: A
     out = {}
     for k in needed:
         if amounts[k]:
-            coverage = priced[k] / needed[k] if needed[k] else 1.0
-            out[k] = (cost[k] / amounts[k] if coverage else None, coverage)
+            coverage = priced[k] / needed[k] if needed[k] else None
+            out[k] = (None if coverage == 0 else cost[k] / amounts[k], coverage)
     return out
 
 

@@ -29,7 +29,7 @@ SETTINGS = settings(
     suppress_health_check=list(HealthCheck),
     database=None,
 )
-KEYS = ("hour_utc", "state", "device_id", *PLACE, *HOLDER)
+KEYS = ("hour_utc", "state", "holder", "device_id", *PLACE, *HOLDER)
 ZONES = (UTC, ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York"), ZoneInfo("Asia/Kolkata"))
 Key = tuple[Any, ...]
 

@@ -16,7 +16,7 @@ from loadfactor.ledger.states import measures
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.query.answer import answer
 from loadfactor.metrics.query.calendar import Window, instant, milliseconds
-from loadfactor.metrics.query.question import Question, check
+from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Question, check
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.metrics.queue import waits
 from loadfactor.sources import SOURCES, find_source
@@ -139,7 +139,7 @@ class Books:
                 raise InputError(
                     f"nothing can be chosen by {name!r}; use --from and --to for time, or one of job, team, device …"
                 )
-            column, known = DIMENSIONS[name], set()
+            column, known = DIMENSIONS[name], {UNKNOWN_HOLDER} if name in OF_A_HOLDER else set()
             for table in ("allocations", "devices", "queue_events"):
                 if column in columns_of(table):
                     rows = self.store.relation(table).select(column).distinct().to_pyarrow()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 Grade = Literal["wrong", "missing", "note"]
 ROUNDING = 1e-9
+UNATTRIBUTED_REMEDY = "import allocations, use an exporter with job labels, or import the log with --held-by JOB"
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ def findings(books: "Books") -> Iterator[Finding]:
     for name, what in store.manifest.set_aside:
         yield Finding("missing", f"set aside earlier: {name} ({what})", "import what it came from again, or delete it")
     yield from _contradictions(books)
+    yield from _unattributed(books)
     yield from _gaps(books)
 
 
@@ -118,6 +120,18 @@ def _contradictions(books: "Books") -> Iterator[Finding]:
     ).fetchone()
     if orphans and orphans[0]:
         yield Finding("missing", f"{orphans[0]} jobs made progress and held nothing", "import their allocations")
+
+
+def _unattributed(books: "Books") -> Iterator[Finding]:
+    """Time with an unknown holder, and how to say who held it."""
+    unattributed, paid = (r.value for r in books.show(["unattributed_gpu_hours", "paid_gpu_hours"]))
+    if isinstance(unattributed, float) and isinstance(paid, float) and unattributed > ROUNDING * paid:
+        yield Finding(
+            "missing",
+            f"{unattributed:,.2f} of {paid:,.2f} GPU-hours have an unknown holder: no allocation speaks of these GPUs,"
+            " or they work unallocated",
+            UNATTRIBUTED_REMEDY,
+        )
 
 
 def _gaps(books: "Books") -> Iterator[Finding]:

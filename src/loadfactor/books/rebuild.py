@@ -12,13 +12,14 @@ import pyarrow as pa
 
 from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.prices import gpu_hour_price
+from loadfactor.ledger.holders import list_sources, mark_sources
 from loadfactor.ledger.steps import plan
 from loadfactor.store.manifest import Span, StoredFile, merge
 from loadfactor.store.store import Progress, Store
 from loadfactor.tables import BASES, IDLE_BELOW, PRICES
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
-DEFINITION = 2
+DEFINITION = 3
 """Raise when what a ledger row means changes: every store then books itself again."""
 
 SAMPLES_AT_ONCE = 24_000_000  # more at once amortizes planning, less keeps memory small
@@ -35,7 +36,8 @@ def refresh(store: Store, progress: Progress, idle_below: float = IDLE_BELOW) ->
     with store.writing():
         start, end = store.span()
         everything = store.manifest.ledger_key != key
-        stale = ((start, end),) if everything else store.manifest.stale
+        sources_key = _list_sources(store)
+        stale = ((start, end),) if everything else (*store.manifest.stale, *_spoken_anew(store, sources_key))
         booked = [f for f in store.manifest.of("ledger") if f.from_ms is not None and f.to_ms is not None]
         low = min([start, *(f.from_ms or 0 for f in booked)])  # a corrected row may have made the span shorter
         high = max([end, *(f.to_ms or 0 for f in booked)])
@@ -49,8 +51,25 @@ def refresh(store: Store, progress: Progress, idle_below: float = IDLE_BELOW) ->
             days |= store.replace_ledger([day // MS_PER_DAY for day in batch], inside, "book", key)
         if everything:
             days |= {f.day: [] for f in store.manifest.of("ledger") if f.day is not None and f.day not in days}
-        store.publish_ledger(days, (), key)
+        store.publish_ledger(days, (), key, sources_key)
     progress("booking", 1.0)
+
+
+def _list_sources(store: Store) -> str:
+    """Put what allocations name into the table `sources`; a digest of it."""
+    sources = list_sources(store.relation("allocations"), store.relation("devices"))
+    names = store.kept(sources, "sources").order_by("level", "name").to_pyarrow()
+    return hashlib.sha256(repr(names.to_pydict()).encode()).hexdigest()[:16]
+
+
+def _spoken_anew(store: Store, sources_key: str) -> list[Span]:
+    """The booked hours of GPUs of which an allocation source now speaks and did not before, or no longer does."""
+    if sources_key == store.manifest.sources_key or not store.manifest.of("ledger"):
+        return []
+    rows = store.relation("ledger").select("device_id", "node", "pool", "hour_utc", before="has_source")
+    marked = mark_sources(rows, store.connection.table("sources"))
+    hours = marked.filter(marked.before != marked.has_source).select("hour_utc").distinct().to_pyarrow()
+    return [(hour, hour + MS_PER_HOUR) for hour in hours["hour_utc"].to_pylist()]
 
 
 def book(

@@ -11,9 +11,10 @@ from typing import Any
 
 import ibis
 
+from loadfactor.ledger.holders import HOLDER
 from loadfactor.ledger.intervals import clipped, covering, elementary, exploded
 from loadfactor.ledger.inventory import PLACE, PRICE_COLUMNS
-from loadfactor.ledger.scope import DAY, HOLDER, OWN, resolved
+from loadfactor.ledger.scope import DAY, OWN, resolved
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 NOTHING = 1e-9  # what is left of a GPU after shares like 1/7 have been added up
@@ -48,8 +49,8 @@ def holdings(pieces: Expr, wanted: Expr) -> Expr:
 
     `pieces` is the room there is, `wanted` the allocations by place (`places.placed`). Columns: holder columns (null where
     nobody held it), device_id (null where only the place is known), node, accelerator, pool, prices, `gpus` (how many,
-    fractions included), `held` and `down` flags, hour_utc, from_utc, to_utc, and `span`, a number that rows of one stretch of
-    one GPU share.
+    fractions included), the flags `held`, `down`, `has_source` and `free` (a single GPU, no part of it held), hour_utc,
+    from_utc, to_utc, and `span`, a number that rows of one stretch of one GPU share.
     """
     keys = ["place", DAY]
     asking = pieces.join(wanted, covering(pieces, wanted, keys)).select(
@@ -76,6 +77,8 @@ def _held(asking: Expr, there: Expr, at: list[str]) -> Expr:
         gpus=asking.gpus * fits,
         held=ibis.literal(True),
         down=ibis.literal(False),
+        has_source=there.has_source,
+        free=ibis.literal(False),
         from_utc=there.from_utc,
         to_utc=there.to_utc,
     ).filter(lambda t: t.gpus > 0)
@@ -94,6 +97,8 @@ def _rest(there: Expr) -> Expr:
             gpus=gpus,
             held=ibis.literal(False),
             down=ibis.literal(down),
+            has_source=there.has_source,
+            free=(there.demand == 0) & there.device_id.notnull(),
             from_utc=there.from_utc,
             to_utc=there.to_utc,
         ).filter(lambda t: t.gpus > NOTHING)

@@ -38,6 +38,7 @@ def room(days: Expr, where: Expr) -> Expr:
     return parts.group_by([*keys, "from_utc", "to_utc"]).aggregate(
         total=parts.gpus.sum(),
         broken=ibis.coalesce(parts.gpus.sum(where=parts.down), 0.0),
+        has_source=ibis.ifelse(parts.has_source, 1, 0).min() == 1,
         **{c: shared(c) for c in ("device_id", *PLACE)},
         **{c: mean_cost(c) for c in PRICE_COLUMNS},
     )
@@ -48,7 +49,7 @@ def _alike(days: Expr, where: Expr) -> Expr:
     own = [c for c in days.columns if c not in ("from_utc", "to_utc")]
     placed = days.join(where, overlapping(days, where, ["device_id", DAY]))
     placed = placed.select(*(days[c] for c in own), where.place, **common(days, where))
-    keys = ["place", DAY, "from_utc", "to_utc", "down", *PRICE_COLUMNS]
+    keys = ["place", DAY, "from_utc", "to_utc", "down", "has_source", *PRICE_COLUMNS]
     return placed.group_by(keys).aggregate(
         gpus=placed.share.sum(),
         **{f"first_{c}": placed[c].min() for c in ("device_id", *PLACE)},

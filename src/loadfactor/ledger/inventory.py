@@ -9,6 +9,7 @@ from typing import Any
 
 import ibis
 
+from loadfactor.ledger.holders import mark_sources
 from loadfactor.ledger.intervals import clipped, common, covering, elementary, islands, opened
 from loadfactor.tables import BASES
 
@@ -25,16 +26,18 @@ def standing(devices: Expr, bounds: Expr) -> Expr:
     return islands(there.select("device_id", *PLACE, "share", "from_utc", "to_utc"), ["device_id", *PLACE, "share"])
 
 
-def installed(standing: Expr, broken: Expr, priced: Expr) -> Expr:
+def installed(standing: Expr, broken: Expr, priced: Expr, sources: Expr) -> Expr:
     """Segments in which nothing about a GPU changes, from where it stood, its outages and the prices that apply to it.
 
-    Columns: device_id, node, accelerator, pool, share, from_utc, to_utc, down (installed but not usable), and a price per
-    basis, null where unknown. The segments of one GPU are disjoint and cover exactly the time it was installed.
+    Columns: device_id, node, accelerator, pool, share, from_utc, to_utc, has_source (see `mark_sources`), down (installed but
+    not usable), and a price per basis, null where unknown. The segments of one GPU are disjoint and cover exactly the time it
+    was installed.
     """
+    standing = mark_sources(standing, sources)
     bounds = [t.select("device_id", "from_utc", "to_utc") for t in (standing, broken, priced)]
     pieces = elementary(bounds, ["device_id"])
     segments = pieces.join(standing, covering(pieces, standing, ["device_id"])).select(
-        pieces, *(standing[c] for c in (*PLACE, "share"))
+        pieces, *(standing[c] for c in (*PLACE, "share", "has_source"))
     )
     down = (
         pieces.join(broken, covering(pieces, broken, ["device_id"]))

@@ -10,10 +10,10 @@ from typing import Any
 
 import ibis
 
+from loadfactor.ledger.holders import HOLDER
 from loadfactor.ledger.intervals import common, covering, elementary, islands, overlapping
 from loadfactor.ledger.inventory import PLACE
 
-HOLDER = ("job_id", "attempt", "user", "team", "project", "experiment_id", "purpose")
 DAY = "day_utc"
 OWN = tuple(f"own_{c}" for c in ("device_id", *PLACE))
 _ASKED = (*HOLDER, "gpus", DAY)

@@ -6,7 +6,11 @@ A ledger row is a holder's stretch on a GPU inside one hour, in one state:
     down          installed, not usable              busy        held, and working
                                                      unobserved  held, with no valid sample
 
-and, inside that, under one set of circumstances: which signals were measured (`measured_mask`), in which twentieth of the scale
+Held is what a known holder has, and what has an unknown one (`holder`): a GPU that no part of is allocated, where no allocation
+source speaks of it, or while it works all the same (`unheld_work`). What is left of a GPU that somebody holds a part of has no
+unknown holder: its activity is that of who holds the rest. Outages stay down unless the GPU works.
+
+Inside that, a row is under one set of circumstances: which signals were measured (`measured_mask`), in which twentieth of the scale
 the activity lay (`activity_bin`), whether the chip was throttled, how much memory it has. State is decided for each sample;
 only additive columns leave this file, so an hourly answer and a raw answer are the same. What follows from a row by itself
 (effective seconds, seconds measured, dollars) is in `measures`. All seconds are GPU-seconds: a holder of half a GPU has half of
@@ -18,14 +22,15 @@ from typing import Any
 import ibis
 
 from loadfactor.ledger.activity import ACTIVITIES, BINS, SIGNALS, THROTTLED
+from loadfactor.ledger.evidence import weigh_evidence
+from loadfactor.ledger.holders import HOLDER, KNOWN, NOBODY, UNKNOWN
 from loadfactor.ledger.inventory import PLACE, PRICE_COLUMNS
-from loadfactor.ledger.scope import HOLDER
 from loadfactor.tables import BASES, measured_bit
 from loadfactor.units import MS_PER_S, S_PER_HOUR
 
 Expr = Any
 
-KEYS = ("hour_utc", "from_utc", "to_utc", "state", "device_id", *PLACE, *HOLDER)
+KEYS = ("hour_utc", "from_utc", "to_utc", "state", "holder", "has_source", "device_id", *PLACE, *HOLDER)
 CIRCUMSTANCES = ("measured_mask", "activity_bin", "throttled", "mem_total_bytes")
 WEIGHTED = {
     **{signal: f"{signal.removesuffix('_share')}_s" for signal in SIGNALS},
@@ -36,16 +41,12 @@ WEIGHTED = {
 HISTOGRAM = tuple(f"hist_{k:02d}_s" for k in range(BINS))
 
 
-def spans(holdings: Expr) -> Expr:
-    """The stretches of single GPUs, each once however many share it."""
-    return holdings.select("span", "device_id", "hour_utc", "from_utc", "to_utc").distinct()
-
-
 def observed(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Expr:
     """What the samples say of each span: milliseconds and weighted sums per span, idleness and circumstances.
 
     Over exactly the parts inside the span: `samples` are disjoint for each GPU and lie inside hours. `measured` is the union of
-    their masks: signals nobody measured are not read. `idle` is null where no activity signal was measured.
+    their masks: signals nobody measured are not read. `idle` is null where no activity signal was measured; `evidence` is what the
+    samples say of a GPU nobody holds (see `unheld_work`).
     """
     kinds = [k for k in ACTIVITIES if measured & k.bit]
     activity = ibis.coalesce(*(samples[k.column] for k in kinds)) if kinds else ibis.null("float64")
@@ -67,36 +68,44 @@ def observed(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Ex
         # signals nobody measured are nulls by declaration, which no engine has to read
         **{c: rows[c] if measured & measured_bit(c) else ibis.null("float64") for c in (*WEIGHTED, "mem_total_bytes")},
         throttled=(rows.throttle_mask & THROTTLED) > 0 if measured & measured_bit("throttle_mask") else ibis.null(bool),
+        evidence=weigh_evidence(rows, spans),
     )
     parts = parts.mutate(
         # integers compared with integers: engines read 19.0 as a decimal, and pay for it on every row
         activity_bin=ibis.least((parts.activity * BINS).floor().cast("int32"), ibis.literal(BINS - 1, "int32")),
         idle=parts.activity < idle_below,
     )
-    return parts.group_by("span", "idle", *CIRCUMSTANCES).aggregate(
+    return parts.group_by("span", "idle", "evidence", *CIRCUMSTANCES).aggregate(
         ms=parts.part_ms.sum(),
         mem_peak_bytes=parts.mem_used_bytes.max(),
         **{f"{c}_ms": (parts[c] * parts.part_ms).sum() for c in WEIGHTED},
     )
 
 
-def ledger(holdings: Expr, spans: Expr, observed: Expr) -> Expr:
+def ledger(holdings: Expr, spans: Expr, observed: Expr, work: Expr) -> Expr:
     """The book: every holding's seconds in exactly one state, with what the samples add up to.
 
     For each holding, `gpu_s` over its rows is its GPUs × its length. Prices are null where they are unknown.
     """
-    account = ibis.union(observed, _unsampled(spans, observed))
+    sampled = observed.left_join(work, ["span", "idle", "evidence"]).select(
+        observed, works=ibis.coalesce(work.works, False)
+    )
+    account = ibis.union(sampled, _unsampled(spans, sampled))
     rows = holdings.join(account, "span")
-    held = ibis.cases((account.idle.isnull(), "unobserved"), (account.idle, "idle"), else_="busy")
-    state = ibis.cases((holdings.held, held), (holdings.down, "down"), else_="unallocated")
+    unknown = holdings.free & (account.works | (~holdings.has_source & ~holdings.down))
+    activity = ibis.cases((account.idle.isnull(), "unobserved"), (account.idle, "idle"), else_="busy")
+    given = {
+        "state": ibis.cases((holdings.held | unknown, activity), (holdings.down, "down"), else_="unallocated"),
+        "holder": ibis.cases((holdings.held, KNOWN), (unknown, UNKNOWN), else_=NOBODY),
+    }
 
     def seconds(of: Expr) -> Expr:
         return holdings.gpus * of / MS_PER_S  # whole milliseconds of whole GPUs stay exact
 
-    peak = ibis.ifelse(holdings.held, account.mem_peak_bytes / account.mem_total_bytes, None)
+    peak = ibis.ifelse(holdings.held | unknown, account.mem_peak_bytes / account.mem_total_bytes, None)
     return rows.select(
-        *(state.name("state") if c == "state" else holdings[c] for c in KEYS),
-        *(account[c] for c in CIRCUMSTANCES),
+        **{c: given[c] if c in given else holdings[c] for c in KEYS},
+        **{c: account[c] for c in CIRCUMSTANCES},
         gpu_s=seconds(account.ms),
         **{name: seconds(account[f"{c}_ms"]) for c, name in WEIGHTED.items()},
         mem_peak_share=peak,
@@ -105,12 +114,12 @@ def ledger(holdings: Expr, spans: Expr, observed: Expr) -> Expr:
 
 
 def _unsampled(spans: Expr, observed: Expr) -> Expr:
-    """What no sample says anything of: the rest of each span, in the columns of `observed`."""
+    """What no sample says anything of: the rest of each span, in the same columns."""
     sampled = observed.group_by("span").aggregate(sampled_ms=observed.ms.sum())
     rest = spans.left_join(sampled, "span")
     length_ms = (spans.to_utc - spans.from_utc).cast("float64")
     rest = rest.select(spans.span, ms=length_ms - ibis.coalesce(sampled.sampled_ms, 0.0)).filter(lambda t: t.ms > 0)
-    given = {"span": rest.span, "ms": rest.ms, "measured_mask": ibis.literal(0, "int64")}
+    given = {"span": rest.span, "ms": rest.ms, "measured_mask": ibis.literal(0, "int64"), "works": ibis.literal(False)}
     return rest.select(**{name: given.get(name, ibis.null(of)) for name, of in observed.schema().items()})
 
 
@@ -141,6 +150,7 @@ def measures(book: Expr) -> dict[str, Expr]:
         "mem_total_byte_s": where(memory, book.mem_total_bytes * book.gpu_s),
         "mem_measured_s": where(memory, book.gpu_s),
         "energy_measured_s": where(measured("power_w"), book.gpu_s),
+        "has_source_s": where(book.has_source, book.gpu_s),
         "throttled_s": where(book.throttled, book.gpu_s),
         "throttle_measured_s": where(measured("throttle_mask"), book.gpu_s),
         **{name: where(counted & (book.activity_bin == k), book.gpu_s) for k, name in enumerate(HISTOGRAM)},

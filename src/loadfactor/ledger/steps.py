@@ -12,11 +12,13 @@ import ibis
 
 from loadfactor.ledger.attribution import asked, holdings, pieces
 from loadfactor.ledger.capacity import room
+from loadfactor.ledger.evidence import list_spans, unheld_work
+from loadfactor.ledger.holders import list_sources
 from loadfactor.ledger.intervals import exploded
 from loadfactor.ledger.inventory import broken, installed, priced, standing
 from loadfactor.ledger.overlaps import disjoint
 from loadfactor.ledger.scope import DAY, placed, places, stays
-from loadfactor.ledger.states import ledger, observed, spans
+from loadfactor.ledger.states import ledger, observed
 from loadfactor.store.layout import columns_of
 from loadfactor.units import MS_PER_DAY
 
@@ -55,7 +57,8 @@ def _holders(cut: bool) -> Steps:
     steps = {"standing": standing(_given("devices"), bounds)}
     steps["broken"] = broken(_kept(steps, "standing"), _given("outages"))
     steps["priced"] = priced(_kept(steps, "standing"), prices)
-    steps["segments"] = installed(*(_kept(steps, name) for name in ("standing", "broken", "priced")))
+    steps["sources"] = list_sources(_given("allocations"), _given("devices"))
+    steps["segments"] = installed(*(_kept(steps, name) for name in ("standing", "broken", "priced", "sources")))
     steps["days"] = exploded(_kept(steps, "segments"), MS_PER_DAY, DAY)
     steps["stays"] = stays(_kept(steps, "days"))
     steps["asked"] = asked(_given("allocations"), _kept(steps, "stays"), bounds)
@@ -72,11 +75,13 @@ def _holders(cut: bool) -> Steps:
 def _booked(measured: int, overlaps: bool, idle_below: float) -> Steps:
     """What they did with it."""
     before, samples = _holders(False), _given("samples")
+    samples = samples.mutate(since=samples.from_utc, until=samples.to_utc)
     if overlaps:
         samples = disjoint(samples)
-    steps = {"spans": spans(_kept(before, "holdings"))}
+    steps = {"spans": list_spans(_kept(before, "holdings"))}
     steps["observed"] = observed(_kept(steps, "spans"), samples, idle_below, measured)
-    steps["book"] = ledger(_kept(before, "holdings"), _kept(steps, "spans"), _kept(steps, "observed"))
+    steps["work"] = unheld_work(_kept(steps, "spans"), _kept(steps, "observed"))
+    steps["book"] = ledger(_kept(before, "holdings"), *(_kept(steps, name) for name in ("spans", "observed", "work")))
     return steps
 
 

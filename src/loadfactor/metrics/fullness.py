@@ -1,6 +1,9 @@
 """How full are we? GPU-hours by what happened in them."""
 
-from loadfactor.ledger.activity import ACTIVITIES, HELD
+from dataclasses import replace
+
+from loadfactor.ledger.activity import ACTIVITIES, HELD, STATES
+from loadfactor.ledger.holders import KNOWN, UNKNOWN
 from loadfactor.ledger.states import HISTOGRAM
 from loadfactor.metrics.metric import OBSERVED, UNDERUSED_S, Better, Coverage, Metric, Part, Ratio, Sum
 from loadfactor.units import S_PER_HOUR
@@ -8,13 +11,15 @@ from loadfactor.units import S_PER_HOUR
 EFFECTIVE_S = tuple(f"effective_{kind.basis}_s" for kind in ACTIVITIES)
 
 
-def gpu_hours(*states: str, coverage: Coverage | None = None) -> Sum:
-    """GPU-hours spent in these states; in any when none is named."""
-    return Sum(Part(("gpu_s",), states) if states else Part(("gpu_s",)), S_PER_HOUR, coverage)
+def gpu_hours(*states: str, coverage: Coverage | None = None, holder: str = "") -> Sum:
+    """GPU-hours spent in these states, in any when none is named; with this kind of holder, with any when none is named."""
+    return Sum(Part(("gpu_s",), states or STATES, holder=holder), S_PER_HOUR, coverage)
 
 
 PAID = gpu_hours()
-ALLOCATED = gpu_hours(*HELD)
+SPOKEN_OF = Coverage(known=Part(("has_source_s",)), needed=Part(("gpu_s",)))
+"""The paid time of which an allocation source speaks."""
+ALLOCATED = gpu_hours(*HELD, holder=KNOWN)
 OBSERVED_HOURS = gpu_hours("idle", "busy", coverage=OBSERVED)
 EFFECTIVE = Sum(Part(EFFECTIVE_S), S_PER_HOUR, OBSERVED)
 
@@ -25,9 +30,28 @@ def _hours(name: str, title: str, meaning: str, better: Better, kind: Sum) -> Me
 
 FULLNESS = (
     _hours("paid_gpu_hours", "Paid", "Installed GPUs × time: what the money buys.", "neither", PAID),
-    _hours("allocated_gpu_hours", "Allocated", "Held by a job, whatever it did with it.", "neither", ALLOCATED),
+    _hours(
+        "allocated_gpu_hours",
+        "Allocated",
+        "Held by a known holder, whatever it did with it: idle, busy and unobserved.",
+        "neither",
+        ALLOCATED,
+    ),
+    _hours(
+        "unattributed_gpu_hours",
+        "Unattributed",
+        "Held by an unknown holder: no allocation source speaks of the GPU, or it works unallocated.",
+        "lower",
+        gpu_hours(*HELD, holder=UNKNOWN),
+    ),
     _hours("unallocated_gpu_hours", "Unallocated", "Usable and held by nobody.", "lower", gpu_hours("unallocated")),
-    _hours("observed_gpu_hours", "Observed", "Held, with a valid sample.", "higher", OBSERVED_HOURS),
+    _hours(
+        "observed_gpu_hours",
+        "Observed",
+        "Held, by a known or an unknown holder, with a valid sample: idle and busy.",
+        "higher",
+        OBSERVED_HOURS,
+    ),
     _hours(
         "idle_gpu_hours",
         "Idle",
@@ -59,7 +83,13 @@ FULLNESS = (
         Sum(Part((UNDERUSED_S,), ("idle", "busy")), S_PER_HOUR, OBSERVED),
     ),
     Metric(
-        "allocation", "share", "Allocation", "Allocated ÷ paid GPU-hours.", "higher", Ratio(ALLOCATED, PAID), "fullness"
+        "allocation",
+        "share",
+        "Allocation",
+        "Allocated ÷ paid GPU-hours; unknown where no allocation source speaks of the GPUs.",
+        "higher",
+        Ratio(replace(ALLOCATED, coverage=SPOKEN_OF), PAID),
+        "fullness",
     ),
     Metric(
         "utilization",

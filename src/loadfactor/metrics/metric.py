@@ -20,11 +20,15 @@ UNDERUSED_COST, EFFECTIVE_COST = "underused_cost", "effective_cost"
 
 @dataclass(frozen=True)
 class Part:
-    """Ledger columns added up over rows in `states`. `priced`: only rows whose price is known in the asked basis."""
+    """Ledger columns added up over rows in `states`. `priced`: only rows whose price is known in the asked basis.
+
+    `holder`: only rows with a known or an unknown holder; of both and of nobody when it is empty.
+    """
 
     columns: tuple[str, ...]
     states: tuple[str, ...] = STATES
     priced: bool = False
+    holder: str = ""
 
     @property
     def rests_on_activity(self) -> bool:

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from loadfactor.ledger.activity import STATES
+from loadfactor.ledger.activity import HELD, STATES
+from loadfactor.ledger.holders import UNKNOWN
 from loadfactor.metrics.fullness import EFFECTIVE
 from loadfactor.metrics.metric import (
     COST,
@@ -24,12 +25,18 @@ def _priced(*states: str) -> Coverage:
 
 
 def cost(*states: str) -> Sum:
-    """Dollars of the GPU-hours in these states; of all when none is named."""
-    told_apart = OBSERVED if {*states} & {"idle", "busy"} else None  # which of them it is only samples can tell
-    return Sum(Part((COST,), states or STATES), coverage=_priced(*(states or STATES)), besides=told_apart)
+    """Cost of the GPU-hours in these states; of all when none is named."""
+    observed = OBSERVED if {*states} & {"idle", "busy"} else None  # only samples can say which of the two it is
+    return Sum(Part((COST,), states or STATES), coverage=_priced(*(states or STATES)), besides=observed)
 
 
 TOTAL_COST = cost()
+UNATTRIBUTED = Sum(
+    Part((COST,), HELD, holder=UNKNOWN),
+    coverage=Coverage(
+        known=Part(("gpu_s",), HELD, priced=True, holder=UNKNOWN), needed=Part(("gpu_s",), HELD, holder=UNKNOWN)
+    ),
+)
 UNDERUSED = Sum(Part((UNDERUSED_COST,), ("idle", "busy")), coverage=_priced("idle", "busy"), besides=OBSERVED)
 EFFECTIVE_COST_SUM = Sum(Part((EFFECTIVE_COST,), ("idle", "busy")), coverage=_priced("idle", "busy"), besides=OBSERVED)
 EFFECTIVE_PRICED = replace(EFFECTIVE, part=replace(EFFECTIVE.part, priced=True))
@@ -68,6 +75,7 @@ MONEY = (
     _cost("idle_cost", "Idle", "Dollars of GPUs held and idle.", "lower", cost("idle")),
     _cost("busy_cost", "Busy", "Dollars of GPUs held and working.", "neither", cost("busy")),
     _cost("unallocated_cost", "Unallocated", "Dollars of GPUs that nobody held.", "lower", cost("unallocated")),
+    _cost("unattributed_cost", "Unattributed", "Cost of GPUs with an unknown holder.", "lower", UNATTRIBUTED),
     _cost("unobserved_cost", "Unobserved", "Dollars of GPUs held without a valid sample.", "lower", cost("unobserved")),
     _cost("underused_cost", "Underused", "Dollars of busy GPUs less those of their activity.", "lower", UNDERUSED),
     _cost(

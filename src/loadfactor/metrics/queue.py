@@ -4,7 +4,7 @@ from typing import Any
 
 import ibis
 
-from loadfactor.ledger.scope import HOLDER
+from loadfactor.ledger.holders import HOLDER
 from loadfactor.metrics.metric import Count, Metric, Quantile
 from loadfactor.units import MS_PER_S
 

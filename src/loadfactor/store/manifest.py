@@ -59,6 +59,7 @@ class Manifest:
     imports: tuple[ImportRecord, ...] = ()
     stale: tuple[Span, ...] = ()
     ledger_key: str = ""
+    sources_key: str = ""
     set_aside: tuple[tuple[str, str], ...] = ()
     retired: tuple[str, ...] = field(default=())
 
@@ -98,6 +99,7 @@ def _understood(raw: dict[str, Any]) -> Manifest:
         ),
         stale=tuple((s[0], s[1]) for s in raw["stale"]),
         ledger_key=raw["ledger_key"],
+        sources_key=raw.get("sources_key", ""),
         set_aside=tuple((s[0], s[1]) for s in raw["set_aside"]),
         retired=tuple(raw["retired"]),
     )

@@ -281,12 +281,14 @@ class Store:
         shutil.rmtree(work, ignore_errors=True)
         return made
 
-    def publish_ledger(self, days: dict[int, list[StoredFile]], stale: tuple[Span, ...], key: str) -> None:
+    def publish_ledger(
+        self, days: dict[int, list[StoredFile]], stale: tuple[Span, ...], key: str, sources_key: str = ""
+    ) -> None:
         """Swap in rebuilt days of the ledger, with the end of `writing`; `stale` is what remains to be booked."""
         kept = tuple(f for f in self.manifest.files if f.table != "ledger" or f.day not in days)
         new = tuple(f for files in days.values() for f in files)
         manifest.fsync_folder(self.folder)
-        self.manifest = replace(self.manifest, files=kept + new, stale=stale, ledger_key=key)
+        self.manifest = replace(self.manifest, files=kept + new, stale=stale, ledger_key=key, sources_key=sources_key)
 
     # -- damage ------------------------------------------------------------------------------------------------------
 

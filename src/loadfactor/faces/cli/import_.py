@@ -95,7 +95,8 @@ def _tell(receipt: "Receipt", books: "Books") -> None:
         console.print(f"  and {len(receipt.gaps) - SHOWN_GAPS} more; `loadfactor doctor` lists them", style="dim")
     if "samples" in receipt.rows and not books.store.manifest.of("allocations"):
         console.print(
-            "nobody is said to hold these GPUs: they count as unallocated. Import allocations, or add --held-by JOB"
+            "nobody says who holds these GPUs: their hours have an unknown holder."
+            " Import allocations, use an exporter with job labels, or import the log with --held-by JOB"
         )
     console.print(
         f"the books now cover {instant(start)} to {instant(end)}; next: loadfactor report --store {books.store.folder}"

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.ledger.activity import ACTIVITIES
-from loadfactor.metrics.metric import COST, Count, Metric, Part, PerUnit, Quantile, Ratio, Sum
+from loadfactor.metrics.metric import COST, Count, Coverage, Metric, Part, PerUnit, Quantile, Ratio, Sum
 from loadfactor.metrics.query.calendar import instant
-from loadfactor.metrics.query.question import OF_A_WAIT, Expr, Key, Question, Row, dated, only
+from loadfactor.metrics.query.question import OF_A_WAIT, Expr, Key, Question, Row, dated, name_unknown, only
 from loadfactor.metrics.query.reading import Column, Groups, Readings, Value, iso
 from loadfactor.metrics.query.totals import ACTIVE, Floats, Totals, totals
 from loadfactor.metrics.query.unit_costs import Made, made, told_apart
@@ -29,6 +29,7 @@ NOTHING: Said = (None, None, None)
 
 def answer(question: Question, book: Expr, progress: Expr, waits: Expr | None) -> Readings:
     """The readings. `book` is the ledger of the window, nothing beyond it; `waits` are needed where the question is of queues."""
+    book = name_unknown(question, book)
     progress = told_apart(question, book, progress)
     book = only(question, book, DIMENSIONS)
     booked = dated(book, book.hour_utc, book.from_utc, question)
@@ -107,31 +108,36 @@ def _from_ledger(
     bases: Sequence[str | None] = [of_money or None] * len(summed.keys)
     if any(p.rests_on_activity for p in parts):
         bases = [", ".join(filter(None, (of_money, signals))) or None for signals in active]
-    return Column(values, coverage.tolist(), bases)
+    return Column(values, [None if share != share else share for share in coverage.tolist()], bases)
 
 
 def _value(kind: Sum | Ratio, sums: dict[Part, Floats]) -> tuple[list[Value], Floats]:
     """Values and coverage by group; None where nothing of it was known, or where there is nothing to divide by."""
     if isinstance(kind, Ratio):
-        (over, known_over), (under, known_under) = _sum(kind.over, sums), _sum(kind.under, sums)
-        over, under = over[:, 0], under[:, 0]
-        known = (known_over > 0) & (known_under > 0) & (under != 0)
+        over, under = (_sum(part, sums)[:, 0] for part in (kind.over, kind.under))
+        coverage = _coverage({*kind.over.coverages, *kind.under.coverages}, sums, len(over))
         ratio = np.divide(over, under, out=np.zeros_like(over), where=under != 0)
-        return _where(known, ratio), np.minimum(known_over, known_under)
-    values, coverage = _sum(kind, sums)
+        return _where((coverage != 0) & (under != 0), ratio), coverage
+    values = _sum(kind, sums)
+    coverage = _coverage({*kind.coverages}, sums, len(values))
     return _where(coverage != 0, values if kind.each else values[:, 0]), coverage
 
 
-def _sum(kind: Sum, sums: dict[Part, Floats]) -> tuple[Floats, Floats]:
-    """A Sum by group, one column or `each`, and its coverage: known over needed; where nothing was needed all was known."""
+def _sum(kind: Sum, sums: dict[Part, Floats]) -> Floats:
+    """A Sum by group: one column, or one for `each`."""
     values = sums[kind.part] / kind.per
-    if not kind.each:
-        values = values.sum(axis=1, keepdims=True)
-    coverage = np.ones(len(values))
-    for of in kind.coverages:
+    return values if kind.each else values.sum(axis=1, keepdims=True)
+
+
+def _coverage(needs: set[Coverage], sums: dict[Part, Floats], groups: int) -> Floats:
+    """By group the least of what was known over what was needed; 1 for what needs nothing, NaN where nothing was needed."""
+    if not needs:
+        return np.ones(groups)
+    shares = np.full(groups, np.nan)
+    for of in needs:
         known, needed = sums[of.known].sum(axis=1), sums[of.needed].sum(axis=1)
-        coverage = np.minimum(coverage, np.divide(known, needed, out=np.ones_like(known), where=needed != 0))
-    return values, coverage
+        shares = np.fmin(shares, np.divide(known, needed, out=np.full(groups, np.nan), where=needed != 0))
+    return shares
 
 
 def _where(known: NDArray[np.bool_], values: Floats) -> list[Value]:
@@ -163,7 +169,7 @@ def _of_several(share: float) -> str:
 def _from_progress(question: Question, units: dict[Key, Made]) -> dict[Key, Said]:
     """Dollars for one of a unit."""
     basis = question.basis + (", without idle" if question.without_idle else "")
-    return {key: (of.cost / of.amount if of.coverage > 0 else None, of.coverage, basis) for key, of in units.items()}
+    return {key: (None if of.coverage == 0 else of.cost / of.amount, of.coverage, basis) for key, of in units.items()}
 
 
 def _from_waits(metric: Metric, waiting: dict[Key, Row]) -> dict[Key, Said]:

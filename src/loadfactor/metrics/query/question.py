@@ -7,6 +7,7 @@ from typing import Any
 import ibis
 
 from loadfactor.errors import InputError
+from loadfactor.ledger.holders import UNKNOWN
 from loadfactor.metrics.metric import Metric
 from loadfactor.metrics.query.calendar import Window
 from loadfactor.tables import DIMENSIONS
@@ -16,7 +17,10 @@ Row = dict[Any, Any]
 Key = tuple[Any, ...]
 """The values of the dimensions that a group has."""
 
-OF_A_JOB = ("job", "experiment", "user", "team", "project", "purpose", "hour", "day")
+OF_A_HOLDER = ("job", "experiment", "user", "team", "project", "purpose")
+UNKNOWN_HOLDER = "unknown holder"
+"""The group of unattributed time in a split by any of them."""
+OF_A_JOB = (*OF_A_HOLDER, "hour", "day")
 OF_A_WAIT = (*OF_A_JOB, "pool")
 
 
@@ -48,6 +52,13 @@ def only(question: Question, rows: Expr, known: Sequence[str] | dict[str, str]) 
         else:
             rows = rows.limit(0)
     return rows
+
+
+def name_unknown(question: Question, book: Expr) -> Expr:
+    """The ledger with unattributed time under a name of its own in the holder dimensions that the question uses."""
+    used = {*question.by, *(name for name, _ in question.where)}
+    columns = [DIMENSIONS[name] for name in OF_A_HOLDER if name in used]
+    return book.mutate(**{c: ibis.ifelse(book.holder == UNKNOWN, UNKNOWN_HOLDER, book[c]) for c in columns})
 
 
 def dated(rows: Expr, hour: Expr, at: Expr, question: Question) -> Expr:

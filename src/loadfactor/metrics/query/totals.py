@@ -37,6 +37,8 @@ def totals(question: Question, booked: Expr) -> Totals:
     columns: dict[str, Expr] = {"rows": booked.count()}
     for number, part in enumerate(parts):
         where = booked.state.isin(part.states) if set(part.states) < set(STATES) else ibis.literal(True)
+        if part.holder:
+            where = where & (booked.holder == part.holder)
         if part.priced:
             where = where & named[COST].notnull()
         for place, name in enumerate(part.columns):

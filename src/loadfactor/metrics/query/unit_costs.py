@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import ibis
 
-from loadfactor.ledger.scope import HOLDER
+from loadfactor.ledger.holders import HOLDER
 from loadfactor.ledger.states import measures
 from loadfactor.metrics.query.question import OF_A_JOB, Expr, Key, Question, dated
 from loadfactor.tables import DIMENSIONS
@@ -17,7 +17,7 @@ class Made(NamedTuple):
 
     amount: float
     cost: float
-    coverage: float
+    coverage: float | None
 
 
 def made(question: Question, booked: Expr, progress: Expr, units: Collection[str]) -> dict[str, dict[Key, Made]]:
@@ -42,7 +42,7 @@ def made(question: Question, booked: Expr, progress: Expr, units: Collection[str
     for row in spent.to_pyarrow().to_pylist():
         unit, *group = key = tuple(row[k] for k in keys)
         if key in amounts:
-            coverage = row["priced_s"] / row["needed_s"] if row["needed_s"] else 1.0
+            coverage = row["priced_s"] / row["needed_s"] if row["needed_s"] else None
             out[unit][tuple(group)] = Made(amounts[key], row["cost"], coverage)
     return out
 

@@ -1,0 +1,56 @@
+"""Where a GPU works that nobody is said to hold: which samples are evidence of that, and which belong to a holder before or after.
+
+A sample is a mean over its interval. One that reaches into time in which somebody holds the GPU says nothing of the time beside
+it: only a sample that lies in unheld time as a whole does. Hours are booked one by one, so a sample that reaches over the edge
+of an hour counts when a whole one in the same unheld stretch of that hour shows work, too, or when the stretch has no whole
+sample and nobody held the GPU in that hour.
+"""
+
+from typing import Any
+
+import ibis
+
+from loadfactor.ledger.intervals import covering, islands
+
+NONE, EDGE, WHOLE = 0, 1, 2
+"""What a sample is evidence of in an unheld stretch: of nothing, perhaps, surely."""
+
+Expr = Any
+
+
+def list_spans(holdings: Expr) -> Expr:
+    """The stretches of single GPUs, each once however many share it.
+
+    `free_from` and `free_to` limit the unheld time around a span in its hour, null where somebody holds the GPU; `held_hour`
+    says that somebody holds it at another time of that hour.
+    """
+    rows = holdings.select("span", "device_id", "hour_utc", "from_utc", "to_utc", "free").distinct()
+    keys = ["device_id", "hour_utc"]
+    free = islands(rows.filter(rows.free).select(*keys, "from_utc", "to_utc"), keys)
+    held = rows.filter(~rows.free, rows.device_id.notnull()).select(*keys, held_hour=ibis.literal(True)).distinct()
+    out = rows.left_join(free, [rows.free, *covering(rows, free, keys)])
+    out = out.select(*(rows[c] for c in rows.columns if c != "free"), free_from=free.from_utc, free_to=free.to_utc)
+    marked = out.left_join(held, keys)
+    return marked.select(out, held_hour=ibis.coalesce(held.held_hour, False))
+
+
+def weigh_evidence(samples: Expr, spans: Expr) -> Expr:
+    """What a sample says of the unheld stretch around a span: NONE, EDGE or WHOLE. `since`, `until`: its part in the hour."""
+    inside = (samples.since >= spans.free_from) & (samples.until <= spans.free_to)
+    whole = (samples.since > samples.hour_utc) & (samples.until == samples.sampled_utc)
+    return ibis.ifelse(ibis.coalesce(inside, False), ibis.ifelse(whole, WHOLE, EDGE), NONE).cast("int8")
+
+
+def unheld_work(spans: Expr, observed: Expr) -> Expr:
+    """Where GPUs work that nobody is said to hold: span, idle and evidence of such rows of `observed`, with `works` true."""
+    free = spans.filter(spans.free_from.notnull())
+    seen = observed.filter(observed.idle.notnull(), observed.evidence > NONE).join(free, "span")
+    stretch = ["device_id", "hour_utc", "free_from"]
+    whole = seen.evidence == WHOLE
+    known = seen.group_by(stretch).aggregate(
+        whole=ibis.ifelse(whole, 1, 0).sum(), working=ibis.ifelse(whole & ~seen.idle, 1, 0).sum()
+    )
+    active = seen.filter(~seen.idle).join(known, stretch)
+    likely = (active.working > 0) | ((active.whole == 0) & ~active.held_hour)
+    counted = active.filter((active.evidence == WHOLE) | likely)
+    return counted.select("span", "idle", "evidence", works=ibis.literal(True)).distinct()
