@@ -61,7 +61,7 @@ def cases(folder: Path) -> list[Case]:
                 one = read_row(row)
             except RowRefused:
                 continue
-            free = [x for many in enumerate_layouts(one.job, one.layout.gpus, one.knobs) for x in many]
+            free = [x for many in enumerate_layouts(one.job, one.layout.gpus, one.space) for x in many]
             found.append(Case(name, one, free if one.free and free else [one.layout]))
     return found
 

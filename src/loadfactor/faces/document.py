@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from loadfactor.faces.charts import Chart
-from loadfactor.faces.formats import UNKNOWN, duration, money, number, percent
+from loadfactor.faces.formats import UNKNOWN, about_money, duration, money, number, percent
 
-Style = Literal["text", "number", "money", "percent", "duration"]
+Style = Literal["text", "number", "money", "about money", "percent", "duration"]
 Cell = str | float | None
 
 
@@ -146,8 +146,8 @@ def write_cell(cell: Cell, column: TableColumn) -> str:
     """
     if cell is None or isinstance(cell, str):
         return UNKNOWN if cell is None else cell
-    if column.style == "money":
-        return money(cell, column.currency)
+    if column.style in ("money", "about money"):
+        return (money if column.style == "money" else about_money)(cell, column.currency)
     if column.style in ("percent", "duration"):
         return percent(cell) if column.style == "percent" else duration(cell)
     return number(cell, column.digits)

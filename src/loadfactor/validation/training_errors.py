@@ -64,7 +64,7 @@ def compare_runs(measured: Sequence[tuple[int, MeasuredRun]]) -> list[Comparison
 def _with_free_knobs(number: int, one: MeasuredRun) -> Comparison:
     """SearchSpace the row does not give are set as a user would: to the fastest that fits, or to the leanest when nothing does."""
     x = one.layout
-    found = search_layouts(one.job, x.gpus, one.knobs)
+    found = search_layouts(one.job, x.gpus, one.space)
     if not len(found):
         s = float(estimate_step(one.job, x).step_s[0])
         return Comparison(number, one, x, one.predicted(s), bool(estimate_memory(one.job, x).fits[0]))

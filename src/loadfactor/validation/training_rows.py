@@ -54,7 +54,7 @@ class MeasuredRun:
         return self.quantity.startswith("iteration")
 
     @property
-    def knobs(self) -> SearchSpace:
+    def space(self) -> SearchSpace:
         """The knobs of the row: fixed where it gives them, free where it does not."""
         x = self.layout
 
@@ -87,9 +87,7 @@ class MeasuredRun:
 
     def utilization(self, layout: TrainingLayout, value: float) -> Utilization:
         """HFU and MFU at this value, attention counted in full, as the papers of these tables do."""
-        return compute_utilization(
-            self.job.network, self.job.seq, self.job.global_batch, layout, self.job.machine, self.seconds(value)
-        )
+        return compute_utilization(self.job, layout, self.seconds(value))
 
 
 class RowRefused(Exception):  # noqa: N818  # not an error: the row is skipped with this reason
@@ -128,7 +126,7 @@ def read_row(row: Row, known: TrainingConstants | None = None) -> MeasuredRun:
         row.get("model") or row.get("scheme") or f"{float(row.get('params_b') or 0) or network.parameters / 1e9:.3g}B"
     )
     one = MeasuredRun(str(label), job, layout, free, quantity, value, per_step)
-    if free and not any(len(x) for x in enumerate_layouts(job, gpus, one.knobs)):
+    if free and not any(len(x) for x in enumerate_layouts(job, gpus, one.space)):
         raise RowRefused(f"no layout divides a global batch of {batch} over {gpus} GPUs")
     return one
 

@@ -11,9 +11,9 @@ from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
 from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, build_machine
 from loadfactor.planner.training.memory import estimate_memory
-from loadfactor.planner.training.search import SearchSpace, find_pareto_front, pick_distinct, search_layouts
+from loadfactor.planner.training.search import EVERYTHING, SearchSpace, find_pareto_front, pick_distinct, search_layouts
 from loadfactor.planner.training.step import TERMS, estimate_step
-from loadfactor.planner.training.training_plan import Reliability, TrainingPlan, plan_training
+from loadfactor.planner.training.training_plan import Reliability, TrainingPlan, plan_run
 
 RELIABLE = Reliability(50_677, 60, 600)
 
@@ -31,8 +31,8 @@ def job(
     )
 
 
-def plan(gpus: int = 512, knobs: SearchSpace | None = None, **what: object) -> TrainingPlan:
-    return plan_training(job(**what), gpus, 1e12, RELIABLE, knobs, 2.0)  # type: ignore[arg-type]
+def plan(gpus: int = 512, space: SearchSpace = EVERYTHING, **what: object) -> TrainingPlan:
+    return plan_run(job(**what), gpus, 1e12, RELIABLE, space, 2.0)  # type: ignore[arg-type]
 
 
 def test_every_layout_is_legal_and_uses_all_gpus() -> None:
@@ -154,28 +154,28 @@ def test_money_and_time_follow_from_the_step() -> None:
     assert p.steady_s == pytest.approx(steps * p.best.step_s)
     assert p.wall_s == pytest.approx(p.steady_s / p.checkpoints.efficiency_share)
     assert p.cost == pytest.approx(p.wall_s * 512 / 3600 * 2.0)
-    assert p.paid_mfu_share < p.use.mfu_share < p.use.hfu_share or p.best.layout.recompute == NONE
+    assert p.paid_mfu_share < p.mfu_share < p.hfu_share or p.best.layout.recompute == NONE
 
 
 @pytest.mark.parametrize(
-    ("gpus", "what", "knobs", "said"),
+    ("gpus", "what", "space", "said"),
     [
         (512, {}, SearchSpace(tensor=(24,)), r"24 tensor ranks do not divide llama-3\.1-70b's 64 heads.*nearest that does: 8"),
         (512, {}, SearchSpace(pipeline=(64,)), r"80 layers do not divide over 64 pipeline stages.*nearest that does: 16"),
         (100, {}, SearchSpace(tensor=(8,)), r"100 GPUs are no multiple.*96 and 104"),
         (512, {"batch": 500}, SearchSpace(tensor=(8,), pipeline=(2,)),
          r"500 sequences does not divide over 32 data ranks.*480 and 512"),
-        (8, {}, None, r"nothing fits: llama-3\.1-70b on 8 h100-sxm needs at least .* it fits on 32 GPUs"),
-        (64, {"name": "gpt3-175b"}, None, r"2048 learned positions.*--seq 2048"),
+        (8, {}, EVERYTHING, r"nothing fits: llama-3\.1-70b on 8 h100-sxm needs at least .* it fits on 32 GPUs"),
+        (64, {"name": "gpt3-175b"}, EVERYTHING, r"2048 learned positions.*--seq 2048"),
         (64, {}, SearchSpace(expert=(4,)), "has no experts"),
         (64, {"name": "mixtral-8x7b"}, SearchSpace(expert=(3,)), r"8 experts do not divide over 3 ranks.*2 and 4"),
-        (509, {}, None, r"no layout of llama-3\.1-70b on 509 GPUs divides a global batch of 512.*: 509"),
-        (0, {}, None, "at least 1 GPU"),
+        (509, {}, EVERYTHING, r"no layout of llama-3\.1-70b on 509 GPUs divides a global batch of 512.*: 509"),
+        (0, {}, EVERYTHING, "at least 1 GPU"),
     ],
 )  # fmt: skip
 def test_impossible_requests_name_the_constraint_and_what_works(
-    gpus: int, what: dict[str, object], knobs: SearchSpace | None, said: str
+    gpus: int, what: dict[str, object], space: SearchSpace, said: str
 ) -> None:
     """One line: which constraint failed, and the nearest thing that works."""
     with pytest.raises(PlanError, match=said):
-        plan(gpus, knobs, **what)
+        plan(gpus, space, **what)

@@ -1,4 +1,4 @@
-"""What does a rented GPU-hour cost where the user has given no price? Dated ranges, always shown with their date."""
+"""Prices of rented GPU-hours where the user gives none: dated ranges, always shown with their date."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +19,17 @@ class GpuHourPrice:
     low: float | None = None
     high: float | None = None
     note: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from: kind, range and source."""
+        span = f"${self.low:.2f}–{self.high:.2f}" if self.low and self.high else ""
+        return f"catalog, {self.kind.replace('_', ' ')} {span}: {self.source}"
+
+    @property
+    def age(self) -> str:
+        """Its month, and whether it was seen or estimated."""
+        return f"{self.as_of}, {self.status}"
 
 
 @cache

@@ -73,6 +73,10 @@ class TrainingLayout:
         """One layout after another, as plain numbers."""
         return (self.pick(i) for i in range(len(self)))
 
+    def as_json(self) -> dict[str, Any]:
+        """One layout as programs read it: its fields, the recomputation by its name."""
+        return {**vars(self), "recompute": RECOMPUTE[self.recompute]}
+
     def __str__(self) -> str:
         """What an engineer would write on a whiteboard.
 

@@ -36,6 +36,7 @@ MEGATRON_2021 = Software(
 MEGATRON_2022 = replace(MEGATRON_2021, fused_accumulation=True)
 MODERN = Software()
 DUALPIPE = replace(MODERN, hides_experts=True)  # arXiv:2412.19437 section 3.2.1
+SOFTWARE = {"modern": MODERN, "dualpipe": DUALPIPE, "megatron-2021": MEGATRON_2021}
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from loadfactor.units import BYTES_PER_GIB
 MOST_DOUBLINGS = 8  # of the GPUs, looking for a number on which something fits
 
 
-def check_request(job: TrainingJob, gpus: int, knobs: SearchSpace | None) -> None:
+def check_request(job: TrainingJob, gpus: int, space: SearchSpace) -> None:
     """Raise PlanError for a request that contradicts the network, the GPUs or the batch."""
-    n, k = job.network, knobs or SearchSpace()
+    n, k = job.network, space
     if gpus < 1:
         raise PlanError(f"a run needs at least 1 GPU, got {gpus}")
     if n.positional == "learned" and job.seq > n.max_context:
@@ -89,9 +89,9 @@ def _name_nearest(wanted: int, legal: Sequence[int]) -> str:
     return f"the nearest that {'do' if len(near) > 1 else 'does'}: {' and '.join(near)}"
 
 
-def explain_no_legal_layout(job: TrainingJob, gpus: int, knobs: SearchSpace | None) -> PlanError:
+def explain_no_legal_layout(job: TrainingJob, gpus: int, space: SearchSpace) -> PlanError:
     """No layout that cuts the network evenly over these GPUs divides the batch: the nearest batch that one does."""
-    k, n = knobs or SearchSpace(), job.network
+    k, n = space, job.network
     data = {
         gpus // (t * p)
         for t in k.tensor or list_tensor_degrees(n)
@@ -111,7 +111,7 @@ def explain_no_legal_layout(job: TrainingJob, gpus: int, knobs: SearchSpace | No
     )
 
 
-def explain_nothing_fits(job: TrainingJob, gpus: int, knobs: SearchSpace | None, found: ScoredLayouts) -> PlanError:
+def explain_nothing_fits(job: TrainingJob, gpus: int, space: SearchSpace, found: ScoredLayouts) -> PlanError:
     """The leanest layout, its largest part, and the fewest GPUs (doubling) on which something fits."""
     i = int(np.argmin(found.memory_bytes))
     layout = found.layouts.pick(i)
@@ -123,18 +123,18 @@ def explain_nothing_fits(job: TrainingJob, gpus: int, knobs: SearchSpace | None,
         f"nothing fits: {job.network.name} on {gpus} {job.machine.name} needs at least {need} "
         f"({name.removesuffix('_bytes')} {size / BYTES_PER_GIB:.0f} GiB, as {layout})"
     )
-    more = _find_enough_gpus(job, gpus, knobs)
+    more = _find_enough_gpus(job, gpus, space)
     if more:
         return PlanError(f"{said}; it fits on {more} GPUs")
-    if knobs and knobs.recompute and RECOMPUTE.index("full") not in knobs.recompute:
+    if space.recompute and RECOMPUTE.index("full") not in space.recompute:
         return PlanError(f"{said}; try --recompute full")
     return PlanError(f"{said}; take a GPU with more memory or a shorter --seq")
 
 
-def _find_enough_gpus(job: TrainingJob, gpus: int, knobs: SearchSpace | None) -> int | None:
+def _find_enough_gpus(job: TrainingJob, gpus: int, space: SearchSpace) -> int | None:
     for doubling in range(1, MOST_DOUBLINGS + 1):
         more = int(gpus * 2**doubling)
-        found = search_layouts(replace(job, global_batch=max(job.global_batch, more)), more, knobs)
+        found = search_layouts(replace(job, global_batch=max(job.global_batch, more)), more, space)
         if len(found) and found.fits.any():
             return more
     return None

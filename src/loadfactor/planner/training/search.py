@@ -34,6 +34,9 @@ class SearchSpace:
     zero: Sequence[int] = (0, 1, 2, 3)
 
 
+EVERYTHING = SearchSpace()
+
+
 @dataclass(frozen=True)
 class ScoredLayouts:
     """Every legal layout that was scored, fastest first: seconds of a step, bytes of the fullest rank, whether it fits."""
@@ -74,14 +77,14 @@ def list_pipeline_degrees(network: Network, gpus: int) -> list[int]:
     return [p for p in range(1, most + 1) if gpus % p == 0 and -network.layers % p <= MISSING_LAYERS]
 
 
-def enumerate_layouts(job: TrainingJob, gpus: int, knobs: SearchSpace | None = None) -> Iterator[TrainingLayout]:
+def enumerate_layouts(job: TrainingJob, gpus: int, space: SearchSpace = EVERYTHING) -> Iterator[TrainingLayout]:
     """Every legal layout of `gpus` GPUs for this job, as arrays, a few (tensor, pipeline, context) grids at a time.
 
     Legal: the degrees multiply to the GPUs; tensor ranks divide heads, key-value heads and the MLP; stages divide the layers;
     data ranks divide the batch; interleaving needs as many micro-batches as a multiple of the stages; experts divide over data
     ranks; ZeRO beyond stage 1 has no pipeline, whose every micro-batch would move all gradients.
     """
-    k, n = knobs or SearchSpace(), job.network
+    k, n = space, job.network
     longest = max(job.seq // SHORTEST_CONTEXT_SHARD, 1)
     contexts = k.context or [
         c for c in (1, 2, 4, 8, 16, 32) if c == 1 or (c <= longest and job.software.flash_attention)
@@ -132,11 +135,11 @@ def _batch_layouts(layouts: Iterator[TrainingLayout]) -> Iterator[TrainingLayout
         yield TrainingLayout.join(waiting)
 
 
-def search_layouts(job: TrainingJob, gpus: int, knobs: SearchSpace | None = None) -> ScoredLayouts:
+def search_layouts(job: TrainingJob, gpus: int, space: SearchSpace = EVERYTHING) -> ScoredLayouts:
     """Every legal layout scored, those that fit before those that do not, the fastest first."""
     layouts, seconds, needed = [], [], []
     usable = 0.0
-    for chunk in _batch_layouts(enumerate_layouts(job, gpus, knobs)):
+    for chunk in _batch_layouts(enumerate_layouts(job, gpus, space)):
         layouts.append(chunk)
         seconds.append(estimate_step(job, chunk).step_s)
         needs = estimate_memory(job, chunk)

@@ -1,7 +1,7 @@
 """Plan of a training run on N GPUs: the best layout with its time, memory and cost, and the layouts that lose to it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from loadfactor.planner.hardware.checkpoint import CheckpointPlan, job_mtbf_s, plan_checkpoints
 from loadfactor.planner.training.evaluation import EvaluatedLayout, evaluate_layout
@@ -10,13 +10,14 @@ from loadfactor.planner.training.layout import TrainingLayout
 from loadfactor.planner.training.reasons import explain_loss
 from loadfactor.planner.training.refusals import check_request, explain_no_legal_layout, explain_nothing_fits
 from loadfactor.planner.training.search import (
+    EVERYTHING,
     ScoredLayouts,
     SearchSpace,
     find_pareto_front,
     pick_distinct,
     search_layouts,
 )
-from loadfactor.planner.training.utilization import Utilization, compute_utilization
+from loadfactor.planner.training.utilization import compute_utilization
 from loadfactor.units import S_PER_DAY, S_PER_HOUR, TOKENS_PER_MTOK
 
 RIVALS = 6  # other ways to cut the job that are shown beside the best
@@ -33,10 +34,13 @@ class Reliability:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A run of `tokens` tokens on `gpus` GPUs in the best layout found, and what it was chosen from."""
+    """A run of `tokens` tokens on `gpus` GPUs in the best layout found, and what it was chosen from.
+
+    Speeds and shares are those of uninterrupted training, as `Utilization` describes them.
+    """
 
     gpus: int
-    job: TrainingJob
+    job: TrainingJob = field(repr=False)
     tokens: float
     best: EvaluatedLayout
     rivals: Sequence[EvaluatedLayout]
@@ -44,24 +48,54 @@ class TrainingPlan:
     pareto: Sequence[EvaluatedLayout]
     layouts_scored: int
     layouts_fitting: int
-    use: Utilization
-    checkpoints: CheckpointPlan
+    tokens_per_s: float
+    model_flops_per_gpu_per_s: float
+    hardware_flops_per_gpu_per_s: float
+    mfu_share: float
+    hfu_share: float
+    causal_mfu_share: float
+    checkpoints: CheckpointPlan = field(repr=False)
     price_per_gpu_hour: float | None
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences in a step."""
+        return self.job.global_batch
+
+    @property
+    def seq(self) -> int:
+        """Tokens in a sequence."""
+        return self.job.seq
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step in the best layout."""
+        return self.best.step_s
+
+    @property
+    def goodput_share(self) -> float:
+        """Share of the time that is kept work."""
+        return self.checkpoints.efficiency_share
+
+    @property
+    def checkpoint_interval_s(self) -> float:
+        """Seconds of work between checkpoints."""
+        return self.checkpoints.interval_s
 
     @property
     def steps(self) -> float:
         """Optimizer steps the token budget takes."""
-        return self.tokens / (self.job.global_batch * self.job.seq)
+        return self.tokens / (self.global_batch * self.seq)
 
     @property
     def steady_s(self) -> float:
         """Seconds of uninterrupted training."""
-        return self.steps * self.best.step_s
+        return self.steps * self.step_s
 
     @property
     def wall_s(self) -> float:
         """Seconds with failures, restarts and checkpoints."""
-        return self.steady_s / self.checkpoints.efficiency_share
+        return self.steady_s / self.goodput_share
 
     @property
     def days(self) -> float:
@@ -75,50 +109,50 @@ class TrainingPlan:
 
     @property
     def cost(self) -> float | None:
-        """Dollars for the GPU-hours; None without a price."""
+        """Cost of the GPU-hours; None without a price."""
         return None if self.price_per_gpu_hour is None else self.gpu_hours * self.price_per_gpu_hour
 
     @property
     def cost_per_mtok(self) -> float | None:
-        """Dollars per million tokens trained on; None without a price."""
+        """Cost of a million tokens trained on; None without a price."""
         return None if self.cost is None else self.cost * TOKENS_PER_MTOK / self.tokens
 
     @property
     def paid_mfu_share(self) -> float:
         """MFU over every paid hour: steady MFU times the share of time that is kept work."""
-        return self.use.mfu_share * self.checkpoints.efficiency_share
+        return self.mfu_share * self.goodput_share
 
 
-def plan_training(
+def plan_run(
     job: TrainingJob,
     gpus: int,
     tokens: float,
     reliability: Reliability,
-    knobs: SearchSpace | None = None,
+    space: SearchSpace = EVERYTHING,
     price_per_gpu_hour: float | None = None,
 ) -> TrainingPlan:
     """The plan for `gpus` GPUs. Raises PlanError naming the constraint and the nearest thing that works."""
-    check_request(job, gpus, knobs)
-    found = search_layouts(job, gpus, knobs)
+    check_request(job, gpus, space)
+    found = search_layouts(job, gpus, space)
     if not len(found):
-        raise explain_no_legal_layout(job, gpus, knobs)
+        raise explain_no_legal_layout(job, gpus, space)
     if not found.fits.any():
-        raise explain_nothing_fits(job, gpus, knobs, found)
+        raise explain_nothing_fits(job, gpus, space, found)
     best = evaluate_layout(job, found.layouts.pick(0))
-    step_s = best.step_s
+    mtbf_s = job_mtbf_s(reliability.gpu_mtbf_h, gpus)
     return TrainingPlan(
-        gpus,
-        job,
-        tokens,
-        best,
-        [_evaluate_rival(job, found.layouts.pick(i), best) for i in pick_distinct(found, RIVALS + 1)[1:]],
-        _list_too_large(job, found, best),
-        [evaluate_layout(job, found.layouts.pick(i)) for i in find_pareto_front(found)],
-        len(found),
-        int(found.fits.sum()),
-        compute_utilization(job.network, job.seq, job.global_batch, best.layout, job.machine, step_s),
-        plan_checkpoints(reliability.checkpoint_s, job_mtbf_s(reliability.gpu_mtbf_h, gpus), reliability.restart_s),
-        price_per_gpu_hour,
+        gpus=gpus,
+        job=job,
+        tokens=tokens,
+        best=best,
+        rivals=[_evaluate_rival(job, found.layouts.pick(i), best) for i in pick_distinct(found, RIVALS + 1)[1:]],
+        too_large=_list_too_large(job, found, best),
+        pareto=[evaluate_layout(job, found.layouts.pick(i)) for i in find_pareto_front(found)],
+        layouts_scored=len(found),
+        layouts_fitting=int(found.fits.sum()),
+        **vars(compute_utilization(job, best.layout, best.step_s)),
+        checkpoints=plan_checkpoints(reliability.checkpoint_s, mtbf_s, reliability.restart_s),
+        price_per_gpu_hour=price_per_gpu_hour,
     )
 
 

@@ -1,0 +1,112 @@
+"""Page of a training plan: time, cost and utilization of the best layout, what it rests on, and what would change it."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.progress import track
+
+from loadfactor.catalog.accelerators import Accelerator, accelerator
+from loadfactor.catalog.clusters import cluster
+from loadfactor.catalog.models import read_network
+from loadfactor.catalog.prices import GpuHourPrice, gpu_hour_price
+from loadfactor.faces.document import Assumption, Document
+from loadfactor.faces.formats import about_money, counted, duration, money, number, percent, short
+from loadfactor.faces.functions import make_function
+from loadfactor.faces.plans.train_sections import (
+    draw_memory,
+    draw_rivals,
+    draw_scaling,
+    draw_step,
+    draw_summary,
+    write_layout,
+    write_time,
+)
+from loadfactor.planner.training.request import TrainingRequest
+from loadfactor.planner.training.scaling import TrainingFacts, TrainingPlans, plan_runs
+from loadfactor.planner.training.training_plan import TrainingPlan
+from loadfactor.units import BYTES_PER_GB
+
+ABOUT = "Plan a training run: the best layout, time, and cost."
+SOFTWARE_WORDS = {
+    "modern": "flash attention, overlap",
+    "dualpipe": "flash attention, overlap, hidden expert exchange",
+    "megatron-2021": "unfused attention, no overlap",
+}
+PRICE_STEP = 0.1  # per GPU-hour, for what a change of the price does
+
+
+def build_document(request: TrainingRequest) -> Document:
+    """The page of a request; the last number of GPUs that can run is the one whose step and memory are shown."""
+    where = cluster(request.cluster) if request.cluster else None
+    card = accelerator(where.accelerator if where else request.accelerator)
+    price = gpu_hour_price(card.id)
+    answer = plan_runs(request, TrainingFacts(read_network(request.model), card, where, price), _show_progress)
+    plan = answer.plans[-1]
+    return Document(
+        headline=_write_headline(plan, card),
+        sections=(draw_scaling(answer), draw_summary(plan), draw_step(plan), draw_memory(plan), draw_rivals(plan)),
+        assumptions=_list_assumptions(request, plan, price),
+        notes=(*_name_best_number(answer), *_list_changes(plan)),
+        data=answer,
+    )
+
+
+plan_training = make_function("plan_training", TrainingRequest, build_document, ABOUT)
+
+
+def _show_progress(counts: Sequence[int]) -> Iterable[int]:
+    """Go through the numbers of GPUs, with a bar on standard error where a person looks at it."""
+    screen = Console(stderr=True)
+    return track(counts, "searching layouts", console=screen, transient=True, disable=not screen.is_terminal)
+
+
+def _write_headline(p: TrainingPlan, card: Accelerator) -> str:
+    paid = f" and {about_money(p.cost)}" if p.cost is not None else ""
+    return (
+        f"Training {p.job.network.name} on {short(p.tokens)} tokens with {p.gpus:,} × {card.name} takes about "
+        f"{write_time(p)}{paid}, at {percent(p.mfu_share)} MFU: {write_layout(p.best.layout)}."
+    )
+
+
+def _list_assumptions(r: TrainingRequest, p: TrainingPlan, price: GpuHourPrice | None) -> tuple[Assumption, ...]:
+    bandwidth = f"{p.job.machine.fabric.scale_out_bytes_per_s / BYTES_PER_GB:g} GB/s per GPU"
+    if r.price_per_gpu_hour is not None:
+        source, age = "your --price-per-gpu-hour", ""
+    elif price is not None:
+        source, age = price.origin, price.age
+    else:
+        source, age = "no price in the catalog; give --price-per-gpu-hour", ""
+    paid = "none" if p.price_per_gpu_hour is None else f"{money(p.price_per_gpu_hour)} per GPU-hour"
+    return (
+        Assumption("price", paid, source, age),
+        Assumption("batch", counted(p.global_batch, "sequence"), "--global-batch" if r.global_batch else "about 4 M tokens"),
+        Assumption("network", bandwidth, "catalog, --cluster or --network-gb-per-s"),
+        Assumption("software", SOFTWARE_WORDS[r.software], "--software"),
+        Assumption("failures", f"one per {r.gpu_mtbf_h:,.0f} GPU-hours", "Llama 3: 419 in 54 days on 16,384 H100"),
+        Assumption("speed of kernels and links", "fitted once on published runs", "loadfactor validate train"),
+    )  # fmt: skip
+
+
+def _name_best_number(answer: TrainingPlans) -> list[str]:
+    """Of several numbers of GPUs, the cheapest and the fastest."""
+    paid = [(p.cost, p) for p in answer.plans if p.cost is not None]
+    if len(paid) < 2:
+        return []
+    (_, cheapest), fastest = min(paid, key=lambda pair: pair[0]), min(answer.plans, key=lambda p: p.days)
+    if cheapest is fastest:
+        return [f"{fastest.gpus:,} GPUs are both fastest and cheapest of those asked for."]
+    return [
+        f"{cheapest.gpus:,} GPUs are cheapest ({about_money(cheapest.cost)} in {write_time(cheapest)}), "
+        f"{fastest.gpus:,} fastest ({write_time(fastest)} for {about_money(fastest.cost)})."
+    ]
+
+
+def _list_changes(p: TrainingPlan) -> list[str]:
+    notes = [f"{write_layout(c.layout)} {c.why_it_loses}." for c in p.too_large[:1]]
+    notes += [f"{write_layout(c.layout)} is next: {c.why_it_loses}." for c in p.rivals[:1]]
+    if p.price_per_gpu_hour is not None:
+        notes.append(f"Each {money(PRICE_STEP)} per GPU-hour is {about_money(p.gpu_hours * PRICE_STEP)} of the run.")
+    least_s = p.step_s - sum(p.best.terms[name] for name in ("bubble_s", "data_s", "tensor_s"))
+    shortest = f"{duration(least_s)} instead of {number(p.step_s)} s"
+    notes.append(f"Without bubble and exposed exchange the step would take {shortest}: no layout beats that.")
+    return notes

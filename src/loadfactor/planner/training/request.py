@@ -1,0 +1,66 @@
+"""What a plan of a training run takes: network, GPUs, tokens, what is fixed of the layout, software, price and failures."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from loadfactor.planner.training.layout import RECOMPUTE
+from loadfactor.planner.training.search import SearchSpace
+from loadfactor.planner.training.training_plan import Reliability
+from loadfactor.request import Request, option
+
+FREE = "Searched where not given."
+Recompute = Literal["none", "selective", "full"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRequest(Request):
+    """A question about a training run on one or several numbers of GPUs."""
+
+    model: str = option("A network of the catalog, or a Hugging Face config.json.", short="-m")
+    gpus: tuple[int, ...] = option("How many GPUs; several (8,64,512) draw the scaling curve.", short="-g", at_least=1)
+    accelerator: str = option("An accelerator of the catalog.", "h100-sxm", short="-a")
+    cluster: str | None = option("A cluster of the catalog: its accelerator and its network.", None)
+    tokens: float = option("Tokens to train on, as 15T.", 1e12, above=0)
+    seq: int | None = option("Tokens in a sequence; 8,192 or all the network can see if not given.", None, at_least=1)
+    global_batch: int | None = option("Sequences in a step; about 4 M tokens if not given.", None, at_least=1)
+    scaling: Literal["strong", "weak"] = option("strong: the batch stays; weak: it grows with the GPUs.", "strong")
+    datatype: Literal["bf16", "fp16", "fp8", "fp4", "int8", "tf32", "fp32"] = option(
+        "Datatype of the matrix products.", "bf16"
+    )
+    tp: tuple[int, ...] = option(f"Tensor-parallel ranks. {FREE}", (), at_least=1)
+    pp: tuple[int, ...] = option(f"Pipeline stages. {FREE}", (), at_least=1)
+    cp: tuple[int, ...] = option(f"Context-parallel ranks. {FREE}", (), at_least=1)
+    ep: tuple[int, ...] = option(f"Expert-parallel ranks. {FREE}", (), at_least=1)
+    micro_batch: tuple[int, ...] = option(f"Sequences in a micro-batch. {FREE}", (), at_least=1)
+    interleave: tuple[int, ...] = option(f"Chunks of layers that a pipeline stage holds. {FREE}", (), at_least=1)
+    recompute: tuple[Recompute, ...] = option(f"Activation recomputation. {FREE}", ())
+    zero: tuple[int, ...] = option(f"ZeRO stage (3: FSDP). {FREE}", (), at_least=0, at_most=3)
+    software: Literal["modern", "dualpipe", "megatron-2021"] = option(
+        "modern: flash attention and overlap; dualpipe: hides expert exchange too; megatron-2021: none.", "modern"
+    )
+    network_gb_per_s: float | None = option("Network between nodes, GB/s per GPU.", None, above=0)
+    price_per_gpu_hour: float | None = option(
+        "Price of a GPU-hour; the catalog's dated one if not given.", None, at_least=0
+    )
+    gpu_mtbf_h: float = option("Hours between failures of one GPU.", 50_677, above=0)
+    checkpoint_s: float = option("Seconds that a checkpoint stops the run.", 60, at_least=0)
+    restart_s: float = option("Seconds from a failure to training again.", 600, at_least=0)
+
+    @property
+    def space(self) -> SearchSpace:
+        """The layouts that the search may try."""
+        return SearchSpace(
+            self.tp,
+            self.pp,
+            self.cp,
+            self.ep,
+            self.micro_batch,
+            self.interleave,
+            tuple(RECOMPUTE.index(name) for name in self.recompute),
+            self.zero or SearchSpace.zero,
+        )
+
+    @property
+    def reliability(self) -> Reliability:
+        """How often a GPU fails, and what a failure and a checkpoint take."""
+        return Reliability(self.gpu_mtbf_h, self.checkpoint_s, self.restart_s)

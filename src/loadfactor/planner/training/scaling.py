@@ -1,0 +1,116 @@
+"""Plans of one training run on several numbers of GPUs, by strong or weak scaling."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from loadfactor.catalog.accelerators import Accelerator
+from loadfactor.catalog.clusters import PublishedCluster
+from loadfactor.catalog.constants import read_training_constants
+from loadfactor.catalog.models import Network
+from loadfactor.catalog.prices import GpuHourPrice
+from loadfactor.errors import CatalogError, InputError, PlanError
+from loadfactor.planner.training.batch import choose_batch, choose_seq
+from loadfactor.planner.training.job import TrainingJob
+from loadfactor.planner.training.machine import SOFTWARE, Machine, build_machine, choose_datatype
+from loadfactor.planner.training.request import TrainingRequest
+from loadfactor.planner.training.training_plan import TrainingPlan, plan_run
+from loadfactor.units import BYTES_PER_GB
+
+
+@dataclass(frozen=True)
+class TrainingFacts:
+    """What the catalog knows of the things that a request names."""
+
+    network: Network
+    accelerator: Accelerator
+    cluster: PublishedCluster | None
+    price: GpuHourPrice | None
+
+
+@dataclass(frozen=True)
+class RefusedRun:
+    """A number of GPUs on which the run cannot be, and why."""
+
+    gpus: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class TrainingPlans:
+    """The answer to a request: a plan or a refusal for each number of GPUs, in the order asked."""
+
+    model: str
+    parameters: int
+    accelerator: str
+    tokens: float
+    scaling: str
+    price_source: str | None
+    currency: str
+    plans: Sequence[TrainingPlan]
+    refused: Sequence[RefusedRun]
+
+
+def plan_runs(
+    request: TrainingRequest, facts: TrainingFacts, over: Callable[[Sequence[int]], Iterable[int]] = iter
+) -> TrainingPlans:
+    """A plan for each number of GPUs; `over` goes through them, for a caller that shows progress.
+
+    Raises PlanError with the reason when none of them can be.
+    """
+    if not request.gpus:
+        raise InputError("--gpus needs a number, as 512 or 8,64,512")
+    job = _describe_job(request, facts)
+    price = facts.price
+    paid = price.typical if request.price_per_gpu_hour is None and price else request.price_per_gpu_hour
+    plans, refused = [], []
+    for gpus in over(request.gpus):
+        batch = job.global_batch * gpus // request.gpus[0] if request.scaling == "weak" else job.global_batch
+        one = replace(job, global_batch=max(batch, 1))
+        try:
+            plans.append(plan_run(one, gpus, request.tokens, request.reliability, request.space, paid))
+        except PlanError as reason:
+            if len(request.gpus) == 1:
+                raise
+            refused.append(RefusedRun(gpus, str(reason)))
+    if not plans:
+        raise PlanError(refused[0].reason)
+    return TrainingPlans(
+        facts.network.name,
+        facts.network.parameters,
+        job.machine.name,
+        request.tokens,
+        request.scaling,
+        None if request.price_per_gpu_hour is not None or price is None else f"{price.origin} {price.age}",
+        "USD",
+        plans,
+        refused,
+    )
+
+
+def _describe_job(request: TrainingRequest, facts: TrainingFacts) -> TrainingJob:
+    """The job on the first number of GPUs, with what the request leaves open set to what is usual."""
+    seq = request.seq or choose_seq(facts.network)
+    most = max(request.gpus)
+    usual = choose_batch(seq, most)  # one that the most GPUs asked for divide
+    if request.scaling == "weak":
+        usual = max(usual * request.gpus[0] // most, 1)
+    return TrainingJob(
+        facts.network,
+        seq,
+        request.global_batch or usual,
+        _build_machine(request, facts),
+        SOFTWARE[request.software],
+        read_training_constants(),
+    )
+
+
+def _build_machine(request: TrainingRequest, facts: TrainingFacts) -> Machine:
+    card, cluster = facts.accelerator, facts.cluster
+    network = request.network_gb_per_s * BYTES_PER_GB if request.network_gb_per_s else None
+    if network is None and cluster:
+        network = cluster.scale_out_bytes_per_s.value
+    try:
+        return build_machine(card, choose_datatype(card, request.datatype), network)
+    except CatalogError:
+        known = [n.removeprefix("peak_").removesuffix("_flops") for n in card.facts if n.startswith("peak_")]
+        raise InputError(f"{card.id} has no known {request.datatype} peak; it has {', '.join(known)}") from None
