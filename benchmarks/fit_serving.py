@@ -1,4 +1,4 @@
-"""What do serving engines reach? Fits catalog/engines/constants.toml to measured sweeps: `python -m benchmarks.fit_serving CSV…`.
+"""Fit of catalog/engines/constants.toml to measured sweeps: `python -m benchmarks.fit_serving CSV…`.
 
 Physical shares are fitted once over all rows, eight times and shares per accelerator and engine; nothing per network or row. Every
 network of an accelerator and engine weighs the square root of its rows, so that no network decides alone. `--leave-out MODEL` keeps

@@ -1,4 +1,4 @@
-"""How many requests are simulated per second on one core, on the lengths of Azure's code service, with batches near full?
+"""Requests simulated per second on one core, on the lengths of Azure's code service, with batches near full.
 
 The best peer measured (Vidur) simulates about 100 requests per second. Requests come at 95 % of what the replica can take, so the
 queue stays and batches are as full as its cache allows. Times are processor seconds; compiling is not counted. Without the trace
@@ -15,8 +15,8 @@ import numpy as np
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import engine_constants
 from loadfactor.catalog.models import network
-from loadfactor.planner.serving.demand import Lengths, fit_lengths
 from loadfactor.planner.serving.fleet_run import Policy, build_fleet
+from loadfactor.planner.serving.lengths import Lengths, fit_lengths
 from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
 from loadfactor.planner.serving.service import Traffic, benchmark
 from loadfactor.planner.serving.simulation.fleet import ServingFleet, Slo

@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from loadfactor.books.books import Books
+    from loadfactor.faces.plans.serve import plan_serving as plan_serving
     from loadfactor.faces.plans.train import plan_training as plan_training
 
 __version__ = "0.1.0"
 
 _LAZY: dict[str, str] = {
     "plan_training": "loadfactor.faces.plans.train",
+    "plan_serving": "loadfactor.faces.plans.serve",
 }
 """Public names and the modules that define them, imported when they are first used."""
 

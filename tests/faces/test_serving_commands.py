@@ -1,13 +1,17 @@
 """`plan serve` and `validate serve` at the terminal: what they print, what they refuse, and that the numbers hold."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+import loadfactor
 from loadfactor.errors import InputError
 from loadfactor.faces.cli import app
+from loadfactor.faces.render.page import Page
 
 
 def ask(*words: str) -> Result:
@@ -16,17 +20,19 @@ def ask(*words: str) -> Result:
 
 
 @pytest.fixture(scope="session")
-def plan() -> dict:  # type: ignore[type-arg]
-    """A small plan as data."""
-    result = ask(
-        "plan", "serve", "--model", "llama-3.1-8b", "--users", "2000", "--price-per-gpu-hour", "2", "--format", "json"
-    )
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)  # type: ignore[no-any-return]
+def small_page() -> Page:
+    """A small plan."""
+    return loadfactor.plan_serving(model="llama-3.1-8b", users=2000, price_per_gpu_hour=2)
+
+
+@pytest.fixture(scope="session")
+def plan(small_page: Page) -> dict:  # type: ignore[type-arg]
+    """The same plan as data."""
+    return json.loads(small_page.to_json())  # type: ignore[no-any-return]
 
 
 def test_a_plan_adds_up(plan: dict) -> None:  # type: ignore[type-arg]
-    """Tokens and time balance exactly, dollars follow from replicas and price, and causes multiply to the multiplier."""
+    """Tokens and time balance exactly, cost follows from replicas and price, and causes multiply to the multiplier."""
     balance, causes = plan["balance"], plan["multiplier"]
     assert balance["prompt_tokens_in"] == balance["prompt_tokens_out"] + balance["prompt_tokens_rejected"]
     assert balance["output_tokens_asked"] == balance["output_tokens_out"] + balance["output_tokens_rejected"]
@@ -38,8 +44,8 @@ def test_a_plan_adds_up(plan: dict) -> None:  # type: ignore[type-arg]
     assert plan["slo"]["kept"]
 
 
-def test_the_crowd_makes_tokens_cheaper(plan: dict) -> None:  # type: ignore[type-arg]
-    """Cost per token falls from the smallest crowd to the largest, towards the cost at unlimited demand."""
+def test_more_users_make_tokens_cheaper(plan: dict) -> None:  # type: ignore[type-arg]
+    """Cost per token falls from the fewest users to the most, towards the cost at unlimited demand."""
     costs = [point["cost_per_mtok"] for point in plan["crowd"]]
     assert costs[0] > 10 * costs[-1]
     assert costs[-1] == pytest.approx(plan["cost_per_mtok_at_unlimited_demand"], rel=0.1)
@@ -55,11 +61,69 @@ def test_traffic_costs_what_it_should(plan: dict) -> None:  # type: ignore[type-
 
 
 def test_levers_are_compared(plan: dict) -> None:  # type: ignore[type-arg]
-    """Narrower weights and better kernels make tokens cheaper and need a larger crowd."""
+    """Weight quantization and better kernels make tokens cheaper and need more demand."""
     effects = {lever["name"]: lever for lever in plan["levers"]}
-    for name in ("prefix caching", "narrower weights", "better kernels"):
+    for name in ("prefix caching", "weight quantization", "better kernels"):
         assert effects[name]["cost_factor"] < 1
         assert effects[name]["demand_factor"] > 1
+
+
+def test_the_headline_is_its_table(small_page: Page) -> None:
+    """Every cost, share and factor of the headline stands in the first table as it is said."""
+    headline = small_page.document.headline
+    table = {str(what): value for what, value in small_page.document.sections[0].tables[0].rows}
+    said = {
+        "cost an hour, every replica up": "{} an hour",
+        "cost per million tokens": "{} per million tokens",
+        "cost of a token, times the benchmark price": "{} × the benchmark price",
+        "requests within the objective": "{} of requests within",
+        "duty: a step is running": "busy {} of the time",
+        "mean batch": "a batch of {}.",
+    }
+    for what, words in said.items():
+        assert words.format(table[what]) in headline
+
+
+def test_every_heading_says_where_its_numbers_come_from(small_page: Page) -> None:
+    """Sections are simulated or by equation, and the one that compares both says so."""
+    for section in small_page.document.sections:
+        compares = section.title.startswith("Why")
+        heading = section.lead if compares else section.title
+        labels = [word for word in ("simulated", "by equation") if word in heading]
+        assert len(labels) == (2 if compares else 1), section.title
+
+
+def test_the_function_returns_what_the_command_prints(small_page: Page) -> None:
+    """`plan_serving()` takes the options of the command under their names and holds the same numbers."""
+    words = ("--model", "llama-3.1-8b", "--users", "2k", "--price-per-gpu-hour", "2", "--json")
+    assert ask("plan", "serve", *words).stdout.strip() == small_page.to_json()
+    assert small_page.data.currency == "USD"
+
+
+@pytest.mark.parametrize("users", [2_000, 200_000])
+def test_a_given_number_of_replicas_is_kept(users: int) -> None:
+    """`--replicas 5` plans five replicas, also where only part of the demand is simulated; each carries its share."""
+    plan = loadfactor.plan_serving(model="llama-3.1-8b", users=users, replicas=5).data
+    assert plan.replicas == plan.gpus == 5
+    assert plan.simulated_replicas / plan.simulated_share == pytest.approx(5)
+    assert plan.total.replicas == pytest.approx(plan.simulated_replicas)
+    assert [hour.replicas for hour in plan.hours] == pytest.approx([plan.simulated_replicas] * len(plan.hours))
+
+
+def test_replicas_simulated_and_planned_carry_the_same_load() -> None:
+    """Where a share of the demand is simulated, the fleet planned is exactly as many times larger."""
+    plan = loadfactor.plan_serving(model="llama-3.1-8b", users=100_000).data
+    assert plan.simulated_share < 1
+    assert plan.replicas == pytest.approx(plan.simulated_replicas / plan.simulated_share)
+
+
+def test_only_a_simulation_loads_the_compiler() -> None:
+    """Help, equations and the page of a serving plan are there without numba."""
+    code = (
+        "import sys; from loadfactor.faces.plans import serve; from loadfactor.planner.serving import throughput; "
+        "sys.exit('numba' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -67,13 +131,14 @@ def test_levers_are_compared(plan: dict) -> None:  # type: ignore[type-arg]
     [
         (("--model", "llama-9"), "did you mean"),
         (("--accelerator", "abacus"), "no accelerator"),
-        (("--engine", "steam"), "no engine"),
+        (("--engine", "steam"), "no engine called 'steam'"),
         (("--tpot", "0.1"), "relax them"),
         (("--model", "llama-3.1-405b", "--accelerator", "l4"), "does not fit"),
         (("--trace", "nowhere.csv"), "no such trace"),
-        (("--router", "mail"), "--router mail is not known"),
+        (("--router", "leest-loaded"), "did you mean 'least-loaded'?"),
+        (("--prefill-replicas", "1"), "needs --replicas"),
         (("--speculate", "many"), "drafted:acceptance"),
-        (("--users", "-5"), "must be positive"),
+        (("--users", "-5"), "--users must be above 0, got -5"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(words: tuple[str, ...], message: str) -> None:

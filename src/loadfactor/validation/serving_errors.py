@@ -1,4 +1,4 @@
-"""How far off are the predictions? Errors of single rows, and their means by system, engine and network."""
+"""Errors of predicted serving rows, and their means by system, engine and network."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which replica was measured? The layout and precision behind one row of a published sweep, and its prediction."""
+"""The replica behind a row of a published sweep, layout and precision, and its predicted latency."""
 
 from dataclasses import dataclass
 

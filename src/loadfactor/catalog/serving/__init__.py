@@ -1,4 +1,4 @@
-"""Which measurements of serving replicas ship with the package? Some sweeps of a published sample, to validate without a file."""
+"""Measurements of serving replicas that ship with the package: some sweeps of a published sample."""
 
 from importlib.resources import as_file, files
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What does a hosted model charge per token? Dated list prices by provider and model; adding one means adding a row to the file."""
+"""List prices of hosted models per token, dated, by provider and model; adding one means adding a row to the file."""
 
 from dataclasses import dataclass
 from functools import cache

@@ -1,1 +1,1 @@
-"""What does a token cost to serve? One replica as equations, a fleet as an event simulation, both on the same step time."""
+"""Serving plans: one replica by equations, a fleet by event simulation, both on the same step time. Reads no files."""

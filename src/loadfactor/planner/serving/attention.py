@@ -1,4 +1,4 @@
-"""What does attention cost per cached token and per pair of prompt tokens? Rates of one accelerator, all of them linear."""
+"""Rates of attention on one accelerator: what a cached token and a pair of prompt tokens cost, all of them linear."""
 
 from dataclasses import dataclass
 from math import inf

@@ -1,6 +1,6 @@
-"""What do the well-known figures become here? Batch 1 → 64, 1 % → 50 % of the chip, and 40 % duty, for a named network and context.
+"""What a batch gains a named network at a context: the well-known figures batch 1 → 64 and 1 % → 50 % of the chip.
 
-Memory-bound decoding gives R(b) = b(1+κ)/(1+bκ) and uses (BW/peak)·b/(1+bκ) of the chip (planner/serving/batching.py), so a large
+Memory-bound decoding gives R(b) = b(1+κ)/(1+bκ) and uses (BW/peak)·b/(1+bκ) of the chip (planner/serving/roofline.py), so a large
 gain from batching and half of the chip need opposite things of the cache: they cannot both hold for one workload once κ is large.
 """
 
@@ -13,6 +13,7 @@ from loadfactor.planner.serving.step import Replica, step_time
 
 MANY = 64
 HALF = 0.5
+KAPPA_OF_27 = (MANY - 27) / (27 * MANY - MANY)  # at which a batch of 64 gains 27 times
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class BatchGains:
 
 
 def compute_batch_gains(r: Replica, context: float) -> BatchGains:
-    """The claims for a replica with sequences of `context` tokens."""
+    """The figures for a replica with sequences of `context` tokens."""
     chip = r.accelerator
     weights = measure_memory(r).weight_bytes
     kappa = cache_bytes_per_sequence(r, context) / weights

@@ -1,4 +1,4 @@
-"""How many sequences fit? Weights first, then the key-value cache in what is left of an accelerator's memory."""
+"""Memory of a replica: weights first, then the key-value cache in what is left, and how many sequences fit."""
 
 from dataclasses import dataclass
 

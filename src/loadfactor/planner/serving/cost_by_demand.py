@@ -34,7 +34,7 @@ class FleetPricing:
 
     def at_demand(self, option: LayoutOption, demand: RequestDemand, factor: float) -> CostPoint:
         """The fleet for the peak of `factor` times the demand."""
-        scaled, capacity = demand.times(factor), option.kept_capacity
+        scaled, capacity = demand.times(factor), option.sustained()
         replicas = replicas_for(scaled.peak_rate_per_s(), capacity, self.headroom_share)
         gpus = replicas * capacity.gpus
         tokens = scaled.requests_per_day * (scaled.lengths.prompt_mean + scaled.lengths.output_mean)

@@ -26,6 +26,11 @@ class CostMultiplier:
         """Times the benchmark price."""
         return self.duty_factor * self.peaks_factor * self.fill_factor
 
+    @property
+    def duty_share(self) -> float:
+        """Share of minutes with a request."""
+        return 1 / self.duty_factor
+
 
 def split_cost_multiplier(
     paid_replica_s: float,

@@ -1,4 +1,4 @@
-"""Who asks, when, and for how much? Requests drawn from users, the shape of a day and a week, bursts, and lengths.
+"""Demand for a service: requests drawn from users, the shape of a day and a week, and bursts.
 
 The rate is piecewise constant over hours. Arrivals follow a Poisson process, gamma-distributed gaps of a chosen coefficient of
 variation, or a Markov-modulated process that switches between a calm and a bursting rate. Everything streams in chunks.
@@ -6,18 +6,16 @@ variation, or a Markov-modulated process that switches between a calm and a burs
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import log, sqrt
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.errors import PlanError
+from loadfactor.planner.serving.arrival_process import Bursts, GammaGaps
+from loadfactor.planner.serving.choices import Process, Shape
+from loadfactor.planner.serving.lengths import Lengths, fit_lengths
 from loadfactor.planner.serving.simulation.simulate import Arrivals
 from loadfactor.units import H_PER_DAY, NS_PER_S, S_PER_DAY, S_PER_HOUR
-
-Process = Literal["poisson", "gamma", "bursts"]
-PROCESSES: tuple[Process, ...] = ("poisson", "gamma", "bursts")
 
 FLAT_DAY = (1.0,) * H_PER_DAY
 # Requests by hour of a working day, in any unit: an interactive service in one time zone (assumed).
@@ -28,61 +26,11 @@ OFFICE_DAY = (
 )
 OFFICE_WEEK = (1.15, 1.2, 1.2, 1.18, 1.1, 0.6, 0.57)
 FLAT_WEEK = (1.0,) * 7
-SHAPES = {"flat": (FLAT_DAY, FLAT_WEEK), "office": (OFFICE_DAY, OFFICE_WEEK), "daily": (OFFICE_DAY, FLAT_WEEK)}
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Prompt and output tokens of requests: lognormal, or pairs drawn again from `sample`."""
-
-    prompt_mean: float
-    output_mean: float
-    prompt_cv: float = 1.0
-    output_cv: float = 1.0
-    longest: int = 131_072
-    sample: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
-
-    def __post_init__(self) -> None:
-        if self.prompt_mean < 1 or self.output_mean < 1:
-            raise PlanError(f"mean lengths are at least one token, got {self.prompt_mean:g} and {self.output_mean:g}")
-        if self.prompt_cv < 0 or self.output_cv < 0:
-            raise PlanError("a coefficient of variation is 0 (all alike) or more")
-
-    def draw(self, rng: np.random.Generator, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """`count` prompts and outputs."""
-        if self.sample is not None:
-            picked = rng.integers(len(self.sample[0]), size=count)
-            return self.sample[0][picked], self.sample[1][picked]
-        kinds = ((self.prompt_mean, self.prompt_cv), (self.output_mean, self.output_cv))
-        first, second = (_lognormal(rng, mean, cv, count, self.longest) for mean, cv in kinds)
-        return first, second
-
-
-def fit_lengths(prompts: NDArray[np.int64], outputs: NDArray[np.int64]) -> Lengths:
-    """Lengths fitted to a trace: its means and coefficients of variation, and its own pairs to draw from.
-
-    Requests without a prompt or an output are left out. Raises PlanError when none is left.
-    """
-    real = (prompts > 0) & (outputs > 0)
-    if not real.any():
-        raise PlanError("the trace has no request with a prompt and an output")
-    p, o = prompts[real], outputs[real]
-    return Lengths(
-        float(p.mean()),
-        float(o.mean()),
-        float(p.std() / p.mean()),
-        float(o.std() / o.mean()),
-        int((p + o).max()),
-        (p, o),
-    )
-
-
-def _lognormal(rng: np.random.Generator, mean: float, cv: float, count: int, longest: int) -> NDArray[np.int64]:
-    if cv == 0:
-        return np.full(count, round(mean), np.int64)
-    spread = log(1 + cv * cv)
-    drawn = rng.lognormal(log(mean) - spread / 2, sqrt(spread), count)
-    return np.clip(np.rint(drawn), 1, longest).astype(np.int64)
+SHAPES: dict[Shape, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "flat": (FLAT_DAY, FLAT_WEEK),
+    "office": (OFFICE_DAY, OFFICE_WEEK),
+    "daily": (OFFICE_DAY, FLAT_WEEK),
+}
 
 
 @dataclass(frozen=True)
@@ -110,8 +58,6 @@ class RequestDemand:
             or not sum(self.day) * sum(self.week)
         ):
             raise PlanError("the shape of demand has 24 hours and 7 days, none below 0 and not all 0")
-        if self.process not in PROCESSES:
-            raise PlanError(f"arrivals are {', '.join(PROCESSES)}, not {self.process!r}")
         if self.gap_cv <= 0 or self.burst_factor < 1 or not 0 < self.burst_share < 1 or self.burst_s <= 0:
             raise PlanError("gap_cv and burst_s are positive, burst_factor at least 1, burst_share between 0 and 1")
 
@@ -140,8 +86,8 @@ class RequestDemand:
         """Requests of `days` days from `first_day` (0: Monday) in order of time. Same seed: same requests."""
         rng = np.random.default_rng(seed)
         end_s = days * S_PER_DAY
-        gaps = _Gaps(rng, self.gap_cv)
-        state = _Bursts(rng, self)
+        gaps = GammaGaps(rng, self.gap_cv)
+        bursts = Bursts(rng, self.burst_levels, self.burst_share, self.burst_s)
         hour = 0
         while hour * S_PER_HOUR < end_s:
             start, stop = hour * S_PER_HOUR, min((hour + 1) * S_PER_HOUR, end_s)
@@ -149,7 +95,7 @@ class RequestDemand:
             if self.process == "gamma":
                 at = start + gaps.until(rate * (stop - start)) / max(rate, 1e-300)
             elif self.process == "bursts":
-                at = state.within(start, stop, rate)
+                at = bursts.within(start, stop, rate)
             else:
                 at = np.sort(rng.uniform(start, stop, rng.poisson(rate * (stop - start))))
             for first in range(0, at.size, 65_536):
@@ -160,15 +106,13 @@ class RequestDemand:
 
 
 def demand_of_users(
-    users: float, requests_per_user_per_day: float, lengths: Lengths, shape: str = "office"
+    users: float, requests_per_user_per_day: float, lengths: Lengths, shape: Shape = "office"
 ) -> RequestDemand:
     """Demand of `users` who each make so many requests on an average day.
 
     >>> demand_of_users(1000, 20, Lengths(500, 200)).requests_per_day
     20000
     """
-    if shape not in SHAPES:
-        raise PlanError(f"the shape of demand is one of {', '.join(SHAPES)}, not {shape!r}")
     day, week = SHAPES[shape]
     return RequestDemand(users * requests_per_user_per_day, lengths, day, week)
 
@@ -202,46 +146,3 @@ def demand_of_trace(arrivals: Iterable[Arrivals]) -> RequestDemand:
     mean = requests / (last_ns / NS_PER_S)
     peak = max(counts.values()) / min(PEAK_WINDOW_NS / NS_PER_S, last_ns / NS_PER_S)
     return RequestDemand(mean * S_PER_DAY, lengths, peak_factor=max(1.0, peak / mean))
-
-
-class _Gaps:
-    """Gamma gaps of mean 1 on a clock that runs with the rate; what is left of a gap carries into the next hour."""
-
-    def __init__(self, rng: np.random.Generator, cv: float) -> None:
-        self.rng, self.shape = rng, 1 / cv**2
-        self.next = float(rng.gamma(self.shape, 1 / self.shape))
-
-    def until(self, amount: float) -> NDArray[np.float64]:
-        found: list[NDArray[np.float64]] = []
-        while self.next < amount:
-            count = max(64, int((amount - self.next) * 1.05))
-            at = self.next + np.concatenate([[0.0], np.cumsum(self.rng.gamma(self.shape, 1 / self.shape, count))])
-            found.append(at[:-1][at[:-1] < amount])
-            later = at[at >= amount]
-            self.next = float(later[0]) if later.size else float(at[-1])
-        self.next -= amount
-        return np.concatenate(found) if found else np.zeros(0)
-
-
-class _Bursts:
-    """A two-state Markov-modulated Poisson process whose mean rate is 1 × the hour's."""
-
-    def __init__(self, rng: np.random.Generator, demand: RequestDemand) -> None:
-        self.rng = rng
-        share = demand.burst_share
-        self.level = demand.burst_levels
-        self.mean_s = (demand.burst_s * (1 - share) / share, demand.burst_s)
-        self.bursting = int(rng.random() < share)
-        self.ends_s = float(rng.exponential(self.mean_s[self.bursting]))
-
-    def within(self, start: float, stop: float, rate: float) -> NDArray[np.float64]:
-        found = []
-        while start < stop:
-            upto = min(stop, self.ends_s)
-            count = self.rng.poisson(rate * self.level[self.bursting] * (upto - start))
-            found.append(np.sort(self.rng.uniform(start, upto, count)))
-            if upto == self.ends_s:
-                self.bursting = 1 - self.bursting
-                self.ends_s += float(self.rng.exponential(self.mean_s[self.bursting]))
-            start = upto
-        return np.concatenate(found)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from loadfactor.planner.serving.cache_memory import cache_tokens
+from loadfactor.planner.serving.choices import Order, Router
 from loadfactor.planner.serving.cost_multiplier import CostMultiplier, split_cost_multiplier
 from loadfactor.planner.serving.layout_search import LayoutOption
 from loadfactor.planner.serving.service import Traffic
@@ -14,9 +15,7 @@ from loadfactor.planner.serving.simulation.fleet import (
     Autoscale,
     Batching,
     Failures,
-    Order,
     PrefixCache,
-    Router,
     ServingFleet,
     Slo,
 )
@@ -42,11 +41,10 @@ class Policy:
 
 @dataclass(frozen=True)
 class FleetRun:
-    """A simulated stretch of a fleet: what happened, when there was traffic, and why a token costs what it does."""
+    """A simulated stretch of a fleet: what came out of it, and why a token costs what it does."""
 
     fleet: ServingFleet
     run: Run
-    duty_share: float  # share of minutes with a request
     multiplier: CostMultiplier
 
 
@@ -103,9 +101,9 @@ def run_fleet(
     counted = run.total.counters
     tokens = counted.prompt_tokens_out + counted.output_tokens_out
     if tokens == 0:
-        return FleetRun(fleet, run, duty, CostMultiplier())
+        return FleetRun(fleet, run, CostMultiplier())
     mean_rate = counted.finished / (open_s * duty) if duty else 0.0
-    needed = max(1.0, mean_rate / option.kept_capacity.requests_per_s)
+    needed = max(1.0, mean_rate / option.sustained().requests_per_s)
     per_request = min(traffic.prompt + traffic.output, tokens / counted.finished)
     multiplier = split_cost_multiplier(
         counted.paid_ns / NS_PER_S,
@@ -115,7 +113,7 @@ def run_fleet(
         run.total.replicas,
         needed,
     )
-    return FleetRun(fleet, run, duty, multiplier)
+    return FleetRun(fleet, run, multiplier)
 
 
 def find_fewest_replicas(run: Callable[[int], FleetRun], first: int, wanted_share: float) -> tuple[int, FleetRun]:

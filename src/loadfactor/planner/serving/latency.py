@@ -1,4 +1,4 @@
-"""What do users of one busy replica see? Time to first token, time per token and throughput against concurrency.
+"""Latency and throughput of one busy replica against concurrency: time to first token, time per token, tokens per second.
 
 A load test keeps `concurrency` requests in the system, each replaced when it ends. In one cycle every running sequence gets all its
 output tokens and every prompt is computed once:

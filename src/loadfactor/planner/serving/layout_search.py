@@ -1,6 +1,6 @@
-"""Which layouts are worth looking at? Every width the network can be split to inside a scale-up domain, experts spread or split."""
+"""Layouts worth looking at: every width the network can be split to inside a scale-up domain, experts spread or split."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.engines import EngineConstants
@@ -11,19 +11,24 @@ from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout
 from loadfactor.planner.serving.service import Service, Traffic, benchmark, capacity
 from loadfactor.planner.serving.simulation.fleet import Slo
 from loadfactor.planner.serving.step import Replica
+from loadfactor.units import MS_PER_S
 
 
 @dataclass(frozen=True)
 class LayoutOption:
     """One layout: the replica, the most it takes under the objective (None: it cannot keep it) and in a benchmark."""
 
-    replica: Replica
+    replica: Replica = field(repr=False)
     capacity: Service | None
     benchmark: Service
 
     @property
-    def kept_capacity(self) -> Service:
-        """The capacity of a layout that keeps the objective."""
+    def layout(self) -> str:
+        """The layout in words."""
+        return str(self.replica.layout)
+
+    def sustained(self) -> Service:
+        """The capacity of a layout that is known to keep the objective."""
         assert self.capacity is not None
         return self.capacity
 
@@ -68,15 +73,14 @@ def choose_cheapest(
     if not able:
         best = min(found, key=lambda o: o.benchmark.tpot_s)
         raise PlanError(
-            f"no layout of {best.replica.network.name} on {best.replica.accelerator.name} keeps {slo.ttft_s:g} s to the first "
-            f"token and {slo.tpot_s * 1000:g} ms a token even alone; relax them with --ttft or --tpot, or take a faster accelerator"
+            f"no layout of {best.replica.network.name} on {best.replica.accelerator.name} keeps {slo.ttft_s:g} s to the "
+            f"first token and {slo.tpot_s * MS_PER_S:g} ms a token even alone; "
+            "relax them with --ttft or --tpot, or take a faster accelerator"
         )
 
     def gpus(o: LayoutOption) -> tuple[float, float]:
-        assert o.capacity is not None
-        return replicas_for(
-            peak_requests_per_s, o.capacity, headroom_share
-        ) * o.capacity.gpus, -o.capacity.requests_per_gpu_s
+        c = o.sustained()
+        return replicas_for(peak_requests_per_s, c, headroom_share) * c.gpus, -c.requests_per_gpu_s
 
     return min(able, key=gpus)
 

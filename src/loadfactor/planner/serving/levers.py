@@ -59,7 +59,7 @@ LEVERS: tuple[Lever, ...] = (
     Lever("prefix caching", "half of every prompt found again", lambda r, t: (r, replace(t, cached_share=0.5))),
     Lever("chunked prefill", "prompts share decoding steps", _mixing(True)),
     Lever("no chunked prefill", "prompts stop decoding", _mixing(False)),
-    Lever("narrower weights", "16 → 8 → 4 bits, cache in 8", _narrower),
+    Lever("weight quantization", "16 → 8 → 4 bits, cache in 8", _narrower),
     Lever(
         "disaggregation",
         "prompt replicas kept at 70 %",

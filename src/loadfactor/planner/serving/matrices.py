@@ -1,4 +1,4 @@
-"""Which matrices does one accelerator of a replica multiply in a step, and how many kernels does a step launch?"""
+"""Matrices that one accelerator of a replica multiplies in a step, and kernels a step launches."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

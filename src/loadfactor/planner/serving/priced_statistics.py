@@ -1,6 +1,6 @@
 """Statistics of a simulated hour, or of the whole run, with their shares of the accelerator and their cost."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loadfactor.planner.serving.layout_search import LayoutOption
 from loadfactor.planner.serving.replica_layout import compute_datatype
@@ -15,13 +15,13 @@ class PricedStatistics(Statistics):
     The cost of tokens is split between prompt and output in the proportion of the time each takes on this replica at capacity.
     """
 
-    option: LayoutOption
-    price_per_gpu_hour: float
+    option: LayoutOption = field(repr=False)
+    price_per_gpu_hour: float = field(repr=False)
 
     @property
     def batch_fill_share(self) -> float | None:
         """Mean batch over the most a benchmark or the objective allows."""
-        most = max(self.option.kept_capacity.batch, self.option.benchmark.batch)
+        most = max(self.option.sustained().batch, self.option.benchmark.batch)
         return None if self.mean_batch is None else self.mean_batch / most
 
     @property
@@ -52,12 +52,12 @@ class PricedStatistics(Statistics):
     @property
     def cost_per_prompt_mtok(self) -> float | None:
         """Cost of prompts per million prompt tokens."""
-        return _per_mtok(self.cost * self.option.kept_capacity.prompt_share, self.counters.prompt_tokens_out)
+        return _per_mtok(self.cost * self.option.sustained().prompt_share, self.counters.prompt_tokens_out)
 
     @property
     def cost_per_output_mtok(self) -> float | None:
         """Cost of decoding per million output tokens."""
-        return _per_mtok(self.cost * (1 - self.option.kept_capacity.prompt_share), self.counters.output_tokens_out)
+        return _per_mtok(self.cost * (1 - self.option.sustained().prompt_share), self.counters.output_tokens_out)
 
     def _of_busy_time(self, amount: float, peak_per_s: float) -> float | None:
         busy_s = self.counters.busy_ns / NS_PER_S

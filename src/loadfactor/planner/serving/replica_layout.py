@@ -1,4 +1,4 @@
-"""How is one replica spread over accelerators? Tensor, expert and attention-data parallelism, and the precision of its weights."""
+"""How one replica is spread over accelerators, tensor, expert and attention-data parallel, and how narrow its weights are kept."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
 """The serving plan: layout, replicas, simulated day, cost by demand, levers and what a batch gains, in one result."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -9,15 +9,17 @@ from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.errors import PlanError
+from loadfactor.planner.hardware.kernels import Real
 from loadfactor.planner.serving.batch_gains import BatchGains, compute_batch_gains
 from loadfactor.planner.serving.cost_by_demand import CostPoint, FleetPricing, cost_by_demand
+from loadfactor.planner.serving.cost_multiplier import CostMultiplier
 from loadfactor.planner.serving.demand import RequestDemand
 from loadfactor.planner.serving.fleet_run import FleetRun, Policy, find_fewest_replicas, run_fleet
-from loadfactor.planner.serving.latency import Latency, latency
+from loadfactor.planner.serving.latency import latency
 from loadfactor.planner.serving.layout_search import LayoutOption, choose_cheapest, list_options, replicas_for
 from loadfactor.planner.serving.levers import LeverEffect, compare_levers
 from loadfactor.planner.serving.priced_statistics import PricedStatistics, price_statistics
-from loadfactor.planner.serving.replica_layout import Precision
+from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout
 from loadfactor.planner.serving.service import Traffic, mean_batch
 from loadfactor.planner.serving.simulation.fleet import Slo
 from loadfactor.planner.serving.simulation.simulate import Arrivals
@@ -52,38 +54,101 @@ class ServingInputs:
 
 
 @dataclass(frozen=True)
-class ServingPlan:
-    """The result. `fleet_run`, `hours`, `total` and `traffic_costs` are simulated, the rest is by equation.
+class Objective:
+    """What requests should see, for how many of them, and whether the simulated ones did."""
 
-    Simulated demand is `simulated_share` of the real one where that would be too many requests to draw.
+    ttft_s: float
+    tpot_s: float
+    wanted_share: float
+    kept: bool
+
+
+@dataclass(frozen=True)
+class LoadTest:
+    """One replica that always has as many requests as `concurrency`, by equation."""
+
+    concurrency: tuple[int, ...]
+    ttft_s: Real
+    tpot_s: Real
+    output_tokens_per_s: Real
+
+
+@dataclass(frozen=True)
+class ServingPlan:
+    """The result; its fields and properties are what `plan serve` writes as JSON.
+
+    `total`, `hours`, `multiplier` and `traffic` are simulated, the rest is by equation. Simulated demand is `simulated_share` of
+    the real one where that would be too many requests to draw. `crowd` is the cost per token by demand, `claims` what batches gain.
     """
 
-    chosen: LayoutOption
-    considered: tuple[LayoutOption, ...]
-    traffic: Traffic
+    chosen: LayoutOption = field(repr=False)
+    fleet_run: FleetRun = field(repr=False)
+    headroom_share: float = field(repr=False)
     replicas: int
+    gpus: int
+    price_per_gpu_hour: float
+    cost_per_hour: float
+    slo: Objective
     simulated_replicas: int
     simulated_share: float
-    gpus: int
-    cost_per_hour: float
-    fleet_run: FleetRun
-    hours: tuple[PricedStatistics, ...]
     total: PricedStatistics
+    hours: tuple[PricedStatistics, ...]
     mean_batch_by_equation: float | None
-    cost_by_demand: tuple[CostPoint, ...]
+    layouts: tuple[LayoutOption, ...]
+    crowd: tuple[CostPoint, ...]
     cost_per_mtok_at_unlimited_demand: float
     efficient_requests_per_day: float
     levers: tuple[LeverEffect, ...]
-    batch_gains: BatchGains
-    traffic_costs: tuple[TrafficCost, ...]
-    load_test: Latency
-    keeps_slo: bool
+    claims: BatchGains
+    traffic: tuple[TrafficCost, ...]
+    load_test: LoadTest
+    currency: str = "USD"
+
+    @property
+    def model(self) -> str:
+        """The network served."""
+        return self.chosen.replica.network.name
+
+    @property
+    def accelerator(self) -> str:
+        """The accelerator it is served on."""
+        return self.chosen.replica.accelerator.id
+
+    @property
+    def engine(self) -> str:
+        """The engine that serves it."""
+        return self.chosen.replica.engine.engine
+
+    @property
+    def precision(self) -> str:
+        """Its weight quantization."""
+        return self.chosen.replica.precision.name
+
+    @property
+    def layout(self) -> ReplicaLayout:
+        """How one replica is spread over accelerators."""
+        return self.chosen.replica.layout
+
+    @property
+    def rejected(self) -> dict[str, int]:
+        """Simulated requests turned away, by reason."""
+        return self.total.rejected_by_reason()
+
+    @property
+    def balance(self) -> Mapping[str, int]:
+        """Simulated tokens in and out, and paid time that no state accounts for (0)."""
+        return self.total.balance()
+
+    @property
+    def multiplier(self) -> CostMultiplier:
+        """Times the benchmark price a simulated token costs, by cause."""
+        return self.fleet_run.multiplier
 
 
 Progress = Callable[[str], None]
 
 
-def plan_serving(q: ServingInputs, progress: Progress = lambda _: None) -> ServingPlan:
+def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> ServingPlan:
     """Plan a fleet: equations choose, the simulation checks and sizes. PlanError when nothing fits or none keeps the objective."""
     lengths = q.demand.lengths
     traffic = q.traffic or Traffic(lengths.prompt_mean, lengths.output_mean, lengths.prompt_cv)
@@ -101,29 +166,30 @@ def plan_serving(q: ServingInputs, progress: Progress = lambda _: None) -> Servi
     progress("cost by demand, levers and bursts")
     pricing = FleetPricing(q.price_per_gpu_hour, q.headroom_share)
     gpus = sized.replicas * chosen.replica.layout.gpus
+    seen = latency(chosen.replica, np.array(CONCURRENCIES, dtype=float), traffic.prompt, traffic.output)
+    rate_per_s = run.total.finished / run.elapsed_s / run.total.replicas
     return ServingPlan(
         chosen=chosen,
-        considered=considered,
-        traffic=traffic,
+        fleet_run=sized.fleet_run,
+        headroom_share=q.headroom_share,
         replicas=sized.replicas,
+        gpus=gpus,
+        price_per_gpu_hour=q.price_per_gpu_hour,
+        cost_per_hour=gpus * q.price_per_gpu_hour,
+        slo=Objective(q.slo.ttft_s, q.slo.tpot_s, q.wanted_share, kept=(run.total.slo_share or 0.0) >= q.wanted_share),
         simulated_replicas=sized.simulated_replicas,
         simulated_share=sized.simulated_share,
-        gpus=gpus,
-        cost_per_hour=gpus * q.price_per_gpu_hour,
-        fleet_run=sized.fleet_run,
-        hours=tuple(price_statistics(hour, chosen, q.price_per_gpu_hour) for hour in run.hours),
         total=price_statistics(run.total, chosen, q.price_per_gpu_hour),
-        mean_batch_by_equation=mean_batch(
-            chosen.replica, chosen.kept_capacity.batch, run.total.finished / run.elapsed_s / run.total.replicas, traffic
-        ),
-        cost_by_demand=cost_by_demand(chosen, q.demand, pricing),
+        hours=tuple(price_statistics(hour, chosen, q.price_per_gpu_hour) for hour in run.hours),
+        mean_batch_by_equation=mean_batch(chosen.replica, chosen.sustained().batch, rate_per_s, traffic),
+        layouts=considered,
+        crowd=cost_by_demand(chosen, q.demand, pricing),
         cost_per_mtok_at_unlimited_demand=pricing.at_unlimited_demand(chosen, q.demand),
         efficient_requests_per_day=pricing.efficient_requests_per_day(chosen, q.demand),
         levers=compare_levers(chosen, traffic, q.slo, q.demand, pricing),
-        batch_gains=compute_batch_gains(chosen.replica, traffic.context),
-        traffic_costs=simulate_traffic_costs(chosen, q.demand, traffic, q.slo, q.wanted_share, q.seed),
-        load_test=latency(chosen.replica, np.array(CONCURRENCIES, dtype=float), traffic.prompt, traffic.output),
-        keeps_slo=(run.total.slo_share or 0.0) >= q.wanted_share,
+        claims=compute_batch_gains(chosen.replica, traffic.context),
+        traffic=simulate_traffic_costs(chosen, q.demand, traffic, q.slo, q.wanted_share, q.seed),
+        load_test=LoadTest(CONCURRENCIES, seen.ttft_s, seen.tpot_s, seen.output_tokens_per_s),
     )
 
 
@@ -143,7 +209,7 @@ def _size_fleet(q: ServingInputs, chosen: LayoutOption, traffic: Traffic) -> _Si
     Where the demand has too many requests to draw, a whole number of replicas is simulated with exactly its share of the demand,
     so that the fleet it stands for has the number of replicas given.
     """
-    first = q.replicas or replicas_for(q.demand.peak_rate_per_s(), chosen.kept_capacity, q.headroom_share)
+    first = q.replicas or replicas_for(q.demand.peak_rate_per_s(), chosen.sustained(), q.headroom_share)
     drawn = min(1.0, MOST_SIMULATED_REQUESTS / (q.demand.requests_per_day * q.days)) if q.trace is None else 1.0
     simulated = max(1, round(first * drawn))
     share = simulated / first

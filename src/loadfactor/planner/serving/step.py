@@ -1,4 +1,4 @@
-"""How long does one engine step take? A roofline with shape-dependent efficiency, part by part.
+"""Time of one engine step: a roofline with shape-dependent efficiency, part by part.
 
     step = tokens(n) + head(rows) + cache read + prompt attention + host        n = decoding sequences + prompt tokens
 

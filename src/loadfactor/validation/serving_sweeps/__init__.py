@@ -1,4 +1,4 @@
-"""What did somebody measure on a serving replica? Rows of TTFT, TPOT and throughput over concurrency, read from a CSV.
+"""Rows of TTFT, TPOT and throughput over concurrency that somebody measured on a serving replica, read from a CSV.
 
 Columns: model, system, backend, isl, osl, tp, concurrency, and at least one of tpot_ms, ttft_ms, output_tok_per_s_derived (or
 output_tok_per_s). Optional: precision, moe_ep, attention_dp, backend_version. The published silicon sample of aiconfigurator

@@ -1,18 +1,18 @@
 """The simulated fleet: batching, routing, caching, scaling and failures of replicas that are all alike."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import get_args
 
 from loadfactor.errors import PlanError
+from loadfactor.planner.serving.choices import Order, Router
 from loadfactor.planner.serving.simulation import state
 from loadfactor.planner.serving.simulation.costs import Speculation
 from loadfactor.planner.serving.simulation.state import Costs, Rules
 from loadfactor.units import NS_PER_S
 
-Router = Literal["round-robin", "least-loaded", "prefix-affine", "shared-queue"]
-ROUTERS: tuple[Router, ...] = ("round-robin", "least-loaded", "prefix-affine", "shared-queue")
-Order = Literal["first-come", "shortest-first"]
-ORDERS: tuple[Order, ...] = ("first-come", "shortest-first")
+ROUTERS: tuple[Router, ...] = get_args(Router)  # in the order of the constants in state.py
+HOST_MEMORY_TOKENS = 200_000  # per way of the cache
+ORDERS: tuple[Order, ...] = get_args(Order)
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,11 @@ class PrefixCache:
     cached_share: float = 0.0
     blocks: int = 0
     block_tokens: int = 512
+
+    @classmethod
+    def in_host_memory(cls, block_tokens: int) -> "PrefixCache":
+        """Blocks of a replica's host memory, as offloading of the key-value cache keeps them."""
+        return cls(blocks=HOST_MEMORY_TOKENS // block_tokens * state.PREFIX_WAYS, block_tokens=block_tokens)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Statistics of an hour of a simulation, or of the whole run: shares and percentiles, divided last from sums that add up.
 
-Every public property is one published statistic; what a plan prints and writes as JSON is read from them (`as_numbers`).
+Every public property is one published statistic; what a plan prints and writes as JSON is read from them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import add
 
 import numpy as np
@@ -27,10 +27,10 @@ from loadfactor.units import NS_PER_S
 class Statistics:
     """What was counted in `elapsed_s` of simulated time; two added are the statistics of both. Nothing seen is None, never 0."""
 
-    counters: Counters
-    histograms: NDArray[np.int64]
-    rejections: NDArray[np.int64]
-    elapsed_s: float
+    counters: Counters = field(repr=False)
+    histograms: NDArray[np.int64] = field(repr=False)
+    rejections: NDArray[np.int64] = field(repr=False)
+    elapsed_s: float = field(repr=False)
 
     def __add__(self, other: "Statistics") -> "Statistics":
         return Statistics(
@@ -39,12 +39,6 @@ class Statistics:
             self.rejections + other.rejections,
             self.elapsed_s + other.elapsed_s,
         )
-
-    def as_numbers(self) -> dict[str, float | None]:
-        """Every published statistic by name."""
-        kinds = reversed(type(self).__mro__)
-        names = [name for kind in kinds for name, member in vars(kind).items() if isinstance(member, property)]
-        return {name: getattr(self, name) for name in names}
 
     def rejected_by_reason(self) -> dict[str, int]:
         """Requests turned away, by reason; reasons nobody met are left out."""

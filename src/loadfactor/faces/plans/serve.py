@@ -1,0 +1,113 @@
+"""The page of `plan serve`: the simulated day first, then what the equations say about layouts, demand and levers."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from loadfactor.catalog.accelerators import Accelerator, accelerator
+from loadfactor.catalog.engines import engine_constants
+from loadfactor.catalog.models import read_network
+from loadfactor.catalog.prices import gpu_hour_price
+from loadfactor.errors import InputError
+from loadfactor.faces.document import Assumption, Document
+from loadfactor.faces.formats import money, percent
+from loadfactor.faces.functions import make_function
+from loadfactor.faces.plans.serving_notes import write_headline, write_notes
+from loadfactor.faces.plans.serving_sections import DemandAxis, draw_sections
+from loadfactor.planner.serving.demand import demand_of_trace
+from loadfactor.planner.serving.inputs import RequestTrace, build_inputs
+from loadfactor.planner.serving.request import ServingRequest
+from loadfactor.planner.serving.serving_plan import ServingPlan, plan_fleet
+from loadfactor.planner.serving.simulation.simulate import Arrivals
+from loadfactor.units import BITS_PER_BYTE, S_PER_HOUR
+
+if TYPE_CHECKING:  # imported with a trace: most plans have none
+    from loadfactor.sources.public_traces.requests.chunk import TraceReport
+
+ABOUT = "Plan a serving fleet: layout, replicas, latency, cost."
+
+
+def build_document(request: ServingRequest, progress: Callable[[str], None] = lambda _: None) -> Document:
+    """Plan the fleet and lay it out as a page. Raises InputError for a name nobody knows or a fleet that cannot be."""
+    chip, network = accelerator(request.accelerator), read_network(request.model)
+    price, priced = _price(request.price_per_gpu_hour, chip)
+    trace, asked = _demand(request)
+    inputs = build_inputs(request, network, chip, engine_constants(chip, request.engine), price, trace)
+    plan = plan_fleet(inputs, progress)
+    users = DemandAxis() if request.trace else DemandAxis("users", request.requests_per_user)
+    return Document(
+        headline=write_headline(plan),
+        sections=draw_sections(plan, users, "The trace" if request.trace else "A Tuesday"),
+        assumptions=(priced, asked, *_assumptions(plan)),
+        notes=write_notes(plan, inputs.demand.requests_per_day),
+        data=plan,
+        is_no=not plan.slo.kept,
+    )
+
+
+plan_serving = make_function("plan_serving", ServingRequest, build_document, ABOUT)
+
+
+def _price(given: float | None, chip: Accelerator) -> tuple[float, Assumption]:
+    if given is not None:
+        return given, Assumption("GPU-hour", money(given), "--price-per-gpu-hour")
+    known = gpu_hour_price(chip.id)
+    if known is None:
+        raise InputError(f"the catalog has no price for {chip.id}; give one with --price-per-gpu-hour")
+    words = f"{money(known.typical)}, on demand"
+    return known.typical, Assumption("GPU-hour", words, known.origin, known.age)
+
+
+def _demand(request: ServingRequest) -> tuple[RequestTrace | None, Assumption]:
+    """The requests of the trace, where there is one, and what is assumed about demand."""
+    if request.trace is None:
+        words = f"{request.shape} hours, {request.arrivals} arrivals"
+        return None, Assumption("shape of demand", words, "assumed; --shape, --arrivals, --trace")
+    from loadfactor.sources.public_traces.requests.chunk import TraceReport
+
+    report = TraceReport()
+    demand = demand_of_trace(_read_requests(request, report))
+    stream = partial(_read_requests, request, None)
+    return RequestTrace(demand, stream, report.block_tokens), Assumption(
+        "requests", _describe_trace(report), str(request.trace)
+    )
+
+
+def _read_requests(request: ServingRequest, report: "TraceReport | None") -> Iterator[Arrivals]:
+    from loadfactor.sources.public_traces.requests.reader import read_requests
+
+    assert request.trace is not None
+    for chunk in read_requests(request.trace, report, request.trace_scale, request.seed):
+        yield Arrivals(chunk.at_ns, chunk.prompt_tokens, chunk.output_tokens, chunk.offsets, chunk.hashes)
+
+
+def _describe_trace(report: "TraceReport") -> str:
+    text = f"{report.requests:,} in {report.span_s / S_PER_HOUR:.2f} h"
+    text += f"; longest silence {report.longest_gap_s:.0f} s (counted as idle)"
+    if report.unreadable:
+        text += (
+            f"; {report.unreadable} rows without a number left out, the first in line {report.first_unreadable_line}"
+        )
+    return text
+
+
+def _assumptions(p: ServingPlan) -> Iterator[Assumption]:
+    r = p.chosen.replica
+    status = "estimate" if r.engine.is_estimate else "fitted"
+    yield Assumption("engine", f"{r.engine.engine}; {r.engine.fitted_on}", "catalog/engines/constants.toml", status)
+    bits = BITS_PER_BYTE * r.precision.kv_bytes_per_value
+    tokens = p.fleet_run.fleet.batching.cache_tokens
+    yield Assumption(
+        "cache", f"{bits:.0f} bits a number, {tokens:,} tokens a replica", "weights and 10 % kept off the memory"
+    )
+    yield Assumption(
+        "headroom",
+        f"{percent(p.headroom_share)} of capacity in the equations",
+        "kept for unevenness; the simulation has the last word",
+    )
+    if p.simulated_share < 1:
+        yield Assumption(
+            "simulated",
+            f"{percent(p.simulated_share)} of the requests on {p.simulated_replicas} replicas",
+            "a small fleet is less even than a large one: on the safe side",
+        )
