@@ -21,7 +21,7 @@ from loadfactor import simulator as simulated
 from loadfactor.books.books import Books
 from loadfactor.books.rebuild import refresh
 from loadfactor.ledger.activity import SIGNALS
-from loadfactor.sources.base import ReadOptions, Source
+from loadfactor.sources.base import ReadOptions, Rows, Source
 from loadfactor.store import layout
 from loadfactor.units import BYTES_PER_GIB, BYTES_PER_KIB, MS_PER_DAY
 
@@ -109,12 +109,14 @@ def run(quick: bool, days: int | None = None) -> dict[str, float]:
 
 def _imported(folder: Path, days: int) -> tuple[Books, float]:
     """Books of the benchmark fleet with nothing booked yet, and how long the import took, the simulation included."""
-    plan = simulated.bench(1024, days, 30)
+    scenario = simulated.bench(1024, days, 30)
     source = Source(
         "simulated",
         "the benchmark fleet",
         lambda _paths: (),
-        lambda _paths, _options: simulated.rows(simulated.simulate(plan)),
+        lambda _paths, _options: (
+            Rows(batch.table, batch.data, "simulated") for batch in simulated.make_tables(simulated.simulate(scenario))
+        ),
     )
     books = Books(folder)
     return books, _timed(lambda: books.store.add(source, (folder,), ReadOptions(), _quiet)).wall_s

@@ -7,6 +7,7 @@ S_PER_HOUR: Final = 3600
 S_PER_DAY: Final = 86_400
 S_PER_WEEK: Final = 7 * S_PER_DAY
 H_PER_DAY: Final = 24
+D_PER_WEEK: Final = 7
 H_PER_YEAR: Final = 8760  # 365 days, as the industry's price lists count
 H_PER_MONTH: Final = H_PER_YEAR / 12
 

@@ -3,7 +3,7 @@
 import pytest
 
 from loadfactor.books.books import Books
-from loadfactor.simulator import Totals, Truth
+from loadfactor.simulator import TrueTotals, Truth
 
 SAID = {
     **{
@@ -34,7 +34,7 @@ def _values(books: Books, *by: str) -> dict[tuple[str | None, ...], dict[str, fl
     return out
 
 
-def _matches(found: dict[str, float], totals: Totals) -> None:
+def _matches(found: dict[str, float], totals: TrueTotals) -> None:
     for metric, name in SAID.items():
         assert found[metric] == pytest.approx(getattr(totals, name), rel=1e-9, abs=1e-9), metric
 

@@ -11,7 +11,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from loadfactor.errors import PlanError, SourceError
+from loadfactor.errors import InputError, PlanError
 from loadfactor.simulator import (
     DEMO,
     SMALL,
@@ -19,13 +19,13 @@ from loadfactor.simulator import (
     Simulation,
     Truth,
     bench,
-    rows,
-    samples,
+    make_samples,
+    make_tables,
     simulate,
     truth,
     write_tables,
 )
-from loadfactor.simulator.fleet_plan import FleetPlan
+from loadfactor.simulator.scenario import Scenario
 from loadfactor.tables import TABLES, table
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
@@ -43,19 +43,19 @@ def said(demo: Simulation) -> Truth:
 @pytest.fixture(scope="module")
 def few() -> pd.DataFrame:
     """All samples of the small fleet."""
-    return pd.concat([b.data.to_pandas() for b in samples(simulate(SMALL))], ignore_index=True)
+    return pd.concat([b.data.to_pandas() for b in make_samples(simulate(SMALL))], ignore_index=True)
 
 
-def _digest(plan: FleetPlan) -> str:
+def _digest(scenario: Scenario) -> str:
     digest = hashlib.sha256()
-    for batch in rows(simulate(plan)):
+    for batch in make_tables(simulate(scenario)):
         for column in batch.data.itercolumns():
             digest.update(repr(column.to_pylist()).encode())
     return digest.hexdigest()
 
 
 def test_same_seed_same_rows_other_seed_others() -> None:
-    """The rows depend on the plan and on nothing else."""
+    """The rows depend on the scenario and on nothing else."""
     first = _digest(SMALL)
     assert first == _digest(SMALL)
     assert first != _digest(replace(SMALL, seed=8))
@@ -64,7 +64,7 @@ def test_same_seed_same_rows_other_seed_others() -> None:
 def test_every_table_is_filled_with_its_own_types() -> None:
     """Each batch has columns of its table with their types, fits in memory, and every table has rows."""
     seen = set()
-    for batch in rows(simulate(SMALL)):
+    for batch in make_tables(simulate(SMALL)):
         schema = table(batch.table).schema
         assert all(batch.data.schema.field(n).type == schema.field(n).type for n in batch.data.column_names)
         assert len(batch.data) <= 110_000
@@ -196,12 +196,12 @@ def test_the_fleet_changes_while_the_books_are_kept(demo: Simulation) -> None:
 @pytest.mark.parametrize("format", ["parquet", "csv"])
 def test_tables_are_written_once_and_read_back_the_same(tmp_path: Path, format: str) -> None:
     """Files of either format hold the rows counted, the same values, and do not overwrite a folder in use."""
-    plan = replace(SMALL, days=1)
-    written = write_tables(plan, tmp_path / "fleet", format)  # type: ignore[arg-type]
+    scenario = replace(SMALL, days=1)
+    written = write_tables(scenario, tmp_path / "fleet", format)  # type: ignore[arg-type]
     files = sorted((tmp_path / "fleet" / "samples").iterdir())
     assert [f.name for f in files] == [f"2026-10-24.{format}"]
     read = pq.read_table if format == "parquet" else pa_csv.read_csv
-    made = pd.concat([b.data.to_pandas() for b in samples(simulate(plan))], ignore_index=True)
+    made = pd.concat([b.data.to_pandas() for b in make_samples(simulate(scenario))], ignore_index=True)
     back = read(files[0]).to_pandas()
     assert len(back) == written["samples"] == len(made)
     assert (back["power_w"] == made["power_w"]).all()
@@ -209,8 +209,8 @@ def test_tables_are_written_once_and_read_back_the_same(tmp_path: Path, format: 
     if format == "csv":
         instants = pd.to_datetime(back["to_utc"], utc=True).astype("datetime64[ms, UTC]").astype("int64")
         assert (instants == made["to_utc"]).all()
-    with pytest.raises(SourceError, match="not an empty folder"):
-        write_tables(plan, tmp_path / "fleet")
+    with pytest.raises(InputError, match="not an empty folder"):
+        write_tables(scenario, tmp_path / "fleet")
 
 
 def test_parquet_of_the_samples_takes_few_bytes_each(tmp_path: Path) -> None:

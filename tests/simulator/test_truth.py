@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadfactor.simulator import DEMO, SMALL, Simulation, Totals, Truth, rows, simulate, truth
+from loadfactor.simulator import DEMO, SMALL, Simulation, TrueTotals, Truth, make_tables, simulate, truth
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 Row = dict[str, Any]
@@ -31,7 +31,7 @@ def said(small: Simulation) -> Truth:
 @pytest.fixture(scope="module")
 def tables(small: Simulation) -> dict[str, list[Row]]:
     out: dict[str, list[Row]] = defaultdict(list)
-    for batch in rows(small):
+    for batch in make_tables(small):
         out[batch.table] += batch.data.to_pylist()
     return out
 
@@ -136,7 +136,7 @@ def test_the_books_of_the_truth_balance_however_they_are_split(said: Truth, dime
         assert t.observed_gpu_hours == pytest.approx(t.idle_gpu_hours + t.busy_gpu_hours)
         assert t.effective_gpu_hours <= t.observed_gpu_hours
         assert t.paid_cost == pytest.approx(t.allocated_cost + t.unallocated_cost + t.down_cost)
-    whole = Totals(*np.sum([astuple(t) for t in parts], axis=0))
+    whole = TrueTotals(*np.sum([astuple(t) for t in parts], axis=0))
     assert astuple(whole) == pytest.approx(astuple(said.total()), rel=1e-12)
 
 

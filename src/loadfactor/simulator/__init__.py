@@ -1,32 +1,34 @@
-"""What would a real fleet look like? A simulated one, seeded, its ground truth known: for demo, tests and benchmarks.
+"""A synthetic fleet with known truth, for the demo, tests and benchmarks. Knows nothing of sources, store and ledger.
 
-- `plan`: what to simulate: `DEMO`, `SMALL`, `bench(gpus, days, step_s)`
-- `workloads`: the kinds of work, `demand`: who asks for what, `calendar`: when people are awake
-- `fleet`, `trouble`: the GPUs, and what breaks; `schedule`: the queue; `divided`: who shares a GPU
-- `simulation`: all of it together; `activity`, `signals`, `output`: what the collectors saw and what came out
-- `rows`, `write`: as tables and as files; `truth`: what the books must say of it
+- `scenario`: what to simulate; `presets`: `DEMO`, `SMALL`, `bench(gpus, days, step_s)`
+- `workloads`: the kinds of work; `demand`: the jobs handed in; `calendar`: when people are awake
+- `fleet`: the GPUs; `incidents`: what breaks; `schedule`: the queue; `shared_gpus`: who shares a GPU
+- `simulation`: all of it together; `activity`: how busy each GPU was; `collector`: what was measured; `progress`: what came out
+- `table_rows`, `write`: as tables and as files; `truth`: what the ledger must say of it
 """
 
-from loadfactor.simulator.fleet_plan import DEMO, SMALL, Deployment, FleetPlan, NodeGroup, Team, bench
-from loadfactor.simulator.rows import rows, samples
+from loadfactor.simulator.presets import DEMO, SMALL, bench
+from loadfactor.simulator.scenario import Deployment, NodeGroup, Scenario, Team
 from loadfactor.simulator.simulation import Simulation, simulate
-from loadfactor.simulator.truth import Totals, Truth, Waits, truth
+from loadfactor.simulator.table_rows import TableBatch, make_samples, make_tables
+from loadfactor.simulator.truth import TrueTotals, TrueWaits, Truth, truth
 from loadfactor.simulator.write import write_tables
 
 __all__ = [
     "DEMO",
     "SMALL",
     "Deployment",
-    "FleetPlan",
     "NodeGroup",
+    "Scenario",
     "Simulation",
+    "TableBatch",
     "Team",
-    "Totals",
+    "TrueTotals",
+    "TrueWaits",
     "Truth",
-    "Waits",
     "bench",
-    "rows",
-    "samples",
+    "make_samples",
+    "make_tables",
     "simulate",
     "truth",
     "write_tables",

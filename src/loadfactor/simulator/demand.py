@@ -1,14 +1,14 @@
-"""What is asked of the fleet, when, and by whom? Every job of the plan before the queue has seen it."""
+"""The jobs handed in: what, when and by whom, before the queue has seen them."""
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from loadfactor.simulator.calendar import Calendar, asking
-from loadfactor.simulator.fleet import Fleet, Ints
-from loadfactor.simulator.fleet_plan import FleetPlan, Team
-from loadfactor.simulator.workloads import WORKLOADS, workload_index
+from loadfactor.simulator.calendar import Calendar, compute_submission_rate
+from loadfactor.simulator.fleet import Ints, SimulatedFleet
+from loadfactor.simulator.scenario import Scenario, Team
+from loadfactor.simulator.workloads import WORKLOADS, find_workload
 from loadfactor.units import H_PER_DAY, MS_PER_DAY, MS_PER_HOUR, MS_PER_S, S_PER_HOUR
 
 FOREVER_MS = 2**60
@@ -19,7 +19,7 @@ PLATFORM_USER = "svc-serving"
 
 
 @dataclass(slots=True)
-class Job:
+class SubmittedJob:
     """One request. Durations are of the compute alone: start-up and the idle tail come on top, failures repeat a part."""
 
     job_id: str
@@ -57,83 +57,83 @@ class PoolSize:
     largest: int
 
 
-def pool_sizes(plan: FleetPlan, fleet: Fleet) -> list[PoolSize]:
-    """The pools of a plan, the largest first, less what the deployments hold in them."""
+def measure_pools(scenario: Scenario, fleet: SimulatedFleet) -> list[PoolSize]:
+    """The pools of a scenario, the largest first, less what the deployments hold in them."""
     out = []
-    for pool in dict.fromkeys(g.pool for g in plan.groups):
+    for pool in dict.fromkeys(g.pool for g in scenario.groups):
         nodes = [n for n in fleet.nodes if n.group.pool == pool]
         per_node = max(len(n.whole) for n in nodes)
         full = sum(len(n.whole) == per_node and n.group.bought_day is None for n in nodes)
         gpu_ms = float(sum(len(n.whole) * (n.to_ms - n.from_ms) for n in nodes))
-        held = sum(d.replicas * d.gpus for d in plan.deployments if d.pool == pool)
+        held = sum(d.replicas * d.gpus for d in scenario.deployments if d.pool == pool)
         largest = max(1, full // 2) * per_node
-        out.append(PoolSize(pool, gpu_ms - held * plan.days * MS_PER_DAY, per_node, largest))
+        out.append(PoolSize(pool, gpu_ms - held * scenario.days * MS_PER_DAY, per_node, largest))
     return sorted(out, key=lambda p: -p.gpu_ms)
 
 
-def build_jobs(plan: FleetPlan, fleet: Fleet, calendar: Calendar) -> list[Job]:
+def build_jobs(scenario: Scenario, fleet: SimulatedFleet, calendar: Calendar) -> list[SubmittedJob]:
     """Deployments, then batch jobs and notebooks in the order they are handed in."""
-    rng = np.random.default_rng((plan.seed, 2))
-    pools = pool_sizes(plan, fleet)
-    jobs = [job for team in plan.teams for job in _team_jobs(plan, team, pools, calendar, rng)]
-    _scale_to_load(plan, jobs, pools)
+    rng = np.random.default_rng((scenario.seed, 2))
+    pools = measure_pools(scenario, fleet)
+    jobs = [job for team in scenario.teams for job in _build_team_jobs(scenario, team, pools, calendar, rng)]
+    _scale_to_load(scenario, jobs, pools)
     jobs.sort(key=lambda j: (j.submitted_ms, j.team, j.user, j.work_ms))
     for number, job in enumerate(jobs):
         job.job_id = str(FIRST_JOB_NUMBER + number)
-    return _deployment_jobs(plan) + jobs
+    return _build_deployments(scenario) + jobs
 
 
-def _deployment_jobs(plan: FleetPlan) -> list[Job]:
+def _build_deployments(scenario: Scenario) -> list[SubmittedJob]:
     return [
-        Job(
+        SubmittedJob(
             job_id=f"{d.name}-r{r}",
-            workload=workload_index("serving"),
+            workload=find_workload("serving"),
             team=d.team,
             user=PLATFORM_USER,
             project=d.name,
             experiment_id=None,
             pool=d.pool,
             gpus=d.gpus,
-            submitted_ms=plan.start_ms,
-            eligible_ms=plan.start_ms,
+            submitted_ms=scenario.start_ms,
+            eligible_ms=scenario.start_ms,
             work_ms=FOREVER_MS,
             urgent=True,
             deployment=i,
         )
-        for i, d in enumerate(plan.deployments)
+        for i, d in enumerate(scenario.deployments)
         for r in range(d.replicas)
     ]
 
 
-def _team_jobs(
-    plan: FleetPlan, team: Team, pools: list[PoolSize], calendar: Calendar, rng: np.random.Generator
-) -> list[Job]:
-    total = sum(t.share for t in plan.teams)
-    count = round(plan.jobs * team.share / total)
+def _build_team_jobs(
+    scenario: Scenario, team: Team, pools: list[PoolSize], calendar: Calendar, rng: np.random.Generator
+) -> list[SubmittedJob]:
+    total = sum(t.share for t in scenario.teams)
+    count = round(scenario.jobs * team.share / total)
     odds = np.array([share for _, share in team.work])
     kinds = rng.choice(len(odds), count, p=odds / odds.sum())
-    out: list[Job] = []
+    out: list[SubmittedJob] = []
     for k, (name, _) in enumerate(team.work):
-        out += _jobs_of(plan, team, workload_index(name), int((kinds == k).sum()), pools, calendar, rng)
+        out += _build_jobs_of(scenario, team, find_workload(name), int((kinds == k).sum()), pools, calendar, rng)
     return out
 
 
-def _jobs_of(
-    plan: FleetPlan,
+def _build_jobs_of(
+    scenario: Scenario,
     team: Team,
     kind: int,
     count: int,
     pools: list[PoolSize],
     calendar: Calendar,
     rng: np.random.Generator,
-) -> list[Job]:
+) -> list[SubmittedJob]:
     w = WORKLOADS[kind]
     notebook = w.shape == "notebook"
-    at_ms = _arrivals(plan, count, calendar, rng, notebook)
+    at_ms = _draw_arrivals(scenario, count, calendar, rng, notebook)
     work_ms = np.round(w.hours * np.exp(w.hours_sigma * rng.standard_normal(count)) * S_PER_HOUR).astype(np.int64)
     work_ms = np.maximum(work_ms, 120) * MS_PER_S
     if notebook:
-        work_ms = _forgotten(at_ms, work_ms, calendar, rng)
+        work_ms = _lengthen_forgotten(at_ms, work_ms, calendar, rng)
     gpus = np.array(w.gpus)[rng.integers(0, len(w.gpus), count)]
     main = rng.random(count) < w.main_pool_share
     held = np.where(rng.random(count) < 0.05, rng.integers(60, 7200, count), 0) * MS_PER_S
@@ -153,7 +153,7 @@ def _jobs_of(
         work = int(work_ms[i])
         name = team.projects[project[i]]
         out.append(
-            Job(
+            SubmittedJob(
                 job_id="",
                 workload=kind,
                 team=team.name,
@@ -161,7 +161,7 @@ def _jobs_of(
                 project=name,
                 experiment_id=f"{name}-{w.name}-{experiment[i]:02d}" if tagged[i] and not notebook else None,
                 pool=pool.name,
-                gpus=_gang(int(gpus[i]), pool),
+                gpus=_fit_gang(int(gpus[i]), pool),
                 submitted_ms=int(at_ms[i]),
                 eligible_ms=int(at_ms[i] + held[i]),
                 work_ms=work,
@@ -175,23 +175,25 @@ def _jobs_of(
     return out
 
 
-def _gang(asked: int, pool: PoolSize) -> int:
+def _fit_gang(asked: int, pool: PoolSize) -> int:
     """GPUs of a gang that the pool can place: at most its largest, and whole nodes beyond one node."""
     gpus = min(asked, pool.largest)
     return gpus if gpus <= pool.per_node else gpus // pool.per_node * pool.per_node
 
 
-def _arrivals(plan: FleetPlan, count: int, calendar: Calendar, rng: np.random.Generator, notebook: bool) -> Ints:
+def _draw_arrivals(
+    scenario: Scenario, count: int, calendar: Calendar, rng: np.random.Generator, notebook: bool
+) -> Ints:
     """Whole seconds of hand-in, as thick as people are awake; the first hour also brings half a day that was queued before."""
-    hours = plan.start_ms + np.arange(plan.days * H_PER_DAY, dtype=np.int64) * MS_PER_HOUR
-    weight = asking(calendar, hours + MS_PER_HOUR // 2, *((0.02, 0.12) if notebook else (0.22, 0.4)))
+    hours = scenario.start_ms + np.arange(scenario.days * H_PER_DAY, dtype=np.int64) * MS_PER_HOUR
+    weight = compute_submission_rate(calendar, hours + MS_PER_HOUR // 2, *((0.02, 0.12) if notebook else (0.22, 0.4)))
     if not notebook:
         weight[0] += 0.5 * H_PER_DAY * weight.mean()
     hour = rng.choice(len(hours), count, p=weight / weight.sum())
     return np.asarray(hours[hour] + rng.integers(0, S_PER_HOUR, count) * MS_PER_S)
 
 
-def _forgotten(at_ms: Ints, work_ms: Ints, calendar: Calendar, rng: np.random.Generator) -> Ints:
+def _lengthen_forgotten(at_ms: Ints, work_ms: Ints, calendar: Calendar, rng: np.random.Generator) -> Ints:
     """Some notebooks opened on a Friday afternoon are closed only on Monday morning."""
     friday = (calendar.weekday(at_ms) == 4) & (calendar.hour(at_ms) >= CLOSE_OF_FRIDAY)
     forgotten = friday & (rng.random(len(at_ms)) < 0.8)
@@ -200,8 +202,8 @@ def _forgotten(at_ms: Ints, work_ms: Ints, calendar: Calendar, rng: np.random.Ge
     return np.asarray(np.where(forgotten, np.maximum(work_ms, weekend_ms), work_ms))
 
 
-def _scale_to_load(plan: FleetPlan, jobs: list[Job], pools: list[PoolSize]) -> None:
-    """Stretch or shrink batch work so that each pool is asked for `plan.load` of what it can give.
+def _scale_to_load(scenario: Scenario, jobs: list[SubmittedJob], pools: list[PoolSize]) -> None:
+    """Stretch or shrink batch work so that each pool is asked for `scenario.load` of what it can give.
 
     People's sessions stay as long as they are, unless there are so many that they would take more than their part.
     """
@@ -209,24 +211,24 @@ def _scale_to_load(plan: FleetPlan, jobs: list[Job], pools: list[PoolSize]) -> N
         people = [j for j in jobs if j.pool == pool.name and WORKLOADS[j.workload].shape == "notebook"]
         batch = [j for j in jobs if j.pool == pool.name and WORKLOADS[j.workload].shape != "notebook"]
         if people:
-            _stretch(plan, people, min(1.0, MOST_FOR_PEOPLE_SHARE * pool.gpu_ms / _gpu_ms(people)))
+            _stretch(scenario, people, min(1.0, MOST_FOR_PEOPLE_SHARE * pool.gpu_ms / _sum_gpu_ms(people)))
         if batch:
             overhead = sum(j.gpus * (WORKLOADS[j.workload].startup_s * MS_PER_S + j.tail_ms) for j in batch)
-            room = plan.load * pool.gpu_ms - _gpu_ms(people) - overhead
-            _stretch(plan, batch, max(0.05, room / _gpu_ms(batch)))
+            left = scenario.load * pool.gpu_ms - _sum_gpu_ms(people) - overhead
+            _stretch(scenario, batch, max(0.05, left / _sum_gpu_ms(batch)))
 
 
-def _gpu_ms(jobs: list[Job]) -> int:
+def _sum_gpu_ms(jobs: list[SubmittedJob]) -> int:
     return sum(j.gpus * j.work_ms for j in jobs)
 
 
-def _stretch(plan: FleetPlan, jobs: list[Job], factor: float) -> None:
-    longest_ms = plan.days * MS_PER_DAY // 2
+def _stretch(scenario: Scenario, jobs: list[SubmittedJob], factor: float) -> None:
+    longest_ms = scenario.days * MS_PER_DAY // 2
     for job in jobs:
-        job.work_ms = _whole_s(min(longest_ms, job.work_ms * factor))
+        job.work_ms = _round_to_s(min(longest_ms, job.work_ms * factor))
         if job.crash_after_ms < FOREVER_MS:
-            job.crash_after_ms = _whole_s(min(longest_ms, job.crash_after_ms * factor))
+            job.crash_after_ms = _round_to_s(min(longest_ms, job.crash_after_ms * factor))
 
 
-def _whole_s(ms: float) -> int:
+def _round_to_s(ms: float) -> int:
     return max(60, round(ms / MS_PER_S)) * MS_PER_S

@@ -1,11 +1,11 @@
-"""Which GPUs are there, and what do they cost? The devices of a plan as arrays, in the order of their names."""
+"""The GPUs of a scenario as arrays, in the order of their names, and their prices."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from loadfactor.simulator.fleet_plan import FleetPlan, NodeGroup
+from loadfactor.simulator.scenario import NodeGroup, Scenario
 from loadfactor.units import MS_PER_DAY, MS_PER_S
 
 Ints = npt.NDArray[np.int64]
@@ -26,8 +26,8 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Fleet:
-    """All devices, one array element each. `to_ms` is the end of the books for those still installed then."""
+class SimulatedFleet:
+    """All devices, one array element each. `to_ms` is the end of the simulation for those still installed then."""
 
     nodes: tuple[Node, ...]
     device_id: tuple[str, ...]
@@ -41,11 +41,11 @@ class Fleet:
     mig: tuple[int, ...]  # the slices of the GPU cut into seven
 
 
-def build_fleet(plan: FleetPlan) -> Fleet:
+def build_fleet(scenario: Scenario) -> SimulatedFleet:
     """Lay the groups out, node after node. The divided GPUs sit in the last plain A100-like node, in its last places."""
-    groups = sorted(plan.groups, key=lambda g: g.name)
-    host = next((g for g in reversed(groups) if _is_host(g)), None)
-    rng = np.random.default_rng((plan.seed, 1))
+    groups = sorted(scenario.groups, key=lambda g: g.name)
+    host = next((g for g in reversed(groups) if _can_host_shared(g)), None)
+    rng = np.random.default_rng((scenario.seed, 1))
     nodes: list[Node] = []
     ids: list[str] = []
     node_of: list[int] = []
@@ -58,8 +58,8 @@ def build_fleet(plan: FleetPlan) -> Fleet:
             special = group is host and n == group.nodes - 1
             whole: list[int] = []
             for g in range(group.gpus_per_node):
-                cut = plan.mig_gpu and special and g == group.gpus_per_node - 1
-                shared = plan.divided_gpu and special and g == group.gpus_per_node - 1 - plan.mig_gpu
+                cut = scenario.mig_gpu and special and g == group.gpus_per_node - 1
+                shared = scenario.divided_gpu and special and g == group.gpus_per_node - 1 - scenario.mig_gpu
                 for part in range(MIG_SLICES) if cut else (None,):
                     at = len(ids)
                     ids.append(f"{name}/gpu{g}" if part is None else f"{name}/gpu{g}/mig{part}")
@@ -71,12 +71,12 @@ def build_fleet(plan: FleetPlan) -> Fleet:
                         divided = at
                     else:
                         whole.append(at)
-            nodes.append(Node(name, group, *_installed(plan, group), tuple(whole)))
+            nodes.append(Node(name, group, *_find_lifetime(scenario, group), tuple(whole)))
     owner = np.array(node_of, dtype=np.int64)
-    # Scrapes of different machines are not aligned; one machine scrapes on the mark, so that the books end with a sample.
-    phase_s = rng.integers(0, plan.step_s, len(nodes))
+    # Scrapes of different machines are not aligned; one machine scrapes on the mark, so that the simulation ends with a sample.
+    phase_s = rng.integers(0, scenario.step_s, len(nodes))
     phase_s[0] = 0
-    return Fleet(
+    return SimulatedFleet(
         nodes=tuple(nodes),
         device_id=tuple(ids),
         node=owner,
@@ -90,7 +90,7 @@ def build_fleet(plan: FleetPlan) -> Fleet:
     )
 
 
-def _is_host(group: NodeGroup) -> bool:
+def _can_host_shared(group: NodeGroup) -> bool:
     return (
         group.gpus_per_node >= 3
         and group.exporter == "dcgm"
@@ -100,23 +100,23 @@ def _is_host(group: NodeGroup) -> bool:
     )
 
 
-def _installed(plan: FleetPlan, group: NodeGroup) -> tuple[int, int]:
-    since = plan.start_ms + day_ms(group.bought_day or 0)
-    until = plan.end_ms if group.retired_day is None else plan.start_ms + day_ms(group.retired_day)
+def _find_lifetime(scenario: Scenario, group: NodeGroup) -> tuple[int, int]:
+    since = scenario.start_ms + convert_days(group.bought_day or 0)
+    until = scenario.end_ms if group.retired_day is None else scenario.start_ms + convert_days(group.retired_day)
     return since, until
 
 
-def day_ms(days: float) -> int:
+def convert_days(days: float) -> int:
     """A number of days as whole seconds, in milliseconds.
 
-    >>> day_ms(0.5)
+    >>> convert_days(0.5)
     43200000
     """
     return round(days * MS_PER_DAY / MS_PER_S) * MS_PER_S
 
 
 @dataclass(frozen=True)
-class Price:
+class GpuPrice:
     """What a whole GPU of one accelerator costs, from one instant to another."""
 
     accelerator: str
@@ -126,21 +126,21 @@ class Price:
     price_per_gpu_hour: float
 
 
-def build_prices(plan: FleetPlan) -> tuple[Price, ...]:
-    """Contracted prices, with their change if the plan has one, and the list prices beside them."""
-    out: list[Price] = []
+def build_prices(scenario: Scenario) -> tuple[GpuPrice, ...]:
+    """Contracted prices, with their change if the scenario has one, and the list prices beside them."""
+    out: list[GpuPrice] = []
     seen: set[str] = set()
-    for group in plan.groups:
+    for group in scenario.groups:
         if group.accelerator in seen:
             continue
         seen.add(group.accelerator)
-        paid, change_day = group.contracted_price_per_gpu_hour, plan.price_change_day
+        paid, change_day = group.contracted_price_per_gpu_hour, scenario.price_change_day
         if change_day is None:
-            out.append(Price(group.accelerator, plan.start_ms, None, "contracted", paid))
+            out.append(GpuPrice(group.accelerator, scenario.start_ms, None, "contracted", paid))
         else:
-            at = plan.start_ms + day_ms(change_day)
-            later = round(paid * plan.price_change_ratio, 4)
-            out.append(Price(group.accelerator, plan.start_ms, at, "contracted", paid))
-            out.append(Price(group.accelerator, at, None, "contracted", later))
-        out.append(Price(group.accelerator, plan.start_ms, None, "list", group.list_price_per_gpu_hour))
+            at = scenario.start_ms + convert_days(change_day)
+            later = round(paid * scenario.price_change_ratio, 4)
+            out.append(GpuPrice(group.accelerator, scenario.start_ms, at, "contracted", paid))
+            out.append(GpuPrice(group.accelerator, at, None, "contracted", later))
+        out.append(GpuPrice(group.accelerator, scenario.start_ms, None, "list", group.list_price_per_gpu_hour))
     return tuple(out)

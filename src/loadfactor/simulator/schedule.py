@@ -1,6 +1,6 @@
-"""Who gets which GPUs when? A queue per pool: first come, first served, with backfill that never delays the head.
+"""The queue of each pool: first come, first served, with backfill that never delays the head.
 
-Gangs of up to one node go to the fullest node that has room, larger ones to whole nodes. The head of the queue reserves the nodes
+Gangs of up to one node go to the fullest node that fits them, larger ones to whole nodes. The head of the queue reserves the nodes
 that will be free first; later jobs may run there only if their time limit ends before it (EASY backfill). A failed node
 or GPU kills what runs on it, and the job is requeued; a drained node finishes its work first.
 """
@@ -10,9 +10,9 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from itertools import count
 
-from loadfactor.simulator.demand import FOREVER_MS, Job
+from loadfactor.simulator.demand import FOREVER_MS, SubmittedJob
 from loadfactor.simulator.fleet import Node
-from loadfactor.simulator.trouble import Trouble
+from loadfactor.simulator.incidents import Incident
 from loadfactor.simulator.workloads import WORKLOADS
 from loadfactor.units import MS_PER_S
 
@@ -22,10 +22,10 @@ END, UP, BUY, DOWN, RETIRE, DRAIN, ARRIVE, CANCEL = range(8)  # at one instant, 
 
 
 @dataclass(slots=True)
-class Run:
+class ScheduledRun:
     """One attempt of a job: when, where, how it ended, and what of its compute had been done and kept before."""
 
-    job: Job
+    job: SubmittedJob
     attempt: int
     from_ms: int
     to_ms: int
@@ -38,10 +38,10 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """One wait of a job, from `since_ms` until it started, was cancelled, or the books ended (until_ms None)."""
+class ScheduledWait:
+    """One wait of a job, from `since_ms` until it started, was cancelled, or the simulation ended (until_ms None)."""
 
-    job: Job
+    job: SubmittedJob
     attempt: int
     since_ms: int
     until_ms: int | None
@@ -61,28 +61,28 @@ class Outage:
 
 @dataclass
 class Schedule:
-    """What came of it."""
+    """The runs, waits and outages of one pool."""
 
-    runs: list[Run] = field(default_factory=list)
-    waits: list[Wait] = field(default_factory=list)
+    runs: list[ScheduledRun] = field(default_factory=list)
+    waits: list[ScheduledWait] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
 
 
-def schedule(jobs: list[Job], nodes: list[Node], troubles: list[Trouble], end_ms: int) -> Schedule:
-    """Play the queue of one pool until the books end."""
-    queue = _Queue(nodes, end_ms)
+def schedule_jobs(jobs: list[SubmittedJob], nodes: list[Node], incidents: list[Incident], end_ms: int) -> Schedule:
+    """Play the queue of one pool until the end of the simulation."""
+    queue = _PoolQueue(nodes, end_ms)
     for job in jobs:
-        queue.at(job.eligible_ms, ARRIVE, job, 0)
+        queue.add_event(job.eligible_ms, ARRIVE, job, 0)
     for n, node in enumerate(nodes):
-        queue.at(node.from_ms, BUY, n, 0)
+        queue.add_event(node.from_ms, BUY, n, 0)
         if node.to_ms < end_ms:
-            queue.at(node.to_ms, RETIRE, n, 0)
-    for trouble in troubles:
-        queue.at(trouble.from_ms, DRAIN if trouble.reason == "drained" else DOWN, trouble, 0)
+            queue.add_event(node.to_ms, RETIRE, n, 0)
+    for incident in incidents:
+        queue.add_event(incident.from_ms, DRAIN if incident.reason == "drained" else DOWN, incident, 0)
     return queue.play()
 
 
-class _Queue:
+class _PoolQueue:
     """The state of one pool. Free GPUs of a node are the bits of an integer."""
 
     def __init__(self, nodes: list[Node], end_ms: int) -> None:
@@ -90,19 +90,19 @@ class _Queue:
         self.per_node = max(len(n.whole) for n in nodes)
         self.place = {d: (n, 1 << i) for n, node in enumerate(nodes) for i, d in enumerate(node.whole)}
         self.free = [0] * len(nodes)  # bits that are installed, usable and held by nobody
-        self.room = [0] * len(nodes)  # how many of them may be given away now
-        self.with_room = [len(nodes)] + [0] * self.per_node
-        self.draining: list[Trouble | None] = [None] * len(nodes)
+        self.grantable = [0] * len(nodes)  # how many of them may be given away now
+        self.nodes_by_grantable = [len(nodes)] + [0] * self.per_node
+        self.draining: list[Incident | None] = [None] * len(nodes)
         self.gone = [True] * len(nodes)  # not bought yet, down, or retired
-        self.on: list[list[tuple[int, Run]]] = [[] for _ in nodes]  # (time limit, run)
+        self.on: list[list[tuple[int, ScheduledRun]]] = [[] for _ in nodes]  # (time limit, run)
         self.clear = [0] * len(nodes)  # when the last of them reaches its limit
-        self.waiting: list[tuple[tuple[int, int], int, Job, int, int]] = []
+        self.waiting: list[tuple[tuple[int, int], int, SubmittedJob, int, int]] = []
         self.done: dict[int, int] = {}  # compute kept from earlier attempts, by id of the job
         self.events: list[tuple[int, int, int, object, int]] = []
         self.serial = count()
         self.out = Schedule()
 
-    def at(self, when_ms: int, kind: int, what: object, attempt: int) -> None:
+    def add_event(self, when_ms: int, kind: int, what: object, attempt: int) -> None:
         heapq.heappush(self.events, (when_ms, kind, next(self.serial), what, attempt))
 
     def play(self) -> Schedule:
@@ -110,11 +110,11 @@ class _Queue:
             now = self.events[0][0]
             while self.events and self.events[0][0] == now:
                 _, kind, _, what, attempt = heapq.heappop(self.events)
-                self._happen(now, kind, what, attempt)
+                self._handle(now, kind, what, attempt)
             if self.waiting:
-                self._start_what_fits(now)
+                self._start_fitting(now)
         for _, _, job, attempt, since in self.waiting:
-            self.out.waits.append(Wait(job, attempt, since, None, started=False))
+            self.out.waits.append(ScheduledWait(job, attempt, since, None, started=False))
         for running in self.on:
             for _, run in running:
                 if run.alive:
@@ -123,112 +123,112 @@ class _Queue:
         self.out.runs.sort(key=lambda r: (r.from_ms, r.job.job_id))
         return self.out
 
-    def _happen(self, now: int, kind: int, what: object, attempt: int) -> None:
-        if isinstance(what, Job):
+    def _handle(self, now: int, kind: int, what: object, attempt: int) -> None:
+        if isinstance(what, SubmittedJob):
             if kind == ARRIVE:
                 self._enqueue(now, what, attempt)
                 if attempt == 0 and what.patience_ms < FOREVER_MS:
-                    self.at(now + what.patience_ms, CANCEL, what, 0)
+                    self.add_event(now + what.patience_ms, CANCEL, what, 0)
             else:
                 self._cancel(now, what)
-        elif isinstance(what, Run):
+        elif isinstance(what, ScheduledRun):
             if what.alive:
                 self._end(now, what, what.end_state)
-        elif isinstance(what, Trouble):
-            self._trouble(now, kind, what)
+        elif isinstance(what, Incident):
+            self._handle_incident(now, kind, what)
         elif isinstance(what, int):
-            self._installed(now, what, kind == BUY)
+            self._change_node(now, what, kind == BUY)
 
-    def _enqueue(self, now: int, job: Job, attempt: int) -> None:
+    def _enqueue(self, now: int, job: SubmittedJob, attempt: int) -> None:
         insort(self.waiting, (job.order, next(self.serial), job, attempt, now))
 
-    def _cancel(self, now: int, job: Job) -> None:
+    def _cancel(self, now: int, job: SubmittedJob) -> None:
         i = bisect_left(self.waiting, job.order, key=lambda entry: entry[0])
         while i < len(self.waiting) and self.waiting[i][0] == job.order:
             _, _, waiting, attempt, since = self.waiting[i]
             if waiting is job and attempt == 0:
                 del self.waiting[i]
-                self.out.waits.append(Wait(job, attempt, since, now, started=False))
+                self.out.waits.append(ScheduledWait(job, attempt, since, now, started=False))
                 return
             i += 1
 
-    def _installed(self, now: int, n: int, bought: bool) -> None:
+    def _change_node(self, now: int, n: int, bought: bool) -> None:
         if not bought:
-            self._kill(now, n, self._bits(n), "preempted")
+            self._kill(now, n, self._all_bits(n), "preempted")
         self.gone[n] = not bought
-        self.free[n] = self._bits(n) if bought else 0
-        self._count(n)
+        self.free[n] = self._all_bits(n) if bought else 0
+        self._count_grantable(n)
 
-    def _trouble(self, now: int, kind: int, trouble: Trouble) -> None:
-        n = trouble.node
-        bits = self._bits(n) if trouble.gpu is None else 1 << trouble.gpu
+    def _handle_incident(self, now: int, kind: int, incident: Incident) -> None:
+        n = incident.node
+        bits = self._all_bits(n) if incident.gpu is None else 1 << incident.gpu
         if kind == UP:
             self.free[n] |= bits
-            if trouble.gpu is None:
+            if incident.gpu is None:
                 self.gone[n] = False
-            self._drained(now, n)
-        elif self.gone[n] or self.draining[n] is not None or (kind == DOWN and not self._all_there(n, bits)):
-            return  # it is in trouble already
+            self._finish_drain(now, n)
+        elif self.gone[n] or self.draining[n] is not None or (kind == DOWN and not self._has_all(n, bits)):
+            return  # an incident holds it already
         elif kind == DRAIN:
-            self.draining[n] = trouble
-            self._drained(now, n)
+            self.draining[n] = incident
+            self._finish_drain(now, n)
         else:
             self._kill(now, n, bits, "node_fail")
-            self._out_of_use(now, n, trouble, bits)
-        self._count(n)
+            self._take_out(now, n, incident, bits)
+        self._count_grantable(n)
 
-    def _all_there(self, n: int, bits: int) -> bool:
+    def _has_all(self, n: int, bits: int) -> bool:
         held = 0
         for _, run in self.on[n]:
-            held |= self._bits_of(n, run)
+            held |= self._find_bits(n, run)
         return (self.free[n] | held) & bits == bits
 
-    def _drained(self, now: int, n: int) -> None:
+    def _finish_drain(self, now: int, n: int) -> None:
         """A draining node without work goes down, all of it; one with a failed GPU waits for its repair."""
-        trouble = self.draining[n]
-        if trouble is not None and self.free[n] == self._bits(n):
+        incident = self.draining[n]
+        if incident is not None and self.free[n] == self._all_bits(n):
             self.draining[n] = None
-            self._out_of_use(now, n, trouble, self._bits(n))
+            self._take_out(now, n, incident, self._all_bits(n))
 
-    def _out_of_use(self, now: int, n: int, trouble: Trouble, bits: int) -> None:
+    def _take_out(self, now: int, n: int, incident: Incident, bits: int) -> None:
         node = self.nodes[n]
-        until = min(now + trouble.lasts_ms, node.to_ms)
+        until = min(now + incident.lasts_ms, node.to_ms)
         self.free[n] &= ~bits
-        if trouble.gpu is None:
+        if incident.gpu is None:
             self.gone[n] = True
         devices = tuple(d for i, d in enumerate(node.whole) if bits >> i & 1)
         if until > now:
-            whole_node = node.name if trouble.gpu is None else None
-            self.out.outages.append(Outage(devices, whole_node, now, until, trouble.reason))
+            whole_node = node.name if incident.gpu is None else None
+            self.out.outages.append(Outage(devices, whole_node, now, until, incident.reason))
         if until < node.to_ms:
-            self.at(until, UP, trouble, 0)
+            self.add_event(until, UP, incident, 0)
 
     def _kill(self, now: int, n: int, bits: int, state: str) -> None:
         for _, run in list(self.on[n]):
-            if self._bits_of(n, run) & bits:
+            if self._find_bits(n, run) & bits:
                 self._end(now, run, state)
 
-    def _bits(self, n: int) -> int:
+    def _all_bits(self, n: int) -> int:
         return (1 << len(self.nodes[n].whole)) - 1
 
-    def _bits_of(self, n: int, run: Run) -> int:
+    def _find_bits(self, n: int, run: ScheduledRun) -> int:
         return sum(bit for where, bit in map(self.place.__getitem__, run.devices) if where == n)
 
-    def _count(self, n: int) -> None:
-        room = 0 if self.gone[n] or self.draining[n] is not None else self.free[n].bit_count()
-        self.with_room[self.room[n]] -= 1
-        self.with_room[room] += 1
-        self.room[n] = room
+    def _count_grantable(self, n: int) -> None:
+        grantable = 0 if self.gone[n] or self.draining[n] is not None else self.free[n].bit_count()
+        self.nodes_by_grantable[self.grantable[n]] -= 1
+        self.nodes_by_grantable[grantable] += 1
+        self.grantable[n] = grantable
 
-    def _end(self, now: int, run: Run, state: str) -> None:
+    def _end(self, now: int, run: ScheduledRun, state: str) -> None:
         run.alive, run.to_ms, run.end_state = False, now, state
         run.work_to_ms = max(run.work_from_ms, min(run.work_to_ms, now))
         for n in sorted({self.place[d][0] for d in run.devices}):
             self.on[n] = [(t, r) for t, r in self.on[n] if r is not run]
-            self.free[n] |= self._bits_of(n, run)
+            self.free[n] |= self._find_bits(n, run)
             self.clear[n] = max((limit for limit, _ in self.on[n]), default=0)
-            self._drained(now, n)
-            self._count(n)
+            self._finish_drain(now, n)
+            self._count_grantable(n)
         job = run.job
         if state in ("node_fail", "preempted") or (state == "failed" and job.restarts):
             every = WORKLOADS[job.workload].checkpoint_s * MS_PER_S
@@ -236,43 +236,43 @@ class _Queue:
             self.done[id(job)] = self.done.get(id(job), 0) + (worked // every * every if every else 0)
             self._enqueue(now, job, run.attempt + 1)
 
-    def _start_what_fits(self, now: int) -> None:
+    def _start_fitting(self, now: int) -> None:
         reserved: frozenset[int] | None = None
         shadow = 0
         i = looked = 0
         while i < len(self.waiting) and looked < BACKFILL_DEPTH:
             _, _, job, attempt, since = self.waiting[i]
             chosen = None
-            if self._roomy(job.gpus):
+            if self._may_fit(job.gpus):
                 if looked and reserved is None:
                     reserved, shadow = self._reserve(now, self.waiting[0][2].gpus)
-                may_delay = reserved is not None and now + _limit_ms(job) > shadow
+                may_delay = reserved is not None and now + _find_limit_ms(job) > shadow
                 chosen = self._place(job.gpus, reserved if may_delay and reserved else frozenset())
             if chosen is None:
                 looked += 1
                 i += 1
-                if not any(self.with_room[1:]):
+                if not any(self.nodes_by_grantable[1:]):
                     return
             else:
                 del self.waiting[i]
                 self._start(now, job, attempt, since, chosen)
 
-    def _roomy(self, gpus: int) -> bool:
+    def _may_fit(self, gpus: int) -> bool:
         """False when a gang certainly finds no place now."""
         if gpus <= self.per_node:
-            return any(self.with_room[gpus:])
-        return self.with_room[self.per_node] * self.per_node >= gpus
+            return any(self.nodes_by_grantable[gpus:])
+        return self.nodes_by_grantable[self.per_node] * self.per_node >= gpus
 
     def _place(self, gpus: int, avoid: frozenset[int]) -> list[int] | None:
-        """The nodes for a gang, or None: the fullest node with room, or as many empty nodes as it takes."""
+        """The nodes for a gang, or None: the fullest node that fits, or as many empty nodes as it takes."""
         if gpus <= self.per_node:
             best, least = -1, self.per_node + 1
-            for n, room in enumerate(self.room):
-                if gpus <= room < least and n not in avoid:
-                    best, least = n, room
+            for n, free in enumerate(self.grantable):
+                if gpus <= free < least and n not in avoid:
+                    best, least = n, free
             return [best] if best >= 0 else None
         need = gpus // self.per_node
-        empty = [n for n, room in enumerate(self.room) if room == self.per_node and n not in avoid]
+        empty = [n for n, free in enumerate(self.grantable) if free == self.per_node and n not in avoid]
         return empty[:need] if len(empty) >= need else None
 
     def _reserve(self, now: int, gpus: int) -> tuple[frozenset[int], int]:
@@ -287,8 +287,8 @@ class _Queue:
         first = heapq.nsmallest(need, clear)
         return frozenset(n for _, n in first), max((t for t, _ in first), default=now)
 
-    def _start(self, now: int, job: Job, attempt: int, since: int, chosen: list[int]) -> None:
-        limit_ms = _limit_ms(job)
+    def _start(self, now: int, job: SubmittedJob, attempt: int, since: int, chosen: list[int]) -> None:
+        limit_ms = _find_limit_ms(job)
         w = WORKLOADS[job.workload]
         work = max(MS_PER_S, job.work_ms - self.done.get(id(job), 0))
         tail, state = job.tail_ms, "completed"
@@ -306,19 +306,19 @@ class _Queue:
                     self.free[n] &= ~(1 << i)
                     devices.append(device)
                     take -= 1
-            self._count(n)
+            self._count_grantable(n)
         end = work_from + work + tail
-        run = Run(job, attempt, now, end, state, tuple(devices), work_from, work_from + work)
+        run = ScheduledRun(job, attempt, now, end, state, tuple(devices), work_from, work_from + work)
         for n in chosen:
             self.on[n].append((now + limit_ms + tail, run))
             self.clear[n] = max(self.clear[n], now + limit_ms + tail)
         self.out.runs.append(run)
-        self.out.waits.append(Wait(job, attempt, since, now, started=True))
+        self.out.waits.append(ScheduledWait(job, attempt, since, now, started=True))
         if end < self.end_ms:
-            self.at(end, END, run, attempt)
+            self.add_event(end, END, run, attempt)
 
 
-def _limit_ms(job: Job) -> int:
+def _find_limit_ms(job: SubmittedJob) -> int:
     """How long one attempt may hold its GPUs, before its idle tail."""
     if job.urgent:
         return FOREVER_MS

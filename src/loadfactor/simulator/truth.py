@@ -1,4 +1,4 @@
-"""What must the books say? The ground truth, from the construction itself and not through the ledger.
+"""The ground truth: what the ledger must say, from the construction itself and not through the ledger.
 
 Activity is a whole number of ten-thousandths and time a whole number of milliseconds, so the integral of activity over any
 span is exact; it is read off running sums at both ends of every hour a GPU was held. Only the last step, dividing by units
@@ -13,21 +13,22 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from loadfactor.simulator.activity import ACTIVITY_PER_ONE, Block, blocks
+from loadfactor.simulator.activity import ACTIVITY_PER_ONE, ActivityBlock, compute_activity
 from loadfactor.simulator.fleet import Floats, Ints
-from loadfactor.simulator.output import Output, outputs
-from loadfactor.simulator.schedule import Wait
+from loadfactor.simulator.progress import ProgressRow, list_progress
+from loadfactor.simulator.schedule import ScheduledWait
 from loadfactor.simulator.simulation import Simulation
 from loadfactor.simulator.workloads import WORKLOADS
+from loadfactor.tables import IDLE_BELOW
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S
 
-IDLE_BELOW = ACTIVITY_PER_ONE // 20  # under 5 % a held GPU is idle
+IDLE_BELOW_ACTIVITY = round(IDLE_BELOW * ACTIVITY_PER_ONE)
 QUANTILES = (0.5, 0.9, 0.99)
 
 
 @dataclass(frozen=True)
-class Totals:
-    """GPU-hours and dollars (contracted) of a part of the fleet. Paid, unallocated and down only where a split has them."""
+class TrueTotals:
+    """GPU-hours and cost (contracted prices) of a part of the fleet. Paid, unallocated and down only where a split has them."""
 
     paid_gpu_hours: float
     allocated_gpu_hours: float
@@ -46,11 +47,11 @@ class Totals:
     unobserved_cost: float
 
 
-COLUMNS = tuple(f.name for f in fields(Totals))
+COLUMNS = tuple(f.name for f in fields(TrueTotals))
 
 
 @dataclass(frozen=True)
-class Waits:
+class TrueWaits:
     """How long people waited: quantiles of the waits that ended in a start (linear between ranks), and the others counted."""
 
     started: int
@@ -64,37 +65,37 @@ class Waits:
 
 @dataclass(frozen=True)
 class Truth:
-    """The books as they must be. `cells` has one row per GPU, attempt and hour; a row without a run is what nobody held."""
+    """The ledger as it must be. `cells` has one row per GPU, attempt and hour; a row without a run is what nobody held."""
 
     sim: Simulation
     cells: pd.DataFrame
 
-    def total(self) -> Totals:
-        """The whole fleet over the whole of its books."""
-        return _totals(self.cells[list(COLUMNS)].sum())
+    def total(self) -> TrueTotals:
+        """The whole fleet over the whole of its time."""
+        return _sum_totals(self.cells[list(COLUMNS)].sum())
 
-    def by(self, dimension: str) -> dict[object, Totals]:
+    def by(self, dimension: str) -> dict[object, TrueTotals]:
         """Split by device, node, accelerator, pool, hour or day (all of what is paid), or by job, attempt, experiment, user,
         team, project or purpose (what is held, and under None what nobody held). Hours and days are instants in ms."""
         grouped = self.cells.assign(key=self._key(dimension)).groupby("key", dropna=False)[list(COLUMNS)].sum()
-        return {None if pd.isna(key) else key: _totals(row) for key, row in grouped.iterrows()}
+        return {None if pd.isna(key) else key: _sum_totals(row) for key, row in grouped.iterrows()}
 
-    def waits(self, **where: str) -> Waits:
-        """Waits of all jobs, or of those whose team, user, project, pool or job_id is the one given."""
-        return _waits(w for w in self.sim.waits if all(getattr(w.job, k) == v for k, v in where.items()))
+    def waits(self, **where: str) -> TrueWaits:
+        """TrueWaits of all jobs, or of those whose team, user, project, pool or job_id is the one given."""
+        return _summarize_waits(w for w in self.sim.waits if all(getattr(w.job, k) == v for k, v in where.items()))
 
     def amounts(self, kept: bool = True, **where: str) -> dict[str, float]:
         """Sum of progress by unit, kept or lost, of all jobs or of those that match."""
         out: dict[str, float] = {}
-        for made in self.outputs():
+        for made in self.list_progress():
             job = self.sim.runs[made.run].job
             if made.kept == kept and all(getattr(job, k) == v for k, v in where.items()):
                 out[made.unit] = out.get(made.unit, 0.0) + made.amount
         return out
 
-    def outputs(self) -> Iterable[Output]:
+    def list_progress(self) -> Iterable[ProgressRow]:
         """Every row of progress."""
-        return outputs(self.sim)
+        return list_progress(self.sim)
 
     def _key(self, dimension: str) -> pd.Series:
         cells, fleet = self.cells, self.sim.fleet
@@ -125,20 +126,20 @@ class Truth:
 
 def truth(sim: Simulation) -> Truth:
     """Work the truth out. Takes one pass over the activity of every interval, but makes no samples."""
-    marks = _marks(sim)
-    held = [_held(sim, block, marks) for block in blocks(sim)]
+    marks = _find_marks(sim)
+    held = [_measure_held(sim, block, marks) for block in compute_activity(sim)]
     merged = pd.concat(held, ignore_index=True).groupby(["device", "run", "hour_ms"], as_index=False).sum()
-    lone = _unheld(sim, marks)
+    lone = _measure_unheld(sim, marks)
     return Truth(sim, pd.concat([merged, lone], ignore_index=True).fillna(0.0))
 
 
-def _marks(sim: Simulation) -> Ints:
+def _find_marks(sim: Simulation) -> Ints:
     """Instants at which a span is cut: the hours, and where a price changes."""
-    hours = np.arange(sim.plan.start_ms, sim.plan.end_ms + 1, MS_PER_HOUR, dtype=np.int64)
+    hours = np.arange(sim.scenario.start_ms, sim.scenario.end_ms + 1, MS_PER_HOUR, dtype=np.int64)
     return np.unique(np.concatenate((hours, [p.from_ms for p in sim.prices])).astype(np.int64))
 
 
-def _cut(from_ms: Ints, to_ms: Ints, marks: Ints) -> tuple[Ints, Ints, Ints]:
+def _cut_spans(from_ms: Ints, to_ms: Ints, marks: Ints) -> tuple[Ints, Ints, Ints]:
     """Spans cut at the marks: for each part the span it is of, and its two ends."""
     first, last = np.searchsorted(marks, from_ms, "right"), np.searchsorted(marks, to_ms, "left")
     parts = np.maximum(last - first + 1, 0)
@@ -150,30 +151,30 @@ def _cut(from_ms: Ints, to_ms: Ints, marks: Ints) -> tuple[Ints, Ints, Ints]:
     return span[real], since[real], until[real]
 
 
-def _held(sim: Simulation, block: Block, marks: Ints) -> pd.DataFrame:
+def _measure_held(sim: Simulation, block: ActivityBlock, marks: Ints) -> pd.DataFrame:
     """What was held in a block: seconds seen, seconds idle, and the integral of activity, per run, GPU and hour."""
-    pieces, plan = sim.pieces, sim.plan
-    step = plan.step_ms
-    here = (pieces.device >= block.first) & (pieces.device < block.first + len(block.lo_ms))
+    holdings, scenario = sim.holdings, sim.scenario
+    step = scenario.step_ms
+    here = (holdings.device >= block.first) & (holdings.device < block.first + len(block.lo_ms))
     index = np.nonzero(here)[0]
-    row = pieces.device[index] - block.first
-    since = np.maximum(np.maximum(pieces.from_ms[index], block.lo_ms[row]), plan.start_ms)
-    until = np.minimum(pieces.to_ms[index], block.hi_ms[row])
-    if block.day == plan.days - 1:
-        until = np.minimum(pieces.to_ms[index], plan.end_ms)  # the rest of the books, in which no interval ends
-    span, a, b = _cut(since, np.maximum(since, until), marks)
-    piece = index[span]
-    row = pieces.device[piece] - block.first
+    row = holdings.device[index] - block.first
+    since = np.maximum(np.maximum(holdings.from_ms[index], block.lo_ms[row]), scenario.start_ms)
+    until = np.minimum(holdings.to_ms[index], block.hi_ms[row])
+    if block.day == scenario.days - 1:
+        until = np.minimum(holdings.to_ms[index], scenario.end_ms)  # the rest of the time, in which no interval ends
+    span, a, b = _cut_spans(since, np.maximum(since, until), marks)
+    holding = index[span]
+    row = holdings.device[holding] - block.first
     seen = block.valid
-    observed = _integral(seen, block, row, a, b, step)
-    idle = _integral(seen & (block.activity < IDLE_BELOW), block, row, a, b, step)
-    effective = _integral(np.where(seen, block.activity, 0), block, row, a, b, step) / ACTIVITY_PER_ONE
-    weight = pieces.share[piece] * sim.fleet.share[pieces.device[piece]] / MS_PER_HOUR
-    cost = _cost_per_hour(sim, pieces.device[piece], a)
+    observed = _integrate(seen, block, row, a, b, step)
+    idle = _integrate(seen & (block.activity < IDLE_BELOW_ACTIVITY), block, row, a, b, step)
+    effective = _integrate(np.where(seen, block.activity, 0), block, row, a, b, step) / ACTIVITY_PER_ONE
+    weight = holdings.share[holding] * sim.fleet.share[holdings.device[holding]] / MS_PER_HOUR
+    cost = _find_prices(sim, holdings.device[holding], a)
     allocated = (b - a) * weight
     cells = {
-        "device": pieces.device[piece],
-        "run": pieces.run[piece],
+        "device": holdings.device[holding],
+        "run": holdings.run[holding],
         "hour_ms": a // MS_PER_HOUR * MS_PER_HOUR,
         "paid_gpu_hours": allocated,
         "allocated_gpu_hours": allocated,
@@ -190,7 +191,7 @@ def _held(sim: Simulation, block: Block, marks: Ints) -> pd.DataFrame:
     return pd.DataFrame(cells)
 
 
-def _integral(values: npt.NDArray[Any], block: Block, row: Ints, a: Ints, b: Ints, step: int) -> Ints:
+def _integrate(values: npt.NDArray[Any], block: ActivityBlock, row: Ints, a: Ints, b: Ints, step: int) -> Ints:
     """∫ value dt from a to b, in value × ms: a running sum over whole intervals and the part of the one cut."""
     values = values.astype(np.int64)
     running = np.zeros((values.shape[0], values.shape[1] + 1), dtype=np.int64)
@@ -205,46 +206,46 @@ def _integral(values: npt.NDArray[Any], block: Block, row: Ints, a: Ints, b: Int
     return np.asarray(upto(b) - upto(a))
 
 
-def _cost_per_hour(sim: Simulation, device: Ints, at_ms: Ints) -> Floats:
+def _find_prices(sim: Simulation, device: Ints, at_ms: Ints) -> Floats:
     """Contracted price of a whole GPU at an instant."""
     of = [n.group.accelerator for n in sim.fleet.nodes]
     names = np.array(of)[sim.fleet.node[device]]
     out = np.full(len(device), np.nan)
     for p in sim.prices:
         if p.basis == "contracted":
-            until = sim.plan.end_ms if p.to_ms is None else p.to_ms
+            until = sim.scenario.end_ms if p.to_ms is None else p.to_ms
             out[(names == p.accelerator) & (at_ms >= p.from_ms) & (at_ms < until)] = p.price_per_gpu_hour
     return out
 
 
-def _unheld(sim: Simulation, marks: Ints) -> pd.DataFrame:
+def _measure_unheld(sim: Simulation, marks: Ints) -> pd.DataFrame:
     """What nobody held: the spans of each GPU's life that are left when those held and those down are taken out."""
-    pieces, fleet = sim.pieces, sim.fleet
+    holdings, fleet = sim.holdings, sim.fleet
     down = [(d, o.from_ms, o.to_ms) for o in sim.outages for d in o.devices]
     out_device = np.array([d for d, _, _ in down], dtype=np.int64)
     out_from = np.array([a for _, a, _ in down], dtype=np.int64)
     out_to = np.array([b for _, _, b in down], dtype=np.int64)
     # Every edge adds to or takes from the share that is spoken for; between two edges it is constant.
     n = len(fleet.device_id)
-    device = np.concatenate((np.arange(n), np.arange(n), *[x for x in (pieces.device, out_device) for _ in (0, 1)]))
-    at = np.concatenate((fleet.from_ms, fleet.to_ms, pieces.from_ms, pieces.to_ms, out_from, out_to))
+    device = np.concatenate((np.arange(n), np.arange(n), *[x for x in (holdings.device, out_device) for _ in (0, 1)]))
+    at = np.concatenate((fleet.from_ms, fleet.to_ms, holdings.from_ms, holdings.to_ms, out_from, out_to))
     ones = np.ones(len(down))
-    change = np.concatenate((np.ones(n), -np.ones(n), -pieces.share, pieces.share, -ones, ones))
+    change = np.concatenate((np.ones(n), -np.ones(n), -holdings.share, holdings.share, -ones, ones))
     order = np.lexsort((at, device))
     device, at, change = device[order], at[order], change[order]
     free = np.cumsum(change)  # back to zero at the end of each GPU's life, up to rounding
     inside = (device[1:] == device[:-1]) & (at[1:] > at[:-1]) & (free[:-1] > 1e-9)
     span_device, span_free = device[:-1][inside], free[:-1][inside]
-    idle = _spread(sim, span_device, at[:-1][inside], at[1:][inside], span_free, marks, "unallocated")
-    return pd.concat([idle, _spread(sim, out_device, out_from, out_to, ones, marks, "down")], ignore_index=True)
+    idle = _measure_spans(sim, span_device, at[:-1][inside], at[1:][inside], span_free, marks, "unallocated")
+    return pd.concat([idle, _measure_spans(sim, out_device, out_from, out_to, ones, marks, "down")], ignore_index=True)
 
 
-def _spread(
+def _measure_spans(
     sim: Simulation, device: Ints, from_ms: Ints, to_ms: Ints, share: Floats, marks: Ints, what: str
 ) -> pd.DataFrame:
-    span, a, b = _cut(from_ms, to_ms, marks)
+    span, a, b = _cut_spans(from_ms, to_ms, marks)
     gpu_hours = (b - a) * share[span] * sim.fleet.share[device[span]] / MS_PER_HOUR
-    cost = gpu_hours * _cost_per_hour(sim, device[span], a)
+    cost = gpu_hours * _find_prices(sim, device[span], a)
     cells = {
         "device": device[span],
         "run": -1,
@@ -257,15 +258,15 @@ def _spread(
     return pd.DataFrame(cells).groupby(["device", "run", "hour_ms"], as_index=False).sum()
 
 
-def _totals(sums: pd.Series) -> Totals:
-    return Totals(**{name: float(sums[name]) for name in COLUMNS})
+def _sum_totals(sums: pd.Series) -> TrueTotals:
+    return TrueTotals(**{name: float(sums[name]) for name in COLUMNS})
 
 
-def _waits(waits: Iterable[Wait]) -> Waits:
+def _summarize_waits(waits: Iterable[ScheduledWait]) -> TrueWaits:
     listed = list(waits)
     ended = np.array([(w.until_ms - w.since_ms) / MS_PER_S for w in listed if w.until_ms is not None and w.started])
     p50, p90, p99 = np.quantile(ended, QUANTILES).tolist() if len(ended) else (np.nan,) * 3
-    return Waits(
+    return TrueWaits(
         started=len(ended),
         p50_s=p50,
         p90_s=p90,

@@ -1,4 +1,4 @@
-"""What do people run on GPUs? The kinds of work of the simulated fleet, as one table.
+"""The kinds of work of the simulated fleet, as one table.
 
 The levels are chosen to look like published fleets (large training near 80 % SM active, small-batch jobs near 30 %, notebooks
 that mostly hold memory); they are this simulation's assumptions and claim nothing about any real team.
@@ -6,6 +6,8 @@ that mostly hold memory); they are this simulation's assumptions and claim nothi
 
 from dataclasses import dataclass
 from typing import Final, Literal
+
+from loadfactor.units import S_PER_HOUR
 
 Shape = Literal["steady", "sawtooth", "notebook", "serving"]
 SHAPES: Final[tuple[Shape, ...]] = ("steady", "sawtooth", "notebook", "serving")
@@ -19,7 +21,7 @@ class Workload:
     purpose: str
     shape: Shape
     gpus: tuple[int, ...]  # how many it asks for, equally likely
-    hours: float  # median length, before the plan scales all batch work to the load it wants
+    hours: float  # median length, before the scenario scales all batch work to the load it wants
     hours_sigma: float  # of the logarithm
     sm_share: float
     noise_share: float
@@ -55,7 +57,7 @@ WORKLOADS: Final = (
         dram_ratio=0.55,
         mem_share=0.91,
         startup_s=420,
-        checkpoint_s=3600,
+        checkpoint_s=S_PER_HOUR,
         crash_share=0.12,
         tail_share=0.1,
         main_pool_share=1.0,
@@ -77,7 +79,7 @@ WORKLOADS: Final = (
         dram_ratio=0.6,
         mem_share=0.84,
         startup_s=240,
-        checkpoint_s=1800,
+        checkpoint_s=S_PER_HOUR // 2,
         crash_share=0.1,
         tail_share=0.2,
         main_pool_share=0.75,
@@ -99,7 +101,7 @@ WORKLOADS: Final = (
         dram_ratio=0.5,
         mem_share=0.33,
         startup_s=120,
-        checkpoint_s=1800,
+        checkpoint_s=S_PER_HOUR // 2,
         crash_share=0.08,
         tail_share=0.2,
         main_pool_share=0.3,
@@ -121,7 +123,7 @@ WORKLOADS: Final = (
         dram_ratio=0.6,
         mem_share=0.55,
         startup_s=180,
-        checkpoint_s=3600,
+        checkpoint_s=S_PER_HOUR,
         crash_share=0.06,
         tail_share=0.15,
         main_pool_share=0.35,
@@ -165,7 +167,7 @@ WORKLOADS: Final = (
         dram_ratio=1.15,
         mem_share=0.88,
         startup_s=180,
-        checkpoint_s=900,
+        checkpoint_s=S_PER_HOUR // 4,
         crash_share=0.04,
         tail_share=0.1,
         main_pool_share=0.5,
@@ -194,7 +196,7 @@ WORKLOADS: Final = (
         "serving",
         "serving",
         (1, 2, 8),
-        hours=0,  # as long as there are books
+        hours=0,  # as long as the simulation
         hours_sigma=0,
         sm_share=0.58,
         noise_share=0.03,
@@ -211,7 +213,7 @@ WORKLOADS: Final = (
 )
 
 
-def workload_index(name: str) -> int:
+def find_workload(name: str) -> int:
     """The place of a workload in WORKLOADS; KeyError when there is none of that name."""
     for i, w in enumerate(WORKLOADS):
         if w.name == name:

@@ -1,4 +1,4 @@
-"""What came out of the runs? Steps, tokens, samples and requests per interval, and whether a failure undid them.
+"""The progress of the runs: steps, tokens, samples and requests per interval, and whether a failure undid them.
 
 A training run reports at every checkpoint; what came after the last one of an attempt that failed is lost. A served network
 reports by the hour. Amounts are whole numbers of requests and steps, tokens follow from them.
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadfactor.catalog.accelerators import accelerator
-from loadfactor.simulator.calendar import traffic
-from loadfactor.simulator.schedule import Run
+from loadfactor.simulator.calendar import compute_request_rate
+from loadfactor.simulator.schedule import ScheduledRun
 from loadfactor.simulator.simulation import Simulation
 from loadfactor.simulator.workloads import WORKLOADS, Workload
 from loadfactor.units import MS_PER_HOUR, MS_PER_S
@@ -23,7 +23,7 @@ UNDONE = ("node_fail", "failed", "preempted", "timeout")
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class ProgressRow:
     """One row of progress, and the run it belongs to (an index into the runs)."""
 
     run: int
@@ -35,22 +35,22 @@ class Output:
     kept: bool
 
 
-def outputs(sim: Simulation) -> Iterator[Output]:
+def list_progress(sim: Simulation) -> Iterator[ProgressRow]:
     """The progress of every run, run after run."""
-    peaks = {g.accelerator: accelerator(g.accelerator).peak_flops("bf16") for g in sim.plan.groups}
-    rng = np.random.default_rng((sim.plan.seed, 10))
+    peaks = {g.accelerator: accelerator(g.accelerator).peak_flops("bf16") for g in sim.scenario.groups}
+    rng = np.random.default_rng((sim.scenario.seed, 10))
     pace = rng.normal(1, 0.06, len(sim.runs)).clip(0.75, 1.2)
     for i, run in enumerate(sim.runs):
         w = WORKLOADS[run.job.workload]
         if run.job.deployment >= 0:
-            yield from _served(sim, i, run, rng)
+            yield from _list_served(sim, i, run, rng)
         elif w.mfu_share or w.samples_per_gpu_s:
             node = sim.fleet.nodes[sim.fleet.node[run.devices[0]]]
             part = float(sim.fleet.share[run.devices[0]]) * run.share
-            yield from _trained(i, run, w, peaks[node.group.accelerator], float(pace[i]) * part)
+            yield from _list_trained(i, run, w, peaks[node.group.accelerator], float(pace[i]) * part)
 
 
-def _trained(i: int, run: Run, w: Workload, peak_flops: float, pace: float) -> Iterator[Output]:
+def _list_trained(i: int, run: ScheduledRun, w: Workload, peak_flops: float, pace: float) -> Iterator[ProgressRow]:
     gpus = len(run.devices)
     if w.mfu_share:
         tokens_per_s = gpus * pace * w.mfu_share * peak_flops / (FLOPS_PER_PARAM_TRAINED * w.params)
@@ -67,31 +67,33 @@ def _trained(i: int, run: Run, w: Workload, peak_flops: float, pace: float) -> I
         # A run that keeps nothing loses all it did; one with checkpoints loses what came after the last.
         kept = not undone or (w.checkpoint_s > 0 and until - at == every)
         if steps:
-            yield Output(i, at, until, "step", steps, None, kept)
+            yield ProgressRow(i, at, until, "step", steps, None, kept)
             if w.tokens_per_step:
                 tokens = steps * w.tokens_per_step
-                yield Output(i, at, until, "train_token", tokens, FLOPS_PER_PARAM_TRAINED * w.params * tokens, kept)
+                yield ProgressRow(
+                    i, at, until, "train_token", tokens, FLOPS_PER_PARAM_TRAINED * w.params * tokens, kept
+                )
             else:
                 samples = steps * w.samples_per_step
-                yield Output(i, at, until, "train_sample", samples, None, kept)
-                yield Output(i, at, until, "epoch", samples / w.samples_per_epoch, None, kept)
+                yield ProgressRow(i, at, until, "train_sample", samples, None, kept)
+                yield ProgressRow(i, at, until, "epoch", samples / w.samples_per_epoch, None, kept)
         at = until
 
 
-def _served(sim: Simulation, i: int, run: Run, rng: np.random.Generator) -> Iterator[Output]:
-    d = sim.plan.deployments[run.job.deployment]
+def _list_served(sim: Simulation, i: int, run: ScheduledRun, rng: np.random.Generator) -> Iterator[ProgressRow]:
+    d = sim.scenario.deployments[run.job.deployment]
     if run.work_from_ms >= run.to_ms:
         return
     marks = np.arange(run.work_from_ms // MS_PER_HOUR + 1, -(-run.to_ms // MS_PER_HOUR), dtype=np.int64) * MS_PER_HOUR
     edges = np.concatenate(([run.work_from_ms], marks, [run.to_ms]))
     middle, seconds = (edges[1:] + edges[:-1]) // 2, np.diff(edges) / MS_PER_S
-    asked = rng.poisson(d.peak_requests_per_s * traffic(sim.calendar, middle) * seconds)
+    asked = rng.poisson(d.peak_requests_per_s * compute_request_rate(sim.calendar, middle) * seconds)
     for a, b, requests in zip(edges[:-1].tolist(), edges[1:].tolist(), asked.tolist(), strict=True):
-        yield Output(i, a, b, "request", requests, None, True)
+        yield ProgressRow(i, a, b, "request", requests, None, True)
         if d.params:
             for unit, each in (
                 ("prompt_token", PROMPT_TOKENS_PER_REQUEST),
                 ("output_token", OUTPUT_TOKENS_PER_REQUEST),
             ):
                 tokens = requests * each
-                yield Output(i, a, b, unit, tokens, FLOPS_PER_PARAM_SERVED * d.params * tokens, True)
+                yield ProgressRow(i, a, b, unit, tokens, FLOPS_PER_PARAM_SERVED * d.params * tokens, True)

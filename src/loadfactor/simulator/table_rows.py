@@ -1,57 +1,63 @@
-"""Which rows would the fleet's own tools have written? A simulation as batches of the seven tables."""
+"""A simulation as batches of rows of the tables, as the fleet's own tools would have written them."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from loadfactor.simulator.activity import behaviour, blocks
-from loadfactor.simulator.demand import Job
-from loadfactor.simulator.output import outputs
-from loadfactor.simulator.schedule import Run
-from loadfactor.simulator.signals import Signals
+from loadfactor.simulator.activity import compute_activity, draw_behaviour
+from loadfactor.simulator.collector import Collector
+from loadfactor.simulator.demand import SubmittedJob
+from loadfactor.simulator.progress import list_progress
+from loadfactor.simulator.schedule import ScheduledRun
 from loadfactor.simulator.simulation import Simulation
 from loadfactor.simulator.workloads import WORKLOADS
-from loadfactor.sources.base import Rows
 from loadfactor.tables import table
 
 ROWS_PER_BATCH = 50_000
 Row = dict[str, Any]
 
 
-def rows(sim: Simulation) -> Iterator[Rows]:
+class TableBatch(NamedTuple):
+    """Some rows of one table, with columns as `loadfactor.tables` names them."""
+
+    table: str
+    data: pa.Table
+
+
+def make_tables(sim: Simulation) -> Iterator[TableBatch]:
     """All rows: the small tables first, then the samples, day by day and sorted by device and time within a day."""
     for name, made in (
-        ("devices", _devices(sim)),
-        ("prices", _prices(sim)),
-        ("outages", _outages(sim)),
-        ("allocations", _allocations(sim)),
-        ("queue_events", _queue_events(sim)),
-        ("progress", _progress(sim)),
+        ("devices", _list_devices(sim)),
+        ("prices", _list_prices(sim)),
+        ("outages", _list_outages(sim)),
+        ("allocations", _list_allocations(sim)),
+        ("queue_events", _list_queue_events(sim)),
+        ("progress", _list_progress(sim)),
     ):
-        yield from _batches(name, made)
-    yield from samples(sim)
+        yield from _split(name, made)
+    yield from make_samples(sim)
 
 
-def samples(sim: Simulation) -> Iterator[Rows]:
+def make_samples(sim: Simulation) -> Iterator[TableBatch]:
     """The samples alone, in batches of at most about 100,000."""
-    how = behaviour(sim)
-    signals = Signals(sim, how)
+    how = draw_behaviour(sim)
+    collector = Collector(sim, how)
     schema = table("samples").schema
-    for block in blocks(sim, how):
-        made = signals.rows(block)
+    for block in compute_activity(sim, how):
+        made = collector.sample(block)
         if len(made):
-            yield Rows("samples", made.cast(pa.schema([schema.field(n) for n in made.column_names])), "simulated")
+            yield TableBatch("samples", made.cast(pa.schema([schema.field(n) for n in made.column_names])))
 
 
-def _batches(name: str, made: Iterable[Row]) -> Iterator[Rows]:
+def _split(name: str, made: Iterable[Row]) -> Iterator[TableBatch]:
     schema, it = table(name).schema, iter(made)
     while batch := list(islice(it, ROWS_PER_BATCH)):
-        yield Rows(name, pa.Table.from_pylist(batch, schema=schema), "simulated")
+        yield TableBatch(name, pa.Table.from_pylist(batch, schema=schema))
 
 
-def _devices(sim: Simulation) -> Iterator[Row]:
+def _list_devices(sim: Simulation) -> Iterator[Row]:
     fleet = sim.fleet
     for i, device_id in enumerate(fleet.device_id):
         node = fleet.nodes[fleet.node[i]]
@@ -62,11 +68,11 @@ def _devices(sim: Simulation) -> Iterator[Row]:
             "pool": node.group.pool,
             "share": None if fleet.share[i] == 1 else float(fleet.share[i]),
             "from_utc": node.from_ms,
-            "to_utc": node.to_ms if node.to_ms < sim.plan.end_ms else None,
+            "to_utc": node.to_ms if node.to_ms < sim.scenario.end_ms else None,
         }
 
 
-def _prices(sim: Simulation) -> Iterator[Row]:
+def _list_prices(sim: Simulation) -> Iterator[Row]:
     for price in sim.prices:
         yield {
             "accelerator": price.accelerator,
@@ -75,11 +81,11 @@ def _prices(sim: Simulation) -> Iterator[Row]:
             "basis": price.basis,
             "price_per_gpu_hour": price.price_per_gpu_hour,
             "source": "simulated",
-            "retrieved_on": sim.plan.start.isoformat(),
+            "retrieved_on": sim.scenario.start.isoformat(),
         }
 
 
-def _outages(sim: Simulation) -> Iterator[Row]:
+def _list_outages(sim: Simulation) -> Iterator[Row]:
     for outage in sim.outages:
         span = {"from_utc": outage.from_ms, "to_utc": outage.to_ms, "reason": outage.reason}
         if outage.whole_node is not None:
@@ -89,7 +95,7 @@ def _outages(sim: Simulation) -> Iterator[Row]:
                 yield {"device_id": sim.fleet.device_id[device], **span}
 
 
-def _holder(job: Job) -> Row:
+def _make_holder(job: SubmittedJob) -> Row:
     return {
         "user": job.user,
         "team": job.team,
@@ -99,22 +105,22 @@ def _holder(job: Job) -> Row:
     }
 
 
-def _allocations(sim: Simulation) -> Iterator[Row]:
+def _list_allocations(sim: Simulation) -> Iterator[Row]:
     queued = {wait.job.job_id for wait in sim.waits}
     for run in sim.runs:
-        row = _allocation(run, run.job.job_id in queued)
+        row = _make_allocation(run, run.job.job_id in queued)
         for device in run.devices:
             yield {"device_id": sim.fleet.device_id[device], **row}
 
 
-def _allocation(run: Run, queued: bool) -> Row:
+def _make_allocation(run: ScheduledRun, queued: bool) -> Row:
     """What the scheduler knows of a run; standing deployments and pods were never in a queue, so nobody knows when they asked."""
     job, running = run.job, run.end_state == "running"
     return {
         "job_id": job.job_id,
         "attempt": run.attempt,
         "share": None if run.share == 1 else run.share,
-        **_holder(job),
+        **_make_holder(job),
         "submitted_utc": job.submitted_ms if queued else None,
         "eligible_utc": job.eligible_ms if queued else None,
         "from_utc": run.from_ms,
@@ -123,8 +129,8 @@ def _allocation(run: Run, queued: bool) -> Row:
     }
 
 
-def _queue_events(sim: Simulation) -> Iterator[Row]:
-    def event(job: Job, at_ms: int, what: str, reason: str | None = None) -> Row:
+def _list_queue_events(sim: Simulation) -> Iterator[Row]:
+    def event(job: SubmittedJob, at_ms: int, what: str, reason: str | None = None) -> Row:
         return {
             "job_id": job.job_id,
             "at_utc": at_ms,
@@ -132,15 +138,15 @@ def _queue_events(sim: Simulation) -> Iterator[Row]:
             "gpus": job.gpus,
             "reason": reason,
             "pool": job.pool,
-            **_holder(job),
+            **_make_holder(job),
         }
 
     for job in sim.jobs:
-        if job.submitted_ms < sim.plan.end_ms:
+        if job.submitted_ms < sim.scenario.end_ms:
             yield event(
                 job, job.submitted_ms, "submitted", "Dependency" if job.eligible_ms > job.submitted_ms else None
             )
-        if job.submitted_ms < job.eligible_ms < sim.plan.end_ms:
+        if job.submitted_ms < job.eligible_ms < sim.scenario.end_ms:
             yield event(job, job.eligible_ms, "eligible")
     for wait in sim.waits:
         if wait.attempt:
@@ -149,8 +155,8 @@ def _queue_events(sim: Simulation) -> Iterator[Row]:
             yield event(wait.job, wait.until_ms, "started" if wait.started else "cancelled")
 
 
-def _progress(sim: Simulation) -> Iterator[Row]:
-    for made in outputs(sim):
+def _list_progress(sim: Simulation) -> Iterator[Row]:
+    for made in list_progress(sim):
         yield {
             "job_id": sim.runs[made.run].job.job_id,
             "from_utc": made.from_ms,

@@ -1,4 +1,4 @@
-"""What else does the collector report for an interval? Signals that agree with its activity, printed as real ones are.
+"""The samples that a collector would have taken: signals that agree with the activity, printed as real ones are.
 
 SM ≤ engine ≤ GPU_UTIL and tensor ≤ SM always; power, clocks and temperature follow. Shares have four decimals (GPU_UTIL whole
 percents), power moves in the steps of a board's sensor, memory in MiB, rates in three digits.
@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from loadfactor.catalog.accelerators import accelerator
-from loadfactor.simulator.activity import ACTIVITY_PER_ONE, SERVING, Behaviour, Block, Singles
+from loadfactor.simulator.activity import ACTIVITY_PER_ONE, SERVING, ActivityBlock, Behaviour, Singles
 from loadfactor.simulator.fleet import Floats
 from loadfactor.simulator.simulation import Simulation
 from loadfactor.simulator.workloads import WORKLOADS
@@ -24,7 +24,7 @@ RATE_STEP_BYTES_PER_S = 20e6
 THROTTLED_IDLE, THROTTLED_POWER, THROTTLED_THERMAL = 0x1, 0x4, 0x20  # NVML clock event reasons
 
 
-class Signals:
+class Collector:
     """Makes the rows of a block. Holds what does not change: boards, and what each run takes of them."""
 
     def __init__(self, sim: Simulation, how: Behaviour) -> None:
@@ -33,18 +33,18 @@ class Signals:
         node = sim.fleet.node
         self.limit_w = np.array([b.value("tdp_w") for b in boards], dtype=np.float32)[node]
         self.total_mib = np.array([b.memory_bytes // BYTES_PER_MIB for b in boards])[node] * sim.fleet.share // 1
-        work = np.array([r.job.workload for r in sim.runs], dtype=np.int64)[sim.pieces.run]
-        gang = np.array([len(r.devices) for r in sim.runs])[sim.pieces.run]
-        rng = np.random.default_rng((sim.plan.seed, 8))
+        work = np.array([r.job.workload for r in sim.runs], dtype=np.int64)[sim.holdings.run]
+        gang = np.array([len(r.devices) for r in sim.runs])[sim.holdings.run]
+        rng = np.random.default_rng((sim.scenario.seed, 8))
         wobble = rng.uniform(0.9, 1.08, len(work))
         self.tensor = (np.array([w.tensor_ratio for w in WORKLOADS])[work] * wobble).astype(np.float32)
         self.dram = (np.array([w.dram_ratio for w in WORKLOADS])[work] * wobble).astype(np.float32)
         mem = np.minimum(np.array([w.mem_share for w in WORKLOADS])[work] * wobble, 0.97)
-        self.mem_mib = np.floor(mem * self.total_mib[sim.pieces.device])
+        self.mem_mib = np.floor(mem * self.total_mib[sim.holdings.device])
         self.linked = gang > 1
         self.warm_node = (np.arange(len(sim.fleet.nodes)) % 11 == 3)[node]  # one rack in the sun
 
-    def rows(self, block: Block) -> pa.Table:
+    def sample(self, block: ActivityBlock) -> pa.Table:
         """The samples of a block that arrived, sorted by device and time."""
         how, sim = self.how, self.sim
         at = np.flatnonzero(block.valid)
@@ -52,7 +52,9 @@ class Signals:
         device = row + block.first
         owner = block.owner.ravel()[at]
         held = owner >= 0
-        rng = np.random.Generator(np.random.SFC64(np.random.SeedSequence((sim.plan.seed, 9, block.day, block.first))))
+        rng = np.random.Generator(
+            np.random.SFC64(np.random.SeedSequence((sim.scenario.seed, 9, block.day, block.first)))
+        )
         sm_q, busy_q = block.sm.ravel()[at], block.busy.ravel()[at]
         sm = sm_q.astype(np.float32) / ACTIVITY_PER_ONE
         jitter = rng.integers(-8, 9, len(row), dtype=np.int8).astype(np.float32)
@@ -70,28 +72,28 @@ class Signals:
         awake = (busy_q > 0) | serving
         clock_mhz = np.where(awake, TOP_CLOCK_MHZ - CLOCK_STEP_MHZ * np.where(capped, 8 + jitter, 0), IDLE_CLOCK_MHZ)
         throttle = np.where(awake, capped * THROTTLED_POWER + hot * THROTTLED_THERMAL, THROTTLED_IDLE).astype(np.int64)
-        loading = held & (block.lo_ms[row] + slot * sim.plan.step_ms < how.work_from_ms[owner])
+        loading = held & (block.lo_ms[row] + slot * sim.scenario.step_ms < how.work_from_ms[owner])
         mem_mib = np.where(held, np.where(loading, self.mem_mib[owner] // 4, self.mem_mib[owner]), DRIVER_MIB)
         link = np.where(held & self.linked[owner], sm * np.float32(4.5e10), 0)
-        to_ms = block.lo_ms[row] + (slot + 1) * sim.plan.step_ms
+        to_ms = block.lo_ms[row] + (slot + 1) * sim.scenario.step_ms
         blind = ~sim.fleet.profiled[device]
         unseen = blind if blind.any() else None
         return pa.table(
             {
-                "device_id": self._names(block, row),
-                "from_utc": to_ms - sim.plan.step_ms,
+                "device_id": self._name_devices(block, row),
+                "from_utc": to_ms - sim.scenario.step_ms,
                 "to_utc": to_ms,
                 "busy_share": busy_q / PERCENT,
-                "engine_active_share": _share(block.engine.ravel()[at], unseen),
-                "sm_active_share": _share(sm_q, unseen),
-                "tensor_active_share": _share(tensor_q, unseen),
-                "dram_active_share": _share(dram_q, unseen),
+                "engine_active_share": _encode_share(block.engine.ravel()[at], unseen),
+                "sm_active_share": _encode_share(sm_q, unseen),
+                "tensor_active_share": _encode_share(tensor_q, unseen),
+                "dram_active_share": _encode_share(dram_q, unseen),
                 "mem_used_bytes": mem_mib * float(BYTES_PER_MIB),
                 "mem_total_bytes": self.total_mib[device] * float(BYTES_PER_MIB),
                 "power_w": np.round(np.rint(power_w.astype(np.float64) / POWER_STEP_W) * POWER_STEP_W, 3),
-                "pcie_rx_bytes_per_s": _rate(sm * np.float32(9e8), unseen),
-                "pcie_tx_bytes_per_s": _rate(sm * np.float32(3e8), unseen),
-                "nvlink_bytes_per_s": _rate(link, unseen),
+                "pcie_rx_bytes_per_s": _encode_rate(sm * np.float32(9e8), unseen),
+                "pcie_tx_bytes_per_s": _encode_rate(sm * np.float32(3e8), unseen),
+                "nvlink_bytes_per_s": _encode_rate(link, unseen),
                 "sm_clock_hz": clock_mhz.astype(np.float64) * HZ_PER_MHZ,
                 "temperature_c": temperature.astype(np.float64),
                 "throttle_mask": throttle,
@@ -101,17 +103,17 @@ class Signals:
             }
         )
 
-    def _names(self, block: Block, row: npt.NDArray[np.intp]) -> pa.DictionaryArray:
+    def _name_devices(self, block: ActivityBlock, row: npt.NDArray[np.intp]) -> pa.DictionaryArray:
         names = pa.array(self.sim.fleet.device_id[block.first : block.first + len(block.valid)])
         return pa.DictionaryArray.from_arrays(pa.array(row.astype(np.int32)), names)
 
 
-def _share(ten_thousandths: npt.NDArray[np.generic], unseen: npt.NDArray[np.bool_] | None) -> pa.Array:
+def _encode_share(ten_thousandths: npt.NDArray[np.generic], unseen: npt.NDArray[np.bool_] | None) -> pa.Array:
     # Dividing two whole numbers last gives the double that "0.8731" means.
     return pa.array(ten_thousandths.astype(np.float64) / ACTIVITY_PER_ONE, mask=unseen)
 
 
-def _rate(bytes_per_s: Singles | Floats, unseen: npt.NDArray[np.bool_] | None) -> pa.Array:
+def _encode_rate(bytes_per_s: Singles | Floats, unseen: npt.NDArray[np.bool_] | None) -> pa.Array:
     return pa.array(
         np.rint(bytes_per_s.astype(np.float64) / RATE_STEP_BYTES_PER_S) * RATE_STEP_BYTES_PER_S, mask=unseen
     )
