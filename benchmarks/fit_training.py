@@ -1,4 +1,4 @@
-"""What are the constants of the training equations? Fits all of them at once to a folder of measurements and rewrites their file.
+"""Fit of the constants of the training equations, all at once, to a folder of measurements; rewrites their file.
 
     python -m benchmarks.fit_training FOLDER [--leave-out]
 
@@ -16,7 +16,6 @@ import numpy as np
 
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.constants import TrainingConstants, read_constants, read_training_constants
-from loadfactor.faces.cli.validate.rows import read_files
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import TrainingLayout
 from loadfactor.planner.training.machine import (
@@ -27,7 +26,9 @@ from loadfactor.planner.training.machine import (
 from loadfactor.planner.training.memory import estimate_memory
 from loadfactor.planner.training.search import enumerate_layouts
 from loadfactor.planner.training.step import estimate_step
-from loadfactor.validation.training_rows import MeasuredRun, RowRefused, read_row
+from loadfactor.validation.measurement_files import read_measurement_files
+from loadfactor.validation.row_cells import RowRefused
+from loadfactor.validation.training_rows import MeasuredRun, read_row
 
 WEIGHTS = {
     "megatron_sc21_table1.csv": 20,
@@ -45,7 +46,7 @@ FILE = Path("src/loadfactor/catalog/constants/training.toml")
 
 @dataclass(frozen=True)
 class Case:
-    """One measured row and every layout its given knobs allow."""
+    """One measured row and every layout it allows."""
 
     file: str
     measured: MeasuredRun
@@ -55,14 +56,14 @@ class Case:
 def cases(folder: Path) -> list[Case]:
     """The usable rows of the files that have a weight."""
     found = []
-    for name, rows, _ in read_files([folder]):
-        for row in rows if name in WEIGHTS else ():
+    for file in read_measurement_files([folder]):
+        for row in file.rows if file.name in WEIGHTS else ():
             try:
                 one = read_row(row)
             except RowRefused:
                 continue
             free = [x for many in enumerate_layouts(one.job, one.layout.gpus, one.space) for x in many]
-            found.append(Case(name, one, free if one.free and free else [one.layout]))
+            found.append(Case(file.name, one, free if one.free and free else [one.layout]))
     return found
 
 
@@ -75,7 +76,7 @@ def _with(job: TrainingJob, known: TrainingConstants) -> TrainingJob:
 
 
 def residuals(rows: Sequence[Case], known: TrainingConstants) -> np.ndarray:
-    """log(measured ÷ predicted seconds) of each case; free knobs take the fastest layout that fits."""
+    """log(measured ÷ predicted seconds) of each case; free fields of the layout take the fastest that fits."""
     together: dict[TrainingJob, list[int]] = {}
     for i, case in enumerate(rows):
         together.setdefault(case.measured.job, []).append(i)

@@ -1,4 +1,4 @@
-"""How many training layouts are scored per second on one core, and how long does the search for 1T parameters on 3,072 GPUs take?
+"""Speed of the layout search: training layouts scored per second on one core, and seconds for 1T parameters on 3,072 GPUs.
 
 The best peer measured (Calculon) scores 31 layouts per second and core. Times are processor seconds, so that a busy machine
 does not change them.
@@ -13,10 +13,10 @@ from loadfactor.catalog.models import network
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, build_machine
 from loadfactor.planner.training.search import search_layouts
+from loadfactor.units import BYTES_PER_KIB, BYTES_PER_MIB
 
 NAME = "training"
 PEER_LAYOUTS_PER_S = 31.0
-KIB_PER_MIB = 1024
 
 
 def _job(name: str, card: str, seq: int, batch: int, modern: bool = True) -> TrainingJob:
@@ -53,5 +53,5 @@ def run(quick: bool) -> dict[str, float]:
         "layouts_per_s": rate,
         "search_1t_s": search_1t_s,
         "layouts_per_s_over_best_peer": rate / PEER_LAYOUTS_PER_S,
-        "search_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB_PER_MIB,
+        "search_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * BYTES_PER_KIB / BYTES_PER_MIB,
     }

@@ -1,19 +1,17 @@
 """The predictions hold against every published measurement at hand, within what the project promises."""
 
-import csv
 from pathlib import Path
 
 import pytest
 
-from loadfactor.faces.cli.validate.rows import repeated
-from loadfactor.faces.cli.validate.train import check
+from loadfactor.validation.measurement_files import read_measurement_files
+from loadfactor.validation.training import compare_rows
 from loadfactor.validation.training_errors import Comparison, summarize_errors
 
 
 def compared(shared: Path, name: str) -> list[Comparison]:
-    with (shared / "truth" / name).open(encoding="utf-8") as lines:
-        results, _ = check(repeated(list(csv.DictReader(lines))))
-    return results
+    (file,) = read_measurement_files([shared / "truth" / name])
+    return compare_rows(name, file.rows)[0]
 
 
 @pytest.mark.parametrize(
@@ -52,10 +50,10 @@ def test_the_layout_picked_is_nearly_the_best_measured(shared: Path) -> None:
 def test_the_flat_band_rises_as_published(shared: Path) -> None:
     """SC'21's hardware TFLOP/s lie in a flat band and rise from 18B to 530B, and MFU is about three quarters of HFU."""
     results = compared(shared, "megatron_sc21_table1.csv")
-    by_name = {r.measured.label: r.predicted for r in results}
+    by_name = {r.model: r.predicted for r in results}
     assert 125 < min(by_name.values()) < max(by_name.values()) < 180
     assert by_name["18B"] < by_name["145B"] < by_name["530B"]
-    shares = [r.measured.utilization(r.layout, r.predicted) for r in results]
+    shares = [r.run.utilization(r.predicted_layout, r.predicted) for r in results]
     assert all(0.73 < s.mfu_share / s.hfu_share < 0.78 for s in shares)
 
 

@@ -1,10 +1,11 @@
-"""Does a published MFU follow from the paper's own formula? The claim beside what its inputs give."""
+"""Published MFU beside what follows from the paper's own formula and inputs."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from loadfactor.catalog.facts import read_toml
 from loadfactor.planner.training.flops import mfu_share, paid_mfu_share, palm_flops_per_token
+from loadfactor.request import Request
 from loadfactor.units import PERCENT
 
 PRINTED_WITHIN = 0.001  # a printed percentage with one decimal, rounded or truncated
@@ -32,9 +33,22 @@ class MfuClaim:
         return abs(self.published_share - self.recomputed_share) <= PRINTED_WITHIN
 
 
-def recompute_claims() -> tuple[MfuClaim, ...]:
+@dataclass(frozen=True)
+class MfuRequest(Request):
+    """The published MFU table; it takes nothing."""
+
+
+@dataclass(frozen=True)
+class MfuValidation:
+    """Every claim of the table, recomputed."""
+
+    claims: tuple[MfuClaim, ...]
+
+
+def validate_mfu() -> MfuValidation:
     """The MFU table of arXiv:2204.02311 (PaLM), recomputed."""
-    return tuple(_claim(row) for row in read_toml("loadfactor.catalog.measurements", "mfu_claims.toml")["claim"])
+    claims = (_claim(row) for row in read_toml("loadfactor.catalog.measurements", "mfu_claims.toml")["claim"])
+    return MfuValidation(tuple(claims))
 
 
 def _claim(row: dict[str, Any]) -> MfuClaim:

@@ -1,7 +1,7 @@
-"""How wrong are the predictions? Every measured row beside its prediction, and the errors of a file of them."""
+"""Predicted training runs beside measured ones, and the errors of a file of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,87 +17,126 @@ SMALLEST_SWEEP = 3  # layouts of one job that make choosing one a question
 
 @dataclass(frozen=True)
 class Comparison:
-    """One row: measured and predicted in the row's own quantity, and the layout the prediction is for."""
+    """One row of a file: the number measured and the one predicted, in the row's own quantity, for `predicted_layout`."""
 
+    file: str
     row: int
-    measured: MeasuredRun
-    layout: TrainingLayout
+    run: MeasuredRun = field(repr=False)
+    predicted_layout: TrainingLayout = field(repr=False)
     predicted: float
     fits: bool
+    skipped: None = None
+
+    @property
+    def model(self) -> str:
+        """What the row calls its network."""
+        return self.run.label
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the run."""
+        return int(self.run.layout.gpus)
+
+    @property
+    def layout(self) -> str:
+        """The layout of the prediction in words."""
+        return str(self.predicted_layout)
+
+    @property
+    def quantity(self) -> str:
+        """The column of the measured number."""
+        return self.run.quantity
+
+    @property
+    def measured(self) -> float:
+        """The number measured."""
+        return self.run.value
 
     @property
     def error(self) -> float:
         """(predicted − measured) ÷ measured."""
-        return self.predicted / self.measured.value - 1
+        return self.predicted / self.measured - 1
+
+    def measures_memory(self) -> bool:
+        """True for a part of the memory rather than a speed."""
+        return self.quantity.endswith("_gib")
+
+    @property
+    def hfu_share(self) -> float | None:
+        """HFU of the prediction; None for memory."""
+        return None if self.measures_memory() else self.run.utilization(self.predicted_layout, self.predicted).hfu_share
+
+    @property
+    def mfu_share(self) -> float | None:
+        """MFU of the prediction; None for memory."""
+        return None if self.measures_memory() else self.run.utilization(self.predicted_layout, self.predicted).mfu_share
 
 
 @dataclass(frozen=True)
 class TrainingErrors:
-    """The errors of a file, as shares of the measured values; regret and rank are None where no job has several layouts."""
+    """The errors of a file, as shares of the measured values; None where nothing was compared or no job has several layouts."""
 
-    mean_abs_error: float | None
-    median_abs_error: float | None
-    max_abs_error: float | None
-    bias: float | None
-    regret_mean: float | None
-    regret_max: float | None
-    rank_correlation: float | None
+    file: str
+    rows: int
+    skipped: int
+    mean_abs_error: float | None = None
+    median_abs_error: float | None = None
+    max_abs_error: float | None = None
+    bias: float | None = None
+    regret_mean: float | None = None
+    regret_max: float | None = None
+    rank_correlation: float | None = None
 
 
-def compare_runs(measured: Sequence[tuple[int, MeasuredRun]]) -> list[Comparison]:
-    """The prediction of every row; rows of one job are scored together."""
-    together: dict[TrainingJob, list[tuple[int, MeasuredRun]]] = {}
+def compare_runs(runs: Sequence[tuple[int, MeasuredRun]], file: str = "") -> list[Comparison]:
+    """The prediction of every numbered run; runs of one job are predicted together."""
+    same_job: dict[TrainingJob, list[tuple[int, MeasuredRun]]] = {}
     results = []
-    for number, one in measured:
-        if one.free:
-            results.append(_with_free_knobs(number, one))
+    for number, run in runs:
+        if run.free:
+            results.append(_search_free_fields(file, number, run))
         else:
-            together.setdefault(one.job, []).append((number, one))
-    for job, rows in together.items():
-        layouts = TrainingLayout.join([m.layout for _, m in rows])
+            same_job.setdefault(run.job, []).append((number, run))
+    for job, members in same_job.items():
+        layouts = TrainingLayout.join([run.layout for _, run in members])
         seconds, fits = estimate_step(job, layouts).step_s, estimate_memory(job, layouts).fits
-        for (number, one), s, f in zip(rows, seconds, fits, strict=True):
-            results.append(Comparison(number, one, one.layout, one.predicted(float(s)), bool(f)))
+        for (number, run), s, f in zip(members, seconds, fits, strict=True):
+            results.append(Comparison(file, number, run, run.layout, run.predicted(float(s)), bool(f)))
     return sorted(results, key=lambda r: r.row)
 
 
-def _with_free_knobs(number: int, one: MeasuredRun) -> Comparison:
-    """SearchSpace the row does not give are set as a user would: to the fastest that fits, or to the leanest when nothing does."""
-    x = one.layout
-    found = search_layouts(one.job, x.gpus, one.space)
+def _search_free_fields(file: str, number: int, run: MeasuredRun) -> Comparison:
+    """What the row does not give is set as a user would: to the fastest that fits, or to the leanest when nothing does."""
+    found = search_layouts(run.job, run.layout.gpus, run.space)
     if not len(found):
-        s = float(estimate_step(one.job, x).step_s[0])
-        return Comparison(number, one, x, one.predicted(s), bool(estimate_memory(one.job, x).fits[0]))
-    best = 0 if found.fits[0] else int(np.argmin(found.memory_bytes))
+        s = float(estimate_step(run.job, run.layout).step_s[0])
+        fits = bool(estimate_memory(run.job, run.layout).fits[0])
+        return Comparison(file, number, run, run.layout, run.predicted(s), fits)
+    i = 0 if found.fits[0] else int(np.argmin(found.memory_bytes))
     return Comparison(
-        number, one, found.layouts.pick(best), one.predicted(float(found.step_s[best])), bool(found.fits[best])
+        file, number, run, found.layouts.pick(i), run.predicted(float(found.step_s[i])), bool(found.fits[i])
     )
 
 
-def summarize_errors(results: Sequence[Comparison]) -> TrainingErrors:
+def summarize_errors(
+    results: Sequence[Comparison], file: str = "", rows: int | None = None, skipped: int = 0
+) -> TrainingErrors:
     """Mean, median and largest absolute error, bias, and for sweeps over layouts the regret and the rank correlation.
 
     The regret of a sweep is how much slower the layout predicted fastest was measured than the one measured fastest.
     """
+    rows = len(results) if rows is None else rows
     if not results:
-        return TrainingErrors(None, None, None, None, None, None, None)
+        return TrainingErrors(file, rows, skipped)
     e = np.array([r.error for r in results])
-    sweeps: dict[tuple[TrainingJob, int], list[Comparison]] = {}
-    for r in results:
-        if r.measured.quantity.endswith("_gib"):
-            continue
-        sweeps.setdefault((r.measured.job, r.measured.layout.gpus), []).append(r)
     regrets, ranks = [], []
-    for rows in sweeps.values():
-        if len({r.measured.layout for r in rows}) < SMALLEST_SWEEP:
-            continue
-        real = np.array([r.measured.step_s for r in rows])
-        foretold = np.array(
-            [r.measured.step_s * (r.predicted / r.measured.value) ** (1 if r.measured.is_time else -1) for r in rows]
-        )
+    for real, foretold in _list_sweeps(results):
         regrets.append(float(real[np.argmin(foretold)] / real.min() - 1))
         ranks.append(rank_correlation(real, foretold))
     return TrainingErrors(
+        file,
+        rows,
+        skipped,
         float(np.abs(e).mean()),
         float(np.median(np.abs(e))),
         float(np.abs(e).max()),
@@ -106,6 +145,19 @@ def summarize_errors(results: Sequence[Comparison]) -> TrainingErrors:
         float(np.max(regrets)) if regrets else None,
         float(np.mean(ranks)) if ranks else None,
     )
+
+
+def _list_sweeps(results: Sequence[Comparison]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Measured and predicted seconds of the layouts of one job on as many GPUs, where there are enough of them."""
+    sweeps: dict[tuple[TrainingJob, int], list[Comparison]] = {}
+    for r in results:
+        if not r.measures_memory():
+            sweeps.setdefault((r.run.job, r.gpus), []).append(r)
+    return [
+        (np.array([r.run.step_s for r in rows]), np.array([r.run.seconds(r.predicted) for r in rows]))
+        for rows in sweeps.values()
+        if len({r.run.layout for r in rows}) >= SMALLEST_SWEEP
+    ]
 
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:

@@ -1,5 +1,7 @@
 """What people and programs get from the training validations: errors of published and of own measurements."""
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -8,6 +10,7 @@ from typer.testing import CliRunner
 
 from loadfactor.errors import InputError
 from loadfactor.faces.cli import app
+from loadfactor.faces.formats import percent
 
 
 def run(*arguments: str, columns: int = 80) -> str:
@@ -70,3 +73,23 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
         run("validate", "train", "--rows", str(tmp_path / "no.csv"))
     with pytest.raises(InputError, match=r"holds no \.csv"):
         run("validate", "train", "--rows", str(tmp_path))
+
+
+def test_the_headline_equals_its_table() -> None:
+    """The sentence counts and averages what the last line of the table of errors does."""
+    headline = " ".join(run("validate", "train", "--brief").split("\n\n")[0].split())
+    last = list(csv.DictReader(io.StringIO(run("validate", "train", "--format", "csv"))))[-1]
+    assert last["file"] == "all"
+    mean, median, worst = (percent(float(last[name])) for name in ("mean error", "median", "max"))
+    said = f"{last['numbers']} measured numbers in 3 files are predicted within {mean} on average"
+    assert headline == f"{said} (median {median}, worst {worst})."
+
+
+def test_the_mfu_headline_equals_its_table() -> None:
+    """The papers that the sentence names as following are those of the table."""
+    headline = " ".join(run("validate", "mfu", "--brief").split("\n\n")[0].split())
+    rows = list(csv.DictReader(io.StringIO(run("validate", "mfu", "--format", "csv"))))
+    assert headline.startswith(", ".join(row["model"] for row in rows if row["verdict"] == "follows"))
+    odd = next(row for row in rows if row["verdict"] != "follows")
+    printed, given = (percent(float(odd[name])) for name in ("published", "recomputed"))
+    assert f"{odd['model']} does not: printed {printed}, its inputs give {given}" in headline

@@ -1,0 +1,54 @@
+"""Files of measurements that a user names: CSV files and folders of them, each row as it is written."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadfactor.errors import InputError
+from loadfactor.validation.row_cells import Row
+
+
+@dataclass(frozen=True)
+class MeasurementFile:
+    """The rows of one file; `named` where the user named it, rather than the folder it lies in."""
+
+    name: str
+    rows: Sequence[Row]
+    named: bool = True
+
+
+def read_measurement_files(paths: Sequence[Path]) -> list[MeasurementFile]:
+    """The files in order, those of a folder by name.
+
+    Raises InputError when a path is missing or holds no CSV.
+    """
+    found: list[MeasurementFile] = []
+    for path in paths:
+        if not path.is_dir():
+            found.append(MeasurementFile(path.name, _read_rows(path)))
+            continue
+        inside = sorted(path.glob("*.csv"))
+        if not inside:
+            raise InputError(f"{path} holds no .csv file; give the file or the folder of your measurements")
+        found += [MeasurementFile(p.name, _read_rows(p), named=False) for p in inside]
+    return found
+
+
+def fill_sources(rows: Sequence[Row]) -> list[Row]:
+    """The rows with a source of "same" replaced by that of the row above."""
+    result: list[Row] = []
+    for row in rows:
+        again = result and (row.get("source") or "").strip().lower() == "same"
+        result.append({**row, "source": result[-1].get("source")} if again else row)
+    return result
+
+
+def _read_rows(path: Path) -> list[Row]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            return fill_sources([{(k or "").strip(): v for k, v in row.items()} for row in csv.DictReader(lines)])
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; give a CSV file or a folder of them") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} is not a CSV file ({error})") from None

@@ -1,0 +1,65 @@
+"""Layout and software of a measured training run, read from a row; what the row does not give is left free."""
+
+import re
+from dataclasses import replace
+
+from loadfactor.catalog.accelerators import Accelerator
+from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, TrainingLayout
+from loadfactor.planner.training.machine import MEGATRON_2021, MEGATRON_2022, MODERN, Software
+from loadfactor.validation.row_cells import Row, RowRefused, read_text, read_whole
+
+FUSED_SINCE = 2205  # arXiv numbers from May 2022 on: Megatron sums weight gradients inside the product (2205.05198)
+FLASH_SINCE = 2206  # arXiv numbers from June 2022 on: FlashAttention (2205.14135) is in use
+OLD = ("Ampere", "Volta", "Pascal", "Turing")
+
+
+def read_layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple[TrainingLayout, tuple[str, ...]]:
+    """The layout of a row, and the names of the fields that it leaves free."""
+    free = []
+    stage = read_text(row, "zero", "zero_stage")
+    if stage is not None and stage not in ("0", "1", "2", "3"):
+        raise RowRefused(f"zero is {stage}, not a stage from 0 to 3")
+    if not sharded and not any(read_text(row, n) for n in ("tp", "pp", "dp")):
+        free += ["tensor", "pipeline"] + ([] if stage is not None else ["zero"])
+    tp, pp, cp, ep = (read_whole(row, n, default=1) for n in ("tp", "pp", "cp", "ep"))
+    dp = read_whole(row, "dp", default=gpus // (tp * pp * cp) or 1)
+    micro = read_whole(row, "micro_batch", "micro_batch_size", "mbs", default=0) or None
+    chunks = read_whole(row, "interleave_v", "interleave", default=0) or None
+    if micro is None:
+        free.append("micro_batch")
+    if "pipeline" in free or (chunks is None and pp > 1 and software.overlaps):
+        free.append("interleave")
+    recompute = _recompute(row, software)
+    if recompute is None:
+        free.append("recompute")
+    zero = int(stage) if stage is not None else 3 if sharded else 1 if software.overlaps else 0
+    parallel = "sequence parallel" in (row.get("recompute") or "") and "no sequence" not in (row.get("recompute") or "")
+    parallel = parallel or (software.overlaps and tp > 1)
+    return (
+        TrainingLayout(tp, pp, dp, cp, ep, micro or 1, chunks or 1, recompute or NONE, zero, parallel),
+        tuple(free),
+    )
+
+
+def recognize_software(row: Row, text: str, accelerator: Accelerator) -> Software:
+    """FlashAttention and overlap where the row says so, on Hopper and newer, with FSDP, or from a paper after June 2022."""
+    said = (read_text(row, "attention", "attention_kernel") or "").lower()
+    papers = [int(n) for n in re.findall(r"arXiv:(\d{4})\.\d", text)]
+    modern = accelerator.architecture not in OLD or "FULL_SHARD" in text or "fsdp" in text.lower()
+    modern = modern or bool(papers and max(papers) >= FLASH_SINCE)
+    old = MEGATRON_2022 if papers and max(papers) >= FUSED_SINCE else MEGATRON_2021
+    software = MODERN if modern else old
+    if said:
+        software = replace(software, flash_attention="flash" in said)
+    return software
+
+
+def _recompute(row: Row, software: Software) -> int | None:
+    said = (read_text(row, "recompute", "act_ckpt", "activation_checkpointing") or "").lower()
+    if said.startswith(("full", "true", "1", "yes")):
+        return FULL
+    if said.startswith("selective"):
+        return SELECTIVE
+    if (row.get("recompute") or row.get("act_ckpt") or "").strip().lower() in ("none", "false", "0", "no"):
+        return NONE
+    return None if software.flash_attention else FULL  # what was trained before it was always recomputed
