@@ -1,7 +1,7 @@
 """Errors of predicted serving rows, and their means by system, engine and network."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ComparedRow:
     predicted_tpot_s: float | None = None
     predicted_output_tokens_per_s: float | None = None
     constants: str = ""
-    sweep: tuple[object, ...] = ()
+    sweep: tuple[object, ...] = field(default=(), repr=False)
     skipped: str | None = None
 
     @property

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadfactor.errors import SourceError
+from loadfactor.units import MS_PER_S
 
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One measurement. `replica_gpus`, `attention_dp` and `expert_parallel` are the layout after the sample's quirks are undone."""
+    """One measurement, as its row has it."""
 
     model: str
     system: str
@@ -36,6 +37,20 @@ class SweepRow:
     tpot_s: float | None
     output_tokens_per_s: float | None  # per attention rank
     line: int
+
+    @property
+    def sweep(self) -> tuple[object, ...]:
+        """What the rows of one sweep over concurrency have in common."""
+        what = (
+            self.model,
+            self.system,
+            self.backend,
+            self.version,
+            self.precision,
+            self.prompt_tokens,
+            self.output_tokens,
+        )
+        return (*what, self.tp, self.moe_ep, self.attention_dp)
 
 
 NAMES = {
@@ -80,20 +95,22 @@ def read_sweeps(path: Path) -> Iterator[SweepRow | tuple[int, str]]:
             yield line, "disaggregated: prefill and decode on different replicas are not one row of this kind"
             continue
         try:
-            yield _row(cells, line)
+            yield _read_row(cells, line)
         except ValueError as error:
             yield line, str(error)
 
 
-def _row(cells: Mapping[str, str], line: int) -> SweepRow:
-    ttft, tpot, throughput = (_measured(cells[k], k) for k in ("ttft_ms", "tpot_ms", "throughput"))
+def _read_row(cells: Mapping[str, str], line: int) -> SweepRow:
+    ttft, tpot, throughput = (_read_measured(cells[k], k) for k in ("ttft_ms", "tpot_ms", "throughput"))
     if ttft is None and tpot is None and throughput is None:
         raise ValueError("nothing measured: TTFT, TPOT and throughput are all empty")
-    count = {k: _count(cells[k], k) for k in ("prompt_tokens", "output_tokens", "tp", "concurrency")}
-    optional = {k: _count(cells[k], k) if cells[k] and _number(cells[k]) else 1 for k in ("moe_ep", "attention_dp")}
+    count = {k: _read_count(cells[k], k) for k in ("prompt_tokens", "output_tokens", "tp", "concurrency")}
+    optional = {
+        k: _read_count(cells[k], k) if cells[k] and _read_number(cells[k]) else 1 for k in ("moe_ep", "attention_dp")
+    }
     output, concurrency = count["output_tokens"], count["concurrency"]
     if throughput is None and ttft is not None and tpot is not None:
-        throughput = concurrency * output / (ttft + tpot * (output - 1)) * 1000
+        throughput = concurrency * output / (ttft + tpot * (output - 1)) * MS_PER_S
     return SweepRow(
         model=cells["model"],
         system=cells["system"],
@@ -106,31 +123,31 @@ def _row(cells: Mapping[str, str], line: int) -> SweepRow:
         moe_ep=optional["moe_ep"],
         attention_dp=optional["attention_dp"],
         concurrency=concurrency,
-        ttft_s=None if ttft is None else ttft / 1000,
-        tpot_s=None if tpot is None else tpot / 1000,
+        ttft_s=None if ttft is None else ttft / MS_PER_S,
+        tpot_s=None if tpot is None else tpot / MS_PER_S,
         output_tokens_per_s=throughput,
         line=line,
     )
 
 
-def _number(text: str) -> float:
+def _read_number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise ValueError(f"{text!r} is not a number") from None
 
 
-def _measured(text: str, name: str) -> float | None:
+def _read_measured(text: str, name: str) -> float | None:
     if not text or text.lower() in ("nan", "null", "none"):
         return None
-    value = _number(text)
+    value = _read_number(text)
     if not value > 0:
         raise ValueError(f"{name} must be positive, got {text}")
     return value
 
 
-def _count(text: str, name: str) -> int:
-    value = _number(text) if text else 0.0
+def _read_count(text: str, name: str) -> int:
+    value = _read_number(text) if text else 0.0
     if value < 1 or value != int(value):
         raise ValueError(f"{name} must be a whole number of at least 1, got {text or 'nothing'}")
     return int(value)
