@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from loadfactor.planner.serving.simulation.compiling import inner
+from loadfactor.compiled import inner
 from loadfactor.planner.serving.simulation.counters import BIN_RATIO, BINS, LEAST_NS
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,

@@ -7,8 +7,8 @@ it loses its blocks, waits at the head of the queue, and its tokens are computed
 
 import numpy as np
 
+from loadfactor.compiled import inner
 from loadfactor.planner.serving.simulation.accounting import count_system, observe, settle
-from loadfactor.planner.serving.simulation.compiling import inner
 from loadfactor.planner.serving.simulation.counters import END_TO_END, QUEUE, TPOT, TTFT
 from loadfactor.planner.serving.simulation.queues import pop, push
 from loadfactor.planner.serving.simulation.running import join_batch, link_running, release

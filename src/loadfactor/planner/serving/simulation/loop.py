@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from loadfactor.compiled import entry, inner
 from loadfactor.planner.serving.simulation.accounting import count_system, serves, settle_all
 from loadfactor.planner.serving.simulation.batching import end_step, start_step
-from loadfactor.planner.serving.simulation.compiling import entry, inner
 from loadfactor.planner.serving.simulation.counters import (
     REJECTED_DOES_NOT_FIT,
     REJECTED_EMPTY,

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from loadfactor.compiled import inner
 from loadfactor.planner.serving.simulation.accounting import settle
-from loadfactor.planner.serving.simulation.compiling import inner
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,
     CHANCE,

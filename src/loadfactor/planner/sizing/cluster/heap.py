@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.planner.sizing.cluster.compiled import inner
+from loadfactor.compiled import inner
 
 
 @inner
