@@ -24,7 +24,7 @@ from loadfactor.planner.training.machine import (
     choose_datatype,
 )
 from loadfactor.planner.training.memory import estimate_memory
-from loadfactor.planner.training.search import enumerate_layouts
+from loadfactor.planner.training.search_space import enumerate_layouts
 from loadfactor.planner.training.step import estimate_step
 from loadfactor.validation.measurement_files import read_measurement_files
 from loadfactor.validation.row_cells import RowRefused

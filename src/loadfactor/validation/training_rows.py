@@ -16,7 +16,7 @@ from loadfactor.planner.training.flops import HARDWARE, MODEL, palm_flops_per_to
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import TrainingLayout
 from loadfactor.planner.training.machine import build_machine, choose_datatype
-from loadfactor.planner.training.search import SearchSpace, enumerate_layouts
+from loadfactor.planner.training.search_space import SearchSpace, enumerate_layouts
 from loadfactor.planner.training.utilization import Utilization, compute_utilization
 from loadfactor.units import BITS_PER_BYTE, BYTES_PER_GB, FLOPS_PER_TFLOPS, MS_PER_S, PARAMETERS_PER_BILLION, PERCENT
 from loadfactor.validation.row_cells import Row, RowRefused, read_number, read_text, read_whole

@@ -30,7 +30,7 @@ MOST_PARETO = 8
 
 
 def write_layout(x: TrainingLayout) -> str:
-    """A layout short enough for a table: only what is cut, and the knobs that matter."""
+    """A layout short enough for a table: only what is cut, and the settings that matter."""
     parts = [f"TP{x.tensor}"] if x.tensor > 1 else []
     parts += [f"PP{x.pipeline}" + (f"×{x.interleave}" if x.interleave > 1 else "")] if x.pipeline > 1 else []
     parts += [f"CP{x.context}"] if x.context > 1 else []

@@ -1,4 +1,4 @@
-"""Layout of a training job over its GPUs: degrees of parallelism and knobs, for one layout or arrays of many."""
+"""Layout of a training job over its GPUs: degrees of parallelism and what else can be set, for one layout or arrays of many."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -12,7 +12,7 @@ NONE, SELECTIVE, FULL = range(3)
 
 @dataclass(frozen=True)
 class TrainingLayout:
-    """Degrees of parallelism and the knobs beside them; every field is an int (or bool), or an array of them.
+    """Degrees of parallelism and what is set beside them; every field is an int (or bool), or an array of them.
 
     GPUs are numbered tensor first, then context, data, pipeline: tensor ranks are neighbours inside a scale-up domain,
     pipeline stages lie farthest apart. `expert` divides `data`: experts are spread over data ranks. `recompute` is a

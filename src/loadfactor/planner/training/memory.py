@@ -64,15 +64,15 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
         return width * (a + experts / np.where(sharded, np.maximum(owners / x.expert, 1), 1))
 
     layers = stage_layers(job.network.layers, x)
-    flying = np.minimum(x.micro_batches(job.global_batch), in_flight(x))
+    in_flight = np.minimum(x.micro_batches(job.global_batch), micro_batches_in_flight(x))
     one = activation_bytes_per_layer(job, x)
     working = np.where(
         x.recompute == FULL, activation_bytes_per_layer(job, replace(x, recompute=NONE + 0 * x.recompute)), 0.0
     )
     tokens = x.micro_batch * job.seq / x.context
     logits = tokens * job.network.vocabulary / x.tensor * LOGIT_BYTES
-    first = layers * one * flying + np.where(x.pipeline == 1, logits, 0.0)
-    last = layers * one * np.minimum(flying, x.interleave) / x.interleave + logits
+    first = layers * one * in_flight + np.where(x.pipeline == 1, logits, 0.0)
+    last = layers * one * np.minimum(in_flight, x.interleave) / x.interleave + logits
     ends_on_last = (last > first) | (x.pipeline == 1)
     gathered = np.where(x.zero == 3, 2 * VALUE_BYTES * (outside + experts) / layers, 0.0)
     parts = {
@@ -86,10 +86,10 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
     return TrainingMemory(parts, job.machine.memory_bytes * USABLE_SHARE)
 
 
-def in_flight(x: TrainingLayout) -> Any:
+def micro_batches_in_flight(x: TrainingLayout) -> Any:
     """Micro-batches' worth of its layers that the first stage of 1F1B holds: p, and p·(1 + (p-1)/(p·v)) when interleaved.
 
-    >>> float(in_flight(TrainingLayout(pipeline=8, interleave=3))) / 8          # 175B of arXiv:2205.05198: 1 + 7/24
+    >>> float(micro_batches_in_flight(TrainingLayout(pipeline=8, interleave=3))) / 8          # 175B of arXiv:2205.05198: 1 + 7/24
     1.2916666666666667
     """
     return np.where(x.interleave > 1, x.pipeline + (x.pipeline - 1) / x.interleave, x.pipeline)

@@ -9,14 +9,13 @@ from loadfactor.errors import PlanError
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import RECOMPUTE
 from loadfactor.planner.training.memory import estimate_memory
-from loadfactor.planner.training.search import (
+from loadfactor.planner.training.search import ScoredLayouts, search_layouts
+from loadfactor.planner.training.search_space import (
     MISSING_LAYERS,
-    ScoredLayouts,
     SearchSpace,
     list_divisors,
     list_pipeline_degrees,
     list_tensor_degrees,
-    search_layouts,
 )
 from loadfactor.units import BYTES_PER_GIB
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from loadfactor.planner.training.layout import RECOMPUTE
-from loadfactor.planner.training.search import SearchSpace
+from loadfactor.planner.training.search_space import SearchSpace
 from loadfactor.planner.training.training_plan import Reliability
 from loadfactor.request import Request, option
 

@@ -9,14 +9,8 @@ from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import TrainingLayout
 from loadfactor.planner.training.reasons import explain_loss
 from loadfactor.planner.training.refusals import check_request, explain_no_legal_layout, explain_nothing_fits
-from loadfactor.planner.training.search import (
-    EVERYTHING,
-    ScoredLayouts,
-    SearchSpace,
-    find_pareto_front,
-    pick_distinct,
-    search_layouts,
-)
+from loadfactor.planner.training.search import ScoredLayouts, find_pareto_front, pick_distinct, search_layouts
+from loadfactor.planner.training.search_space import EVERYTHING, SearchSpace
 from loadfactor.planner.training.utilization import compute_utilization
 from loadfactor.units import S_PER_DAY, S_PER_HOUR, TOKENS_PER_MTOK
 

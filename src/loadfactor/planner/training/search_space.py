@@ -1,0 +1,104 @@
+"""Layouts that a training job may legally have on N GPUs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadfactor.catalog.models import Network
+from loadfactor.planner.training.job import TrainingJob
+from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, TrainingLayout
+
+MISSING_LAYERS = 2  # a pipeline may be this many layers short: the embedding and the head stand in for them
+SHORTEST_CONTEXT_SHARD = 1024  # tokens; below that a context rank has too little to hide its ring behind
+MOST_INTERLEAVED = 32
+MOST_SEQUENCES = 64  # in a micro-batch
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """Values the search may try for each field of a layout; an empty tuple allows every legal one."""
+
+    tensor: Sequence[int] = ()
+    pipeline: Sequence[int] = ()
+    context: Sequence[int] = ()
+    expert: Sequence[int] = ()
+    micro_batch: Sequence[int] = ()
+    interleave: Sequence[int] = ()
+    recompute: Sequence[int] = ()
+    zero: Sequence[int] = (0, 1, 2, 3)
+
+
+EVERYTHING = SearchSpace()
+
+
+def list_divisors(number: int) -> list[int]:
+    """The divisors of a number, in order.
+
+    >>> list_divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def list_tensor_degrees(network: Network) -> list[int]:
+    """Tensor ranks that cut heads, key-value heads and the MLP evenly.
+
+    >>> from loadfactor.catalog.models import network
+    >>> list_tensor_degrees(network("llama-3.1-70b"))
+    [1, 2, 4, 8]
+    """
+    shared = network.kv_heads == 1 or network.latent is not None
+    width = network.experts.ffn_hidden if network.experts else network.ffn_hidden
+    return [t for t in list_divisors(network.heads) if (shared or network.kv_heads % t == 0) and width % t == 0]
+
+
+def list_pipeline_degrees(network: Network, gpus: int) -> list[int]:
+    """Pipeline stages the layers fill but for the two places that the embedding and the head may take."""
+    most = min(network.layers, gpus)
+    return [p for p in range(1, most + 1) if gpus % p == 0 and -network.layers % p <= MISSING_LAYERS]
+
+
+def enumerate_layouts(job: TrainingJob, gpus: int, space: SearchSpace = EVERYTHING) -> Iterator[TrainingLayout]:
+    """Every legal layout of `gpus` GPUs for this job, as arrays, a few (tensor, pipeline, context) grids at a time.
+
+    Legal: the degrees multiply to the GPUs; tensor ranks divide heads, key-value heads and the MLP; stages divide the layers;
+    data ranks divide the batch; interleaving needs as many micro-batches as a multiple of the stages; experts divide over data
+    ranks; ZeRO beyond stage 1 has no pipeline, whose every micro-batch would move all gradients.
+    """
+    k, n = space, job.network
+    longest = max(job.seq // SHORTEST_CONTEXT_SHARD, 1)
+    contexts = k.context or [
+        c for c in (1, 2, 4, 8, 16, 32) if c == 1 or (c <= longest and job.software.flash_attention)
+    ]
+    recomputes = k.recompute or ((NONE, FULL) if job.software.flash_attention else (NONE, SELECTIVE, FULL))
+    for t in k.tensor or list_tensor_degrees(n):
+        for p in k.pipeline or list_pipeline_degrees(n, gpus):
+            for c in contexts:
+                data, rest = divmod(gpus, t * p * c)
+                if rest or data == 0 or job.global_batch % data:
+                    continue
+                share = job.global_batch // data
+                micros = [b for b in (k.micro_batch or list_divisors(share)) if share % b == 0 and b <= MOST_SEQUENCES]
+                experts = [e for e in (k.expert or list_divisors(n.experts.count if n.experts else 1)) if data % e == 0]
+                chunks = k.interleave or [v for v in list_divisors(-(-n.layers // p)) if v <= MOST_INTERLEAVED]
+                chunks = [v for v in chunks if -n.layers % (p * v) <= MISSING_LAYERS and (p > 1 or v == 1)]
+                stages = [z for z in k.zero if z <= 1 or p == 1]
+                if data * c == 1:
+                    stages = stages[:1]
+                grid = np.meshgrid(experts, micros, chunks, recomputes, stages, indexing="ij")
+                e, b, v, r, z = (g.ravel() for g in grid)
+                keep = (v == 1) | ((share // b) % p == 0)
+                one = np.ones(int(keep.sum()), dtype=np.int64)
+                yield TrainingLayout(
+                    t * one,
+                    p * one,
+                    data * one,
+                    c * one,
+                    e[keep],
+                    b[keep],
+                    v[keep],
+                    r[keep],
+                    z[keep],
+                    (one * t > 1) & job.software.overlaps,
+                )
