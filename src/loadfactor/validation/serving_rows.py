@@ -39,7 +39,7 @@ def read_layout(tp: int, moe_ep: int, attention_dp: int, scale_up_gpus: int) -> 
 def build_replica(
     network: Network, chip: Accelerator, engine: str, weights: str | None, layout: ReplicaLayout
 ) -> Replica:
-    """The replica of a row: the engine's constants, and its habit of how wide the cache is kept."""
+    """The replica of a row: the engine's constants, and how wide it keeps the cache."""
     constants = engine_constants(chip, engine)
     kept = choose_precision(network, weights)
     if not constants.narrow_cache:

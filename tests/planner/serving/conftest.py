@@ -38,7 +38,7 @@ def simple_fleet(simple_costs: Costs) -> ServingFleet:
 
 
 @pytest.fixture
-def crowd() -> Arrivals:
+def many_requests() -> Arrivals:
     """2,000 requests in 100 seconds, prompts to 300 and outputs to 60 tokens."""
     rng = np.random.default_rng(5)
     at = np.sort(rng.uniform(0, 100e9, 2000)).astype(np.int64)

@@ -1,14 +1,17 @@
 """The equations of one replica count what a step reads and computes, and refuse what cannot be."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import engine_constants
 from loadfactor.catalog.models import network
-from loadfactor.errors import PlanError
+from loadfactor.errors import InputError, PlanError
 from loadfactor.planner.serving.batch_gains import compute_batch_gains
 from loadfactor.planner.serving.cache_memory import cache_bytes_per_sequence, check_fits, measure_memory, most_sequences
+from loadfactor.planner.serving.choices import EngineName
 from loadfactor.planner.serving.latency import latency
 from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
 from loadfactor.planner.serving.service import Traffic, at_batch, capacity
@@ -79,6 +82,14 @@ def test_narrow_weights_keep_experts_alone_narrow() -> None:
         choose_precision(network("llama-3.1-70b"), "fp3")
 
 
+def test_every_engine_that_may_be_chosen_is_known() -> None:
+    """Each engine of the command line has constants; another name gets the nearest."""
+    for engine in get_args(EngineName):
+        assert engine_constants(accelerator("h100-sxm"), engine).matmul_share > 0
+    with pytest.raises(InputError, match="did you mean 'sglang'"):
+        engine_constants(accelerator("h100-sxm"), "sg-lang")
+
+
 def test_an_accelerator_nobody_fitted_borrows_from_its_kin() -> None:
     """An H200 takes the H100's constants, an A100 the medians; both say that they are estimates."""
     assert not engine_constants(accelerator("h100-sxm"), "vllm").is_estimate
@@ -86,7 +97,7 @@ def test_an_accelerator_nobody_fitted_borrows_from_its_kin() -> None:
     assert kin.is_estimate
     assert kin.matmul_share == engine_constants(accelerator("h100-sxm"), "vllm").matmul_share
     assert "medians" in engine_constants(accelerator("a100-sxm"), "vllm").fitted_on
-    with pytest.raises(PlanError, match="no engine"):
+    with pytest.raises(InputError, match="no engine"):
         engine_constants(accelerator("h100-sxm"), "abacus")
 
 
@@ -128,11 +139,11 @@ def test_tables_are_the_equations(llama_8b: Replica) -> None:
         assert table.tokens_s[tokens] == pytest.approx(float(np.asarray(wanted)))
 
 
-def test_claims_cannot_both_hold() -> None:
+def test_a_large_gain_and_half_of_the_chip_exclude_each_other() -> None:
     """Where batching gains 27 times, half of the chip is out of reach: an A100 with an 8B model at a context near 2,700 tokens."""
     card, net = accelerator("a100-sxm"), network("llama-3.1-8b")
     r = Replica(net, card, ReplicaLayout(1), choose_precision(net, "bf16"), engine_constants(card, "vllm"))
-    claims = compute_batch_gains(r, 2724)
-    assert claims.roofline_speedup_at_64 == pytest.approx(27.0, rel=0.01)
-    assert claims.batch_for_half is None
+    gains = compute_batch_gains(r, 2724)
+    assert gains.roofline_speedup_at_64 == pytest.approx(27.0, rel=0.01)
+    assert gains.batch_for_half is None
     assert compute_batch_gains(r, 256).batch_for_half is not None

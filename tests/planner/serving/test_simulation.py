@@ -53,9 +53,9 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_everything_is_conserved(simple_fleet: ServingFleet, crowd: Arrivals, name: str) -> None:
+def test_everything_is_conserved(simple_fleet: ServingFleet, many_requests: Arrivals, name: str) -> None:
     """Tokens in = out + rejected, busy + idle + starting + down = paid, and Little's law hold exactly for every kind of fleet."""
-    run = simulate(replace(simple_fleet, **VARIANTS[name]), [crowd])
+    run = simulate(replace(simple_fleet, **VARIANTS[name]), [many_requests])
     balanced(run)
     assert run.total.finished > 0
     if name == "scarce cache":
@@ -72,20 +72,19 @@ def test_everything_is_conserved(simple_fleet: ServingFleet, crowd: Arrivals, na
         assert run.total.rejected_by_reason().keys() == {"queue full"}
 
 
-def test_same_seed_same_result(simple_fleet: ServingFleet, crowd: Arrivals) -> None:
+def test_same_seed_same_result(simple_fleet: ServingFleet, many_requests: Arrivals) -> None:
     """The same fleet, arrivals and seed give the same counters; another seed gives other failures."""
     fleet = replace(simple_fleet, replicas=4, failures=Failures(20.0, 5.0))
-    first, second, other = (simulate(fleet, [crowd], seed=s).total.counters for s in (1, 1, 2))
+    first, second, other = (simulate(fleet, [many_requests], seed=s).total.counters for s in (1, 1, 2))
     assert first == second
     assert first != other
 
 
-def test_chunks_do_not_matter(simple_fleet: ServingFleet, crowd: Arrivals) -> None:
+def test_chunks_do_not_matter(simple_fleet: ServingFleet, many_requests: Arrivals) -> None:
     """A stream cut into small chunks gives the same run as one chunk."""
-    parts = [
-        Arrivals(crowd.at_ns[i : i + 7], crowd.prompts[i : i + 7], crowd.outputs[i : i + 7]) for i in range(0, 2000, 7)
-    ]
-    whole, cut = simulate(simple_fleet, [crowd]), simulate(simple_fleet, parts)
+    columns = (many_requests.at_ns, many_requests.prompts, many_requests.outputs)
+    parts = [Arrivals(*(column[i : i + 7] for column in columns)) for i in range(0, 2000, 7)]
+    whole, cut = simulate(simple_fleet, [many_requests]), simulate(simple_fleet, parts)
     assert whole.total.counters == cut.total.counters
     assert (whole.total.histograms == cut.total.histograms).all()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from loadfactor.catalog.accelerators import Accelerator, accelerator
 from loadfactor.catalog.facts import read_toml
-from loadfactor.errors import PlanError
+from loadfactor.errors import no_such
 
 
 @dataclass(frozen=True)
@@ -51,25 +51,17 @@ class EngineConstants:
     is_estimate: bool = False
 
 
-SCHEDULING = ("mixed", "chunk_tokens", "max_sequences", "memory_for_engine_share", "engine_bytes", "narrow_cache")
-
-
 @cache
-def _file() -> Mapping[str, Any]:
+def _read_file() -> Mapping[str, Any]:
     return read_toml(__package__, "constants.toml")
 
 
-def engine_names() -> tuple[str, ...]:
-    """The engines the data file knows, in its order."""
-    return tuple(_file()["engine"])
-
-
 def engine_constants(chip: Accelerator, name: str) -> EngineConstants:
-    """The constants of an engine on an accelerator, with where they come from; raises PlanError for an unknown engine."""
-    file = _file()
+    """The constants of an engine on an accelerator, with where they come from; raises InputError for an unknown engine."""
+    file = _read_file()
     name = name.lower().replace("tensorrt-llm", "trtllm").replace("tensorrt_llm", "trtllm")
     if name not in file["engine"]:
-        raise PlanError(f"no engine called {name!r}; constants are known for {', '.join(file['engine'])}")
+        raise no_such("engine", name, file["engine"])
     values = {**file["default"], **file["engine"][name]}
     fitted = file["fitted"]
     exact = [row for row in fitted if row["accelerator"] == chip.id and row["engine"] == name]

@@ -21,7 +21,7 @@ class TokenPrice:
 
     @property
     def id(self) -> str:
-        """provider/model, as it is asked for."""
+        """provider/model, as a person names it."""
         return f"{self.provider}/{self.model}"
 
 

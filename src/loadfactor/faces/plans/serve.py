@@ -31,14 +31,14 @@ def build_document(request: ServingRequest, progress: Callable[[str], None] = la
     """Plan the fleet and lay it out as a page. Raises InputError for a name nobody knows or a fleet that cannot be."""
     chip, network = accelerator(request.accelerator), read_network(request.model)
     price, priced = _price(request.price_per_gpu_hour, chip)
-    trace, asked = _demand(request)
+    trace, assumed = _demand(request)
     inputs = build_inputs(request, network, chip, engine_constants(chip, request.engine), price, trace)
     plan = plan_fleet(inputs, progress)
     users = DemandAxis() if request.trace else DemandAxis("users", request.requests_per_user)
     return Document(
         headline=write_headline(plan),
         sections=draw_sections(plan, users, "The trace" if request.trace else "A Tuesday"),
-        assumptions=(priced, asked, *_assumptions(plan)),
+        assumptions=(priced, assumed, *_assumptions(plan)),
         notes=write_notes(plan, inputs.demand.requests_per_day),
         data=plan,
         is_no=not plan.slo.kept,

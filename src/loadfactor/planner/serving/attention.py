@@ -8,6 +8,7 @@ from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout, compute_datatype
 
+NO_WINDOW = 1e15  # tokens: a window that no context fills
 DELTA_RULE_FLOPS = 6  # per state entry and token: decay, read, write
 
 
@@ -80,7 +81,7 @@ def attention_rates(
     return AttentionRates(
         context_bytes / bytes_per_s + context_flops / dp / flops_per_s,
         window_bytes / bytes_per_s + window_flops / dp / flops_per_s,
-        window if window < inf else 1e15,
+        min(window, NO_WINDOW),
         state_bytes / bytes_per_s,
         state_flops / flops_per_s,
         pair_flops / flops_per_s,

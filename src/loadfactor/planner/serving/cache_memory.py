@@ -67,10 +67,10 @@ def check_fits(r: Replica, context: float) -> None:
     if most_sequences(r, context) >= 1:
         return
     m = measure_memory(r)
-    need = weight_bytes(r.network, r.precision) / BYTES_PER_GB
-    room = (m.installed_bytes * r.engine.memory_for_engine_share - m.engine_bytes) / BYTES_PER_GB
+    need_gb = weight_bytes(r.network, r.precision) / BYTES_PER_GB
+    each_gb = (m.installed_bytes * r.engine.memory_for_engine_share - m.engine_bytes) / BYTES_PER_GB
     raise PlanError(
-        f"{r.network.name} in {r.precision.name} ({need:.0f} GB of weights) with a context of {context:,.0f} tokens does not fit "
-        f"on {r.layout.gpus} × {r.accelerator.name} ({room:.0f} GB each for weights and cache); "
-        f"it needs at least {int(need // room) + 1} of them, or narrower weights"
+        f"{r.network.name} in {r.precision.name} ({need_gb:.0f} GB of weights) with a context of {context:,.0f} tokens does not "
+        f"fit on {r.layout.gpus} × {r.accelerator.name} ({each_gb:.0f} GB each for weights and cache); "
+        f"it needs at least {int(need_gb // each_gb) + 1} of them, or narrower weights"
     )

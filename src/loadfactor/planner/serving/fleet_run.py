@@ -21,9 +21,8 @@ from loadfactor.planner.serving.simulation.fleet import (
 )
 from loadfactor.planner.serving.simulation.simulate import Arrivals, Run, simulate
 from loadfactor.planner.serving.step import Replica
-from loadfactor.units import NS_PER_S
+from loadfactor.units import NS_PER_S, S_PER_MIN
 
-MINUTE_S = 60
 HOPELESS_SHARE = 0.6  # of what was missing, still missing after two more sizes
 
 
@@ -140,11 +139,11 @@ class _Minutes:
 
     def watch(self, arrivals: Iterable[Arrivals]) -> Iterator[Arrivals]:
         for chunk in arrivals:
-            seen = np.unique(chunk.at_ns // (MINUTE_S * NS_PER_S))
+            seen = np.unique(chunk.at_ns // (S_PER_MIN * NS_PER_S))
             seen = seen[seen > self.last]
             if seen.size:
                 self.count, self.last = self.count + seen.size, int(seen[-1])
             yield chunk
 
     def share(self, elapsed_s: float) -> float:
-        return min(1.0, self.count * MINUTE_S / max(elapsed_s, float(MINUTE_S)))
+        return min(1.0, self.count * S_PER_MIN / max(elapsed_s, float(S_PER_MIN)))

@@ -60,8 +60,8 @@ def prompt_time(
 def latency(r: Replica, concurrency: Real, prompt: float, output: float, cached: float = 0.0) -> Latency:
     """Latency and throughput of a replica that always has `concurrency` requests of `prompt` and `output` tokens."""
     context = prompt + output / 2
-    room = min(most_sequences(r, context), float(r.engine.max_sequences * r.layout.attention_dp))
-    batch = np.minimum(concurrency, max(room, 1.0))
+    most = min(most_sequences(r, context), float(r.engine.max_sequences * r.layout.attention_dp))
+    batch = np.minimum(concurrency, max(most, 1.0))
     others = np.maximum(batch - 1, 0.0)
     decode_step = step_time(r, batch, batch * context).total_s
     prompt_s, added = prompt_time(r, prompt, others, context, cached)

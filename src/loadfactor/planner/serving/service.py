@@ -74,14 +74,14 @@ def at_batch(r: Replica, batch: float, traffic: Traffic) -> Service:
     return Service(batch, rate, ttft, step / max(1 - busy, 1e-3), float(r.layout.gpus), busy)
 
 
-def room(r: Replica, traffic: Traffic) -> float:
+def most_in_batch(r: Replica, traffic: Traffic) -> float:
     """Sequences that fit at once: by cache, and by the engine's limit."""
     return min(most_sequences(r, traffic.context), float(r.engine.max_sequences * r.layout.attention_dp))
 
 
 def benchmark(r: Replica, traffic: Traffic) -> Service:
     """What a benchmark reports: the batch with the most requests per second and accelerator, whatever users wait."""
-    most = room(r, traffic)
+    most = most_in_batch(r, traffic)
     if most < 1:
         raise PlanError(f"{r.network.name} does not fit on {r.layout} of {r.accelerator.name}")
     batches = [most * 0.75**i for i in range(40) if most * 0.75**i >= 1] or [1.0]
@@ -95,7 +95,7 @@ def keeps(s: Service, slo: Slo) -> bool:
 
 def capacity(r: Replica, traffic: Traffic, slo: Slo) -> Service | None:
     """The steady state with the most requests per second that keeps the objective on average; None when a batch of 1 does not."""
-    most = room(r, traffic)
+    most = most_in_batch(r, traffic)
     if most < 1 or not keeps(at_batch(r, 1.0, traffic), slo):
         return None
     low, high = 1.0, most

@@ -97,7 +97,7 @@ class Replica:
 
 
 @dataclass(frozen=True)
-class StepTime:
+class EngineStepTime:
     """Seconds of one step by part; `total_s` is their sum."""
 
     dense_s: Real
@@ -126,7 +126,7 @@ class StepTime:
 
 def step_time(
     r: Replica, sequences: Real, context_tokens: Real, prompt_tokens: Real = 0.0, prompt_pairs: Real = 0.0
-) -> StepTime:
+) -> EngineStepTime:
     """One step that decodes one token for each of `sequences`, with `context_tokens` cached in sum, and computes `prompt_tokens`.
 
     `prompt_pairs` counts the pairs (token, earlier or same token) attended inside prompts: L(L+1)/2 for a whole prompt of L.
@@ -139,7 +139,7 @@ def step_time(
         + a.window_s * np.minimum(context_tokens, a.window * sequences)
         + a.state_s * sequences
     )
-    return StepTime(
+    return EngineStepTime(
         dense_s(r, tokens),
         experts_s(r, tokens),
         head_s(r, sequences + (np.asarray(prompt_tokens) > 0)),

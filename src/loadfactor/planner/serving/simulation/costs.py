@@ -6,6 +6,7 @@ import numpy as np
 
 from loadfactor.errors import PlanError
 from loadfactor.planner.hardware.kernels import Real
+from loadfactor.planner.serving.attention import NO_WINDOW
 from loadfactor.planner.serving.simulation.state import Costs, StepRates, as_record
 from loadfactor.planner.serving.step import (
     ACTIVATION_BYTES,
@@ -93,7 +94,7 @@ def tabulate_costs(
         decode_tokens=1 + speculation.drafted,
         accepted=float(speculation.speed),
         prompt_token_s=float(a.state_token_s),
-        context_bytes=float(a.context_bytes + (a.window_bytes if a.window < 1e15 else 0.0)),
+        context_bytes=float(a.context_bytes + (a.window_bytes if a.window < NO_WINDOW else 0.0)),
         token_flops=float(token_flops(r)),
         pair_flops=float(a.pair_flops),
     )

@@ -11,12 +11,12 @@ class Counters(NamedTuple):
     requests: int = 0  # that came, rejected ones too
     finished: int = 0  # got their last token
     in_slo: int = 0  # finished within the objective
-    preempted: int = 0  # times a sequence lost its cache to make room
+    preempted: int = 0  # times a sequence lost its cache to another
     retried: int = 0  # started again because their replica failed
     steps: int = 0  # of an engine
     failures: int = 0  # of replicas
     cold_starts: int = 0  # of replicas
-    # tokens: in (or asked) = out + rejected once the system is empty
+    # tokens: in (or wanted) = out + rejected once the system is empty
     prompt_tokens_in: int = 0
     prompt_tokens_out: int = 0  # of finished requests
     prompt_tokens_rejected: int = 0
