@@ -169,8 +169,9 @@ def _read(value: Any, item: Option) -> Any:
         raise InputError(f"{item.flag} needs a value: {item.help}")
     if not item.many:
         return _read_one(value, item)
-    parts: Sequence[Any] = value.split(",") if isinstance(value, str) else value if _is_list(value) else (value,)
-    pieces = [piece for part in parts for piece in (part.split(",") if isinstance(part, str) else (part,))]
+    parts: Sequence[Any] = value if _is_list(value) else (value,)
+    splits = item.kind is not Path  # a comma may be part of a file's name
+    pieces = [piece for part in parts for piece in (part.split(",") if splits and isinstance(part, str) else (part,))]
     return tuple(_read_one(piece, item) for piece in pieces if piece != "")
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
-from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +10,7 @@ import duckdb
 import ibis
 
 from loadfactor.books.rebuild import book, default_basis, refresh
-from loadfactor.errors import DamageError, InputError
+from loadfactor.errors import DamageError, InputError, no_such
 from loadfactor.ledger.states import measures
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.query.answer import answer
@@ -95,7 +94,7 @@ class Books:
                         f"{at} has no time zone; give it one: datetime(…, tzinfo=ZoneInfo('Europe/Berlin'))"
                     )
             window = Window(milliseconds(start or first), milliseconds(end or last), timezone)
-            if window.start_ms >= window.end_ms and (start is None or end is None):
+            if window.end_ms <= milliseconds(first) or window.start_ms >= milliseconds(last):
                 raise InputError(
                     f"the books know nothing of that time: they cover {first} to {last}; widen --from and --to"
                 )
@@ -104,7 +103,7 @@ class Books:
                     f"the window ends ({end or last}) before it begins ({start or first}); turn --from and --to round"
                 )
             if basis is not None and basis not in BASES:
-                raise InputError(f"no cost basis called {basis!r}; choose from {', '.join(BASES)}")
+                raise no_such("cost basis", basis, BASES)
             asked = tuple(metric(name) for name in metrics) or METRICS
             question = Question(
                 asked, check(by), window, basis or default_basis(self.store), self._filters(where), without_idle
@@ -122,7 +121,7 @@ class Books:
             if name in (known := [t.name for t in TABLES]):
                 return self.store.relation(name)
             if name != "ledger":
-                raise InputError(f"no table called {name!r}; choose from ledger, {', '.join(known)}")
+                raise no_such("table", name, ["ledger", *known])
             if self.store.manifest.of("ledger"):
                 rows = self.store.relation("ledger")
             else:  # nothing installed: empty, with the right columns
@@ -135,7 +134,9 @@ class Books:
     def _filters(self, where: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
         """Filters that name something the books know; InputError naming what is near when they do not."""
         for name, value in (where or {}).items():
-            if name not in DIMENSIONS or name in ("hour", "day", "state"):
+            if name not in DIMENSIONS:
+                raise no_such("dimension", name, DIMENSIONS)
+            if name in ("hour", "day", "state"):
                 raise InputError(
                     f"nothing can be chosen by {name!r}; use --from and --to for time, or one of job, team, device …"
                 )
@@ -145,10 +146,7 @@ class Books:
                     rows = self.store.relation(table).select(column).distinct().to_pyarrow()
                     known |= {v for v in rows[column].to_pylist() if v is not None}
             if value not in known:
-                near = get_close_matches(value, known, 1)
-                raise InputError(
-                    f"no {name} called {value!r} in the books" + (f"; did you mean {near[0]!r}?" if near else "")
-                )
+                raise no_such(name, value, known, f"`loadfactor show paid_gpu_hours --by {name}` lists them")
         return tuple((where or {}).items())
 
     def _answer(self, question: Question) -> Readings:

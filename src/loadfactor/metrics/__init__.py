@@ -1,6 +1,6 @@
 """What does every number mean? The ledger, and one declaration for each metric, in the order a person should read them."""
 
-from loadfactor.errors import InputError
+from loadfactor.errors import no_such
 from loadfactor.metrics.fullness import FULLNESS
 from loadfactor.metrics.metric import Metric
 from loadfactor.metrics.money import MONEY, per_unit
@@ -21,8 +21,4 @@ def metric(name: str) -> Metric:
     if name.startswith("cost_per_") and len(name) > len("cost_per_"):
         unit = name.removeprefix("cost_per_")
         return per_unit(unit, unit)
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, [m.name for m in METRICS], 1)
-    hint = f"did you mean {near[0]}?" if near else "see `loadfactor metrics`"
-    raise InputError(f"no metric called {name!r}; {hint}")
+    raise no_such("metric", name, [m.name for m in METRICS], "see `loadfactor metrics`")

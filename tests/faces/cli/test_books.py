@@ -89,7 +89,7 @@ def test_the_same_import_twice_adds_nothing(run: Run, tmp_path: Path) -> None:
     before = fingerprint(tmp_path / "s")
     code, out, _ = run(*words)
     assert code == 0
-    assert "already in the books" in out
+    assert "Already in the books" in out
     assert fingerprint(tmp_path / "s") == before
 
 
@@ -242,7 +242,7 @@ def test_a_name_in_brackets_is_a_name(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_log_alone_can_be_given_a_holder(run: Run, tmp_path: Path) -> None:
-    """Without allocations nobody holds a GPU, and the import says so; --held-by books the logged time as one job's."""
+    """Without allocations a GPU's holder is unknown, and the import says so; --held-by books the logged time as one job's."""
     log = tmp_path / "gpu.csv"
     rows = "".join(f"2026/03/01 10:00:{s:02d}.000, GPU-1, 80 %\n" for s in range(0, 60, 10))
     log.write_text("timestamp, uuid, utilization.gpu [%]\n" + rows)
@@ -250,9 +250,9 @@ def test_a_log_alone_can_be_given_a_holder(run: Run, tmp_path: Path) -> None:
     _, out, _ = run(*words, "--store", tmp_path / "nobody")
     assert "--held-by" in out
     run(*words, "--store", tmp_path / "job", "--held-by", "bench")
-    for store, utilization in (("nobody", None), ("job", pytest.approx(0.8))):
-        _, out, _ = run("show", "utilization", "paid_gpu_hours", "--store", tmp_path / store, "--format", "json")
-        assert values(out) == {"utilization": utilization, "paid_gpu_hours": pytest.approx(60 / 3600)}
+    for store, held in (("nobody", 0.0), ("job", 60 / 3600)):
+        _, out, _ = run("show", "utilization", "allocated_gpu_hours", "--store", tmp_path / store, "--format", "json")
+        assert values(out) == {"utilization": pytest.approx(0.8), "allocated_gpu_hours": pytest.approx(held)}
 
 
 def test_logs_that_overlap_ask_once(run: Run, tmp_path: Path) -> None:

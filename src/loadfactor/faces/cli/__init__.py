@@ -16,6 +16,7 @@ COMMANDS = (
     CommandEntry("show", "loadfactor.faces.cli.show", "Show metrics, in all or split by device, team, day and others."),
     CommandEntry("metrics", "loadfactor.faces.cli.metrics", "List every metric with its unit and meaning."),
     CommandEntry("tables", "loadfactor.faces.cli.tables", "List the tables that your own data is imported as."),
+    CommandEntry("catalog", "loadfactor.faces.cli.catalog", "List the known models, accelerators or prices."),
     CommandEntry("doctor", "loadfactor.faces.cli.doctor", "Check that the books balance and say what is missing."),
     CommandEntry("plan", "loadfactor.faces.cli.plan", "Plan training, serving, the size of a cluster, and owning it."),
     CommandEntry(

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from loadfactor.faces.cli.completion import KNOWN, complete
+from loadfactor.faces.cli.invocation import as_typed
 from loadfactor.faces.cli.options import Brief, Format, Json, Output
 from loadfactor.faces.document import Document
 from loadfactor.faces.render.present import present
@@ -29,7 +31,8 @@ def add_command(
     def run(**given: Any) -> None:
         shared = {field: given.pop(field) for field in SHARED}
         asked = make_request(request, {field: value for field, value in given.items() if value is not None})
-        present(build(asked), "json" if shared["json"] else shared["output_format"], shared["output"], shared["brief"])
+        page = as_typed(build(asked))
+        present(page, "json" if shared["json"] else shared["output_format"], shared["output"], shared["brief"])
 
     own = [_parameter(item) for item in options_of(request)]
     besides = [
@@ -43,19 +46,18 @@ def add_command(
 
 def _parameter(item: Option) -> inspect.Parameter:
     """One option of the command line. Values stay text: the request reads and checks them."""
-    shown: dict[str, Any] = {"help": _help(item), "metavar": _metavar(item)}
-    if item.choices:
-        shown["autocompletion"] = _completion(item.choices)
+    shown: dict[str, Any] = {"help": _help(item), "metavar": _metavar(item), "show_default": False}
+    if item.choices or item.field in KNOWN:
+        known = KNOWN.get(item.field, lambda: item.choices)
+        shown["autocompletion"] = complete(known)
     kind: Any = list[str] if item.many else bool if item.kind is bool else Path if item.kind is Path else str
     if item.is_argument:
-        declared: Any = typer.Argument(show_default=False, **shown)
+        declared: Any = typer.Argument(**shown)
     elif item.kind is bool:
-        declared = typer.Option(
-            f"{item.flag}/--no-{item.flag.removeprefix('--')}", help=_help(item), show_default=False
-        )
+        off = f"/--no-{item.flag.removeprefix('--')}" if item.default else ""
+        declared = typer.Option(item.flag + off, help=_help(item), show_default=False)
     else:
-        names = [item.flag, *([item.short] if item.short else [])]
-        declared = typer.Option(*names, show_default=False, **shown)
+        declared = typer.Option(item.flag, *([item.short] if item.short else []), **shown)
     annotated: Any = Annotated  # made at run time, from the request
     annotation = annotated[kind if item.required else kind | None, declared]
     default = inspect.Parameter.empty if item.required else None
@@ -68,7 +70,7 @@ def _help(item: Option) -> str:
         return item.help
     default = item.default
     if isinstance(default, bool):
-        return f"{item.help} [default: {'yes' if default else 'no'}]"
+        return f"{item.help} [default: yes]" if default else item.help
     if isinstance(default, tuple):
         default = ",".join(str(part) for part in default)
     return f"{item.help} [default: {default:g}]" if isinstance(default, float) else f"{item.help} [default: {default}]"
@@ -81,10 +83,3 @@ def _metavar(item: Option) -> str:
         return "|".join(item.choices)
     name = {int: "N", float: "NUMBER", Path: "PATH"}.get(item.kind, "TEXT")
     return f"{name},…" if item.many else name
-
-
-def _completion(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
-    def complete(incomplete: str) -> list[str]:
-        return [choice for choice in choices if choice.startswith(incomplete)]
-
-    return complete

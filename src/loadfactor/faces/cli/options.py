@@ -5,19 +5,16 @@ from typing import Annotated, get_args
 
 import typer
 
+from loadfactor.faces.cli.completion import complete
 from loadfactor.faces.render.present import Format as Formats
 
 FORMATS = get_args(Formats)
 
-
-def complete_format(incomplete: str) -> list[str]:
-    """The formats that begin with what was typed."""
-    return [name for name in FORMATS if name.startswith(incomplete)]
-
-
 Format = Annotated[
     str,
-    typer.Option("--format", help="How to show the answer.", metavar="|".join(FORMATS), autocompletion=complete_format),
+    typer.Option(
+        "--format", help="How to show the answer.", metavar="|".join(FORMATS), autocompletion=complete(lambda: FORMATS)
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
 Output = Annotated[

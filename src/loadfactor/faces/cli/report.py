@@ -1,69 +1,42 @@
 """`loadfactor report`: the whole report on a fleet, for a terminal, as a file or for programs."""
 
-from typing import Annotated
+from dataclasses import dataclass
 
 import typer
 
-from loadfactor.faces.cli.asking import (
-    Bar,
-    Basis,
-    From,
-    StoreFolder,
-    To,
-    Where,
-    Zone,
-    books,
-    dimensions,
-    filters,
-    moment,
-    time_zone,
+from loadfactor.faces.cli.books_request import BooksRequest
+from loadfactor.faces.cli.commands import add_command
+from loadfactor.faces.document import Document
+from loadfactor.request import option
+
+ABOUT = (
+    "Show how full the fleet was, what it cost and who waited.\n\n"
+    "From paid to effective, over time, by team, queue waits, unit costs, jobs, data quality, what to try next."
 )
-from loadfactor.faces.cli.options import Format, Output
-from loadfactor.tables import DIMENSIONS
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportRequest(BooksRequest):
+    """What the report is about."""
+
+    job: str | None = option("Job to look into; the most expensive training job if not given.", None)
 
 
 def add_to(app: typer.Typer) -> None:
-    """Hang `report` under the command line."""
-    app.command("report")(run)
+    """Add `report`."""
+    add_command(app, "report", ReportRequest, build_page, ABOUT)
 
 
-def run(
-    by: Annotated[
-        str,
-        typer.Option(
-            "--by",
-            help="Split by dimensions, with commas: "
-            + ", ".join(DIMENSIONS)
-            + ". If not given, by team, else by what is tagged.",
-        ),
-    ] = "",
-    start: From = None,
-    end: To = None,
-    where: Where = None,
-    job: Annotated[
-        str | None, typer.Option("--job", help="Job to look into; the most expensive training job if not given.")
-    ] = None,
-    store: StoreFolder = None,
-    timezone: Zone = None,
-    basis: Basis = None,
-    output_format: Format = "terminal",
-    output: Output = None,
-) -> None:
-    """Show how full the fleet was, what it cost and who waited.
-
-    From paid to effective, over time, by team, queue waits, unit costs, jobs, data quality, what to try next.
-    """
-    zone = time_zone(timezone)
+def build_page(request: ReportRequest) -> Document:
+    """The report that the request asks for."""
+    from loadfactor.faces.cli.progress import ProgressBar
     from loadfactor.faces.report.inquiry import Inquiry
+    from loadfactor.faces.report.page import build_document
     from loadfactor.metrics.query.question import check
 
-    inquiry = Inquiry(
-        books(store), check(dimensions(by)), moment(start, zone), moment(end, zone), zone, basis, filters(where), job
-    )
-    from loadfactor.faces.render.present import present
-    from loadfactor.faces.report.page import build_document
-
-    with Bar() as bar:
+    books = request.books
+    window = request.window(books)
+    inquiry = Inquiry(books, check(request.by), *window, request.zone, request.basis, request.filters, request.job)
+    with ProgressBar() as bar:
         bar("asking the books", 0.0)
-        document = build_document(inquiry)
-    present(document, output_format, output)
+        return build_document(inquiry)

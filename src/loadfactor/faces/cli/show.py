@@ -1,65 +1,52 @@
-"""`loadfactor show METRIC… --by …`: readings, as a table, JSON or CSV."""
+"""`loadfactor show METRIC… --by …`: readings of metrics."""
 
-from typing import Annotated
+from dataclasses import dataclass
 
 import typer
 
 from loadfactor.errors import InputError
-from loadfactor.faces.cli.asking import (
-    Basis,
-    By,
-    From,
-    StoreFolder,
-    To,
-    Where,
-    Zone,
-    books,
-    dimensions,
-    filters,
-    moment,
-    time_zone,
-)
+from loadfactor.faces.cli.books_request import BooksRequest
+from loadfactor.faces.cli.commands import add_command
+from loadfactor.faces.document import Document
+from loadfactor.request import option
+
+ABOUT = "Show metrics, in all or split by device, team, day and others."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowRequest(BooksRequest):
+    """Which metrics to show, and in which order."""
+
+    metrics: tuple[str, ...] = option("Names of metrics; all of them when none is given.", (), is_argument=True)
+    sort: str | None = option("Order groups by a metric or dimension, smallest first; -NAME: largest first.", None)
+    reverse: bool = option("Turn the order round.", False)
+    limit: int | None = option("Show at most so many groups.", None, at_least=1)
+    without_idle: bool = option("Unit costs without the cost of idle and unobserved time.", False)
 
 
 def add_to(app: typer.Typer) -> None:
-    """Hang `show` under the command line."""
-    app.command("show")(run)
+    """Add `show`."""
+    add_command(app, "show", ShowRequest, build_page, ABOUT)
 
 
-def run(
-    metrics: Annotated[
-        list[str] | None, typer.Argument(help="Names of metrics; all of them when none is given.")
-    ] = None,
-    by: By = "",
-    start: From = None,
-    end: To = None,
-    where: Where = None,
-    store: StoreFolder = None,
-    timezone: Zone = None,
-    basis: Basis = None,
-    without_idle: Annotated[
-        bool, typer.Option("--without-idle", help="Unit costs without the dollars of idle and unobserved time.")
-    ] = False,
-    output: Annotated[str, typer.Option("--format", help="table, json or csv")] = "table",
-) -> None:
-    """Show metrics, in all or split by device, team, day and others.
-
-    `--by` knows device, node, job, team, state, day and others.
-    """
+def build_page(request: ShowRequest) -> Document:
+    """The readings that the request asks for."""
     from loadfactor.faces.readings import build_document
-    from loadfactor.faces.render.present import present
 
-    if output not in ("table", "json", "csv"):
-        raise InputError(f"no format called {output!r}; choose table, json or csv")
-    zone = time_zone(timezone)
-    readings = books(store).show(
-        metrics or (),
-        dimensions(by),
-        moment(start, zone),
-        moment(end, zone),
-        timezone=zone,
-        basis=basis,
-        where=filters(where),
-        without_idle=without_idle,
+    if not request.by and (request.sort or request.reverse or request.limit):
+        raise InputError("--sort, --reverse and --limit order groups; say which with --by")
+    books = request.books
+    start, end = request.window(books)
+    readings = books.show(
+        request.metrics,
+        request.by,
+        start,
+        end,
+        timezone=request.zone,
+        basis=request.basis,
+        where=request.filters,
+        without_idle=request.without_idle,
     )
-    present(build_document(readings), "terminal" if output == "table" else output)
+    by = request.sort or ""
+    descending = by.startswith("-") != request.reverse
+    return build_document(readings.arrange(by.removeprefix("-"), descending, request.limit))

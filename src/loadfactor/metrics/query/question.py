@@ -6,7 +6,7 @@ from typing import Any
 
 import ibis
 
-from loadfactor.errors import InputError
+from loadfactor.errors import no_such
 from loadfactor.ledger.holders import UNKNOWN
 from loadfactor.metrics.metric import Metric
 from loadfactor.metrics.query.calendar import Window
@@ -40,7 +40,7 @@ def check(by: Sequence[str]) -> tuple[str, ...]:
     """The dimensions, or InputError naming the one that is none."""
     for name in by:
         if name not in DIMENSIONS:
-            raise InputError(f"nothing can be split by {name!r}; choose from {', '.join(DIMENSIONS)}")
+            raise no_such("dimension", name, DIMENSIONS)
     return tuple(dict.fromkeys(by))
 
 

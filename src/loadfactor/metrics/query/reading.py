@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import pyarrow as pa
 
+from loadfactor.errors import no_such
 from loadfactor.metrics.metric import Metric, Sum
 
 Value = float | list[float] | None
@@ -91,6 +92,30 @@ class Readings(Sequence[Reading]):
                 value, coverage, basis = column.values[group], column.coverage[group], column.basis[group]
                 yield Reading(metric.name, metric.unit, value, by, start, end, coverage, basis)
 
+    def arrange(self, name: str = "", descending: bool = False, limit: int | None = None) -> "Readings":
+        """The groups in the order of a metric or dimension (as they are, where none is named), at most `limit` of them.
+
+        What is not known stands last. Raises InputError for a name that is not among them.
+        """
+        order = list(range(len(self._groups.keys)))
+        if name:
+            names = [metric.name for metric in self._metrics]
+            if name in self._by:
+                values: Sequence[Any] = [key[list(self._by).index(name)] for key in self._groups.keys]
+            elif name in names:
+                values = self._columns[names.index(name)].values
+            else:
+                raise no_such("metric or dimension shown", name, [*names, *self._by])
+            unknown = [i for i in order if values[i] is None]
+            order = sorted((i for i in order if values[i] is not None), key=lambda i: values[i], reverse=descending)
+            order += unknown
+        elif descending:
+            order.reverse()
+        order = order[:limit]
+        groups = Groups(*(_pick(part, order) for part in self._groups))
+        columns = [Column(*(_pick(part, order) for part in column)) for column in self._columns]
+        return Readings(self._metrics, self._by, groups, columns)
+
     def to_arrow(self) -> pa.Table:
         """A row a reading, a column a dimension; `from` and `to` are instants, unknown values null.
 
@@ -131,6 +156,10 @@ class Readings(Sequence[Reading]):
     def to_pandas(self) -> Any:
         """As a pandas data frame, alike."""
         return self.to_arrow().to_pandas()
+
+
+def _pick(values: Sequence[Any], order: Sequence[int]) -> Sequence[Any]:
+    return [values[i] for i in order]
 
 
 @lru_cache(maxsize=4096)  # many readings speak of the same time

@@ -25,9 +25,9 @@ def given_demand(path: Path | None, store: Path | None) -> "Demand":
     import numpy as np
 
     from loadfactor.books.job_history import job_history
-    from loadfactor.faces.cli.asking import books
+    from loadfactor.faces.cli.books_request import StoreRequest
 
-    history = job_history(books(store))
+    history = job_history(StoreRequest(store=store).books)
     notes = []
     if history.still_held:
         notes.append(f"{history.still_held} jobs still held")

@@ -1,0 +1,115 @@
+"""What every question of the books takes on the command line: the store, the window, the zone, the filters."""
+
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, tzinfo
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loadfactor.errors import InputError
+from loadfactor.quantities import parse_duration_s
+from loadfactor.request import Request, option
+
+if TYPE_CHECKING:
+    from loadfactor.books.books import Books
+
+MOMENT = "2026-10 (the start of that month), 2026-10-05 or 2026-10-05T08:00+01:00"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreRequest(Request):
+    """A question of the books as a whole."""
+
+    store: Path | None = option("Folder of the books. [default: books, or what loadfactor.toml says]", None)
+
+    @property
+    def books(self) -> "Books":
+        """The books of a folder that exists. Raises InputError saying how to begin where it does not."""
+        from loadfactor.books.books import Books  # the query engine takes a second to load
+        from loadfactor.config import settings
+
+        folder = self.store or settings().store
+        if not folder.is_dir():
+            raise InputError(
+                f"no books in {folder}; begin with `loadfactor import SOURCE PATH --store {folder}` or `loadfactor demo`"
+            )
+        return Books(folder, settings().idle_below)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BooksRequest(Request):
+    """A question of some part of the books."""
+
+    by: tuple[str, ...] = option("Split by dimensions: team, day, … (a wrong one lists them all).", ())
+    start: str | None = option(f"Start of the window: {MOMENT}.", None, name="--from")
+    end: str | None = option("End of the window, itself not included.", None, name="--to")
+    last: str | None = option("The last part of the window alone: 90min, 12h, 7d, 4w.", None)
+    where: tuple[str, ...] = option("Only these: team=vision,job=4711.", ())
+    store: Path | None = option("Folder of the books. [default: books, or what loadfactor.toml says]", None)
+    timezone: str | None = option("Where days begin, and which zone times without one mean.", None)
+    basis: str | None = option(
+        "Kind of money: effective, contracted, owned, list or estimate. [default: the best there is]", None
+    )
+
+    @property
+    def books(self) -> "Books":
+        """The books it asks."""
+        return StoreRequest(store=self.store).books
+
+    @property
+    def zone(self) -> tzinfo:
+        """The zone given, else the one in the settings."""
+        return read_zone(self.timezone)
+
+    @property
+    def filters(self) -> dict[str, str]:
+        """`--where` as dimension → value; a piece without a sign belongs to the value before it."""
+        pairs: list[str] = []
+        for piece in self.where:
+            if "=" not in piece and pairs:
+                pairs[-1] += f",{piece}"
+            else:
+                pairs.append(piece)
+        found = {}
+        for pair in pairs:
+            name, sign, value = pair.partition("=")
+            if not sign or not value:
+                raise InputError(f"--where {pair!r} is no filter; write --where team=vision")
+            found[name.strip()] = value.strip()
+        return found
+
+    def window(self, books: "Books") -> tuple[datetime | None, datetime | None]:
+        """The start and the end of the window; None where the books decide. Raises InputError where it cannot be."""
+        start, end = read_moment(self.start, self.zone), read_moment(self.end, self.zone)
+        if self.last is None:
+            return start, end
+        length = timedelta(seconds=parse_duration_s(self.last))
+        if start is not None or not length:
+            raise InputError(f"--last {self.last} says where the window begins: give a length, and no --from")
+        return (end or books.span[1]) - length, end
+
+
+def read_zone(name: str | None) -> tzinfo:
+    """The zone of this name, else the one in the settings."""
+    from loadfactor.config import settings, zone
+
+    return zone(name or settings().timezone)
+
+
+def read_moment(text: str | None, zone: tzinfo) -> datetime | None:
+    """A point in time as people write it; one without a zone is meant in `zone`. Raises InputError when it is none.
+
+    >>> from datetime import UTC
+    >>> read_moment("2026-10", UTC).isoformat(), read_moment("2026-10-05T08:00+01:00", UTC).isoformat()
+    ('2026-10-01T00:00:00+00:00', '2026-10-05T08:00:00+01:00')
+    """
+    if text is None:
+        return None
+    try:
+        if len(text) == len("2026-10"):
+            text += "-01"
+        if len(text) == len("2026-10-05"):
+            return datetime.combine(date.fromisoformat(text), time(), zone)
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InputError(f"{text!r} is no time; write {MOMENT}") from error
+    return at if at.tzinfo else at.replace(tzinfo=zone)

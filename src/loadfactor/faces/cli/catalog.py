@@ -1,0 +1,31 @@
+"""`loadfactor catalog`: the known models, accelerators and prices."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import typer
+
+from loadfactor.faces.cli.commands import add_command
+from loadfactor.faces.document import Document
+from loadfactor.request import Request, option
+
+ABOUT = "List the known models, accelerators or prices.\n\nEach with its source and date; take --json for every fact."
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogRequest(Request):
+    """Which part of the catalog to list."""
+
+    part: Literal["models", "accelerators", "prices"] = option("Which list.", is_argument=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add `catalog`."""
+    add_command(app, "catalog", CatalogRequest, build_page, ABOUT)
+
+
+def build_page(request: CatalogRequest) -> Document:
+    """The list that the request names."""
+    from loadfactor.faces.pages.catalog_list import build_accelerators, build_models, build_prices
+
+    return {"models": build_models, "accelerators": build_accelerators, "prices": build_prices}[request.part]()

@@ -1,0 +1,65 @@
+"""The page of `loadfactor doctor`: whether the books balance, and what is missing, damaged or contradictory."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from loadfactor.faces.document import DataTable, Document, Section, TableColumn
+from loadfactor.faces.formats import money, number
+
+if TYPE_CHECKING:
+    from loadfactor.books.books import Books
+    from loadfactor.books.check import Balance, Finding
+
+MARKS = {"wrong": "✗", "missing": "!", "note": "·"}
+COLUMNS = (TableColumn(""), TableColumn("found"), TableColumn("what to do"))
+
+
+@dataclass(frozen=True)
+class BooksCheck:
+    """Both sides of the books, what is left between them, and the findings, worst first."""
+
+    balances: bool
+    installed_gpu_hours: float
+    booked_gpu_hours: float
+    residual_gpu_hours: float
+    installed_cost: float | None
+    booked_cost: float | None
+    residual_cost: float | None
+    findings: tuple["Finding", ...]
+
+
+def build_document(books: "Books") -> Document:
+    """The check of these books; the answer is no where they do not balance or are damaged."""
+    from loadfactor.books.check import balance, findings
+
+    found = tuple(findings(books))
+    both = balance(books)
+    data = BooksCheck(
+        both.holds,
+        both.installed_gpu_hours,
+        both.booked_gpu_hours,
+        both.residual_gpu_hours,
+        both.installed_cost,
+        both.booked_cost,
+        both.residual_cost,
+        found,
+    )
+    rows = [(MARKS[f.grade], f.what, f.do) for f in found]
+    return Document(
+        _headline(both),
+        (Section(tables=(DataTable(COLUMNS, rows),)),) if rows else (),
+        data=data,
+        is_no=not both.holds or any(f.grade == "wrong" for f in found),
+    )
+
+
+def _headline(both: "Balance") -> str:
+    verdict = "The books balance" if both.holds else "The books do not balance"
+    hours = f"{number(both.booked_gpu_hours, 6)} of {number(both.installed_gpu_hours, 6)} GPU-hours booked"
+    return f"{verdict}: {hours} (residual {both.residual_gpu_hours:.1e}), {_cost(both)}."
+
+
+def _cost(both: "Balance") -> str:
+    if both.residual_cost is None:
+        return "cost unknown: some GPUs have no price"
+    return f"{money(both.booked_cost)} of {money(both.installed_cost)}"

@@ -1,0 +1,51 @@
+"""The page of `loadfactor import`: what was added, what could not be read, and what the books now cover."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from loadfactor.faces.document import DataTable, Document, Section, Suggestion, TableColumn
+from loadfactor.faces.formats import instant
+from loadfactor.metrics.query.calendar import instant as read_ms
+
+if TYPE_CHECKING:
+    from loadfactor.books.books import Books
+    from loadfactor.store.store import Receipt
+
+SHOWN_GAPS = 12
+COLUMNS = (TableColumn("file"), TableColumn("what"), TableColumn("times", "number", digits=9))
+
+
+def build_document(receipt: "Receipt", books: "Books") -> Document:
+    """The receipt of an import, in the books it went into."""
+    rows = ", ".join(f"{count:,} {_name_rows(name, count)}" for name, count in receipt.rows.items()) or "nothing"
+    if receipt.already:
+        return Document(f"Already in the books, nothing added: {rows}.", data=receipt)
+    return Document(f"Imported {rows}.", tuple(_sections(receipt, books)), data=receipt)
+
+
+def _name_rows(table: str, count: int) -> str:
+    """What the rows of a table are called: one outage, two outages, progress either way."""
+    words = table.replace("_", " ")
+    return words.removesuffix("s") if count == 1 and table != "progress" else words
+
+
+def _sections(receipt: "Receipt", books: "Books") -> Iterator[Section]:
+    if receipt.gaps:
+        rows = [(Path(gap.where).name, gap.what, gap.count) for gap in receipt.gaps[:SHOWN_GAPS]]
+        more = len(receipt.gaps) - SHOWN_GAPS
+        note = f"and {more} more; --json lists them all" if more > 0 else ""
+        yield Section("Not measured", tables=(DataTable(COLUMNS, rows, note=note),))
+    if "samples" in receipt.rows and not books.store.manifest.of("allocations"):
+        yield Section(
+            lead="No allocations say who held these GPUs: their hours have an unknown holder and count as unattributed."
+            " Import allocations, use an exporter with job labels, or import the log with --held-by JOB."
+        )
+    start, end = books.store.span()
+    if start < end:  # prices alone cover no time
+        there = quote(str(books.store.folder))
+        yield Section(
+            lead=f"The books now cover {instant(read_ms(start))} to {instant(read_ms(end))}.",
+            suggestions=(Suggestion(f"loadfactor report --store {there}", "how full the fleet was, and what it cost"),),
+        )
