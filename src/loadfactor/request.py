@@ -188,7 +188,7 @@ def _read_one(value: Any, item: Option) -> Any:
     if item.kind is str:
         text = str(value).strip()
         if item.choices and text not in item.choices:
-            raise no_such(item.flag.lstrip("-").replace("-", " "), text, item.choices)
+            raise no_such(item.flag.lstrip("-").replace("-", " ").lower(), text, item.choices)
         return text
     try:
         number = parse_number(value) if isinstance(value, str) else float(value)

@@ -1,7 +1,7 @@
 """Do published worked examples come out of real books? Tables in, readings out."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -90,7 +90,11 @@ def test_what_makes_no_sense_in_python_is_refused_in_one_line(tmp_path: Path) ->
     with pytest.raises(InputError, match="allocations"):
         books.table("allocation")
     first, last = books.span
-    for start, end in ((last + timedelta(days=1), None), (None, first - timedelta(days=1)), (last, last + timedelta(days=1))):
+    for start, end in (
+        (last + timedelta(days=1), None),
+        (None, first - timedelta(days=1)),
+        (last, last + timedelta(days=1)),
+    ):
         with pytest.raises(InputError, match="they cover"):  # not that somebody confused beginning and end
             books.show(["cost"], start=start, end=end)
 

@@ -94,13 +94,11 @@ class Books:
                         f"{at} has no time zone; give it one: datetime(…, tzinfo=ZoneInfo('Europe/Berlin'))"
                     )
             window = Window(milliseconds(start or first), milliseconds(end or last), timezone)
+            if start is not None and end is not None and window.start_ms >= window.end_ms:
+                raise InputError(f"the window ends ({end}) before it begins ({start}); turn --from and --to round")
             if window.end_ms <= milliseconds(first) or window.start_ms >= milliseconds(last):
                 raise InputError(
                     f"the books know nothing of that time: they cover {first} to {last}; widen --from and --to"
-                )
-            if window.start_ms >= window.end_ms:
-                raise InputError(
-                    f"the window ends ({end or last}) before it begins ({start or first}); turn --from and --to round"
                 )
             if basis is not None and basis not in BASES:
                 raise no_such("cost basis", basis, BASES)
