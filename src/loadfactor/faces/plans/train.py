@@ -1,9 +1,6 @@
 """Page of a training plan: time, cost and utilization of the best layout, what it rests on, and what would change it."""
 
-from collections.abc import Iterable, Sequence
-
-from rich.console import Console
-from rich.progress import track
+from functools import partial
 
 from loadfactor.catalog.accelerators import Accelerator, accelerator
 from loadfactor.catalog.clusters import cluster
@@ -21,8 +18,9 @@ from loadfactor.faces.plans.train_sections import (
     write_layout,
     write_time,
 )
+from loadfactor.faces.progress import show_progress
 from loadfactor.planner.training.request import TrainingRequest
-from loadfactor.planner.training.scaling import TrainingFacts, TrainingPlans, plan_runs
+from loadfactor.planner.training.scaling import NO_PRICE, TrainingFacts, TrainingPlans, plan_runs
 from loadfactor.planner.training.training_plan import TrainingPlan
 from loadfactor.units import BYTES_PER_GB
 
@@ -40,7 +38,11 @@ def build_document(request: TrainingRequest) -> Document:
     where = cluster(request.cluster) if request.cluster else None
     card = accelerator(where.accelerator if where else request.accelerator)
     price = gpu_hour_price(card.id)
-    answer = plan_runs(request, TrainingFacts(read_network(request.model), card, where, price), _show_progress)
+    answer = plan_runs(
+        request,
+        TrainingFacts(read_network(request.model), card, where, price),
+        partial(show_progress, what="searching layouts"),
+    )
     plan = answer.plans[-1]
     return Document(
         headline=_write_headline(plan, card),
@@ -52,12 +54,6 @@ def build_document(request: TrainingRequest) -> Document:
 
 
 plan_training = make_function("plan_training", TrainingRequest, build_document, ABOUT)
-
-
-def _show_progress(counts: Sequence[int]) -> Iterable[int]:
-    """Go through the numbers of GPUs, with a bar on standard error where a person looks at it."""
-    screen = Console(stderr=True)
-    return track(counts, "searching layouts", console=screen, transient=True, disable=not screen.is_terminal)
 
 
 def _write_headline(p: TrainingPlan, card: Accelerator) -> str:
@@ -75,7 +71,7 @@ def _list_assumptions(r: TrainingRequest, p: TrainingPlan, price: GpuHourPrice |
     elif price is not None:
         source, age = price.origin, price.age
     else:
-        source, age = "no price in the catalog; give --price-per-gpu-hour", ""
+        source, age = NO_PRICE, ""
     paid = "none" if p.price_per_gpu_hour is None else f"{money(p.price_per_gpu_hour)} per GPU-hour"
     return (
         Assumption("price", paid, source, age),

@@ -1,16 +1,14 @@
 """Page of the training validation: errors by file, the cost of choosing a layout by prediction, and the worst rows."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-
-from rich.console import Console
-from rich.progress import track
+from collections.abc import Sequence
+from functools import partial
 
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.document import Assumption, DataTable, Document, Section, TableColumn
 from loadfactor.faces.formats import counted, percent
+from loadfactor.faces.progress import show_progress
 from loadfactor.planner.training.layout import TrainingLayout
-from loadfactor.validation.measurement_files import MeasurementFile
 from loadfactor.validation.training import (
     SkippedRow,
     TrainingValidation,
@@ -44,7 +42,7 @@ ASSUMPTIONS = (
 
 def build_document(request: TrainingValidationRequest) -> Document:
     """The page of a request."""
-    result = validate_training(request, _show_progress)
+    result = validate_training(request, partial(show_progress, what="predicting"))
     sections = [
         Section("Errors", charts=_draw_times(result), tables=(_tabulate_errors(result), *_tabulate_choices(result)))
     ]
@@ -56,12 +54,6 @@ def build_document(request: TrainingValidationRequest) -> Document:
         tables += [_tabulate_skipped(skipped)] if skipped else []
         sections.append(Section(file.file, tables=tables))
     return Document(_write_headline(result), sections, assumptions=ASSUMPTIONS, data=result)  # fmt: skip
-
-
-def _show_progress(files: Sequence[MeasurementFile]) -> Iterable[MeasurementFile]:
-    """Go through the files, with a bar on standard error where a person looks at it."""
-    screen = Console(stderr=True)
-    return track(files, "predicting", console=screen, transient=True, disable=not screen.is_terminal)
 
 
 def _write_headline(result: TrainingValidation) -> str:

@@ -16,6 +16,8 @@ from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.training_plan import TrainingPlan, plan_run
 from loadfactor.units import BYTES_PER_GB
 
+NO_PRICE = "no price in the catalog; give --price-per-gpu-hour"
+
 
 @dataclass(frozen=True)
 class TrainingFacts:
@@ -80,7 +82,7 @@ def plan_runs(
         job.machine.name,
         request.tokens,
         request.scaling,
-        None if request.price_per_gpu_hour is not None or price is None else f"{price.origin} {price.age}",
+        None if request.price_per_gpu_hour is not None else f"{price.origin} {price.age}" if price else NO_PRICE,
         "USD",
         plans,
         refused,
