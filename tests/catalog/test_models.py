@@ -54,7 +54,7 @@ def test_spellings_of_papers_and_hubs_are_found(name: str, id: str) -> None:
 def test_another_network_is_never_taken_for_one_of_the_catalog(name: str) -> None:
     """A network of another size, version or datatype is not found, and the error names what is near."""
     assert find_network(name) is None
-    with pytest.raises(InputError, match=r"did you mean|it knows"):
+    with pytest.raises(InputError, match=r"did you mean|catalog models"):
         network(name)
 
 

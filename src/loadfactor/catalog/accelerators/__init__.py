@@ -132,5 +132,5 @@ def accelerator(name: str) -> Accelerator:
         same = [product.id for product in _products().values() if family in product.families]
         if same:
             raise InputError(f"no accelerator called {name!r}; did you mean {' or '.join(map(repr, same))}?")
-        raise no_such("accelerator", name, accelerators())
+        raise no_such("accelerator", name, accelerators(), "`loadfactor catalog accelerators` lists the known ones")
     return found

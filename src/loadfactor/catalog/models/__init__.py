@@ -134,7 +134,11 @@ def network(name: str) -> Network:
     found = find_network(name)
     if found is None:
         near = get_close_matches(name.lower().replace(" ", "-"), networks(), n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it knows {', '.join(networks())}."
+        hint = (
+            f"did you mean {' or '.join(map(repr, near))}?"
+            if near
+            else "`loadfactor catalog models` lists the known ones."
+        )
         raise InputError(f"no network called {name!r}; {hint} A path to a Hugging Face config.json works too")
     return found
 

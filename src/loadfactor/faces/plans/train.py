@@ -57,7 +57,7 @@ plan_training = make_function("plan_training", TrainingRequest, build_document, 
 
 
 def _write_headline(p: TrainingPlan, card: Accelerator) -> str:
-    paid = f" and {about_money(p.cost)}" if p.cost is not None else ""
+    paid = f" and {about_money(p.cost, p.currency)}" if p.cost is not None else ""
     return (
         f"Training {p.job.network.name} on {short(p.tokens)} tokens with {p.gpus:,} × {card.name} takes about "
         f"{write_time(p)}{paid}, at {percent(p.mfu_share)} MFU: {write_layout(p.best.layout)}."
@@ -72,7 +72,7 @@ def _list_assumptions(r: TrainingRequest, p: TrainingPlan, price: GpuHourPrice |
         source, age = price.origin, price.age
     else:
         source, age = NO_PRICE, ""
-    paid = "none" if p.price_per_gpu_hour is None else f"{money(p.price_per_gpu_hour)} per GPU-hour"
+    paid = "none" if p.price_per_gpu_hour is None else f"{money(p.price_per_gpu_hour, p.currency)} per GPU-hour"
     return (
         Assumption("price", paid, source, age),
         Assumption("batch", counted(p.global_batch, "sequence"), "--global-batch" if r.global_batch else "about 4 M tokens"),
@@ -92,8 +92,8 @@ def _name_best_number(answer: TrainingPlans) -> list[str]:
     if cheapest is fastest:
         return [f"{fastest.gpus:,} GPUs are both fastest and cheapest of those asked for."]
     return [
-        f"{cheapest.gpus:,} GPUs are cheapest ({about_money(cheapest.cost)} in {write_time(cheapest)}), "
-        f"{fastest.gpus:,} fastest ({write_time(fastest)} for {about_money(fastest.cost)})."
+        f"{cheapest.gpus:,} GPUs are cheapest ({about_money(cheapest.cost, cheapest.currency)} in {write_time(cheapest)}), "
+        f"{fastest.gpus:,} fastest ({write_time(fastest)} for {about_money(fastest.cost, fastest.currency)})."
     ]
 
 
@@ -101,7 +101,8 @@ def _list_changes(p: TrainingPlan) -> list[str]:
     notes = [f"{write_layout(c.layout)} {c.why_it_loses}." for c in p.too_large[:1]]
     notes += [f"{write_layout(c.layout)} is next: {c.why_it_loses}." for c in p.rivals[:1]]
     if p.price_per_gpu_hour is not None:
-        notes.append(f"Each {money(PRICE_STEP)} per GPU-hour is {about_money(p.gpu_hours * PRICE_STEP)} of the run.")
+        step, change = money(PRICE_STEP, p.currency), about_money(p.gpu_hours * PRICE_STEP, p.currency)
+        notes.append(f"Each {step} per GPU-hour is {change} of the run.")
     least_s = p.step_s - sum(p.best.terms[name] for name in ("bubble_s", "data_s", "tensor_s"))
     shortest = f"{duration(least_s)} instead of {number(p.step_s)} s"
     notes.append(f"Without bubble and exposed exchange the step would take {shortest}: no layout beats that.")

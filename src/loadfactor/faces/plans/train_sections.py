@@ -55,7 +55,7 @@ def draw_scaling(answer: TrainingPlans) -> Section:
     rows.sort(key=lambda row: float(row[0] or 0))
     columns = (
         TableColumn("GPUs", "number"), TableColumn("batch (sequences)", "number"), TableColumn("days", "number"),
-        TableColumn("cost", "about money"), TableColumn("MFU", "percent"), TableColumn("efficiency", "percent"),
+        TableColumn("cost", "about money", answer.currency), TableColumn("MFU", "percent"), TableColumn("efficiency", "percent"),
         TableColumn("layout"),
     )  # fmt: skip
     several = len(rows) > 1
@@ -89,7 +89,7 @@ def draw_summary(p: TrainingPlan) -> Section:
     recomputed = "nothing is recomputed"
     if p.best.layout.recompute != NONE:
         recomputed = f"{RECOMPUTE[p.best.layout.recompute]} recomputation counted"
-    paid = "no price known" if p.cost is None else f"{about_money(p.cost_per_mtok)} per million tokens"
+    paid = "no price known" if p.cost is None else f"{about_money(p.cost_per_mtok, p.currency)} per million tokens"
     rows = [
         ("step", duration(p.step_s), f"{p.global_batch:,} sequences of {p.seq:,} tokens"),
         ("tokens/s", short(p.tokens_per_s), f"{short(p.tokens_per_s / p.gpus)} per GPU"),
@@ -102,7 +102,7 @@ def draw_summary(p: TrainingPlan) -> Section:
         ("checkpoint every", duration(c.interval_s), f"Daly's optimum at {duration(c.checkpoint_s)} each"),
         ("run", write_time(p), f"{number(p.steady_s / S_PER_DAY)} days without failures"),
         ("GPU-hours", short(p.gpu_hours), ""),
-        ("cost", about_money(p.cost), paid),
+        ("cost", about_money(p.cost, p.currency), paid),
     ]
     columns = (TableColumn("what"), TableColumn("value", "number"), TableColumn("meaning"))
     return Section(f"The run on {p.gpus:,} GPUs", tables=(DataTable(columns, rows),))
@@ -150,7 +150,7 @@ def draw_rivals(p: TrainingPlan) -> Section:
             ratio = c.step_s / p.step_s
             cost = None if p.cost is None else p.cost * ratio
             front.append((write_layout(c.layout), c.step_s, _gib(c), p.days * ratio, cost))
-        columns += [TableColumn("days", "number"), TableColumn("cost", "about money")]
+        columns += [TableColumn("days", "number"), TableColumn("cost", "about money", p.currency)]
         tables.append(DataTable(columns, front, "Time, memory and cost: no layout beats these in all"))
     return Section("Why not another layout", tables=tables)
 

@@ -47,9 +47,13 @@ class TrainingPlans:
     tokens: float
     scaling: str
     price_source: str | None
-    currency: str
     plans: Sequence[TrainingPlan]
     refused: Sequence[RefusedRun]
+
+    @property
+    def currency(self) -> str:
+        """Currency of every amount."""
+        return self.plans[0].currency
 
 
 def plan_runs(
@@ -83,7 +87,6 @@ def plan_runs(
         request.tokens,
         request.scaling,
         None if request.price_per_gpu_hour is not None else f"{price.origin} {price.age}" if price else NO_PRICE,
-        "USD",
         plans,
         refused,
     )

@@ -50,6 +50,7 @@ class TrainingPlan:
     causal_mfu_share: float
     checkpoints: CheckpointPlan = field(repr=False)
     price_per_gpu_hour: float | None
+    currency: str = "USD"  # of the price, as the catalog has it
 
     @property
     def global_batch(self) -> int:
