@@ -1,6 +1,6 @@
 """Validation of the training planner: files of measurements, published or a user's own, beside its predictions."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,12 +34,12 @@ class SkippedRow:
 
 @dataclass(frozen=True)
 class TrainingValidation:
-    """Errors by file, then every row; `whole` is over all of them, `ignored` names the files that measure something else."""
+    """Errors by file, then every row; `whole` is over all of them, `ignored` says why files of a folder were left out."""
 
     files: Sequence[TrainingErrors]
     rows: Sequence[Comparison | SkippedRow]
     whole: TrainingErrors = field(repr=False)
-    ignored: Sequence[str] = field(repr=False)
+    ignored: Mapping[str, str] = field(repr=False)
 
 
 def validate_training(
@@ -53,11 +53,11 @@ def validate_training(
         given = [MeasurementFile(name, fill_sources(read_published_rows(name))) for name in TRAINING]
     files: list[TrainingErrors] = []
     rows: list[Comparison | SkippedRow] = []
-    ignored: list[str] = []
+    ignored: dict[str, str] = {}
     for file in over(given):
         reason = _explain_other_file(file)
         if reason:
-            ignored.append(f"{file.name} ({reason})")
+            ignored[file.name] = reason
             continue
         compared, skipped = compare_rows(file.name, file.rows)
         files.append(summarize_errors(compared, file.name, len(file.rows), len(skipped)))
@@ -88,4 +88,4 @@ def _explain_other_file(file: MeasurementFile) -> str | None:
         return None
     if not file.rows:
         return "no rows"
-    return None if any(k in file.rows[0] for k in ONE_OF) else "no gpus, chips or layers column"
+    return None if any(k in file.rows[0] for k in ONE_OF) else "no training runs: no column gpus, chips or layers"

@@ -92,7 +92,7 @@ def draw_summary(p: TrainingPlan) -> Section:
     paid = "no price known" if p.cost is None else f"{about_money(p.cost_per_mtok, p.currency)} per million tokens"
     rows = [
         ("step", duration(p.step_s), f"{p.global_batch:,} sequences of {p.seq:,} tokens"),
-        ("tokens/s", short(p.tokens_per_s), f"{short(p.tokens_per_s / p.gpus)} per GPU"),
+        ("tokens/s", short(p.tokens_per_s), f"{number(p.tokens_per_s / p.gpus)} per GPU"),
         ("TFLOP/s per GPU", model, f"model FLOPs; {hardware} with recomputed work"),
         ("MFU", percent(p.mfu_share), "model FLOPs, attention in full, logits counted, embedding look-up not"),
         ("MFU, causal", percent(p.causal_mfu_share), "half of the attention scores, as Megatron-LM counts since 2025"),

@@ -53,18 +53,20 @@ def build_document(request: TrainingValidationRequest) -> Document:
         tables = [_tabulate_rows(compared, request.all_rows)] if compared else []
         tables += [_tabulate_skipped(skipped)] if skipped else []
         sections.append(Section(file.file, tables=tables))
+    if result.ignored:
+        columns = (TableColumn("file"), TableColumn("why"))
+        sections.append(Section("Files left out", tables=(DataTable(columns, list(result.ignored.items())),)))
     return Document(_write_headline(result), sections, assumptions=ASSUMPTIONS, data=result)  # fmt: skip
 
 
 def _write_headline(result: TrainingValidation) -> str:
     e = result.whole
-    sentence = "No row could be compared; the reasons are below."
-    if e.rows:
-        sentence = (
-            f"{counted(e.rows, 'measured number')} in {counted(len(result.files), 'file')} are predicted within "
-            f"{percent(e.mean_abs_error)} on average (median {percent(e.median_abs_error)}, worst {percent(e.max_abs_error)})."
-        )
-    return sentence + (f" Not training measurements: {', '.join(result.ignored)}." if result.ignored else "")
+    if not e.rows:
+        return "No row could be compared; the reasons are below."
+    return (
+        f"{counted(e.rows, 'measured number')} in {counted(len(result.files), 'file')} are predicted within "
+        f"{percent(e.mean_abs_error)} on average (median {percent(e.median_abs_error)}, worst {percent(e.max_abs_error)})."
+    )
 
 
 def _tabulate_errors(result: TrainingValidation) -> DataTable:
