@@ -69,6 +69,14 @@ def test_every_format_is_the_same_list(tmp_path: Path, ending: str, write: objec
     ]
 
 
+def test_a_price_may_name_its_currency(tmp_path: Path) -> None:
+    """The currency stands beside its price; where it is left empty nothing is assumed here."""
+    path = tmp_path / "list.csv"
+    path.write_text("accelerator,basis,price_per_gpu_hour,currency\na,list,2,EUR\nb,list,3,\n")
+    rows = read(SOURCE, path).tables["prices"].to_pylist()
+    assert [(r["price_per_gpu_hour"], r["currency"]) for r in rows] == [(2.0, "EUR"), (3.0, None)]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
@@ -81,6 +89,11 @@ def test_every_format_is_the_same_list(tmp_path: Path, ending: str, write: objec
         ("p.csv", COLUMNS + "a,2026-05-01,,list,$2\n", "row 1: price_per_gpu_hour '$2' is not a number"),
         ("p.csv", "accelerator,price_per_gpu_hour\na,2\n", "prices needs the column basis"),
         ("p.csv", "gpu,basis,price_per_gpu_hour\na,list,2\n", "prices has no column 'gpu'; the nearest is"),
+        (
+            "p.csv",
+            "basis,usd_per_gpu_hour\nlist,2\n",
+            "no column 'usd_per_gpu_hour'; the nearest is price_per_gpu_hour",
+        ),
         ("p.toml", "[[price]]\nbasis = list\n", "is not TOML"),
         ("p.json", "{", "is not JSON"),
         ("p.json", "[" * 100_000, "is not JSON"),
