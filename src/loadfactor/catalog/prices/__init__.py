@@ -1,14 +1,20 @@
-"""Prices of rented GPU-hours where the user gives none: dated ranges, always shown with their date."""
+"""Prices of a rented GPU-hour: dated ranges of the catalog, and the one place that chooses between them and a typed price."""
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
+from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.facts import read_toml
+from loadfactor.errors import InputError
+
+PriceKind = Literal["on_demand", "one_year_contract"]
+KINDS: dict[str, str] = {"on_demand": "on demand", "one_year_contract": "one-year contract"}
 
 
 @dataclass(frozen=True)
 class GpuHourPrice:
-    """A dated price range of one accelerator, USD per GPU-hour; `as_of` is YYYY-MM."""
+    """A dated price range of one accelerator per GPU-hour; `as_of` is YYYY-MM."""
 
     accelerator: str
     kind: str
@@ -19,6 +25,7 @@ class GpuHourPrice:
     low: float | None = None
     high: float | None = None
     note: str = ""
+    currency: str = "USD"
 
     @property
     def origin(self) -> str:
@@ -30,6 +37,23 @@ class GpuHourPrice:
     def age(self) -> str:
         """Its month, and whether it was seen or estimated."""
         return f"{self.as_of}, {self.status}"
+
+
+@dataclass(frozen=True)
+class ChosenPrice:
+    """What an hour of one GPU costs, and where that comes from.
+
+    `basis` says what kind of price it is ("h100-sxm on demand"; empty for a typed one); `as_of` how old and sure it is.
+    """
+
+    per_gpu_hour: float
+    currency: str
+    source: str
+    basis: str = ""
+    as_of: str = ""
+    low: float | None = None
+    high: float | None = None
+    is_given: bool = False
 
 
 @cache
@@ -46,3 +70,32 @@ def gpu_hour_price(accelerator: str, kind: str = "on_demand") -> GpuHourPrice | 
     """
     rows = [p for p in gpu_hour_prices() if p.accelerator == accelerator and p.kind == kind]
     return max(rows, key=lambda p: p.as_of, default=None)
+
+
+def choose_price(
+    name: str, given: float | None, option: str = "--price-per-gpu-hour", kind: PriceKind = "on_demand"
+) -> ChosenPrice:
+    """The price of a GPU-hour: the one given, else the catalog's newest of this kind, else its newest on demand.
+
+    `option` is where the user may type a price. Raises InputError where the catalog knows none.
+
+    >>> choose_price("h100-sxm", None).per_gpu_hour, choose_price("H100", 2.0).source
+    (2.95, 'your --price-per-gpu-hour')
+    """
+    if given is not None:
+        if given <= 0:
+            raise InputError(f"{option} {given:g}: a GPU-hour costs more than nothing; give an amount above 0")
+        return ChosenPrice(given, "USD", f"your {option}", is_given=True)
+    wanted = accelerator(name).id
+    known = gpu_hour_price(wanted, kind) or gpu_hour_price(wanted)
+    if known is None:
+        raise InputError(f"the catalog has no price for {wanted}; give {option}")
+    return ChosenPrice(
+        known.typical,
+        known.currency,
+        f"catalog: {known.source}",
+        f"{known.accelerator} {KINDS.get(known.kind, known.kind)}",
+        f"{known.as_of}, {known.status}",
+        known.low,
+        known.high,
+    )

@@ -56,3 +56,17 @@ def token_price(name: str) -> TokenPrice:
         raise InputError(f"several providers list {name!r}; name one: {', '.join(p.id for p in found)}")
     near = [p.id for p in token_prices() if wanted.split("/")[-1][:6] in p.id.lower()] or [p.id for p in token_prices()]
     raise InputError(f"no token price for {name!r} in the catalog; there is {', '.join(near[:12])}; or type prices in")
+
+
+def hosted_prices(network: str) -> tuple[TokenPrice, ...]:
+    """Every list price of a network of the catalog, whatever the provider calls it.
+
+    >>> [price.provider for price in hosted_prices("llama-3.1-8b")]
+    ['groq', 'cerebras', 'together', 'openrouter']
+    """
+    wanted = _letters(network)
+    return tuple(price for price in token_prices() if wanted and wanted in _letters(price.model))
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
