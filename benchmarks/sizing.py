@@ -6,7 +6,7 @@
 import time
 
 from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
-from loadfactor.planner.sizing.cluster.workload import poisson_jobs
+from loadfactor.planner.sizing.cluster.workload import draw_poisson_jobs
 from loadfactor.planner.sizing.queueing import queue_wait
 from loadfactor.units import H_PER_YEAR, S_PER_HOUR
 
@@ -17,7 +17,7 @@ MEAN_GPUS = sum(size * share for size, share in zip(SIZES, SHARES, strict=True))
 
 def run(quick: bool) -> dict[str, float]:
     """The three speeds."""
-    warm_up = poisson_jobs(100, 1.0, 1.0)
+    warm_up = draw_poisson_jobs(100, 1.0, 1.0)
     simulate(warm_up, Cluster.of(4), SchedulingPolicy(backfill="easy"))
     simulate(warm_up, Cluster.of(4), SchedulingPolicy(backfill="any"))
     return {
@@ -29,7 +29,7 @@ def run(quick: bool) -> dict[str, float]:
 
 def _jobs_per_s(jobs: int) -> float:
     rate = 8000 * 0.95 / MEAN_GPUS / S_PER_HOUR
-    trace = poisson_jobs(jobs, rate, S_PER_HOUR, service="lognormal", gpus=SIZES, gpu_shares=SHARES, seed=1)
+    trace = draw_poisson_jobs(jobs, rate, S_PER_HOUR, service="lognormal", gpus=SIZES, gpu_shares=SHARES, seed=1)
     began = time.perf_counter()
     simulate(trace, Cluster.of(1000), SchedulingPolicy(backfill="easy"))
     return jobs / (time.perf_counter() - began)
@@ -49,7 +49,7 @@ def _sweep_s(jobs: int) -> float:
     """Fifty cluster sizes from 16 to 65 nodes under a year of jobs that keep 100 GPUs busy."""
     rate = jobs / (H_PER_YEAR * S_PER_HOUR)
     service_s = 100 / (rate * MEAN_GPUS)
-    trace = poisson_jobs(jobs, rate, service_s, service="lognormal", gpus=SIZES, gpu_shares=SHARES, seed=2)
+    trace = draw_poisson_jobs(jobs, rate, service_s, service="lognormal", gpus=SIZES, gpu_shares=SHARES, seed=2)
     began = time.perf_counter()
     for nodes in range(16, 66):
         simulate(trace, Cluster.of(nodes), SchedulingPolicy(backfill="easy"))

@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from loadfactor.books.books import Books
+    from loadfactor.faces.plans.breakeven import plan_breakeven as plan_breakeven
+    from loadfactor.faces.plans.own import plan_ownership as plan_ownership
     from loadfactor.faces.plans.serve import plan_serving as plan_serving
+    from loadfactor.faces.plans.size import plan_size as plan_size
     from loadfactor.faces.plans.train import plan_training as plan_training
 
 __version__ = "0.1.0"
@@ -13,6 +16,9 @@ __version__ = "0.1.0"
 _LAZY: dict[str, str] = {
     "plan_training": "loadfactor.faces.plans.train",
     "plan_serving": "loadfactor.faces.plans.serve",
+    "plan_size": "loadfactor.faces.plans.size",
+    "plan_ownership": "loadfactor.faces.plans.own",
+    "plan_breakeven": "loadfactor.faces.plans.breakeven",
 }
 """Public names and the modules that define them, imported when they are first used."""
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from loadfactor.errors import PlanError
 from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
-from loadfactor.planner.sizing.cluster.jobs import Jobs, jobs_of
-from loadfactor.planner.sizing.cluster.outcome import Outcome, batch_means
-from loadfactor.planner.sizing.cluster.workload import poisson_jobs
+from loadfactor.planner.sizing.cluster.jobs import Jobs, make_jobs
+from loadfactor.planner.sizing.cluster.outcome import Outcome, average_batches
+from loadfactor.planner.sizing.cluster.workload import draw_poisson_jobs
 from loadfactor.planner.sizing.queueing import erlang_b, mean_wait_s
 
 POLICIES = (
@@ -39,8 +39,8 @@ POLICIES = (
 )
 def test_waits_of_textbook_queues(arrivals_per_s: float, servers: int, service: str, cv2: float, jobs: int) -> None:
     """M/M/k, M/D/1 and M/G/1: the simulated mean wait is within 2 % of the exact one, which its 99 % interval holds."""
-    trace = poisson_jobs(jobs, arrivals_per_s, 1.0, service=service, service_cv2=cv2 or 1.0, seed=1)  # type: ignore[arg-type]
-    found = batch_means(simulate(trace, Cluster.pooled(servers), SchedulingPolicy(backfill="none")).wait_s)
+    trace = draw_poisson_jobs(jobs, arrivals_per_s, 1.0, service=service, service_cv2=cv2 or 1.0, seed=1)  # type: ignore[arg-type]
+    found = average_batches(simulate(trace, Cluster.pooled(servers), SchedulingPolicy(backfill="none")).wait_s)
     exact = mean_wait_s(arrivals_per_s, 1.0, servers, service_cv2=cv2)
     assert found.mean == pytest.approx(exact, rel=0.02)
     assert abs(found.mean - exact) < 1.5 * found.half_width
@@ -49,7 +49,7 @@ def test_waits_of_textbook_queues(arrivals_per_s: float, servers: int, service: 
 def test_losses_of_erlang_b() -> None:
     """Turning away what cannot start at once loses Erlang's share, within 2 %, whatever the service times' distribution."""
     for service in ("exponential", "lognormal"):
-        trace = poisson_jobs(1_000_000, 8.0, 1.0, service=service, seed=2)  # type: ignore[arg-type]
+        trace = draw_poisson_jobs(1_000_000, 8.0, 1.0, service=service, seed=2)  # type: ignore[arg-type]
         lost = simulate(trace, Cluster.pooled(10), SchedulingPolicy(turn_away=True)).turned_away_share
         assert lost == pytest.approx(erlang_b(8, 10), rel=0.02)
 
@@ -61,7 +61,7 @@ def random_jobs(seed: int, count: int = 120) -> Jobs:
     submit = random.integers(0, 400, count).astype(float)
     duration = random.integers(1, 60, count).astype(float)
     limit = duration * random.integers(1, 4, count)
-    return jobs_of(submit, gpus, duration, limit_s=limit, priority=random.integers(0, 3, count))
+    return make_jobs(submit, gpus, duration, limit_s=limit, priority=random.integers(0, 3, count))
 
 
 CLUSTERS = (Cluster.of(2), Cluster.of_gpus(20), Cluster((4, 8, 4, 8)), Cluster.pooled(16), Cluster.of(8, 2))
@@ -104,7 +104,7 @@ def test_same_input_same_result(policy: SchedulingPolicy) -> None:
 def test_backfill_rules_differ_as_they_should() -> None:
     """Behind a gang that must wait: nobody passes with none, the short job with easy, everybody with any (who then delays it)."""
     # 8 GPUs: 4 held for 100 s; then a gang of 8, a long single and a short single arrive.
-    jobs = jobs_of([0, 1, 2, 3], [4, 8, 1, 1], [100, 100, 500, 90])
+    jobs = make_jobs([0, 1, 2, 3], [4, 8, 1, 1], [100, 100, 500, 90])
     starts = {b: simulate(jobs, Cluster.of(1), SchedulingPolicy(backfill=b)).start_s for b in ("none", "easy", "any")}
     assert starts["none"].tolist() == [0, 100, 200, 200]
     assert starts["easy"].tolist() == [0, 100, 200, 3]
@@ -124,7 +124,7 @@ def test_easy_never_delays_the_first_in_line() -> None:
 
 def test_a_gang_waits_for_a_node_not_for_a_number() -> None:
     """Two half-full nodes have 8 GPUs free but no place for a gang of 8: fragmentation, which pooled GPUs would not have."""
-    jobs = jobs_of([0, 0, 1, 300], [4, 4, 8, 1], [100, 100, 10, 1])
+    jobs = make_jobs([0, 0, 1, 300], [4, 4, 8, 1], [100, 100, 10, 1])
     spread = simulate(jobs, Cluster.of(2), SchedulingPolicy(backfill="none", spread=True))
     packed = simulate(jobs, Cluster.of(2), SchedulingPolicy(backfill="none"))
     assert spread.start_s[2] == 100
@@ -136,17 +136,17 @@ def test_a_gang_waits_for_a_node_not_for_a_number() -> None:
 
 def test_gang_size_and_order_are_told_apart() -> None:
     """Three free GPUs cannot start a gang of 4 (gang size); one that would fit is held behind it (order)."""
-    gang = simulate(jobs_of([0, 1, 50], [5, 4, 5], [100, 10, 1]), Cluster.of(1), SchedulingPolicy(backfill="none"))
+    gang = simulate(make_jobs([0, 1, 50], [5, 4, 5], [100, 10, 1]), Cluster.of(1), SchedulingPolicy(backfill="none"))
     assert (gang.gang_share, gang.order_share) == (pytest.approx(49 / 50), 0)
     order = simulate(
-        jobs_of([0, 1, 1, 50], [5, 4, 1, 5], [100, 10, 1, 1]), Cluster.of(1), SchedulingPolicy(backfill="none")
+        make_jobs([0, 1, 1, 50], [5, 4, 1, 5], [100, 10, 1, 1]), Cluster.of(1), SchedulingPolicy(backfill="none")
     )
     assert order.order_share == pytest.approx(49 / 50)
 
 
 def test_shares_of_a_gpu_share_it() -> None:
     """Four quarters run on one GPU at once, a fifth waits; a whole-GPU job waits until the last quarter has left."""
-    jobs = jobs_of([0, 0, 0, 0, 0, 1], [0.25, 0.25, 0.25, 0.25, 0.25, 1], [10, 20, 30, 40, 10, 5])
+    jobs = make_jobs([0, 0, 0, 0, 0, 1], [0.25, 0.25, 0.25, 0.25, 0.25, 1], [10, 20, 30, 40, 10, 5])
     for backfill in ("none", "any", "easy"):
         outcome = simulate(jobs, Cluster.of(1, 1), SchedulingPolicy(backfill=backfill))  # type: ignore[arg-type]
         assert outcome.start_s.tolist() == [0, 0, 0, 0, 10, 40]
@@ -155,7 +155,7 @@ def test_shares_of_a_gpu_share_it() -> None:
 
 def test_preemption_keeps_progress_and_pays_the_restart() -> None:
     """A job stopped for a shorter one resumes where it was, its wait counts both gaps, and the restart is extra work."""
-    jobs = jobs_of([0, 10], [8, 8], [100, 20])
+    jobs = make_jobs([0, 10], [8, 8], [100, 20])
     outcome = simulate(jobs, Cluster.of(1), SchedulingPolicy(preempt="shortest remaining", restart_s=5.0))
     assert outcome.end_s.tolist() == [125, 30]
     assert outcome.starts.tolist() == [2, 1]
@@ -165,7 +165,7 @@ def test_preemption_keeps_progress_and_pays_the_restart() -> None:
 
 def test_a_clocked_scheduler_leaves_freed_gpus_idle_until_it_wakes() -> None:
     """With a step of 60 s a job submitted at 1 s starts at 60 s, and the next at the first step after it ended."""
-    jobs = jobs_of([0, 1, 2], [8, 8, 8], [30, 70, 5])
+    jobs = make_jobs([0, 1, 2], [8, 8, 8], [30, 70, 5])
     outcome = simulate(jobs, Cluster.of(1), SchedulingPolicy(preempt="priority", interval_s=60.0))
     assert outcome.start_s.tolist() == [0, 60, 180]
 
@@ -185,7 +185,7 @@ def test_demand_series_holds_all_the_work() -> None:
 
 def test_large_sizes_at_once_are_fast_enough_to_sweep() -> None:
     """A thousand nodes with gangs up to 32 GPUs conserve work over 50,000 jobs under every queueing rule."""
-    jobs = poisson_jobs(50_000, 0.6, 3600.0, gpus=(1, 4, 8, 32), gpu_shares=(0.6, 0.2, 0.15, 0.05), seed=4)
+    jobs = draw_poisson_jobs(50_000, 0.6, 3600.0, gpus=(1, 4, 8, 32), gpu_shares=(0.6, 0.2, 0.15, 0.05), seed=4)
     for backfill in ("none", "any", "easy"):
         outcome = simulate(jobs, Cluster.of(1000), SchedulingPolicy(backfill=backfill))  # type: ignore[arg-type]
         assert outcome.busy_gpu_s == pytest.approx(float(jobs.gpu_s.sum()), rel=1e-9)
@@ -194,28 +194,28 @@ def test_large_sizes_at_once_are_fast_enough_to_sweep() -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: jobs_of([], [], []), "no jobs"),
-        (lambda: jobs_of([0], [0], [1]), "job 0: GPUs"),
-        (lambda: jobs_of([0, 1], [1, 1.5], [1, 1]), "job 1: GPUs must be a whole number"),
-        (lambda: jobs_of([0], [1], [-1]), "job 0: a duration"),
-        (lambda: jobs_of([0], [1], [1, 2]), "every job needs"),
-        (lambda: jobs_of([0], [1], [1]).offered_gpus, "at once"),
+        (lambda: make_jobs([], [], []), "no jobs"),
+        (lambda: make_jobs([0], [0], [1]), "job 0: GPUs"),
+        (lambda: make_jobs([0, 1], [1, 1.5], [1, 1]), "job 1: GPUs must be a whole number"),
+        (lambda: make_jobs([0], [1], [-1]), "job 0: a duration"),
+        (lambda: make_jobs([0], [1], [1, 2]), "every job needs"),
+        (lambda: make_jobs([0], [1], [1]).offered_gpus, "at once"),
         (lambda: Cluster.of(0), "at least one node"),
         (lambda: Cluster(()), "at least one node"),
         (
-            lambda: simulate(jobs_of([0, 0], [1, 32], [1, 1]), Cluster.of(2)),
+            lambda: simulate(make_jobs([0, 0], [1, 32], [1, 1]), Cluster.of(2)),
             "asks for 32 GPUs, the cluster can give 16",
         ),
         (
-            lambda: simulate(jobs_of([0], [1], [1]), Cluster.of(1), SchedulingPolicy(interval_s=-1)),
+            lambda: simulate(make_jobs([0], [1], [1]), Cluster.of(1), SchedulingPolicy(interval_s=-1)),
             "must not be negative",
         ),
         (
-            lambda: simulate(jobs_of([0], [1], [1]), Cluster.of(1), SchedulingPolicy(queue_edges_gpu_s=(5, 2))),
+            lambda: simulate(make_jobs([0], [1], [1]), Cluster.of(1), SchedulingPolicy(queue_edges_gpu_s=(5, 2))),
             "must rise",
         ),
-        (lambda: poisson_jobs(0, 1, 1), "above 0"),
-        (lambda: poisson_jobs(5, 1, 1, service="hyperexponential", service_cv2=0.5), "1 or more"),
+        (lambda: draw_poisson_jobs(0, 1, 1), "above 0"),
+        (lambda: draw_poisson_jobs(5, 1, 1, service="hyperexponential", service_cv2=0.5), "1 or more"),
     ],
 )
 def test_impossible_inputs_name_themselves(call: object, says: str) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
-from loadfactor.planner.sizing.cluster.jobs import jobs_of
-from loadfactor.planner.sizing.cluster.why_idle import ClusterState, why_idle
+from loadfactor.planner.sizing.cluster.idle_reasons import StateCounts, explain_idle
+from loadfactor.planner.sizing.cluster.jobs import make_jobs
 from loadfactor.sources.demand import JobTrace, StateTrace
 from loadfactor.sources.demand_files import read_demand
 
@@ -23,7 +23,7 @@ def test_waits_and_makespan_of_the_64_gpu_experiment(scheduler: str, policy: Sch
     trace = read_demand(shared / "data" / "jobs" / f"muri_testbed_64xV100_{scheduler}_job.csv.gz")
     assert isinstance(trace, JobTrace)
     assert trace.published_wait_s is not None
-    outcome = simulate(jobs_of(trace.submit_s, trace.gpus, trace.duration_s), Cluster.of(8), policy)
+    outcome = simulate(make_jobs(trace.submit_s, trace.gpus, trace.duration_s), Cluster.of(8), policy)
     assert outcome.mean_wait_s == pytest.approx(float(trace.published_wait_s.mean()), rel=0.05)
     assert outcome.makespan_s == pytest.approx(trace.published_makespan_s, rel=0.05)
 
@@ -36,7 +36,7 @@ def test_planned_durations_explain_the_rest(shared: Path) -> None:
     assert isinstance(real, JobTrace)
     assert real.published_wait_s is not None
     assert real.duration_s.sum() / planned.duration_s.sum() == pytest.approx(1.05, abs=0.01)
-    outcome = simulate(jobs_of(planned.submit_s, planned.gpus, planned.duration_s), Cluster.of(8), PUBLISHED[0][1])
+    outcome = simulate(make_jobs(planned.submit_s, planned.gpus, planned.duration_s), Cluster.of(8), PUBLISHED[0][1])
     assert outcome.mean_wait_s == pytest.approx(float(real.published_wait_s.mean()), rel=0.15)
     assert outcome.makespan_s == pytest.approx(real.published_makespan_s, rel=0.15)
 
@@ -50,8 +50,8 @@ def test_helios_minutes_of_pending_beside_idle(
     """In the two virtual clusters with 45 % such minutes, gang size and fragmentation account for nine tenths of them."""
     trace = read_demand(shared / "data" / "jobs" / f"helios_earth_{cluster}_cluster_sequence_vc.csv.gz")
     assert isinstance(trace, StateTrace)
-    found = why_idle(
-        ClusterState(
+    found = explain_idle(
+        StateCounts(
             trace.total_gpus,
             trace.running_large_gpus,
             trace.running_small_gpus,

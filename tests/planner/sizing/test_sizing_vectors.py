@@ -1,4 +1,4 @@
-"""Every golden value about ownership, spot, checkpoints, break-even, queues, staffing, pooling and base-and-peak, by id."""
+"""Every golden value about owning, spot, commitments, break-even, queues, staffing, pooling and tiers, by id."""
 
 import json
 import re
@@ -8,17 +8,22 @@ from typing import Any
 
 import pytest
 
-from loadfactor.planner.economics import base_and_peak
-from loadfactor.planner.economics.breakeven import ApiPrice, Replica, Request, break_even
+from loadfactor.planner.economics import tiers
+from loadfactor.planner.economics.breakeven import ApiPrice, MeanRequest, ReplicaCost, find_break_even
 from loadfactor.planner.economics.commitment import Commitment
 from loadfactor.planner.economics.load_duration import load_duration
-from loadfactor.planner.economics.ownership import OwnedCost, OwnedServer, capital_recovery_factor, own
-from loadfactor.planner.economics.spot import SpotOffer, spot_cost
-from loadfactor.planner.hardware import checkpoint
+from loadfactor.planner.economics.ownership import OwnedCost, OwnedServer, capital_recovery_factor, compute_owned_cost
+from loadfactor.planner.economics.spot import SpotOffer, cost_spot
 from loadfactor.planner.sizing import queueing, staffing
-from loadfactor.units import H_PER_DAY, S_PER_DAY, S_PER_HOUR, W_PER_KW
+from loadfactor.units import W_PER_KW
 
 Inputs = Mapping[str, Any]
+FOLDER = Path(__file__).parents[2] / "vectors"
+VECTORS: dict[str, dict[str, Any]] = {
+    vector["id"]: vector
+    for name in ("economics", "queueing")
+    for vector in json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+}
 
 
 def _service_s(v: Inputs) -> float:
@@ -26,12 +31,12 @@ def _service_s(v: Inputs) -> float:
 
 
 def _owned(v: Inputs) -> OwnedCost:
-    return own(
+    return compute_owned_cost(
         OwnedServer(
             server_price=v["server_usd"],
             gpus=v["gpus"],
             life_years=v["life_y"],
-            cost_of_capital_share=v["wacc"],
+            discount_rate_share=v["wacc"],
             residual_share=v["residual"],
             power_w=v["server_kw"] * W_PER_KW,
             load_share=v["load"],
@@ -46,12 +51,12 @@ def _owned(v: Inputs) -> OwnedCost:
 
 
 # The break-even against a price uses the golden server: the vectors name only its cost per hour.
-GOLDEN_SERVER = own(OwnedServer(server_price=300_000))
+GOLDEN_SERVER = compute_owned_cost(OwnedServer(server_price=300_000))
 
 
 def _floor(v: Inputs) -> float:
     price = ApiPrice(v["api_usd_per_M"], v["api_usd_per_M"])
-    return break_even(Replica(v["gpu_usd_h"], v["tps"]), price, Request(1, 1)).floor_share
+    return find_break_even(ReplicaCost(v["gpu_usd_h"], v["tps"]), price, MeanRequest(1, 1)).floor_share
 
 
 def _commitment(v: Inputs) -> Commitment:
@@ -60,23 +65,6 @@ def _commitment(v: Inputs) -> Commitment:
 
 # id pattern → what this package answers for the vector's inputs
 ANSWERS: tuple[tuple[str, Callable[[Inputs], float]], ...] = (
-    (r"ckpt\.young\..*", lambda v: checkpoint.young_interval_s(v["delta"], v["M"])),
-    (r"ckpt\.daly\..*", lambda v: checkpoint.daly_interval_s(v["delta"], v["M"])),
-    (r"ckpt\.eff\..*", lambda v: checkpoint.plan_checkpoints(v["delta"], v["M"], v["R"]).efficiency_share),
-    (r"llama3\.mtti_h", lambda _: checkpoint.job_mtbf_s(16_384 * 54 * 24 / 419, 16_384) / S_PER_HOUR),
-    (r"llama3\.gpu_mtbf_h", lambda _: checkpoint.job_mtbf_s(16_384 * 54 * 24 / 419, 1) / S_PER_HOUR),
-    (r"meta\.mtti_16384_h", lambda _: checkpoint.job_mtbf_s(H_PER_DAY / 6.5e-3, 2048) / S_PER_HOUR),
-    (
-        r"meta\.ettr",
-        lambda v: (
-            checkpoint.plan_checkpoints(
-                v["w"] * S_PER_DAY,
-                checkpoint.job_mtbf_s(H_PER_DAY / v["rf"], v["nodes"]),
-                v["u0"] * S_PER_DAY,
-                v["dt"] * S_PER_DAY,
-            ).first_order_efficiency_share
-        ),
-    ),
     (r"tco\.crf", lambda v: capital_recovery_factor(v["wacc"], v["life_y"])),
     (r"tco\.annualized_capital", lambda v: _owned(v).capital_cost),
     (r"tco\.straight_line", lambda v: _owned(v).straight_line_capital_cost),
@@ -86,13 +74,13 @@ ANSWERS: tuple[tuple[str, Callable[[Inputs], float]], ...] = (
     (r"tco\.per_gpu_hour", lambda v: _owned(v).price_per_gpu_hour),
     (r"tco\.per_available_gpu_hour", lambda v: _owned(v).cost_per_available_gpu_hour),
     (r"tco\.breakeven_util_vs_.*", lambda v: GOLDEN_SERVER.break_even_share(v["p"])),
-    (r"spot\.effective_price", lambda v: spot_cost(SpotOffer(v["p_spot"], 4)).cost_per_useful_gpu_hour),
+    (r"spot\.effective_price", lambda v: cost_spot(SpotOffer(v["p_spot"], 4)).cost_per_useful_gpu_hour),
     (r"commit\.esr", lambda v: _commitment(v).effective_savings_share or 0.0),
     (r"commit\.breakeven", lambda v: _commitment(v).break_even_share),
     (r"breakeven\..*", _floor),
-    (r"newsvendor\.q\..*", lambda v: base_and_peak.newsvendor_normal(v["mu"], v["sd"], v["c"], v["p"])[0]),
-    (r"newsvendor\.cost\..*", lambda v: base_and_peak.newsvendor_normal(v["mu"], v["sd"], v["c"], v["p"])[1]),
-    (r"ldc\.optimal", lambda v: base_and_peak.own_and_rent_gpus(load_duration(v["hourly"]), v["c"], v["p"])),
+    (r"newsvendor\.q\..*", lambda v: tiers.own_for_normal_demand(v["mu"], v["sd"], v["c"], v["p"])[0]),
+    (r"newsvendor\.cost\..*", lambda v: tiers.own_for_normal_demand(v["mu"], v["sd"], v["c"], v["p"])[1]),
+    (r"ldc\.optimal", lambda v: tiers.choose_owned_gpus(load_duration(v["hourly"]), v["c"], v["p"])),
     (r"mmk\.[\d.]+\.C", lambda v: queueing.erlang_c(v["lam"] * _service_s(v), v["k"])),
     (r"mmk\.[\d.]+\.Wq", lambda v: queueing.mean_wait_s(v["lam"], _service_s(v), v["k"])),
     (r"mmk\.p_wait_gt", lambda v: queueing.queue_wait(v["lam"], 1.0, v["k"]).longer_share(v["t"])),
@@ -122,23 +110,23 @@ def tolerance(vector: Mapping[str, Any]) -> dict[str, float]:
     return {"rel": 1e-9, "abs": 0.0}
 
 
-@pytest.fixture(scope="module")
-def vectors(shared: Path) -> dict[str, dict[str, Any]]:
-    """Every golden vector by its id."""
-    return {v["id"]: v for v in json.loads((shared / "truth" / "test_vectors.json").read_text())}
-
-
 @pytest.mark.parametrize(("pattern", "answer"), ANSWERS, ids=[pattern for pattern, _ in ANSWERS])
-def test_golden_values(pattern: str, answer: Callable[[Inputs], float], vectors: dict[str, dict[str, Any]]) -> None:
+def test_golden_values(pattern: str, answer: Callable[[Inputs], float]) -> None:
     """Each golden value is reproduced within its own tolerance, and every pattern of the table names at least one."""
-    matching = [v for name, v in vectors.items() if re.fullmatch(pattern, name)]
+    matching = [v for name, v in VECTORS.items() if re.fullmatch(pattern, name)]
     assert matching
     for vector in matching:
         assert answer(vector["inputs"]) == pytest.approx(vector["expected"], **tolerance(vector)), vector["id"]
 
 
-def test_every_vector_of_these_topics_is_answered(vectors: dict[str, dict[str, Any]]) -> None:
-    """No golden value about owning, renting, checkpoints, break-even, queues, staffing, pooling or base-and-peak is left out."""
-    words = "tco|ckpt|spot|llama3|meta|commit|breakeven|mmk|erlangB|md1|mg1|kingman|sqrt|pool|newsvendor|ldc|frag"
-    mine = {name for name in vectors if re.fullmatch(words, name.split(".")[0])}
-    assert mine == {name for name in vectors for pattern, _ in ANSWERS if re.fullmatch(pattern, name)}
+def test_every_vector_is_answered() -> None:
+    """No golden value of these files is left out."""
+    assert set(VECTORS) == {name for name in VECTORS for pattern, _ in ANSWERS if re.fullmatch(pattern, name)}
+
+
+def test_the_values_are_those_published_beside_the_checkout(shared: Path) -> None:
+    """Inputs, expected values and tolerances are those of the collection they were typed from."""
+    published = {v["id"]: v for v in json.loads((shared / "truth" / "test_vectors.json").read_text(encoding="utf-8"))}
+    for name, vector in VECTORS.items():
+        for key in ("inputs", "expected", "tolerance"):
+            assert vector[key] == published[name][key], name

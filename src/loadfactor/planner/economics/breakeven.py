@@ -1,6 +1,6 @@
-"""Does serving a model yourself beat an API's price per token, and how much demand does that take?
+"""Break-even of serving a model yourself against an API's price per token, and the demand it takes.
 
-A replica costs G dollars an hour whether it is full or empty; saturated it serves a number of requests per hour. Self-hosting
+A replica costs as much an hour whether it is full or empty; saturated it serves a number of requests per hour. Self-hosting
 pays above the utilization floor u* = (replica cost per request at full load) / (API price per request), and never when u* > 1.
 Utilization here is the share of saturated throughput over all paid hours, nights included; nothing else may be put in its place.
 
@@ -17,7 +17,7 @@ from loadfactor.units import S_PER_HOUR, TOKENS_PER_MTOK
 
 @dataclass(frozen=True)
 class ApiPrice:
-    """What the API charges, USD per million tokens of each kind."""
+    """What the API charges per million tokens of each kind."""
 
     input_price_per_mtok: float
     output_price_per_mtok: float
@@ -31,7 +31,7 @@ class ApiPrice:
 
 
 @dataclass(frozen=True)
-class Request:
+class MeanRequest:
     """The mean request, in tokens."""
 
     input_tokens: float
@@ -57,8 +57,8 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Replica:
-    """One copy of the model on its GPUs: dollars per hour for all of them, and saturated tokens per second, in and out together."""
+class ReplicaCost:
+    """One copy of the model: the cost per hour of all its GPUs, and saturated tokens per second, in and out together."""
 
     cost_per_hour: float
     tokens_per_s: float
@@ -67,7 +67,7 @@ class Replica:
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
         if self.cost_per_hour <= 0:
-            raise PlanError(f"a replica costs more than {self.cost_per_hour:g} $/h; give the price of all its GPUs")
+            raise PlanError(f"a replica costs more than {self.cost_per_hour:g} an hour; give the price of all its GPUs")
         if self.tokens_per_s <= 0:
             raise PlanError(f"a replica's saturated throughput must be positive, got {self.tokens_per_s:g} tokens/s")
         if self.gpus < 1:
@@ -95,25 +95,25 @@ class BreakEven:
             raise PlanError(f"utilization lies above 0 and at most at 1, got {utilization_share:g}")
         return self.full_cost_per_mtok / utilization_share
 
-    def floor_users(self, requests_per_user_hour: float) -> float:
+    def count_users(self, requests_per_user_hour: float) -> float:
         """How many users, each sending so many requests an hour around the clock, the floor means."""
         if requests_per_user_hour <= 0:
             raise PlanError(f"a user sends more than {requests_per_user_hour:g} requests an hour; try 1")
         return self.floor_requests_per_s * S_PER_HOUR / requests_per_user_hour
 
 
-def break_even(replica: Replica, price: ApiPrice, request: Request) -> BreakEven:
+def find_break_even(replica: ReplicaCost, price: ApiPrice, request: MeanRequest) -> BreakEven:
     """The utilization floor of one replica against one API price.
 
     A 7B network on one A10G against GPT-3.5-turbo, and a 13B on one A100 against GPT-4-turbo and then GPT-3.5-turbo:
 
-    >>> even = Request(500, 500)
+    >>> even = MeanRequest(500, 500)
     >>> cheap, dear = ApiPrice(0.5, 1.5), ApiPrice(10, 30)
-    >>> round(break_even(Replica(1.006, 559), cheap, even).floor_share, 3)
+    >>> round(find_break_even(ReplicaCost(1.006, 559), cheap, even).floor_share, 3)
     0.5
-    >>> round(break_even(Replica(3.67, 510), dear, even).floor_share, 3)
+    >>> round(find_break_even(ReplicaCost(3.67, 510), dear, even).floor_share, 3)
     0.1
-    >>> round(break_even(Replica(3.67, 510), cheap, even).floor_share, 3)  # never
+    >>> round(find_break_even(ReplicaCost(3.67, 510), cheap, even).floor_share, 3)  # never
     1.999
     """
     saturated_requests_per_s = replica.tokens_per_s / request.tokens
@@ -133,7 +133,7 @@ def break_even(replica: Replica, price: ApiPrice, request: Request) -> BreakEven
 
 
 @dataclass(frozen=True)
-class Demand:
+class MeanDemand:
     """Self-hosting against the API at a given mean demand; `replicas` covers the peak, `peak_ratio` times the mean."""
 
     requests_per_s: float
@@ -148,13 +148,13 @@ class Demand:
         return self.self_hosted_cost_per_hour < self.api_price_per_hour
 
 
-def at_demand(
-    replica: Replica, price: ApiPrice, request: Request, requests_per_s: float, peak_ratio: float = 1.0
-) -> Demand:
+def compare_at_demand(
+    replica: ReplicaCost, price: ApiPrice, request: MeanRequest, requests_per_s: float, peak_ratio: float = 1.0
+) -> MeanDemand:
     """Cost of both at a mean demand whose peak is `peak_ratio` times as high; replicas are whole and sized for the peak.
 
-    >>> at_demand(Replica(2.0, 1000), ApiPrice(1, 1), Request(500, 500), requests_per_s=2.5, peak_ratio=2.0)
-    Demand(requests_per_s=2.5, replicas=5, utilization_share=0.5, self_hosted_cost_per_hour=10.0, api_price_per_hour=9.0)
+    >>> compare_at_demand(ReplicaCost(2.0, 1000), ApiPrice(1, 1), MeanRequest(500, 500), requests_per_s=2.5, peak_ratio=2.0)
+    MeanDemand(requests_per_s=2.5, replicas=5, utilization_share=0.5, self_hosted_cost_per_hour=10.0, api_price_per_hour=9.0)
     """
     if requests_per_s <= 0:
         raise PlanError(f"demand must be positive, got {requests_per_s:g} requests/s")
@@ -162,7 +162,7 @@ def at_demand(
         raise PlanError(f"the peak is at least the mean: a ratio of 1 or more, got {peak_ratio:g}")
     saturated = replica.tokens_per_s / request.tokens
     replicas = ceil(requests_per_s * peak_ratio / saturated)
-    return Demand(
+    return MeanDemand(
         requests_per_s,
         replicas,
         requests_per_s / (replicas * saturated),
@@ -179,10 +179,10 @@ class Sensitivity:
     floor_share: float
 
 
-def sensitivities(replica: Replica, price: ApiPrice, request: Request) -> tuple[Sensitivity, ...]:
+def vary_inputs(replica: ReplicaCost, price: ApiPrice, request: MeanRequest) -> tuple[Sensitivity, ...]:
     """The floor when a GPU-hour gets cheaper or dearer, the API cheaper, the throughput better or worse, the answers longer."""
     half_price = ApiPrice(price.input_price_per_mtok / 2, price.output_price_per_mtok / 2)
-    longer = Request(request.input_tokens, request.output_tokens * 2)
+    longer = MeanRequest(request.input_tokens, request.output_tokens * 2)
     cases = (
         ("as given", replica, price, request),
         ("GPU-hour 30 % cheaper", replace(replica, cost_per_hour=replica.cost_per_hour * 0.7), price, request),
@@ -192,53 +192,14 @@ def sensitivities(replica: Replica, price: ApiPrice, request: Request) -> tuple[
         ("throughput halved", replace(replica, tokens_per_s=replica.tokens_per_s / 2), price, request),
         ("answers twice as long, same tokens/s", replica, price, longer),
     )
-    return tuple(Sensitivity(words, break_even(r, p, q).floor_share) for words, r, p, q in cases)
+    return tuple(Sensitivity(words, find_break_even(r, p, q).floor_share) for words, r, p, q in cases)
 
 
-def lower_floor_needs_price_ratio(smaller: Replica, larger: Replica) -> float:
-    """How many times dearer the larger network's API must be for it to have the lower floor: its cost per token over the other's.
-
-    >>> round(lower_floor_needs_price_ratio(Replica(1.006, 559), Replica(3.67, 510)), 2)
-    4.0
-    """
-    return (larger.cost_per_hour / larger.tokens_per_s) / (smaller.cost_per_hour / smaller.tokens_per_s)
-
-
-@dataclass(frozen=True)
-class ClaimedFloor:
-    """One line of a claim about floors, with everything it silently assumes."""
-
-    network: str
-    against: str
-    replica: Replica
-    floor: BreakEven
-
-
-def claimed_floors() -> tuple[ClaimedFloor, ...]:
-    """The much quoted "7B breaks even near 50 % utilization, 13B near 10 %", and the same with one API for both.
-
-    The source states no price, GPU or throughput. These reproduce it: a 7B on one A10G ($1.006/h, 559 tokens/s) against
-    GPT-3.5-turbo ($0.50 in, $1.50 out), a 13B on one A100 ($3.67/h, 510 tokens/s) against GPT-4-turbo ($10 in, $30 out), half of
-    the tokens output. The 10 % comes from an API 20 times dearer, not from the size of the network.
-
-    >>> [round(claim.floor.floor_share, 2) for claim in claimed_floors()]
-    [0.5, 0.1, 2.0]
-    """
-    even = Request(1, 1)
-    small, large = Replica(1.006, 559), Replica(3.67, 510)
-    cheap, dear = ApiPrice(0.5, 1.5), ApiPrice(10, 30)
-    return (
-        ClaimedFloor("7B, one A10G", "GPT-3.5-turbo", small, break_even(small, cheap, even)),
-        ClaimedFloor("13B, one A100", "GPT-4-turbo", large, break_even(large, dear, even)),
-        ClaimedFloor("13B, one A100", "GPT-3.5-turbo", large, break_even(large, cheap, even)),
-    )
-
-
-def gpu_hour_for_floor(replica: Replica, price: ApiPrice, request: Request, floor_share: float = 1.0) -> float:
+def find_gpu_hour_price(replica: ReplicaCost, price: ApiPrice, request: MeanRequest, floor_share: float = 1.0) -> float:
     """The price of a GPU-hour at which the floor is exactly `floor_share`.
 
-    >>> round(gpu_hour_for_floor(Replica(3.67, 510), ApiPrice(0.5, 1.5), Request(1, 1)), 3)  # 510 · 3600 tokens at $1 per million
+    >>> round(find_gpu_hour_price(ReplicaCost(3.67, 510), ApiPrice(0.5, 1.5), MeanRequest(1, 1)), 3)  # 1.836 M tokens at $1
     1.836
     """
-    floor = break_even(replica, price, request).floor_share
+    floor = find_break_even(replica, price, request).floor_share
     return replica.cost_per_hour / replica.gpus * floor_share / floor

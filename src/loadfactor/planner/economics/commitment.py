@@ -1,4 +1,4 @@
-"""What did a commitment really save? A committed hour is paid whether it is used or not."""
+"""Savings of a commitment: a committed hour is paid whether it is used or not."""
 
 from dataclasses import dataclass
 

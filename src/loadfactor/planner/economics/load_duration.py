@@ -1,4 +1,4 @@
-"""How much of the time is the k-th GPU needed? The load-duration curve of a demand series, GPU by GPU.
+"""Load-duration curve of a demand series: how much of the time the k-th GPU is needed.
 
 The marginal utilization of GPU k is the share of time at least k GPUs are wanted; where demand is between k−1 and k the GPU works
 for the fraction. Summed over all GPUs it is the mean demand, exactly. Average utilization is the wrong test for the next GPU.
@@ -31,6 +31,11 @@ class LoadDuration:
     def peak_gpus(self) -> float:
         """The largest demand."""
         return float(self.demand_gpus[0])
+
+    @property
+    def sd_gpus(self) -> float:
+        """Standard deviation of the demand."""
+        return float(np.sqrt((self.demand_gpus - self.mean_gpus) ** 2 @ self.time_share))
 
     @property
     def load_factor(self) -> float:

@@ -1,4 +1,4 @@
-"""Should this one GPU be added, or given back? Its utilization over its life, what it earns, what it costs, one sentence.
+"""Judgement on one GPU, to be added or given back: its utilization over its life, what it earns and costs, one sentence.
 
 The k-th GPU works only when at least k are wanted, so its own utilization counts: not the fleet's mean, not the peak hour. Its
 work can be done four ways: own it (c for every hour), rent it at peaks (p per used hour), send it to an API (a per used hour),
@@ -16,7 +16,7 @@ Verdict = Literal["add it", "rent it at peaks", "use the API", "bring demand fir
 
 @dataclass(frozen=True)
 class MarginalGpu:
-    """One GPU, the `gpu`-th: dollars are per hour of its life, used or not. An option that does not exist is None."""
+    """One GPU, the `gpu`-th: costs are per hour of its life, used or not. An option that does not exist is None."""
 
     gpu: int
     utilization_share: float
@@ -50,7 +50,7 @@ class MarginalGpu:
         return f"{used}{earned} and costs ${self.own_cost_per_hour:.2f}: {reason}."
 
 
-def marginal_gpu(
+def judge_gpu(
     curve: LoadDuration,
     gpu: int,
     own_cost_per_hour: float,
@@ -63,11 +63,11 @@ def marginal_gpu(
     """Judge the `gpu`-th GPU of a demand whose size grows by `yearly_growth_share` a year over its life.
 
     >>> day = load_duration([20] * 6 + [40] * 6 + [60] * 4 + [80] * 8)
-    >>> marginal_gpu(day, 60, 1.2, rent_price_per_used_hour=3.0).sentence
+    >>> judge_gpu(day, 60, 1.2, rent_price_per_used_hour=3.0).sentence
     'GPU 60 would work 50% of its life, earns $1.50 an hour and costs $1.20: add it.'
-    >>> marginal_gpu(day, 80, 1.2, rent_price_per_used_hour=3.0).verdict
+    >>> judge_gpu(day, 80, 1.2, rent_price_per_used_hour=3.0).verdict
     'rent it at peaks'
-    >>> marginal_gpu(day, 80, 1.2, rent_price_per_used_hour=3.0, value_per_used_hour=2.0).verdict
+    >>> judge_gpu(day, 80, 1.2, rent_price_per_used_hour=3.0, value_per_used_hour=2.0).verdict
     'bring demand first'
     """
     if own_cost_per_hour <= 0:

@@ -1,4 +1,4 @@
-"""What does an hour of a GPU you own cost, whether it works or not?
+"""Cost of an hour of an owned GPU, whether it works or not.
 
 A year of one server = capital + energy (or colocation) + network, storage and CPU + support + staff; divided by the GPU-hours it
 is up. Capital is shown two ways: the annuity (C − S/(1+r)ⁿ)·CRF with CRF = r/(1 − (1+r)⁻ⁿ), which pays for the money tied up, and
@@ -8,12 +8,12 @@ the straight line (C − S)/n of the accounts, which does not. Decisions use the
 from dataclasses import dataclass
 
 from loadfactor.errors import PlanError
-from loadfactor.units import H_PER_YEAR, W_PER_KW
+from loadfactor.units import H_PER_MONTH, H_PER_YEAR, W_PER_KW
 
 
 @dataclass(frozen=True)
 class OwnedServer:
-    """One server and what it takes to run it. Shares are fractions of one; money is USD.
+    """One server and what it takes to run it. Shares are fractions of one.
 
     `network_share` is network, storage and CPU hosts as a share of the server's price, written off over the same life;
     `support_share` is paid every year; `colocation_price_per_kw_month`, when given, replaces energy and PUE (an all-in rate on
@@ -23,7 +23,7 @@ class OwnedServer:
     server_price: float
     gpus: int = 8
     life_years: float = 4.0
-    cost_of_capital_share: float = 0.10
+    discount_rate_share: float = 0.10
     residual_share: float = 0.20
     power_w: float = 10_200.0
     load_share: float = 0.8
@@ -41,7 +41,7 @@ class OwnedServer:
             if getattr(self, name) <= 0:
                 raise PlanError(f"{name} must be positive, got {getattr(self, name):g}")
         for name in (
-            "cost_of_capital_share",
+            "discount_rate_share",
             "power_w",
             "price_per_kwh",
             "network_share",
@@ -67,7 +67,7 @@ class OwnedServer:
 
 @dataclass(frozen=True)
 class OwnedCost:
-    """A year of one server, term by term, USD; and what that makes of a GPU-hour."""
+    """A year of one server, term by term; and what that makes of a GPU-hour."""
 
     capital_cost: float
     straight_line_capital_cost: float
@@ -110,12 +110,6 @@ class OwnedCost:
         """The same by the accounts."""
         return self.straight_line_total_cost / self.available_gpu_hours
 
-    def cost_per_used_gpu_hour(self, utilization_share: float) -> float:
-        """Per hour that somebody used; at zero use there is none to divide by, so PlanError."""
-        if not 0 < utilization_share <= 1:
-            raise PlanError(f"utilization lies above 0 and at most at 1, got {utilization_share:g}")
-        return self.cost_per_available_gpu_hour / utilization_share
-
     def break_even_share(self, cost_per_rented_gpu_hour: float) -> float:
         """The utilization above which owning beats paying this much per used hour; above 1 it never does."""
         if cost_per_rented_gpu_hour <= 0:
@@ -123,7 +117,7 @@ class OwnedCost:
         return self.cost_per_available_gpu_hour / cost_per_rented_gpu_hour
 
 
-def capital_recovery_factor(cost_of_capital_share: float, years: float) -> float:
+def capital_recovery_factor(discount_rate_share: float, years: float) -> float:
     """The yearly payment that repays 1 with interest: r/(1 − (1+r)⁻ⁿ), or 1/n where the money costs nothing.
 
     >>> round(capital_recovery_factor(0.10, 4), 5), capital_recovery_factor(0.0, 4)
@@ -131,33 +125,34 @@ def capital_recovery_factor(cost_of_capital_share: float, years: float) -> float
     """
     if years <= 0:
         raise PlanError(f"life_years must be positive, got {years:g}")
-    if cost_of_capital_share == 0:
+    if discount_rate_share == 0:
         return 1 / years
-    discount: float = (1 + cost_of_capital_share) ** -years
-    return cost_of_capital_share / (1 - discount)
+    discount: float = (1 + discount_rate_share) ** -years
+    return discount_rate_share / (1 - discount)
 
 
-def own(server: OwnedServer) -> OwnedCost:
+def compute_owned_cost(server: OwnedServer) -> OwnedCost:
     """A year of the server.
 
-    >>> cost = own(OwnedServer(server_price=300_000))
+    >>> cost = compute_owned_cost(OwnedServer(server_price=300_000))
     >>> round(cost.total_cost), round(cost.price_per_gpu_hour, 4), round(cost.cost_per_available_gpu_hour, 4)
     (126343, 1.8028, 1.8586)
-    >>> round(cost.break_even_share(2.95), 3), round(cost.cost_per_used_gpu_hour(0.4), 3)
-    (0.63, 4.647)
+    >>> round(cost.break_even_share(2.95), 3)
+    0.63
     """
-    factor = capital_recovery_factor(server.cost_of_capital_share, server.life_years)
+    factor = capital_recovery_factor(server.discount_rate_share, server.life_years)
     residual_cost = server.residual_share * server.server_price
     network_cost = server.network_share * server.server_price
     power_kw = server.power_w / W_PER_KW
     by_meter = server.colocation_price_per_kw_month is None
+    colocation_price_per_kw_year = (server.colocation_price_per_kw_month or 0.0) * (H_PER_YEAR / H_PER_MONTH)
     gpu_hours = float(H_PER_YEAR * server.gpus)
     return OwnedCost(
-        capital_cost=(server.server_price - residual_cost / (1 + server.cost_of_capital_share) ** server.life_years)
+        capital_cost=(server.server_price - residual_cost / (1 + server.discount_rate_share) ** server.life_years)
         * factor,
         straight_line_capital_cost=(server.server_price - residual_cost) / server.life_years,
         energy_cost=power_kw * server.load_share * H_PER_YEAR * server.pue * server.price_per_kwh if by_meter else 0.0,
-        colocation_cost=0.0 if by_meter else power_kw * (server.colocation_price_per_kw_month or 0.0) * 12,
+        colocation_cost=0.0 if by_meter else power_kw * colocation_price_per_kw_year,
         network_cost=network_cost * factor,
         straight_line_network_cost=network_cost / server.life_years,
         support_cost=server.support_share * server.server_price,

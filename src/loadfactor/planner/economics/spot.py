@@ -1,4 +1,4 @@
-"""What does a spot GPU-hour cost once interruptions are paid for?
+"""Cost of a spot GPU-hour once interruptions are paid for.
 
 Every instance is interrupted once in `hours_between_interruptions` on average (Poisson); a job on m instances stops when any of
 them goes: M = M₁/m. Effective price = spot price / efficiency. Where the provider's notice is long enough to save the state,
@@ -44,10 +44,10 @@ class SpotCost:
     saved_within_notice: bool
 
 
-def spot_cost(offer: SpotOffer) -> SpotCost:
+def cost_spot(offer: SpotOffer) -> SpotCost:
     """The price of an hour of kept work.
 
-    >>> cost = spot_cost(SpotOffer(price_per_gpu_hour=1.20, hours_between_interruptions=4))
+    >>> cost = cost_spot(SpotOffer(price_per_gpu_hour=1.20, hours_between_interruptions=4))
     >>> round(cost.cost_per_useful_gpu_hour, 4), round(cost.efficiency_share, 4)
     (1.3726, 0.8743)
     """

@@ -1,4 +1,4 @@
-"""How long does work wait for `servers` that serve one piece each? The closed forms of queueing theory.
+"""Waits in front of servers that serve one piece of work each: the closed forms of queueing theory.
 
 Letters of the field: offered load a = λ·S (servers busy on average, S the mean service time), utilization ρ = a/k. A server is
 whatever holds one piece of work: a GPU for single-GPU jobs, a node for 8-GPU jobs, a replica's slot for requests.
@@ -55,7 +55,7 @@ def erlang_c(offered_load: float, servers: int) -> float:
 
 
 @dataclass(frozen=True)
-class Wait:
+class QueueWait:
     """The wait before service: the share of arrivals that waits at all, and the mean wait of those who do, seconds."""
 
     waiting_share: float
@@ -81,7 +81,7 @@ class Wait:
 
 def queue_wait(
     arrivals_per_s: float, service_s: float, servers: int, arrival_cv2: float = 1.0, service_cv2: float = 1.0
-) -> Wait:
+) -> QueueWait:
     """The wait in front of `servers`: C of the arrivals wait, S/(k − a) · (c²ₐ + c²ₛ)/2 on average.
 
     `arrival_cv2` and `service_cv2` are squared coefficients of variation: 1 for exponential times, 0 for constant ones.
@@ -98,7 +98,7 @@ def queue_wait(
         raise PlanError("a squared coefficient of variation is 0 (constant) or more; exponential times have 1")
     offered_load = arrivals_per_s * service_s
     waiting_share = erlang_c(offered_load, servers)
-    return Wait(waiting_share, service_s / (servers - offered_load) * (arrival_cv2 + service_cv2) / 2)
+    return QueueWait(waiting_share, service_s / (servers - offered_load) * (arrival_cv2 + service_cv2) / 2)
 
 
 def mean_wait_s(

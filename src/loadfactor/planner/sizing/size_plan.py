@@ -1,38 +1,43 @@
-"""Which size should this cluster have? The size curve, the size to choose, and the judgement on the next GPU, in one answer."""
+"""Plan of a cluster's size from a history of jobs: the cost of every size, the size to choose, and the judgement on one GPU."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import ceil
+from dataclasses import dataclass, field
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.economics.base_and_peak import own_and_rent_cost_per_hour, own_and_rent_gpus
 from loadfactor.planner.economics.load_duration import LoadDuration, load_duration
-from loadfactor.planner.economics.marginal import MarginalGpu, marginal_gpu
-from loadfactor.planner.sizing.cluster import SchedulingPolicy
-from loadfactor.planner.sizing.cluster.jobs import Floats, Jobs
-from loadfactor.planner.sizing.cluster.outcome import BatchMeans, Outcome, batch_means
-from loadfactor.planner.sizing.cluster_size import (
+from loadfactor.planner.economics.marginal import MarginalGpu, judge_gpu
+from loadfactor.planner.economics.tiers import choose_owned_gpus, cost_own_and_rent
+from loadfactor.planner.sizing.closed_forms import (
     HeldGpus,
-    SizeCost,
-    SizeCurve,
-    SizePoint,
+    Pooling,
     Staffing,
-    gpus_without_nodes,
-    lost_share,
-    shares_and_instances,
-    size_curve,
-    size_point,
-    sizes_to_try,
-    staffing,
+    compare_pooling,
+    count_held_gpus,
+    estimate_lost_share,
+    estimate_wait,
+    staff,
+    strand_nodes,
 )
-from loadfactor.units import S_PER_HOUR
+from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
+from loadfactor.planner.sizing.cluster.jobs import Jobs
+from loadfactor.planner.sizing.cluster.outcome import BatchMeans, Outcome, SizeClass, average_batches
+from loadfactor.planner.sizing.queueing import QueueWait
+from loadfactor.planner.sizing.sizes import (
+    SizeCost,
+    SizePoint,
+    choose_sizes,
+    count_demand,
+    find_gpus_without_nodes,
+    simulate_size,
+    sweep_sizes,
+)
 
 LEAST_JOBS_FOR_INTERVAL = 200  # ten jobs in each of twenty batches
 
 
 @dataclass(frozen=True)
 class SizeQuestion:
-    """What is asked beside the jobs. `have_gpus` is today's cluster; `sizes` the ones to try; dollars are per GPU-hour."""
+    """What is asked beside the jobs. `have_gpus` is today's cluster; `sizes` the ones to try; prices are per GPU-hour."""
 
     cost: SizeCost
     policy: SchedulingPolicy = SchedulingPolicy()  # noqa: RUF009  frozen
@@ -40,6 +45,7 @@ class SizeQuestion:
     have_gpus: int | None = None
     sizes: Sequence[int] = ()
     teams: int = 1
+    team_correlation: float = 0.0
     team_of_job: Sequence[str] | None = None
     rent_price: float | None = None
     api_price: float | None = None
@@ -50,55 +56,162 @@ class SizeQuestion:
 
 @dataclass(frozen=True)
 class SizePlan:
-    """The answer. `chosen` is the cheapest size, `have` today's; `outcome` is the simulation of the chosen size.
+    """The answer. `cheapest` is the size to choose, `today` the cluster there is; costs are in `currency`.
 
-    `mean_wait` is its mean wait after a warm-up, with a 95 % interval from batch means, None for too few jobs; `lost_share` is
-    Erlang B's. `base_gpus` is how many to keep when every peak is rented instead of waited for; None where nothing can be rented.
+    `mean_wait_s_after_warm_up` is the chosen size's mean wait with a 95 % interval from batch means, None for too few jobs. The
+    share lost is Erlang B's, the share turned away the simulated one, if nobody could wait. `base_gpus` is apart from all that:
+    how many to keep when every peak is rented instead of waited for; None where nothing can be rented.
     """
 
-    curve: SizeCurve
-    chosen: SizePoint
-    have: SizePoint | None
-    outcome: Outcome
-    demand: LoadDuration
-    demand_series: Floats
+    trace: str
+    left_out: Sequence[str]
+    jobs: int
+    work_gpu_hours: float
+    span_s: float
+    offered_gpus: float
+    price_per_gpu_hour: float
+    delay_cost_per_gpu_hour: float
+    policy: SchedulingPolicy
+    gpus_per_node: int
+    cheapest: SizePoint
+    today: SizePoint | None
+    sizes: Sequence[SizePoint]
+    waits_by_job_size: Sequence[SizeClass]
     staffing: Staffing
-    lost_share: float
-    mean_wait: BatchMeans | None
-    held: HeldGpus
+    pooling: Pooling
+    lost_share_if_nobody_waits: float
+    turned_away_share_if_nobody_waits: float
+    closed_form_wait: QueueWait | None
+    mean_wait_s_after_warm_up: BatchMeans | None
+    held_gpus: HeldGpus
+    stranded_share: float
     without_nodes_gpus: int
-    next_gpu: MarginalGpu
-    last_gpu: MarginalGpu
     base_gpus: int | None
     base_cost_per_used_gpu_hour: float | None
+    next_gpu: MarginalGpu
+    last_gpu: MarginalGpu
+    outcome: Outcome = field(repr=False)
+    demand: LoadDuration = field(repr=False)
+    currency: str = "USD"
 
     @property
     def smaller_is_cheaper(self) -> bool:
         """True when today's cluster is larger than the cheapest size."""
-        return self.have is not None and self.have.gpus > self.chosen.gpus
+        return self.today is not None and self.today.gpus > self.cheapest.gpus
+
+    @property
+    def pending_while_idle_share(self) -> float:
+        """Share of the time in which jobs waited beside idle GPUs of the chosen size: the three reasons below."""
+        return self.outcome.pending_while_idle_share
+
+    @property
+    def gang_share(self) -> float:
+        """…because every waiting gang was too large."""
+        return self.outcome.gang_share
+
+    @property
+    def fragmented_share(self) -> float:
+        """…because the idle GPUs lay scattered over nodes."""
+        return self.outcome.fragmented_share
+
+    @property
+    def order_share(self) -> float:
+        """…because of the queue's order."""
+        return self.outcome.order_share
+
+    @property
+    def fragmented_gpu_hours(self) -> float:
+        """GPU-hours idle because they lay scattered."""
+        return self.outcome.fragmented_gpu_hours
+
+    @property
+    def makespan_s(self) -> float:
+        """From the first submission to the last end."""
+        return self.outcome.makespan_s
 
 
-def plan_size(
+def plan_size_from_jobs(
     jobs: Jobs,
     question: SizeQuestion,
+    trace: str = "",
+    left_out: Sequence[str] = (),
     on_sizes: Callable[[int], None] = lambda _: None,
     on_point: Callable[[SizePoint], None] = lambda _: None,
 ) -> SizePlan:
     """Sweep the sizes and judge the next and the last GPU; `on_sizes` hears how many sizes there are, `on_point` of each.
 
-    >>> from loadfactor.planner.sizing.cluster.workload import poisson_jobs
-    >>> jobs = poisson_jobs(500, 0.01, 1600.0, gpus=(1, 8), gpu_shares=(0.5, 0.5), seed=3)
-    >>> plan = plan_size(jobs, SizeQuestion(SizeCost(2.0, 2.0), have_gpus=160))
-    >>> plan.smaller_is_cheaper, plan.curve.offered_gpus < plan.chosen.gpus < 160
+    >>> from loadfactor.planner.sizing.cluster.workload import draw_poisson_jobs
+    >>> jobs = draw_poisson_jobs(500, 0.01, 1600.0, gpus=(1, 8), gpu_shares=(0.5, 0.5), seed=3)
+    >>> plan = plan_size_from_jobs(jobs, SizeQuestion(SizeCost(2.0, 2.0), have_gpus=160))
+    >>> plan.smaller_is_cheaper, plan.offered_gpus < plan.cheapest.gpus < 160
     (True, True)
     """
+    sizes = _check_sizes(jobs, question)
+    on_sizes(len(sizes))
+    curve = sweep_sizes(jobs, sizes, question.cost, question.policy, question.gpus_per_node, on_point)
+    chosen = curve.cheapest
+    _, outcome = simulate_size(jobs, chosen.gpus, question.cost, question.policy, question.gpus_per_node)
+    cluster = Cluster.of_gpus(chosen.gpus, question.gpus_per_node)
+    demand = load_duration(count_demand(jobs))
+    today = chosen.gpus if question.have_gpus is None else question.have_gpus
+    base, base_cost = _rent_peaks(demand, question)
+    staffing = staff(jobs, teams=question.teams, team_of_job=question.team_of_job)
+    return SizePlan(
+        trace=trace,
+        left_out=left_out,
+        jobs=len(jobs),
+        work_gpu_hours=jobs.gpu_hours,
+        span_s=jobs.span_s,
+        offered_gpus=curve.offered_gpus,
+        price_per_gpu_hour=question.cost.price_per_gpu_hour,
+        delay_cost_per_gpu_hour=question.cost.delay_cost_per_gpu_hour,
+        policy=question.policy,
+        gpus_per_node=question.gpus_per_node,
+        cheapest=chosen,
+        today=None if question.have_gpus is None else curve.at(question.have_gpus),
+        sizes=curve.points,
+        waits_by_job_size=outcome.by_size(),
+        staffing=staffing,
+        pooling=compare_pooling(demand, staffing.teams, question.team_correlation),
+        lost_share_if_nobody_waits=estimate_lost_share(jobs, chosen.gpus),
+        turned_away_share_if_nobody_waits=simulate(jobs, cluster, SchedulingPolicy(turn_away=True)).turned_away_share,
+        closed_form_wait=estimate_wait(jobs, chosen.gpus),
+        mean_wait_s_after_warm_up=average_batches(outcome.wait_s) if len(jobs) >= LEAST_JOBS_FOR_INTERVAL else None,
+        held_gpus=count_held_gpus(jobs, question.gpus_per_node),
+        stranded_share=strand_nodes(jobs, question.gpus_per_node),
+        without_nodes_gpus=find_gpus_without_nodes(jobs, chosen, question.policy),
+        base_gpus=base,
+        base_cost_per_used_gpu_hour=base_cost,
+        next_gpu=judge(demand, today + 1, question),
+        last_gpu=judge(demand, today, question),
+        outcome=outcome,
+        demand=demand,
+    )
+
+
+def judge(demand: LoadDuration, gpu: int, question: SizeQuestion) -> MarginalGpu:
+    """One GPU of the cluster at the question's prices."""
+    return judge_gpu(
+        demand,
+        gpu,
+        question.cost.price_per_gpu_hour,
+        rent_price_per_used_hour=question.rent_price,
+        api_price_per_used_hour=question.api_price,
+        value_per_used_hour=question.value,
+        yearly_growth_share=question.yearly_growth_share,
+        life_years=question.life_years,
+    )
+
+
+def _check_sizes(jobs: Jobs, question: SizeQuestion) -> list[int]:
+    """The sizes to simulate. Raises PlanError where a job does not fit or every size is too small."""
     if len(jobs) < 2 or jobs.span_s == 0:
         raise PlanError("a size needs a history: at least two jobs submitted at different times")
     if question.have_gpus is not None and question.have_gpus < jobs.gpus.max():
         raise PlanError(
             f"you have {question.have_gpus} GPUs, but a job asks for {jobs.gpus.max():g}; take {jobs.gpus.max():g} or more"
         )
-    tried = question.sizes or sizes_to_try(jobs, question.gpus_per_node)
+    tried = question.sizes or choose_sizes(jobs, question.gpus_per_node)
     sizes = sorted({*tried, *(() if question.have_gpus is None else (question.have_gpus,))})
     if sizes[-1] <= jobs.offered_gpus:
         least = (int(jobs.offered_gpus) // question.gpus_per_node + 1) * question.gpus_per_node
@@ -106,48 +219,13 @@ def plan_size(
             f"the jobs keep {jobs.offered_gpus:.1f} GPUs busy, more than any size tried (up to {sizes[-1]}): "
             f"their queue grows without end; try {least} or more"
         )
-    on_sizes(len(sizes))
-    curve = size_curve(jobs, sizes, question.cost, question.policy, question.gpus_per_node, on_point)
-    chosen = curve.cheapest
-    _, outcome = size_point(jobs, chosen.gpus, question.cost, question.policy, question.gpus_per_node)
-    step_s = max(float(S_PER_HOUR), jobs.span_s / 100_000)
-    series = jobs.concurrent_gpus(step_s)[: max(1, ceil(jobs.span_s / step_s))]
-    demand = load_duration(series)
-    today = chosen.gpus if question.have_gpus is None else question.have_gpus
+    return sizes
 
-    def judge(gpu: int) -> MarginalGpu:
-        return marginal_gpu(
-            demand,
-            gpu,
-            question.cost.price_per_gpu_hour,
-            rent_price_per_used_hour=question.rent_price,
-            api_price_per_used_hour=question.api_price,
-            value_per_used_hour=question.value,
-            yearly_growth_share=question.yearly_growth_share,
-            life_years=question.life_years,
-        )
 
-    own_cost, rent_price = question.cost.price_per_gpu_hour, question.rent_price
-    base = None if rent_price is None else own_and_rent_gpus(demand, own_cost, rent_price)
-    base_cost = (
-        None
-        if base is None or rent_price is None
-        else own_and_rent_cost_per_hour(demand, base, own_cost, rent_price) / demand.mean_gpus
-    )
-    return SizePlan(
-        curve=curve,
-        chosen=chosen,
-        have=None if question.have_gpus is None else curve.at(question.have_gpus),
-        outcome=outcome,
-        demand=demand,
-        demand_series=series,
-        staffing=staffing(jobs, teams=question.teams, team_of_job=question.team_of_job),
-        lost_share=lost_share(jobs, chosen.gpus),
-        mean_wait=batch_means(outcome.wait_s) if len(jobs) >= LEAST_JOBS_FOR_INTERVAL else None,
-        held=shares_and_instances(jobs, question.gpus_per_node),
-        without_nodes_gpus=gpus_without_nodes(jobs, chosen, question.policy),
-        next_gpu=judge(today + 1),
-        last_gpu=judge(today),
-        base_gpus=base,
-        base_cost_per_used_gpu_hour=base_cost,
-    )
+def _rent_peaks(demand: LoadDuration, question: SizeQuestion) -> tuple[int | None, float | None]:
+    """(GPUs to keep, cost per used GPU-hour) when every peak is rented; None where nothing can be rented."""
+    price, rent_price = question.cost.price_per_gpu_hour, question.rent_price
+    if rent_price is None:
+        return None, None
+    base = choose_owned_gpus(demand, price, rent_price)
+    return base, cost_own_and_rent(demand, base, price, rent_price) / demand.mean_gpus

@@ -1,4 +1,4 @@
-"""How many servers does a load need without solving the queue, and what does sharing them save?
+"""Staffing rules: servers for a load without solving the queue, and what sharing them saves.
 
 Square-root staffing (Halfin and Whitt 1981): k = ⌈a + β√a⌉ keeps the share that waits constant while the load grows, so big
 clusters run fuller at the same service. Pooling is the same law seen from the teams' side: the sum of many demands varies less.

@@ -81,7 +81,7 @@ class Jobs:
     def concurrent_gpus(self, step_s: float) -> Floats:
         """GPUs wanted in each interval of `step_s` if nothing waited: the demand series, exact within each interval.
 
-        >>> jobs_of([0, 0], [2, 4], [3600, 1800]).concurrent_gpus(3600).tolist()
+        >>> make_jobs([0, 0], [2, 4], [3600, 1800]).concurrent_gpus(3600).tolist()
         [4.0]
         """
         if step_s <= 0:
@@ -102,7 +102,7 @@ class Jobs:
         return np.maximum(np.diff(total) / step_s, 0.0)
 
 
-def jobs_of(
+def make_jobs(
     submit_s: ArrayLike,
     gpus: ArrayLike,
     duration_s: ArrayLike,
@@ -111,7 +111,7 @@ def jobs_of(
 ) -> Jobs:
     """Jobs from plain arrays, sorted by submission. Raises PlanError naming the first job that cannot be.
 
-    >>> jobs = jobs_of(submit_s=[60, 0], gpus=[8, 0.5], duration_s=[3600, 7200])
+    >>> jobs = make_jobs(submit_s=[60, 0], gpus=[8, 0.5], duration_s=[3600, 7200])
     >>> jobs.submit_s.tolist(), jobs.gpu_hours
     ([0.0, 60.0], 9.0)
     """

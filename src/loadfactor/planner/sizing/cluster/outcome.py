@@ -142,12 +142,12 @@ class BatchMeans:
     half_width: float
 
 
-def batch_means(values: Floats, batches: int = 20, warm_up_share: float = 0.1) -> BatchMeans:
+def average_batches(values: Floats, batches: int = 20, warm_up_share: float = 0.1) -> BatchMeans:
     """The mean of a simulated series after its warm-up, with a confidence interval from the means of consecutive batches.
 
     Waits of neighbouring jobs are alike, so their own spread would promise too much; means of long batches hardly are.
 
-    >>> batch_means(np.tile([1.0, 3.0], 1000))
+    >>> average_batches(np.tile([1.0, 3.0], 1000))
     BatchMeans(mean=2.0, half_width=0.0)
     """
     kept = values[int(len(values) * warm_up_share) :]

@@ -5,12 +5,12 @@ from typing import Literal
 import numpy as np
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.sizing.cluster.jobs import Floats, Jobs, jobs_of
+from loadfactor.planner.sizing.cluster.jobs import Floats, Jobs, make_jobs
 
 Service = Literal["exponential", "constant", "hyperexponential", "lognormal"]
 
 
-def poisson_jobs(
+def draw_poisson_jobs(
     jobs: int,
     arrivals_per_s: float,
     service_s: float,
@@ -24,7 +24,7 @@ def poisson_jobs(
 
     `service_cv2` is the squared coefficient of variation of the hyperexponential (two balanced phases) and lognormal families.
 
-    >>> a, b = poisson_jobs(5, 1.0, 2.0, seed=7), poisson_jobs(5, 1.0, 2.0, seed=7)
+    >>> a, b = draw_poisson_jobs(5, 1.0, 2.0, seed=7), draw_poisson_jobs(5, 1.0, 2.0, seed=7)
     >>> bool((a.submit_s == b.submit_s).all())
     True
     """
@@ -37,7 +37,7 @@ def poisson_jobs(
     sizes = (
         random.choice(np.array(gpus), size=jobs, p=np.array(gpu_shares)) if len(gpus) > 1 else np.full(jobs, gpus[0])
     )
-    return jobs_of(submit, sizes, _service(random, jobs, service_s, service, service_cv2))
+    return make_jobs(submit, sizes, _service(random, jobs, service_s, service, service_cv2))
 
 
 def _service(random: np.random.Generator, jobs: int, mean_s: float, family: Service, cv2: float) -> Floats:

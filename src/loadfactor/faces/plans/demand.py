@@ -1,31 +1,37 @@
-"""Which demand is meant? A file, or the jobs in the books."""
+"""The demand a plan is made for: a file, or the jobs in the books."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from loadfactor.errors import InputError
 
-if TYPE_CHECKING:  # imported when asked: `loadfactor --help` answers at once
-    from loadfactor.sources.demand import Demand
+if TYPE_CHECKING:
+    from loadfactor.planner.sizing.cluster.jobs import Jobs
+    from loadfactor.sources.demand import Demand, JobTrace
 
-StoreOption = Annotated[Path | None, typer.Option("--store", help="Take the jobs from the books in this folder.")]
 
-
-def given_demand(path: Path | None, store: Path | None) -> "Demand":
+def find_demand(path: Path | None, store: Path | None) -> "Demand":
     """The trace in the file, or the history of the books; exactly one must be given."""
     if (path is None) == (store is None):
         raise InputError("give the demand once: a CSV file of jobs or hours, or --store with the folder of your books")
-    from loadfactor.sources.demand import JobTrace
     from loadfactor.sources.demand_files import read_demand
 
-    if path is not None:
-        return read_demand(path)
+    return read_demand(path) if path is not None else _read_books(store)
+
+
+def read_jobs(trace: "JobTrace") -> "Jobs":
+    """The jobs of a trace as the simulation takes them."""
+    from loadfactor.planner.sizing.cluster.jobs import make_jobs
+
+    return make_jobs(trace.submit_s, trace.gpus, trace.duration_s, trace.limit_s, trace.priority)
+
+
+def _read_books(store: Path | None) -> "JobTrace":
     import numpy as np
 
     from loadfactor.books.job_history import job_history
     from loadfactor.faces.cli.books_request import StoreRequest
+    from loadfactor.sources.demand import JobTrace
 
     history = job_history(StoreRequest(store=store).books)
     notes = []

@@ -1,4 +1,4 @@
-"""Why do GPUs stand idle while jobs wait? An explanation from a cluster's own counts, minute by minute, without its job log.
+"""Reasons for GPUs that are idle while jobs wait, from a cluster's own counts, minute by minute, without its job log.
 
 Each interval with GPUs pending and idle at once gets one reason, the first that suffices:
 
@@ -20,7 +20,7 @@ from loadfactor.planner.sizing.cluster.jobs import Floats
 
 
 @dataclass(frozen=True)
-class ClusterState:
+class StateCounts:
     """Counts per interval; "large" means at least one whole node (`node_gpus`)."""
 
     total_gpus: Floats
@@ -40,7 +40,7 @@ class ClusterState:
 
 
 @dataclass(frozen=True)
-class WhyIdle:
+class IdleReasons:
     """Shares of all intervals; the three reasons add up to `pending_while_idle_share`."""
 
     pending_share: float
@@ -59,14 +59,14 @@ class WhyIdle:
         return (self.gang_share + self.fragmentation_share) / self.pending_while_idle_share
 
 
-def why_idle(state: ClusterState) -> WhyIdle:
+def explain_idle(state: StateCounts) -> IdleReasons:
     """Classify every interval.
 
     Two nodes of 8: one gang of 8 runs, then 5 and 2 single-GPU jobs beside it, while a gang of 8 waits: first 3 idle GPUs are
     too few; then, a large job gone and two small jobs left on two nodes, 14 idle GPUs hold no free node.
 
     >>> def a(*values): return np.array(values, float)
-    >>> found = why_idle(ClusterState(a(16, 16), a(8, 0), a(5, 2), a(5, 2), a(8, 8), a(1, 1), a(0, 0), a(0, 0)))
+    >>> found = explain_idle(StateCounts(a(16, 16), a(8, 0), a(5, 2), a(5, 2), a(8, 8), a(1, 1), a(0, 0), a(0, 0)))
     >>> found.gang_share, found.fragmentation_share, found.order_share
     (0.5, 0.5, 0.0)
     """
@@ -87,7 +87,7 @@ def why_idle(state: ClusterState) -> WhyIdle:
     order = both & ~gang & (fits_large_anyhow | fits_small_anyhow)
     fragmentation = both & ~gang & ~order
     gangs = np.fmin(large_gang, small_gang)[both]
-    return WhyIdle(
+    return IdleReasons(
         pending_share=float(pending.mean()),
         pending_while_idle_share=float(both.mean()),
         gang_share=float(gang.mean()),

@@ -1,4 +1,4 @@
-"""Which GPUs should be owned, which committed, which rented by the hour? Own the base, rent the peaks.
+"""Tiers of GPUs: which to own, which to commit to, which to rent by the hour. Own the base, rent the peaks.
 
 A tier costs `fixed` for every hour it is held and `used` for every hour it works. At marginal utilization u an hour of one GPU
 costs fixed + used·u, so each GPU of the load-duration curve takes the tier that is cheapest at its own u: the screening curve of
@@ -19,7 +19,7 @@ STANDARD = NormalDist()
 
 @dataclass(frozen=True)
 class Tier:
-    """One way to get a GPU: dollars per hour held, and dollars per hour used on top."""
+    """One way to get a GPU: its cost per hour held, and per hour used on top."""
 
     name: str
     fixed_cost_per_hour: float = 0.0
@@ -64,25 +64,25 @@ class Crossing:
     tier: Tier
 
 
-def own_and_rent_gpus(curve: LoadDuration, own_cost_per_hour: float, rent_price_per_hour: float) -> int:
+def choose_owned_gpus(curve: LoadDuration, own_cost_per_hour: float, rent_price_per_hour: float) -> int:
     """How many GPUs to own when every further one is rented by the used hour: the largest k with marginal utilization ≥ c/p.
 
     >>> from loadfactor.planner.economics.load_duration import load_duration
-    >>> own_and_rent_gpus(load_duration([20] * 6 + [40] * 6 + [60] * 4 + [80] * 8), 1.2, 3.0)
+    >>> choose_owned_gpus(load_duration([20] * 6 + [40] * 6 + [60] * 4 + [80] * 8), 1.2, 3.0)
     60
     """
     threshold = _ratio(own_cost_per_hour, rent_price_per_hour)
     return int(np.count_nonzero(curve.marginal_share >= threshold - 1e-12))
 
 
-def own_and_rent_cost_per_hour(
+def cost_own_and_rent(
     curve: LoadDuration, owned_gpus: int, own_cost_per_hour: float, rent_price_per_hour: float
 ) -> float:
     """Mean cost of an hour when `owned_gpus` are owned and the rest is rented: c·q + p·E(D − q)⁺.
 
     >>> from loadfactor.planner.economics.load_duration import load_duration
     >>> day = load_duration([20] * 6 + [40] * 6 + [60] * 4 + [80] * 8)
-    >>> [round(24 * own_and_rent_cost_per_hour(day, owned, 1.2, 3.0)) for owned in (60, 80, 40, 0)]
+    >>> [round(24 * cost_own_and_rent(day, owned, 1.2, 3.0)) for owned in (60, 80, 40, 0)]
     [2208, 2304, 2352, 3720]
     """
     _ratio(own_cost_per_hour, rent_price_per_hour)
@@ -90,12 +90,12 @@ def own_and_rent_cost_per_hour(
     return own_cost_per_hour * owned_gpus + rent_price_per_hour * beyond
 
 
-def newsvendor_normal(
+def own_for_normal_demand(
     mean_gpus: float, sd_gpus: float, own_cost_per_hour: float, rent_price_per_hour: float
 ) -> tuple[float, float]:
-    """(GPUs to own, mean $ per hour) for normal demand: q = μ + σ·z(1 − c/p), cost cμ + pσφ(z).
+    """(GPUs to own, mean cost per hour) for normal demand: q = μ + σ·z(1 − c/p), cost cμ + pσφ(z).
 
-    >>> [round(x, 2) for x in newsvendor_normal(100, 30, 1.2, 3.0)]
+    >>> [round(x, 2) for x in own_for_normal_demand(100, 30, 1.2, 3.0)]
     [107.6, 154.77]
     """
     if sd_gpus <= 0:
@@ -110,11 +110,11 @@ def newsvendor_normal(
     return mean_gpus + sd_gpus * z, cost
 
 
-def screening_curve(tiers: Sequence[Tier]) -> tuple[Crossing, ...]:
+def draw_screening_curve(tiers: Sequence[Tier]) -> tuple[Crossing, ...]:
     """The cheapest tier at every utilization from 0 to 1, as the utilizations at which it changes hands.
 
     >>> tiers = (Tier("own", 1.2), Tier("reserved", 0.9, 0.5), Tier("on demand", 0, 3.0))
-    >>> [(round(c.from_share, 3), c.tier.name) for c in screening_curve(tiers)]
+    >>> [(round(c.from_share, 3), c.tier.name) for c in draw_screening_curve(tiers)]
     [(0.0, 'on demand'), (0.36, 'reserved'), (0.6, 'own')]
     """
     if not tiers:
@@ -139,12 +139,12 @@ def screening_curve(tiers: Sequence[Tier]) -> tuple[Crossing, ...]:
         crossings.append(Crossing(at, current))
 
 
-def cheapest_mix(curve: LoadDuration, tiers: Sequence[Tier]) -> Mix:
+def find_cheapest_mix(curve: LoadDuration, tiers: Sequence[Tier]) -> Mix:
     """Every GPU of the curve in its cheapest tier, the base (highest utilization) first.
 
     >>> from loadfactor.planner.economics.load_duration import load_duration
     >>> day = load_duration([20] * 6 + [40] * 6 + [60] * 4 + [80] * 8)
-    >>> mix = cheapest_mix(day, (Tier("own", 1.2), Tier("on demand", 0, 3.0)))
+    >>> mix = find_cheapest_mix(day, (Tier("own", 1.2), Tier("on demand", 0, 3.0)))
     >>> [(use.tier.name, use.gpus) for use in mix.uses], round(24 * mix.cost_per_hour)
     ([('own', 60), ('on demand', 20)], 2208)
     """

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import loadfactor
+from loadfactor.books.books import Books
+from loadfactor.catalog.servers import servers
 from loadfactor.errors import InputError
 from loadfactor.faces.cli import app
-from loadfactor.planner.sizing.cluster.workload import poisson_jobs
+from loadfactor.planner.sizing.cluster.workload import draw_poisson_jobs
 
 RUNNER = CliRunner(env={"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"})
 DAY = "20x6,40x6,60x4,80x8"
@@ -33,7 +36,7 @@ def data(*arguments: str, code: int = 0) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A CSV of 800 jobs of mixed size that keep about 72 GPUs busy."""
-    jobs = poisson_jobs(800, 0.01, 1600.0, gpus=(1, 8), gpu_shares=(0.5, 0.5), seed=3)
+    jobs = draw_poisson_jobs(800, 0.01, 1600.0, gpus=(1, 8), gpu_shares=(0.5, 0.5), seed=3)
     path = tmp_path_factory.mktemp("history") / "jobs.csv"
     rows = zip(jobs.submit_s, jobs.gpus, jobs.duration_s, strict=True)
     path.write_text("submit_s,gpus,duration_s\n" + "".join(f"{s:.0f},{g:.0f},{d:.1f}\n" for s, g, d in rows))
@@ -103,7 +106,7 @@ def test_breakeven_floor_never_and_claim() -> None:
 
 def test_breakeven_plans_the_throughput_of_a_network() -> None:
     """With --model the serving planner gives the throughput: a tighter objective saturates lower and so raises the floor."""
-    asked_of = ("breakeven", "--api", "openai/gpt-4o", "--model", "llama-3.1-8b", "--gpu", "h100-sxm")
+    asked_of = ("breakeven", "--api", "openai/gpt-4o", "--model", "llama-3.1-8b", "--accelerator", "h100-sxm")
     loose, tight = data(*asked_of, "--tpot", "100"), data(*asked_of, "--tpot", "10")
     assert 0 < loose["floor_share"] < tight["floor_share"]
     assert "the serving planner" in " ".join(asked(*asked_of).split())
@@ -111,7 +114,7 @@ def test_breakeven_plans_the_throughput_of_a_network() -> None:
 
 def test_size_says_smaller_is_cheaper_and_why(history: Path) -> None:
     """A cluster far too large is told so, with the cheapest size, the waits by job size and the marginal GPU."""
-    text = asked("size", str(history), "--have", "240", "--rent-price", "2.95")
+    text = asked("size", str(history), "--gpus", "240", "--rent-price", "2.95")
     flat = " ".join(text.split())
     for words in (
         "Smaller is cheaper",
@@ -123,7 +126,7 @@ def test_size_says_smaller_is_cheaper_and_why(history: Path) -> None:
     ):
         assert words in flat
     assert max(map(len, text.split("\n"))) <= 80
-    found = data("size", str(history), "--have", "240", "--sizes", "72,80,96,112,128")
+    found = data("size", str(history), "--gpus", "240", "--sizes", "72,80,96,112,128")
     costs = {p["gpus"]: p["cost_per_hour"] for p in found["sizes"]}
     assert set(costs) == {72, 80, 96, 112, 128, 240}
     assert costs[found["cheapest"]["gpus"]] == min(costs.values())
@@ -162,6 +165,88 @@ def test_size_of_hours_and_of_state(shared: Path, tmp_path: Path) -> None:
     assert found["explained_share"] > 0.9
 
 
+def test_an_owned_gpu_costs_what_its_own_server_does() -> None:
+    """Each accelerator of the catalog is owned at its own server's price and power, which a typed one replaces."""
+    costs = {name: data("own", "--accelerator", name) for name, server in servers().items() if server.price}
+    assert len({found["price_per_gpu_hour"] for found in costs.values()}) == len(costs) > 2
+    assert costs["h100-sxm"]["cost_per_available_gpu_hour"] == pytest.approx(1.8586, abs=1e-4)
+    typed = data(
+        "own", "--accelerator", "l4", "--server-price", "300000", "--server-kw", "10.2", "--rent-price", "2.95"
+    )
+    assert typed["price_per_gpu_hour"] == costs["h100-sxm"]["price_per_gpu_hour"]
+
+
+def test_headline_of_owning_equals_its_table() -> None:
+    """The GPUs and the cost of the first sentence are those of the mix below it, and of the data."""
+    page = loadfactor.plan_ownership(demand_gpus=DAY, committed_price=1.5)
+    mix = {row[0]: row for row in page.document.sections[0].tables[0].text_rows()}
+    assert f"{mix['together'][3]} an hour" in page.headline
+    for name, gpus, *_ in mix.values():
+        if not name.startswith(("everything", "together")):
+            assert f"{gpus} {name}" in page.headline
+    assert f"Own {page.data.owned_gpus} GPUs" in page.headline
+    assert page.data.commitment.committed_gpus == sum(u.gpus for u in page.data.mix.uses if u.tier.name == "committed")
+
+
+def test_headline_of_a_size_equals_its_table(history: Path) -> None:
+    """The first sentence recommends one size, with the numbers of the first table; renting stands apart from it."""
+    page = loadfactor.plan_size(trace=history, gpus=240, sizes="80,96,112")
+    best, today = page.document.sections[0].tables[0].text_rows()
+    for cell in (f"{best[1]} GPUs", f"{best[2]} full", best[4], f"your {today[1]}", f"{today[2]} full", today[4]):
+        assert cell in page.headline
+    assert "rent" not in page.headline
+    apart = page.document.sections[-1]
+    assert "Apart from that" in apart.title
+    assert f"keep {page.data.base_gpus} GPUs" in apart.lead
+
+
+def test_headline_of_a_floor_equals_its_table() -> None:
+    """The floor, its requests and its users are said once and shown alike."""
+    page = loadfactor.plan_breakeven(api="openai/gpt-4o", tokens_per_s=2000)
+    shown = dict(page.document.sections[0].tables[0].text_rows())
+    assert f"Self-host only above {shown['utilization floor']}" in page.headline
+    assert shown["demand at the floor"] in page.headline
+    assert f"about {shown['users at the floor']} users" in page.headline
+    assert page.data.sensitivities[0].floor_share == page.data.floor_share
+
+
+def test_owning_and_sizing_the_same_books_say_one_base(simulated_books: Books) -> None:
+    """From one history both plans take one price of a GPU kept, one of a GPU rented, and keep the same number of GPUs."""
+    store = str(simulated_books.store.folder)
+    own, size = data("own", "--store", store), data("size", "--store", store, "--sizes", "256")
+    assert size["price_per_gpu_hour"] == own["cost_per_available_gpu_hour"]
+    assert size["base_gpus"] == own["owned_gpus"]
+    rents = [
+        {a.name: (a.value, a.source) for a in page.document.assumptions}
+        for page in (loadfactor.plan_ownership(store=store), loadfactor.plan_size(store=store, sizes="256"))
+    ]
+    assert rents[0]["rented on demand"] == rents[1]["GPU rented at peaks"]
+
+
+def test_breakeven_without_arguments_compares_a_network_with_its_own_api() -> None:
+    """With nothing given a small network is planned and compared with an API that hosts it, and the page says so."""
+    page = loadfactor.plan_breakeven()
+    assumed = {a.name: a.value for a in page.document.assumptions}
+    assert assumed["network"] == "llama-3.1-8b"
+    assert "that host this network" in assumed["API price"]
+    assert "llama" in page.data.api
+
+
+def test_simulated_and_closed_form_losses_are_labelled(history: Path) -> None:
+    """What would be turned away is given twice, by Erlang B and as simulated, each under its name."""
+    text = " ".join(asked("size", str(history), "--sizes", "96").split())
+    assert "by Erlang B" in text
+    assert "as simulated" in text
+
+
+@pytest.mark.parametrize("name", ["srtf", "srsf", "fair", "preempt"])
+def test_schedulers_that_stop_jobs_may_wake_by_the_clock(name: str, history: Path) -> None:
+    """A scheduler that wakes every ten minutes makes jobs wait longer than one that acts at once."""
+    asked_of = ("size", str(history), "--sizes", "112", "--scheduler", name)
+    at_once, clocked = data(*asked_of), data(*asked_of, "--scheduler-interval-s", "600")
+    assert clocked["cheapest"]["mean_wait_s"] > at_once["cheapest"]["mean_wait_s"]
+
+
 @pytest.mark.parametrize("suffix", [".html", ".png"])
 @pytest.mark.parametrize("command", ["own", "breakeven", "size"])
 def test_pages_are_written(command: str, suffix: str, history: Path, tmp_path: Path) -> None:
@@ -179,27 +264,31 @@ def test_pages_are_written(command: str, suffix: str, history: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["own", "--life-years", "-3"], "life_years must be positive, got -3"),
-        (["own", "--rent-price", "0"], "--rent-price 0"),
+        (["own", "--life-years", "-3"], "--life-years must be above 0, got -3"),
+        (["own", "--rent-price", "0"], "--rent-price must be above 0"),
         (["own", "--demand-gpus", "3y2"], "write 20x6"),
         (["own", "--demand-gpus", "0x5"], "nobody asked"),
         (["own", "--demand-gpus", "5x5", "--demand", "x.csv"], "not both"),
-        (["own", "--gpu", "abacus"], "no accelerator called"),
-        (["breakeven"], "name the API once"),
+        (["own", "--accelerator", "abacus"], "no accelerator called"),
+        (["own", "--accelerator", "a100-sxm"], "server of a100-sxm is; give --server-price$"),
+        (["own", "--accelerator", "l4"], "server of l4 is; give --server-price and --server-kw"),
+        (["breakeven", "--api", "openai/gpt-4o", "--api-price", "1", "--tokens-per-s", "5"], "name the API once"),
+        (["breakeven", "--tokens-per-s", "5"], "knows no API; name one"),
+        (["breakeven", "--model", "bloom-176b"], "no API that hosts bloom-176b"),
         (["breakeven", "--api-price", "0", "--tokens-per-s", "5"], "price is zero"),
-        (["breakeven", "--api-price", "a,b", "--tokens-per-s", "5"], "--api-price a,b"),
-        (["breakeven", "--api", "openai/gpt-4o"], "throughput once"),
+        (["breakeven", "--api-price", "a,b", "--tokens-per-s", "5"], "--api-price 'a' is no number"),
+        (["breakeven", "--api", "openai/gpt-4o"], "--tokens-per-s"),
         (["breakeven", "--api", "openai/gpt-4o", "--model", "llama-3.1-8b", "--tpot", "0.01"], "not even alone"),
-        (["breakeven", "--api", "openai/gpt-4o", "--tokens-per-s", "5", "--gpus", "0"], "at least 1 GPU"),
+        (["breakeven", "--api", "openai/gpt-4o", "--tokens-per-s", "5", "--gpus", "0"], "--gpus must be at least 1"),
         (["breakeven", "--api", "nobody/nothing", "--tokens-per-s", "5"], "no token price"),
         (["size", "absent.csv"], "no file"),
-        (["size", "HISTORY", "--have", "4"], "take 8 or more"),
+        (["size", "HISTORY", "--gpus", "4"], "take 8 or more"),
         (["size", "HISTORY", "--sizes", "4"], "more than any size tried"),
         (["size", "HISTORY", "--sizes", "4,200"], "asks for 8 GPUs"),
         (["size"], "give the demand once"),
-        (["size", "HISTORY", "--sizes", "many"], "--sizes many"),
-        (["size", "HISTORY", "--scheduler", "magic"], "take slurm, fifo"),
-        (["size", "HISTORY", "--delay-cost", "-1"], "cost of delay"),
+        (["size", "HISTORY", "--sizes", "many"], "--sizes 'many' is no number"),
+        (["size", "HISTORY", "--scheduler", "magic"], "choose from slurm, fifo"),
+        (["size", "HISTORY", "--delay-cost", "-1"], "--delay-cost must be at least 0"),
     ],
 )
 def test_impossible_questions_are_refused(arguments: list[str], says: str, history: Path) -> None:

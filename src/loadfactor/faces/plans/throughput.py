@@ -1,0 +1,43 @@
+"""Throughput of a replica, and the line about it: measured and typed in, or planned from a network under an objective."""
+
+from loadfactor.catalog.accelerators import accelerator
+from loadfactor.catalog.engines import engine_constants
+from loadfactor.catalog.models import read_network
+from loadfactor.faces.document import Assumption
+from loadfactor.faces.formats import counted, duration, number
+from loadfactor.planner.economics.request import BreakEvenRequest
+from loadfactor.planner.serving.service import Traffic
+from loadfactor.planner.serving.simulation.fleet import Slo
+from loadfactor.planner.serving.throughput import choose_throughput, measured_tokens_per_s
+from loadfactor.units import MS_PER_S
+
+
+def read_throughput(request: BreakEvenRequest) -> tuple[float, int, Assumption]:
+    """(tokens per second, input and output together, GPUs of a replica, where from) as typed in."""
+    tokens_per_s = measured_tokens_per_s(
+        request.tokens_per_s, request.output_tokens_per_s, request.input_tokens, request.output_tokens
+    )
+    if request.tokens_per_s is not None:
+        about = Assumption("throughput", f"{tokens_per_s:g} tokens/s saturated, in and out", "your --tokens-per-s")
+    else:
+        words = f"{request.output_tokens_per_s:g} output tokens/s saturated, with the input read beside them"
+        about = Assumption("throughput", words, "your --output-tokens-per-s")
+    return tokens_per_s, request.gpus or 1, about
+
+
+def plan_throughput(request: BreakEvenRequest, model: str) -> tuple[float, int, Assumption]:
+    """The same, planned: the layout with the most requests per GPU that keeps the objective.
+
+    Raises InputError where the network does not fit, or keeps the objective on no layout (or not on the GPUs asked for).
+    """
+    network, card = read_network(model), accelerator(request.accelerator)
+    constants = engine_constants(card, request.engine)
+    traffic = Traffic(request.input_tokens, request.output_tokens)
+    slo = Slo(request.ttft_s, request.tpot_ms / MS_PER_S)
+    best = choose_throughput(network, card, constants, traffic, slo, request.gpus)
+    words = (
+        f"{number(best.tokens_per_s)} tokens/s in and out on {counted(best.gpus, 'GPU')}, {network.name} in {request.engine}, "
+        f"while the first token comes within {duration(slo.ttft_s)} and the next every {duration(slo.tpot_s)}"
+    )
+    status = "estimate" if constants.is_estimate else "equations with constants fitted to measurements"
+    return best.tokens_per_s, best.gpus, Assumption("throughput", words, "the serving planner", status)

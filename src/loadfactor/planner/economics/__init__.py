@@ -1,0 +1,1 @@
+"""Economics of GPUs: owning, renting, committing, spot, and self-hosting against an API. Pure equations."""

@@ -1,0 +1,72 @@
+"""Plan of self-hosting against an API: the floor, the bills at a demand, what moves the floor, in one answer."""
+
+from dataclasses import dataclass, field
+
+from loadfactor.planner.economics.breakeven import (
+    ApiPrice,
+    BreakEven,
+    MeanDemand,
+    MeanRequest,
+    ReplicaCost,
+    Sensitivity,
+    compare_at_demand,
+    find_break_even,
+    vary_inputs,
+)
+from loadfactor.planner.economics.claimed_floors import ClaimedFloor, reproduce_claimed_floors
+
+
+@dataclass(frozen=True)
+class BreakEvenPlan(BreakEven):
+    """The floor and what it means. `demand` compares the bills at the demand given, None without one."""
+
+    replica: ReplicaCost
+    api: str
+    api_price: ApiPrice
+    request: MeanRequest
+    requests_per_user_hour: float
+    demand: MeanDemand | None
+    sensitivities: tuple[Sensitivity, ...]
+    claimed_floors: tuple[ClaimedFloor, ...] = field(default_factory=reproduce_claimed_floors)
+    currency: str = "USD"
+
+    @property
+    def floor_users(self) -> float | None:
+        """Users whose requests reach the floor; None where nothing does."""
+        return self.count_users(self.requests_per_user_hour) if self.pays else None
+
+    @property
+    def self_hosting_pays(self) -> bool:
+        """True when it pays at some utilization, and at the demand given."""
+        return self.pays and (self.demand is None or self.demand.self_hosting_pays)
+
+
+def plan_break_even(
+    replica: ReplicaCost,
+    api: str,
+    price: ApiPrice,
+    request: MeanRequest,
+    requests_per_s: float | None = None,
+    peak_ratio: float = 1.0,
+    requests_per_user_hour: float = 1.0,
+) -> BreakEvenPlan:
+    """One replica against one API.
+
+    >>> plan = plan_break_even(ReplicaCost(1.006, 559), "an API", ApiPrice(0.5, 1.5), MeanRequest(500, 500), 0.5)
+    >>> round(plan.floor_share, 3), plan.demand.replicas, plan.self_hosting_pays
+    (0.5, 1, True)
+    """
+    found = find_break_even(replica, price, request)
+    demand = None
+    if requests_per_s is not None:
+        demand = compare_at_demand(replica, price, request, requests_per_s, peak_ratio)
+    return BreakEvenPlan(
+        **vars(found),
+        replica=replica,
+        api=api,
+        api_price=price,
+        request=request,
+        requests_per_user_hour=requests_per_user_hour,
+        demand=demand,
+        sensitivities=vary_inputs(replica, price, request),
+    )
