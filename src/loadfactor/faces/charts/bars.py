@@ -1,11 +1,12 @@
-"""How are named amounts drawn in a terminal? Horizontal bars, the number at the end; shades stand in where there is no colour."""
+"""Named amounts in a terminal: horizontal bars, the number at the end; shades stand in where there is no colour."""
 
 from loadfactor.faces.charts import Chart, running
 from loadfactor.faces.charts.palette import paint
 from loadfactor.faces.formats import UNKNOWN, number
 
 EIGHTHS = " ▏▎▍▌▋▊▉"
-SHADES = "█▒░▓▚#=+"
+SHADES = "█▒░▓▚+o~"
+"""Each stays different from the others where a terminal shows ASCII alone."""
 RISE, FALL = 0, 1
 
 
@@ -30,6 +31,21 @@ def draw_bars(chart: Chart, width: int, color: bool) -> list[str]:
     return [*([chart.y_label] if chart.y_label else []), *rows]
 
 
+def draw_legend(keys: list[str], width: int, color: bool) -> list[str]:
+    """The keys of the series, each a sign and a name, in lines of at most `width`."""
+    lines: list[str] = []
+    left = 0
+    for index, key in enumerate(keys):
+        key = key[:width]
+        if not lines or len(key) + 2 > left:
+            lines.append("")
+            left = width
+        gap = "  " if lines[-1] else ""
+        lines[-1] += gap + paint(key[0], index, color) + key[1:]
+        left -= len(gap + key)
+    return lines
+
+
 def _stacked(chart: Chart, names: list[str], width: int, color: bool) -> list[str]:
     parts = [[y for s in chart.series if (y := s.y[i]) is not None] for i in range(len(names))]
     totals = [sum(known) for known in parts]
@@ -37,8 +53,8 @@ def _stacked(chart: Chart, names: list[str], width: int, color: bool) -> list[st
     space = _name_space(names, width)
     room = width - space - 2 - max(map(len, texts)) - 1
     longest = max(totals, default=0.0) or 1.0
-    legend = "  ".join(f"{paint(SHADES[i % 8], i, color)} {s.name}" for i, s in enumerate(chart.series))
-    rows = [legend, *([chart.y_label] if chart.y_label else [])]
+    keys = [f"{SHADES[0] if color else SHADES[i % 8]} {s.name}" for i, s in enumerate(chart.series)]
+    rows = [*draw_legend(keys, width, color), *([chart.y_label] if chart.y_label else [])]
     for i, name in enumerate(names):
         drawn, level, line = 0, 0.0, ""
         for index, series in enumerate(chart.series):

@@ -1,20 +1,22 @@
-"""How does a chart look in a terminal? Braille lines with their names at their ends, in colour or without, within the width.
+"""Charts in a terminal: braille lines with their names at their ends, in colour or without, within the width.
 
 plotext keeps one figure for the whole process; it is cleared before every drawing, so drawing is not for several threads.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
-from math import floor, isfinite, log10
 from textwrap import wrap
+from typing import Any
 
-from loadfactor.faces.charts import NAMED_KINDS, Chart, Series, X
-from loadfactor.faces.charts.bars import draw_bars
+from loadfactor.faces.charts import NAMED_KINDS, Chart
+from loadfactor.faces.charts.axes import Axis, Outline, make_axes, to_drawing, trace
+from loadfactor.faces.charts.bars import draw_bars, draw_legend
+from loadfactor.faces.charts.canvas import Canvas, to_cells, to_line
 from loadfactor.faces.charts.palette import paint, rgb
-from loadfactor.faces.formats import short
+from loadfactor.faces.charts.placement import spots_around, spread
 
-PLAIN_GLYPHS = ("braille", "•", "x", "+", "o", "%", "#", "=")  # without colour the glyph tells the series apart
+GLYPHS = ("braille", "•", "x", "+", "=", "%", "#", "&")
+"""Without colour the glyph tells the series apart."""
+SHOWN_GLYPHS = {"braille": "⠤"}
 MIN_WIDTH = 40
 
 
@@ -29,193 +31,100 @@ def draw(chart: Chart, width: int = 80, height: int = 16, color: bool = False) -
     return "\n".join([*head, *body, *wrap(chart.note, width)])
 
 
-@dataclass(frozen=True)
-class Axis:
-    """The range of an axis in drawing units (log10 where logarithmic) and its ticks."""
-
-    low: float
-    high: float
-    ticks: Sequence[tuple[float, str]]
-
-
 def _draw_axes(chart: Chart, width: int, height: int, color: bool) -> list[str]:
+    outlines = [trace(chart, series) for series in chart.series]
+    keys = [_glyph(chart, outline, index, color) for index, outline in enumerate(outlines)]
+    names = [f"{SHOWN_GLYPHS.get(key, key)} {series.name}" for key, series in zip(keys, chart.series, strict=True)]
+    several = len(outlines) > 1
+    at_ends = several and len(outlines) <= min(len(GLYPHS), height - 2)
+    margin = min(max(map(len, names)) + 1, width // 3) if at_ends else 0
+    x_axis, y_axis = make_axes(chart, outlines, width, height)
+
+    drawn = _draw_lines(chart, outlines, keys, (x_axis, y_axis), (width - margin, height), color)
+    rows = [to_cells(line) for line in drawn[: height - 2]]
+    left = next(i for i, (_, character) in enumerate(rows[0]) if character in "│┤┼├") + 1
+    canvas = Canvas(rows, left)
+    _write_labels(canvas, chart, x_axis, y_axis)
+    lines = [*map(to_line, canvas.rows), *drawn[height - 2 :]]
+    if at_ends:
+        ends = [y_axis.low if outline.last is None else outline.last for outline in outlines]
+        wanted = [(1 - y_axis.share(end)) * (len(rows) - 1) + 0.5 for end in ends]
+        centres = spread([float(int(at)) + 0.5 for at in wanted], [1.0] * len(ends), 0, len(rows))
+        for index, (name, centre) in enumerate(zip(names, centres, strict=True)):
+            fitted = name if len(name) < margin else name[: margin - 2] + "…"
+            lines[int(centre)] = f"{lines[int(centre)]} {paint(fitted, index, color)}"
+    legend = draw_legend(names, width, color) if several and not at_ends else []
+    y_label = [chart.y_label] if chart.y_label else []
+    x_label = [chart.x_label.rjust(width - margin)] if chart.x_label else []
+    return [*legend, *y_label, *(line if color else line.rstrip() for line in lines), *x_label]
+
+
+def _glyph(chart: Chart, outline: Outline, index: int, color: bool) -> str:
+    glyph = "braille" if color else GLYPHS[index % len(GLYPHS)]
+    is_points = chart.kind_of(outline.series) == "scatter"
+    return ("•" if color else "*") if is_points and glyph == "braille" else glyph
+
+
+def _draw_lines(
+    chart: Chart,
+    outlines: Sequence[Outline],
+    keys: Sequence[str],
+    axes: tuple[Axis, Axis],
+    size: tuple[int, int],
+    color: bool,
+) -> list[str]:
+    """Lines, axes, marks and references by plotext, without the labels."""
     import plotext  # imported here: it costs a third of a second
 
-    points = [(series, *_points(chart, series)) for series in chart.series]
-    moments = any(isinstance(x, datetime) for series in chart.series for x in chart.x_of(series))
-    placed = [x for _, xs, _ in points for x in xs]
-    zone = next((x.tzinfo for s in chart.series for x in chart.x_of(s) if isinstance(x, datetime)), None)
-    x_axis = _axis(placed, chart.x_log, [*_reference_values(chart, "x")], width // 10, moments, zone)
-    tops = [*_reference_values(chart, "y"), *(_place(m.y, chart.y_log) for m in chart.marks)]
-    y_axis = _axis([y for _, _, ys in points for y in ys], chart.y_log, tops, height // 4)
-    several = len(points) > 1
-    ends = _end_labels(points, y_axis, height - 2) if several else {}
-    margin = min(max((len(text) for text, _ in ends.values()), default=-1) + 1, width // 3)
-
-    figure = plotext.figure
+    figure: Any = plotext.figure
     figure.clear()
     figure.theme("colorless")
-    figure.plot_size(width - margin, height)
+    figure.plot_size(*size)
     figure.axes(False, axis="x", side="upper")
     figure.axes(False, axis="y", side="right")
-    for name, side, axis in (("x", "lower", x_axis), ("y", "left", y_axis)):
+    for name, side, axis in (("x", "lower", axes[0]), ("y", "left", axes[1])):
         ruler = figure.ruler(name, side)
         ruler.lim(axis.low, axis.high)
         ruler.ticks([at for at, _ in axis.ticks], [text for _, text in axis.ticks])
+    plain = plotext.pixel("default", "default")
     for reference in chart.references:
-        log = chart.x_log if reference.axis == "x" else chart.y_log
-        at = _place(_number(reference.value), log)
-        figure.line(
-            at, "v" if reference.axis == "x" else "h", style="dotted", pixel=plotext.pixel("default", "default")
-        )
-    for index, (series, xs, ys) in enumerate(points):
-        kind = chart.kind_of(series)
-        glyph = ("•" if kind == "scatter" else "braille") if color else PLAIN_GLYPHS[index % len(PLAIN_GLYPHS)]
-        if kind == "scatter" and glyph == "braille":
-            glyph = "*"
-        pixel = rgb(index) if color else "default"
-        for run_x, run_y in _unbroken(xs, ys):
-            signal = figure.signal(run_x, run_y, marker=plotext.marker(glyph, pixel))
-            if kind != "scatter" and len(run_x) > 1:
+        upright = reference.axis == "x"
+        at = to_drawing(reference.value, chart.x_log if upright else chart.y_log)
+        figure.line(at, "v" if upright else "h", style="dotted", pixel=plain)
+    for index, (outline, glyph) in enumerate(zip(outlines, keys, strict=True)):
+        for xs, ys in outline.runs:
+            signal = figure.signal(xs, ys, marker=plotext.marker(glyph, rgb(index) if color else "default"))
+            if chart.kind_of(outline.series) != "scatter" and len(xs) > 1:
                 signal.lines()
             figure.draw(signal)
-    row = (y_axis.high - y_axis.low) / max(height - 3, 1)
     for mark in chart.marks:
-        at_x, at_y = _place(_number(mark.x), chart.x_log), _place(mark.y, chart.y_log)
-        side = "left" if at_x < (x_axis.low + x_axis.high) / 2 else "right"
-        above = at_y + row if at_y + row <= y_axis.high else at_y - row  # words stand a row off the line they speak of
-        if mark.label:
-            figure.draw(figure.text(at_x, above, mark.label, alignment=side))
-        figure.draw(figure.signal([at_x], [at_y], marker=plotext.marker("◆", "default")))
+        point = [to_drawing(mark.x, chart.x_log)], [to_drawing(mark.y, chart.y_log)]
+        figure.draw(figure.signal(*point, marker=plotext.marker("◆", "default")))
+    lines: list[str] = figure.build().string(colorless=not color).rstrip("\n").split("\n")
+    return lines
+
+
+def _write_labels(canvas: Canvas, chart: Chart, x_axis: Axis, y_axis: Axis) -> None:
+    """Words on reference lines and marks, none over another."""
+    area = canvas.area
+    points = [
+        canvas.reserve(x_axis.share(to_drawing(m.x, chart.x_log)), y_axis.share(to_drawing(m.y, chart.y_log)))
+        for m in chart.marks
+    ]
+    longest = int(area.right)
     for reference in chart.references:
-        _label_reference(figure, chart, reference.label, reference.axis, _number(reference.value), x_axis, y_axis)
-    lines = figure.build().string(colorless=not color).rstrip("\n").split("\n")
-    for row, (text, index) in ends.items():
-        lines[row] = f"{lines[row]} {paint(text[: margin - 1], index, color)}"
-    y_label = [chart.y_label] if chart.y_label else []
-    x_label = [chart.x_label.rjust(width - margin)] if chart.x_label else []
-    return [*y_label, *(line if color else line.rstrip() for line in lines), *x_label]
-
-
-def _label_reference(
-    figure: object, chart: Chart, label: str, axis: str, value: float, x_axis: Axis, y_axis: Axis
-) -> None:
-    """Words on a reference line: at the top of a vertical one, at the left end of a horizontal one."""
-    if axis == "x":
-        x, y = _place(value, chart.x_log), y_axis.high
-        alignment = "left" if x < (x_axis.low + x_axis.high) / 2 else "right"
-    else:
-        x, y, alignment = x_axis.low, _place(value, chart.y_log), "left"
-    figure.draw(figure.text(x, y, f" {label} ", alignment=alignment))  # type: ignore[attr-defined]
-
-
-def _points(chart: Chart, series: Series) -> tuple[list[float], list[float | None]]:
-    """The series in drawing units; steps and histograms become the corners of their outline."""
-    log_x, log_y = chart.x_log, chart.y_log
-    xs = [_place(_number(x), log_x) for x in chart.x_of(series)]
-    ys = [None if y is None or (log_y and y <= 0) else _place(y, log_y) for y in series.y]
-    kind = chart.kind_of(series)
-    if kind == "histogram":
-        floor_y = min((y for y in ys if y is not None), default=0.0) if log_y else 0.0
-        corners_x = [x for x in xs for _ in (0, 1)]
-        return corners_x, [floor_y, *(y for y in ys for _ in (0, 1)), floor_y]
-    if kind == "step":
-        corners_x = [xs[0], *(x for x in xs[1:] for _ in (0, 1))]
-        return corners_x, [y for y in ys for _ in (0, 1)][:-1]
-    return xs, ys
-
-
-def _axis(
-    values: Sequence[float | None],
-    log: bool,
-    also: Sequence[float],
-    count: int,
-    moments: bool = False,
-    zone: tzinfo | None = None,
-) -> Axis:
-    known = [v for v in (*values, *also) if v is not None and isfinite(v)] or [0.0, 1.0]
-    low, high = min(known), max(known)
-    if log:
-        low = floor(low * 3) / 3
-        high = max(high, low + 1 / 3)
-        return Axis(low, high, [(t, short(10**t)) for t in _log_ticks(low, high, count)])
-    if moments:  # seconds since 1970
-        return Axis(low, high if high > low else low + 1, _date_ticks(low, high, count, zone or UTC))
-    if 0 < low < 0.5 * high:
-        low = 0.0
-    if high == low:
-        low, high = min(0.0, low), max(high, low + 1)
-    step = _nice_step(high - low, max(count, 2))
-    first = -(-low // step) * step
-    ticks = [first + i * step for i in range(int((high - first) / step + 1e-9) + 1)]
-    return Axis(low, high, [(t, short(round(t, 12))) for t in ticks])
-
-
-def _log_ticks(low: float, high: float, count: int) -> list[float]:
-    decades = [float(d) for d in range(floor(low), int(high) + 1) if low <= d <= high]
-    if len(decades) >= 3 or count < 3:
-        every = max(1, -(-len(decades) // max(count, 2)))
-        return decades[::every] or [low, high]
-    fine = [d + log10(m) for d in range(floor(low), int(high) + 1) for m in (1, 2, 5)]
-    return [t for t in fine if low <= t <= high] or [low, high]
-
-
-def _date_ticks(low: float, high: float, count: int, zone: tzinfo) -> list[tuple[float, str]]:
-    form = "%H:%M" if high - low < 2 * 86_400 else "%d %b" if high - low < 300 * 86_400 else "%b %Y"
-    steps = max(2, min(count, 6))
-    marks = [low + (high - low) * i / (steps - 1) for i in range(steps)]
-    return [(m, datetime.fromtimestamp(m, zone).strftime(form)) for m in marks]
-
-
-def _nice_step(span: float, count: int) -> float:
-    """The 1, 2 or 5 times a power of ten that gives about `count` ticks."""
-    rough = span / count
-    power = 10.0 ** floor(log10(rough))
-    return next(power * m for m in (1, 2, 5, 10) if power * m >= rough * 0.999)
-
-
-def _end_labels(
-    points: Sequence[tuple[Series, list[float], list[float | None]]], y_axis: Axis, rows: int
-) -> dict[int, tuple[str, int]]:
-    """Row → (name, index): each name beside its series' last value, moved apart where two would meet."""
-    wanted = []
-    for index, (series, _, ys) in enumerate(points):
-        last = next((y for y in reversed(ys) if y is not None), y_axis.low)
-        share = (last - y_axis.low) / (y_axis.high - y_axis.low)
-        wanted.append(((1 - share) * (rows - 1), index, series.name))
-    placed: dict[int, tuple[str, int]] = {}
-    lowest = rows - len(wanted)  # leave a row for each name still to come
-    row = -1
-    for place, (exact, index, name) in enumerate(sorted(wanted)[:rows]):
-        row = max(row + 1, min(round(exact), max(lowest, 0) + place))
-        placed[row] = (name, index)
-    return placed
-
-
-def _unbroken(xs: list[float], ys: list[float | None]) -> list[tuple[list[float], list[float]]]:
-    """The stretches without a gap."""
-    runs: list[tuple[list[float], list[float]]] = [([], [])]
-    for x, y in zip(xs, ys, strict=True):
-        if y is None or not isfinite(y):
-            runs.append(([], []))
+        label = f" {reference.label} "[:longest]
+        if reference.axis == "x":
+            column = round(x_axis.share(to_drawing(reference.value, chart.x_log)) * (area.right - 1))
+            beside = [
+                (left, row) for row in range(int(area.top) - 1, -1, -1) for left in (column + 1, column - len(label))
+            ]
+            canvas.write(label, beside)
         else:
-            runs[-1][0].append(x)
-            runs[-1][1].append(y)
-    return [run for run in runs if run[0]]
-
-
-def _reference_values(chart: Chart, axis: str) -> list[float]:
-    log = chart.x_log if axis == "x" else chart.y_log
-    return [_place(_number(r.value), log) for r in chart.references if r.axis == axis]
-
-
-def _number(x: X) -> float:
-    if isinstance(x, datetime):
-        return x.timestamp()
-    if isinstance(x, str):
-        raise ValueError(f"a name ({x!r}) cannot stand on a numeric axis; use a bar chart")
-    return float(x)
-
-
-def _place(value: float, log: bool) -> float:
-    return log10(value) if log else float(value)
+            row = round(y_axis.share(to_drawing(reference.value, chart.y_log)) * (area.top - 1))
+            lefts = range(0, max(longest - len(label), 0) + 1, 4)
+            canvas.write(label, [(left, row + level) for level in (0, 1, -1) for left in lefts])
+    for mark, at in zip(chart.marks, points, strict=True):
+        if mark.label:
+            label = f" {mark.label} "[:longest]
+            canvas.write(label, spots_around(*at, len(label), 1, (0.5, 0.5), area))

@@ -5,8 +5,8 @@ import sys
 import unicodedata
 
 _INSTEAD = str.maketrans(
-    {"–": "-", "—": "-", "−": "-", "÷": "/", "×": "x", "•": "*", "…": ".", "µ": "u", "≥": ">", "≤": "<", "→": ">"}
-    | {"“": '"', "”": '"', "‘": "'", "’": "'", "·": ".", "€": "E", "£": "L", "¥": "Y", "\u202f": " ", "\u00a0": " "}
+    "–—−÷×•…µ≥≤→◆“”‘’·€£¥\u202f\u00a0█▓▒░▚",
+    "---/xo.u><>@\"\"''.ELY  #%=./",
 )
 
 
@@ -32,12 +32,13 @@ def _one(character: str) -> str:
     code = ord(character)
     if 0x2581 <= code <= 0x2588:  # blocks that fill from below
         return "_.:-=+*#"[code - 0x2581]
-    if 0x2589 <= code <= 0x259F:
-        return "#"
+    if 0x2589 <= code <= 0x258F:  # blocks that fill from the left
+        return "#" if code <= 0x258B else "|"
     if 0x2800 <= code <= 0x28FF:
         return " " if code == 0x2800 else "*"
     if 0x2500 <= code <= 0x257F:
-        return "|" if "VERTICAL" in unicodedata.name(character, "") else "-"
+        name = unicodedata.name(character, "")
+        return "+" if " AND " in name else "|" if name.endswith("VERTICAL") else "-"
     plain = unicodedata.normalize("NFKD", character)[0]
     return plain if plain.isascii() else "?"
 

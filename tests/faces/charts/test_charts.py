@@ -112,7 +112,7 @@ def test_moments_are_told_in_the_zone_they_come_in() -> None:
     hours = [datetime(2026, 3, 1, tzinfo=zone) + timedelta(hours=h) for h in range(24)]
     chart = Chart("a day", "line", hours, (Series("full", [0.5] * 24),), x_label="Asia/Kolkata")
     ticks = (terminal.draw(chart, 80), image.svg(chart))
-    assert all("00:00" in text or "2026-Mar-01" in text for text in ticks)
+    assert all("00:00" in text or "01 Mar" in text for text in ticks)
     assert not any("18:30" in text for text in ticks)
     assert "12:00" in ticks[1]
 

@@ -1,0 +1,89 @@
+"""Where labels go so that none covers another: geometry alone, in any unit (pixels of a picture, cells of a terminal)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle; `right` and `top` are not part of it."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    def overlap(self, other: "Box") -> float:
+        """The area that both cover."""
+        width = min(self.right, other.right) - max(self.left, other.left)
+        height = min(self.top, other.top) - max(self.bottom, other.bottom)
+        return max(width, 0.0) * max(height, 0.0)
+
+    def holds(self, other: "Box") -> bool:
+        """True when the other lies inside."""
+        return (
+            self.left <= other.left
+            and self.bottom <= other.bottom
+            and other.right <= self.right
+            and other.top <= self.top
+        )
+
+
+def spread(wanted: Sequence[float], sizes: Sequence[float], low: float, high: float) -> list[float]:
+    """Centres of labels of these sizes, near where they are wanted, in the same order, none over another, within [low, high].
+
+    Where they do not all fit they leave at `low`.
+
+    >>> spread([5.0, 5.0], [2.0, 2.0], 0.0, 10.0)
+    [5.0, 7.0]
+    >>> spread([10.0, 10.0], [2.0, 2.0], 0.0, 10.0)
+    [7.0, 9.0]
+    """
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    centres = [0.0] * len(wanted)
+    floor = low
+    for i in order:
+        centres[i] = max(wanted[i], floor + sizes[i] / 2)
+        floor = centres[i] + sizes[i] / 2
+    ceiling = high
+    for i in reversed(order):
+        centres[i] = min(centres[i], ceiling - sizes[i] / 2)
+        ceiling = centres[i] - sizes[i] / 2
+    return centres
+
+
+def place(width: float, height: float, spots: Iterable[tuple[float, float]], taken: Sequence[Box], inside: Box) -> Box:
+    """The first spot (left, bottom) inside that is free; where none is, the one that covers least."""
+    best, least = Box(inside.left, inside.bottom, inside.left + width, inside.bottom + height), float("inf")
+    for left, bottom in spots:
+        box = Box(left, bottom, left + width, bottom + height)
+        if not inside.holds(box):
+            continue
+        covered = sum(box.overlap(other) for other in taken)
+        if covered == 0:
+            return box
+        if covered < least:
+            best, least = box, covered
+    return best
+
+
+def spots_around(
+    x: float, y: float, width: float, height: float, gap: tuple[float, float], inside: Box
+) -> Iterable[tuple[float, float]]:
+    """Places (left, bottom) for a label of a point, the best first: beside it, then anywhere, the nearest first."""
+    across, up = gap
+    lefts = (x + across, x - across - width, x - width / 2)
+    bottoms = (y + up, y - up - height, y - height / 2)
+    first, second = (0, 1) if x < (inside.left + inside.right) / 2 else (1, 0)
+    for side, level in ((first, 0), (first, 1), (second, 0), (second, 1), (2, 0), (2, 1), (first, 2), (second, 2)):
+        yield lefts[side], bottoms[level]
+    columns, rows = max(int((inside.right - inside.left) / max(width / 2, 1e-9)), 1), 0
+    rows = max(int((inside.top - inside.bottom) / max(height, 1e-9)), 1)
+    anywhere = [
+        (inside.left + (inside.right - inside.left - width) * i / columns, inside.bottom + height * j)
+        for i in range(columns + 1)
+        for j in range(rows)
+    ]
+    yield from sorted(
+        anywhere, key=lambda at: abs(at[0] + width / 2 - x) / width + abs(at[1] + height / 2 - y) / height
+    )
