@@ -32,10 +32,9 @@ def _extremes(chart: Chart, series: Series) -> str:
     if not known:
         return f"{series.name}: nothing known"
     highest, lowest = max(known, key=lambda at: at[0]), min(known, key=lambda at: at[0])
-    if chart.kind == "bar":
-        named = (("highest", highest), ("lowest", lowest))
-    else:
-        named = (("first", known[0]), ("last", known[-1]), ("highest", highest), ("lowest", lowest))
+    named = [("highest", highest), ("lowest", lowest)]
+    if chart.kind != "bar":
+        named = [("first", known[0]), ("last", known[-1]), *named]
     return f"{series.name}: " + ", ".join(f"{word} {number(y)} at {_say(x)}" for word, (y, x) in named)
 
 

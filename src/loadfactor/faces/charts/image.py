@@ -45,7 +45,7 @@ WIDTH_IN, HEIGHT_IN = 7.6, 3.9
 TITLE_CHARACTERS, HEADING_CHARACTERS = 76, 78
 SMALL_CHARACTER_IN, AXIS_IN = 0.077, 0.8
 """A character of the small print, and the numbers left of an axis."""
-PADS_IN = {"w_pad": 0.08, "h_pad": 0.06}
+W_PAD_IN, H_PAD_IN = 0.08, 0.06
 LINE_IN = {"title": 0.2, "note": 0.16, "legend": 0.22, "heading": 0.22}
 
 
@@ -86,7 +86,9 @@ def make_figure(charts: Sequence[Chart], heading: str = "") -> Any:
     heights = [_height_in(chart) for chart in charts]
     top = LINE_IN["heading"] * len(head) + 0.2 if head else 0.0
     with matplotlib.rc_context({key: value for key, value in STYLE.items() if key != "figure.facecolor"}):
-        figure = Figure(figsize=(WIDTH_IN, top + sum(heights)), layout=ConstrainedLayoutEngine(**PADS_IN))
+        figure = Figure(
+            figsize=(WIDTH_IN, top + sum(heights)), layout=ConstrainedLayoutEngine(w_pad=W_PAD_IN, h_pad=H_PAD_IN)
+        )
         if head:
             figure.suptitle("\n".join(head), x=0.01, ha="left", fontsize=11, weight="bold")
         parts = figure.subfigures(len(charts), 1, squeeze=False, height_ratios=heights)[:, 0] if charts else ()
