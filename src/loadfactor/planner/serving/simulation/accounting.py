@@ -3,7 +3,7 @@
 import numpy as np
 
 from loadfactor.compiled import inner
-from loadfactor.planner.serving.simulation.counters import BIN_RATIO, BINS, LEAST_NS
+from loadfactor.planner.serving.simulation.counters import AT, BIN_RATIO, BINS, LEAST_NS
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,
     DOWN,
@@ -29,19 +29,19 @@ def settle(replicas: Replicas, clock: Clock, rules: Rules, r: int) -> None:
     status = replicas.each[r].status
     if spent == 0 or status == OFF:
         return
-    counters = clock.counters[0]
-    counters.paid_ns += spent
+    counters = clock.counters
+    counters[AT.paid_ns] += spent
     if status == STARTING:
-        counters.starting_ns += spent
+        counters[AT.starting_ns] += spent
     elif status == DOWN:
-        counters.down_ns += spent
+        counters[AT.down_ns] += spent
     elif replicas.each[r].step_end != NEVER:
-        counters.busy_ns += spent
-        counters.decoding_ns += spent * replicas.each[r].step_batch
-        counters.present_ns += spent * replicas.each[r].present
-        clock.counters[0].cache_fill_ns += spent * (1.0 - replicas.each[r].free / rules.blocks)
+        counters[AT.busy_ns] += spent
+        counters[AT.decoding_ns] += spent * replicas.each[r].step_batch
+        counters[AT.present_ns] += spent * replicas.each[r].present
+        clock.sums[AT.cache_fill_ns] += spent * (1.0 - replicas.each[r].free / rules.blocks)
     else:
-        counters.idle_ns += spent
+        counters[AT.idle_ns] += spent
 
 
 @inner
@@ -56,7 +56,7 @@ def settle_all(replicas: Replicas, clock: Clock, rules: Rules) -> None:
 def count_system(clock: Clock, change: int) -> None:
     """Requests in the system × time, for Little's law."""
     s = clock.scalars
-    clock.counters[0].system_ns += s[IN_SYSTEM] * (s[NOW] - s[LAST_SETTLED])
+    clock.counters[AT.system_ns] += s[IN_SYSTEM] * (s[NOW] - s[LAST_SETTLED])
     s[LAST_SETTLED] = s[NOW]
     s[IN_SYSTEM] += change
 

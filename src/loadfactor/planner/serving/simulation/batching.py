@@ -9,7 +9,7 @@ import numpy as np
 
 from loadfactor.compiled import inner
 from loadfactor.planner.serving.simulation.accounting import count_system, observe, settle
-from loadfactor.planner.serving.simulation.counters import END_TO_END, QUEUE, TPOT, TTFT
+from loadfactor.planner.serving.simulation.counters import AT, END_TO_END, QUEUE, TPOT, TTFT
 from loadfactor.planner.serving.simulation.queues import pop, push
 from loadfactor.planner.serving.simulation.running import join_batch, link_running, release
 from loadfactor.planner.serving.simulation.state import (
@@ -35,7 +35,7 @@ def _preempt_last(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r:
     release(pool, replicas, rules, r, q)
     pool.progress[q] = 0
     pool.cached[q] = 0
-    clock.counters[0].preempted += 1
+    clock.counters[AT.preempted] += 1
     push(pool, replicas, rules.order, r, q)
 
 
@@ -114,15 +114,15 @@ def start_step(pool: Pool, replicas: Replicas, rules: Rules, costs: Costs, clock
     replicas.each[r].step_prompt = tokens
     seconds = step_seconds(costs, batch, float(replicas.each[r].context), tokens, pairs, window_pairs)
     replicas.each[r].step_end = now + max(np.int64(np.rint(seconds * NS_PER_S)), np.int64(1))
-    counters = clock.counters[0]
-    counters.steps += 1
-    counters.prompt_tokens_computed += tokens
+    counters = clock.counters
+    counters[AT.steps] += 1
+    counters[AT.prompt_tokens_computed] += tokens
     work = batch * costs.rates.decode_tokens + tokens
     context = replicas.each[r].context if batch else 0
-    clock.counters[0].moved_bytes += (
+    clock.sums[AT.moved_bytes] += (
         costs.tokens_bytes[min(work, costs.tokens_bytes.size - 1)] + context * costs.rates.context_bytes
     )
-    clock.counters[0].flops += (
+    clock.sums[AT.flops] += (
         work * costs.rates.token_flops + (pairs + context * costs.rates.decode_tokens) * costs.rates.pair_flops
     )
 
@@ -143,7 +143,7 @@ def end_step(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int,
         replicas.each[r].free -= crossing
         replicas.each[r].decodes += 1
         replicas.each[r].context += batch
-        clock.counters[0].output_tokens_made += batch
+        clock.counters[AT.output_tokens_made] += batch
         q = replicas.due[r, replicas.each[r].decodes % replicas.due.shape[1]]
         while q != NONE:
             after = pool.next_due[q]
@@ -158,7 +158,7 @@ def end_step(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int,
     while q != NONE:
         after = pool.next_done[q]
         pool.produced[q] += 1
-        clock.counters[0].output_tokens_made += 1
+        clock.counters[AT.output_tokens_made] += 1
         if pool.first[q] == NONE:
             pool.first[q] = now
             observe(clock, TTFT, now - pool.arrival[q])
@@ -183,11 +183,11 @@ def end_step(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int,
 @inner
 def finish(pool: Pool, clock: Clock, rules: Rules, now: int, q: int) -> None:
     """Everything that is known about a request that has got its last token."""
-    counters = clock.counters[0]
-    counters.finished += 1
-    counters.prompt_tokens_out += pool.prompt[q]
-    counters.output_tokens_out += pool.output[q]
-    counters.sojourn_ns += now - pool.arrival[q]
+    counters = clock.counters
+    counters[AT.finished] += 1
+    counters[AT.prompt_tokens_out] += pool.prompt[q]
+    counters[AT.output_tokens_out] += pool.output[q]
+    counters[AT.sojourn_ns] += now - pool.arrival[q]
     observe(clock, END_TO_END, now - pool.arrival[q])
     first = pool.first[q] - pool.arrival[q]
     each = 0.0
@@ -195,7 +195,7 @@ def finish(pool: Pool, clock: Clock, rules: Rules, now: int, q: int) -> None:
         each = (now - pool.first[q]) / (pool.output[q] - 1)
         observe(clock, TPOT, each)
     if first <= rules.slo_ttft_ns and each <= rules.slo_tpot_ns:
-        counters.in_slo += 1
+        counters[AT.in_slo] += 1
     place = clock.scalars[RECORDED]
     if place < clock.records.shape[0]:
         row = clock.records[place]

@@ -1,8 +1,9 @@
-"""What the event loop counts: one declared list of fields, from which its record, every sum and every statistic are made."""
+"""What the event loop counts: one declared list of fields, from which its arrays, every sum and every statistic are made."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 class Counters(NamedTuple):
@@ -42,18 +43,17 @@ class Counters(NamedTuple):
     flops: float = 0.0
 
 
-def new_counters() -> Any:
-    """An array of one record of zeros, which compiled code counts into."""
-    return np.zeros(
-        1, [(name, np.float64 if kind is float else np.int64) for name, kind in Counters.__annotations__.items()]
-    )
+# Where each field stands in the arrays of the clock; constants when compiled.
+AT: Any = Counters(*range(len(Counters._fields)))
 
 
-def take_counters(record: Any) -> Counters:
-    """What has been counted since the last call; the record starts again at zero."""
-    counted = Counters(*record[0].item())
-    record[0] = tuple(Counters())
-    return counted
+def take_counters(counters: NDArray[np.int64], sums: NDArray[np.float64]) -> Counters:
+    """What has been counted since the last call, fractions from `sums`; both start again at zero."""
+    kinds = Counters.__annotations__.values()
+    found = Counters._make(float(sums[i]) if kind is float else int(counters[i]) for i, kind in enumerate(kinds))
+    counters[:] = 0
+    sums[:] = 0.0
+    return found
 
 
 # Reasons of a rejection, in the order they are tested.

@@ -6,6 +6,7 @@ from loadfactor.compiled import entry, inner
 from loadfactor.planner.serving.simulation.accounting import count_system, serves, settle_all
 from loadfactor.planner.serving.simulation.batching import end_step, start_step
 from loadfactor.planner.serving.simulation.counters import (
+    AT,
     REJECTED_DOES_NOT_FIT,
     REJECTED_EMPTY,
     REJECTED_QUEUE_FULL,
@@ -47,8 +48,8 @@ RETRY_NS = NS_PER_S // MS_PER_S
 @inner
 def _reject(clock: Clock, reason: int, prompt: int, output: int) -> None:
     clock.rejected[reason] += 1
-    clock.counters[0].prompt_tokens_rejected += prompt
-    clock.counters[0].output_tokens_rejected += output
+    clock.counters[AT.prompt_tokens_rejected] += prompt
+    clock.counters[AT.output_tokens_rejected] += output
 
 
 @inner
@@ -57,10 +58,10 @@ def arrive(
 ) -> None:
     """A request comes in: rejected with a reason, or routed and queued."""
     prompt, output = max(prompt, 0), max(output, 0)
-    counters = clock.counters[0]
-    counters.requests += 1
-    counters.prompt_tokens_in += prompt
-    counters.output_tokens_asked += output
+    counters = clock.counters
+    counters[AT.requests] += 1
+    counters[AT.prompt_tokens_in] += prompt
+    counters[AT.output_tokens_asked] += output
     q = clock.scalars[NEXT_FREE]
     reason = NONE
     if prompt == 0 or output == 0:
@@ -141,7 +142,7 @@ def _step_ended(
 def _fail(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int) -> None:
     """A replica is lost: what it held is computed again elsewhere."""
     become(replicas, rules, clock, r, DOWN)
-    clock.counters[0].failures += 1
+    clock.counters[AT.failures] += 1
     replicas.each[r].step_end = NEVER
     replicas.each[r].done = NONE
     replicas.prefix_key[r, :, :] = NONE
@@ -154,7 +155,7 @@ def _fail(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int) ->
             q = pop(pool, replicas, rules.order, r)
         replicas.each[r].outstanding -= 1
         pool.progress[q], pool.cached[q] = 0, 0
-        clock.counters[0].retried += 1
+        clock.counters[AT.retried] += 1
         other = route(replicas, clock, rules, no_hashes, BOTH)
         if not _enqueue(pool, replicas, rules, other, q):
             _reject(clock, REJECTED_QUEUE_FULL, pool.prompt[q], pool.output[q])

@@ -4,6 +4,7 @@ import numpy as np
 
 from loadfactor.compiled import inner
 from loadfactor.planner.serving.simulation.accounting import settle
+from loadfactor.planner.serving.simulation.counters import AT
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,
     CHANCE,
@@ -38,7 +39,7 @@ def become(replicas: Replicas, rules: Rules, clock: Clock, r: int, status: int) 
     replicas.each[r].timer = NEVER
     if status == STARTING:
         replicas.each[r].timer = now + rules.cold_start_ns
-        clock.counters[0].cold_starts += 1
+        clock.counters[AT.cold_starts] += 1
     elif status == DOWN:
         replicas.each[r].timer = now + rules.repair_ns
     elif status == ACTIVE and rules.mtbf_ns > 0:

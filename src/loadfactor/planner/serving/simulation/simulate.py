@@ -144,7 +144,9 @@ def _check_order(arrivals: Iterable[Arrivals]) -> Iterator[Arrivals]:
 
 
 def _take_statistics(clock: state.Clock, elapsed_s: float) -> Statistics:
-    found = Statistics(take_counters(clock.counters), clock.histograms.copy(), clock.rejected.copy(), elapsed_s)
+    found = Statistics(
+        take_counters(clock.counters, clock.sums), clock.histograms.copy(), clock.rejected.copy(), elapsed_s
+    )
     clock.histograms[:] = 0
     clock.rejected[:] = 0
     return found

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.planner.serving.simulation.counters import BINS, HISTOGRAMS, REASONS, new_counters
+from loadfactor.planner.serving.simulation.counters import AT, BINS, HISTOGRAMS, REASONS
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -148,7 +148,8 @@ class Clock(NamedTuple):
     """Scalars that survive between calls, and this hour's counters."""
 
     scalars: Ints
-    counters: Any  # one record of `Counters`
+    counters: Ints  # the whole fields of `Counters`, at `AT`
+    sums: Floats  # the fractions among them, at `AT`
     histograms: Ints
     rejected: Ints  # by reason
     records: Ints  # finished requests: arrival, admitted, first token, finish, prompt, output
@@ -191,7 +192,8 @@ def new_clock(records: int) -> Clock:
     scalars = np.zeros(CLOCK_SCALARS, np.int64)
     return Clock(
         scalars,
-        new_counters(),
+        np.zeros(len(AT), np.int64),
+        np.zeros(len(AT), np.float64),
         np.zeros((HISTOGRAMS, BINS), np.int64),
         np.zeros(len(REASONS), np.int64),
         np.zeros((max(records, 1), 6), np.int64),
