@@ -8,7 +8,6 @@ import resource
 from time import process_time
 
 from loadfactor.catalog.accelerators import accelerator
-from loadfactor.catalog.constants import read_training_constants
 from loadfactor.catalog.models import network
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, build_machine
@@ -20,14 +19,8 @@ PEER_LAYOUTS_PER_S = 31.0
 
 
 def _job(name: str, card: str, seq: int, batch: int, modern: bool = True) -> TrainingJob:
-    return TrainingJob(
-        network(name),
-        seq,
-        batch,
-        build_machine(accelerator(card)),
-        MODERN if modern else MEGATRON_2021,
-        read_training_constants(),
-    )
+    software = MODERN if modern else MEGATRON_2021
+    return TrainingJob(network(name), seq, batch, build_machine(accelerator(card)), software)
 
 
 def run(quick: bool) -> dict[str, float]:

@@ -53,7 +53,7 @@ def test_the_flat_band_rises_as_published(shared: Path) -> None:
     by_name = {r.model: r.predicted for r in results}
     assert 125 < min(by_name.values()) < max(by_name.values()) < 180
     assert by_name["18B"] < by_name["145B"] < by_name["530B"]
-    shares = [r.run.utilization(r.predicted_layout, r.predicted) for r in results]
+    shares = [r.run.compute_utilization(r.predicted_layout, r.predicted) for r in results]
     assert all(0.73 < s.mfu_share / s.hfu_share < 0.78 for s in shares)
 
 

@@ -64,12 +64,20 @@ class Comparison:
     @property
     def hfu_share(self) -> float | None:
         """HFU of the prediction; None for memory."""
-        return None if self.measures_memory() else self.run.utilization(self.predicted_layout, self.predicted).hfu_share
+        return (
+            None
+            if self.measures_memory()
+            else self.run.compute_utilization(self.predicted_layout, self.predicted).hfu_share
+        )
 
     @property
     def mfu_share(self) -> float | None:
         """MFU of the prediction; None for memory."""
-        return None if self.measures_memory() else self.run.utilization(self.predicted_layout, self.predicted).mfu_share
+        return (
+            None
+            if self.measures_memory()
+            else self.run.compute_utilization(self.predicted_layout, self.predicted).mfu_share
+        )
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,7 @@ def compare_runs(runs: Sequence[tuple[int, MeasuredRun]], file: str = "") -> lis
         layouts = TrainingLayout.join([run.layout for _, run in members])
         seconds, fits = estimate_step(job, layouts).step_s, estimate_memory(job, layouts).fits
         for (number, run), s, f in zip(members, seconds, fits, strict=True):
-            results.append(Comparison(file, number, run, run.layout, run.predicted(float(s)), bool(f)))
+            results.append(Comparison(file, number, run, run.layout, run.value_at(float(s)), bool(f)))
     return sorted(results, key=lambda r: r.row)
 
 
@@ -111,10 +119,10 @@ def _search_free_fields(file: str, number: int, run: MeasuredRun) -> Comparison:
     if not len(found):
         s = float(estimate_step(run.job, run.layout).step_s[0])
         fits = bool(estimate_memory(run.job, run.layout).fits[0])
-        return Comparison(file, number, run, run.layout, run.predicted(s), fits)
+        return Comparison(file, number, run, run.layout, run.value_at(s), fits)
     i = 0 if found.fits[0] else int(np.argmin(found.memory_bytes))
     return Comparison(
-        file, number, run, found.layouts.pick(i), run.predicted(float(found.step_s[i])), bool(found.fits[i])
+        file, number, run, found.layouts.pick(i), run.value_at(float(found.step_s[i])), bool(found.fits[i])
     )
 
 
@@ -154,7 +162,7 @@ def _list_sweeps(results: Sequence[Comparison]) -> list[tuple[np.ndarray, np.nda
         if not r.measures_memory():
             sweeps.setdefault((r.run.job, r.gpus), []).append(r)
     return [
-        (np.array([r.run.step_s for r in rows]), np.array([r.run.seconds(r.predicted) for r in rows]))
+        (np.array([r.run.step_s for r in rows]), np.array([r.run.step_s_at(r.predicted) for r in rows]))
         for rows in sweeps.values()
         if len({r.run.layout for r in rows}) >= SMALLEST_SWEEP
     ]

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from loadfactor.catalog.accelerators import Accelerator, find_accelerator
 from loadfactor.catalog.clusters import PublishedCluster, recognize_cluster
-from loadfactor.catalog.constants import TrainingConstants, read_training_constants
 from loadfactor.catalog.models import Network, find_network
 from loadfactor.errors import CatalogError
 from loadfactor.planner.training.flops import HARDWARE, MODEL, palm_flops_per_token, training_flops_per_token
@@ -62,25 +61,25 @@ class MeasuredRun:
             zero=allow("zero") or (0, 1, 2, 3),
         )
 
-    def predicted(self, step_s: float) -> float:
+    def value_at(self, step_s: float) -> float:
         """The predicted step in the quantity that was measured."""
         return step_s * self.per_step if self.is_time else self.per_step / step_s
 
-    def seconds(self, value: float) -> float:
+    def step_s_at(self, value: float) -> float:
         """A number in the measured quantity as seconds of a step."""
         return value / self.per_step if self.is_time else self.per_step / value
 
     @property
     def step_s(self) -> float:
         """The measured number as seconds of a step."""
-        return self.seconds(self.value)
+        return self.step_s_at(self.value)
 
-    def utilization(self, layout: TrainingLayout, value: float) -> Utilization:
+    def compute_utilization(self, layout: TrainingLayout, value: float) -> Utilization:
         """HFU and MFU at this value, attention counted in full, as the papers of these tables do."""
-        return compute_utilization(self.job, layout, self.seconds(value))
+        return compute_utilization(self.job, layout, self.step_s_at(value))
 
 
-def read_row(row: Row, constants: TrainingConstants | None = None) -> MeasuredRun:
+def read_row(row: Row) -> MeasuredRun:
     """The measurement a row describes. Raises RowRefused with the reason when it lacks something."""
     text = " ".join(v for v in row.values() if isinstance(v, str))
     accelerator = _accelerator(row)
@@ -104,12 +103,10 @@ def read_row(row: Row, constants: TrainingConstants | None = None) -> MeasuredRu
             f"global batch {batch} is no multiple of data ranks {layout.data} × micro-batch {layout.micro_batch}"
         )
     try:
-        on = build_machine(
-            accelerator, choose_datatype(accelerator, _datatype(row)), _scale_out(row, text, cluster), constants
-        )
+        on = build_machine(accelerator, choose_datatype(accelerator, _datatype(row)), _scale_out(row, text, cluster))
     except CatalogError as error:
         raise RowRefused(str(error)) from None
-    job = TrainingJob(network, seq, batch, on, software, constants or read_training_constants())
+    job = TrainingJob(network, seq, batch, on, software)
     quantity, value, per_step = _measure(row, job, gpus)
     billions = float(row.get("params_b") or 0) or network.parameters / PARAMETERS_PER_BILLION
     label = row.get("model") or row.get("scheme") or f"{billions:.3g}B"

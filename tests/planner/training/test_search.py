@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from loadfactor.catalog.accelerators import accelerator
-from loadfactor.catalog.constants import read_training_constants
 from loadfactor.catalog.models import network
 from loadfactor.errors import PlanError
 from loadfactor.planner.training.job import TrainingJob
@@ -22,14 +21,8 @@ RELIABLE = Reliability(50_677, 60, 600)
 def job(
     name: str = "llama-3.1-70b", card: str = "h100-sxm", seq: int = 8192, batch: int = 512, modern: bool = True
 ) -> TrainingJob:
-    return TrainingJob(
-        network(name),
-        seq,
-        batch,
-        build_machine(accelerator(card)),
-        MODERN if modern else MEGATRON_2021,
-        read_training_constants(),
-    )
+    software = MODERN if modern else MEGATRON_2021
+    return TrainingJob(network(name), seq, batch, build_machine(accelerator(card)), software)
 
 
 def plan(gpus: int = 512, space: SearchSpace = EVERYTHING, **what: object) -> TrainingPlan:

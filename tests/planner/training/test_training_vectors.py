@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from loadfactor.catalog.accelerators import accelerator
-from loadfactor.catalog.constants import read_training_constants
 from loadfactor.catalog.measurements import read_published_rows
 from loadfactor.catalog.models import Network, network, networks
 from loadfactor.planner.training.flops import (
@@ -39,7 +38,7 @@ def read_vectors(topic: str) -> list[dict[str, Any]]:
 
 def job(shape: Network, batch: int, seq: int) -> TrainingJob:
     machine = build_machine(accelerator("a100-sxm"), "fp16")
-    return TrainingJob(shape, seq, batch, machine, MEGATRON_2022, read_training_constants())
+    return TrainingJob(shape, seq, batch, machine, MEGATRON_2022)
 
 
 def megatron(i: Inputs) -> tuple[Network, Utilization]:

@@ -63,8 +63,9 @@ def _write_headline(result: TrainingValidation) -> str:
     e = result.whole
     if not e.rows:
         return "No row could be compared; the reasons are below."
+    compared = f"{counted(e.rows, 'measured number')} in {counted(len(result.files), 'file')}"
     return (
-        f"{counted(e.rows, 'measured number')} in {counted(len(result.files), 'file')} are predicted within "
+        f"{compared} {'is' if e.rows == 1 else 'are'} predicted within "
         f"{percent(e.mean_abs_error)} on average (median {percent(e.median_abs_error)}, worst {percent(e.max_abs_error)})."
     )
 
@@ -136,7 +137,7 @@ def _draw_times(result: TrainingValidation) -> tuple[Chart, ...]:
     timed = [r for r in result.rows if isinstance(r, Comparison) and not r.measures_memory()]
     if len(timed) < 2:
         return ()
-    x, y = [r.run.step_s for r in timed], [r.run.seconds(r.predicted) for r in timed]
+    x, y = [r.run.step_s for r in timed], [r.run.step_s_at(r.predicted) for r in timed]
     line = Series("exact", (min(x), max(x)), (min(x), max(x)), kind="line", dashed=True)
     return (
         Chart(

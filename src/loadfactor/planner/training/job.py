@@ -1,14 +1,14 @@
 """What every layout of a training job shares, and what one rank of a layout holds of the network."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from loadfactor.catalog.constants import TrainingConstants
+from loadfactor.catalog.constants import TrainingConstants, read_training_constants
 from loadfactor.catalog.models import Network
 from loadfactor.planner.hardware.kernels import Real
 from loadfactor.planner.training.layout import TrainingLayout
-from loadfactor.planner.training.machine import Machine, Software
+from loadfactor.planner.training.machine import MODERN, Machine, Software
 
 VALUE_BYTES = 2  # a weight or activation in 16 bits
 
@@ -21,8 +21,8 @@ class TrainingJob:
     seq: int
     global_batch: int
     machine: Machine
-    software: Software
-    constants: TrainingConstants
+    software: Software = MODERN
+    constants: TrainingConstants = field(default_factory=read_training_constants)
 
 
 def stage_layers(layers: int, layout: TrainingLayout) -> Real:

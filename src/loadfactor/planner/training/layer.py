@@ -63,13 +63,12 @@ def layer_seconds(job: TrainingJob, layout: TrainingLayout, moe: bool) -> LayerS
     239 TFLOP/s that the largest products reach, and somewhat more for their shapes; backward twice that.
 
     >>> from loadfactor.catalog.accelerators import accelerator
-    >>> from loadfactor.catalog.constants import read_training_constants
     >>> from loadfactor.catalog.models import network
     >>> from loadfactor.planner.training.machine import MEGATRON_2021, build_machine
-    >>> constants, a100 = read_training_constants(), build_machine(accelerator("a100-sxm"), "fp16")
-    >>> job = TrainingJob(network("gpt3-175b"), 2048, 1, a100, MEGATRON_2021, constants)
+    >>> a100 = build_machine(accelerator("a100-sxm"), "fp16")
+    >>> job = TrainingJob(network("gpt3-175b"), 2048, 1, a100, MEGATRON_2021)
     >>> layer = layer_seconds(job, TrainingLayout(8, micro_batch=1), moe=False)
-    >>> paper_s = 24 * 2048 * 12288**2 / 8 / (312e12 * constants.matmul_share)
+    >>> paper_s = 24 * 2048 * 12288**2 / 8 / (312e12 * job.constants.matmul_share)
     >>> bool(1.0 < layer.matmul_forward / paper_s < 1.2), bool(layer.matmul_backward == 2 * layer.matmul_forward)
     (True, True)
     """

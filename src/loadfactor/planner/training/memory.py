@@ -45,11 +45,10 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
     GPT-3 on 8 tensor ranks × 8 stages: 18 bytes · 175 G ÷ 64 = 45.8 GiB and the embedding (published 45.6, arXiv:2205.05198).
 
     >>> from loadfactor.catalog.accelerators import accelerator
-    >>> from loadfactor.catalog.constants import read_training_constants
     >>> from loadfactor.catalog.models import network
     >>> from loadfactor.planner.training.machine import MEGATRON_2022, build_machine
     >>> a100 = build_machine(accelerator("a100-sxm"), "fp16")
-    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, MEGATRON_2022, read_training_constants())
+    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, MEGATRON_2022)
     >>> parts = estimate_memory(job, TrainingLayout(8, 8, interleave=3)).parts
     >>> round(float(sum(parts[p] for p in ("weights_bytes", "gradients_bytes", "optimizer_bytes"))[0]) / 2**30, 1)
     46.9
@@ -104,11 +103,10 @@ def activation_bytes_per_layer(job: TrainingJob, x: TrainingLayout) -> Any:
     Full recomputation keeps the layer's input. For GPT this is s·b·h·(10 + 24/t + 5·a·s/(h·t)), arXiv:2205.05198 eq. 2:
 
     >>> from loadfactor.catalog.accelerators import accelerator
-    >>> from loadfactor.catalog.constants import read_training_constants
     >>> from loadfactor.catalog.models import network
     >>> from loadfactor.planner.training.machine import MEGATRON_2022, build_machine
     >>> a100 = build_machine(accelerator("a100-sxm"), "fp16")
-    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, MEGATRON_2022, read_training_constants())
+    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, MEGATRON_2022)
     >>> activations = float(activation_bytes_per_layer(job, TrainingLayout(8, micro_batch=4)))
     >>> activations == 2048 * 4 * 12288 * (10 + 24 / 8 + 5 * 96 * 2048 / (12288 * 8))
     True

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.clusters import PublishedCluster
-from loadfactor.catalog.constants import read_training_constants
 from loadfactor.catalog.models import Network
 from loadfactor.catalog.prices import GpuHourPrice
 from loadfactor.errors import CatalogError, InputError, PlanError
@@ -105,7 +104,6 @@ def _describe_job(request: TrainingRequest, facts: TrainingFacts) -> TrainingJob
         request.global_batch or usual,
         _build_machine(request, facts),
         SOFTWARE[request.software],
-        read_training_constants(),
     )
 
 

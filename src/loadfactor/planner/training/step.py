@@ -61,10 +61,9 @@ def estimate_step(job: TrainingJob, layout: TrainingLayout) -> StepTime:
 
     >>> from loadfactor.catalog.accelerators import accelerator
     >>> from loadfactor.catalog.models import network
-    >>> from loadfactor.catalog.constants import read_training_constants
     >>> from loadfactor.planner.training.machine import MEGATRON_2022, build_machine
     >>> a100 = build_machine(accelerator("a100-sxm"), "fp16")
-    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, MEGATRON_2022, read_training_constants())
+    >>> job = TrainingJob(network("gpt3-175b"), 2048, 64, a100, MEGATRON_2022)
     >>> t = {name: float(np.ravel(s)[0]) for name, s in estimate_step(job, TrainingLayout(8, 8, recompute=FULL)).terms.items()}
     >>> work = sum(s for n, s in t.items() if n not in ("bubble_s", "head_s", "data_s", "optimizer_s", "overhead_s"))
     >>> round(t["bubble_s"] / work, 6) == round(7 / 64, 6)
