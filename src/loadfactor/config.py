@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from loadfactor.errors import InputError, no_such
-from loadfactor.tables import IDLE_BELOW
+from loadfactor.tables import CURRENCY, IDLE_BELOW
 
 FILE = "loadfactor.toml"
 
@@ -27,6 +27,10 @@ class Settings(BaseSettings):
     store: Path = Field(default=Path("books"), description="Folder of the books.")
     timezone: str = Field(default="UTC", description="Zone in which days begin and times without a zone are meant.")
     idle_below: float = Field(default=IDLE_BELOW, gt=0, lt=1, description="Held, and activity under this share: idle.")
+
+    currency: str | None = Field(
+        default=None, pattern=CURRENCY, description="Reporting currency of the books, three letters. USD for new ones."
+    )
 
     @field_validator("timezone")
     @classmethod

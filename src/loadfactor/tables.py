@@ -9,6 +9,11 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
+Span = tuple[int, int]
+"""An interval [from, to) of instants, int64 milliseconds UTC."""
+ALWAYS: Final[Span] = (0, 2**62)
+"""Since ever and for ever: what an interval without a start and without an end covers."""
+
 Kind = Literal["text", "instant", "share", "amount", "count", "mask", "flag"]
 
 ARROW: Final[dict[Kind, pa.DataType]] = {
@@ -31,6 +36,7 @@ class Column:
     meaning: str
     empty: str = ""
     one_of: tuple[str, ...] = ()
+    is_currency: bool = False
 
     @property
     def required(self) -> bool:
@@ -71,6 +77,11 @@ BASES: Final = ("effective", "contracted", "owned", "list", "estimate")
 
 EVENTS: Final = ("submitted", "eligible", "held", "requeued", "started", "cancelled")
 """What can happen to a waiting job. A wait runs from eligible (else submitted or requeued) to started."""
+
+CURRENCY: Final = "^[A-Z]{3}$"
+"""How a currency is written: the three letters of ISO 4217."""
+USD: Final = "USD"
+"""The currency of a store that names none, and of the catalog's prices."""
 
 _HOLDER = (
     Column("user", "text", "who asked for it", "not known"),
@@ -213,10 +224,23 @@ PRICES = Table(
         Column("from_utc", "instant", "valid since", "since ever"),
         Column("to_utc", "instant", "valid until", "until further notice"),
         Column("basis", "text", "which kind of money this is", one_of=BASES),
-        Column("price_per_gpu_hour", "amount", "price of a whole GPU for an hour"),
-        Column("currency", "text", "three-letter code of the price's currency", "the reporting currency of the store"),
+        Column("price_per_gpu_hour", "amount", "price of a whole GPU for an hour, in `currency`"),
+        Column("currency", "text", "its currency, three letters", "the store's currency", is_currency=True),
         Column("source", "text", "where the price comes from", "not known"),
         Column("retrieved_on", "text", "the day it was read, YYYY-MM-DD", "not known"),
+    ),
+)
+
+EXCHANGE_RATES = Table(
+    "exchange_rates",
+    "a foreign currency was worth this",
+    ("currency", "from_utc"),
+    (
+        Column("currency", "text", "the foreign currency, three letters", is_currency=True),
+        Column("from_utc", "instant", "valid since", "since ever"),
+        Column("to_utc", "instant", "valid until", "until the next rate of that currency"),
+        Column("rate", "amount", "units of the store's currency for one of this currency"),
+        Column("source", "text", "where the rate comes from", "not known"),
     ),
 )
 
@@ -225,7 +249,7 @@ MEASUREMENTS: Final = tuple(
 )
 """What a stored sample can measure. Bit i of its `measured_mask` says that MEASUREMENTS[i] was measured."""
 
-TABLES: Final = (DEVICES, SAMPLES, ALLOCATIONS, OUTAGES, PROGRESS, QUEUE_EVENTS, PRICES)
+TABLES: Final = (DEVICES, SAMPLES, ALLOCATIONS, OUTAGES, PROGRESS, QUEUE_EVENTS, PRICES, EXCHANGE_RATES)
 
 
 DIMENSIONS: Final = {
@@ -244,6 +268,24 @@ DIMENSIONS: Final = {
     "day": "day",
 }
 """What a question can be split by, and the column that says it."""
+
+
+SAMPLE_COLUMNS: Final = {
+    "device_id": "string",
+    **dict.fromkeys(("hour_utc", "from_utc", "to_utc", "began_utc", "sampled_utc", "step_ms", "lone_step_ms"), "int64"),
+    "measured_mask": "int64",
+    **{name: "int64" if name == "throttle_mask" else "float64" for name in MEASUREMENTS},
+    "source": "string",
+}
+"""Columns of a stored sample and their types, as Ibis names them."""
+
+
+def columns_of(name: str) -> dict[str, str]:
+    """Columns of a stored table and their types, as Ibis names them."""
+    if name == "samples":
+        return SAMPLE_COLUMNS
+    types = {"text": "string", "instant": "int64", "mask": "int64", "flag": "boolean"}
+    return {c.name: types.get(c.kind, "float64") for c in table(name).columns}
 
 
 def measured_bit(name: str) -> int:

@@ -12,7 +12,7 @@ from loadfactor.faces.render.csv import render_csv
 from loadfactor.faces.render.json import render_json
 from loadfactor.faces.render.terminal import MOST_FITTED, render_text
 from loadfactor.metrics import METRICS, metric
-from loadfactor.metrics.query.reading import Column, Groups, Readings
+from loadfactor.metrics.query.reading import Groups, MetricColumn, Readings
 
 START, END = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 2, tzinfo=UTC)
 
@@ -21,7 +21,7 @@ def answer(names: list[str | None]) -> Readings:
     """Cost by job: one dollar each, the last one unknown."""
     n = len(names)
     groups = Groups([(name,) for name in names], [START] * n, [END] * n)
-    column = Column([1.0] * (n - 1) + [None], [1.0] * (n - 1) + [0.0], ["contracted"] * n)
+    column = MetricColumn([1.0] * (n - 1) + [None], [1.0] * (n - 1) + [0.0], [None] * n, "contracted")
     return Readings((metric("cost"),), ("job",), groups, [column])
 
 
@@ -56,7 +56,7 @@ def test_the_page_says_what_it_is_based_on() -> None:
 def test_a_histogram_keeps_its_empty_ends() -> None:
     """Bins without anything at either end stay where they are, however the column is aligned."""
     groups = Groups([("a",), ("b",)], [START] * 2, [END] * 2)
-    column = Column([[4.0] + [0.0] * 19, [0.0] * 19 + [4.0]], [1.0] * 2, ["sm_active"] * 2)
+    column = MetricColumn([[4.0] + [0.0] * 19, [0.0] * 19 + [4.0]], [1.0] * 2, ["sm_active"] * 2)
     lines = printed(Readings((metric("utilization_histogram"),), ("job",), groups, [column]))
     assert lines[-2].split("|")[1] == "█" + " " * 19
     assert lines[-1].split("|")[1] == " " * 19 + "█"
@@ -65,7 +65,7 @@ def test_a_histogram_keeps_its_empty_ends() -> None:
 def test_columns_say_their_units() -> None:
     """Two metrics of one title in different units can be told apart by their headings."""
     names = ("idle_gpu_hours", "idle_cost")
-    columns = [Column([2.0], [1.0], [None]), Column([6.0], [0.5], ["contracted"])]
+    columns = [MetricColumn([2.0], [1.0], [None]), MetricColumn([6.0], [0.5], [None], "contracted")]
     lines = printed(Readings([metric(n) for n in names], ("team",), Groups([("a",)], [START], [END]), columns))
     assert "Idle (GPU-hours)" in " ".join(lines)
     assert "Idle (USD)" in " ".join(lines)
@@ -76,7 +76,7 @@ def test_columns_say_their_units() -> None:
 def test_a_wide_table_is_divided_where_it_does_not_fit(width: int) -> None:
     """Every metric by job: no line is wider than the terminal, no value is cut, and each part repeats the names."""
     names = [m for m in METRICS if m.name != "utilization_histogram"]
-    columns = [Column([1234567.0 + i], [0.5], [None]) for i in range(len(names))]
+    columns = [MetricColumn([1234567.0 + i], [0.5], [None]) for i in range(len(names))]
     readings = Readings(names, ("job",), Groups([("a-job-with-a-long-name",)], [START], [END]), columns)
     lines = printed(readings, width)
     assert max(map(len, lines)) <= width

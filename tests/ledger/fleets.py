@@ -83,6 +83,7 @@ class Fleet:
             self._allocations,
             self._outages,
             self._prices,
+            self._rates,
             self._output,
             self._queue,
         ):
@@ -228,11 +229,25 @@ class Fleet:
                 "to_utc": b,
                 "basis": self.rnd.choice(("contracted", "contracted", *BASES)),
                 "price_per_gpu_hour": self.rnd.choice((0.0, 1.0, 2.5, 3.99, 10.0)),
+                "currency": self.rnd.choice((None, None, None, "USD", "EUR", "GBP")),
             }
             key = tuple(row[c] for c in ("device_id", "pool", "accelerator", "from_utc", "basis"))
             if key not in keys:
                 self.tables["prices"].append(row)
             keys.add(key)
+
+    def _rates(self) -> None:
+        begun: set[tuple[str, int | None]] = set()
+        for _ in range(self.rnd.choice((0, 0, 1, 3))):
+            a, b = self.span(open_end=0.7)
+            row: Row = {
+                "currency": self.rnd.choice(("EUR", "GBP")),
+                "from_utc": self.rnd.choice((None, a)),
+                "to_utc": b,
+            }
+            if (row["currency"], row["from_utc"]) not in begun:
+                self.tables["exchange_rates"].append(row | {"rate": self.rnd.choice((1.1, 0.5, 1.0))})
+            begun.add((row["currency"], row["from_utc"]))
 
     def _output(self) -> None:
         keys = set()

@@ -200,11 +200,23 @@ class Oracle:
         """The price of a GPU: the most specific that applies, of equals the one that began last, then the lower."""
         of = {"device_id": 4, "pool": 2, "accelerator": 1}
         found = [
-            (-sum(w for c, w in of.items() if p[c] is not None), -(p["from_utc"] or 0), p["price_per_gpu_hour"])
+            (-sum(w for c, w in of.items() if p[c] is not None), -(p["from_utc"] or 0), self.in_usd(p, at))
             for p in self.t["prices"]
             if p["basis"] == basis and covers(p, at) and all(p[c] in (None, device[c]) for c in of)
         ]
-        return min(found)[2] if found else None
+        return min(found, key=lambda f: (f[0], f[1], math.inf if f[2] is None else f[2]))[2] if found else None
+
+    def in_usd(self, price: Row, at: int) -> float | None:
+        """A price in the currency of the books; None while a foreign one has no exchange rate."""
+        if price["currency"] in (None, "USD"):
+            return float(price["price_per_gpu_hour"])
+        begun = [
+            r for r in self.t["exchange_rates"] if r["currency"] == price["currency"] and (r["from_utc"] or 0) <= at
+        ]
+        latest = max(begun, key=lambda r: r["from_utc"] or 0, default=None)
+        if latest is None or not covers(latest, at):
+            return None
+        return float(price["price_per_gpu_hour"] * latest["rate"])
 
     def down(self, device: Row, at: int) -> bool:
         """Is it unusable: itself, or its whole node?"""
@@ -238,7 +250,7 @@ class Oracle:
     def book(self, cuts: Iterable[int] = ()) -> list[Cell]:
         """The whole ledger."""
         points = {self.start, self.end, *cuts, *range(self.start // HOUR * HOUR, self.end + HOUR, HOUR)}
-        for name in ("devices", "allocations", "outages", "prices"):
+        for name in ("devices", "allocations", "outages", "prices", "exchange_rates"):
             points |= {r[c] for r in self.t[name] for c in ("from_utc", "to_utc")} - {None}
         points |= {x for s in self.samples for x in (s.from_utc, s.to_utc)}
         edges = sorted(p for p in points if self.start <= p <= self.end)

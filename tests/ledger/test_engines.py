@@ -15,8 +15,7 @@ from loadfactor.books.books import Books
 from loadfactor.ledger.steps import plan, steps
 from loadfactor.metrics.query.calendar import Window
 from loadfactor.metrics.queue import waits
-from loadfactor.store.layout import columns_of
-from loadfactor.tables import measured_bit
+from loadfactor.tables import columns_of, measured_bit
 
 EVERYTHING = (1 << 14) - 1
 BUSY = measured_bit("busy_share")
@@ -80,7 +79,7 @@ def test_spark_keeps_the_same_books(tmp_path: Path) -> None:
     store = books.store
     spark.createDataFrame([store.span()], "start_ms long, end_ms long").createOrReplaceTempView("bounds")
     types = {"string": "string", "float64": "double", "int64": "long", "int32": "int", "boolean": "boolean"}
-    for name in ("devices", "outages", "prices", "allocations", "samples", "estimates"):
+    for name in ("devices", "outages", "prices", "exchange_rates", "allocations", "samples", "estimates"):
         of = "prices" if name == "estimates" else name
         held = [] if name == "estimates" else store.relation(of).to_pyarrow().to_pylist()
         rows = [tuple(row[c] for c in columns_of(of)) for row in held]

@@ -103,7 +103,18 @@ def test_readings_are_tables_too(simulated_books: Books) -> None:
     """Answers go to Arrow and pandas: one row a reading, one column a dimension, unknown is null."""
     readings = simulated_books.show(["utilization", "cost"], by=["team"])
     frame = readings.to_pandas()
-    assert list(frame.columns) == ["metric", "unit", "team", "from", "to", "value", "coverage", "basis"]
+    assert list(frame.columns) == [
+        "metric",
+        "unit",
+        "team",
+        "currency",
+        "from",
+        "to",
+        "value",
+        "coverage",
+        "activity_basis",
+        "cost_basis",
+    ]
     assert [str(t) for t in frame["from"].unique()] == [str(t) for t in dict.fromkeys(r.start for r in readings)]
     assert len(frame) == len(readings) == readings.to_arrow().num_rows
     assert frame[frame.metric == "cost"].value.sum() == sum(r.value for r in readings if r.metric == "cost")

@@ -99,7 +99,7 @@ def test_profiling_that_reads_zero_while_busy_is_not_idle(tmp_path: Path) -> Non
     assert [g.count for g in receipt.gaps] == [1]
     idle, busy = books.show(["idle_gpu_hours", "busy_gpu_hours"])
     assert (idle.value, busy.value) == (0.0, 1.0)
-    assert busy.basis == "gpu_util (optimistic)"
+    assert busy.activity_basis == "gpu_util (optimistic)"
 
 
 def test_energy_becomes_power_and_energy_again(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import duckdb
 import ibis
 
 from loadfactor.books.rebuild import book, default_basis, refresh
+from loadfactor.config import settings
 from loadfactor.errors import DamageError, InputError, no_such
 from loadfactor.ledger.states import measures
 from loadfactor.metrics import METRICS, metric
@@ -20,9 +21,8 @@ from loadfactor.metrics.query.reading import Readings
 from loadfactor.metrics.queue import waits
 from loadfactor.sources import SOURCES, find_source
 from loadfactor.sources.base import ReadOptions
-from loadfactor.store.layout import columns_of
 from loadfactor.store.store import Progress, Receipt, Store
-from loadfactor.tables import BASES, DIMENSIONS, IDLE_BELOW, TABLES
+from loadfactor.tables import BASES, DIMENSIONS, IDLE_BELOW, TABLES, columns_of
 from loadfactor.units import MS_PER_HOUR
 
 Answer = TypeVar("Answer")
@@ -35,8 +35,8 @@ def _quiet(_what: str, _share: float) -> None:
 class Books:
     """The books of one fleet, kept in one folder."""
 
-    def __init__(self, folder: str | Path, idle_below: float = IDLE_BELOW) -> None:
-        self.store = Store(Path(folder))
+    def __init__(self, folder: str | Path, idle_below: float = IDLE_BELOW, currency: str | None = None) -> None:
+        self.store = Store(Path(folder), currency or settings().currency)
         self.idle_below = idle_below
 
     def add(
@@ -60,11 +60,13 @@ class Books:
 
     @property
     def span(self) -> tuple[datetime, datetime]:
-        """From the first to the last instant the books know of. Raises InputError when they are empty."""
+        """From the first to the last instant the books know of. Raises InputError when they know of none."""
         start, end = self.store.span()
         if start == end:
+            tables = ", ".join(dict.fromkeys(f.table.replace("_", " ") for f in self.store.manifest.files))
+            known = f"hold {tables} and no GPUs yet" if tables else "are empty"
             raise InputError(
-                f"the books in {self.store.folder} are empty; begin with `loadfactor import` or `loadfactor demo`"
+                f"the books in {self.store.folder} {known}; begin with `loadfactor import` or `loadfactor demo`"
             )
         return instant(start), instant(end)
 
@@ -82,7 +84,7 @@ class Books:
         """Readings of metrics (all of them when none is named), split by dimensions, over [start, end), the whole span by default.
 
         `timezone` says where days begin; `basis` is the kind of money, by default the best the books have; `where`
-        keeps only one value of a dimension; `without_idle` leaves idle and unobserved dollars out of unit costs. Raises
+        keeps only one value of a dimension; `without_idle` leaves the cost of idle and unobserved time out of unit costs. Raises
         InputError for a metric, dimension, window, basis or filter that is none.
         """
 
@@ -104,7 +106,13 @@ class Books:
                 raise no_such("cost basis", basis, BASES)
             asked = tuple(metric(name) for name in metrics) or METRICS
             question = Question(
-                asked, check(by), window, basis or default_basis(self.store), self._filters(where), without_idle
+                asked,
+                check(by),
+                window,
+                basis or default_basis(self.store),
+                self._filters(where),
+                without_idle,
+                self.store.currency,
             )
             return self._answer(question)
 

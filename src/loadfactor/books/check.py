@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING, Literal
 
-from loadfactor.books.rebuild import book, default_basis
+from loadfactor.books.rebuild import book, default_basis, estimates
+from loadfactor.tables import ALWAYS, PRICES
 from loadfactor.units import MS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Balance:
 
 
 def balance(books: "Books") -> Balance:
-    """Add up both sides over the whole span. Dollars in the default basis, over the hours that have a price."""
+    """Add up both sides over the whole span. Costs in the default basis, over the hours that have a price."""
     store = books.store
     basis = default_basis(store)
     start, end = store.span()
@@ -81,6 +82,7 @@ def findings(books: "Books") -> Iterator[Finding]:
         yield Finding("missing", f"set aside earlier: {name} ({what})", "import what it came from again, or delete it")
     yield from _contradictions(books)
     yield from _unattributed(books)
+    yield from _without_rate(books)
     yield from _gaps(books)
 
 
@@ -134,6 +136,29 @@ def _unattributed(books: "Books") -> Iterator[Finding]:
         )
 
 
+def _without_rate(books: "Books") -> Iterator[Finding]:
+    """Foreign prices of a time without an exchange rate."""
+    store = books.store
+    for name in ("prices", "exchange_rates"):
+        store.name_view(name, name)
+    store.lend("estimates", estimates() if default_basis(store) == "estimate" else PRICES.schema.empty_table())
+    found = store.raw.execute(
+        f"""SELECT p.currency FROM (SELECT * FROM prices UNION ALL SELECT * FROM estimates) p LEFT JOIN (
+              SELECT currency, min(coalesce(from_utc, {ALWAYS[0]})) AS since FROM exchange_rates GROUP BY currency
+            ) r USING (currency)
+            WHERE p.currency <> ? AND coalesce(p.to_utc, {ALWAYS[1]}) > {store.span()[0]}
+            GROUP BY p.currency HAVING bool_or(since IS NULL OR since > greatest(coalesce(p.from_utc, 0), {store.span()[0]}))
+            ORDER BY p.currency""",
+        [store.currency],
+    ).fetchall()
+    for (currency,) in found:
+        yield Finding(
+            "missing",
+            f"prices in {currency} have no exchange rate to {store.currency} for all of their time: there they are unknown",
+            "import a table exchange_rates (currency, from_utc, rate): `loadfactor tables exchange_rates`",
+        )
+
+
 def _gaps(books: "Books") -> Iterator[Finding]:
     there = f" --store {quote(str(books.store.folder))}"
     for reading, do in (
@@ -149,7 +174,7 @@ def _gaps(books: "Books") -> Iterator[Finding]:
     if default_basis(books.store) == "estimate":
         yield Finding(
             "note",
-            "no prices imported: dollars are the catalog's dated list prices, estimates",
+            "no prices imported: costs are the catalog's dated list prices, estimates",
             "--price-per-gpu-hour X",
         )
     for record in books.store.manifest.imports:

@@ -14,9 +14,9 @@ from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.prices import gpu_hour_price
 from loadfactor.ledger.holders import list_sources, mark_sources
 from loadfactor.ledger.steps import plan
-from loadfactor.store.manifest import Span, StoredFile, merge
+from loadfactor.store.manifest import StoredFile, merge
 from loadfactor.store.store import Progress, Store
-from loadfactor.tables import BASES, IDLE_BELOW, PRICES
+from loadfactor.tables import BASES, IDLE_BELOW, PRICES, USD, Span
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 DEFINITION = 3
@@ -30,7 +30,7 @@ Expr = Any
 
 def refresh(store: Store, progress: Progress, idle_below: float = IDLE_BELOW) -> None:
     """Book every hour that is stale. Afterwards the ledger speaks of the whole span of the store."""
-    key = ledger_key(idle_below)
+    key = ledger_key(idle_below, store.currency)
     if not store.manifest.stale and store.manifest.ledger_key == key:
         return
     with store.writing():
@@ -91,11 +91,11 @@ def book(
     bounds = {"start_ms": [s for s, _ in spans], "end_ms": [e for _, e in spans]}
     store.lend("bounds", pa.table(bounds, pa.schema({"start_ms": pa.int64(), "end_ms": pa.int64()})))
     store.lend("cuts", pa.table({"at_utc": pa.array(cuts, pa.int64())}))
-    store.lend("estimates", _estimates())
-    for name in ("devices", "outages", "prices", "allocations"):
+    store.lend("estimates", estimates())
+    for name in ("devices", "outages", "prices", "exchange_rates", "allocations"):
         store.name_view(name, name)
     store.name_view("samples", "samples", files, spans)
-    for name, sql in plan(measured, any(f.overlaps for f in files), bool(cuts), idle_below):
+    for name, sql in plan(measured, any(f.overlaps for f in files), bool(cuts), idle_below, store.currency):
         if name == "book":  # read once, when it is written or asked: a table of it would only cost memory
             store.view(name, sql)
         else:
@@ -112,13 +112,14 @@ def default_basis(store: Store) -> str:
     return next((basis for basis in BASES if basis in found), "estimate")
 
 
-def ledger_key(idle_below: float) -> str:
-    """What a ledger row depends on besides the tables: the definitions, the idle threshold, the catalog's prices."""
-    stands_on = f"{DEFINITION} {idle_below} {_estimates().to_pylist()}"
+def ledger_key(idle_below: float, currency: str) -> str:
+    """What a ledger row depends on besides the tables: the definitions, the idle threshold, the currency, the catalog's prices."""
+    stands_on = f"{DEFINITION} {idle_below} {currency} {estimates().to_pylist()}"
     return hashlib.sha256(stands_on.encode()).hexdigest()[:16]
 
 
-def _estimates() -> pa.Table:
+def estimates() -> pa.Table:
+    """The catalog's dated prices as rows of the price list."""
     rows = []
     for item in accelerators():
         price = gpu_hour_price(item)
@@ -128,6 +129,7 @@ def _estimates() -> pa.Table:
                     "accelerator": item,
                     "basis": "estimate",
                     "price_per_gpu_hour": price.typical,
+                    "currency": USD,
                     "source": f"{price.source} ({price.as_of})",
                 }
             )

@@ -53,14 +53,12 @@ def currency_of(readings: Sequence[Reading]) -> str:
 
 
 def _currency(reading: Reading) -> str:
-    return "USD" if reading.unit.startswith("USD") else ""
+    return reading.currency or ""
 
 
 def _bases(reading: Reading) -> tuple[list[str], list[str]]:
     """Of activity and of money."""
-    parts = reading.basis.split(", ") if reading.basis else []
-    activity = [part for part in parts if part.split(" ")[0] in ("sm_active", "engine_active", "gpu_util")]
-    return activity, [part for part in parts if part not in activity]
+    return (reading.activity_basis or "").split(", "), (reading.cost_basis or "").split(", ")
 
 
 def basis_text(readings: Sequence[Reading], with_shares: bool = False) -> str:
@@ -72,7 +70,7 @@ def basis_text(readings: Sequence[Reading], with_shares: bool = False) -> str:
     if not with_shares:
         activity = [part.rsplit(" ", 1)[0] if part.endswith("%") else part for part in activity]
     cost = [part for r in readings if r.value is not None for part in _bases(r)[1]]
-    said = [", ".join(dict.fromkeys(_spell(part) for part in parts)) for parts in (activity, cost)]
+    said = [", ".join(dict.fromkeys(_spell(part) for part in parts if part)) for parts in (activity, cost)]
     return f"Based on: {'; '.join(part for part in said if part)}." if any(said) else ""
 
 

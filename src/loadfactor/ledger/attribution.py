@@ -13,7 +13,8 @@ import ibis
 
 from loadfactor.ledger.holders import HOLDER
 from loadfactor.ledger.intervals import clipped, covering, elementary, exploded
-from loadfactor.ledger.inventory import PLACE, PRICE_COLUMNS
+from loadfactor.ledger.inventory import PLACE
+from loadfactor.ledger.prices import PRICE_COLUMNS
 from loadfactor.ledger.scope import DAY, OWN, resolved
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 

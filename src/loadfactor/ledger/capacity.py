@@ -8,7 +8,8 @@ from typing import Any
 import ibis
 
 from loadfactor.ledger.intervals import common, covering, elementary, overlapping
-from loadfactor.ledger.inventory import PLACE, PRICE_COLUMNS
+from loadfactor.ledger.inventory import PLACE
+from loadfactor.ledger.prices import PRICE_COLUMNS
 from loadfactor.ledger.scope import DAY
 
 Expr = Any

@@ -1,9 +1,4 @@
-"""What was installed when, was it usable, and what did an hour of it cost? Each GPU's time cut where any of this changes.
-
-A price row applies to the GPUs it does not exclude. Of several that apply in one basis the most specific wins (a GPU's own
-before a pool's before a model's before a price for all), and of equals the one that began last. Where none applies the price
-is unknown, not zero.
-"""
+"""What was installed when, was it usable, and what did an hour of it cost? Each GPU's time cut where any of this changes."""
 
 from typing import Any
 
@@ -11,10 +6,9 @@ import ibis
 
 from loadfactor.ledger.holders import mark_sources
 from loadfactor.ledger.intervals import clipped, common, covering, elementary, islands, opened
-from loadfactor.tables import BASES
+from loadfactor.ledger.prices import PRICE_COLUMNS, choose_prices
 
 PLACE = ("node", "accelerator", "pool")
-PRICE_COLUMNS = tuple(f"price_per_gpu_hour_{basis}" for basis in BASES)
 
 Expr = Any
 
@@ -45,7 +39,7 @@ def installed(standing: Expr, broken: Expr, priced: Expr, sources: Expr) -> Expr
         .distinct()
         .mutate(down=ibis.literal(True))
     )
-    cost = _best(pieces, priced)
+    cost = choose_prices(pieces, priced)
     at = ["device_id", "from_utc"]
     out = segments.left_join(down, at).select(segments, down.down)
     out = out.left_join(cost, at).select(out, *(cost[c] for c in PRICE_COLUMNS))
@@ -62,46 +56,3 @@ def broken(standing: Expr, outages: Expr) -> Expr:
         [by_node.node == standing.node, by_node.from_utc < standing.to_utc, by_node.to_utc > standing.from_utc],
     ).select(standing.device_id, **common(by_node, standing))
     return own.union(hit, distinct=True)
-
-
-def priced(standing: Expr, prices: Expr) -> Expr:
-    """Every price that applies to a GPU where it stands, with how specific it is and when it began."""
-    named = opened(prices).rename(priced_device="device_id", priced_pool="pool", priced_accelerator="accelerator")
-    joined = named.join(
-        standing,
-        [
-            named.from_utc < standing.to_utc,
-            named.to_utc > standing.from_utc,
-            named.priced_device.isnull() | (named.priced_device == standing.device_id),
-            named.priced_pool.isnull() | (named.priced_pool == standing.pool),
-            named.priced_accelerator.isnull() | (named.priced_accelerator == standing.accelerator),
-        ],
-    )
-    specific = sum(
-        ibis.ifelse(named[column].notnull(), weight, 0)
-        for column, weight in (("priced_device", 4), ("priced_pool", 2), ("priced_accelerator", 1))
-    )
-    return joined.select(
-        standing.device_id,
-        named.basis,
-        named.price_per_gpu_hour,
-        began_utc=named.from_utc,
-        specific=specific,
-        **common(named, standing),  # a pool's price leaves with the pool
-    )
-
-
-def _best(pieces: Expr, priced: Expr) -> Expr:
-    """The winning price of each basis for each piece, one column a basis."""
-    applied = pieces.join(priced, covering(pieces, priced, ["device_id"])).select(
-        pieces, priced.basis, priced.price_per_gpu_hour, priced.specific, priced.began_utc
-    )
-    order = [applied.specific.desc(), applied.began_utc.desc(), applied.price_per_gpu_hour]
-    window = ibis.window(group_by=[applied.device_id, applied.from_utc, applied.basis], order_by=order)
-    best = applied.mutate(rank=ibis.row_number().over(window)).filter(lambda t: t["rank"] == 0)
-    return best.group_by("device_id", "from_utc").aggregate(
-        **{
-            name: best.price_per_gpu_hour.max(where=best.basis == basis)
-            for name, basis in zip(PRICE_COLUMNS, BASES, strict=True)
-        }
-    )

@@ -13,7 +13,7 @@ unknown holder: its activity is that of who holds the rest. Outages stay down un
 Inside that, a row is under one set of circumstances: which signals were measured (`measured_mask`), in which twentieth of the scale
 the activity lay (`activity_bin`), whether the chip was throttled, how much memory it has. State is decided for each sample;
 only additive columns leave this file, so an hourly answer and a raw answer are the same. What follows from a row by itself
-(effective seconds, seconds measured, dollars) is in `measures`. All seconds are GPU-seconds: a holder of half a GPU has half of
+(effective seconds, seconds measured, costs) is in `measures`. All seconds are GPU-seconds: a holder of half a GPU has half of
 its seconds, its energy and its memory.
 """
 
@@ -24,7 +24,8 @@ import ibis
 from loadfactor.ledger.activity import ACTIVITIES, BINS, SIGNALS, THROTTLED
 from loadfactor.ledger.evidence import weigh_evidence
 from loadfactor.ledger.holders import HOLDER, KNOWN, NOBODY, UNKNOWN
-from loadfactor.ledger.inventory import PLACE, PRICE_COLUMNS
+from loadfactor.ledger.inventory import PLACE
+from loadfactor.ledger.prices import PRICE_COLUMNS
 from loadfactor.tables import BASES, measured_bit
 from loadfactor.units import MS_PER_S, S_PER_HOUR
 

@@ -15,11 +15,12 @@ from loadfactor.ledger.capacity import room
 from loadfactor.ledger.evidence import list_spans, unheld_work
 from loadfactor.ledger.holders import list_sources
 from loadfactor.ledger.intervals import exploded
-from loadfactor.ledger.inventory import broken, installed, priced, standing
+from loadfactor.ledger.inventory import broken, installed, standing
 from loadfactor.ledger.overlaps import disjoint
+from loadfactor.ledger.prices import convert_prices, priced
 from loadfactor.ledger.scope import DAY, placed, places, stays
 from loadfactor.ledger.states import ledger, observed
-from loadfactor.store.layout import columns_of
+from loadfactor.tables import USD, columns_of
 from loadfactor.units import MS_PER_DAY
 
 Expr = Any
@@ -27,21 +28,21 @@ Steps = dict[str, Expr]
 
 
 def plan(
-    measured: int, overlaps: bool, cut: bool, idle_below: float, dialect: str = "duckdb"
+    measured: int, overlaps: bool, cut: bool, idle_below: float, currency: str = USD, dialect: str = "duckdb"
 ) -> Iterator[tuple[str, str]]:
     """The ledger as SQL of an engine: what to work out under which name, in order; the last is the book.
 
     `measured`: which signals the samples hold; `overlaps`: whether samples of one GPU may overlap; `cut`: whether there are cuts.
     Each step is compiled when it is reached, once.
     """
-    for make, options in ((_holders, (cut,)), (_booked, (measured, overlaps, idle_below))):
+    for make, options in ((_holders, (cut, currency)), (_booked, (measured, overlaps, idle_below))):
         for name in make(*options):
             yield name, _sql(dialect, make, options, name)
 
 
-def steps(measured: int, overlaps: bool, cut: bool, idle_below: float) -> Steps:
+def steps(measured: int, overlaps: bool, cut: bool, idle_below: float, currency: str = USD) -> Steps:
     """The same as Ibis expressions, for an engine's own compiler."""
-    return {**_holders(cut), **_booked(measured, overlaps, idle_below)}
+    return {**_holders(cut, currency), **_booked(measured, overlaps, idle_below)}
 
 
 @cache
@@ -50,13 +51,14 @@ def _sql(dialect: str, make: Callable[..., Steps], options: tuple[Any, ...], nam
 
 
 @cache
-def _holders(cut: bool) -> Steps:
+def _holders(cut: bool, currency: str) -> Steps:
     """Who held what."""
     bounds = ibis.table({"start_ms": "int64", "end_ms": "int64"}, name="bounds")
     prices = ibis.union(_given("prices"), ibis.table(ibis.schema(columns_of("prices")), name="estimates"))
     steps = {"standing": standing(_given("devices"), bounds)}
     steps["broken"] = broken(_kept(steps, "standing"), _given("outages"))
-    steps["priced"] = priced(_kept(steps, "standing"), prices)
+    steps["converted"] = convert_prices(prices, _given("exchange_rates"), currency)
+    steps["priced"] = priced(_kept(steps, "standing"), _kept(steps, "converted"))
     steps["sources"] = list_sources(_given("allocations"), _given("devices"))
     steps["segments"] = installed(*(_kept(steps, name) for name in ("standing", "broken", "priced", "sources")))
     steps["days"] = exploded(_kept(steps, "segments"), MS_PER_DAY, DAY)
@@ -74,7 +76,7 @@ def _holders(cut: bool) -> Steps:
 @cache
 def _booked(measured: int, overlaps: bool, idle_below: float) -> Steps:
     """What they did with it."""
-    before, samples = _holders(False), _given("samples")
+    before, samples = _holders(False, USD), _given("samples")
     samples = samples.mutate(since=samples.from_utc, until=samples.to_utc)
     if overlaps:
         samples = disjoint(samples)

@@ -1,6 +1,7 @@
-"""What is a number here? One declaration a metric, of one of three kinds.
+"""What a number is: the kinds of metrics, and the form in which each one is declared.
 
-A `Sum` adds ledger columns; a `Ratio` divides two Sums, last; a `Quantile` orders what cannot be added. Every answer carries
+A `Sum` adds ledger columns; a `Ratio` divides two Sums, last; a `Quantile` orders what cannot be added; `Count` and `PerUnit`
+count waits and divide by units of work. Every answer carries
 its coverage: the share of what it speaks of that was known. Unknown is None, never zero.
 """
 
@@ -10,12 +11,14 @@ from typing import Literal
 from loadfactor.ledger.activity import HELD, STATES
 
 Better = Literal["higher", "lower", "neither"]
+CURRENCY = "currency"
+"""Stands in units for the reporting currency of the books."""
 COST = "cost"
-"""Stands for the dollars of the basis a question is asked in."""
+"""Stands for the cost in the basis a question is asked in."""
 UNDERUSED_S = "underused_s"
 """Stands for the seconds of busy GPUs less all activity, so that busy − underused is what was effective."""
 UNDERUSED_COST, EFFECTIVE_COST = "underused_cost", "effective_cost"
-"""Stand for the dollars of those seconds, and of activity: each row of the ledger has one price."""
+"""Stand for the cost of those seconds, and of activity: each row of the ledger has one price."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class Count:
 
 @dataclass(frozen=True)
 class PerUnit:
-    """Dollars of the jobs that made `unit`, fully loaded, over how many of it they made and kept."""
+    """Cost of the jobs that made `unit`, fully loaded, over how many of it they made and kept."""
 
     unit: str
 
@@ -113,6 +116,19 @@ class Metric:
     better: Better
     kind: Kind
     topic: str = ""
+
+    @property
+    def is_money(self) -> bool:
+        """True when it is an amount of money, or of money for one of something."""
+        return self.unit.startswith(CURRENCY)
+
+    def unit_in(self, currency: str) -> str:
+        """The unit in books kept in a currency.
+
+        >>> Metric("cost_per_token", "currency per token", "", "", "lower", Count()).unit_in("EUR")
+        'EUR per token'
+        """
+        return self.unit.replace(CURRENCY, currency, 1) if self.is_money else self.unit
 
     @property
     def parts(self) -> list[Part]:

@@ -1,4 +1,4 @@
-"""What does it cost, and what does a unit of work cost? Always in one cost basis, always with what was not priced shown."""
+"""Metrics of money: what GPU-hours and units of work cost, in one cost basis and the currency of the books."""
 
 from dataclasses import replace
 
@@ -7,6 +7,7 @@ from loadfactor.ledger.holders import UNKNOWN
 from loadfactor.metrics.fullness import EFFECTIVE
 from loadfactor.metrics.metric import (
     COST,
+    CURRENCY,
     EFFECTIVE_COST,
     OBSERVED,
     UNDERUSED_COST,
@@ -44,16 +45,16 @@ EFFECTIVE_PRICED = replace(EFFECTIVE, part=replace(EFFECTIVE.part, priced=True))
 
 
 def _cost(name: str, title: str, meaning: str, better: Better, kind: Sum) -> Metric:
-    return Metric(name, "USD", title, meaning, better, kind, "money")
+    return Metric(name, CURRENCY, title, meaning, better, kind, "money")
 
 
 def per_unit(name: str, unit: str) -> Metric:
-    """Dollars for one of a unit of progress; `name` is how people say it, `unit` how the progress table does."""
+    """Cost of one of a unit of progress; `name` is how people say it, `unit` how the progress table does."""
     return Metric(
         f"cost_per_{name}",
-        f"USD per {name.replace('_', ' ')}",
+        f"{CURRENCY} per {name.replace('_', ' ')}",
         f"Cost per {name.replace('_', ' ')}",
-        f"Dollars of the jobs that made it, idle time included, ÷ {unit} made and kept.",
+        f"Cost of the jobs that made it, idle time included, ÷ {unit} made and kept.",
         "lower",
         PerUnit(unit),
         "money",
@@ -72,21 +73,21 @@ UNITS = (
 
 MONEY = (
     _cost("cost", "Cost", "Price × installed time: everything paid for, used or not.", "neither", TOTAL_COST),
-    _cost("idle_cost", "Idle", "Dollars of GPUs held and idle.", "lower", cost("idle")),
-    _cost("busy_cost", "Busy", "Dollars of GPUs held and working.", "neither", cost("busy")),
-    _cost("unallocated_cost", "Unallocated", "Dollars of GPUs that nobody held.", "lower", cost("unallocated")),
+    _cost("idle_cost", "Idle", "Cost of GPUs held and idle.", "lower", cost("idle")),
+    _cost("busy_cost", "Busy", "Cost of GPUs held and working.", "neither", cost("busy")),
+    _cost("unallocated_cost", "Unallocated", "Cost of GPUs that nobody held.", "lower", cost("unallocated")),
     _cost("unattributed_cost", "Unattributed", "Cost of GPUs with an unknown holder.", "lower", UNATTRIBUTED),
-    _cost("unobserved_cost", "Unobserved", "Dollars of GPUs held without a valid sample.", "lower", cost("unobserved")),
-    _cost("underused_cost", "Underused", "Dollars of busy GPUs less those of their activity.", "lower", UNDERUSED),
+    _cost("unobserved_cost", "Unobserved", "Cost of GPUs held without a valid sample.", "lower", cost("unobserved")),
+    _cost("underused_cost", "Underused", "Cost of busy GPUs less that of their activity.", "lower", UNDERUSED),
     _cost(
-        "effective_cost", "Effective", "Dollars × activity: what of the bill bought work.", "higher", EFFECTIVE_COST_SUM
+        "effective_cost", "Effective", "Cost × activity: what of the bill bought work.", "higher", EFFECTIVE_COST_SUM
     ),
-    _cost("down_cost", "Down", "Dollars of GPUs that could not be used.", "lower", cost("down")),
+    _cost("down_cost", "Down", "Cost of GPUs that could not be used.", "lower", cost("down")),
     Metric(
         "cost_per_effective_gpu_hour",
-        "USD per effective GPU-hour",
+        f"{CURRENCY} per effective GPU-hour",
         "Cost per effective GPU-hour",
-        "Dollars ÷ effective GPU-hours, over the hours whose price is known.",
+        "Cost ÷ effective GPU-hours, over the hours whose price is known.",
         "lower",
         Ratio(TOTAL_COST, EFFECTIVE_PRICED),
         "money",

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Rows
-from loadfactor.tables import Column, Table, table
+from loadfactor.tables import CURRENCY, Column, Table, table
 from loadfactor.units import MS_PER_S, S_PER_DAY
 
 LATEST_MS = 200 * 366 * S_PER_DAY * MS_PER_S  # year 2170: anything later is a unit mistake
@@ -77,6 +77,9 @@ def _checked(values: pa.Array, column: Column, kept: Table, where: str, first_ro
     if column.one_of:
         wrong = pc.invert(pc.is_in(values, pa.array(column.one_of)))
         refuse(pc.and_(wrong, pc.is_valid(values)), f"is none of {', '.join(column.one_of)}")
+    if column.is_currency:
+        wrong = pc.invert(pc.match_substring_regex(values, CURRENCY))
+        refuse(pc.fill_null(wrong, False), "is no currency; write three capital letters, like EUR")
     if column.required:
         refuse(pc.is_null(values), "is empty and may not be")
     return values

@@ -10,7 +10,7 @@ whose interval has no length (alone, its step unknown) is kept without an hour: 
 
 from pathlib import Path
 
-from loadfactor.tables import MEASUREMENTS, REACH_STEPS, table
+from loadfactor.tables import MEASUREMENTS, REACH_STEPS, SAMPLE_COLUMNS
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 LONGEST_STEP_MS = MS_PER_HOUR
@@ -18,24 +18,6 @@ LONGEST_STEP_MS = MS_PER_HOUR
 _RAW = ", ".join(
     ("device_id", "source", "began_utc", "sampled_utc", "step_ms", "lone_step_ms", "measured_mask", *MEASUREMENTS)
 )
-
-SAMPLE_COLUMNS = {
-    "device_id": "string",
-    **dict.fromkeys(("hour_utc", "from_utc", "to_utc", "began_utc", "sampled_utc", "step_ms", "lone_step_ms"), "int64"),
-    "measured_mask": "int64",
-    **{name: "int64" if name == "throttle_mask" else "float64" for name in MEASUREMENTS},
-    "source": "string",
-}
-"""Columns of a stored sample and their types, as Ibis names them."""
-
-
-def columns_of(name: str) -> dict[str, str]:
-    """Columns of a stored table and their types, as Ibis names them."""
-    if name == "samples":
-        return SAMPLE_COLUMNS
-    types = {"text": "string", "instant": "int64", "mask": "int64", "flag": "boolean"}
-    return {c.name: types.get(c.kind, "float64") for c in table(name).columns}
-
 
 _ON_DISK = {
     "to_utc": ("to_utc - from_utc AS length_ms", "from_utc + length_ms AS to_utc"),

@@ -13,14 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from loadfactor.errors import StoreError
+from loadfactor.tables import Span
 
-FORMAT = 1
+FORMAT = 2
 NAME = "manifest.json"
-
-Span = tuple[int, int]
-"""An interval [from, to) of instants, int64 milliseconds UTC."""
-ALWAYS: Span = (0, 2**62)
-"""Since ever and for ever: what an interval without a start and without an end covers."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +56,7 @@ class Manifest:
     stale: tuple[Span, ...] = ()
     ledger_key: str = ""
     sources_key: str = ""
+    currency: str = ""
     set_aside: tuple[tuple[str, str], ...] = ()
     retired: tuple[str, ...] = field(default=())
 
@@ -99,7 +96,8 @@ def _understood(raw: dict[str, Any]) -> Manifest:
         ),
         stale=tuple((s[0], s[1]) for s in raw["stale"]),
         ledger_key=raw["ledger_key"],
-        sources_key=raw.get("sources_key", ""),
+        sources_key=raw["sources_key"],
+        currency=raw["currency"],
         set_aside=tuple((s[0], s[1]) for s in raw["set_aside"]),
         retired=tuple(raw["retired"]),
     )

@@ -16,13 +16,13 @@ import duckdb
 import ibis
 import pyarrow as pa
 
-from loadfactor.errors import DamageError, SourceError, StoreError
+from loadfactor.errors import DamageError, InputError, SourceError, StoreError
 from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.store import layout, manifest, small
 from loadfactor.store.leftovers import sweep
-from loadfactor.store.manifest import ALWAYS, ImportRecord, Span, StoredFile
+from loadfactor.store.manifest import ImportRecord, StoredFile
 from loadfactor.store.staging import Part, Staging
-from loadfactor.tables import Table, table
+from loadfactor.tables import ALWAYS, USD, Span, Table, columns_of, table
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 MEMORY_LIMIT = "1000MB"
@@ -47,9 +47,16 @@ class Receipt:
 class Store:
     """A folder of Parquet files under a manifest. Open it as often as you like; one import writes at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, currency: str | None = None) -> None:
+        """Raises InputError when the books are kept in another currency than the one asked for."""
         self.folder = folder
         self.manifest = manifest.load(folder)
+        self.currency = self.manifest.currency or currency or USD
+        if currency not in (None, self.currency):
+            raise InputError(
+                f"the books in {folder} are kept in {self.currency}, not in {currency}; leave `currency` in loadfactor.toml"
+                " (LOADFACTOR_CURRENCY) out, or use another store"
+            )
         self._writing = False
         self._checked: set[str] = set()  # files that this process wrote or has checked
         self.connection: Any = ibis.duckdb.connect()
@@ -102,7 +109,7 @@ class Store:
                 "int32": "INTEGER",
                 "boolean": "BOOLEAN",
             }
-            sql = f"SELECT {', '.join(f'NULL::{types[t]} AS {c}' for c, t in layout.columns_of(table).items())} WHERE false"
+            sql = f"SELECT {', '.join(f'NULL::{types[t]} AS {c}' for c, t in columns_of(table).items())} WHERE false"
         self.raw.execute(f'CREATE OR REPLACE TEMP VIEW "{name}" AS {sql}')
 
     def keep(self, name: str, sql: str) -> None:
@@ -134,7 +141,7 @@ class Store:
 
     def span(self) -> Span:
         """From the first to the last instant the books know of; (0, 0) when they are empty."""
-        known = [f for f in self.manifest.files if f.table not in ("prices", "ledger")]
+        known = [f for f in self.manifest.files if f.table not in ("prices", "exchange_rates", "ledger")]
         starts = [f.from_ms for f in known if f.from_ms is not None]
         ends = [f.to_ms for f in known if f.to_ms is not None]
         return (min(starts), max(ends)) if starts and ends else (0, 0)
@@ -197,7 +204,12 @@ class Store:
         for made_file in new:
             (work / made_file.name).rename(self.folder / made_file.name)
         manifest.fsync_folder(self.folder)
-        self.manifest = replace(self.manifest, files=kept + tuple(new), imports=(*self.manifest.imports, record))
+        self.manifest = replace(
+            self.manifest,
+            files=kept + tuple(new),
+            imports=(*self.manifest.imports, record),
+            currency=self.currency,
+        )
         start, end = self.span()
         if before != (0, 0):
             stale += [(start, before[0]), (before[1], end), (end, before[1]), (before[0], start)]
@@ -221,7 +233,7 @@ class Store:
             if clash:
                 raise SourceError(f"device {clash[0]} would be in two places at once: {clash[1]} and {clash[2]}")
         touched: list[Span] = []
-        if kept.name in ("devices", "allocations", "outages", "prices"):
+        if kept.name in ("devices", "allocations", "outages", "prices", "exchange_rates"):
             changed = small.changed(after, layout.read(stored) if stored else None)
             spans = self.raw.execute(
                 f"SELECT DISTINCT coalesce(from_utc, {ALWAYS[0]}), coalesce(to_utc, {ALWAYS[1]}) FROM ({changed})"

@@ -78,7 +78,18 @@ def test_the_worked_example_of_the_text_comes_out(run: Run, tmp_path: Path) -> N
     assert found["cost_per_effective_gpu_hour"] == pytest.approx(80 / 6, rel=1e-12)
     assert found["cost_per_sample"] == pytest.approx(0.0004, rel=1e-12)
     for reading in json.loads(out):
-        assert set(reading) == {"metric", "unit", "value", "by", "from", "to", "coverage", "basis"}
+        assert set(reading) == {
+            "metric",
+            "unit",
+            "value",
+            "by",
+            "currency",
+            "from",
+            "to",
+            "coverage",
+            "activity_basis",
+            "cost_basis",
+        }
         assert (reading["from"], reading["to"], reading["coverage"]) == (FROM, TO, 1.0)
 
 
@@ -193,7 +204,7 @@ def test_without_prices_the_catalog_estimates_and_says_so(run: Run, tmp_path: Pa
     (reading,) = json.loads(out)
     assert reading["by"] == {"accelerator": "h100-sxm"}
     assert reading["value"] == pytest.approx(1.25 * 2.95)
-    assert reading["basis"] == "estimate"
+    assert (reading["cost_basis"], reading["currency"], reading["unit"]) == ("estimate", "USD", "USD")
 
 
 def test_doctor_says_that_the_books_balance(run: Run, tmp_path: Path) -> None:

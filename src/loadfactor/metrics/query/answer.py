@@ -1,4 +1,4 @@
-"""How is a question answered? Metrics become one aggregate over the ledger, grouped; sums are divided last, here.
+"""Answering a question: metrics become one aggregate over the ledger, grouped; sums are divided last, here.
 
 What is not in the ledger (waits, units of progress) is worked out from its own small table, over the same groups. Everything is
 worked out for all groups at once; a reading is only put together at the end.
@@ -7,24 +7,25 @@ worked out for all groups at once; a reading is only put together at the end.
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.ledger.activity import ACTIVITIES
-from loadfactor.metrics.metric import COST, Count, Coverage, Metric, Part, PerUnit, Quantile, Ratio, Sum
+from loadfactor.metrics.metric import Count, Coverage, Metric, Part, PerUnit, Quantile, Ratio, Sum
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.question import OF_A_WAIT, Expr, Key, Question, Row, dated, name_unknown, only
-from loadfactor.metrics.query.reading import Column, Groups, Readings, Value, iso
+from loadfactor.metrics.query.reading import Groups, MetricColumn, Readings, Value, iso
 from loadfactor.metrics.query.totals import ACTIVE, Floats, Totals, totals
 from loadfactor.metrics.query.unit_costs import Made, made, told_apart
 from loadfactor.metrics.query.wait_quantiles import waited
 from loadfactor.tables import DIMENSIONS
 from loadfactor.units import MS_PER_HOUR
 
-Said = tuple[Value, float | None, str | None]
-"""Value, coverage, basis."""
-NOTHING: Said = (None, None, None)
+Known = tuple[Value, float | None]
+"""Value and coverage of one group."""
+NOTHING: Known = (None, None)
 
 
 def answer(question: Question, book: Expr, progress: Expr, waits: Expr | None) -> Readings:
@@ -49,24 +50,33 @@ def answer(question: Question, book: Expr, progress: Expr, waits: Expr | None) -
             columns.append(_within(keys, summed, _from_ledger(metric, kind, question, summed, active)))
         elif isinstance(kind, Quantile) and kind.of != "wait_s":
             none = [None] * len(summed.keys)
-            columns.append(_within(keys, summed, Column(summed.peaks[kind.of], none, none)))
+            columns.append(_within(keys, summed, MetricColumn(summed.peaks[kind.of], none, none)))
         elif isinstance(kind, PerUnit):
-            columns.append(_spread(keys, _from_progress(question, units[kind.unit])))
+            basis = question.basis + (", without idle" if question.without_idle else "")
+            columns.append(_spread(keys, _from_progress(units[kind.unit]), basis))
         else:
             columns.append(_spread(keys, _from_waits(metric, waiting)))
-    return Readings(question.metrics, question.by, _groups(question, keys), columns)
+    return Readings(question.metrics, question.by, _groups(question, keys), columns, question.currency)
 
 
-def _within(keys: list[Key], summed: Totals, column: Column) -> Column:
+def _within(keys: list[Key], summed: Totals, column: MetricColumn) -> MetricColumn:
     """A column by the groups of the ledger as one by all groups."""
     if keys is summed.keys:
         return column
-    return _spread(keys, dict(zip(summed.keys, zip(*column, strict=True), strict=True)))
+    place = {key: number for number, key in enumerate(summed.keys)}
+
+    def spread(values: Sequence[Any]) -> list[Any]:
+        return [values[place[key]] if key in place else None for key in keys]
+
+    return MetricColumn(
+        spread(column.values), spread(column.coverage), spread(column.activity_basis), column.cost_basis
+    )
 
 
-def _spread(keys: list[Key], said: Mapping[Key, Said]) -> Column:
-    """What is said of some groups as a column by all of them."""
-    return Column(*zip(*(said.get(key, NOTHING) for key in keys), strict=True)) if keys else Column((), (), ())
+def _spread(keys: list[Key], known: Mapping[Key, Known], cost_basis: str | None = None) -> MetricColumn:
+    """What is known of some groups as a column by all of them."""
+    both = [known.get(key, NOTHING) for key in keys]
+    return MetricColumn([v for v, _ in both], [c for _, c in both], [None] * len(keys), cost_basis)
 
 
 def _groups(question: Question, keys: list[Key]) -> Groups:
@@ -100,15 +110,13 @@ def _groups(question: Question, keys: list[Key]) -> Groups:
 
 def _from_ledger(
     metric: Metric, kind: Sum | Ratio, question: Question, summed: Totals, active: Sequence[str]
-) -> Column:
-    """A Sum or Ratio. Its basis: the cost basis for dollars, the activity signals for what rests on activity."""
+) -> MetricColumn:
+    """A Sum or Ratio, with the cost basis where it is money, and the activity signals where it rests on activity."""
     values, coverage = _value(kind, summed.sums)
-    parts = metric.parts
-    of_money = question.basis if any(COST in p.columns for p in parts) else ""
-    bases: Sequence[str | None] = [of_money or None] * len(summed.keys)
-    if any(p.rests_on_activity for p in parts):
-        bases = [", ".join(filter(None, (of_money, signals))) or None for signals in active]
-    return Column(values, [None if share != share else share for share in coverage.tolist()], bases)
+    rests = any(p.rests_on_activity for p in metric.parts)
+    signals = [name or None for name in active] if rests else [None] * len(summed.keys)
+    shares = [None if share != share else share for share in coverage.tolist()]
+    return MetricColumn(values, shares, signals, question.basis if metric.is_money else None)
 
 
 def _value(kind: Sum | Ratio, sums: dict[Part, Floats]) -> tuple[list[Value], Floats]:
@@ -166,18 +174,17 @@ def _of_several(share: float) -> str:
     return "<1%" if share < 0.005 else ">99%" if share >= 0.995 else f"{share:.0%}"
 
 
-def _from_progress(question: Question, units: dict[Key, Made]) -> dict[Key, Said]:
-    """Dollars for one of a unit."""
-    basis = question.basis + (", without idle" if question.without_idle else "")
-    return {key: (None if of.coverage == 0 else of.cost / of.amount, of.coverage, basis) for key, of in units.items()}
+def _from_progress(units: dict[Key, Made]) -> dict[Key, Known]:
+    """The cost of one of a unit."""
+    return {key: (None if of.coverage == 0 else of.cost / of.amount, of.coverage) for key, of in units.items()}
 
 
-def _from_waits(metric: Metric, waiting: dict[Key, Row]) -> dict[Key, Said]:
+def _from_waits(metric: Metric, waiting: dict[Key, Row]) -> dict[Key, Known]:
     """A wait, its coverage the share of waits that ended; or how many wait still, which is known where anybody asked."""
     if isinstance(metric.kind, Count):
-        return {key: (of.get("waiting", 0), None, None) for key, of in waiting.items()}
-    said: dict[Key, Said] = {}
+        return {key: (of.get("waiting", 0), None) for key, of in waiting.items()}
+    known: dict[Key, Known] = {}
     for key, of in waiting.items():
         asked = of["n"] + of["waiting"]
-        said[key] = (of.get(metric.name), of["n"] / asked if asked else None, None)
-    return said
+        known[key] = (of.get(metric.name), of["n"] / asked if asked else None)
+    return known

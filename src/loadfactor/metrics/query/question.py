@@ -1,4 +1,4 @@
-"""What is asked? Metrics, split by dimensions, in a window, in one cost basis; and which rows of a table that speaks of."""
+"""A question: metrics, split by dimensions, in a window, in one cost basis; and the rows of a table that it speaks of."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from loadfactor.errors import no_such
 from loadfactor.ledger.holders import UNKNOWN
 from loadfactor.metrics.metric import Metric
 from loadfactor.metrics.query.calendar import Window
-from loadfactor.tables import DIMENSIONS
+from loadfactor.tables import DIMENSIONS, USD
 
 Expr = Any
 Row = dict[Any, Any]
@@ -34,6 +34,7 @@ class Question:
     basis: str
     where: tuple[tuple[str, str], ...] = ()
     without_idle: bool = False
+    currency: str = USD
 
 
 def check(by: Sequence[str]) -> tuple[str, ...]:

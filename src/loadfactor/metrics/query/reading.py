@@ -1,4 +1,4 @@
-"""What comes back? Readings: a value with its unit, of whom, of when, how much of it was known, and what it stands on."""
+"""The answer to a question: readings, each a value with its unit and currency, of whom, of when, its coverage and its bases."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -10,21 +10,39 @@ import pyarrow as pa
 
 from loadfactor.errors import no_such
 from loadfactor.metrics.metric import Metric, Sum
+from loadfactor.tables import USD
 
 Value = float | list[float] | None
+SHOWN = 60
+"""Readings or rows that a notebook shows."""
 
 
 class Reading(NamedTuple):
-    """One answer. `by` says of whom, [start, end) of when; `coverage` how much of it was known; `basis` what it stands on."""
+    """One answer. `by` says of whom, [start, end) of when; `coverage` how much of what it needs was known.
+
+    `currency` is that of an amount of money, else None. `activity_basis` names the activity signals it rests on, `cost_basis`
+    the kind of prices; None where it rests on none.
+    """
 
     metric: str
     unit: str
     value: Value
     by: dict[str, str | None]
+    currency: str | None
     start: datetime
     end: datetime
     coverage: float | None
-    basis: str | None
+    activity_basis: str | None
+    cost_basis: str | None
+
+    def __repr__(self) -> str:
+        """Metric, value and unit, of whom: utilization = 0.53 share, team=vision."""
+        value = (
+            "unknown" if self.value is None else f"{self.value:.6g}" if isinstance(self.value, float) else self.value
+        )
+        of = "".join(f", {name}={who}" for name, who in self.by.items())
+        known = "" if self.coverage in (None, 1) else f", coverage {self.coverage:.4g}"
+        return f"<{self.metric} = {value} {self.unit}{of}{known}>"
 
     def as_json(self) -> dict[str, Any]:
         """The reading as plain JSON values; times are ISO 8601 in UTC."""
@@ -33,19 +51,22 @@ class Reading(NamedTuple):
             "unit": self.unit,
             "value": self.value,
             "by": self.by,
+            "currency": self.currency,
             "from": iso(self.start),
             "to": iso(self.end),
             "coverage": self.coverage,
-            "basis": self.basis,
+            "activity_basis": self.activity_basis,
+            "cost_basis": self.cost_basis,
         }
 
 
-class Column(NamedTuple):
+class MetricColumn(NamedTuple):
     """What one metric says of every group: sequences of the same length."""
 
     values: Sequence[Value]
     coverage: Sequence[float | None]
-    basis: Sequence[str | None]
+    activity_basis: Sequence[str | None]
+    cost_basis: str | None = None
 
 
 class Groups(NamedTuple):
@@ -59,8 +80,18 @@ class Groups(NamedTuple):
 class Readings(Sequence[Reading]):
     """The answer to a question: for each group, in order, one reading a metric. Large ones are quickest `to_arrow`."""
 
-    def __init__(self, metrics: Sequence[Metric], by: Sequence[str], groups: Groups, columns: Sequence[Column]) -> None:
+    def __init__(
+        self,
+        metrics: Sequence[Metric],
+        by: Sequence[str],
+        groups: Groups,
+        columns: Sequence[MetricColumn],
+        currency: str = USD,
+    ) -> None:
         self._metrics, self._by, self._groups, self._columns = metrics, by, groups, columns
+        self._currency = currency
+        self._currencies = [currency if m.is_money else None for m in metrics]
+        self._units = [m.unit_in(currency) for m in metrics]
 
     def __len__(self) -> int:
         return len(self._groups.keys) * len(self._metrics)
@@ -73,24 +104,36 @@ class Readings(Sequence[Reading]):
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
         group, number = divmod(range(len(self))[at], len(self._metrics))
-        metric, column = self._metrics[number], self._columns[number]
+        return self._reading(group, number)
+
+    def __iter__(self) -> Iterator[Reading]:
+        for group in range(len(self._groups.keys)):
+            for number in range(len(self._metrics)):
+                yield self._reading(group, number)
+
+    def _reading(self, group: int, number: int) -> Reading:
+        column = self._columns[number]
         return Reading(
-            metric.name,
-            metric.unit,
+            self._metrics[number].name,
+            self._units[number],
             column.values[group],
             dict(zip(self._by, self._groups.keys[group], strict=True)),
+            self._currencies[number],
             self._groups.starts[group],
             self._groups.ends[group],
             column.coverage[group],
-            column.basis[group],
+            column.activity_basis[group],
+            column.cost_basis,
         )
 
-    def __iter__(self) -> Iterator[Reading]:
-        for group, (key, start, end) in enumerate(zip(*self._groups, strict=True)):
-            for metric, column in zip(self._metrics, self._columns, strict=True):
-                by = dict(zip(self._by, key, strict=True))
-                value, coverage, basis = column.values[group], column.coverage[group], column.basis[group]
-                yield Reading(metric.name, metric.unit, value, by, start, end, coverage, basis)
+    def __repr__(self) -> str:
+        """The first readings, and how many there are."""
+        shown = "\n".join(map(repr, self[:SHOWN]))
+        return shown + (f"\n… {len(self):,} readings" if len(self) > SHOWN else "")
+
+    def _repr_html_(self) -> str:
+        """The wide frame, as a notebook shows it."""
+        return str(self.to_wide().to_html(index=False, na_rep="unknown", max_rows=SHOWN))
 
     def arrange(self, name: str = "", descending: bool = False, limit: int | None = None) -> "Readings":
         """The groups in the order of a metric or dimension (as they are, where none is named), at most `limit` of them.
@@ -113,8 +156,11 @@ class Readings(Sequence[Reading]):
             order.reverse()
         order = order[:limit]
         groups = Groups(*(_pick(part, order) for part in self._groups))
-        columns = [Column(*(_pick(part, order) for part in column)) for column in self._columns]
-        return Readings(self._metrics, self._by, groups, columns)
+        columns = [
+            MetricColumn(_pick(c.values, order), _pick(c.coverage, order), _pick(c.activity_basis, order), c.cost_basis)
+            for c in self._columns
+        ]
+        return Readings(self._metrics, self._by, groups, columns, self._currency)
 
     def to_arrow(self) -> pa.Table:
         """A row a reading, a column a dimension; `from` and `to` are instants, unknown values null.
@@ -128,6 +174,9 @@ class Readings(Sequence[Reading]):
         def of_metrics(columns: Iterable[Sequence[object]], kind: pa.DataType) -> pa.Array:
             return pa.concat_arrays([pa.array(c, kind) for c in columns]).take(one_after_another)
 
+        def by_metric(values: Sequence[str | None]) -> pa.Array:
+            return pa.array(values, pa.string()).take(pa.array(of_metric))
+
         def of_groups(column: Sequence[object], kind: pa.DataType) -> pa.Array:
             return pa.array(column, kind).take(pa.array(of_group))
 
@@ -138,24 +187,36 @@ class Readings(Sequence[Reading]):
         instants = pa.timestamp("ms", "UTC")
         return pa.table(
             {
-                "metric": pa.array([m.name for m in self._metrics], pa.string()).take(pa.array(of_metric)),
-                "unit": pa.array([m.unit for m in self._metrics], pa.string()).take(pa.array(of_metric)),
+                "metric": by_metric([m.name for m in self._metrics]),
+                "unit": by_metric(self._units),
                 **{
                     name: of_groups([key[place] for key in self._groups.keys], pa.string())
                     for place, name in enumerate(self._by)
                 },
+                "currency": by_metric(self._currencies),
                 "from": of_groups(self._groups.starts, instants),
                 "to": of_groups(self._groups.ends, instants),
                 "value": of_metrics(numbers, pa.float64()),
                 **({"values": of_metrics(vectors, pa.list_(pa.float64()))} if any(lists) else {}),
                 "coverage": of_metrics((c.coverage for c in self._columns), pa.float64()),
-                "basis": of_metrics((c.basis for c in self._columns), pa.string()),
+                "activity_basis": of_metrics((c.activity_basis for c in self._columns), pa.string()),
+                "cost_basis": by_metric([c.cost_basis for c in self._columns]),
             }
         )
 
     def to_pandas(self) -> Any:
         """As a pandas data frame, alike."""
         return self.to_arrow().to_pandas()
+
+    def to_wide(self) -> Any:
+        """A pandas data frame with a row a group: a column a dimension, `from`, `to`, and a column a metric."""
+        import pandas as pd
+
+        groups = self._groups
+        of_groups = {name: [key[place] for key in groups.keys] for place, name in enumerate(self._by)}
+        of_time = {"from": pd.to_datetime(groups.starts, utc=True), "to": pd.to_datetime(groups.ends, utc=True)}
+        values = {m.name: list(c.values) for m, c in zip(self._metrics, self._columns, strict=True)}
+        return pd.DataFrame({**of_groups, **of_time, **values})
 
 
 def _pick(values: Sequence[Any], order: Sequence[int]) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""What was made, and what did its jobs cost? Progress in a window over the groups of a question, and the dollars behind it."""
+"""Units of work made in a window, by the groups of a question, and what the jobs that made them cost."""
 
 from collections.abc import Collection
 from typing import NamedTuple

@@ -1,0 +1,88 @@
+"""What an hour of each GPU costs in the reporting currency of the store: which price applies, and what it is worth.
+
+A price row applies to the GPUs it does not exclude. Of several that apply in one basis the most specific wins (a GPU's own
+before a pool's before a model's before a price for all), and of equals the one that began last. Where none applies the price
+is unknown, not zero. A price in a foreign currency is worth what the exchange rate of the time says; while there is none it is
+unknown, and no less specific price takes its place.
+"""
+
+from typing import Any
+
+import ibis
+
+from loadfactor.ledger.intervals import common, covering, opened
+from loadfactor.tables import BASES
+
+PRICE_COLUMNS = tuple(f"price_per_gpu_hour_{basis}" for basis in BASES)
+
+Expr = Any
+
+
+def convert_prices(prices: Expr, rates: Expr, currency: str) -> Expr:
+    """The prices in the reporting currency, without their own: cut where a rate changes, null while there is none.
+
+    `began_utc` is when the price itself began.
+    """
+    rows = opened(prices)
+    rows = rows.mutate(began_utc=rows.from_utc, currency=ibis.coalesce(rows.currency, currency))
+    foreign = rows.filter(rows.currency != currency)
+    dated = opened(rates)
+    following = dated.from_utc.lead().over(ibis.window(group_by=dated.currency, order_by=dated.from_utc))
+    dated = dated.mutate(to_utc=ibis.least(dated.to_utc, ibis.coalesce(following, dated.to_utc)))
+    joined = foreign.join(
+        dated,
+        [foreign.currency == dated.currency, foreign.from_utc < dated.to_utc, foreign.to_utc > dated.from_utc],
+    )
+    columns = [c for c in rows.columns if c not in ("from_utc", "to_utc", "price_per_gpu_hour", "currency")]
+    worth = {"price_per_gpu_hour": foreign.price_per_gpu_hour * dated.rate, **common(foreign, dated)}
+    unknown = {"price_per_gpu_hour": ibis.null("float64")}
+    parts = (
+        rows.filter(rows.currency == currency).select(*columns, "price_per_gpu_hour", "from_utc", "to_utc"),
+        joined.select(*(foreign[c] for c in columns), **worth),
+        foreign.select(*columns, **unknown, from_utc=foreign.from_utc, to_utc=foreign.to_utc),
+    )
+    return ibis.union(*parts)
+
+
+def priced(standing: Expr, prices: Expr) -> Expr:
+    """Every price that applies to a GPU where it stands, with how specific it is and when it began."""
+    named = prices.rename(priced_device="device_id", priced_pool="pool", priced_accelerator="accelerator")
+    joined = named.join(
+        standing,
+        [
+            named.from_utc < standing.to_utc,
+            named.to_utc > standing.from_utc,
+            named.priced_device.isnull() | (named.priced_device == standing.device_id),
+            named.priced_pool.isnull() | (named.priced_pool == standing.pool),
+            named.priced_accelerator.isnull() | (named.priced_accelerator == standing.accelerator),
+        ],
+    )
+    specific = sum(
+        ibis.ifelse(named[column].notnull(), weight, 0)
+        for column, weight in (("priced_device", 4), ("priced_pool", 2), ("priced_accelerator", 1))
+    )
+    return joined.select(
+        standing.device_id,
+        named.basis,
+        named.price_per_gpu_hour,
+        named.began_utc,
+        specific=specific,
+        **common(named, standing),  # a pool's price leaves with the pool
+    )
+
+
+def choose_prices(pieces: Expr, priced: Expr) -> Expr:
+    """The winning price of each basis for each piece, one column a basis."""
+    applied = pieces.join(priced, covering(pieces, priced, ["device_id"])).select(
+        pieces, priced.basis, priced.price_per_gpu_hour, priced.specific, priced.began_utc
+    )
+    known = applied.price_per_gpu_hour.notnull()
+    order = [applied.specific.desc(), applied.began_utc.desc(), known.desc(), applied.price_per_gpu_hour]
+    window = ibis.window(group_by=[applied.device_id, applied.from_utc, applied.basis], order_by=order)
+    best = applied.mutate(rank=ibis.row_number().over(window)).filter(lambda t: t["rank"] == 0)
+    return best.group_by("device_id", "from_utc").aggregate(
+        **{
+            name: best.price_per_gpu_hour.max(where=best.basis == basis)
+            for name, basis in zip(PRICE_COLUMNS, BASES, strict=True)
+        }
+    )
