@@ -5,6 +5,7 @@ import pytest
 
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import network
+from loadfactor.catalog.prices import choose_price
 from loadfactor.errors import PlanError
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
@@ -26,7 +27,7 @@ def job(
 
 
 def plan(gpus: int = 512, space: SearchSpace = EVERYTHING, **what: object) -> TrainingPlan:
-    return plan_run(job(**what), gpus, 1e12, RELIABLE, space, 2.0)  # type: ignore[arg-type]
+    return plan_run(job(**what), gpus, 1e12, RELIABLE, space, choose_price("H100", 2.0))  # type: ignore[arg-type]
 
 
 def test_every_layout_is_legal_and_uses_all_gpus() -> None:

@@ -5,10 +5,11 @@ from functools import partial
 from loadfactor.catalog.accelerators import Accelerator, accelerator
 from loadfactor.catalog.clusters import cluster
 from loadfactor.catalog.models import read_network
-from loadfactor.catalog.prices import GpuHourPrice, gpu_hour_price
+from loadfactor.catalog.prices import ChosenPrice, choose_price, gpu_hour_price
 from loadfactor.faces.document import Assumption, Document
 from loadfactor.faces.formats import about_money, counted, duration, money, number, percent, short
 from loadfactor.faces.functions import make_function
+from loadfactor.faces.plans.assumptions import state_price
 from loadfactor.faces.plans.train_sections import (
     draw_memory,
     draw_rivals,
@@ -37,7 +38,8 @@ def build_document(request: TrainingRequest) -> Document:
     """The page of a request; the last number of GPUs that can run is the one whose step and memory are shown."""
     where = cluster(request.cluster) if request.cluster else None
     card = accelerator(where.accelerator if where else request.accelerator)
-    price = gpu_hour_price(card.id)
+    is_known = request.price_per_gpu_hour is not None or gpu_hour_price(card.id) is not None
+    price = choose_price(card.id, request.price_per_gpu_hour) if is_known else None
     answer = plan_runs(
         request,
         TrainingFacts(read_network(request.model), card, where, price),
@@ -64,17 +66,10 @@ def _write_headline(p: TrainingPlan, card: Accelerator) -> str:
     )
 
 
-def _list_assumptions(r: TrainingRequest, p: TrainingPlan, price: GpuHourPrice | None) -> tuple[Assumption, ...]:
+def _list_assumptions(r: TrainingRequest, p: TrainingPlan, price: ChosenPrice | None) -> tuple[Assumption, ...]:
     bandwidth = f"{p.job.machine.fabric.scale_out_bytes_per_s / BYTES_PER_GB:g} GB/s per GPU"
-    if r.price_per_gpu_hour is not None:
-        source, age = "your --price-per-gpu-hour", ""
-    elif price is not None:
-        source, age = price.origin, price.age
-    else:
-        source, age = NO_PRICE, ""
-    paid = "none" if p.price_per_gpu_hour is None else f"{money(p.price_per_gpu_hour, p.currency)} per GPU-hour"
     return (
-        Assumption("price", paid, source, age),
+        state_price("price", price) if price else Assumption("price", "none", NO_PRICE),
         Assumption("batch", counted(p.global_batch, "sequence"), "--global-batch" if r.global_batch else "about 4 M tokens"),
         Assumption("network", bandwidth, "catalog, --cluster or --network-gb-per-s"),
         Assumption("software", SOFTWARE_WORDS[r.software], "--software"),

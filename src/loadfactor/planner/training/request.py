@@ -40,7 +40,7 @@ class TrainingRequest(Request):
     )
     network_gb_per_s: float | None = option("Network between nodes, GB/s per GPU.", None, above=0)
     price_per_gpu_hour: float | None = option(
-        "Price of a GPU-hour; the catalog's dated one if not given.", None, at_least=0
+        "Price of a GPU-hour; the catalog's dated one if not given.", None, above=0
     )
     gpu_mtbf_h: float = option("Hours between failures of one GPU.", 50_677, above=0)
     checkpoint_s: float = option("Seconds that a checkpoint stops the run.", 60, at_least=0)

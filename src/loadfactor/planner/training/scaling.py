@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.clusters import PublishedCluster
 from loadfactor.catalog.models import Network
-from loadfactor.catalog.prices import GpuHourPrice
+from loadfactor.catalog.prices import ChosenPrice
 from loadfactor.errors import CatalogError, InputError, PlanError
 from loadfactor.planner.training.batch import choose_batch, choose_seq
 from loadfactor.planner.training.job import TrainingJob
@@ -25,7 +25,7 @@ class TrainingFacts:
     network: Network
     accelerator: Accelerator
     cluster: PublishedCluster | None
-    price: GpuHourPrice | None
+    price: ChosenPrice | None
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,12 @@ def plan_runs(
     if not request.gpus:
         raise InputError("--gpus needs a number, as 512 or 8,64,512")
     job = _describe_job(request, facts)
-    price = facts.price
-    paid = price.typical if request.price_per_gpu_hour is None and price else request.price_per_gpu_hour
     plans, refused = [], []
     for gpus in over(request.gpus):
         batch = job.global_batch * gpus // request.gpus[0] if request.scaling == "weak" else job.global_batch
         one = replace(job, global_batch=max(batch, 1))
         try:
-            plans.append(plan_run(one, gpus, request.tokens, request.reliability, request.space, paid))
+            plans.append(plan_run(one, gpus, request.tokens, request.reliability, request.space, facts.price))
         except PlanError as reason:
             if len(request.gpus) == 1:
                 raise
@@ -85,10 +83,17 @@ def plan_runs(
         job.machine.name,
         request.tokens,
         request.scaling,
-        None if request.price_per_gpu_hour is not None else f"{price.origin} {price.age}" if price else NO_PRICE,
+        _name_source(facts.price),
         plans,
         refused,
     )
+
+
+def _name_source(price: ChosenPrice | None) -> str | None:
+    """Where a price of the catalog comes from and how old it is; None for one that was given."""
+    if price is None:
+        return NO_PRICE
+    return None if price.is_given else f"{price.source} ({price.basis}, {price.as_of})"
 
 
 def _describe_job(request: TrainingRequest, facts: TrainingFacts) -> TrainingJob:

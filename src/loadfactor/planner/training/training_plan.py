@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from loadfactor.catalog.prices import ChosenPrice
 from loadfactor.planner.hardware.checkpoint import CheckpointPlan, job_mtbf_s, plan_checkpoints
 from loadfactor.planner.training.evaluation import EvaluatedLayout, evaluate_layout
 from loadfactor.planner.training.job import TrainingJob
@@ -50,7 +51,7 @@ class TrainingPlan:
     causal_mfu_share: float
     checkpoints: CheckpointPlan = field(repr=False)
     price_per_gpu_hour: float | None
-    currency: str = "USD"  # of the price, as the catalog has it
+    currency: str
 
     @property
     def global_batch(self) -> int:
@@ -124,7 +125,7 @@ def plan_run(
     tokens: float,
     reliability: Reliability,
     space: SearchSpace = EVERYTHING,
-    price_per_gpu_hour: float | None = None,
+    price: ChosenPrice | None = None,
 ) -> TrainingPlan:
     """The plan for `gpus` GPUs. Raises PlanError naming the constraint and the nearest thing that works."""
     check_request(job, gpus, space)
@@ -147,7 +148,8 @@ def plan_run(
         layouts_fitting=int(found.fits.sum()),
         **vars(compute_utilization(job, best.layout, best.step_s)),
         checkpoints=plan_checkpoints(reliability.checkpoint_s, mtbf_s, reliability.restart_s),
-        price_per_gpu_hour=price_per_gpu_hour,
+        price_per_gpu_hour=price.per_gpu_hour if price else None,
+        currency=price.currency if price else "USD",
     )
 
 

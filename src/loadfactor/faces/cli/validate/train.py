@@ -3,7 +3,7 @@
 import typer
 
 from loadfactor.faces.cli.commands import add_command
-from loadfactor.faces.validations.train import ABOUT, build_document
+from loadfactor.faces.validations.training import ABOUT, build_document
 from loadfactor.validation.training import TrainingValidationRequest
 
 
