@@ -50,10 +50,13 @@ def no_such(what: str, name: str, known: Iterable[str], hint: str = "") -> Input
     "no metric called 'utilisation'; did you mean 'utilization'?"
     >>> str(no_such("scaling", "odd", ["strong", "weak"]))
     "no scaling called 'odd'; choose from strong, weak"
+    >>> str(no_such("metric", "util", ["cost", "utilization"]))
+    "no metric called 'util'; did you mean 'utilization'?"
     """
     names = list(known)
     by_lower = {candidate.lower(): candidate for candidate in names}
-    near = get_close_matches(name.lower(), by_lower, 1)
+    begun = [known for known in by_lower if len(name) > 2 and known.startswith(name.lower())]
+    near = get_close_matches(name.lower(), by_lower, 1) or begun
     if near:
         advice = f"did you mean {by_lower[near[0]]!r}?"
     else:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 MOMENT = "2026-10 (the start of that month), 2026-10-05 or 2026-10-05T08:00+01:00"
 
+DIMENSIONS = "device, node, accelerator, pool, job, experiment, user, team, project, purpose, state, hour, day"
+"""The dimensions in words; the tables, which define them, take a while to import."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StoreRequest(Request):
@@ -39,7 +42,7 @@ class StoreRequest(Request):
 class BooksRequest(Request):
     """A question of some part of the books."""
 
-    by: tuple[str, ...] = option("Split by dimensions: team, day, … (a wrong one lists them all).", ())
+    by: tuple[str, ...] = option(f"Split by one or several of {DIMENSIONS}.", ())
     start: str | None = option(f"Start of the window: {MOMENT}.", None, name="--from")
     end: str | None = option("End of the window, itself not included.", None, name="--to")
     last: str | None = option("The last part of the window alone: 90min, 12h, 7d, 4w.", None)

@@ -77,7 +77,7 @@ def _help(item: Option) -> str:
 
 
 def _metavar(item: Option) -> str:
-    if item.is_argument:
+    if item.is_argument and not item.choices:
         return item.flag
     if item.choices:
         return "|".join(item.choices)

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 NAME = "loadfactor"
 Printed = TypeVar("Printed")
-_COMMAND = re.compile(rf"(?<=`){NAME}(?= )|^{NAME}(?= (?:--|[a-z]+( |$)))")
+_QUOTED = re.compile(rf"(?<=`){NAME}(?= )")
+_ALONE = re.compile(rf"^{NAME}(?= )")
 
 
 @cache
@@ -31,12 +32,13 @@ def as_typed(printed: Printed) -> Printed:
     return _rewrite(printed)  # type: ignore[no-any-return]
 
 
-def _rewrite(printed: Any) -> Any:
+def _rewrite(printed: Any, written: re.Pattern[str] = _QUOTED) -> Any:
     if isinstance(printed, str):
-        return _COMMAND.sub(lambda _: program(), printed)
+        return written.sub(lambda _: program(), printed)
     if isinstance(printed, (tuple, list)) and not hasattr(printed, "_fields"):
         return type(printed)(_rewrite(part) for part in printed)
     if is_dataclass(printed) and not isinstance(printed, type):
-        changed = {f.name: _rewrite(getattr(printed, f.name)) for f in fields(printed) if f.name != "data"}
-        return replace(printed, **changed)
+        names = [item.name for item in fields(printed) if item.name != "data"]
+        alone = {"command": _ALONE}  # the command of a suggestion stands without backticks
+        return replace(printed, **{n: _rewrite(getattr(printed, n), alone.get(n, _QUOTED)) for n in names})
     return printed

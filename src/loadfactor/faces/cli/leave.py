@@ -31,6 +31,8 @@ def run_and_leave(app: typer.Typer) -> NoReturn:
     except BrokenPipeError:  # the reader (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = DONE
+    except OSError as error:
+        _leave(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", NO)
     except Exception as error:
         _leave_unexpected(error)
     if code == STOPPED:  # Typer turns Ctrl-C into this code
