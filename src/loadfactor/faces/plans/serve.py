@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from loadfactor.catalog.accelerators import Accelerator, accelerator
+from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import engine_constants
 from loadfactor.catalog.models import read_network
-from loadfactor.catalog.prices import gpu_hour_price
-from loadfactor.errors import InputError
+from loadfactor.catalog.prices import choose_price
 from loadfactor.faces.document import Assumption, Document
-from loadfactor.faces.formats import money, percent
+from loadfactor.faces.formats import percent
 from loadfactor.faces.functions import make_function
+from loadfactor.faces.plans.assumptions import state_price
 from loadfactor.faces.plans.serving_notes import write_headline, write_notes
 from loadfactor.faces.plans.serving_sections import DemandAxis, draw_sections
 from loadfactor.planner.serving.demand import demand_of_trace
@@ -30,7 +30,7 @@ ABOUT = "Plan a serving fleet: layout, replicas, latency, cost."
 def build_document(request: ServingRequest, progress: Callable[[str], None] = lambda _: None) -> Document:
     """Plan the fleet and lay it out as a page. Raises InputError for a name nobody knows or a fleet that cannot be."""
     chip, network = accelerator(request.accelerator), read_network(request.model)
-    price, priced = _price(request.price_per_gpu_hour, chip)
+    price = choose_price(request.accelerator, request.price_per_gpu_hour)
     trace, assumed = _demand(request)
     inputs = build_inputs(request, network, chip, engine_constants(chip, request.engine), price, trace)
     plan = plan_fleet(inputs, progress)
@@ -38,7 +38,7 @@ def build_document(request: ServingRequest, progress: Callable[[str], None] = la
     return Document(
         headline=write_headline(plan),
         sections=draw_sections(plan, users, "The trace" if request.trace else "A Tuesday"),
-        assumptions=(priced, assumed, *_assumptions(plan)),
+        assumptions=(state_price("GPU-hour", price), assumed, *_assumptions(plan)),
         notes=write_notes(plan, inputs.demand.requests_per_day),
         data=plan,
         is_no=not plan.slo.kept,
@@ -46,16 +46,6 @@ def build_document(request: ServingRequest, progress: Callable[[str], None] = la
 
 
 plan_serving = make_function("plan_serving", ServingRequest, build_document, ABOUT)
-
-
-def _price(given: float | None, chip: Accelerator) -> tuple[float, Assumption]:
-    if given is not None:
-        return given, Assumption("GPU-hour", money(given), "--price-per-gpu-hour")
-    known = gpu_hour_price(chip.id)
-    if known is None:
-        raise InputError(f"the catalog has no price for {chip.id}; give one with --price-per-gpu-hour")
-    words = f"{money(known.typical)}, on demand"
-    return known.typical, Assumption("GPU-hour", words, known.origin, known.age)
 
 
 def _demand(request: ServingRequest) -> tuple[RequestTrace | None, Assumption]:

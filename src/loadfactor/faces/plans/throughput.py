@@ -33,7 +33,7 @@ def plan_throughput(request: BreakEvenRequest, model: str) -> tuple[float, int, 
     network, card = read_network(model), accelerator(request.accelerator)
     constants = engine_constants(card, request.engine)
     traffic = Traffic(request.input_tokens, request.output_tokens)
-    slo = Slo(request.ttft_s, request.tpot_ms / MS_PER_S)
+    slo = Slo(request.ttft, request.tpot / MS_PER_S)
     best = choose_throughput(network, card, constants, traffic, slo, request.gpus)
     words = (
         f"{number(best.tokens_per_s)} tokens/s in and out on {counted(best.gpus, 'GPU')}, {network.name} in {request.engine}, "

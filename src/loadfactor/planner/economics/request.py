@@ -82,12 +82,8 @@ class BreakEvenRequest(Request):
         short="-m",
     )
     engine: Engine = option("Serving engine of a planned throughput.", "vllm")
-    ttft_s: float = option(
-        "Objective of a planned throughput: seconds to the first token.", 2.0, name="--ttft", above=0
-    )
-    tpot_ms: float = option(
-        "Objective of a planned throughput: milliseconds per output token.", 50.0, name="--tpot", above=0
-    )
+    ttft: float = option("Objective of a planned throughput: seconds to the first token.", 2.0, above=0)
+    tpot: float = option("Objective of a planned throughput: milliseconds per output token.", 50.0, above=0)
     price_per_gpu_hour: float | None = option(
         "Price of a GPU-hour, used or not; the catalog's on-demand price if not given.", None, above=0
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
+from loadfactor.catalog.prices import ChosenPrice
 from loadfactor.errors import InputError
 from loadfactor.planner.serving.demand import RequestDemand, demand_of_users
 from loadfactor.planner.serving.fleet_run import Policy
@@ -34,7 +35,7 @@ def build_inputs(
     network: Network,
     accelerator: Accelerator,
     engine: EngineConstants,
-    price_per_gpu_hour: float,
+    price: ChosenPrice,
     trace: RequestTrace | None = None,
 ) -> ServingInputs:
     """What is planned, from the request and the facts it names. Raises InputError for options that exclude each other."""
@@ -61,7 +62,8 @@ def build_inputs(
         engine=engine,
         demand=demand,
         slo=Slo(request.ttft, request.tpot / MS_PER_S),
-        price_per_gpu_hour=price_per_gpu_hour,
+        price_per_gpu_hour=price.per_gpu_hour,
+        currency=price.currency,
         wanted_share=request.attainment,
         traffic=traffic,
         policy=_policy(request, trace.prefix_block_tokens if trace else 0),

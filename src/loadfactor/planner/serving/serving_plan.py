@@ -42,6 +42,7 @@ class ServingInputs:
     demand: RequestDemand
     slo: Slo
     price_per_gpu_hour: float
+    currency: str = "USD"
     wanted_share: float = 0.95
     headroom_share: float = 0.1
     traffic: Traffic | None = None
@@ -102,7 +103,7 @@ class ServingPlan:
     claims: BatchGains
     traffic: tuple[TrafficCost, ...]
     load_test: LoadTest
-    currency: str = "USD"
+    currency: str
 
     @property
     def model(self) -> str:
@@ -189,6 +190,7 @@ def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> Serving
         levers=compare_levers(chosen, traffic, q.slo, q.demand, pricing),
         claims=compute_batch_gains(chosen.replica, traffic.context),
         traffic=simulate_traffic_costs(chosen, q.demand, traffic, q.slo, q.wanted_share, q.seed),
+        currency=q.currency,
         load_test=LoadTest(CONCURRENCIES, seen.ttft_s, seen.tpot_s, seen.output_tokens_per_s),
     )
 
