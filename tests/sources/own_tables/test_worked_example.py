@@ -1,4 +1,4 @@
-"""The worked example of docs/bring-your-own-data.md, read out of the document itself."""
+"""The worked example of docs/bring-your-own-data.md: its files in examples/, and the numbers it gives."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,9 @@ import pytest
 
 import loadfactor
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "bring-your-own-data.md"
+PROJECT = Path(__file__).resolve().parents[3]
+DOCUMENT = PROJECT / "docs" / "bring-your-own-data.md"
+EXAMPLES = PROJECT / "examples"
 
 
 def test_the_documented_files_give_the_documented_numbers(tmp_path: Path) -> None:
@@ -15,11 +17,10 @@ def test_the_documented_files_give_the_documented_numbers(tmp_path: Path) -> Non
     text = DOCUMENT.read_text(encoding="utf-8")
     files = re.findall(r"`(\w+\.csv)`\n\n```csv\n(.*?)```", text, re.DOTALL)
     assert len(files) == 5
-    (tmp_path / "mine").mkdir()
-    for name, rows in files:
-        (tmp_path / "mine" / name).write_text(rows)
+    assert dict(files) == {path.name: path.read_text(encoding="utf-8") for path in (EXAMPLES / "tables").iterdir()}
+    assert (EXAMPLES / "prices.toml").read_text(encoding="utf-8") in text
     books = loadfactor.open(tmp_path / "books")
-    books.add("tables", [tmp_path / "mine"])
+    books.add("tables", [EXAMPLES / "tables"])
     wanted = {
         "allocated_gpu_hours": 10.0,
         "effective_gpu_hours": 6.0,

@@ -6,7 +6,7 @@ from loadfactor.sources.files import find_with, read_with
 
 SOURCE = Source(
     "dcgm",
-    "Prometheus text of dcgm-exporter: saved scrapes, with SM and tensor activity where the exporter lists them",
+    "saved scrapes of dcgm-exporter, which are Prometheus text",
     find_with((".prom", ".txt", ".metrics", ".om"), "text of dcgm-exporter", rotated=True),
     read_with(decode_scrapes),
     DEFAULT_STEP_S,
