@@ -17,7 +17,7 @@ import numpy as np
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import find_network
-from loadfactor.planner.serving.latency import latency
+from loadfactor.planner.serving.latency import predict_latency
 from loadfactor.planner.serving.step import Replica
 from loadfactor.validation.serving_rows import build_replica, read_layout
 from loadfactor.validation.serving_sweeps import SweepRow, read_sweeps
@@ -58,7 +58,9 @@ class Sweep:
 
     def summarize_errors(self, constants: EngineConstants) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """ln(predicted ÷ measured) of time per token, throughput and TTFT."""
-        p = latency(replace(self.replica, engine=constants), self.concurrency, float(self.prompt), float(self.output))
+        p = predict_latency(
+            replace(self.replica, engine=constants), self.concurrency, float(self.prompt), float(self.output)
+        )
         return (
             np.log(p.tpot_s / self.tpot_s),
             np.log(p.output_tokens_per_s / self.tokens_per_s),

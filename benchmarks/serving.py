@@ -13,12 +13,12 @@ from time import process_time
 import numpy as np
 
 from loadfactor.catalog.accelerators import accelerator
-from loadfactor.catalog.engines import engine_constants
+from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import network
 from loadfactor.planner.serving.fleet_run import Policy, build_fleet
 from loadfactor.planner.serving.lengths import Lengths, fit_lengths
 from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
-from loadfactor.planner.serving.service import Traffic, benchmark
+from loadfactor.planner.serving.service import Traffic, find_benchmark
 from loadfactor.planner.serving.simulation.fleet import ServingFleet, Slo
 from loadfactor.planner.serving.simulation.simulate import Arrivals, Run, simulate
 from loadfactor.planner.serving.step import Replica
@@ -51,9 +51,9 @@ def _requests(count: int, rate: float, lengths: Lengths, seed: int = 1) -> Itera
 
 def _fleet(lengths: Lengths) -> tuple[ServingFleet, float]:
     chip, net = accelerator("h100-sxm"), network("llama-3.1-8b")
-    replica = Replica(net, chip, ReplicaLayout(1), choose_precision(net, "bf16"), engine_constants(chip, "vllm"))
+    replica = Replica(net, chip, ReplicaLayout(1), choose_precision(net, "bf16"), read_engine_constants(chip, "vllm"))
     traffic = Traffic(lengths.prompt_mean, lengths.output_mean, lengths.prompt_cv)
-    return build_fleet(replica, 1, traffic, Slo(), Policy()), benchmark(replica, traffic).requests_per_s
+    return build_fleet(replica, 1, traffic, Slo(), Policy()), find_benchmark(replica, traffic).requests_per_s
 
 
 def _peak_bytes(fleet: ServingFleet, count: int, rate: float, lengths: Lengths) -> int:

@@ -12,7 +12,7 @@ from loadfactor.errors import InputError
 from loadfactor.planner.serving.cache_memory import most_sequences
 from loadfactor.request import Request, option
 from loadfactor.validation.serving_errors import ComparedRow, ServingErrors, group_errors, summarize_errors
-from loadfactor.validation.serving_rows import build_replica, predict_latency, read_layout
+from loadfactor.validation.serving_rows import build_replica, predict_row, read_layout
 from loadfactor.validation.serving_sweeps import SweepRow, plain_model_name, read_sweeps
 
 CONFIG_SUFFIX = "_config.json"
@@ -37,7 +37,7 @@ class ServingValidation:
     rows: tuple[ComparedRow, ...]
     source: str = field(repr=False)
 
-    def used(self) -> tuple[ComparedRow, ...]:
+    def list_predicted(self) -> tuple[ComparedRow, ...]:
         """The rows that could be predicted."""
         return tuple(row for row in self.rows if row.skipped is None)
 
@@ -132,7 +132,7 @@ def _predict(measured: ComparedRow, row: SweepRow, configs: Mapping[str, Path]) 
     replica = build_replica(network, chip, row.backend, row.precision, where.layout)
     if most_sequences(replica, row.prompt_tokens + row.output_tokens) <= 0:
         raise InputError(f"{network.name} in {replica.precision.name} does not fit on {where.layout} of {chip.name}")
-    p = predict_latency(replica, where.ranks, row.concurrency, row.prompt_tokens, row.output_tokens)
+    p = predict_row(replica, where.ranks, row.concurrency, row.prompt_tokens, row.output_tokens)
     return replace(
         measured,
         precision=replica.precision.name,

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from loadfactor.catalog.accelerators import Accelerator
-from loadfactor.catalog.engines import engine_constants
+from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import Network
-from loadfactor.planner.serving.latency import Latency, latency
+from loadfactor.planner.serving.latency import Latency, predict_latency
 from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
 from loadfactor.planner.serving.step import Replica
 
@@ -40,13 +40,13 @@ def build_replica(
     network: Network, chip: Accelerator, engine: str, weights: str | None, layout: ReplicaLayout
 ) -> Replica:
     """The replica of a row: the engine's constants, and how wide it keeps the cache."""
-    constants = engine_constants(chip, engine)
+    constants = read_engine_constants(chip, engine)
     kept = choose_precision(network, weights)
     if not constants.narrow_cache:
         kept = choose_precision(network, weights, kv_bytes_per_value=2.0)
     return Replica(network, chip, layout, kept, constants)
 
 
-def predict_latency(r: Replica, ranks: int, concurrency: int, prompt_tokens: int, output_tokens: int) -> Latency:
+def predict_row(r: Replica, ranks: int, concurrency: int, prompt_tokens: int, output_tokens: int) -> Latency:
     """TTFT, time per token and throughput of the whole replica at `concurrency` requests per attention rank."""
-    return latency(r, float(concurrency * ranks), float(prompt_tokens), float(output_tokens))
+    return predict_latency(r, float(concurrency * ranks), float(prompt_tokens), float(output_tokens))

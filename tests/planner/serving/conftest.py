@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from loadfactor.catalog.accelerators import accelerator
-from loadfactor.catalog.engines import engine_constants
+from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import network
 from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
 from loadfactor.planner.serving.simulation.fleet import Batching, ServingFleet
@@ -17,7 +17,7 @@ from loadfactor.planner.serving.step import Replica
 def llama_8b() -> Replica:
     """Llama 3.1 8B in 16 bits on one H100."""
     chip, net = accelerator("h100-sxm"), network("llama-3.1-8b")
-    return Replica(net, chip, ReplicaLayout(1), choose_precision(net, "bf16"), engine_constants(chip, "vllm"))
+    return Replica(net, chip, ReplicaLayout(1), choose_precision(net, "bf16"), read_engine_constants(chip, "vllm"))
 
 
 @pytest.fixture(scope="session")

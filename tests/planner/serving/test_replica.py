@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from loadfactor.catalog.accelerators import accelerator
-from loadfactor.catalog.engines import engine_constants
+from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import network
 from loadfactor.errors import InputError, PlanError
 from loadfactor.planner.serving.batch_gains import compute_batch_gains
 from loadfactor.planner.serving.cache_memory import cache_bytes_per_sequence, check_fits, measure_memory, most_sequences
 from loadfactor.planner.serving.choices import EngineName
-from loadfactor.planner.serving.latency import latency
+from loadfactor.planner.serving.latency import predict_latency
 from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
-from loadfactor.planner.serving.service import Traffic, at_batch, capacity
+from loadfactor.planner.serving.service import Traffic, evaluate_batch, find_capacity
 from loadfactor.planner.serving.simulation.costs import Speculation, tabulate_costs
 from loadfactor.planner.serving.simulation.fleet import Slo
 from loadfactor.planner.serving.step import Replica, step_time
@@ -26,7 +26,7 @@ def replica(
     """A replica of the catalog."""
     card, net = accelerator(chip), network(model)
     return Replica(
-        net, card, ReplicaLayout(gpus, dp, ep), choose_precision(net, weights), engine_constants(card, "vllm")
+        net, card, ReplicaLayout(gpus, dp, ep), choose_precision(net, weights), read_engine_constants(card, "vllm")
     )
 
 
@@ -85,25 +85,25 @@ def test_narrow_weights_keep_experts_alone_narrow() -> None:
 def test_every_engine_that_may_be_chosen_is_known() -> None:
     """Each engine of the command line has constants; another name gets the nearest."""
     for engine in get_args(EngineName):
-        assert engine_constants(accelerator("h100-sxm"), engine).matmul_share > 0
+        assert read_engine_constants(accelerator("h100-sxm"), engine).matmul_share > 0
     with pytest.raises(InputError, match="did you mean 'sglang'"):
-        engine_constants(accelerator("h100-sxm"), "sg-lang")
+        read_engine_constants(accelerator("h100-sxm"), "sg-lang")
 
 
 def test_an_accelerator_nobody_fitted_borrows_from_its_kin() -> None:
     """An H200 takes the H100's constants, an A100 the medians; both say that they are estimates."""
-    assert not engine_constants(accelerator("h100-sxm"), "vllm").is_estimate
-    kin = engine_constants(accelerator("h200-sxm"), "vllm")
+    assert not read_engine_constants(accelerator("h100-sxm"), "vllm").is_estimate
+    kin = read_engine_constants(accelerator("h200-sxm"), "vllm")
     assert kin.is_estimate
-    assert kin.matmul_share == engine_constants(accelerator("h100-sxm"), "vllm").matmul_share
-    assert "medians" in engine_constants(accelerator("a100-sxm"), "vllm").fitted_on
+    assert kin.matmul_share == read_engine_constants(accelerator("h100-sxm"), "vllm").matmul_share
+    assert "medians" in read_engine_constants(accelerator("a100-sxm"), "vllm").fitted_on
     with pytest.raises(InputError, match="no engine"):
-        engine_constants(accelerator("h100-sxm"), "abacus")
+        read_engine_constants(accelerator("h100-sxm"), "abacus")
 
 
 def test_a_load_test_saturates(llama_8b: Replica) -> None:
     """Throughput and waits grow with concurrency; when the cache is full the rest waits for whole cycles."""
-    seen = latency(llama_8b, np.array([1.0, 16.0, 256.0, 2048.0]), 1024.0, 256.0)
+    seen = predict_latency(llama_8b, np.array([1.0, 16.0, 256.0, 2048.0]), 1024.0, 256.0)
     assert (np.diff(seen.output_tokens_per_s) > 0).all()
     assert (np.diff(seen.ttft_s) > 0).all()
     assert seen.batch[-1] < 2048
@@ -113,21 +113,23 @@ def test_a_load_test_saturates(llama_8b: Replica) -> None:
 def test_capacity_keeps_the_objective(llama_8b: Replica) -> None:
     """The largest batch within the objective meets it with nothing to spare, and a tighter one takes fewer requests."""
     traffic = Traffic(1000, 200)
-    loose, tight = (capacity(llama_8b, traffic, Slo(2.0, tpot)) for tpot in (0.03, 0.012))
+    loose, tight = (find_capacity(llama_8b, traffic, Slo(2.0, tpot)) for tpot in (0.03, 0.012))
     assert loose is not None
     assert tight is not None
     assert loose.tpot_s == pytest.approx(0.03, rel=1e-6)
     assert tight.requests_per_s < loose.requests_per_s
-    assert capacity(llama_8b, traffic, Slo(2.0, 0.001)) is None
+    assert find_capacity(llama_8b, traffic, Slo(2.0, 0.001)) is None
 
 
 def test_options_do_what_they_are_for(llama_8b: Replica) -> None:
     """Prefix hits and disaggregation free decoding from prompts; speculation is faster per token at the same batch."""
-    plain = at_batch(llama_8b, 32.0, Traffic(2000, 200))
-    assert at_batch(llama_8b, 32.0, Traffic(2000, 200, cached_share=0.8)).requests_per_s > 1.4 * plain.requests_per_s
-    assert at_batch(llama_8b, 32.0, Traffic(2000, 200, disaggregated=True)).tpot_s < plain.tpot_s
-    drafted = at_batch(llama_8b, 4.0, Traffic(2000, 200, speculation=Speculation(3, 0.7)))
-    assert drafted.tpot_s < 0.7 * at_batch(llama_8b, 4.0, Traffic(2000, 200)).tpot_s
+    plain = evaluate_batch(llama_8b, 32.0, Traffic(2000, 200))
+    assert (
+        evaluate_batch(llama_8b, 32.0, Traffic(2000, 200, cached_share=0.8)).requests_per_s > 1.4 * plain.requests_per_s
+    )
+    assert evaluate_batch(llama_8b, 32.0, Traffic(2000, 200, disaggregated=True)).tpot_s < plain.tpot_s
+    drafted = evaluate_batch(llama_8b, 4.0, Traffic(2000, 200, speculation=Speculation(3, 0.7)))
+    assert drafted.tpot_s < 0.7 * evaluate_batch(llama_8b, 4.0, Traffic(2000, 200)).tpot_s
 
 
 def test_tables_are_the_equations(llama_8b: Replica) -> None:
@@ -142,7 +144,7 @@ def test_tables_are_the_equations(llama_8b: Replica) -> None:
 def test_a_large_gain_and_half_of_the_chip_exclude_each_other() -> None:
     """Where batching gains 27 times, half of the chip is out of reach: an A100 with an 8B model at a context near 2,700 tokens."""
     card, net = accelerator("a100-sxm"), network("llama-3.1-8b")
-    r = Replica(net, card, ReplicaLayout(1), choose_precision(net, "bf16"), engine_constants(card, "vllm"))
+    r = Replica(net, card, ReplicaLayout(1), choose_precision(net, "bf16"), read_engine_constants(card, "vllm"))
     gains = compute_batch_gains(r, 2724)
     assert gains.roofline_speedup_at_64 == pytest.approx(27.0, rel=0.01)
     assert gains.batch_for_half is None

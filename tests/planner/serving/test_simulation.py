@@ -69,7 +69,7 @@ def test_everything_is_conserved(simple_fleet: ServingFleet, many_requests: Arri
         assert run.total.counters.cold_starts > 0
         assert run.total.counters.starting_ns > 0
     if name == "short queue":
-        assert run.total.rejected_by_reason().keys() == {"queue full"}
+        assert run.total.count_rejections().keys() == {"queue full"}
 
 
 def test_same_seed_same_result(simple_fleet: ServingFleet, many_requests: Arrivals) -> None:
@@ -106,7 +106,7 @@ def test_odd_requests_are_counted_not_averaged(simple_fleet: ServingFleet) -> No
     outputs = np.array([5, 0, 200, 400, 10])
     small = replace(simple_fleet, batching=replace(simple_fleet.batching, cache_tokens=1600))
     run = simulate(small, [Arrivals(np.arange(5) * 10**9, prompts, outputs)])
-    assert run.total.rejected_by_reason() == {
+    assert run.total.count_rejections() == {
         "empty prompt or output": 2,
         "longer than the context": 1,
         "does not fit in the cache": 1,

@@ -56,7 +56,7 @@ def _read_file() -> Mapping[str, Any]:
     return read_toml(__package__, "constants.toml")
 
 
-def engine_constants(chip: Accelerator, name: str) -> EngineConstants:
+def read_engine_constants(chip: Accelerator, name: str) -> EngineConstants:
     """The constants of an engine on an accelerator, with where they come from; raises InputError for an unknown engine."""
     file = _read_file()
     name = name.lower().replace("tensorrt-llm", "trtllm").replace("tensorrt_llm", "trtllm")

@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from loadfactor.catalog.accelerators import accelerator
-from loadfactor.catalog.engines import engine_constants
+from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import read_network
 from loadfactor.catalog.prices import choose_price
 from loadfactor.faces.document import Assumption, Document
@@ -14,7 +14,7 @@ from loadfactor.faces.functions import make_function
 from loadfactor.faces.plans.assumptions import state_price
 from loadfactor.faces.plans.serving_notes import write_headline, write_notes
 from loadfactor.faces.plans.serving_sections import DemandAxis, draw_sections
-from loadfactor.planner.serving.demand import demand_of_trace
+from loadfactor.planner.serving.demand import observe_demand
 from loadfactor.planner.serving.inputs import RequestTrace, build_inputs
 from loadfactor.planner.serving.request import ServingRequest
 from loadfactor.planner.serving.serving_plan import ServingPlan, plan_fleet
@@ -32,7 +32,7 @@ def build_document(request: ServingRequest, progress: Callable[[str], None] = la
     chip, network = accelerator(request.accelerator), read_network(request.model)
     price = choose_price(request.accelerator, request.price_per_gpu_hour)
     trace, assumed = _demand(request)
-    inputs = build_inputs(request, network, chip, engine_constants(chip, request.engine), price, trace)
+    inputs = build_inputs(request, network, chip, read_engine_constants(chip, request.engine), price, trace)
     plan = plan_fleet(inputs, progress)
     users = DemandAxis() if request.trace else DemandAxis("users", request.requests_per_user)
     return Document(
@@ -56,7 +56,7 @@ def _demand(request: ServingRequest) -> tuple[RequestTrace | None, Assumption]:
     from loadfactor.sources.public_traces.requests.chunk import TraceReport
 
     report = TraceReport()
-    demand = demand_of_trace(_read_requests(request, report))
+    demand = observe_demand(_read_requests(request, report))
     stream = partial(_read_requests, request, None)
     return RequestTrace(demand, stream, report.block_tokens), Assumption(
         "requests", _describe_trace(report), str(request.trace)

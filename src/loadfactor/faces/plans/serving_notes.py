@@ -43,7 +43,7 @@ def write_notes(p: ServingPlan, requests_per_day: float) -> tuple[str, ...]:
             f"Demand is below the {round_off(p.efficient_requests_per_day)} requests a day from which this is efficient: "
             "a smaller model, an API or sharing replicas may be cheaper."
         )
-    if p.slo.tpot_s <= p.chosen.sustained().tpot_s * 1.02:
+    if p.slo.tpot_s <= p.chosen.require_capacity().tpot_s * 1.02:
         found.append("The time per token binds: allowing more of it would fill batches further (--tpot).")
     return tuple(found)
 

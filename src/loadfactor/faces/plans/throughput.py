@@ -1,7 +1,7 @@
 """Throughput of a replica, and the line about it: measured and typed in, or planned from a network under an objective."""
 
 from loadfactor.catalog.accelerators import accelerator
-from loadfactor.catalog.engines import engine_constants
+from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import read_network
 from loadfactor.faces.document import Assumption
 from loadfactor.faces.formats import counted, duration, number
@@ -31,7 +31,7 @@ def plan_throughput(request: BreakEvenRequest, model: str) -> tuple[float, int, 
     Raises InputError where the network does not fit, or keeps the objective on no layout (or not on the GPUs asked for).
     """
     network, card = read_network(model), accelerator(request.accelerator)
-    constants = engine_constants(card, request.engine)
+    constants = read_engine_constants(card, request.engine)
     traffic = Traffic(request.input_tokens, request.output_tokens)
     slo = Slo(request.ttft, request.tpot / MS_PER_S)
     best = choose_throughput(network, card, constants, traffic, slo, request.gpus)

@@ -26,7 +26,7 @@ def build_document(request: ServingValidationRequest) -> Document:
             Assumption("measurements", v.source, "the file"),
             *(
                 Assumption("engine constants", text, "catalog/engines/constants.toml")
-                for text in sorted({row.constants for row in v.used()})
+                for text in sorted({row.constants for row in v.list_predicted()})
             ),
         ),
         data=v,
@@ -43,7 +43,7 @@ def _write_headline(v: ServingValidation) -> str:
 
 
 def _draw_errors(v: ServingValidation) -> Section:
-    used = v.used()
+    used = v.list_predicted()
     chart = Chart(
         "Time per token: predicted against measured",
         "scatter",

@@ -11,7 +11,7 @@ class GammaGaps:
         self.rng, self.shape = rng, 1 / cv**2
         self.next = float(rng.gamma(self.shape, 1 / self.shape))
 
-    def until(self, amount: float) -> NDArray[np.float64]:
+    def draw_until(self, amount: float) -> NDArray[np.float64]:
         """Times of requests on that clock in the next `amount` of it."""
         found: list[NDArray[np.float64]] = []
         while self.next < amount:
@@ -33,7 +33,7 @@ class Bursts:
         self.bursting = int(rng.random() < share)
         self.ends_s = float(rng.exponential(self.mean_s[self.bursting]))
 
-    def within(self, start: float, stop: float, rate: float) -> NDArray[np.float64]:
+    def draw_within(self, start: float, stop: float, rate: float) -> NDArray[np.float64]:
         """Times of requests from `start` to `stop` (s) at a mean rate per second."""
         found = []
         while start < stop:

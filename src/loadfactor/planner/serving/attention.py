@@ -35,7 +35,7 @@ class AttentionRates:
     pair_window_flops: float
 
 
-def attention_rates(
+def compute_attention_rates(
     n: Network, layout: ReplicaLayout, kept: Precision, chip: Accelerator, engine: EngineConstants
 ) -> AttentionRates:
     """The rates of a network split over `layout.attention_tp` accelerators, 1/`attention_dp` of the sequences on each."""

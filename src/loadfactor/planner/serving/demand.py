@@ -78,7 +78,7 @@ class RequestDemand:
         calm = 1 / (1 - self.burst_share + self.burst_share * self.burst_factor)
         return calm, calm * self.burst_factor
 
-    def times(self, factor: float) -> "RequestDemand":
+    def scale(self, factor: float) -> "RequestDemand":
         """The same demand from `factor` times the users."""
         return replace(self, requests_per_day=self.requests_per_day * factor)
 
@@ -93,9 +93,9 @@ class RequestDemand:
             start, stop = hour * S_PER_HOUR, min((hour + 1) * S_PER_HOUR, end_s)
             rate = self.rate_per_s(hour + first_day * H_PER_DAY)
             if self.process == "gamma":
-                at = start + gaps.until(rate * (stop - start)) / max(rate, 1e-300)
+                at = start + gaps.draw_until(rate * (stop - start)) / max(rate, 1e-300)
             elif self.process == "bursts":
-                at = bursts.within(start, stop, rate)
+                at = bursts.draw_within(start, stop, rate)
             else:
                 at = np.sort(rng.uniform(start, stop, rng.poisson(rate * (stop - start))))
             for first in range(0, at.size, 65_536):
@@ -105,12 +105,12 @@ class RequestDemand:
             hour += 1
 
 
-def demand_of_users(
+def build_demand(
     users: float, requests_per_user_per_day: float, lengths: Lengths, shape: Shape = "office"
 ) -> RequestDemand:
     """Demand of `users` who each make so many requests on an average day.
 
-    >>> demand_of_users(1000, 20, Lengths(500, 200)).requests_per_day
+    >>> build_demand(1000, 20, Lengths(500, 200)).requests_per_day
     20000
     """
     day, week = SHAPES[shape]
@@ -121,7 +121,7 @@ PEAK_WINDOW_NS = 300 * NS_PER_S
 MOST_SAMPLED = 100_000
 
 
-def demand_of_trace(arrivals: Iterable[Arrivals]) -> RequestDemand:
+def observe_demand(arrivals: Iterable[Arrivals]) -> RequestDemand:
     """The demand behind a trace: its mean rate, its busiest five minutes as the peak, lengths fitted to at most 100,000 requests.
 
     Raises PlanError when the trace has fewer than two requests or no duration.

@@ -102,7 +102,7 @@ def run_fleet(
     if tokens == 0:
         return FleetRun(fleet, run, CostMultiplier())
     mean_rate = counted.finished / (open_s * duty) if duty else 0.0
-    needed = max(1.0, mean_rate / option.sustained().requests_per_s)
+    needed = max(1.0, mean_rate / option.require_capacity().requests_per_s)
     per_request = min(traffic.prompt + traffic.output, tokens / counted.finished)
     multiplier = split_cost_multiplier(
         counted.paid_ns / NS_PER_S,

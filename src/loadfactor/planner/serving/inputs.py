@@ -8,7 +8,7 @@ from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.catalog.prices import ChosenPrice
 from loadfactor.errors import InputError
-from loadfactor.planner.serving.demand import RequestDemand, demand_of_users
+from loadfactor.planner.serving.demand import RequestDemand, build_demand
 from loadfactor.planner.serving.fleet_run import Policy
 from loadfactor.planner.serving.lengths import Lengths
 from loadfactor.planner.serving.replica_layout import choose_precision
@@ -76,7 +76,7 @@ def build_inputs(
 
 def _demand_of_users(request: ServingRequest, network: Network) -> RequestDemand:
     lengths = Lengths(request.input_tokens, request.output_tokens, longest=network.max_context)
-    demand = demand_of_users(request.users, request.requests_per_user, lengths, request.shape)
+    demand = build_demand(request.users, request.requests_per_user, lengths, request.shape)
     return replace(demand, process=request.arrivals, burst_factor=request.burst_factor, gap_cv=request.gap_cv)
 
 

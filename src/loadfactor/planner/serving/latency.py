@@ -57,7 +57,7 @@ def prompt_time(
     return with_prompt, with_prompt - np.where(np.asarray(batch) > 0, without, 0.0)
 
 
-def latency(r: Replica, concurrency: Real, prompt: float, output: float, cached: float = 0.0) -> Latency:
+def predict_latency(r: Replica, concurrency: Real, prompt: float, output: float, cached: float = 0.0) -> Latency:
     """Latency and throughput of a replica that always has `concurrency` requests of `prompt` and `output` tokens."""
     context = prompt + output / 2
     most = min(most_sequences(r, context), float(r.engine.max_sequences * r.layout.attention_dp))

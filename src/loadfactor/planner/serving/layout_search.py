@@ -8,7 +8,7 @@ from loadfactor.catalog.models import Network
 from loadfactor.errors import PlanError
 from loadfactor.planner.serving.cache_memory import check_fits, most_sequences
 from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout
-from loadfactor.planner.serving.service import Service, Traffic, benchmark, capacity
+from loadfactor.planner.serving.service import Service, Traffic, find_benchmark, find_capacity
 from loadfactor.planner.serving.simulation.fleet import Slo
 from loadfactor.planner.serving.step import Replica
 from loadfactor.units import MS_PER_S
@@ -27,7 +27,7 @@ class LayoutOption:
         """The layout in words."""
         return str(self.replica.layout)
 
-    def sustained(self) -> Service:
+    def require_capacity(self) -> Service:
         """The capacity of a layout that is known to keep the objective."""
         assert self.capacity is not None
         return self.capacity
@@ -57,7 +57,7 @@ def list_options(
     for layout in list_layouts(network, chip):
         replica = Replica(network, chip, layout, kept, engine)
         if most_sequences(replica, traffic.prompt + traffic.output) >= 1:
-            found.append(LayoutOption(replica, capacity(replica, traffic, slo), benchmark(replica, traffic)))
+            found.append(LayoutOption(replica, find_capacity(replica, traffic, slo), find_benchmark(replica, traffic)))
     if not found:
         check_fits(
             Replica(network, chip, list_layouts(network, chip)[-1], kept, engine), traffic.prompt + traffic.output
@@ -79,16 +79,16 @@ def choose_cheapest(
         )
 
     def gpus(o: LayoutOption) -> tuple[float, float]:
-        c = o.sustained()
-        return replicas_for(peak_requests_per_s, c, headroom_share) * c.gpus, -c.requests_per_gpu_s
+        c = o.require_capacity()
+        return count_replicas(peak_requests_per_s, c, headroom_share) * c.gpus, -c.requests_per_gpu_s
 
     return min(able, key=gpus)
 
 
-def replicas_for(requests_per_s: float, capacity_of_one: Service, headroom_share: float) -> int:
+def count_replicas(requests_per_s: float, capacity_of_one: Service, headroom_share: float) -> int:
     """Replicas that carry a rate with this share of their capacity kept free.
 
-    >>> replicas_for(9.5, Service(10, 1.0, 0.1, 0.01, 1, 0.2), 0.1)
+    >>> count_replicas(9.5, Service(10, 1.0, 0.1, 0.01, 1, 0.2), 0.1)
     11
     """
     needed = requests_per_s / (capacity_of_one.requests_per_s * (1 - headroom_share))

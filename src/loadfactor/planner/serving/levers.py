@@ -10,7 +10,7 @@ from loadfactor.planner.serving.cost_by_demand import FleetPricing
 from loadfactor.planner.serving.demand import RequestDemand
 from loadfactor.planner.serving.layout_search import LayoutOption
 from loadfactor.planner.serving.replica_layout import choose_precision
-from loadfactor.planner.serving.service import Traffic, benchmark, capacity, with_better_kernels
+from loadfactor.planner.serving.service import Traffic, find_benchmark, find_capacity, improve_kernels
 from loadfactor.planner.serving.simulation.costs import Speculation
 from loadfactor.planner.serving.simulation.fleet import Slo
 from loadfactor.planner.serving.step import Replica
@@ -73,7 +73,7 @@ LEVERS: tuple[Lever, ...] = (
     Lever(
         "better kernels",
         "half of the losses and launches",
-        lambda r, t: (with_better_kernels(r), t),
+        lambda r, t: (improve_kernels(r), t),
     ),
 )
 
@@ -82,19 +82,19 @@ def compare_levers(
     option: LayoutOption, traffic: Traffic, slo: Slo, demand: RequestDemand, pricing: FleetPricing
 ) -> tuple[LeverEffect, ...]:
     """Every lever of `LEVERS` that applies, alone, on the chosen replica."""
-    cost = pricing.at_unlimited_demand(option, demand)
-    efficient = pricing.efficient_requests_per_day(option, demand)
+    cost = pricing.price_unlimited_demand(option, demand)
+    efficient = pricing.find_efficient_requests_per_day(option, demand)
     found = []
     for lever in LEVERS:
         changed = lever.change(option.replica, traffic)
         if changed is None:
             continue
-        service = capacity(*changed, slo)
+        service = find_capacity(*changed, slo)
         if service is None:
             found.append(LeverEffect(lever.name, lever.assumes, None, None, None, None))
             continue
-        other = LayoutOption(changed[0], service, benchmark(*changed))
-        other_cost = pricing.at_unlimited_demand(other, demand)
-        needed = pricing.efficient_requests_per_day(other, demand)
+        other = LayoutOption(changed[0], service, find_benchmark(*changed))
+        other_cost = pricing.price_unlimited_demand(other, demand)
+        needed = pricing.find_efficient_requests_per_day(other, demand)
         found.append(LeverEffect(lever.name, lever.assumes, other_cost, other_cost / cost, needed, needed / efficient))
     return tuple(found)

@@ -67,7 +67,9 @@ def kernels_per_step(network: Network) -> int:
     return attention + network.dense_layers * MLP_KERNELS + network.moe_layers * experts
 
 
-def dense_matrices(network: Network, layout: ReplicaLayout, kept: Precision, chip: Accelerator) -> tuple[Matrix, ...]:
+def build_dense_matrices(
+    network: Network, layout: ReplicaLayout, kept: Precision, chip: Accelerator
+) -> tuple[Matrix, ...]:
     """All matrices every token passes, on one accelerator, but the head."""
     attention_type = compute_datatype(kept.attention_bits, kept.name, chip)
     mlp_type = compute_datatype(kept.mlp_bits, kept.name, chip)
@@ -89,12 +91,12 @@ def dense_matrices(network: Network, layout: ReplicaLayout, kept: Precision, chi
     return tuple(found)
 
 
-def head_matrix(network: Network, layout: ReplicaLayout, kept: Precision, chip: Accelerator) -> Matrix:
+def build_head_matrix(network: Network, layout: ReplicaLayout, kept: Precision, chip: Accelerator) -> Matrix:
     """The logits: vocabulary × hidden, kept wide, split over all accelerators."""
     return Matrix(1, network.vocabulary / layout.gpus, network.hidden, 16, compute_datatype(16, kept.name, chip))
 
 
-def expert_matrices(
+def build_expert_matrices(
     network: Network, layout: ReplicaLayout, kept: Precision, chip: Accelerator
 ) -> ExpertMatrices | None:
     """The routed experts as one accelerator holds them, or None."""

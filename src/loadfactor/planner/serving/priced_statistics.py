@@ -21,7 +21,7 @@ class PricedStatistics(Statistics):
     @property
     def batch_fill_share(self) -> float | None:
         """Mean batch over the most a benchmark or the objective allows."""
-        most = max(self.option.sustained().batch, self.option.benchmark.batch)
+        most = max(self.option.require_capacity().batch, self.option.benchmark.batch)
         return None if self.mean_batch is None else self.mean_batch / most
 
     @property
@@ -52,12 +52,12 @@ class PricedStatistics(Statistics):
     @property
     def cost_per_prompt_mtok(self) -> float | None:
         """Cost of prompts per million prompt tokens."""
-        return _per_mtok(self.cost * self.option.sustained().prompt_share, self.counters.prompt_tokens_out)
+        return _per_mtok(self.cost * self.option.require_capacity().prompt_share, self.counters.prompt_tokens_out)
 
     @property
     def cost_per_output_mtok(self) -> float | None:
         """Cost of decoding per million output tokens."""
-        return _per_mtok(self.cost * (1 - self.option.sustained().prompt_share), self.counters.output_tokens_out)
+        return _per_mtok(self.cost * (1 - self.option.require_capacity().prompt_share), self.counters.output_tokens_out)
 
     def _of_busy_time(self, amount: float, peak_per_s: float) -> float | None:
         busy_s = self.counters.busy_ns / NS_PER_S

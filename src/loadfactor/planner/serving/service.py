@@ -51,7 +51,7 @@ class Service:
         return self.requests_per_s / self.gpus
 
 
-def at_batch(r: Replica, batch: float, traffic: Traffic) -> Service:
+def evaluate_batch(r: Replica, batch: float, traffic: Traffic) -> Service:
     """The steady state in which `batch` sequences decode."""
     t = traffic
     step = float(step_time(r, batch, batch * t.context).total_s)
@@ -79,50 +79,50 @@ def most_in_batch(r: Replica, traffic: Traffic) -> float:
     return min(most_sequences(r, traffic.context), float(r.engine.max_sequences * r.layout.attention_dp))
 
 
-def benchmark(r: Replica, traffic: Traffic) -> Service:
+def find_benchmark(r: Replica, traffic: Traffic) -> Service:
     """What a benchmark reports: the batch with the most requests per second and accelerator, whatever users wait."""
     most = most_in_batch(r, traffic)
     if most < 1:
         raise PlanError(f"{r.network.name} does not fit on {r.layout} of {r.accelerator.name}")
     batches = [most * 0.75**i for i in range(40) if most * 0.75**i >= 1] or [1.0]
-    return max((at_batch(r, b, traffic) for b in batches), key=lambda s: s.requests_per_gpu_s)
+    return max((evaluate_batch(r, b, traffic) for b in batches), key=lambda s: s.requests_per_gpu_s)
 
 
-def keeps(s: Service, slo: Slo) -> bool:
+def meets_objective(s: Service, slo: Slo) -> bool:
     """Whether the means keep the objective, with the queue for prompts stable."""
     return s.tpot_s <= slo.tpot_s and s.ttft_s <= slo.ttft_s
 
 
-def capacity(r: Replica, traffic: Traffic, slo: Slo) -> Service | None:
+def find_capacity(r: Replica, traffic: Traffic, slo: Slo) -> Service | None:
     """The steady state with the most requests per second that keeps the objective on average; None when a batch of 1 does not."""
     most = most_in_batch(r, traffic)
-    if most < 1 or not keeps(at_batch(r, 1.0, traffic), slo):
+    if most < 1 or not meets_objective(evaluate_batch(r, 1.0, traffic), slo):
         return None
     low, high = 1.0, most
-    if keeps(at_batch(r, high, traffic), slo):
+    if meets_objective(evaluate_batch(r, high, traffic), slo):
         low = high
     for _ in range(40):
         if low == high:
             break
         middle = (low + high) / 2
-        if keeps(at_batch(r, middle, traffic), slo):
+        if meets_objective(evaluate_batch(r, middle, traffic), slo):
             low = middle
         else:
             high = middle
-    return at_batch(r, low, traffic)
+    return evaluate_batch(r, low, traffic)
 
 
-def mean_batch(r: Replica, most: float, requests_per_s: float, traffic: Traffic) -> float | None:
+def predict_mean_batch(r: Replica, most: float, requests_per_s: float, traffic: Traffic) -> float | None:
     """Sequences decoding at a steady rate, a step's time taken as linear up to a batch of `most`; None at or beyond capacity."""
     if most <= 1:
         return None
-    one_s, most_s = (b / at_batch(r, b, traffic).requests_per_s / traffic.output for b in (1.0, most))
+    one_s, most_s = (b / evaluate_batch(r, b, traffic).requests_per_s / traffic.output for b in (1.0, most))
     per_sequence_s = (most_s - one_s) / (most - 1)
     load_share = requests_per_s * traffic.output * per_sequence_s
     return steady_batch(one_s - per_sequence_s, per_sequence_s, load_share) if load_share < 1 else None
 
 
-def with_better_kernels(r: Replica) -> Replica:
+def improve_kernels(r: Replica) -> Replica:
     """The same replica if kernels lost half of what they lose today against the datasheet and launches took half the time."""
     e = r.engine
 

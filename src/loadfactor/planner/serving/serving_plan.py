@@ -11,16 +11,16 @@ from loadfactor.catalog.models import Network
 from loadfactor.errors import PlanError
 from loadfactor.planner.hardware.kernels import Real
 from loadfactor.planner.serving.batch_gains import BatchGains, compute_batch_gains
-from loadfactor.planner.serving.cost_by_demand import CostPoint, FleetPricing, cost_by_demand
+from loadfactor.planner.serving.cost_by_demand import CostPoint, FleetPricing, price_demands
 from loadfactor.planner.serving.cost_multiplier import CostMultiplier
 from loadfactor.planner.serving.demand import RequestDemand
 from loadfactor.planner.serving.fleet_run import FleetRun, Policy, find_fewest_replicas, run_fleet
-from loadfactor.planner.serving.latency import latency
-from loadfactor.planner.serving.layout_search import LayoutOption, choose_cheapest, list_options, replicas_for
+from loadfactor.planner.serving.latency import predict_latency
+from loadfactor.planner.serving.layout_search import LayoutOption, choose_cheapest, count_replicas, list_options
 from loadfactor.planner.serving.levers import LeverEffect, compare_levers
 from loadfactor.planner.serving.priced_statistics import PricedStatistics, price_statistics
 from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout
-from loadfactor.planner.serving.service import Traffic, mean_batch
+from loadfactor.planner.serving.service import Traffic, predict_mean_batch
 from loadfactor.planner.serving.simulation.fleet import Slo
 from loadfactor.planner.serving.simulation.simulate import Arrivals
 from loadfactor.planner.serving.traffic_cost import TrafficCost, simulate_traffic_costs
@@ -133,7 +133,7 @@ class ServingPlan:
     @property
     def rejected(self) -> dict[str, int]:
         """Simulated requests turned away, by reason."""
-        return self.total.rejected_by_reason()
+        return self.total.count_rejections()
 
     @property
     def balance(self) -> Mapping[str, int]:
@@ -167,7 +167,7 @@ def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> Serving
     progress("cost by demand, levers and bursts")
     pricing = FleetPricing(q.price_per_gpu_hour, q.headroom_share)
     gpus = sized.replicas * chosen.replica.layout.gpus
-    seen = latency(chosen.replica, np.array(CONCURRENCIES, dtype=float), traffic.prompt, traffic.output)
+    seen = predict_latency(chosen.replica, np.array(CONCURRENCIES, dtype=float), traffic.prompt, traffic.output)
     rate_per_s = run.total.finished / run.elapsed_s / run.total.replicas
     return ServingPlan(
         chosen=chosen,
@@ -182,11 +182,11 @@ def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> Serving
         simulated_share=sized.simulated_share,
         total=price_statistics(run.total, chosen, q.price_per_gpu_hour),
         hours=tuple(price_statistics(hour, chosen, q.price_per_gpu_hour) for hour in run.hours),
-        mean_batch_by_equation=mean_batch(chosen.replica, chosen.sustained().batch, rate_per_s, traffic),
+        mean_batch_by_equation=predict_mean_batch(chosen.replica, chosen.require_capacity().batch, rate_per_s, traffic),
         layouts=considered,
-        crowd=cost_by_demand(chosen, q.demand, pricing),
-        cost_per_mtok_at_unlimited_demand=pricing.at_unlimited_demand(chosen, q.demand),
-        efficient_requests_per_day=pricing.efficient_requests_per_day(chosen, q.demand),
+        crowd=price_demands(chosen, q.demand, pricing),
+        cost_per_mtok_at_unlimited_demand=pricing.price_unlimited_demand(chosen, q.demand),
+        efficient_requests_per_day=pricing.find_efficient_requests_per_day(chosen, q.demand),
         levers=compare_levers(chosen, traffic, q.slo, q.demand, pricing),
         claims=compute_batch_gains(chosen.replica, traffic.context),
         traffic=simulate_traffic_costs(chosen, q.demand, traffic, q.slo, q.wanted_share, q.seed),
@@ -211,12 +211,12 @@ def _size_fleet(q: ServingInputs, chosen: LayoutOption, traffic: Traffic) -> _Si
     Where the demand has too many requests to draw, a whole number of replicas is simulated with exactly its share of the demand,
     so that the fleet it stands for has the number of replicas given.
     """
-    first = q.replicas or replicas_for(q.demand.peak_rate_per_s(), chosen.sustained(), q.headroom_share)
+    first = q.replicas or count_replicas(q.demand.peak_rate_per_s(), chosen.require_capacity(), q.headroom_share)
     drawn = min(1.0, MOST_SIMULATED_REQUESTS / (q.demand.requests_per_day * q.days)) if q.trace is None else 1.0
     simulated = max(1, round(first * drawn))
     share = simulated / first
     horizon_s = None if q.trace else q.days * S_PER_DAY
-    demand = q.demand.times(share)
+    demand = q.demand.scale(share)
 
     def run(n: int) -> FleetRun:
         arrivals = q.trace() if q.trace else demand.arrivals(q.days, q.seed, TUESDAY)

@@ -17,13 +17,13 @@ from loadfactor.catalog.models import Network
 from loadfactor.errors import PlanError
 from loadfactor.planner.hardware.collectives import Fabric, all_reduce_s
 from loadfactor.planner.hardware.kernels import KernelSpeed, Real, matmul_s
-from loadfactor.planner.serving.attention import AttentionRates, attention_rates
+from loadfactor.planner.serving.attention import AttentionRates, compute_attention_rates
 from loadfactor.planner.serving.matrices import (
     ExpertMatrices,
     Matrix,
-    dense_matrices,
-    expert_matrices,
-    head_matrix,
+    build_dense_matrices,
+    build_expert_matrices,
+    build_head_matrix,
     kernels_per_step,
 )
 from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout
@@ -59,11 +59,11 @@ class Replica:
                 f"which {self.layout.expert_parallel} ranks cannot share"
             )
         set_ = object.__setattr__
-        set_(self, "dense", dense_matrices(*about))
-        set_(self, "head", head_matrix(*about))
-        set_(self, "experts", expert_matrices(*about))
+        set_(self, "dense", build_dense_matrices(*about))
+        set_(self, "head", build_head_matrix(*about))
+        set_(self, "experts", build_expert_matrices(*about))
         set_(self, "kernels", kernels_per_step(self.network))
-        set_(self, "attention", attention_rates(*about, self.engine))
+        set_(self, "attention", compute_attention_rates(*about, self.engine))
 
     def speed(self, datatype: str, matmul: float = 1.0) -> KernelSpeed:
         """What kernels that multiply in `datatype` reach here; `matmul` scales products alone."""

@@ -45,10 +45,10 @@ def choose_throughput(
         )
 
     def requests_per_gpu_s(o: LayoutOption) -> float:
-        return o.sustained().requests_per_gpu_s
+        return o.require_capacity().requests_per_gpu_s
 
     best = max(able, key=requests_per_gpu_s)
-    tokens_per_s = best.sustained().requests_per_s * (traffic.prompt + traffic.output)
+    tokens_per_s = best.require_capacity().requests_per_s * (traffic.prompt + traffic.output)
     return ReplicaThroughput(tokens_per_s, best.replica.layout.gpus)
 
 

@@ -41,7 +41,7 @@ def simulate_traffic_costs(
     option: LayoutOption, demand: RequestDemand, traffic: Traffic, slo: Slo, wanted_share: float, seed: int = 1
 ) -> tuple[TrafficCost, ...]:
     """The four services; lengths are those of `demand`. A stretch is simulated open, then, where there are such hours, closed."""
-    rate = REPLICAS_OF_LOAD * option.sustained().requests_per_s
+    rate = REPLICAS_OF_LOAD * option.require_capacity().requests_per_s
     open_s = max(SHORTEST_S, min(LONGEST_S, MOST_REQUESTS / rate))
     even = RequestDemand(rate * S_PER_DAY, demand.lengths)
     burst_s = open_s / BURSTS_IN_STRETCH

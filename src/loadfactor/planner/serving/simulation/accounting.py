@@ -62,7 +62,7 @@ def count_system(clock: Clock, change: int) -> None:
 
 
 @inner
-def observe(clock: Clock, kind: int, value_ns: float) -> None:
+def count_value(clock: Clock, kind: int, value_ns: float) -> None:
     """Count one value into its logarithmic histogram."""
     place = 0
     if value_ns > LEAST_NS:

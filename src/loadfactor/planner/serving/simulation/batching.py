@@ -8,7 +8,7 @@ it loses its blocks, waits at the head of the queue, and its tokens are computed
 import numpy as np
 
 from loadfactor.compiled import inner
-from loadfactor.planner.serving.simulation.accounting import count_system, observe, settle
+from loadfactor.planner.serving.simulation.accounting import count_system, count_value, settle
 from loadfactor.planner.serving.simulation.counters import AT, END_TO_END, QUEUE, TPOT, TTFT
 from loadfactor.planner.serving.simulation.queues import pop, push
 from loadfactor.planner.serving.simulation.running import join_batch, link_running, release
@@ -84,7 +84,7 @@ def start_step(pool: Pool, replicas: Replicas, rules: Rules, costs: Costs, clock
             link_running(pool, replicas, r, q)
             if pool.admitted[q] == NONE:
                 pool.admitted[q] = now
-                observe(clock, QUEUE, now - pool.arrival[q])
+                count_value(clock, QUEUE, now - pool.arrival[q])
             if replicas.each[r].role == DECODE and pool.progress[q] < 0:  # its cache came over the link
                 pool.progress[q] = 0
                 join_batch(pool, replicas, rules, r, q)
@@ -161,7 +161,7 @@ def end_step(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int,
         clock.counters[AT.output_tokens_made] += 1
         if pool.first[q] == NONE:
             pool.first[q] = now
-            observe(clock, TTFT, now - pool.arrival[q])
+            count_value(clock, TTFT, now - pool.arrival[q])
         if pool.produced[q] >= pool.output[q]:
             release(pool, replicas, rules, r, q)
             finish(pool, clock, rules, now, q)
@@ -188,12 +188,12 @@ def finish(pool: Pool, clock: Clock, rules: Rules, now: int, q: int) -> None:
     counters[AT.prompt_tokens_out] += pool.prompt[q]
     counters[AT.output_tokens_out] += pool.output[q]
     counters[AT.sojourn_ns] += now - pool.arrival[q]
-    observe(clock, END_TO_END, now - pool.arrival[q])
+    count_value(clock, END_TO_END, now - pool.arrival[q])
     first = pool.first[q] - pool.arrival[q]
     each = 0.0
     if pool.output[q] > 1:
         each = (now - pool.first[q]) / (pool.output[q] - 1)
-        observe(clock, TPOT, each)
+        count_value(clock, TPOT, each)
     if first <= rules.slo_ttft_ns and each <= rules.slo_tpot_ns:
         counters[AT.in_slo] += 1
     place = clock.scalars[RECORDED]

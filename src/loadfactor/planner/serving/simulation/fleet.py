@@ -107,7 +107,7 @@ class ServingFleet:
                 f"the least number of replicas lies between 1 and {self.replicas}, got {self.autoscale.least}"
             )
 
-    def rules(self) -> Rules:
+    def build_rules(self) -> Rules:
         """The numbers the compiled loop works with; times in whole nanoseconds."""
         b, scale, fail = self.batching, self.autoscale, self.failures
         return Rules(
@@ -135,7 +135,7 @@ class ServingFleet:
             repair_ns=round(fail.repair_s * NS_PER_S) if fail else 0,
         )
 
-    def roles(self) -> list[int]:
+    def list_roles(self) -> list[int]:
         """What each replica does."""
         if not self.prefill_replicas:
             return [state.BOTH] * self.replicas

@@ -16,7 +16,7 @@ from loadfactor.planner.serving.simulation.prefix_cache import cached_blocks, re
 from loadfactor.planner.serving.simulation.queues import pop, push
 from loadfactor.planner.serving.simulation.routing import route
 from loadfactor.planner.serving.simulation.running import forget, release
-from loadfactor.planner.serving.simulation.scaling import become, scale
+from loadfactor.planner.serving.simulation.scaling import change_status, scale
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,
     BOTH,
@@ -117,7 +117,7 @@ def _wake(pool: Pool, replicas: Replicas, rules: Rules, costs: Costs, clock: Clo
 
 
 @inner
-def _step_ended(
+def _finish_step(
     pool: Pool, replicas: Replicas, rules: Rules, costs: Costs, clock: Clock, r: int, leaving: np.ndarray
 ) -> None:
     no_hashes = leaving[:0]
@@ -141,7 +141,7 @@ def _step_ended(
 @inner
 def _fail(pool: Pool, replicas: Replicas, rules: Rules, clock: Clock, r: int) -> None:
     """A replica is lost: what it held is computed again elsewhere."""
-    become(replicas, rules, clock, r, DOWN)
+    change_status(replicas, rules, clock, r, DOWN)
     clock.counters[AT.failures] += 1
     replicas.each[r].step_end = NEVER
     replicas.each[r].done = NONE
@@ -215,11 +215,11 @@ def run(
             return REACHED, position
         s[NOW] = soonest
         if step_at == soonest:
-            _step_ended(pool, replicas, rules, costs, clock, first, leaving)
+            _finish_step(pool, replicas, rules, costs, clock, first, leaving)
         elif timer_at == soonest:
             r = timer_first
             if replicas.each[r].status == STARTING or replicas.each[r].status == DOWN:
-                become(replicas, rules, clock, r, ACTIVE)
+                change_status(replicas, rules, clock, r, ACTIVE)
             else:
                 _fail(pool, replicas, rules, clock, r)
             _wake(pool, replicas, rules, costs, clock)

@@ -23,7 +23,7 @@ from loadfactor.planner.serving.simulation.state import (
 
 
 @inner
-def chance(clock: Clock) -> float:
+def draw_chance(clock: Clock) -> float:
     """The next number of a fixed pseudo-random sequence, above 0 and at most 1 (Lehmer's, modulus 2³¹ − 1)."""
     value = clock.scalars[CHANCE] * np.int64(48271) % np.int64(2147483647)
     clock.scalars[CHANCE] = value
@@ -31,7 +31,7 @@ def chance(clock: Clock) -> float:
 
 
 @inner
-def become(replicas: Replicas, rules: Rules, clock: Clock, r: int, status: int) -> None:
+def change_status(replicas: Replicas, rules: Rules, clock: Clock, r: int, status: int) -> None:
     """Change the status of a replica, with the timer that status carries."""
     settle(replicas, clock, rules, r)
     now = clock.scalars[NOW]
@@ -43,7 +43,7 @@ def become(replicas: Replicas, rules: Rules, clock: Clock, r: int, status: int) 
     elif status == DOWN:
         replicas.each[r].timer = now + rules.repair_ns
     elif status == ACTIVE and rules.mtbf_ns > 0:
-        replicas.each[r].timer = now + np.int64(-np.log(chance(clock)) * rules.mtbf_ns) + 1
+        replicas.each[r].timer = now + np.int64(-np.log(draw_chance(clock)) * rules.mtbf_ns) + 1
 
 
 @inner
@@ -62,14 +62,14 @@ def scale(replicas: Replicas, rules: Rules, clock: Clock) -> None:
             and replicas.each[r].outstanding == 0
             and replicas.each[r].step_end == NEVER
         ):
-            become(replicas, rules, clock, r, OFF)
+            change_status(replicas, rules, clock, r, OFF)
     wanted = min(max(int(np.ceil(waiting / rules.scale_target)), rules.least), count)
     if wanted >= up:
         clock.scalars[SPARE_SINCE] = NEVER
         for status in (DRAINING, OFF):  # one that is still warm first
             for r in range(count):
                 if up < wanted and replicas.each[r].status == status:
-                    become(replicas, rules, clock, r, ACTIVE if status == DRAINING else STARTING)
+                    change_status(replicas, rules, clock, r, ACTIVE if status == DRAINING else STARTING)
                     up += 1
         return
     if clock.scalars[SPARE_SINCE] == NEVER:
@@ -78,5 +78,5 @@ def scale(replicas: Replicas, rules: Rules, clock: Clock) -> None:
         return
     for r in range(count - 1, -1, -1):
         if replicas.each[r].status == ACTIVE:
-            become(replicas, rules, clock, r, DRAINING)
+            change_status(replicas, rules, clock, r, DRAINING)
             return

@@ -103,14 +103,14 @@ def _prepare(
     run: Callable[..., tuple[int, int]], fleet: ServingFleet, seed: int, recording: bool, most_output: int
 ) -> tuple[Advance, state.Clock]:
     """The compiled loop bound to a fleet's empty state, and the clock in which it counts."""
-    rules = fleet.rules()
+    rules = fleet.build_rules()
     ring = 1 << max(int(most_output).bit_length(), 8)
     places = fleet.replicas * (rules.max_sequences + rules.queue_limit) + rules.queue_limit
     pool = state.new_pool(min(fleet.pool_limit, places))
     active = fleet.autoscale.least if fleet.autoscale else fleet.replicas
     sets = -(-fleet.prefix.blocks // state.PREFIX_WAYS) if fleet.prefix.blocks else 0
     replicas = state.new_replicas(fleet.replicas, rules, ring, active, sets)
-    replicas.each["role"] = fleet.roles()
+    replicas.each["role"] = fleet.list_roles()
     clock = state.new_clock(1 << 17 if recording else 0)
     clock.scalars[state.CHANCE] = seed % 2147483646 + 1
     clock.scalars[state.SPARE_SINCE] = state.NEVER

@@ -40,7 +40,7 @@ class Statistics:
             self.elapsed_s + other.elapsed_s,
         )
 
-    def rejected_by_reason(self) -> dict[str, int]:
+    def count_rejections(self) -> dict[str, int]:
         """Requests turned away, by reason; reasons nobody met are left out."""
         return {name: int(n) for name, n in zip(REASONS, self.rejections, strict=True) if n}
 
