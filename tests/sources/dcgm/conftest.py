@@ -1,48 +1,20 @@
 """How tests read the text of dcgm-exporter."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.sources.reading import Seen, see
 
-from loadfactor.sources.base import Gap, ReadOptions
 from loadfactor.sources.dcgm import SOURCE
-from loadfactor.tables import table
 
 AT_MS = 1_700_000_000_000
-
-
-@dataclass
-class Seen:
-    """Everything a source yielded."""
-
-    samples: list[dict[str, object]] = field(default_factory=list)
-    devices: list[dict[str, object]] = field(default_factory=list)
-    allocations: list[dict[str, object]] = field(default_factory=list)
-    gaps: dict[str, int] = field(default_factory=dict)
-
-    def measured(self, row: int = 0) -> dict[str, object]:
-        """What one sample knows."""
-        return {k: v for k, v in self.samples[row].items() if v is not None and k not in ("device_id", "to_utc")}
-
-
 Read = Callable[..., Seen]
 
 
 def read_files(*paths: Path, **options: object) -> Seen:
-    """What the source makes of these files; every batch is checked against the schema."""
-    seen = Seen()
-    options.setdefault("at_ms", AT_MS)
-    for item in SOURCE.read(SOURCE.files(paths), ReadOptions(**options)):  # type: ignore[arg-type]
-        if isinstance(item, Gap):
-            seen.gaps[item.what] = seen.gaps.get(item.what, 0) + item.count
-            continue
-        schema = table(item.table).schema
-        assert all(f.type == schema.field(f.name).type for f in item.data.schema)
-        assert item.data.num_rows <= 50_000
-        getattr(seen, item.table).extend(item.data.to_pylist())
-    return seen
+    """What the source makes of these files, scraped at AT_MS where nothing else is said."""
+    return see(SOURCE, *paths, **{"at_ms": AT_MS, **options})
 
 
 @pytest.fixture

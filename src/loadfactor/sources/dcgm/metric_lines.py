@@ -16,7 +16,7 @@ from loadfactor.sources.parsing.times.stamps import EPOCH_MS_DIGITS, parse_epoch
 _CACHE_MAX: Final = 100_000
 _WHOLE: Final = re.compile(r"\.\d{6}")  # how the exporter ends a fraction: nothing of it is missing
 _HEAD: Final = re.compile(r'[^{\s]*\s*\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}')  # a brace within quotes ends no labels
-_OTHER: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*(?:\{.*\})?")  # a reading of any exporter
+_OTHER: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*(?:\{.*\})?")  # a line of any exporter
 
 
 class _ScrapeCount:
@@ -74,73 +74,96 @@ def read_metric_lines(source: Input, node: str | None, gaps: Gaps, alone: bool =
     SourceError when the text holds no DCGM field at all; one among others may be a scrape of a node that had no GPU just then,
     or of an exporter that did not answer.
     """
+    reader = _LineReader(source, node, gaps)
     try:
-        yield from _read_lines(source, node, gaps, alone)
+        for block in split_blocks(source):
+            lines = block.data.decode().split("\n")
+            last = block.line + len(lines) - 1  # a line without an end; where the text ends with one this is empty
+            for number, line in enumerate(lines, block.line):
+                if line[:1] == "#":
+                    reader.see_comment(line)
+                elif line and not line.isspace():
+                    value = reader.parse(line, number, number == last)
+                    if value is not None:
+                        yield value
     except EmptyInputError:
         if alone:
             raise
         gaps.add(source.label, "empty file")
-
-
-def _read_lines(source: Input, node: str | None, gaps: Gaps, alone: bool) -> Iterator[MetricLine]:
-    label, machine = source.label, strip_endings(source.name or source.label)
-    heads: dict[str, SeriesIdentity | None] = {}
-    counters: set[str] = set()
-    scrapes, found, timed, other = _ScrapeCount(), False, False, False
-    for block in split_blocks(source):
-        lines = block.data.decode().split("\n")
-        for number, line in enumerate(lines, block.line):
-            if not line or line.isspace():
-                continue
-            if line[0] == "#":
-                words = line.split(maxsplit=3)
-                if words[1:2] in (["TYPE"], ["HELP"]) and len(words) > 2:
-                    scrapes.see_title(words[2])
-                if words[1:2] == ["TYPE"] and len(words) == 4:
-                    (counters.add if words[3].strip() == "counter" else counters.discard)(words[2])
-                continue
-            cut = _find_head_end(line)
-            head, rest = line[:cut], line[cut:].partition("#")[0].split()  # behind the mark stands an exemplar
-            if head not in heads:
-                if len(heads) >= _CACHE_MAX:
-                    heads.clear()
-                heads[head] = parse_series(head, node, machine) if cut > 0 else None
-            of = heads[head]
-            if of is None or not 1 <= len(rest) <= 2:
-                gaps.add(label, "skipped: not a DCGM metric")
-                other = other or not (rest and _OTHER.fullmatch(head) and _is_number(rest[0]))
-                continue
-            found = True
-            if len(rest) == 1:
-                scrapes.see_line(head, of)
-            else:
-                timed = True
-            if of.field is None:
-                gaps.add(label, "skipped: a DCGM field that is not kept")
-                continue
-            if of.gpu is None:
-                gaps.add(label, "skipped: a value that does not say of which GPU it is")
-                continue
-            if number == block.line + len(lines) - 1:  # saved scrapes often lack the last line end; logs are cut
-                gaps.add(label, "last line without an end: it may be cut off")
-                if len(rest[1]) != EPOCH_MS_DIGITS if len(rest) == 2 else timed or not _WHOLE.search(rest[0][-7:]):
-                    continue
-            amount = parse_value(rest[0], of.field)
-            if isinstance(amount, str):
-                gaps.add(label, f"{amount} in {of.name}")
-                continue
-            at_ms = parse_epoch_ms(rest[1]) if len(rest) == 2 else None
-            if len(rest) == 2 and at_ms is None:
-                gaps.add(label, "skipped: a value with an unreadable time")
-                continue
-            counts = of.field.counts or (of.field.either and (of.name in counters or of.name.endswith(TOTAL)))
-            yield MetricLine(of, counts, amount, at_ms, scrapes.number, number)
-    if not found and not other and not alone:
-        gaps.add(label, "scrape without a GPU")
-    elif not found:
+        return
+    if not reader.found and not reader.unknown and not alone:
+        gaps.add(source.label, "scrape without a GPU")
+    elif not reader.found:
         raise SourceError(
-            f"{label}: no DCGM fields in it; save the exporter's answer, for example curl http://NODE:9400/metrics > dcgm.prom"
+            f"{source.label}: no DCGM fields in it; save the exporter's answer, for example "
+            "curl http://NODE:9400/metrics > dcgm.prom"
         )
+
+
+class _LineReader:
+    """Parses the lines of one text. `found`: one is of a DCGM field; `unknown`: one is no exposition at all."""
+
+    def __init__(self, source: Input, node: str | None, gaps: Gaps) -> None:
+        self.found = self.unknown = False
+        self._label, self._gaps = source.label, gaps
+        self._node, self._machine = node, strip_endings(source.name or source.label)
+        self._heads: dict[str, SeriesIdentity | None] = {}
+        self._counters: set[str] = set()
+        self._scrapes = _ScrapeCount()
+        self._timed = False
+
+    def see_comment(self, line: str) -> None:
+        """A title begins a field, and says whether it is a counter."""
+        words = line.split(maxsplit=3)
+        if words[1:2] in (["TYPE"], ["HELP"]) and len(words) > 2:
+            self._scrapes.see_title(words[2])
+        if words[1:2] == ["TYPE"] and len(words) == 4:
+            (self._counters.add if words[3].strip() == "counter" else self._counters.discard)(words[2])
+
+    def parse(self, line: str, number: int, last: bool) -> MetricLine | None:
+        """The value in this line, or None; `last` where the line has no end."""
+        cut = _find_head_end(line)
+        head, rest = line[:cut], line[cut:].partition("#")[0].split()  # behind the mark stands an exemplar
+        of = self._identify(head)
+        if of is None or not 1 <= len(rest) <= 2:
+            self.unknown = self.unknown or not (rest and _OTHER.fullmatch(head) and _is_number(rest[0]))
+            self._skip("skipped: not a DCGM metric")
+            return None
+        self.found = True
+        if len(rest) == 1:
+            self._scrapes.see_line(head, of)
+        else:
+            self._timed = True
+        if of.field is None:
+            self._skip("skipped: a DCGM field that is not kept")
+            return None
+        if of.gpu is None:
+            self._skip("skipped: a value that does not say of which GPU it is")
+            return None
+        if last:  # saved scrapes often lack the last line end; logs are cut
+            self._skip("last line without an end: it may be cut off")
+            if len(rest[1]) != EPOCH_MS_DIGITS if len(rest) == 2 else self._timed or not _WHOLE.search(rest[0][-7:]):
+                return None
+        value = parse_value(rest[0], of.field)
+        if isinstance(value, str):
+            self._skip(f"{value} in {of.name}")
+            return None
+        at_ms = parse_epoch_ms(rest[1]) if len(rest) == 2 else None
+        if len(rest) == 2 and at_ms is None:
+            self._skip("skipped: a value with an unreadable time")
+            return None
+        counts = of.field.counts or (of.field.either and (of.name in self._counters or of.name.endswith(TOTAL)))
+        return MetricLine(of, counts, value, at_ms, self._scrapes.number, number)
+
+    def _identify(self, head: str) -> SeriesIdentity | None:
+        if head not in self._heads:
+            if len(self._heads) >= _CACHE_MAX:
+                self._heads.clear()
+            self._heads[head] = parse_series(head, self._node, self._machine) if head else None
+        return self._heads[head]
+
+    def _skip(self, what: str) -> None:
+        self._gaps.add(self._label, what)
 
 
 def _find_first_ms(source: Input) -> int:
