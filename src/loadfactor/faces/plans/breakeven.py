@@ -6,7 +6,7 @@ from loadfactor.catalog.prices import choose_price
 from loadfactor.catalog.token_prices import TokenPrice, token_prices
 from loadfactor.faces.charts import Chart, Mark, Reference, Series
 from loadfactor.faces.document import Assumption, DataTable, Document, Section, TableColumn
-from loadfactor.faces.formats import counted, money, number, percent
+from loadfactor.faces.formats import counted, money, number, percent, short
 from loadfactor.faces.functions import make_function
 from loadfactor.faces.plans.assumptions import state_price
 from loadfactor.faces.plans.throughput import plan_throughput, read_throughput
@@ -90,7 +90,7 @@ def _write_headline(plan: BreakEvenPlan) -> str:
         )
     floor = (
         f"{percent(plan.floor_share)} of saturated throughput, nights included: {number(plan.floor_requests_per_s)} requests/s "
-        f"on each replica, about {number(plan.floor_users)} users"
+        f"on each replica, about {short(plan.floor_users)} users"
     )
     if plan.demand is None:
         return f"Self-host only above {floor}; below that {plan.api} is cheaper."
@@ -113,7 +113,7 @@ def _draw_floor(plan: BreakEvenPlan) -> Section:
         ("self-hosted and always full, per million tokens", money(plan.full_cost_per_mtok)),
         ("one replica, saturated", f"{number(plan.saturated_requests_per_s)} requests/s"),
         ("demand at the floor", f"{number(plan.floor_requests_per_s)} requests/s" if reached else NEVER),
-        ("users at the floor", number(plan.floor_users) if reached else NEVER),
+        ("users at the floor", short(plan.floor_users) if reached else NEVER),
     ]
     table = DataTable((TableColumn("what"), TableColumn("value")), rows)
     return Section("The floor", charts=(_chart_cost(plan),), tables=(table,))
