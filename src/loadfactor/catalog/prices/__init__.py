@@ -28,12 +28,6 @@ class GpuHourPrice:
     currency: str = "USD"
 
     @property
-    def origin(self) -> str:
-        """Where it comes from: kind, range and source."""
-        span = f"${self.low:.2f}–{self.high:.2f}" if self.low and self.high else ""
-        return f"catalog, {self.kind.replace('_', ' ')} {span}: {self.source}"
-
-    @property
     def age(self) -> str:
         """Its month, and whether it was seen or estimated."""
         return f"{self.as_of}, {self.status}"
@@ -43,7 +37,8 @@ class GpuHourPrice:
 class ChosenPrice:
     """What an hour of one GPU costs, and where that comes from.
 
-    `basis` says what kind of price it is ("h100-sxm on demand"; empty for a typed one); `as_of` how old and sure it is.
+    `basis` says what kind of price it is ("h100-sxm on demand"; empty for a typed one); `as_of` how old and sure it is,
+    `listed` the catalog's entry where it is one.
     """
 
     per_gpu_hour: float
@@ -51,9 +46,12 @@ class ChosenPrice:
     source: str
     basis: str = ""
     as_of: str = ""
-    low: float | None = None
-    high: float | None = None
-    is_given: bool = False
+    listed: GpuHourPrice | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """True for a price the user typed."""
+        return not self.basis
 
 
 @cache
@@ -72,30 +70,33 @@ def gpu_hour_price(accelerator: str, kind: str = "on_demand") -> GpuHourPrice | 
     return max(rows, key=lambda p: p.as_of, default=None)
 
 
-def choose_price(
+def find_price(
     name: str, given: float | None, option: str = "--price-per-gpu-hour", kind: PriceKind = "on_demand"
-) -> ChosenPrice:
+) -> ChosenPrice | None:
     """The price of a GPU-hour: the one given, else the catalog's newest of this kind, else its newest on demand.
 
-    `option` is where the user may type a price. Raises InputError where the catalog knows none.
+    `option` is where the user may type a price. None where the catalog knows none.
 
-    >>> choose_price("h100-sxm", None).per_gpu_hour, choose_price("H100", 2.0).source
-    (2.95, 'your --price-per-gpu-hour')
+    >>> find_price("h100-sxm", None).per_gpu_hour, find_price("H100", 2.0).source, find_price("tpu-v3", None)
+    (2.95, 'your --price-per-gpu-hour', None)
     """
     if given is not None:
         if given <= 0:
             raise InputError(f"{option} {given:g}: a GPU-hour costs more than nothing; give an amount above 0")
-        return ChosenPrice(given, "USD", f"your {option}", is_given=True)
+        return ChosenPrice(given, "USD", f"your {option}")
     wanted = accelerator(name).id
     known = gpu_hour_price(wanted, kind) or gpu_hour_price(wanted)
     if known is None:
-        raise InputError(f"the catalog has no price for {wanted}; give {option}")
-    return ChosenPrice(
-        known.typical,
-        known.currency,
-        f"catalog: {known.source}",
-        f"{known.accelerator} {KINDS.get(known.kind, known.kind)}",
-        f"{known.as_of}, {known.status}",
-        known.low,
-        known.high,
-    )
+        return None
+    basis = f"{known.accelerator} {KINDS.get(known.kind, known.kind)}"
+    return ChosenPrice(known.typical, known.currency, f"catalog: {known.source}", basis, known.age, known)
+
+
+def choose_price(
+    name: str, given: float | None, option: str = "--price-per-gpu-hour", kind: PriceKind = "on_demand"
+) -> ChosenPrice:
+    """The same for a plan that needs a price. Raises InputError where the catalog knows none."""
+    price = find_price(name, given, option, kind)
+    if price is None:
+        raise InputError(f"the catalog has no price for {accelerator(name).id}; give {option}")
+    return price

@@ -5,7 +5,7 @@ from functools import partial
 from loadfactor.catalog.accelerators import Accelerator, accelerator
 from loadfactor.catalog.clusters import cluster
 from loadfactor.catalog.models import read_network
-from loadfactor.catalog.prices import ChosenPrice, choose_price, gpu_hour_price
+from loadfactor.catalog.prices import ChosenPrice, find_price
 from loadfactor.faces.document import Assumption, Document
 from loadfactor.faces.formats import about_money, counted, duration, money, number, percent, short
 from loadfactor.faces.functions import make_function
@@ -38,8 +38,7 @@ def build_document(request: TrainingRequest) -> Document:
     """The page of a request; the last number of GPUs that can run is the one whose step and memory are shown."""
     where = cluster(request.cluster) if request.cluster else None
     card = accelerator(where.accelerator if where else request.accelerator)
-    is_known = request.price_per_gpu_hour is not None or gpu_hour_price(card.id) is not None
-    price = choose_price(card.id, request.price_per_gpu_hour) if is_known else None
+    price = find_price(card.id, request.price_per_gpu_hour)
     answer = plan_runs(
         request,
         TrainingFacts(read_network(request.model), card, where, price),
