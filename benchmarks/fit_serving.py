@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +57,7 @@ class Sweep:
     tokens_per_s: np.ndarray
     weight: float = 1.0
 
-    def summarize_errors(self, constants: EngineConstants) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def errors(self, constants: EngineConstants) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """ln(predicted ÷ measured) of time per token, throughput and TTFT."""
         p = predict_latency(
             replace(self.replica, engine=constants), self.concurrency, float(self.prompt), float(self.output)
@@ -68,7 +69,7 @@ class Sweep:
         )
 
 
-def sweeps(paths: Iterable[Path]) -> list[Sweep]:
+def group_sweeps(paths: Iterable[Path]) -> list[Sweep]:
     """The sweeps of the files whose network and accelerator the catalog knows."""
     groups: dict[tuple[object, ...], list[SweepRow]] = {}
     for path in paths:
@@ -127,9 +128,9 @@ def loss(some: Sequence[Sweep], constants: EngineConstants) -> tuple[float, floa
     return total, weight
 
 
-def moved(constants: EngineConstants, names: Sequence[str], by: np.ndarray) -> EngineConstants:
+def scale_constants(constants: EngineConstants, names: Sequence[str], by: np.ndarray) -> EngineConstants:
     """The constants with some of them multiplied, kept within what is physical."""
-    values = {n: min(getattr(constants, n) * float(f), MOST.get(n, 1e9)) for n, f in zip(names, by, strict=True)}
+    values = {n: min(getattr(constants, n) * float(f), MOST.get(n, inf)) for n, f in zip(names, by, strict=True)}
     return replace(constants, **values)
 
 
@@ -154,7 +155,7 @@ def fit(all_sweeps: Sequence[Sweep], rounds: int, quick: bool = False) -> dict[P
         size = 0.25
         for _ in range(steps):
             by_factor = np.exp(size * rng.normal(size=len(names)) * (rng.random(len(names)) < 0.35))
-            tried = {p: moved(now[p], names, by_factor) for p in pairs}
+            tried = {p: scale_constants(now[p], names, by_factor) for p in pairs}
             cost = total(tried, pairs) + pull(pairs[0], tried[pairs[0]], names)
             if cost < best:
                 now.update(tried)
@@ -170,7 +171,7 @@ def fit(all_sweeps: Sequence[Sweep], rounds: int, quick: bool = False) -> dict[P
     return now
 
 
-def report(all_sweeps: Sequence[Sweep], constants: dict[Pair, EngineConstants]) -> None:
+def print_errors(all_sweeps: Sequence[Sweep], constants: dict[Pair, EngineConstants]) -> None:
     """Mean absolute errors per accelerator, engine and network."""
     rows: dict[tuple[str, ...], list[np.ndarray]] = {}
     for s in all_sweeps:
@@ -191,7 +192,7 @@ def report(all_sweeps: Sequence[Sweep], constants: dict[Pair, EngineConstants]) 
         )
 
 
-def toml(constants: dict[Pair, EngineConstants], some: Sequence[Sweep]) -> str:
+def write_toml(constants: dict[Pair, EngineConstants], some: Sequence[Sweep]) -> str:
     """The fitted values as they stand in the data file."""
     one = next(iter(constants.values()))
     lines = [f"{n} = {getattr(one, n):.3g}" for n in SHARED]
@@ -215,12 +216,12 @@ def main() -> None:
     parser.add_argument("--leave-out", default="", help="a network to keep out of the fit")
     parser.add_argument("--only-report", action="store_true", help="errors of the constants as they are")
     given = parser.parse_args()
-    every = sweeps(given.csv)
+    every = group_sweeps(given.csv)
     kept = [s for s in every if not given.leave_out or given.leave_out not in s.model]
     constants = {s.pair: s.replica.engine for s in every} if given.only_report else fit(kept, given.rounds, given.quick)
-    report(every, constants)
+    print_errors(every, constants)
     if not given.only_report:
-        print(toml(constants, kept))
+        print(write_toml(constants, kept))
 
 
 if __name__ == "__main__":

@@ -82,6 +82,8 @@ def test_the_headline_is_its_table(small_page: Page) -> None:
     }
     for what, words in said.items():
         assert words.format(table[what]) in headline
+    causes = next(s for s in small_page.document.sections if s.title.startswith("Why")).tables[0].text_rows()
+    assert causes[-1] == ["together: times the benchmark price", table["cost of a token, times the benchmark price"]]
 
 
 def test_every_heading_says_where_its_numbers_come_from(small_page: Page) -> None:

@@ -15,8 +15,8 @@ def write_headline(p: ServingPlan) -> str:
     most = "at most " if p.fleet_run.fleet.autoscale else ""
     return (
         f"Serve {p.model} in {p.precision} on {fleet}: {most}{money(p.cost_per_hour, p.currency)} an hour, "
-        f"{money(t.cost_per_mtok, p.currency)} per million tokens, {number(p.multiplier.multiplier, 2)} × the benchmark price; "
-        f"{met}; busy {percent(t.duty_share)} of the time with a batch of {number(t.mean_batch, 2)}."
+        f"{money(t.cost_per_mtok, p.currency)} per million tokens, {number(p.multiplier.multiplier)} × the benchmark price; "
+        f"{met}; busy {percent(t.duty_share)} of the time with a batch of {number(t.mean_batch)}."
     )
 
 

@@ -27,6 +27,10 @@ class DemandAxis:
         """A demand on this axis."""
         return requests_per_day / self.requests_per_day
 
+    def write(self, requests_per_day: float) -> str:
+        """A demand on this axis in whole numbers, as exact as an estimate is."""
+        return round_off(round(self.of(requests_per_day)))
+
 
 def draw_sections(p: ServingPlan, axis: DemandAxis, day: str) -> tuple[Section, ...]:
     """Every section, the simulated day first. `day` says what was simulated."""
@@ -54,16 +58,16 @@ def _simulated(p: ServingPlan, day: str) -> Section:
         ("cost a day, as simulated", cost(t.cost / p.simulated_share)),
         (f"cost {PER_MTOK}", cost(t.cost_per_mtok)),
         (f"cost {PER_MTOK}: prompt · output", f"{cost(t.cost_per_prompt_mtok)} · {cost(t.cost_per_output_mtok)}"),
-        ("cost of a token, times the benchmark price", number(p.multiplier.multiplier, 2)),
+        ("cost of a token, times the benchmark price", number(p.multiplier.multiplier)),
         ("requests · rejected", f"{t.requests:,} · {t.rejected:,}"),
         ("requests within the objective", percent(t.slo_share)),
         ("time to first token p50 · p90 · p99 (s)", _join(t.ttft_p50_s, t.ttft_p90_s, t.ttft_p99_s)),
         ("time per token p50 · p90 · p99 (ms)", _join(*(_ms(x) for x in (t.tpot_p50_s, t.tpot_p90_s, t.tpot_p99_s)))),
         ("queue p90 · end to end p90 (s)", _join(t.queue_p90_s, t.end_to_end_p90_s)),
         ("duty: a step is running", percent(t.duty_share)),
-        ("mean batch", number(t.mean_batch, 2)),
+        ("mean batch", number(t.mean_batch)),
         ("mean batch, of the most the benchmark takes", percent(t.batch_fill_share)),
-        ("batch at the mean rate, by equation", number(p.mean_batch_by_equation, 2)),
+        ("batch at the mean rate, by equation", number(p.mean_batch_by_equation)),
         ("cache blocks in use", percent(t.cache_fill_share)),
         ("compute, of peak FLOP/s while busy", percent(t.compute_share)),
         ("bandwidth, of peak bytes/s while busy", percent(t.bandwidth_share)),
@@ -144,11 +148,8 @@ def _layouts(p: ServingPlan) -> Section:
 
 def _cost_by_demand(p: ServingPlan, axis: DemandAxis) -> Section:
     columns = _columns((axis.name, "text"), "replicas", ("load factor", "percent"), _cost_column(p))
-    rows = [
-        (round_off(axis.of(c.requests_per_day)), float(c.replicas), c.load_factor, c.cost_per_mtok)
-        for c in p.crowd[::4]
-    ]
-    note = f"Efficient from {round_off(axis.of(p.efficient_requests_per_day))} {axis.name} on."
+    rows = [(axis.write(c.requests_per_day), float(c.replicas), c.load_factor, c.cost_per_mtok) for c in p.crowd[::4]]
+    note = f"Efficient from {axis.write(p.efficient_requests_per_day)} {axis.name} on."
     return Section(
         f"Cost per token by {axis.name}, by equation",
         "Average days, a fleet of fixed size for the peak of each demand with headroom.",
