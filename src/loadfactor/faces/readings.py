@@ -6,6 +6,7 @@ from loadfactor.faces.document import Cell, DataTable, Document, Section, Style,
 from loadfactor.faces.formats import UNKNOWN, draw_bins, instant, percent
 from loadfactor.metrics import metric
 from loadfactor.metrics.query.reading import Reading
+from loadfactor.tables import USD
 
 NO_NAME = "(none)"
 DIGITS = 4
@@ -49,16 +50,7 @@ def coverage_text(reading: Reading) -> str:
 
 def currency_of(readings: Sequence[Reading]) -> str:
     """The currency of the amounts among these readings; the default currency where there is none."""
-    return next((currency for r in readings if (currency := _currency(r))), "USD")
-
-
-def _currency(reading: Reading) -> str:
-    return reading.currency or ""
-
-
-def _bases(reading: Reading) -> tuple[list[str], list[str]]:
-    """Of activity and of money."""
-    return (reading.activity_basis or "").split(", "), (reading.cost_basis or "").split(", ")
+    return next((r.currency for r in readings if r.currency), USD)
 
 
 def basis_text(readings: Sequence[Reading], with_shares: bool = False) -> str:
@@ -66,10 +58,10 @@ def basis_text(readings: Sequence[Reading], with_shares: bool = False) -> str:
 
     Where groups differ in the shares of the signals, the shares are left out (`with_shares` keeps them).
     """
-    activity = [part for r in readings for part in _bases(r)[0]]
+    activity = [part for r in readings for part in (r.activity_basis or "").split(", ")]
     if not with_shares:
         activity = [part.rsplit(" ", 1)[0] if part.endswith("%") else part for part in activity]
-    cost = [part for r in readings if r.value is not None for part in _bases(r)[1]]
+    cost = [part for r in readings if r.value is not None for part in (r.cost_basis or "").split(", ")]
     said = [", ".join(dict.fromkeys(_spell(part) for part in parts if part)) for parts in (activity, cost)]
     return f"Based on: {'; '.join(part for part in said if part)}." if any(said) else ""
 
@@ -118,8 +110,8 @@ def _column(title: str, reading: Reading) -> TableColumn:
     """A column of a metric, its unit in the heading where the cells do not show it."""
     if isinstance(reading.value, list):
         return TableColumn(f"{title}, 0 to 100 %")
-    if currency := _currency(reading):
-        return TableColumn(f"{title} ({currency})", "money", currency)
+    if reading.currency:
+        return TableColumn(f"{title} ({reading.currency})", "money", reading.currency)
     style = STYLES.get(reading.unit, "number")
     return TableColumn(title if reading.unit in STYLES else f"{title} ({reading.unit})", style, digits=DIGITS)
 
@@ -132,6 +124,6 @@ def _cell(reading: Reading) -> Cell:
 
 def _unit_beside(reading: Reading) -> str:
     """The unit where the value itself does not say it; what one unit of money buys, always."""
-    if currency := _currency(reading):
-        return reading.unit.removeprefix(currency)
+    if reading.currency:
+        return reading.unit.removeprefix(reading.currency)
     return "" if reading.unit in STYLES else f" {reading.unit}"

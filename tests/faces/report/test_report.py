@@ -274,6 +274,27 @@ def test_books_without_samples_and_prices_still_report(tmp_path: Path) -> None:
         assert "red" in text
 
 
+def test_time_without_a_known_holder_is_named_with_its_remedy(tmp_path: Path) -> None:
+    """GPUs at work that nobody is said to hold: their hours are effective, counted apart, and the headline says what to do."""
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    (tables / "devices.csv").write_text("device_id,accelerator,from_utc\ng0,made-up,2026-10-24T00:00:00Z\n")
+    hours = "".join(f"g0,2026-10-24T0{h}:00:00Z,2026-10-24T0{h + 1}:00:00Z,0.95\n" for h in range(4))
+    (tables / "samples.csv").write_text("device_id,from_utc,to_utc,sm_active_share\n" + hours)
+    books = Books(tmp_path / "books")
+    books.add("tables", [tables])
+    report = build_document(Inquiry(books))
+    assert report.headline.startswith("The fleet was 95.0 % full: 3.8 of 4 paid GPU-hours were effective.")
+    assert "4 GPU-hours have no known holder: import allocations or use --held-by." in report.headline
+    table = report.sections[0].tables[0]
+    assert {row[0]: row[1] for row in table.rows}["Unattributed"] == pytest.approx(4)
+    tiles = {tile.title: tile.value for tile in report.tiles}
+    assert tiles["Allocation"] == "–"
+    groups = named(report, "groups").section.tables[0]
+    assert [row[0] for row in groups.rows] == ["unknown holder"]
+    assert any("unattributed_gpu_hours" in item.command for item in report.sections[-1].suggestions)
+
+
 def test_a_part_of_the_fleet_reports_alone(simulated_books: Books, simulated_truth: Truth) -> None:
     """`--where team=…` leaves the others out of every number."""
     team = max(simulated_truth.by("team").items(), key=lambda kv: kv[1].allocated_gpu_hours if kv[0] else 0)[0]

@@ -41,8 +41,8 @@ STYLE = {
     "svg.fonttype": "none",  # text stays text: sharp, searchable, small
     "svg.hashsalt": "loadfactor",  # the same chart gives the same file
 }
-WIDTH_IN, HEIGHT_IN = 7.6, 3.9
-TITLE_CHARACTERS, HEADING_CHARACTERS = 76, 78
+WIDTH_IN, HEIGHT_IN = 6.5, 3.5
+TITLE_CHARACTERS, HEADING_CHARACTERS = 64, 66
 SMALL_CHARACTER_IN, AXIS_IN = 0.077, 0.8
 """A character of the small print, and the numbers left of an axis."""
 W_PAD_IN, H_PAD_IN = 0.08, 0.06

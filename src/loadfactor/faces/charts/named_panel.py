@@ -5,7 +5,7 @@ from textwrap import wrap
 from typing import Any
 
 from loadfactor.faces.charts import Chart, running
-from loadfactor.faces.charts.palette import color_of
+from loadfactor.faces.charts.palette import CARD, color_of
 from loadfactor.faces.formats import UNKNOWN, number
 
 NAME_CHARACTERS, NAME_LINES = 30, 2
@@ -65,7 +65,7 @@ def _draw_stacked(axes: Any, chart: Chart) -> None:
     lefts = [0.0] * len(chart.x)
     for index, series in enumerate(chart.series):
         widths = [y or 0.0 for y in series.y]
-        axes.barh(range(len(widths)), widths, left=lefts, color=color_of(index), height=0.7)
+        axes.barh(range(len(widths)), widths, left=lefts, color=color_of(index), height=0.7, ec=CARD, lw=0.5)
         lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
     known = [any(s.y[i] is not None for s in chart.series) for i in range(len(chart.x))]
     _write_numbers(axes, range(len(lefts)), lefts, [v if k else None for v, k in zip(lefts, known, strict=True)])

@@ -21,7 +21,7 @@ def build_section(inquiry: Inquiry) -> SectionFacts | None:
     groups = inquiry.groups(*CELLS, *BARS, "allocated_gpu_hours", "unallocated_gpu_hours", by=by)
     if not groups:
         return None
-    groups.sort(key=lambda g: (-(g[1].value("cost") or 0.0), -(g[1].value("paid_gpu_hours") or 0.0)))
+    groups.sort(key=lambda g: (-(g[1].value("cost") or 0.0), -(g[1].value("paid_gpu_hours") or 0.0), str(g[0])))
     name = " and ".join(by)
     rest = len(groups) - MOST_ROWS
     note = f"and {rest} more; see `loadfactor show cost --by {','.join(by)} {inquiry.options}`" if rest > 0 else ""

@@ -1,11 +1,15 @@
 """The most expensive jobs, and how one of them used its GPUs: the one asked for, else the most expensive training job."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
+from loadfactor.books.job_samples import job_activity
+from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.document import DataTable, Histogram, Section, TableColumn
-from loadfactor.faces.formats import number, percent
+from loadfactor.faces.formats import duration, number, percent
 from loadfactor.faces.report.facts import JobFacts
 from loadfactor.faces.report.inquiry import UNTAGGED, Group, Inquiry, Key
+from loadfactor.metrics.query.calendar import instant
 
 MOST = 10
 LOWEST, HIGHEST = 16, 8
@@ -19,7 +23,7 @@ def build_section(inquiry: Inquiry) -> JobFacts | None:
     jobs = [(key, group) for key, group in jobs if key[0] is not None and group.value("allocated_gpu_hours")]
     if not jobs:
         return None
-    jobs.sort(key=lambda j: (-(j[1].value("cost") or 0.0), -(j[1].value("allocated_gpu_hours") or 0.0)))
+    jobs.sort(key=lambda j: (-(j[1].value("cost") or 0.0), -(j[1].value("allocated_gpu_hours") or 0.0), str(j[0])))
     training = [key[0] for key, _ in jobs if key[2] == "training"]
     job = inquiry.job or (training or [jobs[0][0][0]])[0] or ""
     shown = [*jobs[:MOST], *(found for found in jobs[MOST:] if found[0][0] == job)]
@@ -29,10 +33,25 @@ def build_section(inquiry: Inquiry) -> JobFacts | None:
     section = Section(
         "Most expensive jobs",
         _lead(len(jobs), job, next((group for key, group in shown if key[0] == job), Group({})), gpus),
-        tables=(_table(shown, inquiry.totals.currency),),
-        histograms=[_histogram(key, group) for key, group in _lowest_and_highest(gpus)],
+        _charts(inquiry, job),
+        (_table(shown, inquiry.totals.currency),),
+        [_histogram(key, group) for key, group in _lowest_and_highest(gpus)],
     )
     return JobFacts("job", section, [r for _, group in (*shown, *gpus) for r in group.all], job)
+
+
+def _charts(inquiry: Inquiry, job: str) -> Sequence[Chart]:
+    """Activity of the job's GPUs over time, as finely as its samples and the picture allow."""
+    activity = job_activity(inquiry.books, job, *inquiry.window)
+    if activity is None or len(activity.mean) < 2:
+        return ()
+    start = inquiry.local(instant(activity.start_ms))
+    at = [start + timedelta(seconds=i * activity.step_s) for i in range(len(activity.mean))]
+    series = [Series("mean", activity.mean)]
+    if activity.gpus > 1:
+        series = [Series("highest GPU", activity.highest), *series, Series("lowest GPU", activity.lowest)]
+    title = f"Activity of the GPUs of job {job}, each {duration(activity.step_s)}"
+    return (Chart(title, "line", at, series, str(inquiry.timezone), "share"),)
 
 
 def _table(jobs: Sequence[tuple[Key, Group]], currency: str) -> DataTable:
