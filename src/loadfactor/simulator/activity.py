@@ -48,7 +48,7 @@ class ActivityBlock:
     first: int
     lo_ms: Ints  # per row
     hi_ms: Ints  # per row: the end of its last interval
-    owner: npt.NDArray[np.int32]  # holding that holds it, −1 for nobody
+    owner: npt.NDArray[np.int32]  # index of the holding, −1 where nobody holds it
     valid: npt.NDArray[np.bool_]  # the sample was taken and arrived
     sm: npt.NDArray[np.int32]  # SM active, ten-thousandths
     engine: npt.NDArray[np.int32]
@@ -186,7 +186,12 @@ def _compute_sm(
     shape = np.where(has, how.shape[owner], -1)
     out = np.zeros(owner.shape, dtype=np.float32)
     working = has & (from_ms + step > how.work_from_ms[owner]) & (from_ms < how.work_to_ms[owner])
-    for kind, level in ((STEADY, _steady), (SAWTOOTH, _sawtooth), (NOTEBOOK, _notebook), (SERVING, _serving)):
+    for kind, level in (
+        (STEADY, _compute_steady),
+        (SAWTOOTH, _compute_sawtooth),
+        (NOTEBOOK, _compute_notebook),
+        (SERVING, _compute_serving),
+    ):
         at = np.nonzero(working & (shape == kind))
         if len(at[0]):
             holding, t = owner[at].astype(np.int64), from_ms[at]
@@ -196,19 +201,19 @@ def _compute_sm(
     return out
 
 
-def _steady(_: Calendar, how: Behaviour, holding: Ints, t: Ints, step: int) -> Singles:
+def _compute_steady(_: Calendar, how: Behaviour, holding: Ints, t: Ints, step: int) -> Singles:
     every = how.checkpoint_ms[holding]
     since = (t - how.work_from_ms[holding]) % np.maximum(every, 1)
     dip = np.where((every > 0) & (since < step), 1 - 0.85 * min(1.0, CHECKPOINT_DIP_MS / step), 1.0)
     return np.asarray(how.level[holding] * dip, dtype=np.float32)
 
 
-def _sawtooth(_: Calendar, how: Behaviour, holding: Ints, t: Ints, step: int) -> Singles:
+def _compute_sawtooth(_: Calendar, how: Behaviour, holding: Ints, t: Ints, step: int) -> Singles:
     phase = ((t + step // 2 - how.work_from_ms[holding]) % SAWTOOTH_MS) / SAWTOOTH_MS
     return np.asarray(how.level[holding] * np.clip(1.15 * (1 - phase), 0.03, 1.0), dtype=np.float32)
 
 
-def _notebook(calendar: Calendar, how: Behaviour, holding: Ints, t: Ints, _: int) -> Singles:
+def _compute_notebook(calendar: Calendar, how: Behaviour, holding: Ints, t: Ints, _: int) -> Singles:
     """Bursts while its owner is at the desk; a drawn number per session and quarter of an hour decides."""
     bucket = (t // SLOT_OF_WORK_MS).astype(np.uint32)
     drawn = (bucket * HASH) ^ how.seed[holding]
@@ -219,7 +224,7 @@ def _notebook(calendar: Calendar, how: Behaviour, holding: Ints, t: Ints, _: int
     return np.asarray(how.level[holding] * np.where(awake & (chance < 0.3), 0.25 + 2.5 * chance, 0), dtype=np.float32)
 
 
-def _serving(calendar: Calendar, how: Behaviour, holding: Ints, t: Ints, step: int) -> Singles:
+def _compute_serving(calendar: Calendar, how: Behaviour, holding: Ints, t: Ints, step: int) -> Singles:
     return np.asarray(how.level[holding] * compute_request_rate(calendar, t + step // 2), dtype=np.float32)
 
 

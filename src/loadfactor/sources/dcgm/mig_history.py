@@ -52,7 +52,7 @@ class MigHistory:
         else:
             self._epochs.append(_Epoch(now, last.to_ms if last is not None else from_ms, to_ms))
 
-    def rows(self) -> Iterator[InstalledSpan]:
+    def list_spans(self) -> Iterator[InstalledSpan]:
         """Every device from when until when; one that stays while others change is one row."""
         open_: dict[str, InstalledSpan] = {}
         for epoch in self._epochs:

@@ -83,7 +83,7 @@ class DcgmRows:
         """The rows still held, and the devices."""
         self._held.extend(self._holders.end())
         yield from self._flush()
-        rows = [(gpu, row) for gpu in self._gpus.values() for row in gpu.history.rows()]
+        rows = [(gpu, row) for gpu in self._gpus.values() for row in gpu.history.list_spans()]
         for i in range(0, len(rows), BATCH_ROWS):
             part = rows[i : i + BATCH_ROWS]
             yield self._make_rows(

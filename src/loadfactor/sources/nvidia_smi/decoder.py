@@ -22,4 +22,4 @@ def decode_logs(logs: Iterable[Input], options: ReadOptions) -> Iterator[Rows | 
     for log in logs:
         yield from LogSections(log, SampleBuilder(log, options, seen, gaps)).read()
         yield from gaps.take()
-    yield from seen.rows()
+    yield from seen.make_rows()

@@ -49,7 +49,7 @@ class DmonLog:
             )
         builder.gaps.add(label, "skipped: a column that is not kept", sum(name not in DMON_NAMES for name in names))
 
-    def rows(self, data: bytes, line: int) -> Iterator[Rows]:
+    def read(self, data: bytes, line: int) -> Iterator[Rows]:
         """The rows of whole lines; headings repeated among them are passed over."""
         label, gaps = self._builder.label, self._builder.gaps
         lines = [text for text in data.decode().split("\n") if text.strip() and not text.startswith("#")]
@@ -71,10 +71,10 @@ class DmonLog:
         else:
             yield from self._builder.build(columns, line, self._count_instants(texts["gpu"]))
 
-    def last(self, line: bytes, number: int) -> Iterator[Rows]:
+    def read_last(self, line: bytes, number: int) -> Iterator[Rows]:
         """The last line of a log that ends without a line end; dmon pads its cells, so a whole line ends in a blank."""
         if line.endswith(b" "):
-            yield from self.rows(line, number)
+            yield from self.read(line, number)
         else:
             self._builder.gaps.add(self._builder.label, "last line, cut off")
 

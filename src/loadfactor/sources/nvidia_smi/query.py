@@ -101,7 +101,7 @@ class QueryLog:
                 )
             gaps.add(label, "query without a measured column")
 
-    def rows(self, data: bytes, line: int) -> Iterator[Rows]:
+    def read(self, data: bytes, line: int) -> Iterator[Rows]:
         """The rows of whole lines; a line that is no row of this heading becomes a gap."""
         if self.line in data:  # scripts that call the tool in a loop repeat the heading every time
             data = b"".join(text + b"\n" for text in data.split(b"\n") if text.strip() != self.line)
@@ -133,7 +133,7 @@ class QueryLog:
         }
         yield from self._builder.build(columns, line)
 
-    def last(self, line: bytes, number: int) -> Iterator[Rows]:
+    def read_last(self, line: bytes, number: int) -> Iterator[Rows]:
         """The last line of a log that ends without a line end: it may be cut, so its last cell counts only if it is whole."""
         *before, cell = line.split(b",")
         if len(before) + 1 != len(self.head.names):
@@ -142,4 +142,4 @@ class QueryLog:
         if _WHOLE.search(cell) is None:
             self._builder.gaps.add(self._builder.label, "last cell of a last line without an end: it may be cut off")
             line = b",".join([*before, b""])
-        yield from self.rows(line + b"\n", number)
+        yield from self.read(line + b"\n", number)

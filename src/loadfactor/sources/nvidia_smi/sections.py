@@ -26,13 +26,13 @@ class _OtherText:
     def __init__(self, builder: SampleBuilder, what: str) -> None:
         self._builder, self._what = builder, what
 
-    def rows(self, data: bytes, _line: int) -> Iterator[Rows]:
+    def read(self, data: bytes, _line: int) -> Iterator[Rows]:
         count = sum(1 for line in data.split(b"\n") if line.strip())
         self._builder.gaps.add(self._builder.label, f"skipped: a line of {self._what}", count)
         return iter(())
 
-    def last(self, line: bytes, number: int) -> Iterator[Rows]:
-        return self.rows(line, number)
+    def read_last(self, line: bytes, number: int) -> Iterator[Rows]:
+        return self.read(line, number)
 
 
 class LogSections:
@@ -74,10 +74,10 @@ class LogSections:
             lines = data[at:end]
             if lines and not lines.endswith(b"\n"):
                 cut = lines.rfind(b"\n") + 1
-                yield from self._section.rows(lines[:cut], line)
-                yield from self._section.last(lines[cut:], line + lines.count(b"\n"))
+                yield from self._section.read(lines[:cut], line)
+                yield from self._section.read_last(lines[cut:], line + lines.count(b"\n"))
             elif lines:
-                yield from self._section.rows(lines, line)
+                yield from self._section.read(lines, line)
             at = end
             if at < len(data):
                 at = self._begin_section(data, at)

@@ -49,7 +49,7 @@ class Timestamps:
                     f"{self._label}: its times are local times without a zone; say which with --timezone, "
                     "for example --timezone Europe/Berlin"
                 )
-            utc, exists = self._clock.instants(found[readable])
+            utc, exists = self._clock.convert(found[readable])
             self._gaps.add(
                 self._label, "row at a local time that does not exist (clock set forward)", int((~exists).sum())
             )

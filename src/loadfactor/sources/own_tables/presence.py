@@ -37,11 +37,11 @@ class Presence:
             else:
                 self._extend(rows.table, data)
 
-    def rows(self) -> Iterator[Rows | Gap]:
+    def make_rows(self) -> Iterator[Rows | Gap]:
         """Devices as inferred, and the gap that says so; nothing when a devices table lists them."""
         if not len(self._seen):
             return
-        yield from self._seen.rows()
+        yield from self._seen.make_rows()
         what = "devices without a row in devices: presence inferred from samples and allocations"
         yield Gap(self._where, what, len(self._seen))
 

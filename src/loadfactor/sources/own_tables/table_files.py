@@ -43,7 +43,7 @@ def read_tables(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows 
         for rows in _read_file(path, options):
             presence.watch(rows)
             yield rows
-    yield from presence.rows()
+    yield from presence.make_rows()
 
 
 def _read_file(path: Path, options: ReadOptions) -> Iterator[Rows]:

@@ -57,7 +57,7 @@ class DevicesSeen:
         seen.from_ms, seen.last_ms = _min(seen.from_ms, from_ms), _max(seen.last_ms, to_ms)
         seen.open |= open_end
 
-    def rows(self) -> Iterator[Rows]:
+    def make_rows(self) -> Iterator[Rows]:
         """The devices, in the order first seen."""
         items = list(self._seen.items())
         for i in range(0, len(items), _BATCH):

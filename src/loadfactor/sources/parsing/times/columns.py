@@ -94,7 +94,7 @@ class InstantColumn:
             index = int(known.argmax())
             raise position.refuse(index, written(index), f"has no time zone; {self._remedy}")
         try:
-            first, second = LocalClock(self._zone).readings(plain)
+            first, second = LocalClock(self._zone).find_candidates(plain)
         except (OverflowError, ValueError):
             raise SourceError(f"{self._label}: {self._column} holds years that no calendar reaches") from None
         for wrong, why in (

@@ -36,11 +36,11 @@ class LocalClock:
         self._last: _Above | None = None
         self._offsets: dict[int, tuple[int, int]] = {}
 
-    def instants(self, local_ms: Instants) -> tuple[Instants, NDArray[np.bool_]]:
+    def convert(self, local_ms: Instants) -> tuple[Instants, NDArray[np.bool_]]:
         """Instants (ms since 1970 UTC) of local times (ms since 1970 local), and whether each of them exists."""
         if not len(local_ms):
             return local_ms, np.ones(0, dtype=bool)
-        first, second = self.readings(local_ms)
+        first, second = self.find_candidates(local_ms)
         utc = first.copy()
         twice = np.flatnonzero(second > first)
         if len(twice):
@@ -48,7 +48,7 @@ class LocalClock:
         self._last = _Above(int(local_ms[-1]), bool(utc[-1] != first[-1]), bool(second[-1] > first[-1]))
         return utc, second >= first
 
-    def readings(self, local_ms: Instants) -> tuple[Instants, Instants]:
+    def find_candidates(self, local_ms: Instants) -> tuple[Instants, Instants]:
         """Both instants (ms since 1970 UTC) that each local time can mean: equal for almost all, the earlier one first where
         the clock is set back, and the later one first where it is set forward and the local time does not exist."""
         quanta, inverse = np.unique(local_ms // _QUANTUM_MS, return_inverse=True)
@@ -56,7 +56,7 @@ class LocalClock:
         return local_ms - pairs[:, 0], local_ms - pairs[:, 1]
 
     def _offset(self, quantum: int) -> tuple[int, int]:
-        """UTC offsets in ms of the two readings of a local time; equal but where the clock is set."""
+        """UTC offsets in ms of the two instants a local time can mean; equal but where the clock is set."""
         found = self._offsets.get(quantum)
         if found is None:
             if len(self._offsets) >= _CACHE_MAX:
