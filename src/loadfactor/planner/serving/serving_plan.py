@@ -27,6 +27,7 @@ from loadfactor.planner.serving.traffic_cost import TrafficCost, simulate_traffi
 from loadfactor.units import S_PER_DAY
 
 MOST_SIMULATED_REQUESTS = 600_000
+HOPELESS_LOAD = 10.0  # times what replicas take in a benchmark
 TUESDAY = 1
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -212,6 +213,7 @@ def _size_fleet(q: ServingInputs, chosen: LayoutOption, traffic: Traffic) -> _Si
     so that the fleet it stands for has the number of replicas given.
     """
     first = q.replicas or count_replicas(q.demand.peak_rate_per_s(), chosen.require_capacity(), q.headroom_share)
+    _check_overload(q, chosen)
     drawn = min(1.0, MOST_SIMULATED_REQUESTS / (q.demand.requests_per_day * q.days)) if q.trace is None else 1.0
     simulated = max(1, round(first * drawn))
     share = simulated / first
@@ -229,3 +231,17 @@ def _size_fleet(q: ServingInputs, chosen: LayoutOption, traffic: Traffic) -> _Si
         return _SizedFleet(run(simulated), simulated, share, q.replicas)
     fewest, fleet_run = find_fewest_replicas(run, simulated, q.wanted_share)
     return _SizedFleet(fleet_run, fewest, share, -(-fewest * first // simulated))
+
+
+def _check_overload(q: ServingInputs, chosen: LayoutOption) -> None:
+    """Raise PlanError where so many more requests come than the replicas given can take that a simulated day says nothing."""
+    if q.replicas is None or q.trace is not None:
+        return
+    mean_per_s = q.demand.requests_per_day / S_PER_DAY
+    most_per_s = q.replicas * chosen.benchmark.requests_per_s
+    if mean_per_s > HOPELESS_LOAD * most_per_s:
+        needed = count_replicas(q.demand.peak_rate_per_s(), chosen.require_capacity(), q.headroom_share)
+        raise PlanError(
+            f"{q.replicas} replicas of {chosen.layout} take at most {most_per_s:,.3g} requests/s, and {mean_per_s:,.3g} come; "
+            f"about {needed:,} would do: leave --replicas out"
+        )

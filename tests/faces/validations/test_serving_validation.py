@@ -1,0 +1,64 @@
+"""`validate serve`: the schema it prints, what it skips, and errors no larger than they were."""
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner, Result
+
+from loadfactor.faces.cli import app
+
+
+def ask(*words: str) -> Result:
+    """Run a command."""
+    return CliRunner().invoke(app, list(words))
+
+
+def test_validation_prints_the_agreed_schema() -> None:
+    """Without a file the sweeps that come with the package are predicted; groups and overall have the agreed fields."""
+    data = json.loads(ask("validate", "serve", "--format", "json").stdout)
+    fields = {"system", "backend", "model", "rows", "skipped"}
+    fields |= {f"{x}_mean_abs_error" for x in ("tpot", "ttft", "throughput", "speedup")}
+    assert set(data) == {"groups", "overall", "rows"}
+    assert all(fields <= set(group) for group in (*data["groups"], data["overall"]))
+    assert data["overall"]["rows"] == len(data["rows"])
+    assert data["overall"]["tpot_mean_abs_error"] < 0.15
+
+
+def test_unknown_models_are_skipped_with_a_reason_or_read_from_a_folder(tmp_path: Path) -> None:
+    """A model the catalog does not know is skipped; with its config.json in the folder it is predicted."""
+    rows = tmp_path / "rows.csv"
+    head = "model,system,backend,isl,osl,tp,concurrency,tpot_ms,ttft_ms\n"
+    rows.write_text(
+        head + "acme/Tiny-1B-FP8,h100_sxm,vllm,512,128,1,8,4,40\nacme/x,abacus,vllm,5,5,1,1,1,1\n", encoding="utf-8"
+    )
+    data = json.loads(ask("validate", "serve", "--rows", str(rows), "--format", "json").stdout)
+    assert data["overall"]["skipped"] == 2
+    assert "--model-config" in data["rows"][0]["skipped"]
+    assert "no accelerator" in data["rows"][1]["skipped"]
+    config = {
+        "model_type": "llama", "num_hidden_layers": 16, "hidden_size": 2048, "num_attention_heads": 16,
+        "num_key_value_heads": 4, "intermediate_size": 5632, "vocab_size": 32000, "max_position_embeddings": 8192,
+    }  # fmt: skip
+    (tmp_path / "acme--Tiny-1B_config.json").write_text(json.dumps(config), encoding="utf-8")
+    data = json.loads(
+        ask("validate", "serve", "--rows", str(rows), "--model-config", str(tmp_path), "--format", "json").stdout
+    )
+    assert data["rows"][0]["skipped"] is None
+    assert data["rows"][0]["predicted_tpot_s"] > 0
+
+
+def test_the_published_sweeps_are_predicted(shared: Path) -> None:
+    """Against 1,661 rows on H100 and B200: time per token and throughput to 15 %, TTFT of single requests to 25 %."""
+    sweeps = shared / "truth" / "serving_concurrency_sweeps_from_silicon_sample.csv"
+    configs = shared / "data" / "model_configs"
+    data = json.loads(
+        ask("validate", "serve", "--rows", str(sweeps), "--model-config", str(configs), "--format", "json").stdout
+    )
+    assert data["overall"]["rows"] == 1661
+    assert data["overall"]["tpot_mean_abs_error"] < 0.12
+    assert data["overall"]["throughput_mean_abs_error"] < 0.125
+    alone = [abs(r["ttft_error"]) for r in data["rows"] if r["concurrency"] == 1]
+    assert sum(alone) / len(alone) < 0.25
+    for system in ("h100_sxm", "b200_sxm"):
+        errors = [abs(r["tpot_error"]) for r in data["rows"] if r["system"] == system]
+        assert sum(errors) / len(errors) < 0.15
