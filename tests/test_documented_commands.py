@@ -1,0 +1,107 @@
+"""Every command and Python snippet of README.md and docs/ runs, in a folder with examples/ and the books of examples/october."""
+
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadfactor.books.books import Books
+from loadfactor.faces.cli import COMMANDS, main
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "examples" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+)
+BLOCK = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+IN_TEXT = re.compile(r"`(loadfactor [^`]+)`")
+REAL_TRACE = {"TRACE": "data/utilization"}
+"""Words of commands that stand for real data, which is not part of the project."""
+MAY_SAY_NO = ("plan", "validate")
+"""Commands whose answer may be no: exit code 1."""
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """The fenced blocks of a page in their order: kind and text."""
+    return [(m["kind"], m["text"]) for m in BLOCK.finditer(page.read_text(encoding="utf-8"))]
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The words of each loadfactor command in the blocks of a page, without `$` and comment."""
+    lines = [line.strip() for _, text in blocks(page) for line in text.replace("\\\n", " ").splitlines()]
+    typed = [line.removeprefix("$ ") for line in lines]
+    return [shlex.split(line, comments=True)[1:] for line in typed if line.startswith("loadfactor ")]
+
+
+@pytest.fixture(scope="session")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the examples and books beside them."""
+    folder = tmp_path_factory.mktemp("documented")
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    Books(folder / "books").add("tables", [folder / "examples" / "october"])
+    return folder
+
+
+@pytest.fixture
+def here(examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of that folder to work in."""
+    folder = tmp_path / "here"
+    shutil.copytree(examples, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "100")
+    return folder
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_commands_of_a_page_run(
+    page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each command in a fenced block works as printed, in the order of the page."""
+    skipped = []
+    for words in commands(page):
+        typed = [place_real_data(word) for word in words]
+        if None in typed or (skipped and "fleet" in words):  # the books of that data are not there either
+            skipped.append(shlex.join(words))
+            continue
+        monkeypatch.setattr(sys, "argv", ["loadfactor", *(word for word in typed if word)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr().err
+        assert left.value.code in (None, 0, *((1,) if words[0] in MAY_SAY_NO else ())), f"{shlex.join(words)}: {said}"
+        assert not said, f"{shlex.join(words)}: {said}"
+    if skipped:
+        pytest.skip(f"no real data beside the checkout for: {'; '.join(skipped)}")
+
+
+def place_real_data(word: str) -> str | None:
+    """The word with a name for real data replaced by where it is; None where it is not there."""
+    if word not in REAL_TRACE:
+        return word
+    path = ROOT.parent / "shared" / REAL_TRACE[word]
+    return str(path) if path.is_dir() else None
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if any(kind == "python" for kind, _ in blocks(p))], ids=lambda p: p.name
+)
+def test_the_python_of_a_page_runs(page: Path, here: Path) -> None:
+    """The snippets of a page run one after the other."""
+    names: dict[str, object] = {"__name__": page.name}
+    for kind, text in blocks(page):
+        if kind == "python":
+            exec(compile(text, f"{page.name} in {here.name}", "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_commands_named_in_the_text_exist(page: Path) -> None:
+    """A command between backticks in a sentence begins with a command that there is."""
+    names = {entry.name for entry in COMMANDS}
+    for command in IN_TEXT.findall(page.read_text(encoding="utf-8")):
+        word = command.split()[1]
+        assert word in names or word in ("COMMAND", "--help", "--version", "--install-completion"), command
