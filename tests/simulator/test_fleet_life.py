@@ -62,7 +62,7 @@ def test_same_seed_same_rows_other_seed_others() -> None:
 
 
 def test_every_table_is_filled_with_its_own_types() -> None:
-    """Each batch has columns of its table with their types, fits in memory, and every table has rows."""
+    """Each batch has columns of its table with their types and fits in memory; only rates are missing: it has one currency."""
     seen = set()
     for batch in make_tables(simulate(SMALL)):
         schema = table(batch.table).schema
@@ -72,7 +72,7 @@ def test_every_table_is_filled_with_its_own_types() -> None:
             if column.required:
                 assert batch.data[column.name].null_count == 0, (batch.table, column.name)
         seen.add(batch.table)
-    assert seen == {t.name for t in TABLES}
+    assert seen == {t.name for t in TABLES} - {"exchange_rates"}
 
 
 def test_samples_come_by_day_sorted_and_never_overlap(few: pd.DataFrame) -> None:
