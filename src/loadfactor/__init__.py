@@ -4,7 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from loadfactor.books.books import Books
+    from pathlib import Path
+
+    from loadfactor.books.books import Books as Books
     from loadfactor.faces.plans.breakeven import plan_breakeven as plan_breakeven
     from loadfactor.faces.plans.own import plan_ownership as plan_ownership
     from loadfactor.faces.plans.serve import plan_serving as plan_serving
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY: dict[str, str] = {
+    "Books": "loadfactor.books.books",
     "plan_training": "loadfactor.faces.plans.train",
     "plan_serving": "loadfactor.faces.plans.serve",
     "plan_size": "loadfactor.faces.plans.size",
@@ -33,8 +36,8 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY})
 
 
-def open(folder: str) -> "Books":
-    """The books kept in a folder; made on the first import."""
+def open(folder: "str | Path", create: bool = False) -> "Books":
+    """The books kept in a folder. Raises InputError saying how to begin where there are none, unless `create` is true."""
     from loadfactor.books.books import Books
 
-    return Books(folder)
+    return Books.open(folder, create)

@@ -266,6 +266,8 @@ DIMENSIONS: Final = {
     "state": "state",
     "hour": "hour",
     "day": "day",
+    "week": "week",
+    "month": "month",
 }
 """What a question can be split by, and the column that says it."""
 

@@ -7,7 +7,6 @@ from tests.ledger.fleets import HOUR, Row, add, batch
 
 import loadfactor.config
 from loadfactor.books.books import Books
-from loadfactor.books.check import findings
 from loadfactor.errors import InputError, SourceError
 
 START = 1_767_225_600_000
@@ -57,7 +56,7 @@ def test_foreign_prices_are_worth_what_the_rate_of_the_time_says(tmp_path: Path)
     (cost,) = books.show(["cost"])
     assert cost.value == pytest.approx(2 * 2.2 + 2.4)
     assert cost.coverage == pytest.approx(3 / 4)
-    assert any("prices in EUR have no exchange rate to USD" in f.what for f in findings(books))
+    assert any("prices in EUR have no exchange rate to USD" in f.what for f in books.check().findings)
 
 
 def test_an_unknown_price_is_not_replaced_by_a_less_specific_one(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def kept(folder: Path, allocations: str) -> Path:
         "job_id,node,device_id,gpus,share,team,submitted_utc,from_utc,to_utc\n" + allocations
     )
     store = folder / "books"
-    loadfactor.open(str(store)).add("tables", [tables])
+    loadfactor.open(str(store), create=True).add("tables", [tables])
     return store
 
 

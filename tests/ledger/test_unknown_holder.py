@@ -6,7 +6,6 @@ import pytest
 from tests.ledger.fleets import HOUR, MINUTE, Row, add, batch
 
 from loadfactor.books.books import Books
-from loadfactor.books.check import findings
 from loadfactor.books.rebuild import refresh
 
 START = 1_767_225_600_000
@@ -54,7 +53,8 @@ def test_where_no_allocation_source_speaks_all_time_has_an_unknown_holder(tmp_pa
     assert (allocation.value, allocation.coverage) == (None, 0.0)
     assert cost.value == pytest.approx(16.0)
     assert any(
-        "8.00 of 8.00 GPU-hours have an unknown holder" in f.what and "--held-by" in f.do for f in findings(books)
+        "8.00 of 8.00 GPU-hours have an unknown holder" in f.what and "--held-by" in f.do
+        for f in books.check().findings
     )
 
 

@@ -9,23 +9,30 @@ from typing import Any, TypeVar
 import duckdb
 import ibis
 
+from loadfactor.books.check import CheckResult, check_books
 from loadfactor.books.rebuild import book, default_basis, refresh
 from loadfactor.config import settings
 from loadfactor.errors import DamageError, InputError, no_such
 from loadfactor.ledger.states import measures
 from loadfactor.metrics import METRICS, metric
+from loadfactor.metrics.names import Dimension, MetricName
 from loadfactor.metrics.query.answer import answer
-from loadfactor.metrics.query.calendar import Window, instant, milliseconds
+from loadfactor.metrics.query.calendar import PERIODS, Window, instant, milliseconds
 from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Question, check
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.metrics.queue import waits
 from loadfactor.sources import SOURCES, find_source
 from loadfactor.sources.base import ReadOptions
+from loadfactor.store.manifest import has_books
 from loadfactor.store.store import Progress, Receipt, Store
 from loadfactor.tables import BASES, DIMENSIONS, IDLE_BELOW, TABLES, columns_of
 from loadfactor.units import MS_PER_HOUR
 
 Answer = TypeVar("Answer")
+
+
+def _listed(names: str | Sequence[str]) -> Sequence[str]:
+    return [names] if isinstance(names, str) else names
 
 
 def _quiet(_what: str, _share: float) -> None:
@@ -38,6 +45,16 @@ class Books:
     def __init__(self, folder: str | Path, idle_below: float = IDLE_BELOW, currency: str | None = None) -> None:
         self.store = Store(Path(folder), currency or settings().currency)
         self.idle_below = idle_below
+
+    @classmethod
+    def open(cls, folder: str | Path, create: bool = False, idle_below: float = IDLE_BELOW) -> "Books":
+        """The books of a folder. Raises InputError where there are none, unless `create` is true: the first import makes them."""
+        if not create and not has_books(Path(folder)):
+            raise InputError(
+                f"no books in {folder}; begin with `loadfactor import SOURCE PATH --store {folder}` or `loadfactor demo`,"
+                " in Python with loadfactor.open(folder, create=True).add(…)"
+            )
+        return cls(folder, idle_below)
 
     def add(
         self,
@@ -72,8 +89,8 @@ class Books:
 
     def show(
         self,
-        metrics: Sequence[str] = (),
-        by: Sequence[str] = (),
+        metrics: MetricName | str | Sequence[MetricName | str] = (),
+        by: Dimension | str | Sequence[Dimension | str] = (),
         start: datetime | None = None,
         end: datetime | None = None,
         timezone: tzinfo = UTC,
@@ -82,6 +99,8 @@ class Books:
         without_idle: bool = False,
     ) -> Readings:
         """Readings of metrics (all of them when none is named), split by dimensions, over [start, end), the whole span by default.
+
+        One metric or dimension may be given as it is: `books.show("utilization", by="team")`.
 
         `timezone` says where days begin; `basis` is the kind of money, by default the best the books have; `where`
         keeps only one value of a dimension; `without_idle` leaves the cost of idle and unobserved time out of unit costs. Raises
@@ -104,10 +123,10 @@ class Books:
                 )
             if basis is not None and basis not in BASES:
                 raise no_such("cost basis", basis, BASES)
-            asked = tuple(metric(name) for name in metrics) or METRICS
+            asked = tuple(metric(name) for name in _listed(metrics)) or METRICS
             question = Question(
                 asked,
-                check(by),
+                check(_listed(by)),
                 window,
                 basis or default_basis(self.store),
                 self._filters(where),
@@ -118,6 +137,10 @@ class Books:
 
         self.store.look()
         return self._sound(ask)
+
+    def check(self) -> CheckResult:
+        """Whether the books balance, and everything worth knowing of them, worst first: what `loadfactor doctor` prints."""
+        return check_books(self.store, self.show)
 
     def table(self, name: str) -> Any:
         """An Ibis table of the books (devices, samples, …) for questions of your own; the ledger with all its measures."""
@@ -142,7 +165,7 @@ class Books:
         for name, value in (where or {}).items():
             if name not in DIMENSIONS:
                 raise no_such("dimension", name, DIMENSIONS)
-            if name in ("hour", "day", "state"):
+            if name in ("hour", *PERIODS, "state"):
                 raise InputError(
                     f"nothing can be chosen by {name!r}; use --from and --to for time, or one of job, team, device …"
                 )
@@ -157,12 +180,13 @@ class Books:
 
     def _answer(self, question: Question) -> Readings:
         refresh(self.store, _quiet, self.idle_below)
-        waited = None
-        if any(m.topic == "queue" for m in question.metrics):  # asked several times over: worked out once
-            rows = waits(self.store.relation("allocations"), self.store.relation("queue_events"))
-            waited = self.store.kept(rows, "waits")
-        booked = self.booked(question.window, "day" in question.by)
-        return answer(question, booked, self.store.relation("progress"), waited)
+        with self.store.in_order():
+            waited = None
+            if any(m.topic == "queue" for m in question.metrics):  # asked several times over: worked out once
+                rows = waits(self.store.relation("allocations"), self.store.relation("queue_events"))
+                waited = self.store.kept(rows, "waits")
+            booked = self.booked(question.window, bool(question.periods))
+            return answer(question, booked, self.store.relation("progress"), waited)
 
     def booked(self, window: Window, by_day: bool) -> Any:
         """The ledger of a window, exactly: stored hours, and those that a limit or a local midnight cuts booked afresh."""

@@ -1,17 +1,18 @@
-"""Can the books be trusted? Whether they balance, what is missing, and what contradicts itself, each with what to do."""
+"""Whether the books balance, what is missing in them and what contradicts itself, each with what to do."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from shlex import quote
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from loadfactor.books.rebuild import book, default_basis, estimates
+from loadfactor.metrics.query.reading import Readings
+from loadfactor.store.store import Store
 from loadfactor.tables import ALWAYS, PRICES
 from loadfactor.units import MS_PER_HOUR
 
-if TYPE_CHECKING:
-    from loadfactor.books.books import Books
-
+Show = Callable[[Sequence[str]], Readings]
+"""Answers with the readings of metrics over the whole of the books."""
 Grade = Literal["wrong", "missing", "note"]
 ROUNDING = 1e-9
 UNATTRIBUTED_REMEDY = "import allocations, use an exporter with job labels, or import the log with --held-by JOB"
@@ -57,9 +58,27 @@ class Balance:
         return hours and cost
 
 
-def balance(books: "Books") -> Balance:
+@dataclass(frozen=True)
+class CheckResult:
+    """Both sides of the books, and what is worth knowing of them, worst first."""
+
+    balance: Balance
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        """True when the books balance and nothing in them is wrong."""
+        return self.balance.holds and not any(finding.grade == "wrong" for finding in self.findings)
+
+
+def check_books(store: Store, show: Show) -> CheckResult:
+    """Check the books of a store; `show` answers questions of them."""
+    found = tuple(find_problems(store, show))  # first: damaged files are moved aside
+    return CheckResult(add_up(store, show), found)
+
+
+def add_up(store: Store, show: Show) -> Balance:
     """Add up both sides over the whole span. Costs in the default basis, over the hours that have a price."""
-    store = books.store
     basis = default_basis(store)
     start, end = store.span()
     book(store, ((start, end),), until="segments")
@@ -67,27 +86,25 @@ def balance(books: "Books") -> Balance:
         f"SELECT coalesce(sum(share * (to_utc - from_utc)), 0) / {MS_PER_HOUR},"
         f" sum(share * (to_utc - from_utc) * price_per_gpu_hour_{basis}) / {MS_PER_HOUR} FROM segments"
     ).fetchone()
-    paid, cost = books.show(["paid_gpu_hours", "cost"])
+    paid, cost = show(["paid_gpu_hours", "cost"])
     installed_gpu_hours, installed_cost = ask or (0.0, None)
     booked = [r.value if isinstance(r.value, float) else None for r in (paid, cost)]
     return Balance(installed_gpu_hours, booked[0] or 0.0, installed_cost, booked[1])
 
 
-def findings(books: "Books") -> Iterator[Finding]:
+def find_problems(store: Store, show: Show) -> Iterator[Finding]:
     """Everything worth knowing, worst first."""
-    store = books.store
     for name in store.set_damage_aside():
         yield Finding("wrong", f"{name} was damaged and is set aside", "import what it came from again")
     for name, what in store.manifest.set_aside:
         yield Finding("missing", f"set aside earlier: {name} ({what})", "import what it came from again, or delete it")
-    yield from _contradictions(books)
-    yield from _unattributed(books)
-    yield from _without_rate(books)
-    yield from _gaps(books)
+    yield from _contradictions(store, show)
+    yield from _unattributed(show)
+    yield from _without_rate(store)
+    yield from _gaps(store, show)
 
 
-def _contradictions(books: "Books") -> Iterator[Finding]:
-    store = books.store
+def _contradictions(store: Store, show: Show) -> Iterator[Finding]:
     start, end = store.span()
     for name in ("allocations", "devices", "samples", "progress"):
         store.name_view(name, name)
@@ -104,7 +121,7 @@ def _contradictions(books: "Books") -> Iterator[Finding]:
               * greatest(0, until - greatest(since, coalesce(before, since)))), 0) / {MS_PER_HOUR}
             FROM again a LEFT JOIN (SELECT device_id, min(share) AS share FROM devices GROUP BY ALL) d USING (device_id)"""
     ).fetchone()
-    held = books.show(["allocated_gpu_hours"])[0].value
+    held = show(["allocated_gpu_hours"])[0].value
     excess = (asked or (0.0,))[0] - (held if isinstance(held, float) else 0.0)
     if excess > ROUNDING * max(1.0, (asked or (0.0,))[0]):
         yield Finding(
@@ -124,9 +141,9 @@ def _contradictions(books: "Books") -> Iterator[Finding]:
         yield Finding("missing", f"{orphans[0]} jobs made progress and held nothing", "import their allocations")
 
 
-def _unattributed(books: "Books") -> Iterator[Finding]:
+def _unattributed(show: Show) -> Iterator[Finding]:
     """Time with an unknown holder, and how to say who held it."""
-    unattributed, paid = (r.value for r in books.show(["unattributed_gpu_hours", "paid_gpu_hours"]))
+    unattributed, paid = (r.value for r in show(["unattributed_gpu_hours", "paid_gpu_hours"]))
     if isinstance(unattributed, float) and isinstance(paid, float) and unattributed > ROUNDING * paid:
         yield Finding(
             "missing",
@@ -136,9 +153,8 @@ def _unattributed(books: "Books") -> Iterator[Finding]:
         )
 
 
-def _without_rate(books: "Books") -> Iterator[Finding]:
+def _without_rate(store: Store) -> Iterator[Finding]:
     """Foreign prices of a time without an exchange rate."""
-    store = books.store
     for name in ("prices", "exchange_rates"):
         store.name_view(name, name)
     store.lend("estimates", estimates() if default_basis(store) == "estimate" else PRICES.schema.empty_table())
@@ -159,24 +175,24 @@ def _without_rate(books: "Books") -> Iterator[Finding]:
         )
 
 
-def _gaps(books: "Books") -> Iterator[Finding]:
-    there = f" --store {quote(str(books.store.folder))}"
+def _gaps(store: Store, show: Show) -> Iterator[Finding]:
+    there = f" --store {quote(str(store.folder))}"
     for reading, do in (
         (
-            books.show(["observed_gpu_hours"])[0],
+            show(["observed_gpu_hours"])[0],
             f"check the exporters of the hours in `loadfactor show unobserved_gpu_hours --by day{there}`",
         ),
-        (books.show(["cost"])[0], f"import a price list: `loadfactor import prices FILE{there}`"),
+        (show(["cost"])[0], f"import a price list: `loadfactor import prices FILE{there}`"),
     ):
         if reading.coverage is not None and reading.coverage < 1:
             subject = "held time is observed" if reading.metric == "observed_gpu_hours" else "paid time has a price"
             yield Finding("missing", f"{reading.coverage:.2%} of {subject}", do)
-    if default_basis(books.store) == "estimate":
+    if default_basis(store) == "estimate":
         yield Finding(
             "note",
             "no prices imported: costs are the catalog's dated list prices, estimates",
             "--price-per-gpu-hour X",
         )
-    for record in books.store.manifest.imports:
+    for record in store.manifest.imports:
         for where, what, count in record.gaps:
             yield Finding("note", f"{where.rsplit('/', 1)[-1]}: {what} (×{count:,})", "not measured there")

@@ -52,7 +52,8 @@ def jobs_held(allocations: Expr) -> Expr:
 def job_history(books: Books) -> JobHistory:
     """The jobs of the books that ended. Jobs still held are counted and left out; raises InputError where none ended."""
     frame = jobs_held(books.table("allocations")).to_pandas()
-    ended = frame[frame.to_ms.notna() & (frame.to_ms > frame.from_ms)].sort_values("submitted_ms", kind="stable")
+    ended = frame[frame.to_ms.notna() & (frame.to_ms > frame.from_ms)]
+    ended = ended.sort_values(["submitted_ms", "from_ms", "to_ms", "gpus", "team"])
     if len(ended) < 2:
         raise InputError(
             f"the books in {books.store.folder} hold {len(ended)} jobs that ended; import a scheduler's accounting, or give a CSV"

@@ -44,6 +44,7 @@ class ImportRecord:
     paths: tuple[str, ...]
     rows: dict[str, int]
     gaps: tuple[tuple[str, str, int], ...] = ()
+    held_by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,11 @@ class Manifest:
     def of(self, table: str) -> tuple[StoredFile, ...]:
         """The files of one table."""
         return tuple(f for f in self.files if f.table == table)
+
+
+def has_books(folder: Path) -> bool:
+    """True where an import has left a manifest."""
+    return (folder / NAME).exists()
 
 
 def load(folder: Path) -> Manifest:
@@ -90,7 +96,12 @@ def _understood(raw: dict[str, Any]) -> Manifest:
         files=tuple(StoredFile(**f) for f in raw["files"]),
         imports=tuple(
             ImportRecord(
-                i["digest"], i["source"], tuple(i["paths"]), i["rows"], tuple((g[0], g[1], g[2]) for g in i["gaps"])
+                i["digest"],
+                i["source"],
+                tuple(i["paths"]),
+                i["rows"],
+                tuple((g[0], g[1], g[2]) for g in i["gaps"]),
+                i["held_by"],
             )
             for i in raw["imports"]
         ),

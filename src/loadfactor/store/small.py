@@ -6,7 +6,7 @@ Small are all tables but samples: devices, allocations, outages, progress, queue
 from pathlib import Path
 
 from loadfactor.store.layout import read
-from loadfactor.tables import Table
+from loadfactor.tables import ALWAYS, Table
 
 _WATCHED = {"devices": ("node", "accelerator", "pool"), "allocations": ()}
 """Tables of which a log can have seen a part: where an import is one, what earlier ones knew of a row stays."""
@@ -71,6 +71,16 @@ def listed_twice(staged: Path) -> str:
         max({open_end}) OVER (PARTITION BY device_id ORDER BY coalesce(from_utc, 0), seq
           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
       FROM {read([staged])}) WHERE start < before LIMIT 1"""
+
+
+def held_otherwise(staged: Path, stored: list[Path]) -> str:
+    """SQL: a device that one of the jobs given as a parameter holds at a time for which another one is staged, and that job."""
+    return f"""
+    SELECT b.device_id, b.job_id FROM {read([staged])} a JOIN {read(stored)} b ON a.device_id = b.device_id
+      AND a.job_id <> b.job_id AND list_contains(?, b.job_id)
+      AND coalesce(a.from_utc, {ALWAYS[0]}) < coalesce(b.to_utc, {ALWAYS[1]})
+      AND coalesce(b.from_utc, {ALWAYS[0]}) < coalesce(a.to_utc, {ALWAYS[1]})
+    ORDER BY ALL LIMIT 1"""
 
 
 def contradicted(devices: str) -> str:

@@ -64,7 +64,8 @@ class Store:
         self.raw.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         self.raw.execute("SET preserve_insertion_order = false")
         self.raw.execute("SET enable_progress_bar = false")  # faces show progress, and only where it is wanted
-        self.raw.execute(f"SET temp_directory = '{_quoted(folder / f'spill-{os.getpid()}')}'")
+        self._spill = folder / f"spill-{os.getpid()}"
+        self.raw.execute(f"SET temp_directory = '{_quoted(self._spill)}'")
         self._views: dict[tuple[str, ...], str] = {}
         if any(not self._whole(f) for f in self.manifest.files):
             self.look()  # perhaps an import has replaced them just now
@@ -131,6 +132,16 @@ class Store:
         self.keep(name, self.connection.compile(expr))
         return self.connection.table(name)
 
+    @contextmanager
+    def in_order(self) -> Iterator[None]:
+        """Work queries out in one thread: floating-point sums are added up in the same order every time."""
+        threads = self.raw.execute("SELECT current_setting('threads')").fetchone()
+        self.raw.execute("SET threads = 1")
+        try:
+            yield
+        finally:
+            self.raw.execute(f"SET threads = {(threads or (1,))[0]}")
+
     def covering(self, name: str, *spans: Span) -> tuple[StoredFile, ...]:
         """The files of a table whose rows may speak of any of these spans."""
         return tuple(
@@ -169,9 +180,26 @@ class Store:
                     tuple(str(f) for f in files),
                     dict(staging.rows),
                     tuple((g.where, g.what, g.count) for g in gaps),
+                    options.held_by,
                 )
-                self._merge(staging.finish(), staging.folder, record, source.watches, progress)
+                staged = staging.finish()
+                self._check_holder(staged, options.held_by)
+                self._merge(staged, staging.folder, record, source.watches, progress)
         return Receipt(source.name, record.rows, gaps)
+
+    def _check_holder(self, staged: dict[Part, Path], held_by: str | None) -> None:
+        """Refuse a job said to hold the GPUs of a log that another job was said to hold, in the same way, at the same time."""
+        stored = self._paths(self.manifest.of("allocations"))
+        before = sorted({i.held_by for i in self.manifest.imports if i.held_by and i.held_by != held_by})
+        path = staged.get(("allocations", None))
+        if held_by is None or not before or not stored or path is None:
+            return
+        found = self.raw.execute(small.held_otherwise(path, stored), [before]).fetchone()
+        if found:
+            raise InputError(
+                f"{found[0]} was imported as held by {found[1]!r} at a time for which --held-by says {held_by!r};"
+                " a second holder would halve the first one's cost: name the same job, or use another store"
+            )
 
     def _merge(
         self, staged: dict[Part, Path], work: Path, record: ImportRecord, watched: bool, progress: Progress
@@ -349,6 +377,7 @@ class Store:
         if self._writing:
             yield
             return
+        created = not self.folder.exists()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = (self.folder / "lock").open("w")
@@ -378,6 +407,12 @@ class Store:
                 raise
             finally:
                 self._writing = False
+                if not manifest.has_books(self.folder):  # nothing was imported: no trace of the attempt stays
+                    (self.folder / "lock").unlink(missing_ok=True)
+                    shutil.rmtree(self._spill, ignore_errors=True)
+                    with suppress(OSError):
+                        if created:
+                            self.folder.rmdir()
 
     def _sweep(self) -> None:
         """Remove what killed imports left: staging folders and Parquet files no manifest names."""

@@ -267,17 +267,30 @@ def test_a_log_alone_can_be_given_a_holder(run: Run, tmp_path: Path) -> None:
 
 
 def test_logs_that_overlap_ask_once(run: Run, tmp_path: Path) -> None:
-    """A job that two overlapping logs name on one GPU held it once, and doctor has nothing to say of it; of two jobs it has."""
-    for store, holders, excess in (("one", ("bench", "bench"), False), ("two", ("bench", "other"), True)):
-        for first, holder in zip((0, 20), holders, strict=True):
-            log = tmp_path / f"{first}.csv"
-            rows = "".join(f"2026/03/01 10:00:{s:02d}.000, GPU-1, 80 %\n" for s in range(first, first + 40, 10))
-            log.write_text("timestamp, uuid, utilization.gpu [%]\n" + rows)
-            run("import", "nvidia-smi", log, "--timezone", "UTC", "--store", tmp_path / store, "--held-by", holder)
-        _, out, _ = run("doctor", "--store", tmp_path / store, "--format", "json")
-        assert ("more than was installed" in out) == excess
-        _, out, _ = run("show", "allocated_gpu_hours", "--store", tmp_path / store, "--format", "json")
-        assert values(out) == {"allocated_gpu_hours": pytest.approx(60 / 3600)}
+    """A job that two overlapping logs name on one GPU held it once; another job for the same time is refused."""
+    for first, holder, code in ((0, "bench", 0), (20, "bench", 0), (30, "other", 2)):
+        log = tmp_path / f"{first}.csv"
+        rows = "".join(f"2026/03/01 10:00:{s:02d}.000, GPU-1, 80 %\n" for s in range(first, min(first + 40, 60), 10))
+        log.write_text("timestamp, uuid, utilization.gpu [%]\n" + rows)
+        words = ("import", "nvidia-smi", log, "--timezone", "UTC", "--store", tmp_path / "s", "--held-by", holder)
+        refused, _, error = run(*words)
+        assert refused == code
+        assert ("GPU-1 was imported as held by 'bench'" in error) == (code == 2)
+    _, out, _ = run("doctor", "--store", tmp_path / "s", "--format", "json")
+    assert "more than was installed" not in out
+    _, out, _ = run("show", "allocated_gpu_hours", "--store", tmp_path / "s", "--format", "json")
+    assert values(out) == {"allocated_gpu_hours": pytest.approx(60 / 3600)}
+
+
+def test_a_failed_first_import_leaves_nothing(run: Run, tmp_path: Path) -> None:
+    """Later commands say that there are no books, not that they are empty; prices alone are books."""
+    store, wrong, prices = tmp_path / "s", tmp_path / "wrong.csv", tmp_path / "prices.csv"
+    wrong.write_text("basis,price_per_gpu_hour\ncontracted,-1\n")
+    prices.write_text("basis,price_per_gpu_hour\ncontracted,1\n")
+    assert run("import", "prices", wrong, "--store", store)[0] == 2
+    assert not store.exists()
+    assert "no books in" in run("show", "cost", "--store", store)[2]
+    assert run("import", "prices", prices, "--store", store)[0] == 0
 
 
 def test_a_shorter_copy_of_a_log_takes_nothing_away(run: Run, tmp_path: Path) -> None:

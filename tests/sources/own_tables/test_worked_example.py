@@ -19,7 +19,7 @@ def test_the_documented_files_give_the_documented_numbers(tmp_path: Path) -> Non
     assert len(files) == 5
     assert dict(files) == {path.name: path.read_text(encoding="utf-8") for path in (EXAMPLES / "tables").iterdir()}
     assert (EXAMPLES / "prices.toml").read_text(encoding="utf-8") in text
-    books = loadfactor.open(tmp_path / "books")
+    books = loadfactor.open(tmp_path / "books", create=True)
     books.add("tables", [EXAMPLES / "tables"])
     wanted = {
         "allocated_gpu_hours": 10.0,

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 MOMENT = "2026-10 (the start of that month), 2026-10-05 or 2026-10-05T08:00+01:00"
 
-DIMENSIONS = "device, node, accelerator, pool, job, experiment, user, team, project, purpose, state, hour, day"
+DIMENSIONS = (
+    "device, node, accelerator, pool, job, experiment, user, team, project, purpose, state, hour, day, week, month"
+)
 """The dimensions in words; the tables, which define them, take a while to import."""
 
 
@@ -31,11 +33,7 @@ class StoreRequest(Request):
         from loadfactor.config import settings
 
         folder = self.store or settings().store
-        if not folder.is_dir():
-            raise InputError(
-                f"no books in {folder}; begin with `loadfactor import SOURCE PATH --store {folder}` or `loadfactor demo`"
-            )
-        return Books(folder, settings().idle_below)
+        return Books.open(folder, idle_below=settings().idle_below)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,10 +30,8 @@ class BooksCheck:
 
 def build_document(books: "Books") -> Document:
     """The check of these books; the answer is no where they do not balance or are damaged."""
-    from loadfactor.books.check import balance, findings
-
-    found = tuple(findings(books))
-    both = balance(books)
+    checked = books.check()
+    found, both = checked.findings, checked.balance
     data = BooksCheck(
         both.holds,
         both.installed_gpu_hours,

@@ -80,32 +80,32 @@ def _spread(keys: list[Key], known: Mapping[Key, Known], cost_basis: str | None 
 
 
 def _groups(question: Question, keys: list[Key]) -> Groups:
-    """The groups with the stretch of time each speaks of: its hour or day where split by one, inside the window."""
+    """The groups with the stretch of time each speaks of: its hour, day, week or month where split by one, inside the window."""
     window = question.window
-    days = {name: (first, after) for name, first, after in window.days()}
+    limits = {unit: window.periods(unit) for unit in question.periods}
 
     @cache
-    def stretch(day: str | None, hour: int | None) -> tuple[datetime, datetime]:
+    def stretch(hour: int | None, *names: tuple[str, str]) -> tuple[datetime, datetime]:
         start, end = window.start_ms, window.end_ms
-        if day is not None:
-            start, end = max(start, days[day][0]), min(end, days[day][1])
+        for unit, name in names:
+            start, end = max(start, limits[unit][name][0]), min(end, limits[unit][name][1])
         if hour is not None:
             start, end = max(start, hour), min(end, hour + MS_PER_HOUR)
         return instant(start), instant(end)
 
-    if "hour" not in question.by and "day" not in question.by:
-        start, end = stretch(None, None)
+    if "hour" not in question.by and not limits:
+        start, end = stretch(None)
         return Groups(keys, [start] * len(keys), [end] * len(keys))
-    spoken, starts, ends = [], [], []
+    names, starts, ends = [], [], []
     for key in keys:
         by = dict(zip(question.by, key, strict=True))
-        start, end = stretch(by.get("day"), by.get("hour"))
+        start, end = stretch(by.get("hour"), *((unit, by[unit]) for unit in limits if by[unit] is not None))
         if by.get("hour") is not None:
             by["hour"] = iso(instant(by["hour"]))
-        spoken.append(tuple(by.values()))
+        names.append(tuple(by.values()))
         starts.append(start)
         ends.append(end)
-    return Groups(spoken, starts, ends)
+    return Groups(names, starts, ends)
 
 
 def _from_ledger(

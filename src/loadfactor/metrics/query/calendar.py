@@ -1,13 +1,16 @@
-"""When does a day begin? Windows and local days, in instants; a day of daylight saving's end has 25 hours.
+"""Windows and their local days, weeks (ISO, from Monday) and months, in instants; a day of daylight saving's end has 25 hours.
 
 Ledger rows lie inside UTC hours. A window or a local midnight that cuts an hour makes that hour be booked afresh, cut there.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 
 from loadfactor.units import MS_PER_HOUR, MS_PER_S
+
+PERIODS = ("day", "week", "month")
+"""Dimensions of the local calendar."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,14 @@ class Window:
             yield day.isoformat(), first, _midnight(following, self.zone)
             day = following
 
+    def periods(self, unit: str) -> dict[str, tuple[int, int]]:
+        """Every local day, week (2026-W47) or month (2026-11) of the window: its first instant in it, and the first after it."""
+        found: dict[str, tuple[int, int]] = {}
+        for day, first, after in self.days():
+            name = name_period(day, unit)
+            found[name] = (found[name][0] if name in found else first, after)
+        return found
+
     def cut_hours(self, by_day: bool) -> dict[int, list[int]]:
         """The UTC hours that a limit of the window (or, with `by_day`, a local midnight) cuts, and where."""
         points = {self.start_ms, self.end_ms}
@@ -36,6 +47,18 @@ class Window:
             if point % MS_PER_HOUR:
                 cuts.setdefault(point - point % MS_PER_HOUR, []).append(point)
         return cuts
+
+
+def name_period(day: str, unit: str) -> str:
+    """The day, week or month that a local day lies in.
+
+    >>> [name_period("2027-01-01", unit) for unit in PERIODS]
+    ['2027-01-01', '2026-W53', '2027-01']
+    """
+    if unit == "week":
+        year, week, _ = date.fromisoformat(day).isocalendar()
+        return f"{year}-W{week:02d}"
+    return day[: len("2026-11")] if unit == "month" else day
 
 
 def instant(ms: int) -> datetime:

@@ -9,7 +9,7 @@ import ibis
 from loadfactor.errors import no_such
 from loadfactor.ledger.holders import UNKNOWN
 from loadfactor.metrics.metric import Metric
-from loadfactor.metrics.query.calendar import Window
+from loadfactor.metrics.query.calendar import PERIODS, Window, name_period
 from loadfactor.tables import DIMENSIONS, USD
 
 Expr = Any
@@ -20,7 +20,7 @@ Key = tuple[Any, ...]
 OF_A_HOLDER = ("job", "experiment", "user", "team", "project", "purpose")
 UNKNOWN_HOLDER = "unknown holder"
 """The group of unattributed time in a split by any of them."""
-OF_A_JOB = (*OF_A_HOLDER, "hour", "day")
+OF_A_JOB = (*OF_A_HOLDER, "hour", *PERIODS)
 OF_A_WAIT = (*OF_A_JOB, "pool")
 
 
@@ -35,6 +35,11 @@ class Question:
     where: tuple[tuple[str, str], ...] = ()
     without_idle: bool = False
     currency: str = USD
+
+    @property
+    def periods(self) -> tuple[str, ...]:
+        """The dimensions of the local calendar that it splits by."""
+        return tuple(unit for unit in PERIODS if unit in self.by)
 
 
 def check(by: Sequence[str]) -> tuple[str, ...]:
@@ -63,14 +68,15 @@ def name_unknown(question: Question, book: Expr) -> Expr:
 
 
 def dated(rows: Expr, hour: Expr, at: Expr, question: Question) -> Expr:
-    """Rows with the hour and the local day they lie in, where the question splits by them."""
+    """Rows with the hour and the local day, week and month they lie in, where the question splits by them."""
     if "hour" in question.by:
         rows = rows.mutate(hour=hour)
-    if "day" in question.by:
+    if question.periods:
         days = list(question.window.days())
+        columns = {unit: [name_period(day, unit) for day, _, _ in days] for unit in question.periods}
         names = ibis.memtable(
-            {"day": [d[0] for d in days], "first": [d[1] for d in days], "after": [d[2] for d in days]},
-            schema={"day": "string", "first": "int64", "after": "int64"},
+            {**columns, "first": [first for _, first, _ in days], "after": [after for _, _, after in days]},
+            schema={**dict.fromkeys(columns, "string"), "first": "int64", "after": "int64"},
         )
         rows = rows.mutate(dated_utc=at)
         rows = rows.join(names, [rows.dated_utc >= names.first, rows.dated_utc < names.after]).drop("first", "after")

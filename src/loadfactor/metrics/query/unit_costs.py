@@ -1,6 +1,7 @@
 """Units of work made in a window, by the groups of a question, and what the jobs that made them cost."""
 
 from collections.abc import Collection
+from math import fsum
 from typing import NamedTuple
 
 import ibis
@@ -71,7 +72,7 @@ def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> d
     instants = rows.filter(rows.length == 0)
     instants = instants.filter(instants.from_utc >= window.start_ms, instants.from_utc < window.end_ms)
     stretches = rows.filter(rows.length > 0)
-    if "hour" in question.by or "day" in question.by:
+    if "hour" in question.by or question.periods:
         stretches = _bucketed(stretches, question)
     part = ibis.least(stretches.to_utc, window.end_ms) - ibis.greatest(stretches.from_utc, window.start_ms)
     stretches = stretches.mutate(amount=stretches.amount * part / stretches.length).filter(part > 0)
@@ -79,15 +80,18 @@ def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> d
     made = ibis.union(instants.select(*columns), stretches.select(*columns)).join(names, "job_id")
     hour = made.from_utc - made.from_utc % MS_PER_HOUR
     made = dated(made, hour, made.from_utc, question)
-    table = made.group_by(keys).aggregate(total=made.amount.sum())
-    return {tuple(r[k] for k in keys): r["total"] for r in table.to_pyarrow().to_pylist() if r["total"]}
+    table = made.group_by(keys).aggregate(
+        amounts=made.amount.collect()
+    )  # joined rows come in any order: added up exactly
+    totals = {tuple(r[k] for k in keys): fsum(r["amounts"]) for r in table.to_pyarrow().to_pylist()}
+    return {key: total for key, total in totals.items() if total}
 
 
 def _bucketed(stretches: Expr, question: Question) -> Expr:
     """Stretches cut at hours, and at the local midnights that are none; amounts still those of the whole stretch."""
     bounds = {question.window.start_ms - question.window.start_ms % MS_PER_HOUR}
     bounds |= set(range(min(bounds), question.window.end_ms, MS_PER_HOUR)) if "hour" in question.by else set()
-    bounds |= {first for _, first, _ in question.window.days()} if "day" in question.by else set()
+    bounds |= {first for _, first, _ in question.window.days()} if question.periods else set()
     ordered = sorted(bounds)
     ends = [*ordered[1:], max(question.window.end_ms, ordered[-1] + 1)]
     buckets = ibis.memtable({"first": ordered, "after": ends}, schema={"first": "int64", "after": "int64"})

@@ -1,6 +1,5 @@
 """Data quality: how much was observed and priced, whether the books balance, what is missing."""
 
-from loadfactor.books.check import balance, findings
 from loadfactor.faces.document import Cell, DataTable, Section, TableColumn
 from loadfactor.faces.formats import money, number, percent
 from loadfactor.faces.report.facts import DataQualityFacts
@@ -9,7 +8,8 @@ from loadfactor.faces.report.inquiry import Inquiry
 
 def build_section(inquiry: Inquiry) -> DataQualityFacts:
     """Coverage of the window, the balance of the whole books with its residual, and what `doctor` finds."""
-    totals, sides, found = inquiry.totals, balance(inquiry.books), list(findings(inquiry.books))
+    checked = inquiry.books.check()
+    totals, sides, found = inquiry.totals, checked.balance, list(checked.findings)
     observed, priced = (totals.readings[name].coverage for name in ("observed_gpu_hours", "cost"))
     unobserved = number(totals.value("unobserved_gpu_hours"))
     lead = (
