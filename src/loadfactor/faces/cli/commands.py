@@ -66,7 +66,7 @@ def _parameter(item: Option) -> inspect.Parameter:
 
 def _help(item: Option) -> str:
     """What the option says, with its default as a person would type it."""
-    if item.required or item.default is None or item.default == ():
+    if item.required or item.default in (None, (), ""):
         return item.help
     default = item.default
     if isinstance(default, bool):

@@ -18,7 +18,7 @@ def run_and_leave(app: typer.Typer) -> NoReturn:
     """Run an app and exit: 0 done, 1 the answer is no or the books are damaged, 2 the user's mistake, 130 stopped."""
     write_ascii_where_needed()
     try:
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False, prog_name="loadfactor")
         sys.stdout.flush()
     except TyperException as error:
         _leave(_words_of(error), MISTAKE)
