@@ -38,3 +38,4 @@ J_PER_KWH: Final = 3_600_000
 W_PER_KW: Final = 1000
 HZ_PER_MHZ: Final = 10**6
 PERCENT: Final = 100
+ONES_PER_MILLION: Final = 10**6

@@ -72,6 +72,19 @@ def test_columns_say_their_units() -> None:
     assert lines[-1].split() == ["a", "2", "$6.00", "50.0", "%"]
 
 
+def test_small_unit_costs_are_those_of_a_million() -> None:
+    """A cost of a token or a request that nobody can read is shown for a million of them, and says so; JSON keeps one."""
+    names = ("cost_per_token", "cost_per_request", "cost_per_epoch")
+    columns = [MetricColumn([value], [1.0], [None]) for value in (8.29e-8, 0.000276, 0.15)]
+    for by, key in ((("team",), ("a",)), ((), ())):
+        readings = Readings([metric(n) for n in names], by, Groups([key], [START], [END]), columns)
+        text = " ".join(" ".join(printed(readings, 100)).split())
+        assert all(amount in text for amount in ("$0.0829", "$276.00", "$0.15"))
+        assert "per million tokens" in text
+        assert "per million requests" in text
+        assert json.loads(render_json(build_document(readings)))[0]["value"] == 8.29e-8
+
+
 @pytest.mark.parametrize("width", [80, 100])
 def test_a_wide_table_is_divided_where_it_does_not_fit(width: int) -> None:
     """Every metric by job: no line is wider than the terminal, no value is cut, and each part repeats the names."""

@@ -19,7 +19,7 @@ STEPS_S = (
     *(hours * S_PER_HOUR for hours in (1, 2, 4, 8)),
     S_PER_DAY,
 )
-MOST_STEPS = 200
+MOST_STEPS = 480
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,16 @@ from collections.abc import Sequence
 from loadfactor.faces.document import Cell, DataTable, Document, Section, Style, TableColumn, write_cell
 from loadfactor.faces.formats import UNKNOWN, draw_bins, instant, percent
 from loadfactor.metrics import metric
-from loadfactor.metrics.query.reading import Reading
+from loadfactor.metrics.query.reading import Reading, Value
 from loadfactor.tables import USD
+from loadfactor.units import ONES_PER_MILLION
 
 NO_NAME = "(none)"
 DIGITS = 4
 MOST_NAMED = 3
 """Metrics named in a headline."""
+SMALLEST_COST = 0.01
+"""Of one unit; less is shown for a million of them, as a price of tokens always is."""
 STYLES: dict[str, Style] = {"share": "percent", "s": "duration"}
 BASIS_NAMES = {
     "sm_active": "SM active",
@@ -40,7 +43,13 @@ def build_document(readings: Sequence[Reading]) -> Document:
 
 def value_text(reading: Reading) -> str:
     """A reading's value as a person writes it; a list (a histogram) as a row of bars."""
-    return write_cell(_cell(reading), _column("", reading))
+    return write_cell(_cell(reading, _counts_millions([reading])), _column([reading]))
+
+
+def is_per_million(unit: str, values: Sequence[Value]) -> bool:
+    """True where costs of one unit are too small to read: they are shown for a million."""
+    known = [value for value in values if isinstance(value, float)]
+    return "token" in unit or (bool(known) and max(known) < SMALLEST_COST)
 
 
 def coverage_text(reading: Reading) -> str:
@@ -96,9 +105,12 @@ def _group_table(by: Sequence[str], readings: Sequence[Reading]) -> DataTable:
     groups: dict[tuple[str | None, ...], list[Reading]] = {}
     for reading in readings:
         groups.setdefault(tuple(reading.by.values()), []).append(reading)
-    first = next(iter(groups.values()))
-    columns = [*(TableColumn(name) for name in by), *(_column(metric(r.metric).title, r) for r in first)]
-    rows: list[list[Cell]] = [[*(part or NO_NAME for part in key), *map(_cell, row)] for key, row in groups.items()]
+    of_metrics = list(zip(*groups.values(), strict=True))
+    columns = [*(TableColumn(name) for name in by), *map(_column, of_metrics)]
+    millions = [_counts_millions(column) for column in of_metrics]
+    rows: list[list[Cell]] = [
+        [*(part or NO_NAME for part in key), *map(_cell, row, millions)] for key, row in groups.items()
+    ]
     if any(map(coverage_text, readings)):
         columns.append(TableColumn("coverage", "percent"))
         least = (min(row, key=lambda r: 1 if r.coverage is None else r.coverage) for row in groups.values())
@@ -106,24 +118,42 @@ def _group_table(by: Sequence[str], readings: Sequence[Reading]) -> DataTable:
     return DataTable(columns, rows)
 
 
-def _column(title: str, reading: Reading) -> TableColumn:
-    """A column of a metric, its unit in the heading where the cells do not show it."""
-    if isinstance(reading.value, list):
+def _column(readings: Sequence[Reading]) -> TableColumn:
+    """The column of one metric, its unit in the heading where the cells do not show it."""
+    reading = readings[0]
+    title = metric(reading.metric).title
+    if any(isinstance(r.value, list) for r in readings):
         return TableColumn(f"{title}, 0 to 100 %")
     if reading.currency:
+        if _counts_millions(readings):
+            one = _per(reading)
+            title = title.replace(f"per {one}", f"per million {one}s")
         return TableColumn(f"{title} ({reading.currency})", "money", reading.currency)
     style = STYLES.get(reading.unit, "number")
     return TableColumn(title if reading.unit in STYLES else f"{title} ({reading.unit})", style, digits=DIGITS)
 
 
-def _cell(reading: Reading) -> Cell:
+def _cell(reading: Reading, counts_millions: bool) -> Cell:
     if isinstance(reading.value, list):
         return draw_bins(reading.value)
-    return UNKNOWN if reading.value is None else reading.value
+    if reading.value is None:
+        return UNKNOWN
+    return reading.value * ONES_PER_MILLION if counts_millions else reading.value
+
+
+def _counts_millions(readings: Sequence[Reading]) -> bool:
+    """True where these readings of one metric are costs shown for a million units."""
+    return bool(_per(readings[0])) and is_per_million(readings[0].unit, [r.value for r in readings])
+
+
+def _per(reading: Reading) -> str:
+    """What a unit cost is of; empty for what is none."""
+    return reading.unit.partition(" per ")[2] if reading.currency else ""
 
 
 def _unit_beside(reading: Reading) -> str:
-    """The unit where the value itself does not say it; what one unit of money buys, always."""
+    """The unit where the value itself does not say it; what one amount of money buys, always."""
     if reading.currency:
-        return reading.unit.removeprefix(reading.currency)
+        per = _per(reading)
+        return f" per million {per}s" if _counts_millions([reading]) else f" per {per}" if per else ""
     return "" if reading.unit in STYLES else f" {reading.unit}"

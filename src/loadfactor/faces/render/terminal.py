@@ -17,7 +17,7 @@ MAX_WIDTH = 100
 CHART_HEIGHT = 13
 NARROW = 90  # below it, three tiles a line instead of four
 GAP = 2  # columns of a table stand this far apart
-LEAST_TEXT = 24  # a column of text behind numbers is folded down to this
+LEAST_TEXT = 12  # a column of text behind numbers is folded down to this
 MOST_FITTED = 1000  # rows of a table that is fitted to the width
 
 
@@ -129,8 +129,9 @@ def _draw_columns(table: DataTable, rows: Sequence[Sequence[str]], columns: Sequ
         is_text = column.style == "text"
         title = column.title
         if natural > width and not is_text:  # headings are wrapped, values never
-            title = "\n".join(wrap(title, _least_width(table, rows, i), break_long_words=False))
-        grid.add_column(title, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
+            title = "\n".join(wrap(title, _least_width(table, rows, i), break_long_words=False, break_on_hyphens=False))
+        whole = not is_text or (i == 0 and _least_width(table, rows, i) <= width // 2)
+        grid.add_column(title, justify="left" if is_text else "right", overflow="fold", no_wrap=whole)
     for row in rows:
         grid.add_row(*(Text(row[i]) for i in columns))
     return grid

@@ -1,13 +1,11 @@
 """Cost of one unit of work, for every unit the books have progress in."""
 
 from loadfactor.faces.document import DataTable, Section, TableColumn
+from loadfactor.faces.readings import is_per_million
 from loadfactor.faces.report.facts import SectionFacts
 from loadfactor.faces.report.inquiry import Inquiry
 from loadfactor.metrics.money import UNITS
-from loadfactor.units import TOKENS_PER_MTOK
-
-SMALLEST = 0.01
-"""What costs less than this is shown per million, as tokens always are."""
+from loadfactor.units import ONES_PER_MILLION
 
 
 def build_section(inquiry: Inquiry) -> SectionFacts | None:
@@ -19,8 +17,8 @@ def build_section(inquiry: Inquiry) -> SectionFacts | None:
         value = totals.value(metric)
         if value is not None:
             spelled = unit.replace("_", " ")
-            if "token" in unit or value < SMALLEST:
-                rows.append((f"1 million {spelled}s", value * TOKENS_PER_MTOK))
+            if is_per_million(unit, [value]):
+                rows.append((f"1 million {spelled}s", value * ONES_PER_MILLION))
             else:
                 rows.append((f"1 {spelled}", value))
     if not rows:

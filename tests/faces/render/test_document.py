@@ -1,4 +1,4 @@
-"""An answer is given whole: on the terminal, as one page, as a picture, as data for programs."""
+"""A document is shown whole: on the terminal, as one page, as a picture, as data for programs."""
 
 import json
 from datetime import date
@@ -9,24 +9,31 @@ import pytest
 import typer
 
 from loadfactor.errors import InputError
-from loadfactor.faces.answer import Answer, Assumption, Column, Table, present
-from loadfactor.faces.answer.page import page
-from loadfactor.faces.answer.terminal import as_text
 from loadfactor.faces.charts import Chart, Series
+from loadfactor.faces.document import Assumption, DataTable, Document, Section, TableColumn
+from loadfactor.faces.render.html import render_html
+from loadfactor.faces.render.markdown import render_markdown
+from loadfactor.faces.render.present import present
+from loadfactor.faces.render.terminal import render_text
 
-ANSWER = Answer(
-    sentence="Own 60 GPUs and rent the rest by the hour.",
-    tables=(
-        Table(
-            "Cost of a day",
-            (Column("plan"), Column("cost", "money"), Column("fullness", "percent")),
-            (("own 60 <b>", 2208.0, 0.8125), ("rent all", 3720.0, None)),
-            note="24 hours",
+ANSWER = Document(
+    "Own 60 GPUs and rent the rest by the hour.",
+    (
+        Section(
+            "The day",
+            charts=(Chart("Demand", "step", (0, 8, 24), (Series("GPUs", (80, 40, 20)),), "hours", "GPUs"),),
+            tables=(
+                DataTable(
+                    (TableColumn("plan"), TableColumn("cost", "money"), TableColumn("fullness", "percent")),
+                    (("own 60 <b>", 2208.0, 0.8125), ("rent all", 3720.0, None)),
+                    title="Cost of a day",
+                    note="24 hours",
+                ),
+            ),
         ),
     ),
-    charts=(Chart("Demand", "step", (0, 8, 24), (Series("GPUs", (80, 40, 20)),), "hours", "GPUs"),),
     assumptions=(Assumption("rental price", "$3.00 per GPU-hour", "the catalog", "2026-05, estimate"),),
-    would_change=("Below $1.20 per rented hour, rent everything.",),
+    notes=("Below $1.20 per rented hour, rent everything.",),
     data={"own_gpus": np.int64(60), "as_of": date(2026, 5, 1), "never": float("inf"), "sizes": np.array([1.5, 2.5])},
 )
 WORDS = (
@@ -45,7 +52,7 @@ WORDS = (
 @pytest.mark.parametrize("width", [80, 100])
 def test_terminal_holds_everything_within_the_width(width: int) -> None:
     """Sentence, picture, table, assumptions and what would change it are all there, no line wider than the terminal."""
-    text = as_text(ANSWER, width)
+    text = render_text(ANSWER, width)
     for words in (*WORDS, "Demand"):
         assert words in text
     assert max(map(len, text.split("\n"))) <= width
@@ -53,7 +60,7 @@ def test_terminal_holds_everything_within_the_width(width: int) -> None:
 
 def test_page_is_self_contained_and_escaped() -> None:
     """The page holds everything, fetches nothing, and shows angle brackets in a name as text."""
-    text = page(ANSWER)
+    text = render_html(ANSWER)
     for words in WORDS:
         assert words in text
     assert "own 60 &lt;b&gt;" in text
@@ -69,7 +76,7 @@ def test_json_is_data_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert found == {"own_gpus": 60, "as_of": "2026-05-01", "never": None, "sizes": [1.5, 2.5]}
 
 
-@pytest.mark.parametrize("suffix", [".html", ".png", ".svg", ".json", ".txt"])
+@pytest.mark.parametrize("suffix", [".html", ".md", ".png", ".svg", ".json", ".csv", ".txt"])
 def test_output_is_written_by_its_suffix(suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """--output writes the kind of file its suffix names and says so."""
     path = tmp_path / f"answer{suffix}"
@@ -81,7 +88,7 @@ def test_output_is_written_by_its_suffix(suffix: str, tmp_path: Path, capsys: py
 def test_a_no_leaves_with_one(capsys: pytest.CaptureFixture[str]) -> None:
     """An answer that is no ends the command with exit code 1 after it was shown."""
     with pytest.raises(typer.Exit) as left:
-        present(Answer("No.", is_no=True))
+        present(Document("No.", is_no=True))
     assert left.value.exit_code == 1
     assert "No." in capsys.readouterr().out
 
@@ -89,7 +96,7 @@ def test_a_no_leaves_with_one(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"output_format": "xml"}, "take terminal, json, html"),
+        ({"output_format": "xml"}, "choose from terminal, json, html, md, csv"),
         ({"output": Path("answer.docx")}, r"take \.html"),
         ({"output": Path("nowhere/at/all.html")}, "no folder"),
     ],
@@ -103,4 +110,44 @@ def test_what_cannot_be_written_is_said(arguments: dict[str, object], says: str)
 def test_rows_must_fit_columns() -> None:
     """A table whose rows do not fit its columns is refused by name."""
     with pytest.raises(ValueError, match="'t' has 1 columns"):
-        Table("t", (Column("a"),), (("x", "y"),))
+        DataTable((TableColumn("a"),), (("x", "y"),), title="t")
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where writing fails, the file of before is as it was and nothing lies beside it."""
+    path = tmp_path / "answer.md"
+    path.write_text("the old one")
+
+    def fail(file: Path, *_text: str, **_options: str) -> int:
+        file.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    with pytest.raises(InputError, match="No space left on device"):
+        present(ANSWER, output=path)
+    monkeypatch.undo()
+    assert path.read_text() == "the old one"
+    assert [file.name for file in tmp_path.iterdir()] == ["answer.md"]
+
+
+def test_tables_have_heads_and_captions() -> None:
+    """A table of the page can be read by ear: its caption, the heads of its columns and of its rows."""
+    text = render_html(ANSWER)
+    assert "<caption>Cost of a day</caption>" in text
+    assert '<th scope="col">plan</th>' in text
+    assert '<th scope="row">own 60 &lt;b&gt;</th>' in text
+
+
+def test_brief_is_the_sentence_and_the_main_table() -> None:
+    """`--brief` leaves out pictures, assumptions and notes, and keeps the data."""
+    text = render_text(ANSWER.brief, 80)
+    assert "Own 60 GPUs" in text
+    assert "$2,208" in text
+    assert "Demand" not in text
+    assert "Below $1.20" not in text
+    assert ANSWER.brief.data is ANSWER.data
+
+
+def test_markdown_shows_names_as_they_are() -> None:
+    """Signs that mean something in Markdown are escaped."""
+    assert "own 60 &lt;b>" in render_markdown(ANSWER)
