@@ -251,6 +251,9 @@ MEASUREMENTS: Final = tuple(
 
 TABLES: Final = (DEVICES, SAMPLES, ALLOCATIONS, OUTAGES, PROGRESS, QUEUE_EVENTS, PRICES, EXCHANGE_RATES)
 
+DATED_BY_DAY: Final = (PRICES, EXCHANGE_RATES)
+"""Tables whose times may be written as days, 2026-05-01 for its midnight UTC."""
+
 
 DIMENSIONS: Final = {
     "device": "device_id",

@@ -209,3 +209,11 @@ def test_parquet_numbers_of_any_width_and_whole_job_ids(tmp_path: Path) -> None:
     jobs = tmp_path / "allocations.parquet"
     pq.write_table(pa.table({"job_id": [4711], "from_utc": [NOON_MS], "to_utc": [NOON_MS + 1]}), jobs)
     assert read(SOURCE, jobs).tables["allocations"]["job_id"].to_pylist() == ["4711"]
+
+
+def test_exchange_rates_may_be_dated_by_the_day(tmp_path: Path) -> None:
+    """A rate of a day begins at its midnight UTC."""
+    path = tmp_path / "exchange_rates.csv"
+    path.write_text("currency,from_utc,rate\nEUR,2026-05-01,1.1\n")
+    (row,) = read(SOURCE, path).tables["exchange_rates"].to_pylist()
+    assert (row["currency"], row["from_utc"], row["rate"]) == ("EUR", 1_777_593_600_000, 1.1)

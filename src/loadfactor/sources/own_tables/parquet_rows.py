@@ -13,7 +13,7 @@ from loadfactor.sources.base import Rows
 from loadfactor.sources.own_tables.headings import check_headings
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS
 from loadfactor.sources.parsing.times.columns import InstantColumn
-from loadfactor.tables import ARROW, PRICES, Column, Table
+from loadfactor.tables import ARROW, DATED_BY_DAY, Column, Table
 from loadfactor.units import BYTES_PER_MIB
 
 _WANTED: Final = {
@@ -77,7 +77,7 @@ def _find_converter(
     if kind == "instant":
         if types.is_timestamp(plain):
             return zoned if plain.tz is not None else local
-        if types.is_date(plain) and table is PRICES:
+        if types.is_date(plain) and table in DATED_BY_DAY:
             return midnight
         if types.is_integer(plain):
             return epoch

@@ -10,7 +10,7 @@ from loadfactor.sources.own_tables.headings import check_headings
 from loadfactor.sources.parsing.cells import CellPosition, parse_cells
 from loadfactor.sources.parsing.csv_text import TextBatch, split_csv
 from loadfactor.sources.parsing.times.columns import InstantColumn
-from loadfactor.tables import PRICES, Table
+from loadfactor.tables import DATED_BY_DAY, Table
 
 
 def decode_csv(source: Input, table: Table, zone: tzinfo | None) -> Iterator[Rows]:
@@ -23,10 +23,12 @@ def decode_csv(source: Input, table: Table, zone: tzinfo | None) -> Iterator[Row
 def convert_cells(label: str, table: Table, batches: Iterator[TextBatch], zone: tzinfo | None) -> Iterator[Rows]:
     """Batches of text cells as rows of a table. SourceError names input, row, column and value of a cell that holds none.
 
-    Prices may be dated by the day: the price list of a day begins at its midnight UTC.
+    Prices and exchange rates may be dated by the day: they begin at its midnight UTC.
     """
     instants = {
-        c.name: InstantColumn(label, c.name, zone, days=table is PRICES) for c in table.columns if c.kind == "instant"
+        c.name: InstantColumn(label, c.name, zone, days=table in DATED_BY_DAY)
+        for c in table.columns
+        if c.kind == "instant"
     }
     for batch in batches:
         columns = {}
