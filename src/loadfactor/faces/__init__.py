@@ -1,1 +1,1 @@
-"""How is it shown? Command line, pages, reports. No arithmetic here: every number is read from a declaration elsewhere."""
+"""What people see: documents, their renderers, reports, plans, commands. No formula: every number is read from elsewhere."""

@@ -104,7 +104,7 @@ FULLNESS = (
         "load_factor",
         "share",
         "Load factor",
-        "Effective ÷ paid GPU-hours: how full the fleet flew.",
+        "Effective ÷ paid GPU-hours: how full the fleet was.",
         "higher",
         Ratio(EFFECTIVE, PAID),
         "fullness",

@@ -97,8 +97,8 @@ QUEUE = (
         Quantile("wait_s", weight="gpus", mean=True),
     ),
     Metric(
-        "queue_waiting", "jobs", "Still waiting",
-        "Jobs that had asked and not started by the end of the window, or gave up in it: their waits are longer than known.",
+        "queue_waiting", "jobs", "Cancelled or pending",
+        "Jobs that were pending at the end of the window or cancelled in it: their waits are longer than known.",
         "lower", Count(), "queue",
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What picture should a person look at? One declaration; `terminal` draws it in characters, `image` as SVG or PNG.
+"""Charts: one declaration each, which `terminal` draws in characters and `image` as SVG or PNG.
 
     Chart(
         title="Cost of a token falls as the fleet fills",
