@@ -1,4 +1,4 @@
-"""How fast are sizing answers? Simulated jobs, closed-form points, and a year's trace swept over fifty cluster sizes.
+"""Speed of sizing answers: simulated jobs, closed-form points, and a year's trace swept over fifty cluster sizes.
 
 `jobs_per_s` simulates gangs of 1 to 32 GPUs at 95 % load on 1,000 nodes of 8 with EASY backfill on one core (compilation left out).
 """

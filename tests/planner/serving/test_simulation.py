@@ -15,7 +15,7 @@ from loadfactor.planner.serving.simulation.fleet import Autoscale, Batching, Fai
 from loadfactor.planner.serving.simulation.simulate import Arrivals, Run, simulate
 from loadfactor.planner.serving.simulation.state import Costs
 from loadfactor.planner.serving.step import Replica, step_time
-from loadfactor.planner.sizing.queueing import mean_wait_s
+from loadfactor.planner.sizing.queueing import queue_wait
 from loadfactor.units import NS_PER_S
 
 
@@ -243,6 +243,6 @@ def test_queues_agree_with_closed_forms(name: str) -> None:
         return rng.exponential(np.where(fast, 1 / (2 * fast_share), 1 / (2 * (1 - fast_share))))
 
     got = simulated_wait(lambda rng, n: rng.exponential(1 / rate, n), service, servers, 2_000_000, seed=7)
-    exact = mean_wait_s(rate, 1.0, servers, service_cv2=cv2)
+    exact = queue_wait(rate, 1.0, servers, service_cv2=cv2).mean_s
     assert abs(got.mean_s - exact) < max(0.02 * exact, got.half_width_s)
     assert got.half_width_s < 0.04 * exact

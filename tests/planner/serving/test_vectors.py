@@ -9,7 +9,7 @@ import pytest
 
 from loadfactor.planner.serving.cost_multiplier import duty_multiplier, exponential_peak_multiplier
 from loadfactor.planner.serving.roofline import batch_speedup, cache_to_weights, compute_share, steady_batch
-from loadfactor.planner.sizing.queueing import erlang_c, mean_wait_s, queue_wait
+from loadfactor.planner.sizing.queueing import erlang_c, queue_wait
 
 Formula = Callable[[dict[str, Any]], float]
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "serving.json").read_text(encoding="utf-8"))
@@ -32,12 +32,12 @@ FORMULAS: dict[str, Formula] = {
     "bursty.high": lambda i: duty_multiplier(i["duty"], i["fill"]).multiplier,
     "bursty.exp.p95": lambda i: exponential_peak_multiplier(i["q"]),
     "serve.concurrency": lambda i: steady_batch(i["alpha"], i["beta"], i["u"]),
-    "md1.Wq": lambda i: mean_wait_s(i["rho"], 1.0, 1, service_cv2=0.0),
-    "mg1.Wq.cs2_4": lambda i: mean_wait_s(i["rho"], 1.0, 1, service_cv2=i["cs2"]),
-    "kingman": lambda i: mean_wait_s(i["rho"], 1.0, 1, i["ca2"], i["cs2"]),
+    "md1.Wq": lambda i: queue_wait(i["rho"], 1.0, 1, service_cv2=0.0).mean_s,
+    "mg1.Wq.cs2_4": lambda i: queue_wait(i["rho"], 1.0, 1, service_cv2=i["cs2"]).mean_s,
+    "kingman": lambda i: queue_wait(i["rho"], 1.0, 1, i["ca2"], i["cs2"]).mean_s,
     "mmk.p_wait_gt": lambda i: queue_wait(i["lam"], 1.0, i["k"]).longer_share(i["t"]),
     **{f"mmk.{x}.C": lambda i: erlang_c(i["lam"] / i["mu"], i["k"]) for x in STATIONS},
-    **{f"mmk.{x}.Wq": lambda i: mean_wait_s(i["lam"], 1 / i["mu"], i["k"]) for x in STATIONS},
+    **{f"mmk.{x}.Wq": lambda i: queue_wait(i["lam"], 1 / i["mu"], i["k"]).mean_s for x in STATIONS},
 }
 
 

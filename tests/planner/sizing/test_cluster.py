@@ -12,7 +12,7 @@ from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulat
 from loadfactor.planner.sizing.cluster.jobs import Jobs, make_jobs
 from loadfactor.planner.sizing.cluster.outcome import Outcome, average_batches
 from loadfactor.planner.sizing.cluster.workload import draw_poisson_jobs
-from loadfactor.planner.sizing.queueing import erlang_b, mean_wait_s
+from loadfactor.planner.sizing.queueing import erlang_b, queue_wait
 
 POLICIES = (
     SchedulingPolicy(backfill="none"),
@@ -41,7 +41,7 @@ def test_waits_of_textbook_queues(arrivals_per_s: float, servers: int, service: 
     """M/M/k, M/D/1 and M/G/1: the simulated mean wait is within 2 % of the exact one, which its 99 % interval holds."""
     trace = draw_poisson_jobs(jobs, arrivals_per_s, 1.0, service=service, service_cv2=cv2 or 1.0, seed=1)  # type: ignore[arg-type]
     found = average_batches(simulate(trace, Cluster.pooled(servers), SchedulingPolicy(backfill="none")).wait_s)
-    exact = mean_wait_s(arrivals_per_s, 1.0, servers, service_cv2=cv2)
+    exact = queue_wait(arrivals_per_s, 1.0, servers, service_cv2=cv2).mean_s
     assert found.mean == pytest.approx(exact, rel=0.02)
     assert abs(found.mean - exact) < 1.5 * found.half_width
 

@@ -7,7 +7,6 @@ from loadfactor.planner.hardware.checkpoint import daly_interval_s, efficiency_s
 from loadfactor.planner.sizing.queueing import (
     erlang_b,
     erlang_c,
-    mean_wait_s,
     queue_wait,
     servers_for_wait_share,
 )
@@ -43,14 +42,14 @@ def test_quantile_inverts_the_tail() -> None:
 
 def test_constant_arrivals_and_service_never_wait() -> None:
     """With no variation at all nobody waits."""
-    assert mean_wait_s(9, 1.0, 10, arrival_cv2=0, service_cv2=0) == 0
+    assert queue_wait(9, 1.0, 10, arrival_cv2=0, service_cv2=0).mean_s == 0
     assert queue_wait(9, 1.0, 10, arrival_cv2=0, service_cv2=0).longer_share(0.1) == 0
 
 
 def test_an_overfull_queue_names_the_size_that_drains() -> None:
     """A load that never drains is refused with the smallest size that would do."""
     with pytest.raises(PlanError, match="take 9 or more"):
-        mean_wait_s(8, 1.0, 8)
+        queue_wait(8, 1.0, 8)
     with pytest.raises(PlanError, match="take 8 or more"):
         erlang_c(7.5, 7)
 
@@ -60,9 +59,9 @@ def test_an_overfull_queue_names_the_size_that_drains() -> None:
     [
         (lambda: erlang_b(-1, 2), "offered load"),
         (lambda: erlang_b(1, -2), "number of servers"),
-        (lambda: mean_wait_s(-1, 1, 2), "arrival rate"),
-        (lambda: mean_wait_s(1, 0, 2), "service time"),
-        (lambda: mean_wait_s(1, 1, 2, service_cv2=-1), "squared coefficient"),
+        (lambda: queue_wait(-1, 1, 2).mean_s, "arrival rate"),
+        (lambda: queue_wait(1, 0, 2).mean_s, "service time"),
+        (lambda: queue_wait(1, 1, 2, service_cv2=-1).mean_s, "squared coefficient"),
         (lambda: queue_wait(1, 1, 2).quantile_s(1.0), "quantile"),
         (lambda: servers_for_wait_share(5, 0), "may wait"),
         (lambda: square_root_staffing(5, 1.5), "may wait"),

@@ -86,6 +86,8 @@ def queue_wait(
 
     `arrival_cv2` and `service_cv2` are squared coefficients of variation: 1 for exponential times, 0 for constant ones.
 
+    >>> round(queue_wait(1.8, 1.0, 2).mean_s, 4), round(queue_wait(0.8, 1.0, 1, service_cv2=0).mean_s, 4)  # M/M/2, M/D/1
+    (4.2632, 2.0)
     >>> wait = queue_wait(8, 1.0, 10)
     >>> round(wait.mean_s, 5), round(wait.longer_share(0.5), 6), wait.quantile_s(0.5)  # at p50 nobody waits
     (0.20459, 0.150529, 0.0)
@@ -99,17 +101,6 @@ def queue_wait(
     offered_load = arrivals_per_s * service_s
     waiting_share = erlang_c(offered_load, servers)
     return QueueWait(waiting_share, service_s / (servers - offered_load) * (arrival_cv2 + service_cv2) / 2)
-
-
-def mean_wait_s(
-    arrivals_per_s: float, service_s: float, servers: int, arrival_cv2: float = 1.0, service_cv2: float = 1.0
-) -> float:
-    """Mean wait before service, over all arrivals, seconds: C·S/(k − a) · (c²ₐ + c²ₛ)/2.
-
-    >>> round(mean_wait_s(1.8, 1.0, 2), 4), round(mean_wait_s(0.8, 1.0, 1, service_cv2=0), 4)  # M/M/2, M/D/1
-    (4.2632, 2.0)
-    """
-    return queue_wait(arrivals_per_s, service_s, servers, arrival_cv2, service_cv2).mean_s
 
 
 def least_servers(offered_load: float) -> int:

@@ -11,7 +11,7 @@ from loadfactor.planner.sizing.cluster.jobs import Floats, Ints, Jobs
 from loadfactor.planner.sizing.cluster.state import ClusterStatistics
 from loadfactor.units import S_PER_HOUR
 
-SIZE_EDGES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 10**9)
+SIZE_EDGES = (0, *(2**power for power in range(11)), 10**9)  # GPUs
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from loadfactor.units import S_PER_HOUR
+
 Order = Literal["fifo", "shortest", "priority"]
 Backfill = Literal["none", "easy", "any"]
 Preempt = Literal["none", "shortest remaining", "shortest remaining gpu time", "least attained", "priority"]
@@ -26,7 +28,7 @@ class SchedulingPolicy:
     turn_away: bool = False
     interval_s: float = 0.0
     restart_s: float = 0.0
-    queue_edges_gpu_s: tuple[float, ...] = (3_600.0,)
+    queue_edges_gpu_s: tuple[float, ...] = (float(S_PER_HOUR),)
     backfill_depth: int = 100
 
 

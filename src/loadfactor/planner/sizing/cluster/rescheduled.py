@@ -220,7 +220,7 @@ def _grant_share(milli: int, state: State) -> bool:
 
 @inner
 def _grant(need: int, level: Ints) -> bool:
-    """Give a gang its GPUs by the nodes' free counts; False where there are too few. Nodes need no names: all is assigned anew."""
+    """Give a gang its GPUs by the nodes' free counts; False where there are too few. Nodes need no names."""
     largest = len(level) - 1
     whole = need // largest if need > largest else 0
     rest = need - whole * largest
