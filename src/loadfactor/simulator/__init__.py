@@ -2,9 +2,10 @@
 
 - `scenario`: what to simulate; `presets`: `DEMO`, `SMALL`, `bench(gpus, days, step_s)`
 - `workloads`: the kinds of work; `demand`: the jobs handed in; `calendar`: when people are awake
-- `fleet`: the GPUs; `incidents`: what breaks; `schedule`: the queue; `shared_gpus`: who shares a GPU
-- `simulation`: all of it together; `activity`: how busy each GPU was; `collector`: what was measured; `progress`: what came out
-- `table_rows`, `write`: as tables and as files; `truth`: what the ledger must say of it
+- `fleet`: the GPUs; `incidents`: what breaks; `schedule`: the queue; `outcome`: its runs and waits; `shared_gpus`: who shares a GPU
+- `simulation`: all of it together; `behaviour`, `activity`: how busy each GPU was
+- `collector`: what was measured; `progress`: what came out
+- `table_rows`, `write`: as tables and as files; `truth`, `truth_cells`: what the ledger must say of it
 """
 
 from loadfactor.simulator.presets import DEMO, SMALL, bench

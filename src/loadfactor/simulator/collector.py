@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from loadfactor.catalog.accelerators import accelerator
-from loadfactor.simulator.activity import ACTIVITY_PER_ONE, SERVING, ActivityBlock, Behaviour, Singles
+from loadfactor.simulator.activity import ACTIVITY_PER_ONE, SERVING, ActivityBlock
+from loadfactor.simulator.behaviour import Behaviour, Singles
 from loadfactor.simulator.fleet import Floats
 from loadfactor.simulator.simulation import Simulation
 from loadfactor.simulator.workloads import WORKLOADS

@@ -11,7 +11,7 @@ import numpy as np
 
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.simulator.calendar import compute_request_rate
-from loadfactor.simulator.schedule import ScheduledRun
+from loadfactor.simulator.outcome import ScheduledRun
 from loadfactor.simulator.simulation import Simulation
 from loadfactor.simulator.workloads import WORKLOADS, Workload
 from loadfactor.units import MS_PER_HOUR, MS_PER_S

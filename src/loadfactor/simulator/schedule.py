@@ -7,65 +7,18 @@ or GPU kills what runs on it, and the job is requeued; a drained node finishes i
 
 import heapq
 from bisect import bisect_left, insort
-from dataclasses import dataclass, field
 from itertools import count
 
 from loadfactor.simulator.demand import FOREVER_MS, SubmittedJob
 from loadfactor.simulator.fleet import Node
 from loadfactor.simulator.incidents import Incident
+from loadfactor.simulator.outcome import Outage, Schedule, ScheduledRun, ScheduledWait
 from loadfactor.simulator.workloads import WORKLOADS
 from loadfactor.units import MS_PER_S
 
 LONGEST_LIMIT = 3.0  # times what a job needs; people do not know better
 BACKFILL_DEPTH = 16  # jobs looked at behind a head that cannot start
 END, UP, BUY, DOWN, RETIRE, DRAIN, ARRIVE, CANCEL = range(8)  # at one instant, in this order
-
-
-@dataclass(slots=True)
-class ScheduledRun:
-    """One attempt of a job: when, where, how it ended, and what of its compute had been done and kept before."""
-
-    job: SubmittedJob
-    attempt: int
-    from_ms: int
-    to_ms: int
-    end_state: str
-    devices: tuple[int, ...]
-    work_from_ms: int  # start-up over
-    work_to_ms: int  # the idle tail begins
-    share: float = 1.0
-    alive: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduledWait:
-    """One wait of a job, from `since_ms` until it started, was cancelled, or the simulation ended (until_ms None)."""
-
-    job: SubmittedJob
-    attempt: int
-    since_ms: int
-    until_ms: int | None
-    started: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """GPUs of one node that could not be used."""
-
-    devices: tuple[int, ...]
-    whole_node: str | None
-    from_ms: int
-    to_ms: int
-    reason: str
-
-
-@dataclass
-class Schedule:
-    """The runs, waits and outages of one pool."""
-
-    runs: list[ScheduledRun] = field(default_factory=list)
-    waits: list[ScheduledWait] = field(default_factory=list)
-    outages: list[Outage] = field(default_factory=list)
 
 
 def schedule_jobs(jobs: list[SubmittedJob], nodes: list[Node], incidents: list[Incident], end_ms: int) -> Schedule:

@@ -4,8 +4,8 @@ import numpy as np
 
 from loadfactor.simulator.demand import FOREVER_MS, SubmittedJob
 from loadfactor.simulator.fleet import SimulatedFleet
+from loadfactor.simulator.outcome import ScheduledRun
 from loadfactor.simulator.scenario import Scenario
-from loadfactor.simulator.schedule import ScheduledRun
 from loadfactor.simulator.workloads import WORKLOADS, find_workload
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S
 

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from loadfactor.simulator.activity import compute_activity, draw_behaviour
+from loadfactor.simulator.activity import compute_activity
+from loadfactor.simulator.behaviour import draw_behaviour
 from loadfactor.simulator.collector import Collector
 from loadfactor.simulator.demand import SubmittedJob
+from loadfactor.simulator.outcome import ScheduledRun
 from loadfactor.simulator.progress import list_progress
-from loadfactor.simulator.schedule import ScheduledRun
 from loadfactor.simulator.simulation import Simulation
 from loadfactor.simulator.workloads import WORKLOADS
 from loadfactor.tables import table
