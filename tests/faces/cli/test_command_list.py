@@ -7,6 +7,8 @@ import pytest
 
 from loadfactor.faces.cli import COMMANDS
 from loadfactor.faces.cli.lazy import CommandEntry, load_command
+from loadfactor.faces.cli.plan import PLANS
+from loadfactor.faces.cli.validate import VALIDATIONS
 
 HEAVY = ("duckdb", "ibis", "pyarrow", "numpy", "pandas", "pydantic", "rich", "jinja2", "matplotlib", "numba")
 
@@ -17,7 +19,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", [*COMMANDS, *PLANS, *VALIDATIONS], ids=lambda entry: entry.module.split("cli.")[1])
 def test_a_list_says_of_a_command_what_the_command_says(entry: CommandEntry) -> None:
     """The sentence in the list of commands is the first one of the command's own help."""
     said = " ".join(load_command(entry).help.split("\n\n")[0].split())

@@ -16,7 +16,9 @@ from loadfactor.planner.economics.breakeven_plan import BreakEvenPlan, plan_brea
 from loadfactor.planner.economics.claimed_floors import lower_floor_needs_price_ratio
 from loadfactor.planner.economics.request import BreakEvenRequest
 
-ABOUT = "Compare serving a model yourself with an API: the utilization above which it pays, and the demand that takes."
+ABOUT = (
+    "Compare serving a model yourself with an API.\n\nThe utilization above which it pays, and the demand that takes."
+)
 NEVER = "never"
 
 

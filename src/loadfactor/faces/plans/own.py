@@ -18,7 +18,7 @@ from loadfactor.planner.sizing.sizes import count_demand
 from loadfactor.sources.demand import JobTrace
 from loadfactor.units import W_PER_KW
 
-ABOUT = "Compare owning GPUs with renting them: what an owned GPU-hour costs, and how many to own for a demand."
+ABOUT = "Compare owning GPUs with renting them.\n\nWhat an owned GPU-hour costs, and how many to own for a demand."
 USES = (1.0, 0.8, 0.6, 0.4, 0.2)
 
 

@@ -18,7 +18,9 @@ from loadfactor.planner.sizing.size_plan import SizePlan, SizeQuestion, plan_siz
 from loadfactor.planner.sizing.state_plan import plan_size_from_state
 from loadfactor.sources.demand import JobTrace, StateTrace
 
-ABOUT = "Find the size of a cluster that can be kept full: waits, utilization and cost of every size under your jobs."
+ABOUT = (
+    "Find the size of a cluster that can be kept full.\n\nWaits, utilization and cost of every size under your jobs."
+)
 
 
 def build_document(request: SizeRequest) -> Document:

@@ -9,7 +9,7 @@ PLANS = (
     CommandEntry("serve", "loadfactor.faces.cli.plan.serve", "Plan a serving fleet: layout, replicas, latency, cost."),
     CommandEntry("size", "loadfactor.faces.cli.plan.size", "Find the size of a cluster that can be kept full."),
     CommandEntry("own", "loadfactor.faces.cli.plan.own", "Compare owning GPUs with renting them."),
-    CommandEntry("breakeven", "loadfactor.faces.cli.plan.breakeven", "Compare a GPU of one's own with an API."),
+    CommandEntry("breakeven", "loadfactor.faces.cli.plan.breakeven", "Compare serving a model yourself with an API."),
 )
 
 
