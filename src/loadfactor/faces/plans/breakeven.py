@@ -14,11 +14,8 @@ from loadfactor.planner.economics.api_choice import DEFAULT_MODEL, ApiChoice, ch
 from loadfactor.planner.economics.breakeven import MeanDemand, MeanRequest, ReplicaCost, find_gpu_hour_price
 from loadfactor.planner.economics.breakeven_plan import BreakEvenPlan, plan_break_even
 from loadfactor.planner.economics.claimed_floors import lower_floor_needs_price_ratio
-from loadfactor.planner.economics.request import BreakEvenRequest
+from loadfactor.planner.economics.request import BREAKEVEN_ABOUT, BreakEvenRequest
 
-ABOUT = (
-    "Compare serving a model yourself with an API.\n\nThe utilization above which it pays, and the demand that takes."
-)
 NEVER = "never"
 
 
@@ -64,7 +61,7 @@ def build_document(request: BreakEvenRequest) -> Document:
     )
 
 
-plan_breakeven = make_function("plan_breakeven", BreakEvenRequest, build_document, ABOUT)
+plan_breakeven = make_function("plan_breakeven", BreakEvenRequest, build_document, BREAKEVEN_ABOUT)
 
 
 def list_prices() -> Document:

@@ -13,12 +13,11 @@ from loadfactor.faces.plans.demand import find_demand, read_jobs
 from loadfactor.faces.plans.load_duration import draw_load_duration
 from loadfactor.planner.economics.load_duration import LoadDuration, load_duration
 from loadfactor.planner.economics.own_plan import OWNED, OwnPlan, make_question, plan_own
-from loadfactor.planner.economics.request import OwnRequest
+from loadfactor.planner.economics.request import OWN_ABOUT, OwnRequest
 from loadfactor.planner.sizing.sizes import count_demand
 from loadfactor.sources.demand import JobTrace
 from loadfactor.units import W_PER_KW
 
-ABOUT = "Compare owning GPUs with renting them.\n\nWhat an owned GPU-hour costs, and how many to own for a demand."
 USES = (1.0, 0.8, 0.6, 0.4, 0.2)
 
 
@@ -43,7 +42,7 @@ def build_document(request: OwnRequest) -> Document:
     )
 
 
-plan_ownership = make_function("plan_ownership", OwnRequest, build_document, ABOUT)
+plan_ownership = make_function("plan_ownership", OwnRequest, build_document, OWN_ABOUT)
 
 
 def _read_demand(request: OwnRequest) -> tuple[LoadDuration | None, tuple[Assumption, ...]]:

@@ -16,15 +16,13 @@ from loadfactor.faces.plans.serving_notes import write_headline, write_notes
 from loadfactor.faces.plans.serving_sections import DemandAxis, draw_sections
 from loadfactor.planner.serving.demand import observe_demand
 from loadfactor.planner.serving.inputs import RequestTrace, build_inputs
-from loadfactor.planner.serving.request import ServingRequest
+from loadfactor.planner.serving.request import ABOUT, ServingRequest
 from loadfactor.planner.serving.serving_plan import ServingPlan, plan_fleet
 from loadfactor.planner.serving.simulation.simulate import Arrivals
 from loadfactor.units import BITS_PER_BYTE, S_PER_HOUR
 
 if TYPE_CHECKING:  # imported with a trace: most plans have none
     from loadfactor.sources.public_traces.requests.chunk import TraceReport
-
-ABOUT = "Plan a serving fleet: layout, replicas, latency, cost."
 
 
 def build_document(request: ServingRequest, progress: Callable[[str], None] = lambda _: None) -> Document:

@@ -13,14 +13,10 @@ from loadfactor.faces.plans.size_from_state import build_state_document
 from loadfactor.planner.economics.gpu_price import choose_kept_price
 from loadfactor.planner.sizing.cluster.idle_reasons import StateCounts
 from loadfactor.planner.sizing.question import make_question
-from loadfactor.planner.sizing.request import SizeRequest
+from loadfactor.planner.sizing.request import ABOUT, SizeRequest
 from loadfactor.planner.sizing.size_plan import SizePlan, SizeQuestion, plan_size_from_jobs
 from loadfactor.planner.sizing.state_plan import plan_size_from_state
 from loadfactor.sources.demand import JobTrace, StateTrace
-
-ABOUT = (
-    "Find the size of a cluster that can be kept full.\n\nWaits, utilization and cost of every size under your jobs."
-)
 
 
 def build_document(request: SizeRequest) -> Document:

@@ -20,12 +20,11 @@ from loadfactor.faces.plans.train_sections import (
     write_time,
 )
 from loadfactor.faces.progress import show_progress
-from loadfactor.planner.training.request import TrainingRequest
+from loadfactor.planner.training.request import ABOUT, TrainingRequest
 from loadfactor.planner.training.scaling import NO_PRICE, TrainingFacts, TrainingPlans, plan_runs
 from loadfactor.planner.training.training_plan import TrainingPlan
 from loadfactor.units import BYTES_PER_GB
 
-ABOUT = "Plan a training run: the best layout, time, and cost."
 SOFTWARE_WORDS = {
     "modern": "flash attention, overlap",
     "dualpipe": "flash attention, overlap, hidden expert exchange",

@@ -7,6 +7,11 @@ from typing import Literal
 from loadfactor.request import Request, option
 
 Engine = Literal["vllm", "sglang", "tensorrt-llm"]
+OWN_ABOUT = "Compare owning GPUs with renting them.\n\nWhat an owned GPU-hour costs, and how many to own for a demand."
+BREAKEVEN_ABOUT = (
+    "Compare serving a model yourself with an API.\n\nThe utilization above which it pays, and the demand that takes."
+)
+"""What the commands say they do."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,9 @@ from pathlib import Path
 from loadfactor.planner.serving.choices import EngineName, Order, Process, Router, Shape, WeightPrecision
 from loadfactor.request import Request, option
 
+ABOUT = "Plan a serving fleet: layout, replicas, latency, cost."
+"""What the command says it does."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServingRequest(Request):

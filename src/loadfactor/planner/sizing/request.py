@@ -7,6 +7,10 @@ from typing import Literal
 from loadfactor.request import Request, option
 
 Scheduler = Literal["slurm", "fifo", "any", "shortest", "priority", "preempt", "srtf", "srsf", "fair"]
+ABOUT = (
+    "Find the size of a cluster that can be kept full.\n\nWaits, utilization and cost of every size under your jobs."
+)
+"""What the command says it does."""
 
 
 @dataclass(frozen=True, kw_only=True)

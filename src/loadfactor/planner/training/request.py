@@ -10,6 +10,8 @@ from loadfactor.request import Request, option
 
 FREE = "Searched where not given."
 Recompute = Literal["none", "selective", "full"]
+ABOUT = "Plan a training run: the best layout, time, and cost."
+"""What the command says it does."""
 
 
 @dataclass(frozen=True, kw_only=True)

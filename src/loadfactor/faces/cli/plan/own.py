@@ -1,12 +1,19 @@
-"""`loadfactor plan own`: the options of an ownership plan, and its page."""
+"""`loadfactor plan own`: its options, and its page."""
 
 import typer
 
 from loadfactor.faces.cli.commands import add_command
-from loadfactor.faces.plans.own import ABOUT, build_document
-from loadfactor.planner.economics.request import OwnRequest
+from loadfactor.faces.document import Document
+from loadfactor.planner.economics.request import OWN_ABOUT, OwnRequest
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command under `plan`."""
-    add_command(app, "own", OwnRequest, build_document, ABOUT)
+    add_command(app, "own", OwnRequest, build_page, OWN_ABOUT)
+
+
+def build_page(request: OwnRequest) -> Document:
+    """The plan that the request asks for."""
+    from loadfactor.faces.plans.own import build_document  # the planner takes a while to import
+
+    return build_document(request)
