@@ -109,6 +109,8 @@ def question(rnd: random.Random, oracle: Oracle) -> Asked:
     step = rnd.choice((HOUR, 60_000, 1))
     a, b = (low + rnd.randint(0, (high - low) // step) * step for _ in "ab")
     a, b = (oracle.start, oracle.end) if rnd.randint(0, 3) == 0 else (min(a, b), max(a, b) + 1)
+    if b <= oracle.start or a >= oracle.end:  # outside the books nothing may be asked
+        a, b = oracle.start, oracle.end
     by = tuple(rnd.sample([*DIMENSIONS, "state", "hour", "day"], rnd.choice((0, 1, 1, 2, 3))))
     basis = rnd.choice(("contracted", "contracted", "list"))
     return Asked(by, a, b, rnd.choice(ZONES), basis, rnd.randint(0, 3) == 0)

@@ -1,6 +1,6 @@
-"""Is the ledger one definition for every engine? Each step compiles for DuckDB, Spark and ClickHouse; on Spark it is run too."""
+"""The ledger is one definition for every engine: each step compiles for DuckDB, Spark and ClickHouse; on Spark it is run too."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from ibis.backends.sql.compilers import PySparkCompiler
 from ibis.config import Config
 
 from loadfactor.books.books import Books
-from loadfactor.ledger.steps import plan, steps
+from loadfactor.errors import InputError
+from loadfactor.ledger.steps import compile_steps, list_steps
 from loadfactor.metrics.query.calendar import Window
 from loadfactor.metrics.queue import waits
 from loadfactor.tables import columns_of, measured_bit
@@ -42,11 +43,11 @@ def sql(expr: Any, dialect: str) -> str:
 )
 def test_every_step_of_the_ledger_compiles(dialect: str, measured: int, overlaps: bool, cut: bool) -> None:
     """Whatever was measured, overlapping or cut, each step is one SELECT of the engine; the last is the book."""
-    texts = {name: sql(expr, dialect) for name, expr in steps(measured, overlaps, cut, 0.05).items()}
-    assert list(texts) == [name for name, _ in plan(measured, overlaps, cut, 0.05)]
+    texts = {name: sql(expr, dialect) for name, expr in list_steps(measured, overlaps, cut, 0.05).items()}
+    assert list(texts) == [name for name, _ in compile_steps(measured, overlaps, cut, 0.05)]
     assert list(texts)[-1] == "book"
     assert all("SELECT" in text for text in texts.values())
-    assert ("cuts" in texts["pieces"]) == cut
+    assert ("cuts" in texts["slices"]) == cut
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -88,7 +89,7 @@ def test_spark_keeps_the_same_books(tmp_path: Path) -> None:
     measured = 0
     for file in store.manifest.of("samples"):
         measured |= file.measured
-    for name, expr in steps(measured, True, False, 0.05).items():
+    for name, expr in list_steps(measured, True, False, 0.05).items():
         spark.sql(sql(expr, "pyspark")).write.parquet(str(tmp_path / name))
         spark.read.parquet(str(tmp_path / name)).createOrReplaceTempView(name)
     theirs = spark.table("book").toPandas()
@@ -116,8 +117,8 @@ def test_a_window_is_what_its_parts_are(tmp_path: Path) -> None:
     assert seconds(start, middle) + seconds(middle, end) == pytest.approx(seconds(start, end), rel=1e-12)
 
 
-def test_a_window_beside_the_books_is_empty(tmp_path: Path) -> None:
-    """A window in the very hour in which the books begin or end, but outside of them, holds none of that hour's seconds."""
+def test_a_window_beside_the_books_is_refused(tmp_path: Path) -> None:
+    """A window in the very hour in which the books begin or end, but outside of them, is told what they cover."""
     folder = tmp_path / "tables"
     folder.mkdir()
     (folder / "devices.csv").write_text("device_id,from_utc,to_utc\ng,2026-01-01T00:20:00Z,2026-01-01T00:40:00Z\n")
@@ -128,10 +129,8 @@ def test_a_window_beside_the_books_is_empty(tmp_path: Path) -> None:
         window = (datetime.fromisoformat(f"2026-01-01T00:{minute}:00+00:00") for minute in (first, last))
         return books.show(["paid_gpu_hours"], (), *window)[0].value  # type: ignore[return-value]
 
-    assert paid("00", "10") in (None, 0.0)
-    assert paid("50", "59") in (None, 0.0)
+    for outside in (("00", "10"), ("50", "59")):
+        with pytest.raises(InputError, match="they cover 2026-01-01 00:20:00"):
+            paid(*outside)
     assert paid("10", "50") == pytest.approx(1 / 3, rel=1e-12)
     assert paid("30", "50") == pytest.approx(1 / 6, rel=1e-12)
-    assert (
-        books.show(["paid_gpu_hours"], ["device"], *(datetime(2026, 1, 1, 0, m, tzinfo=UTC) for m in (50, 59)))[:] == []
-    )

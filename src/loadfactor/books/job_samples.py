@@ -10,7 +10,7 @@ import numpy as np
 
 from loadfactor.books.books import Books
 from loadfactor.ledger.activity import ACTIVITIES
-from loadfactor.ledger.overlaps import disjoint
+from loadfactor.ledger.overlaps import resolve_overlaps
 from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.units import MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
 
@@ -49,7 +49,7 @@ def job_activity(books: Books, job: str, start: datetime, end: datetime) -> JobA
     samples = books.table("samples")
     samples = samples.filter(samples.from_utc < last, samples.to_utc > first).semi_join(held, "device_id")
     if (samples.source.nunique().to_pyarrow().as_py() or 0) > 1:
-        samples = disjoint(samples)
+        samples = resolve_overlaps(samples)
     activity = ibis.coalesce(*(samples[kind.column] for kind in ACTIVITIES))
     rows = samples.mutate(activity=activity).join(
         held,

@@ -13,7 +13,7 @@ import pyarrow as pa
 from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.prices import gpu_hour_price
 from loadfactor.ledger.holders import list_sources, mark_sources
-from loadfactor.ledger.steps import plan
+from loadfactor.ledger.steps import compile_steps
 from loadfactor.store.manifest import StoredFile, merge
 from loadfactor.store.store import Progress, Store
 from loadfactor.tables import BASES, IDLE_BELOW, PRICES, USD, Span
@@ -95,7 +95,7 @@ def book(
     for name in ("devices", "outages", "prices", "exchange_rates", "allocations"):
         store.name_view(name, name)
     store.name_view("samples", "samples", files, spans)
-    for name, sql in plan(measured, any(f.overlaps for f in files), bool(cuts), idle_below, store.currency):
+    for name, sql in compile_steps(measured, any(f.overlaps for f in files), bool(cuts), idle_below, store.currency):
         if name == "book":  # read once, when it is written or asked: a table of it would only cost memory
             store.view(name, sql)
         else:

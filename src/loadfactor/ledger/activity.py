@@ -1,4 +1,4 @@
-"""What do we call active? The meanings of utilization, best first, each its own signal that no formula may mix with another.
+"""Activity signals, best first, and the states of the ledger. Each signal is its own meaning of active; no formula mixes them.
 
 SM_ACTIVE counts cycles in which a warp was on an SM. GR_ENGINE_ACTIVE and GPU_UTIL only say that something was resident: both
 read 100 % on a nearly empty chip, GPU_UTIL even by definition, so it is flagged optimistic. Effective GPU-hours use the best

@@ -10,7 +10,7 @@ from typing import Any
 
 import ibis
 
-from loadfactor.ledger.intervals import covering, islands
+from loadfactor.ledger.intervals import covers, unite
 
 NONE, EDGE, WHOLE = 0, 1, 2
 """What a sample is evidence of in an unheld stretch: of nothing, perhaps, surely."""
@@ -26,9 +26,9 @@ def list_spans(holdings: Expr) -> Expr:
     """
     rows = holdings.select("span", "device_id", "hour_utc", "from_utc", "to_utc", "free").distinct()
     keys = ["device_id", "hour_utc"]
-    free = islands(rows.filter(rows.free).select(*keys, "from_utc", "to_utc"), keys)
+    free = unite(rows.filter(rows.free).select(*keys, "from_utc", "to_utc"), keys)
     held = rows.filter(~rows.free, rows.device_id.notnull()).select(*keys, held_hour=ibis.literal(True)).distinct()
-    out = rows.left_join(free, [rows.free, *covering(rows, free, keys)])
+    out = rows.left_join(free, [rows.free, *covers(rows, free, keys)])
     out = out.select(*(rows[c] for c in rows.columns if c != "free"), free_from=free.from_utc, free_to=free.to_utc)
     marked = out.left_join(held, keys)
     return marked.select(out, held_hour=ibis.coalesce(held.held_hour, False))
@@ -41,7 +41,7 @@ def weigh_evidence(samples: Expr, spans: Expr) -> Expr:
     return ibis.ifelse(ibis.coalesce(inside, False), ibis.ifelse(whole, WHOLE, EDGE), NONE).cast("int8")
 
 
-def unheld_work(spans: Expr, observed: Expr) -> Expr:
+def find_unheld_work(spans: Expr, observed: Expr) -> Expr:
     """Where GPUs work that nobody is said to hold: span, idle and evidence of such rows of `observed`, with `works` true."""
     free = spans.filter(spans.free_from.notnull())
     seen = observed.filter(observed.idle.notnull(), observed.evidence > NONE).join(free, "span")

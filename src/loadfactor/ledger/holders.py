@@ -9,7 +9,7 @@ from typing import Any
 
 import ibis
 
-from loadfactor.ledger.intervals import opened
+from loadfactor.ledger.intervals import open_ends
 
 HOLDER = ("job_id", "attempt", "user", "team", "project", "experiment_id", "purpose")
 """Columns of the ledger that say who holds a GPU: null where nobody does or where the holder is unknown."""
@@ -22,13 +22,13 @@ Expr = Any
 
 def list_sources(allocations: Expr, devices: Expr) -> Expr:
     """What the allocations name: `level` (device, node, pool or fleet) and `name`. A GPU that is named speaks for its node."""
-    rows = opened(allocations)
+    rows = open_ends(allocations)
     columns = {"device": "device_id", "node": "node", "pool": "pool"}
     named = [
         rows.filter(rows[column].notnull()).select(level=ibis.literal(level), name=rows[column])
         for level, column in columns.items()
     ]
-    there = opened(devices)
+    there = open_ends(devices)
     of_node = there.semi_join(rows, "device_id")
     nodes = of_node.filter(of_node.node.notnull()).select(level=ibis.literal("node"), name=of_node.node)
     unnamed = rows.filter(*(rows[column].isnull() for column in columns.values()))

@@ -1,4 +1,4 @@
-"""How are intervals cut and clipped in Ibis? The few moves that every definition of the ledger is made of.
+"""Intervals in Ibis: the few operations that every definition of the ledger is made of.
 
 Everything is int64 milliseconds: no engine rounds them, and the same expression runs on DuckDB, Spark and ClickHouse.
 """
@@ -14,7 +14,7 @@ Expr = Any
 """An Ibis table or column; Ibis' own types say less than the docstrings here."""
 
 
-def opened(table: Expr) -> Expr:
+def open_ends(table: Expr) -> Expr:
     """Rows whose empty from_utc or to_utc say since ever or for ever; those without any length are dropped."""
     beginning, forever = ALWAYS
     return table.mutate(
@@ -22,9 +22,9 @@ def opened(table: Expr) -> Expr:
     ).filter(lambda t: t.from_utc < t.to_utc)
 
 
-def clipped(table: Expr, bounds: Expr) -> Expr:
+def clip(table: Expr, bounds: Expr) -> Expr:
     """The parts of rows inside `bounds` (disjoint: start_ms, end_ms); an empty from_utc or to_utc is open."""
-    rows = opened(table)
+    rows = open_ends(table)
     inside = rows.join(bounds, [rows.from_utc < bounds.end_ms, rows.to_utc > bounds.start_ms])
     return inside.select(
         *(rows[c] for c in rows.columns if c not in ("from_utc", "to_utc")),
@@ -33,7 +33,7 @@ def clipped(table: Expr, bounds: Expr) -> Expr:
     )
 
 
-def exploded(table: Expr, width_ms: int, name: str) -> Expr:
+def split_by_bucket(table: Expr, width_ms: int, name: str) -> Expr:
     """One row for each bucket of `width_ms` that a row's interval touches, cut to it; `name` is the bucket's start."""
     first = (table.from_utc // width_ms).cast("int64")
     last = ((table.to_utc - 1) // width_ms).cast("int64")
@@ -45,7 +45,7 @@ def exploded(table: Expr, width_ms: int, name: str) -> Expr:
     )
 
 
-def elementary(tables: Sequence[Expr], keys: Sequence[str]) -> Expr:
+def cut_at_bounds(tables: Sequence[Expr], keys: Sequence[str]) -> Expr:
     """Cut time, for each value of `keys`, at every from_utc and to_utc of `tables`: the intervals between the cuts."""
     points = [t.select(*keys, at_utc=t[bound]) for t in tables for bound in ("from_utc", "to_utc")]
     cuts = ibis.union(*points, distinct=True)
@@ -58,7 +58,7 @@ def elementary(tables: Sequence[Expr], keys: Sequence[str]) -> Expr:
     )
 
 
-def covering(pieces: Expr, rows: Expr, keys: Sequence[str]) -> list[Expr]:
+def covers(pieces: Expr, rows: Expr, keys: Sequence[str]) -> list[Expr]:
     """The predicates of a join: same keys, and the row's interval covers the piece."""
     return [
         *(pieces[k] == rows[k] for k in keys),
@@ -67,12 +67,12 @@ def covering(pieces: Expr, rows: Expr, keys: Sequence[str]) -> list[Expr]:
     ]
 
 
-def overlapping(left: Expr, right: Expr, keys: Sequence[str]) -> list[Expr]:
-    """The predicates of a join: same keys, and the intervals share time; `common` is what they share."""
+def shares_time(left: Expr, right: Expr, keys: Sequence[str]) -> list[Expr]:
+    """The predicates of a join: same keys, and the intervals share time; `intersect` is what they share."""
     return [*(left[k] == right[k] for k in keys), left.from_utc < right.to_utc, left.to_utc > right.from_utc]
 
 
-def common(left: Expr, right: Expr) -> dict[str, Expr]:
+def intersect(left: Expr, right: Expr) -> dict[str, Expr]:
     """The time two intervals share, as the columns of a selection."""
     return {
         "from_utc": ibis.greatest(left.from_utc, right.from_utc),
@@ -80,7 +80,7 @@ def common(left: Expr, right: Expr) -> dict[str, Expr]:
     }
 
 
-def islands(table: Expr, keys: Sequence[str]) -> Expr:
+def unite(table: Expr, keys: Sequence[str]) -> Expr:
     """The union of a row's intervals for each value of `keys`: touching and overlapping ones become one."""
     before = ibis.window(group_by=list(keys), order_by=[table.from_utc, table.to_utc], preceding=(None, 1))
     marked = table.mutate(reached=table.to_utc.max().over(before))

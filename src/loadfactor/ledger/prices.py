@@ -10,7 +10,7 @@ from typing import Any
 
 import ibis
 
-from loadfactor.ledger.intervals import common, covering, opened
+from loadfactor.ledger.intervals import covers, intersect, open_ends
 from loadfactor.tables import BASES
 
 PRICE_COLUMNS = tuple(f"price_per_gpu_hour_{basis}" for basis in BASES)
@@ -23,10 +23,10 @@ def convert_prices(prices: Expr, rates: Expr, currency: str) -> Expr:
 
     `began_utc` is when the price itself began.
     """
-    rows = opened(prices)
+    rows = open_ends(prices)
     rows = rows.mutate(began_utc=rows.from_utc, currency=ibis.coalesce(rows.currency, currency))
     foreign = rows.filter(rows.currency != currency)
-    dated = opened(rates)
+    dated = open_ends(rates)
     following = dated.from_utc.lead().over(ibis.window(group_by=dated.currency, order_by=dated.from_utc))
     dated = dated.mutate(to_utc=ibis.least(dated.to_utc, ibis.coalesce(following, dated.to_utc)))
     joined = foreign.join(
@@ -34,7 +34,7 @@ def convert_prices(prices: Expr, rates: Expr, currency: str) -> Expr:
         [foreign.currency == dated.currency, foreign.from_utc < dated.to_utc, foreign.to_utc > dated.from_utc],
     )
     columns = [c for c in rows.columns if c not in ("from_utc", "to_utc", "price_per_gpu_hour", "currency")]
-    worth = {"price_per_gpu_hour": foreign.price_per_gpu_hour * dated.rate, **common(foreign, dated)}
+    worth = {"price_per_gpu_hour": foreign.price_per_gpu_hour * dated.rate, **intersect(foreign, dated)}
     unknown = {"price_per_gpu_hour": ibis.null("float64")}
     parts = (
         rows.filter(rows.currency == currency).select(*columns, "price_per_gpu_hour", "from_utc", "to_utc"),
@@ -44,17 +44,17 @@ def convert_prices(prices: Expr, rates: Expr, currency: str) -> Expr:
     return ibis.union(*parts)
 
 
-def priced(standing: Expr, prices: Expr) -> Expr:
-    """Every price that applies to a GPU where it stands, with how specific it is and when it began."""
+def match_prices(presence: Expr, prices: Expr) -> Expr:
+    """Every price that applies to a GPU where it is, with how specific it is and when it began."""
     named = prices.rename(priced_device="device_id", priced_pool="pool", priced_accelerator="accelerator")
     joined = named.join(
-        standing,
+        presence,
         [
-            named.from_utc < standing.to_utc,
-            named.to_utc > standing.from_utc,
-            named.priced_device.isnull() | (named.priced_device == standing.device_id),
-            named.priced_pool.isnull() | (named.priced_pool == standing.pool),
-            named.priced_accelerator.isnull() | (named.priced_accelerator == standing.accelerator),
+            named.from_utc < presence.to_utc,
+            named.to_utc > presence.from_utc,
+            named.priced_device.isnull() | (named.priced_device == presence.device_id),
+            named.priced_pool.isnull() | (named.priced_pool == presence.pool),
+            named.priced_accelerator.isnull() | (named.priced_accelerator == presence.accelerator),
         ],
     )
     specific = sum(
@@ -62,19 +62,19 @@ def priced(standing: Expr, prices: Expr) -> Expr:
         for column, weight in (("priced_device", 4), ("priced_pool", 2), ("priced_accelerator", 1))
     )
     return joined.select(
-        standing.device_id,
+        presence.device_id,
         named.basis,
         named.price_per_gpu_hour,
         named.began_utc,
         specific=specific,
-        **common(named, standing),  # a pool's price leaves with the pool
+        **intersect(named, presence),  # a pool's price leaves with the pool
     )
 
 
-def choose_prices(pieces: Expr, priced: Expr) -> Expr:
+def choose_prices(pieces: Expr, prices: Expr) -> Expr:
     """The winning price of each basis for each piece, one column a basis."""
-    applied = pieces.join(priced, covering(pieces, priced, ["device_id"])).select(
-        pieces, priced.basis, priced.price_per_gpu_hour, priced.specific, priced.began_utc
+    applied = pieces.join(prices, covers(pieces, prices, ["device_id"])).select(
+        pieces, prices.basis, prices.price_per_gpu_hour, prices.specific, prices.began_utc
     )
     known = applied.price_per_gpu_hour.notnull()
     order = [applied.specific.desc(), applied.began_utc.desc(), known.desc(), applied.price_per_gpu_hour]

@@ -1,4 +1,4 @@
-"""How does every GPU-second get into exactly one state? Holdings joined with samples, once; everything else is sums of this.
+"""The states of held and unheld time: holdings joined with samples, once, so that every GPU-second is in exactly one state.
 
 A ledger row is a holder's stretch on a GPU inside one hour, in one state:
 
@@ -7,7 +7,7 @@ A ledger row is a holder's stretch on a GPU inside one hour, in one state:
                                                      unobserved  held, with no valid sample
 
 Held is what a known holder has, and what has an unknown one (`holder`): a GPU that no part of is allocated, where no allocation
-source speaks of it, or while it works all the same (`unheld_work`). What is left of a GPU that somebody holds a part of has no
+source speaks of it, or while it works all the same (`find_unheld_work`). What is left of a GPU that somebody holds a part of has no
 unknown holder: its activity is that of who holds the rest. Outages stay down unless the GPU works.
 
 Inside that, a row is under one set of circumstances: which signals were measured (`measured_mask`), in which twentieth of the scale
@@ -24,14 +24,14 @@ import ibis
 from loadfactor.ledger.activity import ACTIVITIES, BINS, SIGNALS, THROTTLED
 from loadfactor.ledger.evidence import weigh_evidence
 from loadfactor.ledger.holders import HOLDER, KNOWN, NOBODY, UNKNOWN
-from loadfactor.ledger.inventory import PLACE
+from loadfactor.ledger.inventory import LOCATION
 from loadfactor.ledger.prices import PRICE_COLUMNS
 from loadfactor.tables import BASES, measured_bit
 from loadfactor.units import MS_PER_S, S_PER_HOUR
 
 Expr = Any
 
-KEYS = ("hour_utc", "from_utc", "to_utc", "state", "holder", "has_source", "device_id", *PLACE, *HOLDER)
+KEYS = ("hour_utc", "from_utc", "to_utc", "state", "holder", "has_source", "device_id", *LOCATION, *HOLDER)
 CIRCUMSTANCES = ("measured_mask", "activity_bin", "throttled", "mem_total_bytes")
 WEIGHTED = {
     **{signal: f"{signal.removesuffix('_share')}_s" for signal in SIGNALS},
@@ -42,12 +42,12 @@ WEIGHTED = {
 HISTOGRAM = tuple(f"hist_{k:02d}_s" for k in range(BINS))
 
 
-def observed(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Expr:
+def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Expr:
     """What the samples say of each span: milliseconds and weighted sums per span, idleness and circumstances.
 
     Over exactly the parts inside the span: `samples` are disjoint for each GPU and lie inside hours. `measured` is the union of
     their masks: signals nobody measured are not read. `idle` is null where no activity signal was measured; `evidence` is what the
-    samples say of a GPU nobody holds (see `unheld_work`).
+    samples say of a GPU nobody holds (see `find_unheld_work`).
     """
     kinds = [k for k in ACTIVITIES if measured & k.bit]
     activity = ibis.coalesce(*(samples[k.column] for k in kinds)) if kinds else ibis.null("float64")
@@ -83,8 +83,8 @@ def observed(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Ex
     )
 
 
-def ledger(holdings: Expr, spans: Expr, observed: Expr, work: Expr) -> Expr:
-    """The book: every holding's seconds in exactly one state, with what the samples add up to.
+def book_states(holdings: Expr, spans: Expr, observed: Expr, work: Expr) -> Expr:
+    """The ledger: every holding's seconds in exactly one state, with what the samples add up to.
 
     For each holding, `gpu_s` over its rows is its GPUs × its length. Prices are null where they are unknown.
     """

@@ -1,6 +1,6 @@
-"""In which steps is the ledger worked out? Each one a definition in Ibis, compiled once, for the engine that will run it.
+"""The steps of the ledger in order, each a definition in Ibis, compiled once for the engine that runs it.
 
-Each step is put into a table before the next one reads it. Inputs are the tables of the house by name, `estimates` (prices),
+Each step is put into a table before the next one reads it. Inputs are the tables of the store by name, `estimates` (prices),
 `cuts` (at_utc) and `bounds` (start_ms, end_ms: the spans to book, disjoint); samples are those of the hours in them.
 """
 
@@ -10,16 +10,16 @@ from typing import Any
 
 import ibis
 
-from loadfactor.ledger.attribution import asked, holdings, pieces
-from loadfactor.ledger.capacity import room
-from loadfactor.ledger.evidence import list_spans, unheld_work
+from loadfactor.ledger.attribution import attribute_time, cut_capacity, list_claims
+from loadfactor.ledger.capacity import measure_capacity
+from loadfactor.ledger.evidence import find_unheld_work, list_spans
 from loadfactor.ledger.holders import list_sources
-from loadfactor.ledger.intervals import exploded
-from loadfactor.ledger.inventory import broken, installed, standing
-from loadfactor.ledger.overlaps import disjoint
-from loadfactor.ledger.prices import convert_prices, priced
-from loadfactor.ledger.scope import DAY, placed, places, stays
-from loadfactor.ledger.states import ledger, observed
+from loadfactor.ledger.intervals import split_by_bucket
+from loadfactor.ledger.inventory import cut_segments, list_outages, list_presence
+from loadfactor.ledger.overlaps import resolve_overlaps
+from loadfactor.ledger.prices import convert_prices, match_prices
+from loadfactor.ledger.scope import DAY, locate_devices, scope_claims, scope_devices
+from loadfactor.ledger.states import book_states, summarize_samples
 from loadfactor.tables import USD, columns_of
 from loadfactor.units import MS_PER_DAY
 
@@ -27,7 +27,7 @@ Expr = Any
 Steps = dict[str, Expr]
 
 
-def plan(
+def compile_steps(
     measured: int, overlaps: bool, cut: bool, idle_below: float, currency: str = USD, dialect: str = "duckdb"
 ) -> Iterator[tuple[str, str]]:
     """The ledger as SQL of an engine: what to work out under which name, in order; the last is the book.
@@ -35,14 +35,14 @@ def plan(
     `measured`: which signals the samples hold; `overlaps`: whether samples of one GPU may overlap; `cut`: whether there are cuts.
     Each step is compiled when it is reached, once.
     """
-    for make, options in ((_holders, (cut, currency)), (_booked, (measured, overlaps, idle_below))):
+    for make, options in ((_attribute, (cut, currency)), (_book, (measured, overlaps, idle_below))):
         for name in make(*options):
             yield name, _sql(dialect, make, options, name)
 
 
-def steps(measured: int, overlaps: bool, cut: bool, idle_below: float, currency: str = USD) -> Steps:
+def list_steps(measured: int, overlaps: bool, cut: bool, idle_below: float, currency: str = USD) -> Steps:
     """The same as Ibis expressions, for an engine's own compiler."""
-    return {**_holders(cut, currency), **_booked(measured, overlaps, idle_below)}
+    return {**_attribute(cut, currency), **_book(measured, overlaps, idle_below)}
 
 
 @cache
@@ -51,47 +51,53 @@ def _sql(dialect: str, make: Callable[..., Steps], options: tuple[Any, ...], nam
 
 
 @cache
-def _holders(cut: bool, currency: str) -> Steps:
-    """Who held what."""
+def _attribute(cut: bool, currency: str) -> Steps:
+    """Who held what, and what it cost."""
     bounds = ibis.table({"start_ms": "int64", "end_ms": "int64"}, name="bounds")
-    prices = ibis.union(_given("prices"), ibis.table(ibis.schema(columns_of("prices")), name="estimates"))
-    steps = {"standing": standing(_given("devices"), bounds)}
-    steps["broken"] = broken(_kept(steps, "standing"), _given("outages"))
-    steps["converted"] = convert_prices(prices, _given("exchange_rates"), currency)
-    steps["priced"] = priced(_kept(steps, "standing"), _kept(steps, "converted"))
-    steps["sources"] = list_sources(_given("allocations"), _given("devices"))
-    steps["segments"] = installed(*(_kept(steps, name) for name in ("standing", "broken", "priced", "sources")))
-    steps["days"] = exploded(_kept(steps, "segments"), MS_PER_DAY, DAY)
-    steps["stays"] = stays(_kept(steps, "days"))
-    steps["asked"] = asked(_given("allocations"), _kept(steps, "stays"), bounds)
-    steps["places"] = places(_kept(steps, "stays"), _kept(steps, "asked"))
-    steps["wanted"] = placed(_kept(steps, "asked"), _kept(steps, "places"))
-    steps["room"] = room(_kept(steps, "days"), _kept(steps, "places"))
+    prices = ibis.union(_input("prices"), ibis.table(ibis.schema(columns_of("prices")), name="estimates"))
+    steps: Steps = {}
+
+    def of(name: str) -> Expr:
+        return _result(steps, name)
+
+    steps["presence"] = list_presence(_input("devices"), bounds)
+    steps["down_time"] = list_outages(of("presence"), _input("outages"))
+    steps["worth"] = convert_prices(prices, _input("exchange_rates"), currency)
+    steps["matched_prices"] = match_prices(of("presence"), of("worth"))
+    steps["sources"] = list_sources(_input("allocations"), _input("devices"))
+    steps["segments"] = cut_segments(of("presence"), of("down_time"), of("matched_prices"), of("sources"))
+    steps["days"] = split_by_bucket(of("segments"), MS_PER_DAY, DAY)
+    steps["locations"] = locate_devices(of("days"))
+    steps["claims"] = list_claims(_input("allocations"), of("locations"), bounds)
+    steps["scopes"] = scope_devices(of("locations"), of("claims"))
+    steps["scoped_claims"] = scope_claims(of("claims"), of("scopes"))
+    steps["capacity"] = measure_capacity(of("days"), of("scopes"))
     cuts = ibis.table({"at_utc": "int64"}, name="cuts") if cut else None
-    steps["pieces"] = pieces(_kept(steps, "room"), _kept(steps, "wanted"), cuts)
-    steps["holdings"] = holdings(_kept(steps, "pieces"), _kept(steps, "wanted"))
+    steps["slices"] = cut_capacity(of("capacity"), of("scoped_claims"), cuts)
+    steps["holdings"] = attribute_time(of("slices"), of("scoped_claims"))
     return steps
 
 
 @cache
-def _booked(measured: int, overlaps: bool, idle_below: float) -> Steps:
+def _book(measured: int, overlaps: bool, idle_below: float) -> Steps:
     """What they did with it."""
-    before, samples = _holders(False, USD), _given("samples")
+    before, samples = _attribute(False, USD), _input("samples")
     samples = samples.mutate(since=samples.from_utc, until=samples.to_utc)
     if overlaps:
-        samples = disjoint(samples)
-    steps = {"spans": list_spans(_kept(before, "holdings"))}
-    steps["observed"] = observed(_kept(steps, "spans"), samples, idle_below, measured)
-    steps["work"] = unheld_work(_kept(steps, "spans"), _kept(steps, "observed"))
-    steps["book"] = ledger(_kept(before, "holdings"), *(_kept(steps, name) for name in ("spans", "observed", "work")))
+        samples = resolve_overlaps(samples)
+    steps = {"spans": list_spans(_result(before, "holdings"))}
+    steps["observed"] = summarize_samples(_result(steps, "spans"), samples, idle_below, measured)
+    steps["work"] = find_unheld_work(_result(steps, "spans"), _result(steps, "observed"))
+    results = (_result(steps, name) for name in ("spans", "observed", "work"))
+    steps["book"] = book_states(_result(before, "holdings"), *results)
     return steps
 
 
-def _given(name: str) -> Expr:
-    """A table of the house."""
+def _input(name: str) -> Expr:
+    """A table of the store."""
     return ibis.table(ibis.schema(columns_of(name)), name=name)
 
 
-def _kept(steps: Steps, name: str) -> Expr:
+def _result(steps: Steps, name: str) -> Expr:
     """The table an earlier step was put into."""
     return ibis.table(steps[name].schema(), name=name)
