@@ -103,7 +103,7 @@ def test_waits_and_balance_are_told_honestly(report: Document, simulated_truth: 
     assert json.loads(render_json(report))["sections"][-2]["balances"] is True
     assert number(simulated_truth.total().unobserved_gpu_hours) in quality.says
     values = dict(quality.section.tables[0].text_rows())
-    assert re.match(r"-?\d\.\de[+-]\d\d GPU-hours", values["residual (ledger less installed)"])
+    assert re.match(r"[+-]\d\.\de[+-]\d\d GPU-hours", values["residual (ledger less installed)"])
 
 
 AMOUNTS = re.compile(r"(?<![\w.-])\$?\d+(?:,\d{3})*(?:\.\d+)?(?: (?:%|h|min|d|s|ms)(?!\w))?")

@@ -16,9 +16,9 @@ def build_section(inquiry: Inquiry) -> DataQualityFacts:
         f"The books {'balance' if sides.holds else 'DO NOT BALANCE'}. The {unobserved} unobserved GPU-hours are unknown: "
         "they count neither as idle nor as busy."
     )
-    residual = f"{sides.residual_gpu_hours:.1e} GPU-hours"
+    residual = f"{sides.residual_gpu_hours:+.1e} GPU-hours"
     if sides.residual_cost is not None:
-        residual += f", {sides.residual_cost:.1e} {totals.currency}"
+        residual += f", {sides.residual_cost:+.1e} {totals.currency}"
     rows: list[tuple[Cell, ...]] = [
         ("held time that was observed (coverage)", percent(observed)),
         ("paid time that has a price", percent(priced)),
