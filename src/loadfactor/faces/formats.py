@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from math import ceil, floor, isfinite, log10
 
-from loadfactor.units import MS_PER_S, PERCENT, S_PER_DAY, S_PER_HOUR, US_PER_S
+from loadfactor.units import MS_PER_S, PERCENT, S_PER_DAY, S_PER_HOUR, S_PER_MIN, US_PER_S
 
 UNKNOWN = "–"
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -108,7 +108,7 @@ def duration(seconds: float | None) -> str:
     if size < 120:
         return f"{number(seconds)} s"
     if size < S_PER_HOUR:
-        return f"{number(seconds / 60)} min"
+        return f"{number(seconds / S_PER_MIN)} min"
     if size < 2 * S_PER_DAY:
         return f"{number(seconds / S_PER_HOUR)} h"
     return f"{number(seconds / S_PER_DAY)} d"

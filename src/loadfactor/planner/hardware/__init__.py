@@ -1,0 +1,1 @@
+"""Equations of kernels, links and checkpoints that the planners share."""

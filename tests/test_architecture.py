@@ -1,0 +1,250 @@
+"""The shape of the house: who may use whom, what pure packages may not do, and where things live."""
+
+import ast
+import re
+from collections import defaultdict
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from loadfactor.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR, S_PER_DAY, S_PER_HOUR
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "loadfactor"
+FILES = sorted(SOURCE.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+LONGEST_FILE, LONGEST_FUNCTION, MOST_PARAMETERS = 350, 80, 19
+PURE = ("ledger", "metrics", "planner", "quantities", "request", "units")
+"""Packages that have no files, clock, network, environment or logging."""
+WORLDLY = {"glob", "httpx", "io", "logging", "os", "random", "secrets", "shutil", "socket", "subprocess"}
+WORLDLY |= {"sys", "tempfile", "threading", "time", "urllib", "uuid"}
+FACTORS = {
+    60,
+    1000,
+    1024,
+    S_PER_HOUR,
+    H_PER_YEAR,
+    S_PER_DAY,
+    1e6,
+    1e9,
+    1e12,
+    1e15,
+    2**20,
+    2**30,
+    2**40,
+    MS_PER_HOUR,
+    MS_PER_DAY,
+}
+
+
+def package_of(path: Path) -> str:
+    """The package a file belongs to, as the table of ARCHITECTURE.md names it: `store`, `metrics/query`, `planner/serving`."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    parts = parts[:-1] if parts[-1] == "__init__" else parts
+    if not parts:
+        return "loadfactor"
+    divided = parts[0] == "planner" or parts[:2] == ("metrics", "query")
+    return "/".join(parts[:2]) if divided and len(parts) > 1 else parts[0]
+
+
+def table_of_uses() -> dict[str, set[str]]:
+    """The table of ARCHITECTURE.md: each package with those it may use."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    section = text.split("## Who may use whom", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| (`.*?) \| (.*?) \|", section, flags=re.MULTILINE)
+    uses: dict[str, set[str]] = {}
+    for names, used in rows:
+        for name in re.findall(r"`([^`]+)`", names):
+            uses[name] = set(re.findall(r"`([^`]+)`", used))
+            if "everything" in used:
+                uses[name] = {"everything"}
+    return uses
+
+
+def imports_of(path: Path) -> set[Path]:
+    """The files of this project that a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(TREES[path]):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        for name in names:
+            if name == "loadfactor" or name.startswith("loadfactor."):
+                inside = SOURCE.joinpath(*name.split(".")[1:])
+                for candidate in (inside.with_suffix(".py"), inside / "__init__.py"):
+                    if candidate in TREES:
+                        found.add(candidate)
+    return found
+
+
+def test_every_package_is_in_the_table() -> None:
+    """Each package and top-level module of the project has a row in the table of ARCHITECTURE.md, and no row is of another."""
+    packages = {package_of(path) for path in FILES} - {"loadfactor", "planner"}
+    assert packages == set(table_of_uses()) - {"loadfactor"}
+
+
+def test_imports_follow_the_table() -> None:
+    """A package uses only what the table lets it use."""
+    uses = table_of_uses()
+    wrong = []
+    for path in FILES:
+        own = package_of(path)
+        allowed = uses.get(own, {"everything"})
+        for used in imports_of(path):
+            other = package_of(used)
+            if other not in {own, "loadfactor", "planner"} and "everything" not in allowed and other not in allowed:
+                wrong.append(f"{path.relative_to(SOURCE)} uses {other}")
+    assert not wrong
+
+
+def test_no_circles_of_files() -> None:
+    """No file imports itself through others, not even for its types."""
+    graph = {path: imports_of(path) - {path} for path in FILES if path.name != "__init__.py"}
+    state: dict[Path, int] = {}
+    circles = []
+
+    def visit(path: Path, way: tuple[Path, ...]) -> None:
+        state[path] = 1
+        for used in graph[path]:
+            if used not in graph:
+                continue
+            if state.get(used) == 1:
+                circles.append(" → ".join(str(p.relative_to(SOURCE)) for p in (*way[way.index(used) :], used)))
+            elif used not in state:
+                visit(used, (*way, used))
+        state[path] = 2
+
+    for path in graph:
+        if path not in state:
+            visit(path, (path,))
+    assert not circles
+
+
+def test_pure_packages_touch_nothing() -> None:
+    """Pure packages import nothing that reads files, the clock, the environment or the network, and log nothing."""
+    wrong = []
+    for path in FILES:
+        if path.relative_to(SOURCE).with_suffix("").parts[0] not in PURE:
+            continue
+        for node in ast.walk(TREES[path]):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+            elif isinstance(node, ast.Call):
+                called = node.func
+                name = (
+                    called.id
+                    if isinstance(called, ast.Name)
+                    else called.attr
+                    if isinstance(called, ast.Attribute)
+                    else ""
+                )
+                if name in (
+                    "open",
+                    "now",
+                    "today",
+                    "read_text",
+                    "read_bytes",
+                    "write_text",
+                    "print",
+                    "exists",
+                    "is_file",
+                ):
+                    wrong.append(f"{path.relative_to(SOURCE)}:{node.lineno} calls {name}")
+            wrong += [f"{path.relative_to(SOURCE)} imports {name}" for name in names if name.split(".")[0] in WORLDLY]
+    assert not wrong
+
+
+def test_conversion_factors_live_in_units() -> None:
+    """No file but units.py multiplies or divides by a conversion factor."""
+    wrong = []
+    for path in FILES:
+        if path.name == "units.py":
+            continue
+        for node in ast.walk(TREES[path]):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)):
+                for side in (node.left, node.right):
+                    if isinstance(side, ast.Constant) and type(side.value) in (int, float) and side.value in FACTORS:
+                        wrong.append(f"{path.relative_to(SOURCE)}:{node.lineno} {side.value:g}")
+    assert not wrong
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """No class name is defined twice."""
+    where = defaultdict(list)
+    for path, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                where[node.name].append(str(path.relative_to(SOURCE)))
+    assert not {name: files for name, files in where.items() if len(files) > 1}
+
+
+def test_files_and_functions_are_short() -> None:
+    """No file has more than 350 lines, no function more than 80 lines or 19 parameters."""
+    wrong = [
+        str(p.relative_to(SOURCE)) for p in FILES if len(p.read_text(encoding="utf-8").splitlines()) > LONGEST_FILE
+    ]
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                parameters = len(node.args.args) + len(node.args.kwonlyargs)
+                if lines > LONGEST_FUNCTION or parameters > MOST_PARAMETERS:
+                    wrong.append(
+                        f"{path.relative_to(SOURCE)}:{node.lineno} {node.name}: {lines} lines, {parameters} parameters"
+                    )
+    assert not wrong
+
+
+def test_files_say_what_they_hold() -> None:
+    """Every file opens with a sentence that says what it holds; none opens with a question."""
+    wrong = []
+    for path, tree in TREES.items():
+        first = (ast.get_docstring(tree) or "").split("\n", 1)[0]
+        if not first or "?" in first:
+            wrong.append(f"{path.relative_to(SOURCE)}: {first!r}")
+    assert not wrong
+
+
+def test_no_file_is_looking_for_its_noun() -> None:
+    """Files are named by what they hold."""
+    assert not [p for p in FILES if p.stem in ("utils", "util", "common", "helpers", "helper", "manager", "misc")]
+
+
+@pytest.mark.parametrize(
+    ("package", "listed", "defines"),
+    [
+        ("loadfactor.sources", "SOURCES", "SOURCE"),
+        ("loadfactor.faces.report.sections", "SECTIONS", "section"),
+    ],
+)
+def test_visible_tuples_are_complete(package: str, listed: str, defines: str) -> None:
+    """What a package defines one file at a time is listed in its visible tuple."""
+    home = import_module(package)
+    known = getattr(home, listed)
+    folder = Path(str(home.__file__)).parent
+    for path in sorted(folder.rglob("*.py")):
+        names = path.relative_to(SOURCE).with_suffix("").parts
+        names = names[:-1] if names[-1] == "__init__" else names
+        module = import_module(".".join(("loadfactor", *names)))
+        if module is not home and hasattr(module, defines):
+            assert any(getattr(module, defines) is item for item in known), f"{module.__name__} is not in {listed}"
+
+
+def test_every_metric_is_listed() -> None:
+    """Every declaration of a metric is in METRICS, and no name is declared twice."""
+    from loadfactor.metrics import METRICS
+    from loadfactor.metrics.metric import Metric
+
+    names = [metric.name for metric in METRICS]
+    assert len(set(names)) == len(names)
+    for path in (SOURCE / "metrics").glob("*.py"):
+        module = import_module(f"loadfactor.metrics.{path.stem}" if path.stem != "__init__" else "loadfactor.metrics")
+        for value in vars(module).values():
+            found = value if isinstance(value, tuple) else (value,)
+            assert all(item in METRICS for item in found if isinstance(item, Metric)), path.stem
