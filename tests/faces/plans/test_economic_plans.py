@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from typer.testing import CliRunner
@@ -12,7 +12,9 @@ from loadfactor.books.books import Books
 from loadfactor.catalog.servers import servers
 from loadfactor.errors import InputError
 from loadfactor.faces.cli import app
+from loadfactor.planner.sizing.cluster import SCHEDULERS
 from loadfactor.planner.sizing.cluster.workload import draw_poisson_jobs
+from loadfactor.planner.sizing.request import Scheduler
 
 RUNNER = CliRunner(env={"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"})
 DAY = "20x6,40x6,60x4,80x8"
@@ -198,6 +200,20 @@ def test_headline_of_a_size_equals_its_table(history: Path) -> None:
     apart = page.document.sections[-1]
     assert "Apart from that" in apart.title
     assert f"keep {page.data.base_gpus} GPUs" in apart.lead
+
+
+def test_headline_of_hours_equals_its_table(tmp_path: Path) -> None:
+    """Without jobs the GPUs to keep are those of the plan named so in the table."""
+    hours = tmp_path / "hours.csv"
+    hours.write_text("hour,gpus\n" + "".join(f"{h},{g}\n" for h, g in enumerate([20] * 6 + [40] * 6 + [80] * 12)))
+    page = loadfactor.plan_size(trace=hours, price_per_gpu_hour=1.2, rent_price=3)
+    rows = {row[0]: row for row in page.document.sections[0].tables[0].text_rows()}
+    assert f"Keep {rows['keep the base, rent the peaks'][1]} GPUs" in page.headline
+
+
+def test_every_scheduler_that_can_be_named_is_known() -> None:
+    """The choices of --scheduler are the policies of the simulation."""
+    assert get_args(Scheduler) == tuple(SCHEDULERS)
 
 
 def test_headline_of_a_floor_equals_its_table() -> None:
