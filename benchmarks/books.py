@@ -22,7 +22,8 @@ from loadfactor.books.books import Books
 from loadfactor.books.rebuild import refresh
 from loadfactor.ledger.activity import SIGNALS
 from loadfactor.sources.base import ReadOptions, Rows, Source
-from loadfactor.store import layout
+from loadfactor.store import sample_files
+from loadfactor.store.importing import import_files
 from loadfactor.units import BYTES_PER_GIB, BYTES_PER_KIB, MS_PER_DAY
 
 NAME = "books"
@@ -119,20 +120,20 @@ def _imported(folder: Path, days: int) -> tuple[Books, float]:
         ),
     )
     books = Books(folder)
-    return books, _timed(lambda: books.store.add(source, (folder,), ReadOptions(), _quiet)).wall_s
+    return books, _timed(lambda: import_files(books.store, source, (folder,), ReadOptions(), _quiet)).wall_s
 
 
 def _decode(files: list[Path], columns: tuple[str, ...] = READ) -> None:
     """Read columns of the samples (every one the ledger reads) and nothing else: a sum or a maximum of each."""
     sums = ", ".join(f"sum({name})" for name in columns)
-    duckdb.sql(f"SELECT max(device_id), {sums} FROM {layout.read(files)}").fetchall()
+    duckdb.sql(f"SELECT max(device_id), {sums} FROM {sample_files.read(files)}").fetchall()
 
 
 def _sketch_over_decode(books: Books, files: list[Path], end: int) -> float:
     """How many times as long the barest ledger of some files takes as decoding what it reads."""
     raw = books.store.raw
-    raw.execute(f"CREATE OR REPLACE TEMP VIEW samples AS SELECT * FROM {layout.read(files)}")
-    books.store.name_view("allocations", "allocations")
+    raw.execute(f"CREATE OR REPLACE TEMP VIEW samples AS SELECT * FROM {sample_files.read(files)}")
+    books.store.view_table("allocations", "allocations")
     sql = Path(__file__).with_name("sketch.sql").read_text(encoding="utf-8").replace(":end", str(end))
     sketch = _timed(lambda: raw.execute(f"CREATE OR REPLACE TEMP TABLE sketch AS {sql}"))
     raw.execute("DROP TABLE sketch")
@@ -156,8 +157,8 @@ def _by_hand(books: Books, start: int, end: int, path: Path) -> Took:
     """What the hand-written SQL takes that makes the same rows; its totals must be those of the ledger."""
     store = books.store
     for name in ("devices", "outages", "prices", "allocations"):
-        store.name_view(name, name)
-    store.name_view("samples", "samples", store.covering("samples", (start, end)))
+        store.view_table(name, name)
+    store.view_table("samples", "samples", store.covering("samples", (start, end)))
     sql = Path(__file__).with_name("hand_ledger.sql").read_text(encoding="utf-8")
     sql = sql.replace(":start", str(start)).replace(":end", str(end))
     took = _timed(lambda: store.raw.execute(f"COPY ({sql}) TO '{path}' (FORMAT parquet, COMPRESSION zstd)"))
@@ -166,9 +167,9 @@ def _by_hand(books: Books, start: int, end: int, path: Path) -> Took:
         for c, d in (("gpu_s", 3), ("price_per_gpu_hour_contracted * gpu_s", 2), ("sm_active_s", 1), ("energy_j", -3))
     )
     hand = store.raw.execute(
-        f"SELECT state, {totals} FROM {layout.read([path])} GROUP BY state ORDER BY state"
+        f"SELECT state, {totals} FROM {sample_files.read([path])} GROUP BY state ORDER BY state"
     ).fetchall()
-    store.name_view("booked", "ledger")
+    store.view_table("booked", "ledger")
     ours = store.raw.execute(
         f"SELECT state, {totals} FROM booked WHERE hour_utc < {end} GROUP BY state ORDER BY state"
     ).fetchall()

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from loadfactor.books.books import Books
 from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
-from loadfactor.store.store import Receipt
+from loadfactor.store.importing import Receipt, import_files
 from loadfactor.tables import BASES, TABLES, table
 
 Row = dict[str, Any]
@@ -54,7 +54,9 @@ def add(books: Books, items: list[Rows | Gap], label: str, folder: Path, **optio
     path = folder / label
     path.write_text(label)
     lone_s = options.pop("lone_s", None)
-    return books.store.add(source(items, step_s=lone_s), (path,), ReadOptions(**options), lambda _what, _share: None)
+    return import_files(
+        books.store, source(items, step_s=lone_s), (path,), ReadOptions(**options), lambda _what, _share: None
+    )
 
 
 def full(tables: Tables) -> Tables:

@@ -1,7 +1,7 @@
 """What must the books say of a small fleet? Slowly and obviously: loops over the instants at which anything changes.
 
 Nothing is shared with the implementation but the declarations of the tables, the names and bits of signals, and the rules as
-written in the docstrings of `store.layout`, `metrics.places`, `metrics.installed`, `metrics.timeline` and `metrics.queue`.
+written in docs/glossary.md and in the docstrings of `store.sample_files` and of the modules of `ledger`.
 """
 
 import itertools

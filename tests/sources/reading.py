@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from loadfactor.sources.base import Gap, ReadOptions, Source
-from loadfactor.store.door import admit
+from loadfactor.store.row_checks import validate_rows
 from loadfactor.tables import table
 
 
@@ -29,7 +29,7 @@ def read(source: Source, *paths: Path, options: ReadOptions | None = None) -> Re
         if isinstance(item, Gap):
             gaps.append(item)
             continue
-        batches[item.table].append(admit(item, rows[item.table]))
+        batches[item.table].append(validate_rows(item, rows[item.table]))
         rows[item.table] += item.data.num_rows
     count = sum(len(b) for b in batches.values())
     return Reading({name: pa.concat_tables(parts) for name, parts in batches.items()}, tuple(gaps), count)

@@ -4,6 +4,7 @@ from zoneinfo import ZoneInfo
 
 from loadfactor.sources import dcgm, nvidia_smi
 from loadfactor.sources.base import ReadOptions
+from loadfactor.store.importing import import_files
 from loadfactor.store.store import Store
 
 OPTIONS = ReadOptions(timezone=ZoneInfo("UTC"), at_ms=1_700_000_000_000)
@@ -17,8 +18,8 @@ def test_every_capture_enters_once(shared, tmp_path):
         (nvidia_smi.SOURCE, "nvidia_smi_xml", 7),
         (dcgm.SOURCE, "dcgm_exporter", 5),
     ):
-        receipt = store.add(source, (metrics / folder,), OPTIONS, lambda *_: None)
+        receipt = import_files(store, source, (metrics / folder,), OPTIONS, lambda *_: None)
         assert receipt.rows["samples"] == samples
-        assert store.add(source, (metrics / folder,), OPTIONS, lambda *_: None).already
+        assert import_files(store, source, (metrics / folder,), OPTIONS, lambda *_: None).already
     a100 = store.relation("devices").filter(lambda t: t.device_id.contains("GPU-7099682b")).to_pyarrow().to_pylist()
     assert sum(row["share"] for row in a100) == 1

@@ -5,6 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from loadfactor.sources.base import ReadOptions, Rows, Source
+from loadfactor.store.importing import import_files
 from loadfactor.store.store import Store
 
 AT_MS = 1_700_000_000_000
@@ -21,6 +22,8 @@ def test_a_sample_all_alone_covers_the_step_of_its_source(tmp_path):
     log = tmp_path / "log"
     log.write_text("x")
     store = Store(tmp_path / "store")
-    store.add(Source("one", "", lambda paths: paths, read, default_step_s=30.0), (log,), ReadOptions(), lambda *_: None)
+    import_files(
+        store, Source("one", "", lambda paths: paths, read, default_step_s=30.0), (log,), ReadOptions(), lambda *_: None
+    )
     (span,) = store.relation("samples").select("from_utc", "to_utc").to_pyarrow().to_pylist()
     assert span == {"from_utc": AT_MS - 30_000, "to_utc": AT_MS}

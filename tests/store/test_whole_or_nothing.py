@@ -141,10 +141,10 @@ def test_a_damaged_file_is_set_aside_and_the_rest_still_answers(
     books = Books(one_day)
     if damage == "flipped" and table != "ledger":  # the ledger answers without them; `doctor` looks at every file
         assert totals(books) == whole
-        books.store.set_damage_aside()
+        books.store.quarantine_damage()
     paid, held, effective, cost = totals(books)
-    assert [name for name, _ in books.store.manifest.set_aside] == [file.name]
-    assert (one_day / "set-aside" / file.name).exists() == (damage != "gone")
+    assert [name for name, _ in books.store.manifest.quarantined] == [file.name]
+    assert (one_day / "quarantine" / file.name).exists() == (damage != "gone")
     assert paid == pytest.approx(whole[0], rel=1e-12)
     assert held == (0.0 if table == "allocations" else pytest.approx(whole[1], rel=1e-12))
     if table != "ledger":
@@ -165,7 +165,7 @@ def test_flipped_bytes_are_seen_by_the_next_import(
     (one_day / file.name).write_bytes(content)
     books = Books(one_day)
     add(books, 1, tmp_path, monkeypatch)
-    assert [name for name, _ in books.store.manifest.set_aside] == [file.name]
+    assert [name for name, _ in books.store.manifest.quarantined] == [file.name]
     assert totals(books)[1] == 24.0
 
 

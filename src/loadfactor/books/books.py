@@ -23,8 +23,9 @@ from loadfactor.metrics.query.reading import Readings
 from loadfactor.metrics.queue import waits
 from loadfactor.sources import SOURCES, find_source
 from loadfactor.sources.base import ReadOptions
+from loadfactor.store.importing import Progress, Receipt, import_files
 from loadfactor.store.manifest import has_books
-from loadfactor.store.store import Progress, Receipt, Store
+from loadfactor.store.store import Store
 from loadfactor.tables import BASES, DIMENSIONS, IDLE_BELOW, TABLES, columns_of
 from loadfactor.units import MS_PER_HOUR
 
@@ -69,7 +70,7 @@ class Books:
 
         def add() -> Receipt:
             with self.store.writing():  # rows and their ledger are published together
-                receipt = self.store.add(kind, files, options or ReadOptions(), progress)
+                receipt = import_files(self.store, kind, files, options or ReadOptions(), progress)
                 refresh(self.store, progress, self.idle_below)
             return receipt
 
@@ -135,7 +136,7 @@ class Books:
             )
             return self._answer(question)
 
-        self.store.look()
+        self.store.reload()
         return self._sound(ask)
 
     def check(self) -> CheckResult:
@@ -157,7 +158,7 @@ class Books:
                 rows = book(self.store, ())
             return rows.mutate(**measures(rows))
 
-        self.store.look()
+        self.store.reload()
         return self._sound(ask)
 
     def _filters(self, where: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
@@ -184,7 +185,7 @@ class Books:
             waited = None
             if any(m.topic == "queue" for m in question.metrics):  # asked several times over: worked out once
                 rows = waits(self.store.relation("allocations"), self.store.relation("queue_events"))
-                waited = self.store.kept(rows, "waits")
+                waited = self.store.materialize("waits", rows)
             booked = self.booked(question.window, bool(question.periods))
             return answer(question, booked, self.store.relation("progress"), waited)
 
@@ -205,14 +206,14 @@ class Books:
         fresh = book(self.store, spans, chain.from_iterable(cuts.values()), self.idle_below)
         fresh = fresh.filter(fresh.from_utc >= window.start_ms, fresh.to_utc <= window.end_ms)
         whole = stored.filter(~stored.hour_utc.isin(list(cuts)))
-        return ibis.union(whole.select(*fresh.columns), self.store.kept(fresh, "cut"))
+        return ibis.union(whole.select(*fresh.columns), self.store.materialize("cut", fresh))
 
     def _sound(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask; where files have gone since an import replaced them, or are damaged and set aside, ask what is there now."""
+        """Ask; where files have gone since an import replaced them, or are damaged and in quarantine, ask what is there now."""
         for _ in range(2):
             try:
                 return ask()
             except (duckdb.Error, DamageError):
-                if not self.store.look() and not self.store.set_damage_aside():
+                if not self.store.reload() and not self.store.quarantine_damage():
                     raise
         return ask()

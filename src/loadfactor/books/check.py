@@ -94,10 +94,10 @@ def add_up(store: Store, show: Show) -> Balance:
 
 def find_problems(store: Store, show: Show) -> Iterator[Finding]:
     """Everything worth knowing, worst first."""
-    for name in store.set_damage_aside():
-        yield Finding("wrong", f"{name} was damaged and is set aside", "import what it came from again")
-    for name, what in store.manifest.set_aside:
-        yield Finding("missing", f"set aside earlier: {name} ({what})", "import what it came from again, or delete it")
+    for name in store.quarantine_damage():
+        yield Finding("wrong", f"{name} was damaged and is in quarantine", "import what it came from again")
+    for name, what in store.manifest.quarantined:
+        yield Finding("missing", f"in quarantine: {name} ({what})", "import what it came from again, or delete it")
     yield from _contradictions(store, show)
     yield from _unattributed(show)
     yield from _without_rate(store)
@@ -107,7 +107,7 @@ def find_problems(store: Store, show: Show) -> Iterator[Finding]:
 def _contradictions(store: Store, show: Show) -> Iterator[Finding]:
     start, end = store.span()
     for name in ("allocations", "devices", "samples", "progress"):
-        store.name_view(name, name)
+        store.view_table(name, name)
     asked = store.raw.execute(
         f"""WITH asking AS (
               SELECT *, greatest(from_utc, {start}) AS since, least(coalesce(to_utc, {end}), {end}) AS until
@@ -156,8 +156,8 @@ def _unattributed(show: Show) -> Iterator[Finding]:
 def _without_rate(store: Store) -> Iterator[Finding]:
     """Foreign prices of a time without an exchange rate."""
     for name in ("prices", "exchange_rates"):
-        store.name_view(name, name)
-    store.lend("estimates", estimates() if default_basis(store) == "estimate" else PRICES.schema.empty_table())
+        store.view_table(name, name)
+    store.register("estimates", estimates() if default_basis(store) == "estimate" else PRICES.schema.empty_table())
     found = store.raw.execute(
         f"""SELECT p.currency FROM (SELECT * FROM prices UNION ALL SELECT * FROM estimates) p LEFT JOIN (
               SELECT currency, min(coalesce(from_utc, {ALWAYS[0]})) AS since FROM exchange_rates GROUP BY currency

@@ -14,8 +14,9 @@ from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.prices import gpu_hour_price
 from loadfactor.ledger.holders import list_sources, mark_sources
 from loadfactor.ledger.steps import compile_steps
+from loadfactor.store.importing import Progress
 from loadfactor.store.manifest import StoredFile, merge
-from loadfactor.store.store import Progress, Store
+from loadfactor.store.store import Store
 from loadfactor.tables import BASES, IDLE_BELOW, PRICES, USD, Span
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
@@ -58,7 +59,7 @@ def refresh(store: Store, progress: Progress, idle_below: float = IDLE_BELOW) ->
 def _list_sources(store: Store) -> str:
     """Put what allocations name into the table `sources`; a digest of it."""
     sources = list_sources(store.relation("allocations"), store.relation("devices"))
-    names = store.kept(sources, "sources").order_by("level", "name").to_pyarrow()
+    names = store.materialize("sources", sources).order_by("level", "name").to_pyarrow()
     return hashlib.sha256(repr(names.to_pydict()).encode()).hexdigest()[:16]
 
 
@@ -89,17 +90,17 @@ def book(
     for file in files:
         measured |= file.measured
     bounds = {"start_ms": [s for s, _ in spans], "end_ms": [e for _, e in spans]}
-    store.lend("bounds", pa.table(bounds, pa.schema({"start_ms": pa.int64(), "end_ms": pa.int64()})))
-    store.lend("cuts", pa.table({"at_utc": pa.array(cuts, pa.int64())}))
-    store.lend("estimates", estimates())
+    store.register("bounds", pa.table(bounds, pa.schema({"start_ms": pa.int64(), "end_ms": pa.int64()})))
+    store.register("cuts", pa.table({"at_utc": pa.array(cuts, pa.int64())}))
+    store.register("estimates", estimates())
     for name in ("devices", "outages", "prices", "exchange_rates", "allocations"):
-        store.name_view(name, name)
-    store.name_view("samples", "samples", files, spans)
+        store.view_table(name, name)
+    store.view_table("samples", "samples", files, spans)
     for name, sql in compile_steps(measured, any(f.overlaps for f in files), bool(cuts), idle_below, store.currency):
         if name == "book":  # read once, when it is written or asked: a table of it would only cost memory
-            store.view(name, sql)
+            store.create_view(name, sql)
         else:
-            store.keep(name, sql)
+            store.materialize(name, sql)
         if name == until:
             break
     return store.connection.table(until)
@@ -107,7 +108,7 @@ def book(
 
 def default_basis(store: Store) -> str:
     """The best basis the store has a price in; the catalog's estimates when it has none."""
-    store.name_view("prices", "prices")
+    store.view_table("prices", "prices")
     found = {basis for (basis,) in store.raw.execute("SELECT DISTINCT basis FROM prices").fetchall()}
     return next((basis for basis in BASES if basis in found), "estimate")
 

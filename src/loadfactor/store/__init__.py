@@ -1,1 +1,1 @@
-"""Where are the books kept? A folder of immutable Parquet files under a manifest, questioned with DuckDB in the process."""
+"""The store: a folder of immutable Parquet files under a manifest, asked with DuckDB in the process."""

@@ -1,4 +1,4 @@
-"""Which files are the books? One manifest names them all; swapping it by rename publishes an import, or nothing of it.
+"""The manifest, which names all files of the books: swapping it by rename publishes an import, or nothing of it.
 
 A reader never looks into the folder, only into the manifest, so it always sees whole imports. Files are immutable: a change
 writes new ones. Files that fell out of the manifest are removed one generation later, when no reader can still want them.
@@ -58,7 +58,7 @@ class Manifest:
     ledger_key: str = ""
     sources_key: str = ""
     currency: str = ""
-    set_aside: tuple[tuple[str, str], ...] = ()
+    quarantined: tuple[tuple[str, str], ...] = ()
     retired: tuple[str, ...] = field(default=())
 
     def of(self, table: str) -> tuple[StoredFile, ...]:
@@ -109,7 +109,7 @@ def _understood(raw: dict[str, Any]) -> Manifest:
         ledger_key=raw["ledger_key"],
         sources_key=raw["sources_key"],
         currency=raw["currency"],
-        set_aside=tuple((s[0], s[1]) for s in raw["set_aside"]),
+        quarantined=tuple((s[0], s[1]) for s in raw["quarantined"]),
         retired=tuple(raw["retired"]),
     )
 

@@ -1,4 +1,4 @@
-"""How does a long import stay small and leave no trace when it dies? Rows wait in a folder of their own until all are admitted.
+"""Staging of an import: its rows wait in a folder of their own until all are validated, and leave no trace when it dies.
 
 Samples are cut by the UTC day they were taken on, so that each day is merged alone. At most `BUFFERED_ROWS` rows are in memory.
 """
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from loadfactor.signals import PROFILED, find_failed_profiling
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.store.door import admit
+from loadfactor.store.row_checks import validate_rows
 from loadfactor.tables import MEASUREMENTS
 from loadfactor.units import MS_PER_DAY, MS_PER_S
 
@@ -28,7 +28,7 @@ Part = tuple[str, int | None]
 
 
 class Staging:
-    """The waiting room of one import. Use as a context: leaving it removes the folder."""
+    """The staged rows of one import. Use as a context: leaving it removes the folder."""
 
     def __init__(self, store: Path, source: str, step_s: float | None, lone_step_s: float | None) -> None:
         self.folder = store / f"staging-{uuid4().hex}"
@@ -56,20 +56,20 @@ class Staging:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def take(self, item: Rows | Gap) -> None:
-        """Admit one batch, or count one gap."""
+        """Validate one batch, or count one gap."""
         if isinstance(item, Gap):
             self.gaps[item.where, item.what] += item.count
             return
         first = self.rows[item.table]
-        admitted = admit(item, self._rows_of[item.where, item.table])
-        self.rows[item.table] += admitted.num_rows
-        self._rows_of[item.where, item.table] += admitted.num_rows
-        admitted = admitted.append_column("seq", pa.array(range(first, first + admitted.num_rows), pa.int64()))
+        validated = validate_rows(item, self._rows_of[item.where, item.table])
+        self.rows[item.table] += validated.num_rows
+        self._rows_of[item.where, item.table] += validated.num_rows
+        validated = validated.append_column("seq", pa.array(range(first, first + validated.num_rows), pa.int64()))
         if item.table == "samples":
-            for day, part in _by_day(self._sample(admitted, item.where)):
+            for day, part in _by_day(self._sample(validated, item.where)):
                 self._keep(("samples", day), part)
         else:
-            self._keep((item.table, None), admitted)
+            self._keep((item.table, None), validated)
 
     def finish(self) -> dict[Part, Path]:
         """Write out what is buffered; the staged files by table and day."""

@@ -11,7 +11,7 @@ from loadfactor.metrics.query.calendar import instant as read_ms
 
 if TYPE_CHECKING:
     from loadfactor.books.books import Books
-    from loadfactor.store.store import Receipt
+    from loadfactor.store.importing import Receipt
 
 SHOWN_GAPS = 12
 COLUMNS = (TableColumn("file"), TableColumn("what"), TableColumn("times", "number", digits=9))

@@ -1,11 +1,11 @@
-"""How are the small tables kept? One file each; a row with a known key replaces the earlier one, and what changed is known.
+"""SQL of the small tables, one file each: a row with a known key replaces the earlier one, and what changed is known.
 
 Small are all tables but samples: devices, allocations, outages, progress, queue events and prices.
 """
 
 from pathlib import Path
 
-from loadfactor.store.layout import read
+from loadfactor.store.sample_files import read
 from loadfactor.tables import ALWAYS, Table
 
 _WATCHED = {"devices": ("node", "accelerator", "pool"), "allocations": ()}

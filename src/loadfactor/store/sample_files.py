@@ -1,4 +1,4 @@
-"""How do samples lie on disk? One file a UTC day, sorted by device and time, each row inside one hour, its interval settled.
+"""SQL of stored samples: one file a UTC day, sorted by device and time, each row inside one hour, its interval settled.
 
 A sample ends at its timestamp. Where its start was not given, it covers the gap to the previous sample of the same device and
 source when that gap is at most 1.5 × the series' nominal step, else one nominal step; the rest of the gap is unobserved. The

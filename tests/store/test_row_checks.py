@@ -10,8 +10,8 @@ import pytest
 from loadfactor.books.books import Books
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import ReadOptions, Rows, Source
-from loadfactor.store.door import admit
-from loadfactor.store.store import Receipt
+from loadfactor.store.importing import Receipt, import_files
+from loadfactor.store.row_checks import validate_rows
 
 HOUR = 3_600_000
 
@@ -23,7 +23,7 @@ def rows(table: str, *dicts: dict[str, Any]) -> Rows:
 def add(folder: Path, items: Iterable[Rows]) -> tuple[Books, Receipt]:
     books = Books(folder)
     source = Source("made", "rows made by a test", lambda _paths: (), lambda _paths, _options: iter(items))
-    return books, books.store.add(source, (folder,), ReadOptions(), lambda _what, _share: None)
+    return books, import_files(books.store, source, (folder,), ReadOptions(), lambda _what, _share: None)
 
 
 SAMPLE = {"device_id": "g", "from_utc": 0, "to_utc": HOUR}
@@ -61,7 +61,7 @@ def test_what_cannot_be_true_is_refused_by_name(table: str, row: dict[str, Any],
     columns = dict.fromkeys([*good, *row])
     batch = pa.table({c: [good.get(c), row.get(c)] for c in columns})
     with pytest.raises(SourceError) as refusal:
-        admit(Rows(table, batch, "file.csv"), 0)
+        validate_rows(Rows(table, batch, "file.csv"), 0)
     assert said in str(refusal.value)
     assert str(refusal.value).startswith("file.csv")
     assert "\n" not in str(refusal.value)
@@ -69,13 +69,13 @@ def test_what_cannot_be_true_is_refused_by_name(table: str, row: dict[str, Any],
 
 def test_a_share_may_exceed_one_by_a_rounding() -> None:
     """1.0000001 is one as a decimal print leaves it; it is kept as one."""
-    admitted = admit(rows("samples", SAMPLE | {"sm_active_share": 1.0000001}), 0)
+    admitted = validate_rows(rows("samples", SAMPLE | {"sm_active_share": 1.0000001}), 0)
     assert admitted["sm_active_share"].to_pylist() == [1.0]
 
 
 def test_drivers_names_become_catalog_ids() -> None:
     """Devices and prices meet under one name of the accelerator; a name nobody knows stays as it is."""
-    admitted = admit(
+    admitted = validate_rows(
         rows(
             "devices",
             {"device_id": "a", "accelerator": "NVIDIA H100 80GB HBM3"},

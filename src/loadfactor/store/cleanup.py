@@ -1,11 +1,11 @@
-"""What did killed imports leave behind? Staging folders, spilled queries of dead processes, files no manifest names."""
+"""Cleanup of what killed imports left: staging folders, spilled queries of dead processes, files no manifest names."""
 
 import os
 import shutil
 from pathlib import Path
 
 
-def sweep(folder: Path, named: set[str]) -> None:
+def remove_leftovers(folder: Path, named: set[str]) -> None:
     """Remove all of it; `named` are the files that a manifest still needs. Only for who holds the store's lock."""
     for path in folder.iterdir():
         spilled = path.name.startswith("spill-") and not _alive(int(path.name.removeprefix("spill-")))

@@ -1,4 +1,4 @@
-"""May this row enter the books? Every batch of every source passes here; a row that cannot be true stops the import.
+"""Validation of rows: every batch of every source passes here, and a row that cannot be true stops the import.
 
 What comes out has the table's full schema: missing columns are null, empty texts are null, accelerators carry their catalog id.
 """
@@ -16,7 +16,7 @@ LATEST_MS = 200 * 366 * S_PER_DAY * MS_PER_S  # year 2170: anything later is a u
 ROUNDING = 1e-6  # a share may exceed one by as much as a decimal print loses
 
 
-def admit(rows: Rows, first_row: int) -> pa.Table:
+def validate_rows(rows: Rows, first_row: int) -> pa.Table:
     """The batch with the table's schema and every value checked; `first_row` is the number of its first row, for messages.
 
     Raises SourceError naming file, row, column and value of the first one that cannot be true.
