@@ -240,7 +240,7 @@ def test_every_metric_split_by_anything_can_be_read(run: Run, tmp_path: Path, mo
     assert max(map(len, out.splitlines())) <= 80
     assert "…" not in out
     assert out.count("\nvision ") > 1
-    assert all(text in out for text in ("60.0 %", "$80.00", "$13.33", "$0.0004"))
+    assert all(text in out for text in ("60.0 %", "$80.00", "$13.33", "$400.00"))
 
 
 def test_a_name_in_brackets_is_a_name(run: Run, tmp_path: Path) -> None:

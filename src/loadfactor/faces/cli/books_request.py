@@ -106,10 +106,9 @@ def read_moment(text: str | None, zone: tzinfo) -> datetime | None:
     if text is None:
         return None
     try:
-        if len(text) == len("2026-10"):
-            text += "-01"
-        if len(text) == len("2026-10-05"):
-            return datetime.combine(date.fromisoformat(text), time(), zone)
+        day = f"{text}-01" if len(text) == len("2026-10") else text
+        if len(day) == len("2026-10-05"):
+            return datetime.combine(date.fromisoformat(day), time(), zone)
         at = datetime.fromisoformat(text)
     except ValueError as error:
         raise InputError(f"{text!r} is no time; write {MOMENT}") from error
