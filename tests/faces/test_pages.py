@@ -1,4 +1,4 @@
-"""The text of the pages of the books, as kept in tests/faces/pages: at 80 and 100 columns, without colour, and in ASCII.
+"""The text of every page, as kept in tests/faces/pages: at 80 and 100 columns, without colour, and in ASCII.
 
 `UPDATE_PAGES=1 pytest tests/faces/test_pages.py` writes them anew; read the difference before it is kept.
 """
@@ -6,57 +6,80 @@
 import os
 import re
 from collections.abc import Callable
+from contextlib import chdir
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+import loadfactor
 from loadfactor.books.books import Books
 from loadfactor.faces.document import Document
+from loadfactor.faces.pages.books_check import build_document as build_check
 from loadfactor.faces.readings import build_document as build_readings
 from loadfactor.faces.render.ascii import to_ascii
 from loadfactor.faces.render.terminal import render_text
 from loadfactor.faces.report.inquiry import Inquiry
 from loadfactor.faces.report.page import build_document as build_report
+from loadfactor.faces.validations.mfu import build_document as build_mfu_validation
+from loadfactor.faces.validations.serve import build_document as build_serving_validation
+from loadfactor.faces.validations.training import build_document as build_training_validation
+from loadfactor.validation.mfu_claims import MfuRequest
+from loadfactor.validation.serving import ServingValidationRequest
+from loadfactor.validation.training import TrainingValidationRequest
 
 KEPT = Path(__file__).parent / "pages"
-RESIDUAL = re.compile(r"[+-]\d\.\de[+-]\d\d GPU-hours, [+-]\d\.\de[+-]\d\d USD")
+ROOT = Path(__file__).resolve().parents[2]
+RESIDUAL = re.compile(r"[+-]\d\.\de[+-]\d\d")
 """What rounding leaves differs from run to run."""
-PAGES: dict[str, Callable[[Books], Document]] = {
+BY_TEAM = ("cost", "idle_cost", "idle_gpu_hours", "utilization", "cost_per_token", "queue_wait_s_p50")
+OF_BOOKS: dict[str, Callable[[Books], Document]] = {
     "report": lambda books: build_report(Inquiry(books)),
+    "doctor": build_check,
     "show": lambda books: build_readings(books.show()),
-    "show-by-team": lambda books: build_readings(
-        books.show(
-            ["cost", "idle_cost", "idle_gpu_hours", "utilization", "cost_per_token", "queue_wait_s_p50"], ["team"]
-        )
-    ),
+    "show-by-team": lambda books: build_readings(books.show(BY_TEAM, ["team"])),
 }
+LLAMA = {"model": "llama-3.1-70b", "accelerator": "h100-sxm"}
+OTHERS: dict[str, Callable[[], Document]] = {
+    "plan-train": lambda: loadfactor.plan_training(**LLAMA, gpus=(512,), tokens=15e12).document,
+    "plan-serve": lambda: loadfactor.plan_serving(**LLAMA | {"model": "llama-3.1-8b"}).document,
+    "plan-size": lambda: loadfactor.plan_size(trace=Path("examples/jobs.csv"), gpus=48).document,
+    "plan-own": lambda: loadfactor.plan_ownership().document,
+    "plan-breakeven": lambda: loadfactor.plan_breakeven().document,
+    "validate-train": lambda: build_training_validation(TrainingValidationRequest()),
+    "validate-serve": lambda: build_serving_validation(ServingValidationRequest()),
+    "validate-mfu": lambda: build_mfu_validation(MfuRequest()),
+}
+PAGES = (*OF_BOOKS, *OTHERS)
+Pages = Callable[[str], Document]
 
 
 @pytest.fixture(scope="module")
-def documents(simulated_books: Books) -> dict[str, Document]:
-    """Every page of the simulated fleet, its books called `books`."""
-    before = Path.cwd()
-    os.chdir(simulated_books.store.folder.parent)
-    try:
-        books = Books(Path(simulated_books.store.folder.name))
-        return {name: build(books) for name, build in PAGES.items()}
-    finally:
-        os.chdir(before)
+def page(simulated_books: Books) -> Pages:
+    """A page by its name; the books of the simulated fleet are called `books`, plans run where the examples are."""
+
+    @cache
+    def build(name: str) -> Document:
+        folder = simulated_books.store.folder
+        with chdir(folder.parent if name in OF_BOOKS else ROOT):
+            return OF_BOOKS[name](Books(Path(folder.name))) if name in OF_BOOKS else OTHERS[name]()
+
+    return build
 
 
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("width", [80, 100])
-def test_a_page_is_as_it_was_read(documents: dict[str, Document], name: str, width: int) -> None:
+def test_a_page_is_as_it_was_read(page: Pages, name: str, width: int) -> None:
     """The terminal text is the one that somebody has read and kept, no line wider than the terminal."""
-    text = RESIDUAL.sub("RESIDUAL", render_text(documents[name], width)) + "\n"
+    text = RESIDUAL.sub("RESIDUAL", render_text(page(name), width)) + "\n"
     assert max(map(len, text.splitlines())) <= width
     compare(f"{name}.{width}.txt", text)
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_in_ascii_is_as_it_was_read(documents: dict[str, Document], name: str) -> None:
+def test_a_page_in_ascii_is_as_it_was_read(page: Pages, name: str) -> None:
     """A terminal without Unicode gets the same page, one character for one."""
-    text = to_ascii(RESIDUAL.sub("RESIDUAL", render_text(documents[name], 80))) + "\n"
+    text = to_ascii(RESIDUAL.sub("RESIDUAL", render_text(page(name), 80))) + "\n"
     assert text.isascii()
     compare(f"{name}.80.ascii.txt", text)
 

@@ -54,7 +54,7 @@ def build_document(books: "Books") -> Document:
 def _headline(both: "Balance") -> str:
     verdict = "The books balance" if both.holds else "The books do not balance"
     hours = f"{number(both.booked_gpu_hours, 6)} of {number(both.installed_gpu_hours, 6)} GPU-hours booked"
-    return f"{verdict}: {hours} (residual {both.residual_gpu_hours:.1e}), {_cost(both)}."
+    return f"{verdict}: {hours} (residual {both.residual_gpu_hours:+.1e}), {_cost(both)}."
 
 
 def _cost(both: "Balance") -> str:
