@@ -1,4 +1,4 @@
-"""What did the user settle beforehand? Typed settings; the only reader of `loadfactor.toml` and the environment.
+"""Settings of the user, typed; the only reader of `loadfactor.toml` and the environment.
 
 An option on the command line comes before the environment (`LOADFACTOR_STORE=…`), that before `loadfactor.toml` in the working
 folder, that before the defaults here.

@@ -1,6 +1,6 @@
-"""What does one row say? The tables of the house: columns, units, meaning, and what an empty cell means.
+"""The tables: columns, units, meaning, and what an empty cell means.
 
-This is the one definition behind the storage schema, the checks at the door, `loadfactor tables` and the empty templates.
+This is the one definition behind the storage schema, the checks at import, `loadfactor tables` and the empty templates.
 Instants are stored as int64 milliseconds since 1970 UTC. A sample describes the interval that *ends* at its timestamp.
 """
 

@@ -152,7 +152,7 @@ def check_one(rnd: random.Random) -> None:
 
 def test_units_and_states_of_the_oracle_are_those_of_the_books() -> None:
     """The oracle knows every state, and the units it divides by are metrics."""
-    from loadfactor.ledger.activity import STATES as OURS
+    from loadfactor.ledger.columns import STATES as OURS
     from loadfactor.metrics import metric
 
     assert set(STATES) == set(OURS)

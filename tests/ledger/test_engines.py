@@ -14,8 +14,8 @@ from ibis.config import Config
 from loadfactor.books.books import Books
 from loadfactor.errors import InputError
 from loadfactor.ledger.steps import compile_steps, list_steps
+from loadfactor.ledger.waits import list_waits
 from loadfactor.metrics.query.calendar import Window
-from loadfactor.metrics.queue import waits
 from loadfactor.tables import columns_of, measured_bit
 
 EVERYTHING = (1 << 14) - 1
@@ -54,7 +54,7 @@ def test_every_step_of_the_ledger_compiles(dialect: str, measured: int, overlaps
 def test_waits_compile(dialect: str) -> None:
     """The definition of a wait is one too."""
     given = [ibis.table(ibis.schema(columns_of(name)), name=name) for name in ("allocations", "queue_events")]
-    text = sql(waits(*given), dialect)
+    text = sql(list_waits(*given), dialect)
     assert "queue_events" in text
     assert "wait_s" in text
 

@@ -1,4 +1,4 @@
-"""The Python way in: `books = loadfactor.open(folder)`, then import into it, ask it, check it."""
+"""The books of a fleet as one object: opened, imported into, asked and checked."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
@@ -14,13 +14,13 @@ from loadfactor.books.rebuild import book, default_basis, refresh
 from loadfactor.config import settings
 from loadfactor.errors import DamageError, InputError, no_such
 from loadfactor.ledger.states import measures
+from loadfactor.ledger.waits import list_waits
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.names import Dimension, MetricName
 from loadfactor.metrics.query.answer import answer
 from loadfactor.metrics.query.calendar import PERIODS, Window, instant, milliseconds
-from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Question, check
+from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Question, check_dimensions
 from loadfactor.metrics.query.reading import Readings
-from loadfactor.metrics.queue import waits
 from loadfactor.sources import SOURCES, find_source
 from loadfactor.sources.base import ReadOptions
 from loadfactor.store.importing import Progress, Receipt, import_files
@@ -127,7 +127,7 @@ class Books:
             asked = tuple(metric(name) for name in _listed(metrics)) or METRICS
             question = Question(
                 asked,
-                check(_listed(by)),
+                check_dimensions(_listed(by)),
                 window,
                 basis or default_basis(self.store),
                 self._filters(where),
@@ -184,7 +184,7 @@ class Books:
         with self.store.in_order():
             waited = None
             if any(m.topic == "queue" for m in question.metrics):  # asked several times over: worked out once
-                rows = waits(self.store.relation("allocations"), self.store.relation("queue_events"))
+                rows = list_waits(self.store.relation("allocations"), self.store.relation("queue_events"))
                 waited = self.store.materialize("waits", rows)
             booked = self.booked(question.window, bool(question.periods))
             return answer(question, booked, self.store.relation("progress"), waited)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Literal
 
-from loadfactor.books.rebuild import book, default_basis, estimates
+from loadfactor.books.rebuild import book, default_basis, list_estimates
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.store.store import Store
 from loadfactor.tables import ALWAYS, PRICES
@@ -93,7 +93,7 @@ def add_up(store: Store, show: Show) -> Balance:
 
 
 def find_problems(store: Store, show: Show) -> Iterator[Finding]:
-    """Everything worth knowing, worst first."""
+    """Everything worth knowing, worst first. Damaged files are moved into quarantine."""
     for name in store.quarantine_damage():
         yield Finding("wrong", f"{name} was damaged and is in quarantine", "import what it came from again")
     for name, what in store.manifest.quarantined:
@@ -157,7 +157,7 @@ def _without_rate(store: Store) -> Iterator[Finding]:
     """Foreign prices of a time without an exchange rate."""
     for name in ("prices", "exchange_rates"):
         store.view_table(name, name)
-    store.register("estimates", estimates() if default_basis(store) == "estimate" else PRICES.schema.empty_table())
+    store.register("estimates", list_estimates() if default_basis(store) == "estimate" else PRICES.schema.empty_table())
     found = store.raw.execute(
         f"""SELECT p.currency FROM (SELECT * FROM prices UNION ALL SELECT * FROM estimates) p LEFT JOIN (
               SELECT currency, min(coalesce(from_utc, {ALWAYS[0]})) AS since FROM exchange_rates GROUP BY currency

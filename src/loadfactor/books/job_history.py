@@ -1,4 +1,4 @@
-"""Which jobs did these books see? One row a job as it was asked for and held: what a plan of the cluster's size starts from."""
+"""The history of jobs in the books, a row a job as it was submitted and held: what a plan of the cluster's size starts from."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,7 @@ class JobHistory:
     not_waited: int
 
 
-def jobs_held(allocations: Expr) -> Expr:
+def list_jobs(allocations: Expr) -> Expr:
     """One row for each time a job held GPUs: submitted_ms (else eligible, else the start), from_ms, to_ms, gpus, team, asked.
 
     Rows of one start (a gang named GPU by GPU) are one job; a requeued job that starts again is another.
@@ -51,7 +51,7 @@ def jobs_held(allocations: Expr) -> Expr:
 
 def job_history(books: Books) -> JobHistory:
     """The jobs of the books that ended. Jobs still held are counted and left out; raises InputError where none ended."""
-    frame = jobs_held(books.table("allocations")).to_pandas()
+    frame = list_jobs(books.table("allocations")).to_pandas()
     ended = frame[frame.to_ms.notna() & (frame.to_ms > frame.from_ms)]
     ended = ended.sort_values(["submitted_ms", "from_ms", "to_ms", "gpus", "team"])
     if len(ended) < 2:

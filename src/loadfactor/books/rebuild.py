@@ -1,6 +1,6 @@
-"""How does the ledger stay current? Hours that an import touched are booked again, a few days at a time; the others stay.
+"""Rebuilding the ledger: hours that an import touched are booked again, a few days at a time; the others stay.
 
-The definitions are Ibis expressions (`installed`, `holdings`, `ledger`); this file hands their SQL the store's tables. Each step is
+The definitions are Ibis expressions (`ledger.steps`); this file hands their SQL the store's tables. Each step is
 put into a temporary table before the next one reads it, so that nothing is worked out twice.
 """
 
@@ -37,8 +37,8 @@ def refresh(store: Store, progress: Progress, idle_below: float = IDLE_BELOW) ->
     with store.writing():
         start, end = store.span()
         everything = store.manifest.ledger_key != key
-        sources_key = _list_sources(store)
-        stale = ((start, end),) if everything else (*store.manifest.stale, *_spoken_anew(store, sources_key))
+        sources_key = _digest_sources(store)
+        stale = ((start, end),) if everything else (*store.manifest.stale, *_find_changed_hours(store, sources_key))
         booked = [f for f in store.manifest.of("ledger") if f.from_ms is not None and f.to_ms is not None]
         low = min([start, *(f.from_ms or 0 for f in booked)])  # a corrected row may have made the span shorter
         high = max([end, *(f.to_ms or 0 for f in booked)])
@@ -47,8 +47,8 @@ def refresh(store: Store, progress: Progress, idle_below: float = IDLE_BELOW) ->
         batches = list(_batches(store, hours))
         for done, batch in enumerate(batches):
             progress("booking", done / len(batches))
-            inside = _common(hours, (batch[0], batch[-1] + MS_PER_DAY))
-            book(store, _common(inside, (start, end)), idle_below=idle_below)
+            inside = _intersect(hours, (batch[0], batch[-1] + MS_PER_DAY))
+            book(store, _intersect(inside, (start, end)), idle_below=idle_below)
             days |= store.replace_ledger([day // MS_PER_DAY for day in batch], inside, "book", key)
         if everything:
             days |= {f.day: [] for f in store.manifest.of("ledger") if f.day is not None and f.day not in days}
@@ -56,14 +56,14 @@ def refresh(store: Store, progress: Progress, idle_below: float = IDLE_BELOW) ->
     progress("booking", 1.0)
 
 
-def _list_sources(store: Store) -> str:
+def _digest_sources(store: Store) -> str:
     """Put what allocations name into the table `sources`; a digest of it."""
     sources = list_sources(store.relation("allocations"), store.relation("devices"))
     names = store.materialize("sources", sources).order_by("level", "name").to_pyarrow()
     return hashlib.sha256(repr(names.to_pydict()).encode()).hexdigest()[:16]
 
 
-def _spoken_anew(store: Store, sources_key: str) -> list[Span]:
+def _find_changed_hours(store: Store, sources_key: str) -> list[Span]:
     """The booked hours of GPUs of which an allocation source now speaks and did not before, or no longer does."""
     if sources_key == store.manifest.sources_key or not store.manifest.of("ledger"):
         return []
@@ -92,7 +92,7 @@ def book(
     bounds = {"start_ms": [s for s, _ in spans], "end_ms": [e for _, e in spans]}
     store.register("bounds", pa.table(bounds, pa.schema({"start_ms": pa.int64(), "end_ms": pa.int64()})))
     store.register("cuts", pa.table({"at_utc": pa.array(cuts, pa.int64())}))
-    store.register("estimates", estimates())
+    store.register("estimates", list_estimates())
     for name in ("devices", "outages", "prices", "exchange_rates", "allocations"):
         store.view_table(name, name)
     store.view_table("samples", "samples", files, spans)
@@ -115,11 +115,11 @@ def default_basis(store: Store) -> str:
 
 def ledger_key(idle_below: float, currency: str) -> str:
     """What a ledger row depends on besides the tables: the definitions, the idle threshold, the currency, the catalog's prices."""
-    stands_on = f"{DEFINITION} {idle_below} {currency} {estimates().to_pylist()}"
+    stands_on = f"{DEFINITION} {idle_below} {currency} {list_estimates().to_pylist()}"
     return hashlib.sha256(stands_on.encode()).hexdigest()[:16]
 
 
-def estimates() -> pa.Table:
+def list_estimates() -> pa.Table:
     """The catalog's dated prices as rows of the price list."""
     rows = []
     for item in accelerators():
@@ -137,7 +137,7 @@ def estimates() -> pa.Table:
     return pa.Table.from_pylist(rows, schema=PRICES.schema)
 
 
-def _common(spans: tuple[Span, ...], of: Span) -> tuple[Span, ...]:
+def _intersect(spans: tuple[Span, ...], of: Span) -> tuple[Span, ...]:
     """The parts of spans that lie in another."""
     return tuple((max(s, of[0]), min(e, of[1])) for s, e in spans if s < of[1] and e > of[0])
 

@@ -1,4 +1,4 @@
-"""Activity signals, best first, and the states of the ledger. Each signal is its own meaning of active; no formula mixes them.
+"""Activity signals, best first. Each signal is its own meaning of active; no formula mixes them.
 
 SM_ACTIVE counts cycles in which a warp was on an SM. GR_ENGINE_ACTIVE and GPU_UTIL only say that something was resident: both
 read 100 % on a nearly empty chip, GPU_UTIL even by definition, so it is flagged optimistic. Effective GPU-hours use the best
@@ -36,9 +36,3 @@ SIGNALS = ("busy_share", "engine_active_share", "sm_active_share", "tensor_activ
 
 THROTTLED = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80
 """Clock event reasons that slow a GPU down; 1 (idle), 2 (application clocks) and 0x100 (display) do not."""
-
-BINS = 20
-"""Bins of the utilization histogram, each 1/20 wide; the last includes 1."""
-
-HELD = ("idle", "busy", "unobserved")
-STATES = ("unallocated", *HELD, "down")

@@ -9,7 +9,7 @@ from typing import Any
 
 import ibis
 
-from loadfactor.ledger.holders import HOLDER
+from loadfactor.ledger.columns import HOLDER
 from loadfactor.ledger.intervals import clip, covers, cut_at_bounds, split_by_bucket
 from loadfactor.ledger.inventory import LOCATION
 from loadfactor.ledger.prices import PRICE_COLUMNS

@@ -11,12 +11,6 @@ import ibis
 
 from loadfactor.ledger.intervals import open_ends
 
-HOLDER = ("job_id", "attempt", "user", "team", "project", "experiment_id", "purpose")
-"""Columns of the ledger that say who holds a GPU: null where nobody does or where the holder is unknown."""
-KNOWN, NOBODY, UNKNOWN = "known", "nobody", "unknown"
-HOLDERS = (KNOWN, NOBODY, UNKNOWN)
-"""Values of the ledger's column `holder`."""
-
 Expr = Any
 
 

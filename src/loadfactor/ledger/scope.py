@@ -10,7 +10,7 @@ from typing import Any
 
 import ibis
 
-from loadfactor.ledger.holders import HOLDER
+from loadfactor.ledger.columns import HOLDER
 from loadfactor.ledger.intervals import covers, cut_at_bounds, intersect, shares_time, unite
 from loadfactor.ledger.inventory import LOCATION
 

@@ -21,9 +21,9 @@ from typing import Any
 
 import ibis
 
-from loadfactor.ledger.activity import ACTIVITIES, BINS, SIGNALS, THROTTLED
+from loadfactor.ledger.activity import ACTIVITIES, SIGNALS, THROTTLED
+from loadfactor.ledger.columns import BINS, HISTOGRAM, HOLDER, KNOWN, NOBODY, UNKNOWN
 from loadfactor.ledger.evidence import weigh_evidence
-from loadfactor.ledger.holders import HOLDER, KNOWN, NOBODY, UNKNOWN
 from loadfactor.ledger.inventory import LOCATION
 from loadfactor.ledger.prices import PRICE_COLUMNS
 from loadfactor.tables import BASES, measured_bit
@@ -39,7 +39,6 @@ WEIGHTED = {
     "power_w": "energy_j",
 }
 """What samples measure, and its sum over time as a ledger column: null where the row's samples do not measure it."""
-HISTOGRAM = tuple(f"hist_{k:02d}_s" for k in range(BINS))
 
 
 def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Expr:

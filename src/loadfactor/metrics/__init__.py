@@ -1,4 +1,4 @@
-"""What does every number mean? The ledger, and one declaration for each metric, in the order a person should read them."""
+"""The metrics: one declaration for each, in the order a person should read them."""
 
 from loadfactor.errors import no_such
 from loadfactor.metrics.fullness import FULLNESS

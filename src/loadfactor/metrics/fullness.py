@@ -1,10 +1,9 @@
-"""How full are we? GPU-hours by what happened in them."""
+"""Metrics of fullness: GPU-hours by what happened in them."""
 
 from dataclasses import replace
 
-from loadfactor.ledger.activity import ACTIVITIES, HELD, STATES
-from loadfactor.ledger.holders import KNOWN, UNKNOWN
-from loadfactor.ledger.states import HISTOGRAM
+from loadfactor.ledger.activity import ACTIVITIES
+from loadfactor.ledger.columns import HELD, HISTOGRAM, KNOWN, STATES, UNKNOWN
 from loadfactor.metrics.metric import OBSERVED, UNDERUSED_S, Better, Coverage, Metric, Part, Ratio, Sum
 from loadfactor.units import S_PER_HOUR
 

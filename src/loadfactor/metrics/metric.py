@@ -8,7 +8,7 @@ its coverage: the share of what it speaks of that was known. Unknown is None, ne
 from dataclasses import dataclass
 from typing import Literal
 
-from loadfactor.ledger.activity import HELD, STATES
+from loadfactor.ledger.columns import HELD, STATES
 
 Better = Literal["higher", "lower", "neither"]
 CURRENCY = "currency"

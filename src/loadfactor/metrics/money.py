@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from loadfactor.ledger.activity import HELD, STATES
-from loadfactor.ledger.holders import UNKNOWN
+from loadfactor.ledger.columns import HELD, STATES, UNKNOWN
 from loadfactor.metrics.fullness import EFFECTIVE
 from loadfactor.metrics.metric import (
     COST,

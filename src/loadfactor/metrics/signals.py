@@ -1,6 +1,6 @@
-"""What did the chips do while they were held? Each signal under its own name, over the time in which it was measured."""
+"""Metrics of signals: what held GPUs did. Each signal under its own name, over the time in which it was measured."""
 
-from loadfactor.ledger.activity import HELD
+from loadfactor.ledger.columns import HELD
 from loadfactor.metrics.metric import Better, Coverage, Metric, Part, Quantile, Ratio, Sum
 from loadfactor.units import J_PER_KWH
 

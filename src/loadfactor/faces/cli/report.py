@@ -32,11 +32,13 @@ def build_page(request: ReportRequest) -> Document:
     from loadfactor.faces.cli.progress import ProgressBar
     from loadfactor.faces.report.inquiry import Inquiry
     from loadfactor.faces.report.page import build_document
-    from loadfactor.metrics.query.question import check
+    from loadfactor.metrics.query.question import check_dimensions
 
     books = request.books
     window = request.window(books)
-    inquiry = Inquiry(books, check(request.by), *window, request.zone, request.basis, request.filters, request.job)
+    inquiry = Inquiry(
+        books, check_dimensions(request.by), *window, request.zone, request.basis, request.filters, request.job
+    )
     with ProgressBar() as bar:
         bar("asking the books", 0.0)
         return build_document(inquiry)

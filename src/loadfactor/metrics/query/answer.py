@@ -15,11 +15,20 @@ from numpy.typing import NDArray
 from loadfactor.ledger.activity import ACTIVITIES
 from loadfactor.metrics.metric import Count, Coverage, Metric, Part, PerUnit, Quantile, Ratio, Sum
 from loadfactor.metrics.query.calendar import instant
-from loadfactor.metrics.query.question import OF_A_WAIT, Expr, Key, Question, Row, dated, name_unknown, only
+from loadfactor.metrics.query.question import (
+    OF_A_WAIT,
+    Expr,
+    Key,
+    Question,
+    Row,
+    add_calendar,
+    apply_filters,
+    name_unknown,
+)
 from loadfactor.metrics.query.reading import Groups, MetricColumn, Readings, Value, iso
-from loadfactor.metrics.query.totals import ACTIVE, Floats, Totals, totals
-from loadfactor.metrics.query.unit_costs import Made, made, told_apart
-from loadfactor.metrics.query.wait_quantiles import waited
+from loadfactor.metrics.query.totals import ACTIVE, Floats, Totals, add_up
+from loadfactor.metrics.query.unit_costs import UnitTotals, drop_shared_jobs, sum_units
+from loadfactor.metrics.query.waits import measure_waits
 from loadfactor.tables import DIMENSIONS
 from loadfactor.units import MS_PER_HOUR
 
@@ -31,18 +40,20 @@ NOTHING: Known = (None, None)
 def answer(question: Question, book: Expr, progress: Expr, waits: Expr | None) -> Readings:
     """The readings. `book` is the ledger of the window, nothing beyond it; `waits` are needed where the question is of queues."""
     book = name_unknown(question, book)
-    progress = told_apart(question, book, progress)
-    book = only(question, book, DIMENSIONS)
-    booked = dated(book, book.hour_utc, book.from_utc, question)
-    summed = totals(question, booked)
-    waiting = waited(question, only(question, waits, OF_A_WAIT)) if waits is not None else {}
+    progress = drop_shared_jobs(question, book, progress)
+    book = apply_filters(question, book, DIMENSIONS)
+    booked = add_calendar(book, book.hour_utc, book.from_utc, question)
+    summed = add_up(question, booked)
+    waiting = measure_waits(question, apply_filters(question, waits, OF_A_WAIT)) if waits is not None else {}
     keys = summed.keys  # in order
     if not waiting.keys() <= set(keys):
         keys = sorted({*keys, *waiting}, key=lambda key: [(v is None, str(v)) for v in key])
     if not question.by and not keys:
         keys = [()]
     active = _active_basis(summed)
-    units = made(question, booked, progress, {m.kind.unit for m in question.metrics if isinstance(m.kind, PerUnit)})
+    units = sum_units(
+        question, booked, progress, {m.kind.unit for m in question.metrics if isinstance(m.kind, PerUnit)}
+    )
     columns = []
     for metric in question.metrics:
         kind = metric.kind
@@ -174,7 +185,7 @@ def _of_several(share: float) -> str:
     return "<1%" if share < 0.005 else ">99%" if share >= 0.995 else f"{share:.0%}"
 
 
-def _from_progress(units: dict[Key, Made]) -> dict[Key, Known]:
+def _from_progress(units: dict[Key, UnitTotals]) -> dict[Key, Known]:
     """The cost of one of a unit."""
     return {key: (None if of.coverage == 0 else of.cost / of.amount, of.coverage) for key, of in units.items()}
 

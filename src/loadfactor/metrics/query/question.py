@@ -7,7 +7,7 @@ from typing import Any
 import ibis
 
 from loadfactor.errors import no_such
-from loadfactor.ledger.holders import UNKNOWN
+from loadfactor.ledger.columns import UNKNOWN
 from loadfactor.metrics.metric import Metric
 from loadfactor.metrics.query.calendar import PERIODS, Window, name_period
 from loadfactor.tables import DIMENSIONS, USD
@@ -42,7 +42,7 @@ class Question:
         return tuple(unit for unit in PERIODS if unit in self.by)
 
 
-def check(by: Sequence[str]) -> tuple[str, ...]:
+def check_dimensions(by: Sequence[str]) -> tuple[str, ...]:
     """The dimensions, or InputError naming the one that is none."""
     for name in by:
         if name not in DIMENSIONS:
@@ -50,7 +50,7 @@ def check(by: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(by))
 
 
-def only(question: Question, rows: Expr, known: Sequence[str] | dict[str, str]) -> Expr:
+def apply_filters(question: Question, rows: Expr, known: Sequence[str] | dict[str, str]) -> Expr:
     """Rows that pass the question's filters; none where they cannot be told apart."""
     for name, value in question.where:
         if name in known:
@@ -67,7 +67,7 @@ def name_unknown(question: Question, book: Expr) -> Expr:
     return book.mutate(**{c: ibis.ifelse(book.holder == UNKNOWN, UNKNOWN_HOLDER, book[c]) for c in columns})
 
 
-def dated(rows: Expr, hour: Expr, at: Expr, question: Question) -> Expr:
+def add_calendar(rows: Expr, hour: Expr, at: Expr, question: Question) -> Expr:
     """Rows with the hour and the local day, week and month they lie in, where the question splits by them."""
     if "hour" in question.by:
         rows = rows.mutate(hour=hour)

@@ -1,4 +1,4 @@
-"""What does the ledger add up to? Every sum that the metrics of a question are made of, for all groups, in one aggregate."""
+"""Totals of the ledger: every sum that the metrics of a question are made of, for all groups, in one aggregate."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,8 @@ import ibis
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.ledger.activity import ACTIVITIES, STATES
+from loadfactor.ledger.activity import ACTIVITIES
+from loadfactor.ledger.columns import STATES
 from loadfactor.ledger.states import measures
 from loadfactor.metrics.metric import COST, EFFECTIVE_COST, UNDERUSED_COST, UNDERUSED_S, Part, Quantile
 from loadfactor.metrics.query.question import Expr, Key, Question
@@ -29,7 +30,7 @@ ACTIVE = tuple(Part((f"observed_{kind.basis}_s",)) for kind in ACTIVITIES)
 """The seconds that each activity signal speaks for, best first: what a number that rests on activity stands on."""
 
 
-def totals(question: Question, booked: Expr) -> Totals:
+def add_up(question: Question, booked: Expr) -> Totals:
     """All the parts of all the metrics in one aggregate."""
     parts = list(dict.fromkeys([p for m in question.metrics for p in m.parts] + list(ACTIVE)))
     peaks = {m.kind.of for m in question.metrics if isinstance(m.kind, Quantile) and m.kind.of != "wait_s"}

@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import ibis
 
-from loadfactor.ledger.holders import HOLDER
+from loadfactor.ledger.columns import HOLDER
 from loadfactor.ledger.states import measures
-from loadfactor.metrics.query.question import OF_A_JOB, Expr, Key, Question, dated
+from loadfactor.metrics.query.question import OF_A_JOB, Expr, Key, Question, add_calendar
 from loadfactor.tables import DIMENSIONS
 from loadfactor.units import MS_PER_HOUR
 
 
-class Made(NamedTuple):
+class UnitTotals(NamedTuple):
     """How much of a unit was made and kept, what its jobs cost, and which share of their hours has a price."""
 
     amount: float
@@ -21,9 +21,11 @@ class Made(NamedTuple):
     coverage: float | None
 
 
-def made(question: Question, booked: Expr, progress: Expr, units: Collection[str]) -> dict[str, dict[Key, Made]]:
+def sum_units(
+    question: Question, booked: Expr, progress: Expr, units: Collection[str]
+) -> dict[str, dict[Key, UnitTotals]]:
     """By unit and group, where any of the unit was made."""
-    out: dict[str, dict[Key, Made]] = {unit: {} for unit in units}
+    out: dict[str, dict[Key, UnitTotals]] = {unit: {} for unit in units}
     if not units or any(d not in OF_A_JOB for d in question.by):
         return out
     window, keys = question.window, ["unit", *(DIMENSIONS[d] for d in question.by)]
@@ -44,11 +46,11 @@ def made(question: Question, booked: Expr, progress: Expr, units: Collection[str
         unit, *group = key = tuple(row[k] for k in keys)
         if key in amounts:
             coverage = row["priced_s"] / row["needed_s"] if row["needed_s"] else None
-            out[unit][tuple(group)] = Made(amounts[key], row["cost"], coverage)
+            out[unit][tuple(group)] = UnitTotals(amounts[key], row["cost"], coverage)
     return out
 
 
-def told_apart(question: Question, book: Expr, progress: Expr) -> Expr:
+def drop_shared_jobs(question: Question, book: Expr, progress: Expr) -> Expr:
     """Progress of the jobs that held nothing outside the question's filters: of others nobody knows what was made where.
 
     `book` is the ledger of the window, unfiltered.
@@ -79,7 +81,7 @@ def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> d
     columns = ["unit", "job_id", "from_utc", "amount"]
     made = ibis.union(instants.select(*columns), stretches.select(*columns)).join(names, "job_id")
     hour = made.from_utc - made.from_utc % MS_PER_HOUR
-    made = dated(made, hour, made.from_utc, question)
+    made = add_calendar(made, hour, made.from_utc, question)
     table = made.group_by(keys).aggregate(
         amounts=made.amount.collect()
     )  # joined rows come in any order: added up exactly

@@ -1,14 +1,14 @@
-"""How long did the jobs of each group wait? Every quantile a question asks for, and how many wait still."""
+"""Waits by group: every quantile that a question takes, and how many wait still."""
 
 import ibis
 
 from loadfactor.metrics.metric import Quantile
-from loadfactor.metrics.query.question import OF_A_WAIT, Expr, Key, Question, Row, dated
+from loadfactor.metrics.query.question import OF_A_WAIT, Expr, Key, Question, Row, add_calendar
 from loadfactor.tables import DIMENSIONS
 from loadfactor.units import MS_PER_HOUR
 
 
-def waited(question: Question, waits: Expr) -> dict[Key, Row]:
+def measure_waits(question: Question, waits: Expr) -> dict[Key, Row]:
     """Every wait quantile asked for, and who still waits, by group; nothing where no wait was ever recorded."""
     if any(d not in OF_A_WAIT for d in question.by) or not waits.limit(1).count().execute():
         return {}
@@ -21,9 +21,9 @@ def waited(question: Question, waits: Expr) -> dict[Key, Row]:
         | (~begun.started & (begun.ended_utc >= window.start_ms))
     )
     hour = started.ended_utc - started.ended_utc % MS_PER_HOUR
-    started = dated(started, hour, started.ended_utc, question).mutate(gpus=ibis.coalesce(started.gpus, 1.0))
+    started = add_calendar(started, hour, started.ended_utc, question).mutate(gpus=ibis.coalesce(started.gpus, 1.0))
     at = ibis.greatest(censored.queued_utc, window.start_ms)
-    censored = dated(censored, at - at % MS_PER_HOUR, at, question)
+    censored = add_calendar(censored, at - at % MS_PER_HOUR, at, question)
     columns = {"n": started.count()}
     weighted = []
     for metric in question.metrics:
