@@ -80,7 +80,7 @@ def load(folder: Path) -> Manifest:
         raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if raw["format"] != FORMAT:
             raise StoreError(
-                f"{path} has format {raw['format']}, this version reads {FORMAT}; import again into a new store"
+                f"{path} has format {raw['format']}, this version reads {FORMAT}; install the newest version"
             )
         return _understood(raw)
     except (ValueError, OSError, KeyError, TypeError, IndexError) as error:

@@ -16,6 +16,7 @@ from loadfactor.errors import DamageError, InputError, StoreError
 from loadfactor.store import manifest, sample_files
 from loadfactor.store.cleanup import remove_leftovers
 from loadfactor.store.manifest import StoredFile
+from loadfactor.store.migration import migrate
 from loadfactor.store.session import Session, quote_path
 from loadfactor.tables import ALWAYS, USD, Span, columns_of
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
@@ -31,6 +32,7 @@ class Store(Session):
     def __init__(self, folder: Path, currency: str | None = None) -> None:
         """Raises InputError when the books are kept in another currency than the one asked for."""
         self.folder = folder
+        migrate(folder)
         self.manifest = manifest.load(folder)
         self.currency = self.manifest.currency or currency or USD
         if currency not in (None, self.currency):
