@@ -80,8 +80,8 @@ EVENTS: Final = ("submitted", "eligible", "held", "requeued", "started", "cancel
 
 CURRENCY: Final = "^[A-Z]{3}$"
 """How a currency is written: the three letters of ISO 4217."""
-USD: Final = "USD"
-"""The currency of a store that names none, and of the catalog's prices."""
+DEFAULT_CURRENCY: Final = "USD"
+"""The currency of a store that names none."""
 
 _HOLDER = (
     Column("user", "text", "who asked for it", "not known"),

@@ -17,7 +17,7 @@ from loadfactor.ledger.steps import compile_steps
 from loadfactor.store.importing import Progress
 from loadfactor.store.manifest import StoredFile, merge
 from loadfactor.store.store import Store
-from loadfactor.tables import BASES, IDLE_BELOW, PRICES, USD, Span
+from loadfactor.tables import BASES, IDLE_BELOW, PRICES, Span
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 DEFINITION = 3
@@ -130,7 +130,7 @@ def list_estimates() -> pa.Table:
                     "accelerator": item,
                     "basis": "estimate",
                     "price_per_gpu_hour": price.typical,
-                    "currency": USD,
+                    "currency": price.currency,
                     "source": f"{price.source} ({price.as_of})",
                 }
             )

@@ -6,7 +6,7 @@ from loadfactor.faces.document import Cell, DataTable, Document, Section, Style,
 from loadfactor.faces.formats import UNKNOWN, draw_bins, instant, percent
 from loadfactor.metrics import metric
 from loadfactor.metrics.query.reading import Reading, Value
-from loadfactor.tables import USD
+from loadfactor.tables import DEFAULT_CURRENCY
 from loadfactor.units import ONES_PER_MILLION
 
 NO_NAME = "(none)"
@@ -59,7 +59,7 @@ def coverage_text(reading: Reading) -> str:
 
 def currency_of(readings: Sequence[Reading]) -> str:
     """The currency of the amounts among these readings; the default currency where there is none."""
-    return next((r.currency for r in readings if r.currency), USD)
+    return next((r.currency for r in readings if r.currency), DEFAULT_CURRENCY)
 
 
 def basis_text(readings: Sequence[Reading], with_shares: bool = False) -> str:

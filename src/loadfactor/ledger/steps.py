@@ -20,7 +20,7 @@ from loadfactor.ledger.overlaps import resolve_overlaps
 from loadfactor.ledger.prices import convert_prices, match_prices
 from loadfactor.ledger.scope import DAY, locate_devices, scope_claims, scope_devices
 from loadfactor.ledger.states import book_states, summarize_samples
-from loadfactor.tables import USD, columns_of
+from loadfactor.tables import DEFAULT_CURRENCY, columns_of
 from loadfactor.units import MS_PER_DAY
 
 Expr = Any
@@ -28,7 +28,12 @@ Steps = dict[str, Expr]
 
 
 def compile_steps(
-    measured: int, overlaps: bool, cut: bool, idle_below: float, currency: str = USD, dialect: str = "duckdb"
+    measured: int,
+    overlaps: bool,
+    cut: bool,
+    idle_below: float,
+    currency: str = DEFAULT_CURRENCY,
+    dialect: str = "duckdb",
 ) -> Iterator[tuple[str, str]]:
     """The ledger as SQL of an engine: what to work out under which name, in order; the last is the book.
 
@@ -40,7 +45,7 @@ def compile_steps(
             yield name, _sql(dialect, make, options, name)
 
 
-def list_steps(measured: int, overlaps: bool, cut: bool, idle_below: float, currency: str = USD) -> Steps:
+def list_steps(measured: int, overlaps: bool, cut: bool, idle_below: float, currency: str = DEFAULT_CURRENCY) -> Steps:
     """The same as Ibis expressions, for an engine's own compiler."""
     return {**_attribute(cut, currency), **_book(measured, overlaps, idle_below)}
 
@@ -81,7 +86,7 @@ def _attribute(cut: bool, currency: str) -> Steps:
 @cache
 def _book(measured: int, overlaps: bool, idle_below: float) -> Steps:
     """What they did with it."""
-    before, samples = _attribute(False, USD), _input("samples")
+    before, samples = _attribute(False, DEFAULT_CURRENCY), _input("samples")
     samples = samples.mutate(since=samples.from_utc, until=samples.to_utc)
     if overlaps:
         samples = resolve_overlaps(samples)

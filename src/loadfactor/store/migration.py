@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from loadfactor.errors import StoreError
 from loadfactor.store import manifest
 from loadfactor.store.manifest import FORMAT, NAME, ImportRecord, Manifest, StoredFile
-from loadfactor.tables import PRICES, USD
+from loadfactor.tables import PRICES
 
 OLDEST = 1
 
@@ -67,7 +67,7 @@ def _read_first(raw: dict[str, Any]) -> Manifest:
             )
             for i in raw["imports"]
         ),
-        currency=USD,
+        currency="USD",
         quarantined=tuple((s[0], s[1]) for s in raw["set_aside"]),
         retired=tuple(raw["retired"]),
     )

@@ -18,7 +18,7 @@ from loadfactor.store.cleanup import remove_leftovers
 from loadfactor.store.manifest import StoredFile
 from loadfactor.store.migration import migrate
 from loadfactor.store.session import Session, quote_path
-from loadfactor.tables import ALWAYS, USD, Span, columns_of
+from loadfactor.tables import ALWAYS, DEFAULT_CURRENCY, Span, columns_of
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 COPY_OPTIONS = "(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880)"
@@ -34,7 +34,7 @@ class Store(Session):
         self.folder = folder
         migrate(folder)
         self.manifest = manifest.load(folder)
-        self.currency = self.manifest.currency or currency or USD
+        self.currency = self.manifest.currency or currency or DEFAULT_CURRENCY
         if currency not in (None, self.currency):
             raise InputError(
                 f"the books in {folder} are kept in {self.currency}, not in {currency}; leave `currency` in loadfactor.toml"

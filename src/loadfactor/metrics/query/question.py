@@ -10,7 +10,7 @@ from loadfactor.errors import no_such
 from loadfactor.ledger.columns import UNKNOWN
 from loadfactor.metrics.metric import Metric
 from loadfactor.metrics.query.calendar import PERIODS, Window, name_period
-from loadfactor.tables import DIMENSIONS, USD
+from loadfactor.tables import DEFAULT_CURRENCY, DIMENSIONS
 
 Expr = Any
 Row = dict[Any, Any]
@@ -34,7 +34,7 @@ class Question:
     basis: str
     where: tuple[tuple[str, str], ...] = ()
     without_idle: bool = False
-    currency: str = USD
+    currency: str = DEFAULT_CURRENCY
 
     @property
     def periods(self) -> tuple[str, ...]:

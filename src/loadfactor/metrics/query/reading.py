@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from loadfactor.errors import no_such
 from loadfactor.metrics.metric import Metric, Sum
-from loadfactor.tables import USD
+from loadfactor.tables import DEFAULT_CURRENCY
 
 Value = float | list[float] | None
 SHOWN = 60
@@ -86,7 +86,7 @@ class Readings(Sequence[Reading]):
         by: Sequence[str],
         groups: Groups,
         columns: Sequence[MetricColumn],
-        currency: str = USD,
+        currency: str = DEFAULT_CURRENCY,
     ) -> None:
         self._metrics, self._by, self._groups, self._columns = metrics, by, groups, columns
         self._currency = currency
