@@ -43,7 +43,8 @@ def migrate(folder: Path) -> None:
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowInvalid) as error:
         why = " ".join(str(error).split())
         raise StoreError(
-            f"{folder} is of an earlier version and could not be brought to this one ({why}); nothing in it was changed"
+            f"{folder} is of an earlier version and could not be brought to this one ({why}); nothing in it was changed,"
+            " restore it from a backup or import into a new store"
         ) from error
 
 
