@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check bench bench-quick lock clean
+.PHONY: demo test check pages bench bench-quick lock clean
 
 demo: $(READY)
 	$(BIN)/loadfactor demo
@@ -15,6 +15,10 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Writes the kept text of every page anew; read the difference before it is committed.
+pages: $(READY)
+	UPDATE_PAGES=1 $(BIN)/python -m pytest tests/faces/test_pages.py
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
