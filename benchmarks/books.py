@@ -113,7 +113,6 @@ def _imported(folder: Path, days: int) -> tuple[Books, float]:
     scenario = simulated.bench(1024, days, 30)
     source = Source(
         "simulated",
-        "the benchmark fleet",
         lambda _paths: (),
         lambda _paths, _options: (
             Rows(batch.table, batch.data, "simulated") for batch in simulated.make_tables(simulated.simulate(scenario))

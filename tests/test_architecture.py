@@ -219,7 +219,6 @@ def test_no_file_is_looking_for_its_noun() -> None:
 @pytest.mark.parametrize(
     ("package", "listed", "defines"),
     [
-        ("loadfactor.sources", "SOURCES", "SOURCE"),
         ("loadfactor.faces.report.sections", "SECTIONS", "section"),
     ],
 )
@@ -234,6 +233,19 @@ def test_visible_tuples_are_complete(package: str, listed: str, defines: str) ->
         module = import_module(".".join(("loadfactor", *names)))
         if module is not home and hasattr(module, defines):
             assert any(getattr(module, defines) is item for item in known), f"{module.__name__} is not in {listed}"
+
+
+def test_every_source_is_listed() -> None:
+    """Every module that defines a source is in SOURCES, under the source's name."""
+    from loadfactor.sources import SOURCES
+
+    listed = {entry.module: entry.name for entry in SOURCES}
+    for path in sorted((SOURCE / "sources").rglob("*.py")):
+        names = path.relative_to(SOURCE).with_suffix("").parts
+        names = names[:-1] if names[-1] == "__init__" else names
+        module = import_module(".".join(("loadfactor", *names)))
+        if hasattr(module, "SOURCE"):
+            assert listed.get(module.__name__) == module.SOURCE.name
 
 
 def test_every_metric_is_listed() -> None:

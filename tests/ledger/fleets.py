@@ -46,7 +46,7 @@ def source(items: list[Rows | Gap], name: str = "test", step_s: float | None = N
     def read(_paths: tuple[Path, ...], _options: ReadOptions) -> Iterator[Rows | Gap]:
         yield from items
 
-    return Source(name, "made in a test", lambda paths: paths, read, step_s)
+    return Source(name, lambda paths: paths, read, step_s)
 
 
 def add(books: Books, items: list[Rows | Gap], label: str, folder: Path, **options: Any) -> Receipt:

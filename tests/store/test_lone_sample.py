@@ -23,7 +23,7 @@ def test_a_sample_all_alone_covers_the_step_of_its_source(tmp_path):
     log.write_text("x")
     store = Store(tmp_path / "store")
     import_files(
-        store, Source("one", "", lambda paths: paths, read, default_step_s=30.0), (log,), ReadOptions(), lambda *_: None
+        store, Source("one", lambda paths: paths, read, default_step_s=30.0), (log,), ReadOptions(), lambda *_: None
     )
     (span,) = store.relation("samples").select("from_utc", "to_utc").to_pyarrow().to_pylist()
     assert span == {"from_utc": AT_MS - 30_000, "to_utc": AT_MS}

@@ -22,7 +22,7 @@ def rows(table: str, *dicts: dict[str, Any]) -> Rows:
 
 def add(folder: Path, items: Iterable[Rows]) -> tuple[Books, Receipt]:
     books = Books(folder)
-    source = Source("made", "rows made by a test", lambda _paths: (), lambda _paths, _options: iter(items))
+    source = Source("made", lambda _paths: (), lambda _paths, _options: iter(items))
     return books, import_files(books.store, source, (folder,), ReadOptions(), lambda _what, _share: None)
 
 

@@ -21,7 +21,7 @@ from loadfactor.metrics.query.answer import answer
 from loadfactor.metrics.query.calendar import PERIODS, Window, instant, milliseconds
 from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Question, check_dimensions
 from loadfactor.metrics.query.reading import Readings
-from loadfactor.sources import SOURCES, find_source
+from loadfactor.sources import find_source
 from loadfactor.sources.base import ReadOptions
 from loadfactor.store.importing import Progress, Receipt, import_files
 from loadfactor.store.manifest import has_books
@@ -65,7 +65,7 @@ class Books:
         progress: Progress = _quiet,
     ) -> Receipt:
         """Import files and book the hours they touch. Raises InputError, with the books as before, when they cannot be read."""
-        kind = find_source(source, SOURCES)
+        kind = find_source(source)
         files = tuple(Path(p) for p in paths)
 
         def add() -> Receipt:

@@ -1,28 +1,58 @@
 """Every kind of input of `loadfactor import`, listed in `SOURCES`: decoders, and readers of the files they are given."""
 
-from collections.abc import Sequence
-from difflib import get_close_matches
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
-from loadfactor.errors import InputError
-from loadfactor.sources import dcgm, nvidia_smi, own_tables, price_list
-from loadfactor.sources.base import Source
-from loadfactor.sources.public_traces import alibaba_genai, alibaba_openb
+from loadfactor.errors import no_such
 
-SOURCES: tuple[Source, ...] = (
-    nvidia_smi.SOURCE,
-    dcgm.SOURCE,
-    own_tables.SOURCE,
-    price_list.SOURCE,
-    alibaba_genai.SOURCE,
-    alibaba_openb.SOURCE,
+if TYPE_CHECKING:
+    from loadfactor.sources.base import Source
+
+
+@dataclass(frozen=True)
+class SourceEntry:
+    """A kind of input: its name, the module whose `SOURCE` reads it, and what it reads in one line."""
+
+    name: str
+    module: str
+    reads: str
+
+
+SOURCES = (
+    SourceEntry(
+        "nvidia-smi",
+        "loadfactor.sources.nvidia_smi",
+        "logs of nvidia-smi: --query-gpu with --format=csv, dmon, or -q -x",
+    ),
+    SourceEntry("dcgm", "loadfactor.sources.dcgm", "saved scrapes of dcgm-exporter, which are Prometheus text"),
+    SourceEntry(
+        "tables",
+        "loadfactor.sources.own_tables",
+        "your own data: CSV or Parquet in the tables that `loadfactor tables` prints",
+    ),
+    SourceEntry(
+        "prices",
+        "loadfactor.sources.price_list",
+        "a dated price list: CSV, TOML, JSON or Parquet in the columns of the prices table",
+    ),
+    SourceEntry(
+        "alibaba-genai",
+        "loadfactor.sources.public_traces.alibaba_genai",
+        "Alibaba's published trace cluster-trace-v2026-GenAI: the folder with duty cycles, memory and requests",
+    ),
+    SourceEntry(
+        "alibaba-openb",
+        "loadfactor.sources.public_traces.alibaba_openb",
+        "Alibaba's published trace cluster-trace-gpu-v2023: the folder with the lists of nodes and pods",
+    ),
 )
+"""Read without importing any decoder: the help of `loadfactor import` prints it."""
 
 
-def find_source(name: str, sources: Sequence[Source] = SOURCES) -> Source:
-    """The one of these sources called `name`. Raises InputError naming the nearest one, and all there are."""
-    named = {source.name: source for source in sources}
-    if name in named:
-        return named[name]
-    near = get_close_matches(name.lower().replace("_", "-"), named, 1, 0.4)
-    advice = f"did you mean {near[0]}? " if near else ""
-    raise InputError(f"no source called {name!r}; {advice}choose from {', '.join(named)}")
+def find_source(name: str) -> "Source":
+    """The source called `name`, its decoder imported. Raises InputError naming the nearest one."""
+    for entry in SOURCES:
+        if entry.name == name:
+            return cast("Source", import_module(entry.module).SOURCE)
+    raise no_such("source", name, (entry.name for entry in SOURCES))

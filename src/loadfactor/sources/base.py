@@ -69,8 +69,7 @@ ReadFiles = Callable[[tuple[Path, ...], ReadOptions], Iterator[Rows | Gap]]
 class Source:
     """One kind of input. `files` turns the paths that the user named into the files to read, or raises SourceError."""
 
-    name: str
-    reads: str  # one line for `loadfactor import --help`
+    name: str  # as in `SOURCES`
     files: FindFiles
     read: ReadFiles
     default_step_s: float | None = None  # the step of a series with a single sample

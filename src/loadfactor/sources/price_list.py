@@ -91,7 +91,6 @@ def _write_cell(label: str, row: int, name: str, value: Any) -> str | None:
 
 SOURCE = Source(
     "prices",
-    "a dated price list: CSV, TOML, JSON or Parquet in the columns of the prices table",
     find_with(_ENDINGS, "price list"),
     read_with(decode_price_lists),
 )

@@ -6,7 +6,6 @@ from loadfactor.sources.files import find_with, read_with
 
 SOURCE = Source(
     "dcgm",
-    "saved scrapes of dcgm-exporter, which are Prometheus text",
     find_with((".prom", ".txt", ".metrics", ".om"), "text of dcgm-exporter", rotated=True),
     read_with(decode_scrapes),
     DEFAULT_STEP_S,

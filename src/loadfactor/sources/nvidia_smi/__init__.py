@@ -6,7 +6,6 @@ from loadfactor.sources.nvidia_smi.decoder import DEFAULT_STEP_S, decode_logs
 
 SOURCE = Source(
     "nvidia-smi",
-    "logs of nvidia-smi: --query-gpu with --format=csv, dmon, or -q -x",
     find_with((".csv", ".log", ".txt", ".xml"), "logs of nvidia-smi", rotated=True),
     read_with(decode_logs),
     DEFAULT_STEP_S,

@@ -5,7 +5,6 @@ from loadfactor.sources.own_tables.table_files import find_tables, read_tables
 
 SOURCE = Source(
     "tables",
-    "your own data: CSV or Parquet in the tables that `loadfactor tables` prints",
     find_tables,
     read_tables,
 )

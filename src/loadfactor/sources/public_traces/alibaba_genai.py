@@ -162,7 +162,6 @@ def _make_progress(source: Input, step_ms: int) -> Iterator[Rows | Gap]:
 
 SOURCE = Source(
     "alibaba-genai",
-    "Alibaba's published trace cluster-trace-v2026-GenAI: the folder with duty cycles, memory and requests",
     find_csvs_with({_DUTY: True, _MEMORY: False, _QPS: False}, "Alibaba's GenAI trace"),
     read_with(decode_genai),
 )

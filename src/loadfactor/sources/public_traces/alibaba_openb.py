@@ -134,7 +134,6 @@ def _make_queue_events(pods: pa.Table, pool: str) -> pa.Table:
 
 SOURCE = Source(
     "alibaba-openb",
-    "Alibaba's published trace cluster-trace-gpu-v2023: the folder with the lists of nodes and pods",
     find_csvs_with({_NODES: True, _PODS: True}, "Alibaba's openb trace"),
     read_with(decode_openb),
 )
