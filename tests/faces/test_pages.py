@@ -24,9 +24,7 @@ from loadfactor.faces.report.page import build_document as build_report
 from loadfactor.faces.validations.mfu import build_document as build_mfu_validation
 from loadfactor.faces.validations.serve import build_document as build_serving_validation
 from loadfactor.faces.validations.training import build_document as build_training_validation
-from loadfactor.validation.mfu_claims import MfuRequest
-from loadfactor.validation.serving import ServingValidationRequest
-from loadfactor.validation.training import TrainingValidationRequest
+from loadfactor.validation.request import MfuRequest, ServingValidationRequest, TrainingValidationRequest
 
 KEPT = Path(__file__).parent / "pages"
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,7 +5,6 @@ from typing import Any
 
 from loadfactor.catalog.facts import read_toml
 from loadfactor.planner.training.flops import mfu_share, paid_mfu_share, palm_flops_per_token
-from loadfactor.request import Request
 from loadfactor.units import PERCENT
 
 PRINTED_WITHIN = 0.001  # a printed percentage with one decimal, rounded or truncated
@@ -31,11 +30,6 @@ class MfuClaim:
     def follows(self) -> bool:
         """True where the printed number follows from the formula within the digits printed."""
         return abs(self.published_share - self.recomputed_share) <= PRINTED_WITHIN
-
-
-@dataclass(frozen=True)
-class MfuRequest(Request):
-    """The published MFU table; it takes nothing."""
 
 
 @dataclass(frozen=True)

@@ -10,22 +10,12 @@ from loadfactor.catalog.models import Network, find_network, from_hf_config
 from loadfactor.catalog.serving import SOURCE, published_sweeps
 from loadfactor.errors import InputError
 from loadfactor.planner.serving.cache_memory import most_sequences
-from loadfactor.request import Request, option
+from loadfactor.validation.request import ServingValidationRequest
 from loadfactor.validation.serving_errors import ComparedRow, ServingErrors, group_errors, summarize_errors
 from loadfactor.validation.serving_rows import build_replica, predict_row, read_layout
 from loadfactor.validation.serving_sweeps import SweepRow, plain_model_name, read_sweeps
 
 CONFIG_SUFFIX = "_config.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServingValidationRequest(Request):
-    """Measurements to predict."""
-
-    rows: Path | None = option(
-        "CSV of measurements: model, system, backend, isl, osl, tp, concurrency, tpot_ms, ttft_ms, …", None
-    )
-    model_config: Path | None = option("Folder of config.json files for models the catalog does not know.", None)
 
 
 @dataclass(frozen=True)

@@ -2,25 +2,16 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from loadfactor.catalog.measurements import TRAINING, read_published_rows
-from loadfactor.request import Request, option
 from loadfactor.validation.measurement_files import MeasurementFile, fill_sources, read_measurement_files
 from loadfactor.validation.memory_rows import compare_memory, has_memory
+from loadfactor.validation.request import TrainingValidationRequest
 from loadfactor.validation.row_cells import Row, RowRefused
 from loadfactor.validation.training_errors import Comparison, TrainingErrors, compare_runs, summarize_errors
 from loadfactor.validation.training_rows import MeasuredRun, read_row
 
 ONE_OF = ("gpus", "chips", "layers")  # a file without any of these columns measures something else
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingValidationRequest(Request):
-    """Which measurements of training to compare, and how many rows to show."""
-
-    rows: tuple[Path, ...] = option("CSV files of measurements, or folders of them. Published tables if not given.", ())
-    all_rows: bool = option("Show every row, not only the worst.", False, name="--all")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,19 @@ def test_a_list_says_of_a_command_what_the_command_says(entry: CommandEntry) -> 
     assert said == entry.help
 
 
-@pytest.mark.parametrize("words", [(), ("--help",), ("--version",), ("-h",), ("plan", "--help"), ("validate",)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--help",),
+        ("--version",),
+        ("-h",),
+        ("plan", "--help"),
+        ("validate",),
+        ("import", "-h"),
+        ("validate", "serve", "-h"),
+    ],
+)
 def test_help_imports_nothing_heavy(words: tuple[str, ...]) -> None:
     """Help and version come without the query engine, arrays, drawing or rich."""
     program = (

@@ -4,9 +4,9 @@ from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.document import Assumption, DataTable, Document, Section, TableColumn
 from loadfactor.faces.formats import percent
 from loadfactor.units import PERCENT
-from loadfactor.validation.mfu_claims import MfuRequest, MfuValidation, validate_mfu
+from loadfactor.validation.mfu_claims import MfuValidation, validate_mfu
+from loadfactor.validation.request import MfuRequest
 
-ABOUT = "Compare the MFU that papers print with what its formula gives."
 FORMULA = "MFU = tokens/s × (6N + 12·L·H·Q·T) ÷ (chips × peak)"
 
 

@@ -5,10 +5,10 @@ from collections import Counter
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.document import Assumption, Cell, DataTable, Document, Section, TableColumn
 from loadfactor.faces.formats import percent
-from loadfactor.validation.serving import ServingValidation, ServingValidationRequest, validate_serving
+from loadfactor.validation.request import ServingValidationRequest
+from loadfactor.validation.serving import ServingValidation, validate_serving
 from loadfactor.validation.serving_errors import ServingErrors
 
-ABOUT = "Compare predicted latency and throughput with measured ones."
 COLUMNS = (
     *(TableColumn(title) for title in ("system", "backend", "model")),
     *(TableColumn(title, "number") for title in ("rows", "skipped")),

@@ -9,15 +9,14 @@ from loadfactor.faces.document import Assumption, DataTable, Document, Section, 
 from loadfactor.faces.formats import counted, percent
 from loadfactor.faces.progress import show_progress
 from loadfactor.planner.training.layout import TrainingLayout
+from loadfactor.validation.request import TrainingValidationRequest
 from loadfactor.validation.training import (
     SkippedRow,
     TrainingValidation,
-    TrainingValidationRequest,
     validate_training,
 )
 from loadfactor.validation.training_errors import Comparison
 
-ABOUT = "Compare predicted training speed and memory with measured ones."
 ROWS_SHOWN = 12  # of a file, on the page; the JSON has them all
 UNITS = {
     "iteration_s": "s per step",

@@ -3,10 +3,17 @@
 import typer
 
 from loadfactor.faces.cli.commands import add_command
-from loadfactor.faces.validations.mfu import ABOUT, build_document
-from loadfactor.validation.mfu_claims import MfuRequest
+from loadfactor.faces.document import Document
+from loadfactor.validation.request import ABOUT_MFU, MfuRequest
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command under `validate`."""
-    add_command(app, "mfu", MfuRequest, build_document, ABOUT)
+    add_command(app, "mfu", MfuRequest, build_page, ABOUT_MFU)
+
+
+def build_page(request: MfuRequest) -> Document:
+    """The page of the MFU table's validation."""
+    from loadfactor.faces.validations.mfu import build_document  # the planner takes a while to import
+
+    return build_document(request)

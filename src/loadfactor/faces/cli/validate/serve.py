@@ -1,12 +1,19 @@
-"""`loadfactor validate serve`: the options of a validation of the serving planner, and its page."""
+"""`loadfactor validate serve`: its options, and its page."""
 
 import typer
 
 from loadfactor.faces.cli.commands import add_command
-from loadfactor.faces.validations.serve import ABOUT, build_document
-from loadfactor.validation.serving import ServingValidationRequest
+from loadfactor.faces.document import Document
+from loadfactor.validation.request import ABOUT_SERVING, ServingValidationRequest
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command under `validate`."""
-    add_command(app, "serve", ServingValidationRequest, build_document, ABOUT)
+    add_command(app, "serve", ServingValidationRequest, build_page, ABOUT_SERVING)
+
+
+def build_page(request: ServingValidationRequest) -> Document:
+    """The page of the serving planner's validation."""
+    from loadfactor.faces.validations.serve import build_document  # the planner takes a while to import
+
+    return build_document(request)
