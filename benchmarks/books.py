@@ -153,7 +153,7 @@ def _ledger(books: Books, start: int, end: int) -> Took:
 
 
 def _by_hand(books: Books, start: int, end: int, path: Path) -> Took:
-    """What the hand-written SQL takes that makes the same totals by state, without unknown holders; they must be those of the ledger."""
+    """What the hand-written SQL takes; its totals by state must be those of the ledger (it knows no unknown holders)."""
     store = books.store
     for name in ("devices", "outages", "prices", "allocations"):
         store.view_table(name, name)

@@ -10,7 +10,7 @@ from typing import Any
 
 import ibis
 
-from loadfactor.ledger.intervals import covers, unite
+from loadfactor.ledger.intervals import number_islands
 
 NONE, EDGE, WHOLE = 0, 1, 2
 """What a sample is evidence of in an unheld stretch: of nothing, perhaps, surely."""
@@ -24,12 +24,16 @@ def list_spans(holdings: Expr) -> Expr:
     `free_from` and `free_to` limit the unheld time around a span in its hour, null where somebody holds the GPU; `held_hour`
     says that somebody holds it at another time of that hour.
     """
-    rows = holdings.select("span", "device_id", "hour_utc", "from_utc", "to_utc", "free").distinct()
+    columns = ["span", "device_id", "hour_utc", "from_utc", "to_utc"]
+    rows = holdings.select(*columns, "free").distinct()
     keys = ["device_id", "hour_utc"]
-    free = unite(rows.filter(rows.free).select(*keys, "from_utc", "to_utc"), keys)
-    held = rows.filter(~rows.free, rows.device_id.notnull()).select(*keys, held_hour=ibis.literal(True)).distinct()
-    out = rows.left_join(free, [rows.free, *covers(rows, free, keys)])
-    out = out.select(*(rows[c] for c in rows.columns if c != "free"), free_from=free.from_utc, free_to=free.to_utc)
+    free = number_islands(rows.filter(rows.free).select(*columns), keys)
+    stretch = ibis.window(group_by=[*keys, "island"])
+    free = free.select(*columns, free_from=free.from_utc.min().over(stretch), free_to=free.to_utc.max().over(stretch))
+    other = rows.filter(~rows.free)
+    held = other.filter(other.device_id.notnull()).select(*keys, held_hour=ibis.literal(True)).distinct()
+    nothing = ibis.null("int64")
+    out = ibis.union(free, other.select(*columns, free_from=nothing, free_to=nothing))
     marked = out.left_join(held, keys)
     return marked.select(out, held_hour=ibis.coalesce(held.held_hour, False))
 

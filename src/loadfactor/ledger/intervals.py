@@ -80,14 +80,19 @@ def intersect(left: Expr, right: Expr) -> dict[str, Expr]:
     }
 
 
-def unite(table: Expr, keys: Sequence[str]) -> Expr:
-    """The union of a row's intervals for each value of `keys`: touching and overlapping ones become one."""
+def number_islands(table: Expr, keys: Sequence[str]) -> Expr:
+    """The rows with `island`: for each value of `keys`, a number that touching and overlapping intervals share."""
     before = ibis.window(group_by=list(keys), order_by=[table.from_utc, table.to_utc], preceding=(None, 1))
     marked = table.mutate(reached=table.to_utc.max().over(before))
     marked = marked.mutate(begins=ibis.ifelse(marked.reached.isnull() | (marked.from_utc > marked.reached), 1, 0))
     order = [marked.from_utc, marked.to_utc, marked.begins.desc()]
     running = ibis.cumulative_window(group_by=list(keys), order_by=order)
-    marked = marked.mutate(island=marked.begins.sum().over(running))
+    return marked.mutate(island=marked.begins.sum().over(running)).drop("reached", "begins")
+
+
+def unite(table: Expr, keys: Sequence[str]) -> Expr:
+    """The union of a row's intervals for each value of `keys`: touching and overlapping ones become one."""
+    marked = number_islands(table, keys)
     return (
         marked.group_by([*keys, "island"])
         .aggregate(from_utc=marked.from_utc.min(), to_utc=marked.to_utc.max())
