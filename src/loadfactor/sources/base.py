@@ -18,12 +18,14 @@ class Rows:
     """A batch of rows of one table. `data` holds any of its columns (see `loadfactor.tables`), with their types and units.
 
     Instants are int64 milliseconds since 1970 UTC. Columns left out are null. Keep a batch under about 100,000 rows, so
-    that memory does not grow with the input. `where` is the label of the input, for messages.
+    that memory does not grow with the input. `where` is the label of the input, for messages. `inferred`: nobody listed these
+    rows, they are what others mention; of what the books know already they replace nothing.
     """
 
     table: str
     data: pa.Table
     where: str = ""
+    inferred: bool = False
 
 
 @dataclass(frozen=True)

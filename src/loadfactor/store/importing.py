@@ -59,7 +59,8 @@ def import_files(
             )
             staged = staging.finish()
             _check_holder(store, staged, options.held_by)
-            _merge(store, staged, staging.folder, record, source.watches, progress)
+            watched = {*small_tables.WATCHED} if source.watches else staging.inferred
+            _merge(store, staged, staging.folder, record, watched, progress)
     return Receipt(source.name, record.rows, gaps)
 
 
@@ -79,7 +80,7 @@ def _check_holder(store: Store, staged: dict[Part, Path], held_by: str | None) -
 
 
 def _merge(
-    store: Store, staged: dict[Part, Path], work: Path, record: ImportRecord, watched: bool, progress: Progress
+    store: Store, staged: dict[Part, Path], work: Path, record: ImportRecord, watched: set[str], progress: Progress
 ) -> None:
     """Merge what was staged into new files, find out which spans it touches."""
     before = store.span()
@@ -89,7 +90,7 @@ def _merge(
     for done, ((name, day), path) in enumerate(sorted(staged.items(), key=lambda item: (item[0][0], item[0][1] or 0))):
         progress(f"merging {name}", done / len(staged))
         if day is None:
-            merged, touched = _merge_small(store, table(name), path, work, watched)
+            merged, touched = _merge_small(store, table(name), path, work, name in watched)
             old += store.manifest.of(name)
         else:
             merged, touched = _merge_day(store, day, path, work, new)

@@ -8,7 +8,7 @@ from pathlib import Path
 from loadfactor.store.sample_files import read
 from loadfactor.tables import ALWAYS, Table
 
-_WATCHED = {"devices": ("node", "accelerator", "pool"), "allocations": ()}
+WATCHED = {"devices": ("node", "accelerator", "pool", "share"), "allocations": ()}
 """Tables of which a log can have seen a part: where an import is one, what earlier ones knew of a row stays."""
 
 
@@ -19,8 +19,8 @@ def upserted(kept: Table, staged: Path, stored: list[Path], watched: bool = Fals
     """
     columns = ", ".join(c.name for c in kept.columns)
     chosen = columns
-    if watched and kept.name in _WATCHED:
-        facts = {c: f"coalesce({c}, max({c}) OVER same)" for c in _WATCHED[kept.name]}
+    if watched and kept.name in WATCHED:
+        facts = {c: f"coalesce({c}, max({c}) OVER same)" for c in WATCHED[kept.name]}
         facts["to_utc"] = "if(bool_or(to_utc IS NULL) OVER same, NULL, max(to_utc) OVER same)"
         chosen = ", ".join(f"{facts[c.name]} AS {c.name}" if c.name in facts else c.name for c in kept.columns)
     parts = [f"SELECT {columns}, seq FROM {read([staged])}"]

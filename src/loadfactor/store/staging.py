@@ -39,6 +39,7 @@ class Staging:
         }
         self.rows: dict[str, int] = defaultdict(int)
         self.gaps: dict[tuple[str, str], int] = defaultdict(int)
+        self.inferred: set[str] = set()  # tables of which rows were only inferred
         self._rows_of: dict[tuple[str, str], int] = defaultdict(int)  # by file, for messages
         self._buffers: dict[Part, list[pa.Table]] = defaultdict(list)
         self._buffered: dict[Part, int] = defaultdict(int)
@@ -60,6 +61,8 @@ class Staging:
         if isinstance(item, Gap):
             self.gaps[item.where, item.what] += item.count
             return
+        if item.inferred:
+            self.inferred.add(item.table)
         first = self.rows[item.table]
         validated = validate_rows(item, self._rows_of[item.where, item.table])
         self.rows[item.table] += validated.num_rows

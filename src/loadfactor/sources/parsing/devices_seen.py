@@ -71,7 +71,7 @@ class DevicesSeen:
                 "to_utc": [None if seen.open else seen.last_ms for _, seen in batch],
             }
             schema = pa.schema([DEVICES.schema.field(name) for name in columns])
-            yield Rows("devices", pa.table(columns, schema=schema), self._where)
+            yield Rows("devices", pa.table(columns, schema=schema), self._where, inferred=True)
 
     def _find_first(self, seen: _Presence) -> int | None:
         """The start that the rows state, or one step before the first timestamp, whichever is earlier."""
