@@ -8,6 +8,7 @@ from tests.ledger.fleets import HOUR, Row, add, batch
 import loadfactor.config
 from loadfactor.books.books import Books
 from loadfactor.errors import InputError, SourceError
+from loadfactor.faces.pages.books_check import build_document
 
 START = 1_767_225_600_000
 
@@ -89,3 +90,26 @@ def test_prices_may_come_first(tmp_path: Path) -> None:
         books.show(["cost"])
     add(books, [batch("devices", [{"device_id": "g", "from_utc": START, "to_utc": START + HOUR}])], "devices", tmp_path)
     assert books.show(["cost"])[0].value == 2.0
+
+
+def test_a_rate_is_above_zero(tmp_path: Path) -> None:
+    """A rate of 0 would make bills vanish; what is not known is left out."""
+    with pytest.raises(SourceError, match=r"rate 0\.0 is not above 0"):
+        books_of(tmp_path, [{"price_per_gpu_hour": 2.0}], [{"currency": "EUR", "rate": 0.0}])
+
+
+def test_doctor_says_the_currency_of_the_books(tmp_path: Path) -> None:
+    """The headline and the data of the check have the reporting currency, not dollars."""
+    document = build_document(books_of(tmp_path, [{"price_per_gpu_hour": 3.0}], currency="EUR"))
+    assert "€12.00 of €12.00" in document.headline
+    assert document.data.currency == "EUR"
+
+
+def test_a_setting_that_is_no_currency_is_refused_in_plain_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three capital letters are asked for, no pattern is shown."""
+    monkeypatch.setenv("LOADFACTOR_CURRENCY", "eur")
+    loadfactor.config.settings.cache_clear()
+    with pytest.raises(InputError, match="'eur' is no currency; write three capital letters, like EUR"):
+        loadfactor.config.settings()
+    monkeypatch.undo()
+    loadfactor.config.settings.cache_clear()

@@ -25,6 +25,7 @@ class BooksCheck:
     installed_cost: float | None
     booked_cost: float | None
     residual_cost: float | None
+    currency: str
     findings: tuple["Finding", ...]
 
 
@@ -40,24 +41,25 @@ def build_document(books: "Books") -> Document:
         both.installed_cost,
         both.booked_cost,
         both.residual_cost,
+        books.store.currency,
         found,
     )
     rows = [(MARKS[f.grade], f.what, f.do) for f in found]
     return Document(
-        _headline(both),
+        _headline(both, data.currency),
         (Section(tables=(DataTable(COLUMNS, rows),)),) if rows else (),
         data=data,
         is_no=not both.holds or any(f.grade == "wrong" for f in found),
     )
 
 
-def _headline(both: "Balance") -> str:
+def _headline(both: "Balance", currency: str) -> str:
     verdict = "The books balance" if both.holds else "The books do not balance"
     hours = f"{number(both.booked_gpu_hours, 6)} of {number(both.installed_gpu_hours, 6)} GPU-hours booked"
-    return f"{verdict}: {hours} (residual {both.residual_gpu_hours:+.1e}), {_cost(both)}."
+    return f"{verdict}: {hours} (residual {both.residual_gpu_hours:+.1e}), {_cost(both, currency)}."
 
 
-def _cost(both: "Balance") -> str:
+def _cost(both: "Balance", currency: str) -> str:
     if both.residual_cost is None:
         return "cost unknown: some GPUs have no price"
-    return f"{money(both.booked_cost)} of {money(both.installed_cost)}"
+    return f"{money(both.booked_cost, currency)} of {money(both.installed_cost, currency)}"
