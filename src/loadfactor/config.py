@@ -5,6 +5,7 @@ folder, that before the defaults here.
 """
 
 import os
+import re
 from functools import cache
 from pathlib import Path
 from tomllib import TOMLDecodeError
@@ -29,7 +30,7 @@ class Settings(BaseSettings):
     idle_below: float = Field(default=IDLE_BELOW, gt=0, lt=1, description="Held, and activity under this share: idle.")
 
     currency: str | None = Field(
-        default=None, pattern=CURRENCY, description="Reporting currency of the books, three letters. USD for new ones."
+        default=None, description="Reporting currency of the books, three letters. USD for new ones."
     )
 
     @field_validator("timezone")
@@ -37,6 +38,13 @@ class Settings(BaseSettings):
     def _known(cls, name: str) -> str:
         zone(name)
         return name
+
+    @field_validator("currency")
+    @classmethod
+    def _written(cls, code: str | None) -> str | None:
+        if code is not None and not re.match(CURRENCY, code):
+            raise ValueError(f"{code!r} is no currency; write three capital letters, like EUR")
+        return code
 
     @classmethod
     def settings_customise_sources(

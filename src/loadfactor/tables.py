@@ -37,6 +37,7 @@ class Column:
     empty: str = ""
     one_of: tuple[str, ...] = ()
     is_currency: bool = False
+    above_zero: bool = False
 
     @property
     def required(self) -> bool:
@@ -239,7 +240,7 @@ EXCHANGE_RATES = Table(
         Column("currency", "text", "the foreign currency, three letters", is_currency=True),
         Column("from_utc", "instant", "valid since", "since ever"),
         Column("to_utc", "instant", "valid until", "until the next rate of that currency"),
-        Column("rate", "amount", "units of the store's currency for one of this currency"),
+        Column("rate", "amount", "units of the store's currency for one of this currency", above_zero=True),
         Column("source", "text", "where the rate comes from", "not known"),
     ),
 )

@@ -65,6 +65,8 @@ def _checked(values: pa.Array, column: Column, kept: Table, where: str, first_ro
             "is not a finite number; leave what was not measured empty",
         )
         refuse(pc.fill_null(pc.less(values, 0), False), "is negative")
+    if column.above_zero:
+        refuse(pc.fill_null(pc.equal(values, 0), False), "is not above 0")
     if column.kind == "share":
         refuse(
             pc.fill_null(pc.greater(values, 1 + ROUNDING), False),
