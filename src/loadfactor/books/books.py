@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 import duckdb
@@ -52,8 +53,8 @@ class Books:
         """The books of a folder. Raises InputError where there are none, unless `create` is true: the first import makes them."""
         if not create and not has_books(Path(folder)):
             raise InputError(
-                f"no books in {folder}; begin with `loadfactor import SOURCE PATH --store {folder}` or `loadfactor demo`,"
-                " in Python with loadfactor.open(folder, create=True).add(…)"
+                f"no books in {folder}; begin with `loadfactor import SOURCE PATH --store {quote(str(folder))}` or "
+                "`loadfactor demo`, in Python with loadfactor.open(folder, create=True).add(…)"
             )
         return cls(folder, idle_below)
 
@@ -117,10 +118,12 @@ class Books:
                     )
             window = Window(milliseconds(start or first), milliseconds(end or last), timezone)
             if start is not None and end is not None and window.start_ms >= window.end_ms:
-                raise InputError(f"the window ends ({end}) before it begins ({start}); turn --from and --to round")
+                raise InputError(
+                    f"the window ends at {_at(end)} and begins at {_at(start)}: nothing lies between; give an earlier --from"
+                )
             if window.end_ms <= milliseconds(first) or window.start_ms >= milliseconds(last):
                 raise InputError(
-                    f"the books know nothing of that time: they cover {first} to {last}; widen --from and --to"
+                    f"the books know nothing of that time: they cover {_at(first)} to {_at(last)}; change --from and --to"
                 )
             if basis is not None and basis not in BASES:
                 raise no_such("cost basis", basis, BASES)
@@ -217,3 +220,8 @@ class Books:
                 if not self.store.reload() and not self.store.quarantine_damage():
                     raise
         return ask()
+
+
+def _at(value: datetime) -> str:
+    """A moment for messages."""
+    return value.strftime("%Y-%m-%d %H:%M %Z")

@@ -25,6 +25,7 @@ class Finding:
     grade: Grade
     what: str
     do: str
+    coverage: float | None = None  # the share that is covered, where that is what was found
 
 
 @dataclass(frozen=True)
@@ -133,12 +134,16 @@ def _contradictions(store: Store, show: Show) -> Iterator[Finding]:
         "SELECT count(DISTINCT device_id) FROM samples WHERE device_id NOT IN (SELECT device_id FROM devices)"
     ).fetchone()
     if strangers and strangers[0]:
-        yield Finding("missing", f"{strangers[0]} GPUs have samples and are in no device list", "import their devices")
+        yield Finding(
+            "missing", f"devices with samples that are in no device list: {strangers[0]}", "import their devices"
+        )
     orphans = store.raw.execute(
         "SELECT count(DISTINCT job_id) FROM progress WHERE job_id NOT IN (SELECT job_id FROM allocations)"
     ).fetchone()
     if orphans and orphans[0]:
-        yield Finding("missing", f"{orphans[0]} jobs made progress and held nothing", "import their allocations")
+        yield Finding(
+            "missing", f"jobs with progress and without an allocation: {orphans[0]}", "import their allocations"
+        )
 
 
 def _unattributed(show: Show) -> Iterator[Finding]:
@@ -186,7 +191,7 @@ def _gaps(store: Store, show: Show) -> Iterator[Finding]:
     ):
         if reading.coverage is not None and reading.coverage < 1:
             subject = "held time is observed" if reading.metric == "observed_gpu_hours" else "paid time has a price"
-            yield Finding("missing", f"{reading.coverage:.2%} of {subject}", do)
+            yield Finding("missing", f"not all {subject}", do, reading.coverage)
     if default_basis(store) == "estimate":
         yield Finding(
             "note",

@@ -56,7 +56,8 @@ def job_history(books: Books) -> JobHistory:
     ended = ended.sort_values(["submitted_ms", "from_ms", "to_ms", "gpus", "team"])
     if len(ended) < 2:
         raise InputError(
-            f"the books in {books.store.folder} hold {len(ended)} jobs that ended; import a scheduler's accounting, or give a CSV"
+            f"the books in {books.store.folder} hold too few jobs that ended ({len(ended)}); "
+            "import a scheduler's accounting, or give a CSV"
         )
     devices = books.table("devices")
     standing = devices.filter(devices.to_utc.isnull() | (devices.to_utc >= books.store.span()[1]))

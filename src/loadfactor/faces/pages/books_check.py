@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loadfactor.faces.document import DataTable, Document, Section, TableColumn
-from loadfactor.faces.formats import money, number
+from loadfactor.faces.formats import money, number, percent
 
 if TYPE_CHECKING:
     from loadfactor.books.books import Books
@@ -44,13 +44,18 @@ def build_document(books: "Books") -> Document:
         books.store.currency,
         found,
     )
-    rows = [(MARKS[f.grade], f.what, f.do) for f in found]
+    rows = [(MARKS[f.grade], say_finding(f), f.do) for f in found]
     return Document(
         _headline(both, data.currency),
         (Section(tables=(DataTable(COLUMNS, rows),)),) if rows else (),
         data=data,
         is_no=not both.holds or any(f.grade == "wrong" for f in found),
     )
+
+
+def say_finding(finding: "Finding") -> str:
+    """What was found, with the share that is covered."""
+    return finding.what if finding.coverage is None else f"{finding.what}: {percent(finding.coverage)}"
 
 
 def _headline(both: "Balance", currency: str) -> str:

@@ -2,6 +2,7 @@
 
 from loadfactor.faces.document import Cell, DataTable, Section, TableColumn
 from loadfactor.faces.formats import money, number, percent
+from loadfactor.faces.pages.books_check import say_finding
 from loadfactor.faces.report.facts import DataQualityFacts
 from loadfactor.faces.report.inquiry import Inquiry
 
@@ -32,7 +33,9 @@ def build_section(inquiry: Inquiry) -> DataQualityFacts:
     ]
     tables = [DataTable((TableColumn("check"), TableColumn("value", "number")), rows)]
     if found:
-        tables.append(DataTable((TableColumn("found"), TableColumn("what to do")), [(f.what, f.do) for f in found]))
+        tables.append(
+            DataTable((TableColumn("found"), TableColumn("what to do")), [(say_finding(f), f.do) for f in found])
+        )
     return DataQualityFacts(
         "trust",  # the name that programs know this section by
         Section("Data quality", lead, tables=tables),
