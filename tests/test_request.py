@@ -1,6 +1,7 @@
 """What a command takes: read as people write it, refused in one line when it cannot be."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -24,6 +25,7 @@ class FlightRequest(Request):
     scaling: Literal["strong", "weak"] = option("How it grows.", "strong")
     price: float | None = option("What it costs.", None, above=0)
     overlap: bool = option("Whether it overlaps.", True)
+    data: Path | None = option("Where it is.", None)
 
 
 def build(request: FlightRequest) -> Document:
@@ -49,10 +51,16 @@ def test_the_command_and_the_function_give_the_same_data() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"tokens": "nan"}, "--tokens must be above 0, got nan"),
+        ({"tokens": "nan"}, "--tokens must be a finite number, got nan"),
         ({"tokens": "-3"}, "--tokens must be above 0, got -3"),
         ({"tokens": "many"}, "--tokens 'many' is no number; write 512, 20k, 1.5M, 15T or 15e12"),
         ({"gpus": "8,0"}, "--gpus must be at least 1, got 0"),
+        ({"overlap": "no"}, "--overlap is true or false, got 'no'"),
+        ({"data": 5}, "--data must be a path, got 5"),
+        (
+            {"data": "~nobody-of-this-name/x"},
+            "--data ~nobody-of-this-name/x: there is no such home folder; write the path in full",
+        ),
         ({"gpus": 8.5}, "--gpus must be a whole number, got 8.5"),
         ({"scaling": "stong"}, "no scaling called 'stong'; did you mean 'strong'?"),
         ({"gpu": 8}, "no argument called 'gpu'; did you mean 'gpus'?"),

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from loadfactor.errors import InputError
-from loadfactor.units import S_PER_DAY, S_PER_HOUR, S_PER_MIN, S_PER_WEEK
+from loadfactor.units import H_PER_YEAR, S_PER_DAY, S_PER_HOUR, S_PER_MIN, S_PER_WEEK
 
 _SIZES: Final = {"": 1.0, "k": 1e3, "K": 1e3, "m": 1e6, "M": 1e6, "G": 1e9, "b": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
 _SECONDS: Final = {
@@ -15,6 +15,7 @@ _SECONDS: Final = {
     "d": S_PER_DAY,
     "w": S_PER_WEEK,
 }
+_LONGEST_S: Final = 500 * H_PER_YEAR * S_PER_HOUR
 _WRITTEN: Final = re.compile(r"([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)")
 
 
@@ -37,12 +38,13 @@ def parse_number(text: str) -> float:
 def parse_duration_s(text: str) -> float:
     """A length of time in seconds: a number with s, min, h, d or w.
 
-    Raises InputError when it is none.
+    Raises InputError when it is none, not above zero, or above 500 years.
 
     >>> parse_duration_s("7d") == 7 * S_PER_DAY, parse_duration_s("90min")
     (True, 5400.0)
     """
     found = _WRITTEN.fullmatch(text.strip())
-    if found is None or found[2] not in _SECONDS:
+    seconds = float(found[1].replace("_", "")) * _SECONDS[found[2]] if found and found[2] in _SECONDS else 0.0
+    if not 0 < seconds <= _LONGEST_S:
         raise InputError(f"{text!r} is no length of time; write 90min, 12h, 7d or 4w")
-    return float(found[1].replace("_", "")) * _SECONDS[found[2]]
+    return seconds

@@ -52,7 +52,7 @@ class Limits:
         ('above 0 and at most 1', 'finite')
         """
         named = (("above", self.above), ("at least", self.at_least), ("below", self.below), ("at most", self.at_most))
-        return " and ".join(f"{name} {bound:g}" for name, bound in named if bound is not None) or "finite"
+        return " and ".join(f"{name} {bound:,.15g}" for name, bound in named if bound is not None) or "finite"
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,11 @@ def _is_list(value: Any) -> bool:
 def _read_one(value: Any, item: Option) -> Any:
     """One value as its kind, inside its limits and among its choices."""
     if item.kind is bool:
-        return bool(value)
+        if not isinstance(value, bool):
+            raise InputError(f"{item.flag} is true or false, got {value!r}")
+        return value
     if item.kind is Path:
-        return Path(value).expanduser()
+        return _read_path(value, item)
     if item.kind is str:
         text = str(value).strip()
         if item.choices and text not in item.choices:
@@ -194,6 +196,8 @@ def _read_one(value: Any, item: Option) -> Any:
         number = parse_number(value) if isinstance(value, str) else float(value)
     except (InputError, TypeError, ValueError) as error:
         raise InputError(f"{item.flag} {value!r} is no number; write 512, 20k, 1.5M, 15T or 15e12") from error
+    if not isfinite(number):
+        raise InputError(f"{item.flag} must be a finite number, got {value}")
     if not item.limits.admit(number):
         raise InputError(f"{item.flag} must be {item.limits.words}, got {value}")
     if item.kind is int:
@@ -201,3 +205,15 @@ def _read_one(value: Any, item: Option) -> Any:
             raise InputError(f"{item.flag} must be a whole number, got {value}")
         return int(number)
     return number
+
+
+def _read_path(value: Any, item: Option) -> Path:
+    """A path with its ~ replaced by the home folder, where there is one."""
+    try:
+        path = Path(value)
+    except TypeError as error:
+        raise InputError(f"{item.flag} must be a path, got {value!r}") from error
+    try:
+        return path.expanduser()
+    except RuntimeError as error:  # ~name of nobody, or no home
+        raise InputError(f"{item.flag} {path}: there is no such home folder; write the path in full") from error

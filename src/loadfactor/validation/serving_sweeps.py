@@ -10,6 +10,7 @@ import csv
 import gzip
 import io
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,9 +81,11 @@ def read_sweeps(path: Path) -> Iterator[SweepRow | tuple[int, str]]:
     """
     try:
         raw = path.read_bytes()
+        text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
+    except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise SourceError(f"{path} is not a CSV file ({error}); give a CSV of measurements") from None
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror or error}; give a CSV of measurements") from None
-    text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
     reader = csv.DictReader(io.StringIO(text))
     there = reader.fieldnames or []
     column = {key: next((n for n in names if n in there), None) for key, names in NAMES.items()}

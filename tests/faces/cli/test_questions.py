@@ -114,7 +114,10 @@ def test_an_answer_is_written_by_its_suffix(suffix: str, run: Run, tmp_path: Pat
         (("show", "cost", "--sort", "cost"), "say which with --by"),
         (("show", "cost", "--limit", "0", "--by", "team"), "--limit must be at least 1, got 0"),
         (("show", "cost", "--last", "7 parsecs"), "'7 parsecs' is no length of time; write 90min, 12h, 7d or 4w"),
-        (("show", "cost", "--last", "1d", "--from", "2026-10-06"), "give a length, and no --from"),
+        (
+            ("show", "cost", "--last", "1d", "--from", "2026-10-06"),
+            "both say where the window begins; give one of them",
+        ),
         (("show", "cost", "--from", "2026-13"), "'2026-13' is no time"),
         (("show", "cost", "--from", "2025-01", "--to", "2025-02"), "they cover 2026-10-05"),
         (("report", "--from", "2027-01"), "they cover 2026-10-05"),

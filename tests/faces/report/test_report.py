@@ -244,7 +244,10 @@ def test_the_command_prints_json_and_nothing_else(store: list[str]) -> None:
         (["--output", "report.pdf"], "cannot write .pdf"),
         (["--by", "colour"], "colour"),
         (["--job", "no-such-job"], "no-such-job"),
-        (["--from", "2026-10-25", "--to", "2026-10-24"], "before it begins"),
+        (["--from", "2026-10-25", "--to", "2026-10-24"], "nothing lies between"),
+        (["--from", "2026-10-25", "--last", "7d"], "give one of them"),
+        (["--last", "1e30d"], "no length of time"),
+        (["--last", "-7d"], "no length of time"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(store: list[str], arguments: list[str], says: str) -> None:

@@ -3,9 +3,13 @@
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner, Result
 
+from loadfactor.errors import InputError
 from loadfactor.faces.cli import app
+from loadfactor.validation.request import ServingValidationRequest
+from loadfactor.validation.serving import validate_serving
 
 
 def ask(*words: str) -> Result:
@@ -62,3 +66,11 @@ def test_the_published_sweeps_are_predicted(shared: Path) -> None:
     for system in ("h100_sxm", "b200_sxm"):
         errors = [abs(r["tpot_error"]) for r in data["rows"] if r["system"] == system]
         assert sum(errors) / len(errors) < 0.15
+
+
+def test_a_file_that_is_no_text_is_refused_in_one_line(tmp_path: Path) -> None:
+    """A binary file, or a broken gzip, is no CSV of measurements."""
+    for content in (b"\xd0\xff\x00", b"\x1f\x8bbroken"):
+        (tmp_path / "rows.csv").write_bytes(content)
+        with pytest.raises(InputError, match=r"rows\.csv is not a CSV file"):
+            validate_serving(ServingValidationRequest(rows=tmp_path / "rows.csv"))

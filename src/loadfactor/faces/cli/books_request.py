@@ -84,8 +84,8 @@ class BooksRequest(Request):
         if self.last is None:
             return start, end
         length = timedelta(seconds=parse_duration_s(self.last))
-        if start is not None or not length:
-            raise InputError(f"--last {self.last} says where the window begins: give a length, and no --from")
+        if start is not None:
+            raise InputError("--last and --from both say where the window begins; give one of them")
         return (end or books.span[1]) - length, end
 
 

@@ -54,7 +54,7 @@ def _parameter(item: Option) -> inspect.Parameter:
     if item.is_argument:
         declared: Any = typer.Argument(**shown)
     elif item.kind is bool:
-        off = f"/--no-{item.flag.removeprefix('--')}" if item.default else ""
+        off = f"/--no-{item.flag.removeprefix('--')}" if item.default is not False else ""
         declared = typer.Option(item.flag + off, help=_help(item), show_default=False)
     else:
         declared = typer.Option(item.flag, *([item.short] if item.short else []), **shown)

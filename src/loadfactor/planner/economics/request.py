@@ -29,8 +29,8 @@ class OwnRequest(Request):
         "Power of a server at full load, kW; the catalog's if not given.", None, at_least=0
     )
     gpus_per_server: int | None = option("GPUs of one server; the catalog's if not given.", None, at_least=1)
-    life_years: float = option("Years until the server is sold.", 4.0, above=0)
-    discount_rate_percent: float = option("What the money tied up costs a year, %.", 10.0, at_least=0)
+    life_years: float = option("Years until the server is sold.", 4.0, above=0, at_most=50)
+    discount_rate_percent: float = option("What the money tied up costs a year, %.", 10.0, at_least=0, at_most=1000)
     residual_percent: float = option(
         "What the server sells for at the end, % of its price.", 20.0, at_least=0, at_most=100
     )

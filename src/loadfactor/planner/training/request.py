@@ -8,6 +8,7 @@ from loadfactor.planner.training.search_space import SearchSpace
 from loadfactor.planner.training.training_plan import Reliability
 from loadfactor.request import Request, option
 
+MOST_GPUS, MOST_SEQUENCES = 10_000_000, 1_000_000
 FREE = "Searched where not given."
 Recompute = Literal["none", "selective", "full"]
 ABOUT = "Plan a training run: the best layout, time, and cost."
@@ -19,12 +20,16 @@ class TrainingRequest(Request):
     """A question about a training run on one or several numbers of GPUs."""
 
     model: str = option("A network of the catalog, or a Hugging Face config.json.", short="-m")
-    gpus: tuple[int, ...] = option("How many GPUs; several (8,64,512) draw the scaling curve.", short="-g", at_least=1)
+    gpus: tuple[int, ...] = option(
+        "How many GPUs; several (8,64,512) draw the scaling curve.", short="-g", at_least=1, at_most=MOST_GPUS
+    )
     accelerator: str = option("An accelerator of the catalog.", "h100-sxm", short="-a")
     cluster: str | None = option("A cluster of the catalog: its accelerator and its network.", None)
     tokens: float = option("Tokens to train on, as 15T.", 1e12, above=0)
     seq: int | None = option("Tokens in a sequence; 8,192 or all the network can see if not given.", None, at_least=1)
-    global_batch: int | None = option("Sequences in a step; about 4 M tokens if not given.", None, at_least=1)
+    global_batch: int | None = option(
+        "Sequences in a step; about 4 M tokens if not given.", None, at_least=1, at_most=MOST_SEQUENCES
+    )
     scaling: Literal["strong", "weak"] = option("strong: the batch stays; weak: it grows with the GPUs.", "strong")
     datatype: Literal["bf16", "fp16", "fp8", "fp4", "int8", "tf32", "fp32"] = option(
         "Datatype of the matrix products.", "bf16"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from loadfactor.catalog.prices import ChosenPrice
+from loadfactor.errors import PlanError
 from loadfactor.planner.hardware.checkpoint import CheckpointPlan, job_mtbf_s, plan_checkpoints
 from loadfactor.planner.training.evaluation import EvaluatedLayout, evaluate_layout
 from loadfactor.planner.training.job import TrainingJob
@@ -136,6 +137,12 @@ def plan_run(
         raise explain_nothing_fits(job, gpus, space, found)
     best = evaluate_layout(job, found.layouts.pick(0))
     mtbf_s = job_mtbf_s(reliability.gpu_mtbf_h, gpus)
+    checkpoints = plan_checkpoints(reliability.checkpoint_s, mtbf_s, reliability.restart_s)
+    if checkpoints.efficiency_share <= 0:
+        raise PlanError(
+            f"one of {gpus} GPUs fails every {mtbf_s:.3g} s, too often for any work to survive; "
+            "give a larger --gpu-mtbf-h, or a smaller --checkpoint-s or --restart-s"
+        )
     return TrainingPlan(
         gpus=gpus,
         job=job,
@@ -147,7 +154,7 @@ def plan_run(
         layouts_scored=len(found),
         layouts_fitting=int(found.fits.sum()),
         **vars(compute_utilization(job, best.layout, best.step_s)),
-        checkpoints=plan_checkpoints(reliability.checkpoint_s, mtbf_s, reliability.restart_s),
+        checkpoints=checkpoints,
         price_per_gpu_hour=price.per_gpu_hour if price else None,
         currency=price.currency if price else "USD",
     )
