@@ -205,7 +205,7 @@ def test_marginal_gpu_grows_into_its_work() -> None:
         (lambda: Tier("free"), "one must be above 0"),
         (lambda: find_cheapest_mix(load_duration(DAY), ()), "at least one tier"),
         (lambda: load_duration([]), "empty"),
-        (lambda: load_duration([0, 0]), "nobody asked"),
+        (lambda: load_duration([0, 0]), "0 GPUs in every interval"),
         (lambda: load_duration([1, -1]), "not negative"),
         (lambda: load_duration([1, 2], [1]), "weights"),
         (lambda: choose_owned_gpus(load_duration(DAY), 1.0, 0), "cost something"),

@@ -6,7 +6,7 @@
         x=(0.2, 0.4, 0.6, 0.8),
         series=(Series("self-hosted", (5.0, 2.5, 1.7, 1.25)), Series("API", (2.0, 2.0, 2.0, 2.0))),
         x_label="utilization (share)",
-        y_label="$ per million tokens",
+        y_label="USD per million tokens",
         marks=(Mark(0.5, 2.0, "break-even 50 %"),),
         references=(Reference(0.35, "today", axis="x"),),
     )

@@ -84,8 +84,9 @@ def list_prices() -> Document:
 def _write_headline(plan: BreakEvenPlan) -> str:
     if not plan.pays:
         return (
-            f"Use the API: self-hosting never pays. Even always full, a million tokens costs {money(plan.full_cost_per_mtok)} "
-            f"against {money(plan.api_price_per_mtok)} at {plan.api}."
+            "Use the API: self-hosting never pays. Even always full, a million tokens costs "
+            f"{money(plan.full_cost_per_mtok, plan.currency)} against {money(plan.api_price_per_mtok, plan.currency)} "
+            f"at {plan.api}."
         )
     floor = (
         f"{percent(plan.floor_share)} of saturated throughput, nights included: {number(plan.floor_requests_per_s)} requests/s "
@@ -94,7 +95,10 @@ def _write_headline(plan: BreakEvenPlan) -> str:
     if plan.demand is None:
         return f"Self-host only above {floor}; below that {plan.api} is cheaper."
     fleet = f"{counted(plan.demand.replicas, 'replica')} {percent(plan.demand.utilization_share)} full"
-    self_hosted, api = money(plan.demand.self_hosted_cost_per_hour), money(plan.demand.api_price_per_hour)
+    self_hosted, api = (
+        money(plan.demand.self_hosted_cost_per_hour, plan.currency),
+        money(plan.demand.api_price_per_hour, plan.currency),
+    )
     bills = f"{fleet} cost {self_hosted} an hour, the API {api}"
     if plan.demand.self_hosting_pays:
         return f"Self-host: {bills}. The floor is {floor}."
@@ -108,8 +112,8 @@ def _draw_floor(plan: BreakEvenPlan) -> Section:
             "utilization floor",
             percent(plan.floor_share) if reached else f"{NEVER} ({percent(plan.floor_share)} would be needed)",
         ),
-        ("API, per million tokens of this mix", money(plan.api_price_per_mtok)),
-        ("self-hosted and always full, per million tokens", money(plan.full_cost_per_mtok)),
+        ("API, per million tokens of this mix", money(plan.api_price_per_mtok, plan.currency)),
+        ("self-hosted and always full, per million tokens", money(plan.full_cost_per_mtok, plan.currency)),
         ("one replica, saturated", f"{number(plan.saturated_requests_per_s)} requests/s"),
         ("demand at the floor", f"{number(plan.floor_requests_per_s)} requests/s" if reached else NEVER),
         ("users at the floor", short(plan.floor_users) if reached else NEVER),
@@ -163,7 +167,7 @@ def _chart_cost(plan: BreakEvenPlan) -> Chart:
         shares,
         (Series("self-hosted", costs), Series("API", [plan.api_price_per_mtok] * len(shares), dashed=True)),
         "share of saturated throughput, over all hours",
-        "$ per million tokens",
+        f"{plan.currency} per million tokens",
         marks=(floor,) if plan.pays else (),
         references=() if plan.demand is None else (Reference(plan.demand.utilization_share, "your demand", "x"),),
     )
@@ -208,5 +212,5 @@ def _list_changes(plan: BreakEvenPlan) -> tuple[str, ...]:
         lines.append("Bursty demand: replicas are sized for the peak, and it is the mean that must clear the floor.")
     else:
         needed = find_gpu_hour_price(plan.replica, plan.api_price, plan.request)
-        lines.append(f"A GPU-hour below {money(needed)}: then a replica that is always full would pay.")
+        lines.append(f"A GPU-hour below {money(needed, plan.currency)}: then a replica that is always full would pay.")
     return tuple(lines)

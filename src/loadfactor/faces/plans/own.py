@@ -6,7 +6,7 @@ from loadfactor.catalog.servers import Server, find_server
 from loadfactor.errors import InputError
 from loadfactor.faces.charts import Chart, Reference, Series
 from loadfactor.faces.document import Assumption, Cell, DataTable, Document, Section, TableColumn
-from loadfactor.faces.formats import duration, money, number, percent
+from loadfactor.faces.formats import counted, duration, money, number, percent
 from loadfactor.faces.functions import make_function
 from loadfactor.faces.plans.assumptions import state_price
 from loadfactor.faces.plans.demand import find_demand, read_jobs
@@ -16,7 +16,9 @@ from loadfactor.planner.economics.own_plan import OWNED, OwnPlan, make_question,
 from loadfactor.planner.economics.request import OWN_ABOUT, OwnRequest
 from loadfactor.planner.sizing.sizes import count_demand
 from loadfactor.sources.demand import JobTrace
-from loadfactor.units import W_PER_KW
+from loadfactor.units import H_PER_DAY, W_PER_KW
+
+MOST_GPUS = 10_000_000  # of a demand typed in
 
 USES = (1.0, 0.8, 0.6, 0.4, 0.2)
 
@@ -67,18 +69,28 @@ def _read_demand(request: OwnRequest) -> tuple[LoadDuration | None, tuple[Assump
 def _parse_day(typed: str) -> tuple[list[float], list[float]]:
     """GPUs and hours of "20x6,40x6". Raises InputError where it is not that."""
     gpus, hours = [], []
+    write = "write 20x6,40x6,60x4,80x8"
     for part in typed.replace("×", "x").split(","):
         try:
             amount, _, length = part.partition("x")
             gpus.append(float(amount))
             hours.append(float(length or 1))
         except ValueError as error:
-            raise InputError(f"--demand-gpus {part!r} is not GPUsxhours; write 20x6,40x6,60x4,80x8") from error
+            raise InputError(f"--demand-gpus {part!r} is not GPUsxhours; {write}") from error
+        if not (0 <= gpus[-1] <= MOST_GPUS and 0 < hours[-1] <= H_PER_DAY):
+            raise InputError(
+                f"--demand-gpus {part!r}: GPUs lie between 0 and {MOST_GPUS:,}, hours between 0 and 24; {write}"
+            )
+    if sum(hours) > H_PER_DAY:
+        raise InputError(f"--demand-gpus {typed!r} has {sum(hours):g} hours, a day has 24; {write}")
     return gpus, hours
 
 
 def _write_headline(plan: OwnPlan) -> str:
-    hour, rent = money(plan.cost_per_available_gpu_hour), money(plan.rent_price_per_used_gpu_hour)
+    hour, rent = (
+        money(plan.cost_per_available_gpu_hour, plan.currency),
+        money(plan.rent_price_per_used_gpu_hour, plan.currency),
+    )
     needed = percent(plan.break_even_share)
     if plan.break_even_share > 1:
         return f"Do not own: an owned GPU-hour costs {hour} even when always used, renting one costs {rent}."
@@ -89,10 +101,11 @@ def _write_headline(plan: OwnPlan) -> str:
         )
     if plan.owned_gpus == 0:
         return f"Rent all of it: no GPU of this demand works the {needed} of the time that owning at {hour} needs."
-    uses = ", ".join(f"{use.gpus} {use.tier.name}" for use in plan.mix.uses)
+    uses = ", ".join(f"{use.gpus:,} {use.tier.name}" for use in plan.mix.uses)
     return (
-        f"Own {plan.owned_gpus} GPUs and rent above that: {uses}, {money(plan.mix.cost_per_hour)} an hour; the GPU after the "
-        f"last owned one works less than the {needed} of the time that owning needs."
+        f"Own {counted(plan.owned_gpus, 'GPU')} and rent above that: {uses}, "
+        f"{money(plan.mix.cost_per_hour, plan.currency)} an hour; "
+        f"the GPU after the last owned one works less than the {needed} of the time that owning needs."
     )
 
 
@@ -205,7 +218,7 @@ def _draw_risk(plan: OwnPlan) -> Section:
         )
         for s in plan.price_scenarios
     ]
-    title = "If renting gets cheaper or dearer after you bought"
+    title = "If renting gets cheaper or more expensive after you bought"
     return Section(title, tables=(DataTable(columns, rows, note=_write_fall(plan)),))
 
 
@@ -224,7 +237,7 @@ def _chart_screening(plan: OwnPlan) -> Chart:
         shares,
         [Series(t.name, [t.cost_per_hour(u) for u in shares], dashed=t.name != OWNED) for t in plan.tiers],
         "share of the time the GPU works",
-        "$ per hour",
+        f"{plan.currency} per hour",
         references=[Reference(plan.break_even_share, f"own above {percent(plan.break_even_share)}", "x")]
         if plan.break_even_share <= 1
         else (),
@@ -241,14 +254,14 @@ def _list_assumptions(request: OwnRequest, plan: OwnPlan) -> tuple[Assumption, .
     known = find_server(accelerator(request.accelerator).id)
     power = (
         f"{number(server.power_w / W_PER_KW)} kW a server at {percent(server.load_share)}, PUE {server.pue:g}, "
-        f"{money(server.price_per_kwh)} per kWh"
+        f"{money(server.price_per_kwh, plan.currency)} per kWh"
         if server.colocation_price_per_kw_month is None
-        else f"{money(server.colocation_price_per_kw_month)} per kW-month, all-in"
+        else f"{money(server.colocation_price_per_kw_month, plan.currency)} per kW-month, all-in"
     )
     return (
         Assumption(
             "server",
-            f"{money(server.server_price)} for {server.gpus} GPUs",
+            f"{money(server.server_price, plan.currency)} for {counted(server.gpus, 'GPU')}",
             *_cite(known, "price", request.server_price),
         ),
         Assumption(
@@ -261,7 +274,7 @@ def _list_assumptions(request: OwnRequest, plan: OwnPlan) -> tuple[Assumption, .
         Assumption(
             "around it",
             f"network {percent(server.network_share)} of the price, support {percent(server.support_share)} a year, "
-            f"staff {money(server.staff_cost_per_year)} a year, up {percent(server.availability_share)} of the time",
+            f"staff {money(server.staff_cost_per_year, plan.currency)} a year, up {percent(server.availability_share)} of the time",
             "defaults; typical shares, not measured here",
         ),
     )
@@ -279,7 +292,9 @@ def _list_changes(request: OwnRequest, plan: OwnPlan) -> tuple[str, ...]:
     lines = []
     if plan.next_gpu is not None:
         lines.append(plan.next_gpu.sentence)
-    lines.append(f"A rented GPU-hour at or below {money(plan.cost_per_available_gpu_hour)}: then own nothing.")
+    lines.append(
+        f"A rented GPU-hour at or below {money(plan.cost_per_available_gpu_hour, plan.currency)}: then own nothing."
+    )
     if plan.owned_gpus is not None and _write_fall(plan):
         lines.append(_write_fall(plan))
     if plan.spot is None:

@@ -2,7 +2,7 @@
 
 from loadfactor.faces.charts import Chart, Mark, Reference, Series
 from loadfactor.faces.document import Assumption, Cell, DataTable, Document, Section, TableColumn
-from loadfactor.faces.formats import duration, money, number, percent
+from loadfactor.faces.formats import counted, duration, money, number, percent
 from loadfactor.planner.sizing.closed_forms import Staffing
 from loadfactor.planner.sizing.cluster.policy import SCHEDULERS
 from loadfactor.planner.sizing.request import SizeRequest
@@ -38,12 +38,12 @@ def _write_headline(plan: SizePlan) -> str:
     cost = f"{money(best.cost_per_used_gpu_hour, plan.currency)} per used GPU-hour with the waiting"
     facts = f"{percent(best.utilization_share)} full, {_say_waits(best)}, {cost}"
     if today is None:
-        return f"{best.gpus} GPUs are the cheapest size: {facts}."
+        return f"{counted(best.gpus, 'GPU')} {'is' if best.gpus == 1 else 'are'} the cheapest size: {facts}."
     if today is best:
-        return f"Keep your {best.gpus} GPUs, the cheapest size tried: {facts}."
+        return f"Keep your {counted(best.gpus, 'GPU')}, the cheapest size tried: {facts}."
     now = f"{percent(today.utilization_share)} full, {_say_waits(today)}, {money(today.cost_per_used_gpu_hour, plan.currency)}"
     lead = "Smaller is cheaper" if plan.smaller_is_cheaper else "Larger is cheaper"
-    return f"{lead}: {best.gpus} GPUs ({facts}) instead of your {today.gpus} ({now})."
+    return f"{lead}: {counted(best.gpus, 'GPU')} ({facts}) instead of your {today.gpus} ({now})."
 
 
 def _say_waits(point: SizePoint) -> str:
@@ -129,7 +129,9 @@ def _draw_waits(plan: SizePlan) -> Section:
             f"Mean wait after the first tenth of the jobs {duration(found.mean)} ± {duration(found.half_width)} (95 %, batch "
             "means): one history says no more."
         )
-    return Section(f"Waits by job size, {plan.cheapest.gpus} GPUs", tables=(DataTable(columns, rows, note=note),))
+    return Section(
+        f"Waits by job size, {counted(plan.cheapest.gpus, 'GPU')}", tables=(DataTable(columns, rows, note=note),)
+    )
 
 
 def _draw_closed_forms(plan: SizePlan) -> Section:
@@ -142,15 +144,16 @@ def _draw_closed_forms(plan: SizePlan) -> Section:
     if found.teams > 1:
         rows.append((f"{_name_staffed(found)} apart, the same", found.apart_gpus))
     note = (
-        f"For steady arrivals; bursts need more. If nobody could wait, {plan.cheapest.gpus} GPUs would turn "
+        f"For steady arrivals; bursts need more. If nobody could wait, {counted(plan.cheapest.gpus, 'GPU')} would turn "
         f"{percent(plan.lost_share_if_nobody_waits)} of the jobs away by Erlang B, "
         f"{percent(plan.turned_away_share_if_nobody_waits)} as simulated."
     )
     if plan.closed_form_wait is not None:
         wait = plan.closed_form_wait
         note += (
-            f" With {plan.cheapest.gpus} GPUs M/G/k promises that {percent(wait.longer_share(S_PER_HOUR))} of the jobs wait longer "
-            f"than an hour and 99 % at most {duration(wait.quantile_s(0.99))}; the simulation has the last word."
+            f" With {counted(plan.cheapest.gpus, 'GPU')} M/G/k promises that "
+            f"{percent(wait.longer_share(S_PER_HOUR))} of the jobs wait "
+            f"longer than an hour and 99 % at most {duration(wait.quantile_s(0.99))}; the simulation has the last word."
         )
     if found.teams > 1:
         note += (
@@ -176,7 +179,7 @@ def _draw_waste(plan: SizePlan) -> Section:
         ),
         (
             "perfect packing (no node borders) would free",
-            f"{plan.cheapest.gpus - plan.without_nodes_gpus} GPUs at the same wait",
+            f"{counted(plan.cheapest.gpus - plan.without_nodes_gpus, 'GPU')} at the same wait",
         ),
     ]
     if plan.stranded_share > 0:
@@ -222,7 +225,7 @@ def _draw_renting(plan: SizePlan) -> Section:
     lead = ""
     if plan.base_gpus is not None:
         lead = (
-            f"Renting every peak by the hour, nobody would wait: keep {plan.base_gpus} GPUs, "
+            f"Renting every peak by the hour, nobody would wait: keep {counted(plan.base_gpus, 'GPU')}, "
             f"{money(plan.base_cost_per_used_gpu_hour, plan.currency)} per used GPU-hour in all."
         )
     return Section(
@@ -248,7 +251,7 @@ def _chart_cost(plan: SizePlan) -> Chart:
         sizes,
         (Series("with waiting", total), Series("GPUs alone", [p.hardware_cost_per_used_gpu_hour for p in plan.sizes])),
         "GPUs",
-        "$ per used GPU-hour",
+        f"{plan.currency} per used GPU-hour",
         marks=(Mark(float(best.gpus), best.cost_per_used_gpu_hour, ""),),
         references=(Reference(float(best.gpus), f"cheapest {best.gpus}", "x"), *today),
     )
@@ -292,7 +295,7 @@ def _chart_load(plan: SizePlan) -> Chart:
 def _list_assumptions(request: SizeRequest, plan: SizePlan) -> tuple[Assumption, ...]:
     delay = f"{money(plan.delay_cost_per_gpu_hour, plan.currency)} per hour waited and GPU asked for"
     assumed = "assumed: an hour waited costs as much as a GPU-hour; set --delay-cost"
-    nodes = f"{plan.gpus_per_node} GPUs each; a gang up to that size stays on one"
+    nodes = f"{counted(plan.gpus_per_node, 'GPU')} each; a gang up to that size stays on one"
     demand = f"{plan.jobs:,} jobs, {number(plan.work_gpu_hours)} GPU-hours over {duration(plan.span_s)}; the future looks like it"
     left_out = f"left out: {', '.join(plan.left_out)}" if plan.left_out else ""
     return (

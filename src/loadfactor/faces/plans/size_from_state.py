@@ -2,7 +2,7 @@
 
 from loadfactor.faces.charts import Chart, Reference, Series
 from loadfactor.faces.document import Assumption, DataTable, Document, Section, TableColumn
-from loadfactor.faces.formats import duration, money, number, percent
+from loadfactor.faces.formats import counted, duration, money, number, percent
 from loadfactor.faces.plans.load_duration import draw_load_duration
 from loadfactor.planner.sizing.cluster.idle_reasons import IdleReasons
 from loadfactor.planner.sizing.state_plan import StatePlan
@@ -37,7 +37,7 @@ def build_state_document(trace: StateTrace | DemandTrace, plan: StatePlan, price
 def _write_headline(plan: StatePlan) -> str:
     have = "" if plan.have_gpus is None else f" You have {plan.have_gpus}."
     return (
-        f"Keep {plan.keep_gpus} GPUs and rent the peaks: demand averages {number(plan.mean_gpus)}, peaks at "
+        f"Keep {counted(plan.keep_gpus, 'GPU')} and rent the peaks: demand averages {number(plan.mean_gpus)}, peaks at "
         f"{number(plan.peak_gpus)}, and the GPU beyond is wanted less than the {percent(plan.break_even_share)} of the time that "
         f"would pay for it.{have}"
     )

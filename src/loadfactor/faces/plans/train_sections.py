@@ -2,7 +2,7 @@
 
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.document import Cell, DataTable, Section, TableColumn
-from loadfactor.faces.formats import about_money, duration, number, percent, short
+from loadfactor.faces.formats import about_money, counted, duration, number, percent, short
 from loadfactor.planner.training.evaluation import EvaluatedLayout
 from loadfactor.planner.training.layout import NONE, RECOMPUTE, TrainingLayout
 from loadfactor.planner.training.scaling import TrainingPlans
@@ -105,7 +105,7 @@ def draw_summary(p: TrainingPlan) -> Section:
         ("cost", about_money(p.cost, p.currency), paid),
     ]
     columns = (TableColumn("what"), TableColumn("value", "number"), TableColumn("meaning"))
-    return Section(f"The run on {p.gpus:,} GPUs", tables=(DataTable(columns, rows),))
+    return Section(f"The run on {counted(p.gpus, 'GPU')}", tables=(DataTable(columns, rows),))
 
 
 def draw_step(p: TrainingPlan) -> Section:
@@ -113,7 +113,7 @@ def draw_step(p: TrainingPlan) -> Section:
     shown = [(TERM_NAMES[n], s) for n, s in p.best.terms.items() if s >= SMALL * p.step_s and n != "overhead_s"]
     shown.append(("other", p.step_s - sum(s for _, s in shown)))
     names, seconds = zip(*shown, strict=True)
-    title = f"Where {duration(p.step_s)} of a step go on {p.gpus:,} GPUs (s)"
+    title = f"Where {duration(p.step_s)} of a step go on {counted(p.gpus, 'GPU')} (s)"
     chart = Chart(title, "waterfall", names, (Series("seconds", seconds),), x_label="seconds", total="step")
     rows = [(n, s, s / p.step_s) for n, s in [*shown, ("step", p.step_s)]]
     columns = (TableColumn("where the time goes"), TableColumn("per step", "duration"), TableColumn("share", "percent"))

@@ -186,7 +186,7 @@ def vary_inputs(replica: ReplicaCost, price: ApiPrice, request: MeanRequest) -> 
     cases = (
         ("as given", replica, price, request),
         ("GPU-hour 30 % cheaper", replace(replica, cost_per_hour=replica.cost_per_hour * 0.7), price, request),
-        ("GPU-hour 30 % dearer", replace(replica, cost_per_hour=replica.cost_per_hour * 1.3), price, request),
+        ("GPU-hour 30 % more expensive", replace(replica, cost_per_hour=replica.cost_per_hour * 1.3), price, request),
         ("API at half its price", replica, half_price, request),
         ("throughput doubled", replace(replica, tokens_per_s=replica.tokens_per_s * 2), price, request),
         ("throughput halved", replace(replica, tokens_per_s=replica.tokens_per_s / 2), price, request),

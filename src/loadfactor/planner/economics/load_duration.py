@@ -64,7 +64,7 @@ def load_duration(demand_gpus: ArrayLike, weight: ArrayLike | None = None) -> Lo
     if not np.isfinite(demand).all() or demand.min() < 0:
         raise PlanError("demand must be finite and not negative in every interval; leave unknown hours out")
     if demand.max() == 0:
-        raise PlanError("nobody asked for a GPU in the whole series; there is nothing to size")
+        raise PlanError("the demand is 0 GPUs in every interval; there is nothing to size")
     parts = np.ones_like(demand) if weight is None else np.asarray(weight, dtype=np.float64).ravel()
     if parts.shape != demand.shape or parts.min() < 0 or parts.sum() == 0:
         raise PlanError("weights must be one positive length per interval")

@@ -33,15 +33,21 @@ def choose_throughput(
 
     Raises PlanError where the network does not fit, or keeps the objective on no layout (or not on `gpus`).
     """
+    if traffic.output < 1:
+        raise PlanError(
+            f"a planned throughput needs an output token a request, got {traffic.output:g}; "
+            "give --output-tokens 1 or more, or a measured --tokens-per-s"
+        )
     kept = choose_precision(network, None, None if engine.narrow_cache else 2.0)
     found = list_options(network, accelerator, kept, engine, traffic, slo)
     able = [o for o in found if o.capacity is not None and gpus in (None, o.replica.layout.gpus)]
     if not able:
-        where = "any number of GPUs" if gpus is None else f"{gpus} GPUs"
-        sizes = ", ".join(str(n) for n in sorted({o.replica.layout.gpus for o in found}))
+        where = f"any number of {accelerator.id}" if gpus is None else f"{gpus} {accelerator.id}"
+        sizes = sorted({o.replica.layout.gpus for o in found if o.capacity is not None})
+        others = f", or take a replica of {', '.join(map(str, sizes))} GPUs" if sizes else ""
         raise PlanError(
-            f"{network.name} keeps {slo.ttft_s:g} s to the first token and {slo.tpot_s * MS_PER_S:g} ms a token on {where} "
-            f"of {accelerator.id} not even alone; relax --ttft or --tpot, or take a replica of {sizes} GPUs"
+            f"{network.name} on {where} does not keep {slo.ttft_s:g} s to the first token and {slo.tpot_s * MS_PER_S:g} ms a "
+            f"token, not even with one request at a time; relax --ttft or --tpot{others}"
         )
 
     def requests_per_gpu_s(o: LayoutOption) -> float:
