@@ -10,5 +10,5 @@ from loadfactor.faces.document import Document
 def save_image(document: Document, path: Path) -> None:
     """Write the charts under the headline. Raises InputError where the page has none."""
     if not document.charts:
-        raise InputError(f"--output {path}: this answer has no picture; take .html, .json or .txt")
+        raise InputError(f"--output {path.suffix}: this answer has no picture; take .html, .json or .txt")
     image.save(document.charts, path, heading=document.headline)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from loadfactor.planner.serving.choices import EngineName, Order, Process, Router, Shape, WeightPrecision
 from loadfactor.request import Request, option
+from loadfactor.units import S_PER_DAY
 
 ABOUT = "Plan a serving fleet: layout, replicas, latency, cost."
 """What the command says it does."""
@@ -25,7 +26,7 @@ class ServingRequest(Request):
     shape: Shape = option("Shape of day and week.", "office")
     arrivals: Process = option("Arrivals within the hour.", "poisson")
     burst_factor: float = option("Rate while bursting over the calm rate, with --arrivals bursts.", 5.0, at_least=1)
-    gap_cv: float = option("Variation of the gaps between requests, with --arrivals gamma.", 2.0, above=0)
+    gap_cv: float = option("Variation of the gaps between requests, with --arrivals gamma.", 2.0, above=0, at_most=100)
     trace: Path | None = option(
         "Requests of a trace instead: Azure CSV, Mooncake JSON lines or a ServeGen folder.", None
     )
@@ -43,6 +44,6 @@ class ServingRequest(Request):
     router: Router = option("How requests are routed to replicas.", "least-loaded")
     order: Order = option("Order of the queue.", "first-come")
     autoscale: bool = option("Let replicas follow the load.", False)
-    cold_start: float = option("Seconds a new replica needs, with --autoscale.", 180.0, at_least=0)
+    cold_start: float = option("Seconds a new replica needs, with --autoscale.", 180.0, at_least=0, at_most=S_PER_DAY)
     mtbf_hours: float | None = option("Mean hours between failures of a replica.", None, at_least=0.1)
     seed: int = option("Seed of everything drawn: same seed, same answer.", 1, at_least=0)
