@@ -130,7 +130,7 @@ def test_a_window_beside_the_books_is_refused(tmp_path: Path) -> None:
         return books.show(["paid_gpu_hours"], (), *window)[0].value  # type: ignore[return-value]
 
     for outside in (("00", "10"), ("50", "59")):
-        with pytest.raises(InputError, match="they cover 2026-01-01 00:20:00"):
+        with pytest.raises(InputError, match="they cover 2026-01-01 00:20 UTC to 2026-01-01 00:40 UTC"):
             paid(*outside)
     assert paid("10", "50") == pytest.approx(1 / 3, rel=1e-12)
     assert paid("30", "50") == pytest.approx(1 / 6, rel=1e-12)
