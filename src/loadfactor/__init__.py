@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from loadfactor.books.books import Books as Books
-    from loadfactor.faces.plans.breakeven import plan_breakeven as plan_breakeven
-    from loadfactor.faces.plans.own import plan_ownership as plan_ownership
-    from loadfactor.faces.plans.serve import plan_serving as plan_serving
-    from loadfactor.faces.plans.size import plan_size as plan_size
-    from loadfactor.faces.plans.train import plan_training as plan_training
+    from loadfactor.books.books import Books
+    from loadfactor.faces.plans.breakeven import plan_breakeven
+    from loadfactor.faces.plans.own import plan_ownership
+    from loadfactor.faces.plans.serve import plan_serving
+    from loadfactor.faces.plans.size import plan_size
+    from loadfactor.faces.plans.train import plan_training
 
+__all__ = ["Books", "open", "plan_breakeven", "plan_ownership", "plan_serving", "plan_size", "plan_training"]
 __version__ = "0.1.0"
 
 _LAZY: dict[str, str] = {
@@ -33,7 +34,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return __all__
 
 
 def open(folder: "str | Path", create: bool = False) -> "Books":

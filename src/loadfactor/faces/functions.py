@@ -24,5 +24,5 @@ def make_function(
     lines = [f"    {item.field}: {item.help}" for item in options_of(request)]
     answer.__doc__ = "\n".join([about, "", "Arguments:", *lines])
     answer.__name__ = answer.__qualname__ = name
-    answer.__signature__ = inspect.signature(request)  # type: ignore[attr-defined]
+    answer.__signature__ = inspect.signature(request).replace(return_annotation=Page)  # type: ignore[attr-defined]
     return answer
