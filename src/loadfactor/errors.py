@@ -5,7 +5,7 @@
     │   ├── SourceError     a file that was to be imported cannot be understood
     │   └── PlanError       a what-if that cannot be: names the constraint and the nearest thing that works
     ├── StoreError          the books on disk cannot be read or written
-    │   └── DamageError     a file of the books is not what was written: it can be set aside
+    │   └── DamageError     a file of the books is not what was written
     └── CatalogError        a fact in the catalog is missing or malformed
 
 Every message is one line: what is wrong, where, and what to do next.
@@ -36,7 +36,7 @@ class StoreError(LoadfactorError):
 
 
 class DamageError(StoreError):
-    """A file of the books is missing or not what was written; set aside, the rest still answers."""
+    """A file of the books is missing or not what was written; with it in quarantine, the rest still answers."""
 
 
 class CatalogError(LoadfactorError):

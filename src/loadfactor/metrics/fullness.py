@@ -62,7 +62,7 @@ FULLNESS = (
     _hours(
         "unobserved_gpu_hours",
         "Unobserved",
-        "Held, without a valid sample: nobody knows.",
+        "Held, without a valid sample.",
         "lower",
         gpu_hours("unobserved"),
     ),

@@ -1,4 +1,4 @@
-"""Files of demand that a plan is made from: jobs, a cluster's state, or GPUs by the hour; told apart by their header.
+"""Files of demand that a plan is made from: jobs, a cluster's state, or GPUs by the hour; recognized by their header.
 
     demand = read_demand(Path("jobs.csv"))     # a JobTrace, a StateTrace or a DemandTrace: plain arrays, and what was left out
 

@@ -63,6 +63,13 @@ class LazyGroup(TyperGroup):
         return named + super(TyperGroup, self).shell_complete(ctx, incomplete)
 
 
+def add_group(app: typer.Typer, name: str, group: type[LazyGroup], about: str) -> None:
+    """Add a group that takes no options of its own."""
+    commands = typer.Typer(cls=group, help=about)
+    commands.callback()(lambda: None)
+    app.add_typer(commands, name=name)
+
+
 def load_command(entry: CommandEntry) -> Any:
     """The command of an entry, its module imported."""
     app = typer.Typer(rich_markup_mode=None)

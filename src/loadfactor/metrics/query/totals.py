@@ -27,7 +27,7 @@ class Totals:
 
 
 ACTIVE = tuple(Part((f"observed_{kind.basis}_s",)) for kind in ACTIVITIES)
-"""The seconds that each activity signal speaks for, best first: what a number that rests on activity stands on."""
+"""The seconds that each activity signal speaks for, best first: the basis of a number that rests on activity."""
 
 
 def add_up(question: Question, booked: Expr) -> Totals:

@@ -180,7 +180,7 @@ class Sensitivity:
 
 
 def vary_inputs(replica: ReplicaCost, price: ApiPrice, request: MeanRequest) -> tuple[Sensitivity, ...]:
-    """The floor when a GPU-hour gets cheaper or dearer, the API cheaper, the throughput better or worse, the answers longer."""
+    """The floor when a GPU-hour changes its price, the API gets cheaper, the throughput better or worse, the answers longer."""
     half_price = ApiPrice(price.input_price_per_mtok / 2, price.output_price_per_mtok / 2)
     longer = MeanRequest(request.input_tokens, request.output_tokens * 2)
     cases = (

@@ -30,7 +30,7 @@ def reproduce_claimed_floors() -> tuple[ClaimedFloor, ...]:
 
     The source states no price, GPU or throughput. These reproduce it: a 7B on one A10G ($1.006/h, 559 tokens/s) against
     GPT-3.5-turbo ($0.50 in, $1.50 out), a 13B on one A100 ($3.67/h, 510 tokens/s) against GPT-4-turbo ($10 in, $30 out), half of
-    the tokens output. The 10 % comes from an API 20 times dearer, not from the size of the network.
+    the tokens output. The 10 % comes from an API 20 times as expensive, not from the size of the network.
 
     >>> [round(claim.floor.floor_share, 2) for claim in reproduce_claimed_floors()]
     [0.5, 0.1, 2.0]
@@ -46,7 +46,7 @@ def reproduce_claimed_floors() -> tuple[ClaimedFloor, ...]:
 
 
 def lower_floor_needs_price_ratio(smaller: ReplicaCost, larger: ReplicaCost) -> float:
-    """How many times dearer the larger network's API must be for it to have the lower floor: its cost per token over the other's.
+    """How many times as much the larger network's API must cost for the lower floor: its cost per token over the other's.
 
     >>> round(lower_floor_needs_price_ratio(ReplicaCost(1.006, 559), ReplicaCost(3.67, 510)), 2)
     4.0

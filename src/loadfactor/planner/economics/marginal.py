@@ -2,7 +2,7 @@
 
 The k-th GPU works only when at least k are wanted, so its own utilization counts: not the fleet's mean, not the peak hour. Its
 work can be done four ways: own it (c for every hour), rent it at peaks (p per used hour), send it to an API (a per used hour),
-or not at all. Where the work has a value per used hour below the cheapest way to do it, more demand (or dearer work) comes first.
+or not at all. Where the work has a value per used hour below the cheapest way to do it, more demand (or better work) comes first.
 """
 
 from dataclasses import dataclass

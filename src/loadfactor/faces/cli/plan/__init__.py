@@ -2,7 +2,7 @@
 
 import typer
 
-from loadfactor.faces.cli.lazy import CommandEntry, LazyGroup
+from loadfactor.faces.cli.lazy import CommandEntry, LazyGroup, add_group
 
 PLANS = (
     CommandEntry("train", "loadfactor.faces.cli.plan.train", "Plan a training run: the best layout, time, and cost."),
@@ -21,10 +21,4 @@ class Plans(LazyGroup):
 
 def add_to(app: typer.Typer) -> None:
     """Add `plan` and its questions."""
-    group = typer.Typer(cls=Plans, help="Plan training, serving, the size of a cluster, and owning it.")
-    group.callback()(_plans)
-    app.add_typer(group, name="plan")
-
-
-def _plans() -> None:
-    """Take no options of its own."""
+    add_group(app, "plan", Plans, "Plan training, serving, the size of a cluster, and owning it.")

@@ -2,7 +2,7 @@
 
 import typer
 
-from loadfactor.faces.cli.lazy import CommandEntry, LazyGroup
+from loadfactor.faces.cli.lazy import CommandEntry, LazyGroup, add_group
 
 VALIDATIONS = (
     CommandEntry(
@@ -27,10 +27,4 @@ class Validations(LazyGroup):
 
 def add_to(app: typer.Typer) -> None:
     """Add `validate` and its kinds."""
-    group = typer.Typer(cls=Validations, help="Compare predictions with measurements, published or your own.")
-    group.callback()(_validations)
-    app.add_typer(group, name="validate")
-
-
-def _validations() -> None:
-    """Take no options of its own."""
+    add_group(app, "validate", Validations, "Compare predictions with measurements, published or your own.")
