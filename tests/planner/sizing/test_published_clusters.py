@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from loadfactor.faces.plans.size import read_counts
 from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
-from loadfactor.planner.sizing.cluster.idle_reasons import StateCounts, explain_idle
+from loadfactor.planner.sizing.cluster.idle_reasons import explain_idle
 from loadfactor.planner.sizing.cluster.jobs import make_jobs
 from loadfactor.sources.demand import JobTrace, StateTrace
 from loadfactor.sources.demand_files import read_demand
@@ -50,18 +51,7 @@ def test_helios_minutes_of_pending_beside_idle(
     """In the two virtual clusters with 45 % such minutes, gang size and fragmentation account for nine tenths of them."""
     trace = read_demand(shared / "data" / "jobs" / f"helios_earth_{cluster}_cluster_sequence_vc.csv.gz")
     assert isinstance(trace, StateTrace)
-    found = explain_idle(
-        StateCounts(
-            trace.total_gpus,
-            trace.running_large_gpus,
-            trace.running_small_gpus,
-            trace.running_small_jobs,
-            trace.pending_large_gpus,
-            trace.pending_large_jobs,
-            trace.pending_small_gpus,
-            trace.pending_small_jobs,
-        )
-    )
+    found = explain_idle(read_counts(trace))
     assert found.pending_while_idle_share == pytest.approx(idle, abs=0.001)
     assert found.gang_share == pytest.approx(gang, abs=0.001)
     assert found.fragmentation_share == pytest.approx(fragmentation, abs=0.001)

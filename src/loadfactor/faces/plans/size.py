@@ -29,7 +29,7 @@ def build_document(request: SizeRequest) -> Document:
         question = make_question(request, price.per_gpu_hour, rent.per_gpu_hour, trace.have_gpus, _name_teams(trace))
         return build_jobs_document(request, _simulate(trace, question), prices)
     question = make_question(request, price.per_gpu_hour, rent.per_gpu_hour)
-    counts = _read_counts(trace) if isinstance(trace, StateTrace) else None
+    counts = read_counts(trace) if isinstance(trace, StateTrace) else None
     return build_state_document(trace, plan_size_from_state(trace.name, trace.demand_gpus, question, counts), prices)
 
 
@@ -60,7 +60,8 @@ def _name_teams(trace: JobTrace) -> list[str] | None:
     return [str(trace.team[place]) for place in trace.submit_s.argsort(kind="stable")]
 
 
-def _read_counts(trace: StateTrace) -> StateCounts:
+def read_counts(trace: StateTrace) -> StateCounts:
+    """The counts of a state trace as the planner takes them."""
     return StateCounts(
         trace.total_gpus,
         trace.running_large_gpus,
