@@ -14,8 +14,6 @@ from loadfactor.planner.serving.simulation.costs import Speculation
 from loadfactor.planner.serving.simulation.fleet import Slo
 from loadfactor.planner.serving.step import Replica, step_time
 
-MOST_PROMPT_LOAD = 0.9  # share of time on prompts beyond which their queue grows without use
-
 
 @dataclass(frozen=True)
 class Traffic:
