@@ -1,0 +1,86 @@
+"""Layout of stored samples: their columns in a file, and what a store knows of a file without opening it.
+
+A file holds samples of one UTC day and one range of devices, sorted by device and time. A sample ends at the instant it was taken
+(`sampled_utc`). Where its start was not given it covers the gap to the previous sample of its device and source when that gap is at
+most `REACH_STEPS` nominal steps, else one nominal step. The step of a source is learnt from all its files (`step_votes`), so a file
+keeps the gap and not the start: the start is worked out when the file is read (`sample_files`), and no file changes with the step.
+
+A sample is cut at the hours it may reach into: a row is the part of it in one hour, and the part in its last hour (`late_ms` 0)
+stands for the sample as it was taken. How far it may reach: as far as its start was given; else back to the previous sample when
+that is no further than `LONGEST_REACH_MS`; else `LONGEST_STEP_MS`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from loadfactor.tables import ARROW, MEASUREMENTS, REACH_STEPS, SAMPLES
+from loadfactor.units import MS_PER_HOUR
+
+LONGEST_STEP_MS: Final = MS_PER_HOUR
+"""Nothing slower is taken for a series."""
+LONGEST_REACH_MS: Final = int(REACH_STEPS * LONGEST_STEP_MS)
+
+_MEASURED: Final = {name: ARROW[SAMPLES.column(name).kind] for name in MEASUREMENTS}
+
+ON_DISK: Final = pa.schema(
+    {
+        "device_id": pa.dictionary(pa.int32(), pa.string()),
+        "hour_utc": pa.int64(),  # the hour the row lies in
+        "to_utc": pa.int64(),  # end of the row: the end of its hour, or the instant the sample was taken
+        "late_ms": pa.int64(),  # from there to the instant the sample was taken
+        "reach_ms": pa.int64(),  # from the start, as given, or from the previous sample, to that instant; null: neither is known
+        "given": pa.bool_(),  # whether the start was given
+        "step_ms": pa.int64(),  # nominal step, as the importer stated it
+        "lone_step_ms": pa.int64(),  # what the source usually does, for want of anything better
+        "measured_mask": pa.int64(),
+        **_MEASURED,
+        "source": pa.dictionary(pa.int32(), pa.string()),
+        "import_no": pa.int32(),  # the import that brought it; null: several imports speak of this sample
+    }
+)
+"""Columns of a file of samples. Rows are in order of device_id, then of the sample's instant, its source, and to_utc."""
+
+AS_TAKEN: Final = pa.schema(
+    {
+        "device_id": pa.dictionary(pa.int32(), pa.string()),
+        "source": pa.dictionary(pa.int32(), pa.string()),
+        "began_utc": pa.int64(),
+        "sampled_utc": pa.int64(),
+        "step_ms": pa.int64(),
+        "lone_step_ms": pa.int64(),
+        "measured_mask": pa.int64(),
+        **_MEASURED,
+        "import_no": pa.int32(),
+        "seq": pa.int64(),  # number of the row within its import
+    }
+)
+"""Columns of samples as they were taken, before they are sorted, merged and cut."""
+
+
+@dataclass(frozen=True)
+class StepVote:
+    """What some devices of a source say of its step: each device votes for its own most common gap, with all its gaps."""
+
+    source: str
+    gap_ms: int
+    gaps: int
+    first_device: str  # the lowest and the highest name of the devices that vote so
+    last_device: str
+
+
+@dataclass(frozen=True)
+class SampleFacts:
+    """What the store knows of a file of samples without opening it."""
+
+    measured: int  # union of the masks
+    sources: tuple[str, ...]
+    first_device: str
+    last_device: str
+    first_taken_ms: int  # the first and the last instant that a sample was taken at
+    last_taken_ms: int
+    given: bool  # some starts were given
+    overlaps: bool  # samples of one device may overlap within the file: of two sources, or of given starts
+    votes: tuple[StepVote, ...]
+    settled: bool = True  # no other file holds earlier or later samples that change the reach of these
