@@ -38,6 +38,8 @@ class Column:
     one_of: tuple[str, ...] = ()
     is_currency: bool = False
     above_zero: bool = False
+    stands_for: bool | None = None
+    """In a key an empty cell is the same as this value."""
 
     @property
     def required(self) -> bool:
@@ -55,16 +57,23 @@ class Table:
     columns: tuple[Column, ...]
 
     @property
+    def identity(self) -> tuple[str, ...]:
+        """SQL of what rows with one key have in common: the key's columns, empty cells as what they stand for."""
+        given = ((name, self.column(name).stands_for) for name in self.key)
+        return tuple(name if value is None else f"coalesce({name}, {value})" for name, value in given)
+
+    @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the table, all columns in their order."""
         return pa.schema([pa.field(c.name, ARROW[c.kind]) for c in self.columns])
 
     def column(self, name: str) -> Column:
         """The column called `name`; KeyError when there is none."""
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise KeyError(name)
+        return {c.name: c for c in self.columns}[name]
+
+
+def _measured(name: str, kind: Kind, meaning: str) -> Column:
+    return Column(name, kind, meaning, "not measured")
 
 
 REACH_STEPS: Final = 1.5
@@ -78,6 +87,11 @@ BASES: Final = ("effective", "contracted", "owned", "list", "estimate")
 
 EVENTS: Final = ("submitted", "eligible", "held", "requeued", "started", "cancelled")
 """What can happen to a waiting job. A wait runs from eligible (else submitted or requeued) to started."""
+
+EVENT_KINDS: Final = (
+    "xid", "ecc", "row_remap", "nvlink", "pcie", "out_of_memory", "throttle", "reset", "other",
+)  # fmt: skip
+"""What can happen to a GPU: an error of the driver, of memory, of a link, or a state that an alert asks for."""
 
 CURRENCY: Final = "^[A-Z]{3}$"
 """How a currency is written: the three letters of ISO 4217."""
@@ -115,37 +129,24 @@ SAMPLES = Table(
         Column("device_id", "text", "the GPU"),
         Column("from_utc", "instant", "start of the interval", "derived from the series' step"),
         Column("to_utc", "instant", "end of the interval: the sample's timestamp"),
-        Column(
-            "busy_share", "share", "GPU_UTIL: share of the interval with a kernel resident (optimistic)", "not measured"
-        ),
-        Column(
-            "engine_active_share",
-            "share",
-            "GR_ENGINE_ACTIVE: share with the graphics or compute engine active",
-            "not measured",
-        ),
-        Column(
-            "sm_active_share", "share", "SM_ACTIVE: share of cycles with a warp on an SM, mean over SMs", "not measured"
-        ),
-        Column(
-            "tensor_active_share",
-            "share",
-            "PIPE_TENSOR_ACTIVE: share of cycles a tensor pipe is active",
-            "not measured",
-        ),
-        Column(
-            "dram_active_share", "share", "DRAM_ACTIVE: share of cycles the memory interface moves data", "not measured"
-        ),
-        Column("mem_used_bytes", "amount", "device memory in use", "not measured"),
-        Column("mem_total_bytes", "amount", "device memory there is", "not measured"),
-        Column("power_w", "amount", "mean board power", "not measured"),
-        Column("energy_j", "amount", "energy drawn in the interval; kept as power_w", "not measured"),
-        Column("pcie_rx_bytes_per_s", "amount", "host to GPU", "not measured"),
-        Column("pcie_tx_bytes_per_s", "amount", "GPU to host", "not measured"),
-        Column("nvlink_bytes_per_s", "amount", "sum over links, both directions", "not measured"),
-        Column("sm_clock_hz", "amount", "SM clock", "not measured"),
-        Column("temperature_c", "amount", "GPU temperature, degrees Celsius", "not measured"),
-        Column("throttle_mask", "mask", "NVML clock event reasons, a bit mask", "not measured"),
+        _measured("busy_share", "share", "GPU_UTIL: share of the interval with a kernel resident (optimistic)"),
+        _measured("engine_active_share", "share", "GR_ENGINE_ACTIVE: share with the graphics or compute engine active"),
+        _measured("sm_active_share", "share", "SM_ACTIVE: share of cycles with a warp on an SM, mean over SMs"),
+        _measured("tensor_active_share", "share", "PIPE_TENSOR_ACTIVE: share of cycles a tensor pipe is active"),
+        _measured("dram_active_share", "share", "DRAM_ACTIVE: share of cycles the memory interface moves data"),
+        _measured("mem_used_bytes", "amount", "device memory in use"),
+        _measured("mem_total_bytes", "amount", "device memory there is"),
+        _measured("power_w", "amount", "mean board power"),
+        _measured("energy_j", "amount", "energy drawn in the interval; kept as power_w"),
+        _measured("pcie_rx_bytes_per_s", "amount", "host to GPU"),
+        _measured("pcie_tx_bytes_per_s", "amount", "GPU to host"),
+        _measured("nvlink_bytes_per_s", "amount", "sum over links, both directions"),
+        _measured("sm_clock_hz", "amount", "SM clock"),
+        _measured("temperature_c", "amount", "GPU temperature, degrees Celsius"),
+        _measured("throttle_mask", "mask", "NVML clock event reasons, a bit mask"),
+        # new measurements go last: the bits of stored masks keep their meaning
+        _measured("fp32_active_share", "share", "PIPE_FP32_ACTIVE: share of cycles an FP32 pipe is active"),
+        _measured("sm_occupancy_share", "share", "SM_OCCUPANCY: warps on an SM ÷ the most it holds, mean over SMs"),
         Column("source", "text", "what measured it", "the import's source"),
     ),
 )
@@ -187,7 +188,7 @@ OUTAGES = Table(
 PROGRESS = Table(
     "progress",
     "work came out",
-    ("job_id", "from_utc", "to_utc", "unit"),
+    ("job_id", "from_utc", "to_utc", "unit", "kept"),
     (
         Column("job_id", "text", "the job"),
         Column("from_utc", "instant", "start of the interval"),
@@ -195,7 +196,7 @@ PROGRESS = Table(
         Column("unit", "text", "train_sample, train_token, epoch, step, prompt_token, output_token, request, …"),
         Column("amount", "amount", "how many of the unit"),
         Column("model_flops", "amount", "floating-point operations the model needed for it", "not known"),
-        Column("kept", "flag", "false when the work was lost (rolled back after a failure)", "kept"),
+        Column("kept", "flag", "false when the work was lost (rolled back after a failure)", "kept", stands_for=True),
     ),
 )
 
@@ -245,12 +246,50 @@ EXCHANGE_RATES = Table(
     ),
 )
 
+NODE_SAMPLES = Table(
+    "node_samples",
+    "a node did this in an interval",
+    ("node", "source", "to_utc"),
+    (
+        Column("node", "text", "the machine"),
+        Column("from_utc", "instant", "start of the interval", "not known"),
+        Column("to_utc", "instant", "end of the interval: the sample's timestamp"),
+        _measured("cpu_busy_share", "share", "share of CPU time not idle, mean over cores"),
+        _measured("io_wait_share", "share", "share of CPU time idle and waiting for disks, mean over cores"),
+        _measured("disk_read_bytes_per_s", "amount", "read from disks and file systems over the network"),
+        _measured("disk_write_bytes_per_s", "amount", "written to them"),
+        _measured("net_rx_bytes_per_s", "amount", "received, sum over network interfaces"),
+        _measured("net_tx_bytes_per_s", "amount", "sent, sum over network interfaces"),
+        _measured("mem_used_bytes", "amount", "main memory in use, caches not counted"),
+        _measured("mem_total_bytes", "amount", "main memory there is"),
+        Column("source", "text", "what measured it", "not known"),
+    ),
+)
+
+DEVICE_EVENTS = Table(
+    "device_events",
+    "something happened to it",
+    ("device_id", "at_utc", "kind", "detail"),
+    (
+        Column("device_id", "text", "the GPU"),
+        Column("at_utc", "instant", "when"),
+        Column("kind", "text", "what happened", one_of=EVENT_KINDS),
+        Column("detail", "text", "the XID's number, the kind of ECC error, the reason of throttling, …", "not known"),
+        Column("count", "count", "how often, where several are one row", "1"),
+    ),
+)
+
 MEASUREMENTS: Final = tuple(
     c.name for c in SAMPLES.columns if c.kind in ("share", "amount", "mask") and c.name != "energy_j"
 )
 """What a stored sample can measure. Bit i of its `measured_mask` says that MEASUREMENTS[i] was measured."""
 
-TABLES: Final = (DEVICES, SAMPLES, ALLOCATIONS, OUTAGES, PROGRESS, QUEUE_EVENTS, PRICES, EXCHANGE_RATES)
+TABLES: Final = (
+    DEVICES, SAMPLES, ALLOCATIONS, OUTAGES, PROGRESS, QUEUE_EVENTS, PRICES, EXCHANGE_RATES, NODE_SAMPLES, DEVICE_EVENTS,
+)  # fmt: skip
+
+DIAGNOSTIC: Final = (NODE_SAMPLES, DEVICE_EVENTS)
+"""Tables for diagnosis and alerts: the ledger does not read them, and they make its span no longer."""
 
 DATED_BY_DAY: Final = (PRICES, EXCHANGE_RATES)
 """Tables whose times may be written as days, 2026-05-01 for its midnight UTC."""
@@ -305,7 +344,4 @@ def measured_bit(name: str) -> int:
 
 def table(name: str) -> Table:
     """The table called `name`; KeyError when there is none."""
-    for candidate in TABLES:
-        if candidate.name == name:
-            return candidate
-    raise KeyError(name)
+    return {t.name: t for t in TABLES}[name]

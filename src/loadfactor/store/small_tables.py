@@ -1,6 +1,6 @@
 """SQL of the small tables, one file each: a row with a known key replaces the earlier one, and what changed is known.
 
-Small are all tables but samples: devices, allocations, outages, progress, queue events and prices.
+Small are all tables but samples.
 """
 
 from pathlib import Path
@@ -23,12 +23,13 @@ def upserted(kept: Table, staged: Path, stored: list[Path], watched: bool = Fals
         facts = {c: f"coalesce({c}, max({c}) OVER same)" for c in WATCHED[kept.name]}
         facts["to_utc"] = "if(bool_or(to_utc IS NULL) OVER same, NULL, max(to_utc) OVER same)"
         chosen = ", ".join(f"{facts[c.name]} AS {c.name}" if c.name in facts else c.name for c in kept.columns)
+    key = ", ".join(kept.identity)
     parts = [f"SELECT {columns}, seq FROM {read([staged])}"]
     if stored:
         parts.append(f"SELECT {columns}, -1 AS seq FROM {read(stored)}")
     return (
-        f"SELECT {chosen} FROM ({' UNION ALL '.join(parts)}) WINDOW same AS (PARTITION BY {', '.join(kept.key)})"
-        f" QUALIFY row_number() OVER (PARTITION BY {', '.join(kept.key)} ORDER BY seq DESC) = 1 ORDER BY {', '.join(kept.key)}"
+        f"SELECT {chosen} FROM ({' UNION ALL '.join(parts)}) WINDOW same AS (PARTITION BY {key})"
+        f" QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY seq DESC) = 1 ORDER BY {key}"
     )
 
 

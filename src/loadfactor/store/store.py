@@ -18,7 +18,7 @@ from loadfactor.store.cleanup import remove_leftovers
 from loadfactor.store.manifest import StoredFile
 from loadfactor.store.migration import migrate
 from loadfactor.store.session import Session, quote_path
-from loadfactor.tables import ALWAYS, DEFAULT_CURRENCY, Span, columns_of
+from loadfactor.tables import ALWAYS, DEFAULT_CURRENCY, DIAGNOSTIC, Span, columns_of
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 COPY_OPTIONS = "(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880)"
@@ -101,7 +101,8 @@ class Store(Session):
 
     def span(self) -> Span:
         """From the first to the last instant the books know of; (0, 0) when they are empty."""
-        known = [f for f in self.manifest.files if f.table not in ("prices", "exchange_rates", "ledger")]
+        beside = ("prices", "exchange_rates", "ledger", *(t.name for t in DIAGNOSTIC))
+        known = [f for f in self.manifest.files if f.table not in beside]
         starts = [f.from_ms for f in known if f.from_ms is not None]
         ends = [f.to_ms for f in known if f.to_ms is not None]
         return (min(starts), max(ends)) if starts and ends else (0, 0)
