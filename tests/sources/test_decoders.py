@@ -28,6 +28,7 @@ SCRAPE = (
 PRICES = b"basis,price_per_gpu_hour,currency\nlist,2.5,EUR\n"
 READERS = {
     "base.py",  # the type of a reader
+    "file_chunks.py",
     "files.py",
     "demand_files.py",
     "own_tables/table_files.py",

@@ -19,8 +19,11 @@ from loadfactor.sources import job_lists
 from loadfactor.sources.base import Input
 from loadfactor.sources.demand import Demand
 from loadfactor.sources.files import open_input
-from loadfactor.sources.parsing.text_blocks import EmptyInputError, split_blocks
+from loadfactor.sources.parsing.text_blocks import EmptyInputError, join_pieces, split_blocks
 from loadfactor.sources.public_traces import helios, muri, openb_jobs
+from loadfactor.units import BYTES_PER_MIB
+
+_LIMIT_BYTES: Final = 512 * BYTES_PER_MIB  # some 10 million jobs; the file is held in memory
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ def decode_demand(source: Input) -> Demand:
     """The demand in a CSV. Raises SourceError naming the header and what can be read."""
     label, name = source.label, source.name or source.label
     try:
-        text = b"".join(block.data for block in split_blocks(source)).decode()
+        blocks = (block.data for block in split_blocks(source))
+        text = join_pieces(label, blocks, _LIMIT_BYTES, "give fewer jobs, or hours instead of jobs").decode()
     except EmptyInputError:
         text = ""
     header = [cell.strip() for cell in next(csv.reader([text.split("\n", 1)[0]]), [])]

@@ -1,56 +1,29 @@
-"""The reader of files: finds, opens and unpacks the files that the user named, and hands their bytes to decoders."""
+"""The reader of files: finds the files that the user named, and hands their bytes to decoders."""
 
-import gzip
-import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Decoder, FindFiles, Gap, Input, ReadFiles, ReadOptions, Rows
+from loadfactor.sources.file_chunks import FileChunks, check_plain, note_growth
 from loadfactor.sources.parsing.file_names import strip_rotation
-from loadfactor.units import BYTES_PER_MIB
 
-_GZIP: Final = b"\x1f\x8b"
 _CSV: Final = (".csv", ".csv.gz")
 
 
-@dataclass(frozen=True)
-class FileChunks:
-    """The bytes of a file in pieces of at most 1 MiB, gzip unpacked; opened anew each time it is gone through.
-
-    Raises SourceError naming the file: it cannot be opened, or is truncated or corrupt gzip.
-    """
-
-    path: Path
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            with self.path.open("rb") as raw:
-                packed = raw.read(len(_GZIP)) == _GZIP
-                raw.seek(0)
-                file: IO[bytes] = gzip.GzipFile(fileobj=raw) if packed else raw  # type: ignore[assignment]
-                while chunk := file.read(BYTES_PER_MIB):
-                    yield chunk
-        except EOFError:
-            raise SourceError(f"{self.path} is a truncated gzip file; copy it again") from None
-        except (zlib.error, gzip.BadGzipFile) as e:
-            raise SourceError(f"{self.path} is a corrupt gzip file ({e}); copy it again") from None
-        except OSError as e:
-            raise SourceError(f"{self.path} cannot be read: {e.strerror or e}") from None
-
-
 def open_input(path: Path) -> Input:
-    """A file as the input of a decoder. Nothing is opened before its bytes are asked for."""
-    return Input(str(path), FileChunks(path), path.name)
+    """A file as the input of a decoder; see `FileChunks`."""
+    return FileChunks(path).as_input()
 
 
 def read_with(decode: Decoder) -> ReadFiles:
     """A reader that hands every file to this decoder, in the order they were found."""
 
     def read(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]:
-        return decode([open_input(path) for path in paths], options)
+        files = [FileChunks(path) for path in paths]
+        yield from decode([file.as_input() for file in files], options)
+        yield from note_growth(files)
 
     return read
 
@@ -72,6 +45,8 @@ def find_with(endings: tuple[str, ...], what: str, rotated: bool = False) -> Fin
                     raise SourceError(f"{path} holds no {what} ({', '.join(endings)}); name the files themselves")
             elif not path.exists():
                 raise SourceError(f"{path} does not exist; check the name")
+            else:
+                check_plain(path)
             found += inside
         return tuple(found)
 
@@ -89,7 +64,9 @@ def find_csvs_with(parts: Mapping[str, bool], trace: str) -> FindFiles:
         for path in paths:
             if not path.exists():
                 raise SourceError(f"{path} does not exist; check the name")
-            files = sorted(path.iterdir()) if path.is_dir() else [path]
+            if not path.is_dir():
+                check_plain(path)
+            files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
             found += [f for f in files if f.name.endswith(_CSV) and any(part in f.name for part in parts)]
         for part, needed in parts.items():
             if needed and not any(part in f.name for f in found):

@@ -19,12 +19,13 @@ from loadfactor.sources.own_tables.parquet_rows import decode_parquet
 from loadfactor.sources.own_tables.text_rows import convert_cells, decode_csv
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS, TextBatch
 from loadfactor.sources.parsing.messages import quote
-from loadfactor.sources.parsing.text_blocks import split_blocks
+from loadfactor.sources.parsing.text_blocks import join_pieces, split_blocks
 from loadfactor.tables import PRICES
 from loadfactor.units import BYTES_PER_MIB
 
 _ENDINGS: Final = (".csv", ".toml", ".json", ".parquet")
-_LIMIT_BYTES: Final = 16 * BYTES_PER_MIB  # some 100,000 prices; these two formats are read whole
+_LIMIT_BYTES: Final = 16 * BYTES_PER_MIB  # some 100,000 prices; all but CSV is read whole
+_WRITE_CSV: Final = "write a list this long as CSV"
 _LISTS: Final = ("price", "prices")
 
 
@@ -36,7 +37,7 @@ def decode_price_lists(lists: Sequence[Input], options: ReadOptions) -> Iterator
     for source in lists:
         name, label = source.name.removesuffix(".gz"), source.label
         if name.endswith(".parquet"):
-            file = pa.BufferReader(b"".join(source.chunks))
+            file = pa.BufferReader(join_pieces(label, source.chunks, _LIMIT_BYTES, _WRITE_CSV))
             yield from decode_parquet(file, label, PRICES, options.timezone)
         elif name.endswith(".csv"):
             yield from decode_csv(source, PRICES, options.timezone)
@@ -46,11 +47,7 @@ def decode_price_lists(lists: Sequence[Input], options: ReadOptions) -> Iterator
 
 
 def _parse(source: Input, toml: bool) -> Any:
-    text = bytearray()
-    for block in split_blocks(source):
-        text += block.data
-        if len(text) > _LIMIT_BYTES:
-            raise SourceError(f"{source.label} is larger than 16 MiB; write a list this long as CSV or Parquet")
+    text = join_pieces(source.label, (block.data for block in split_blocks(source)), _LIMIT_BYTES, _WRITE_CSV)
     try:
         return tomllib.loads(text.decode()) if toml else json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,12 +1,18 @@
 """Files of measurements that a user names: CSV files and folders of them, each row as it is written."""
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from loadfactor.errors import InputError
+from loadfactor.sources.file_chunks import read_file
+from loadfactor.units import BYTES_PER_MIB
 from loadfactor.validation.row_cells import Row
+
+LIMIT_BYTES: Final = 64 * BYTES_PER_MIB  # far above any list of measurements
 
 
 @dataclass(frozen=True)
@@ -46,9 +52,7 @@ def fill_sources(rows: Sequence[Row]) -> list[Row]:
 
 def _read_rows(path: Path) -> list[Row]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
-            return fill_sources([{(k or "").strip(): v for k, v in row.items()} for row in csv.DictReader(lines)])
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist; give a CSV file or a folder of them") from None
+        lines = io.StringIO(read_file(path, LIMIT_BYTES).decode("utf-8-sig"), newline="")
+        return fill_sources([{(k or "").strip(): v for k, v in row.items()} for row in csv.DictReader(lines)])
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} is not a CSV file ({error})") from None

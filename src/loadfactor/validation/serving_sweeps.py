@@ -7,16 +7,16 @@ so does the throughput, as in that sample.
 """
 
 import csv
-import gzip
 import io
 import re
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from loadfactor.errors import SourceError
+from loadfactor.sources.file_chunks import read_file
 from loadfactor.units import MS_PER_S
+from loadfactor.validation.measurement_files import LIMIT_BYTES
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,9 @@ def read_sweeps(path: Path) -> Iterator[SweepRow | tuple[int, str]]:
     Raises SourceError when the file is missing or lacks a column without which no row can be used.
     """
     try:
-        raw = path.read_bytes()
-        text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
-    except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        text = read_file(path, LIMIT_BYTES).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
         raise SourceError(f"{path} is not a CSV file ({error}); give a CSV of measurements") from None
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror or error}; give a CSV of measurements") from None
     reader = csv.DictReader(io.StringIO(text))
     there = reader.fieldnames or []
     column = {key: next((n for n in names if n in there), None) for key, names in NAMES.items()}

@@ -19,9 +19,11 @@ from loadfactor.catalog.models.network import (
 )
 from loadfactor.catalog.models.quantization import read_quantization
 from loadfactor.errors import InputError
+from loadfactor.units import BYTES_PER_MIB
 
 Config = Mapping[str, Any]
 
+LIMIT_BYTES = 16 * BYTES_PER_MIB  # of a config.json; real ones have some kilobytes
 # Which keys say it, in the order they are tried.
 SPELLINGS = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
@@ -96,6 +98,8 @@ def _read(source: str | Path | Config, name: str | None) -> tuple[Config, str]:
         return source, name or str(source.get("_name_or_path") or source.get("model_type") or "network")
     path = Path(source)
     path = path / "config.json" if path.is_dir() else path
+    if path.exists() and (not path.is_file() or path.stat().st_size > LIMIT_BYTES):
+        raise InputError(f"{path} is no plain file of at most 16 MiB; give a Hugging Face config.json")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

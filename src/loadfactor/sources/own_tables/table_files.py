@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, ReadOptions, Rows
-from loadfactor.sources.files import open_input
+from loadfactor.sources.file_chunks import FileChunks, check_plain
 from loadfactor.sources.own_tables.parquet_rows import decode_parquet
 from loadfactor.sources.own_tables.presence import Presence
 from loadfactor.sources.own_tables.text_rows import decode_csv
@@ -32,6 +32,7 @@ def find_tables(paths: tuple[Path, ...]) -> tuple[Path, ...]:
             raise SourceError(f"{path} does not exist; check the name")
         else:
             name_table(path)
+            check_plain(path)
             found.append(path)
     return tuple(sorted(dict.fromkeys(found), key=lambda p: (_NAMES.index(name_table(p).name), str(p))))
 
@@ -40,16 +41,19 @@ def read_tables(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows 
     """The rows of these files; where none holds devices, also those that samples and allocations mention."""
     presence = Presence(str(paths[0].parent), options)
     for path in find_tables(paths):  # devices first, so that the others can be checked against them
-        for rows in _read_file(path, options):
-            presence.watch(rows)
-            yield rows
+        for item in _read_file(path, options):
+            if isinstance(item, Rows):
+                presence.watch(item)
+            yield item
     yield from presence.make_rows()
 
 
-def _read_file(path: Path, options: ReadOptions) -> Iterator[Rows]:
+def _read_file(path: Path, options: ReadOptions) -> Iterator[Rows | Gap]:
     table = name_table(path)
     if path.suffix != ".parquet":
-        yield from decode_csv(open_input(path), table, options.timezone)
+        chunks = FileChunks(path)
+        yield from decode_csv(chunks.as_input(), table, options.timezone)
+        yield from chunks.note_growth()
         return
     try:
         file = pa.OSFile(str(path))

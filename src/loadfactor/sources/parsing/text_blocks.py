@@ -1,7 +1,7 @@
 """Text of any length in blocks of whole lines, in bounded memory; what is no text is refused."""
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +10,7 @@ from loadfactor.sources.base import Input
 from loadfactor.units import BYTES_PER_MIB
 
 LINE_LIMIT_BYTES: Final = BYTES_PER_MIB
+BLANK_LIMIT_BYTES: Final = BYTES_PER_MIB  # of empty lines in a row
 BLOCK_BYTES: Final = 4 * BYTES_PER_MIB
 _BINARY: Final = (
     (b"PK\x03\x04", "a zip archive"),
@@ -34,11 +35,19 @@ class TextBlock:
 def split_blocks(source: Input, block_bytes: int = BLOCK_BYTES) -> Iterator[TextBlock]:
     """The text in blocks of whole lines; a byte order mark obeyed, CRLF made LF; at least one block.
 
-    SourceError, naming input and line: empty, packed otherwise than by gzip, not text, a line over 1 MiB.
+    SourceError, naming input and line: empty, packed otherwise than by gzip, not text, a line over 1 MiB, empty lines for
+    over 1 MiB.
     """
-    label, line, carry, size = source.label, 1, b"", 0
+    label, line, carry, size, blank = source.label, 1, b"", 0, 0
     parts: list[bytes] = []
     for chunk in _decode_utf(source):
+        if blank + len(chunk) - len(chunk.lstrip()) > BLANK_LIMIT_BYTES:
+            at = line + sum(p.count(b"\n") for p in parts)
+            raise SourceError(
+                f"{label}, near line {at}: more than 1 MiB of empty lines; check that it is the right file"
+            )
+        trailing = len(chunk) - len(chunk.rstrip())
+        blank = blank + trailing if trailing == len(chunk) else trailing
         end = chunk.rfind(b"\n") + 1
         first = chunk.find(b"\n") + 1 if end else len(chunk)
         if len(carry) + first > LINE_LIMIT_BYTES:
@@ -63,6 +72,16 @@ def split_lines(source: Input, block_bytes: int = BYTES_PER_MIB) -> Iterator[str
     """The text line by line, without line ends. SourceError as `split_blocks`."""
     for block in split_blocks(source, block_bytes):
         yield from block.data.decode().removesuffix("\n").split("\n")
+
+
+def join_pieces(label: str, pieces: Iterable[bytes], limit_bytes: int, advice: str) -> bytes:
+    """All of an input that is needed whole. SourceError with this advice when it is larger than `limit_bytes`."""
+    data = bytearray()
+    for piece in pieces:
+        data += piece
+        if len(data) > limit_bytes:
+            raise SourceError(f"{label} is larger than {limit_bytes // BYTES_PER_MIB} MiB; {advice}")
+    return bytes(data)
 
 
 def _check_text(label: str, data: bytes, line: int) -> TextBlock:

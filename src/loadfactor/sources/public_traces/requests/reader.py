@@ -8,15 +8,21 @@ not grow with the file.
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from loadfactor.errors import SourceError
+from loadfactor.sources.file_chunks import PIECE_BYTES, check_plain, read_file
 from loadfactor.sources.files import open_input
-from loadfactor.sources.parsing.text_blocks import split_lines
+from loadfactor.sources.parsing.text_blocks import join_pieces, split_lines
 from loadfactor.sources.public_traces.requests.azure import decode_azure
 from loadfactor.sources.public_traces.requests.chunk import RequestChunk, TraceReport
 from loadfactor.sources.public_traces.requests.mooncake import decode_mooncake
 from loadfactor.sources.public_traces.requests.scaling import scale_requests
 from loadfactor.sources.public_traces.requests.servegen import NAME, decode_population
+from loadfactor.units import BYTES_PER_MIB
+
+_LIMIT_BYTES: Final = 256 * BYTES_PER_MIB  # of the windows of one client
+_CHECK: Final = "check that it is the right file"
 
 
 def read_requests(
@@ -72,12 +78,22 @@ def _read_files(path: Path) -> Iterator[tuple[str, str]]:
     if path.is_dir():
         for file in sorted(path.iterdir()):
             if NAME.search(file.name):
-                yield file.name, file.read_text(encoding="utf-8")
+                yield file.name, _decode(str(file), read_file(file, _LIMIT_BYTES))
         return
     for tar in (path, path.with_name(path.name.replace("traces", "datasets"))):
         if tar.exists() and (tar == path or tar.name != path.name):
+            check_plain(tar)
             with tarfile.open(tar) as archive:
                 for member in archive:
                     held = archive.extractfile(member) if member.isfile() and NAME.search(member.name) else None
                     if held is not None:
-                        yield member.name, held.read().decode("utf-8")
+                        label = f"{tar}: {member.name}"
+                        pieces = iter(lambda held=held: held.read(PIECE_BYTES), b"")  # type: ignore[misc]
+                        yield member.name, _decode(label, join_pieces(label, pieces, _LIMIT_BYTES, _CHECK))
+
+
+def _decode(label: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise SourceError(f"{label}: not text (bytes that are not UTF-8); {_CHECK}") from None
