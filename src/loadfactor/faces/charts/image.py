@@ -2,7 +2,9 @@
 
 import io
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -13,6 +15,7 @@ from loadfactor.faces.charts.description import describe
 from loadfactor.faces.charts.named_panel import draw_named, legend_columns, names_width_in, row_height_in
 from loadfactor.faces.charts.numeric_panel import are_named_at_ends, draw_numeric, place_labels
 from loadfactor.faces.charts.palette import CARD, FAINT, INK, LINE, color_of
+from loadfactor.faces.visible import make_visible, spell_out
 
 VARIABLES = {INK: "--ink", FAINT: "--faint", LINE: "--line", CARD: "--card"}
 """Colours that follow the page around an inline SVG: its style sheet sets these variables for light and dark."""
@@ -41,6 +44,7 @@ STYLE = {
     "svg.fonttype": "none",  # text stays text: sharp, searchable, small
     "svg.hashsalt": "loadfactor",  # the same chart gives the same file
 }
+TAG, ID = re.compile("<[^<>]*>"), re.compile(r' id="(?:[a-z]+_)?[a-zA-Z0-9.]+_\d+"')
 WIDTH_IN, HEIGHT_IN = 6.5, 3.5
 TITLE_CHARACTERS, HEADING_CHARACTERS = 64, 66
 SMALL_CHARACTER_IN, AXIS_IN = 0.077, 0.8
@@ -51,15 +55,12 @@ LINE_IN = {"title": 0.2, "note": 0.16, "legend": 0.22, "heading": 0.22}
 
 def svg(chart: Chart) -> str:
     """The chart as an <svg> element for an HTML page: it takes the page's colours and says in words what it shows."""
-    import matplotlib
-
+    chart = make_visible(chart)
     out = io.StringIO()
-    with matplotlib.rc_context({**STYLE, "figure.facecolor": "none"}):
+    with _style({"figure.facecolor": "none"}):
         make_figure([chart]).savefig(out, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     text = out.getvalue()
-    text = re.sub(r' id="(?:[a-z]+_)?[a-zA-Z0-9.]+_\d+"', "", text[text.index("<svg") :])  # one page has many pictures
-    for code, name in VARIABLES.items():
-        text = text.replace(code, f"var({name}, {code})")
+    text = TAG.sub(_adapt_tag, text[text.index("<svg") :])
     said = describe(chart)
     head = f'<svg role="img" aria-label={quoteattr(f"{chart.title}. {said}")} '
     text = text.replace("<svg ", head, 1)
@@ -67,25 +68,42 @@ def svg(chart: Chart) -> str:
     return f"{text[:end]}<title>{escape(chart.title)}</title><desc>{escape(said)}</desc>{text[end:]}"
 
 
+def _adapt_tag(tag: re.Match[str]) -> str:
+    """A tag without its id, for one page has many pictures, and with the page's colours. Words between tags stay."""
+    text = ID.sub("", tag[0])
+    for code, name in VARIABLES.items():
+        text = text.replace(code, f"var({name}, {code})")
+    return text
+
+
 def save(charts: Sequence[Chart], path: Path, heading: str = "") -> None:
     """Write the charts, one above another under a heading, as PNG or SVG by the file's suffix."""
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE):
+    with _style({}):
         metadata = {"Date": None} if path.suffix == ".svg" else {}
         make_figure(charts, heading).savefig(path, dpi=160, metadata=metadata)
 
 
+@contextmanager
+def _style(different: Mapping[str, Any]) -> Iterator[None]:
+    """Our style while something is drawn; a character that the font has not is a box, and no warning says so."""
+    import matplotlib
+
+    with matplotlib.rc_context({**STYLE, **different}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
+
+
 def make_figure(charts: Sequence[Chart], heading: str = "") -> Any:
     """The matplotlib figure of the charts, laid out, every label where it stays."""
-    import matplotlib
+    from matplotlib import rcParams
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    head = wrap(heading, HEADING_CHARACTERS)
+    charts = [make_visible(chart) for chart in charts]
+    head = wrap(spell_out(heading), HEADING_CHARACTERS)
     heights = [_height_in(chart) for chart in charts]
     top = LINE_IN["heading"] * len(head) + 0.2 if head else 0.0
-    with matplotlib.rc_context({key: value for key, value in STYLE.items() if key != "figure.facecolor"}):
+    with _style({"figure.facecolor": rcParams["figure.facecolor"]}):
         figure = Figure(
             figsize=(WIDTH_IN, top + sum(heights)), layout=ConstrainedLayoutEngine(w_pad=W_PAD_IN, h_pad=H_PAD_IN)
         )

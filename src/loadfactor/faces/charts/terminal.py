@@ -13,6 +13,7 @@ from loadfactor.faces.charts.bars import draw_bars, draw_legend
 from loadfactor.faces.charts.canvas import Canvas, to_cells, to_line
 from loadfactor.faces.charts.palette import paint, rgb
 from loadfactor.faces.charts.placement import spots_around, spread
+from loadfactor.faces.visible import make_visible
 
 GLYPHS = ("braille", "•", "x", "+", "=", "%", "#", "&")
 """Without colour the glyph tells the series apart."""
@@ -22,7 +23,7 @@ MIN_WIDTH = 40
 
 def draw(chart: Chart, width: int = 80, height: int = 16, color: bool = False) -> str:
     """The chart as text of at most `width` columns; with `color` it holds terminal escape codes."""
-    width = max(width, MIN_WIDTH)
+    chart, width = make_visible(chart), max(width, MIN_WIDTH)
     head = wrap(chart.title, width)
     if chart.kind in NAMED_KINDS:
         body = draw_bars(chart, width, color)

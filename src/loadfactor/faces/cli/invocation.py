@@ -3,11 +3,12 @@
 import re
 import shutil
 import sys
-from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from shlex import quote
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from loadfactor.faces.visible import change_texts
 
 NAME = "loadfactor"
 Printed = TypeVar("Printed")
@@ -27,18 +28,9 @@ def program() -> str:
 
 def as_typed(printed: Printed) -> Printed:
     """The same text or page, with `loadfactor …` commands written as they can be typed here."""
-    if program() == NAME:
-        return printed
-    return _rewrite(printed)  # type: ignore[no-any-return]
+    return printed if program() == NAME else change_texts(printed, _write_program)
 
 
-def _rewrite(printed: Any, written: re.Pattern[str] = _QUOTED) -> Any:
-    if isinstance(printed, str):
-        return written.sub(lambda _: program(), printed)
-    if isinstance(printed, (tuple, list)) and not hasattr(printed, "_fields"):
-        return type(printed)(_rewrite(part) for part in printed)
-    if is_dataclass(printed) and not isinstance(printed, type):
-        names = [item.name for item in fields(printed) if item.name != "data"]
-        alone = {"command": _ALONE}  # the command of a suggestion stands without backticks
-        return replace(printed, **{n: _rewrite(getattr(printed, n), alone.get(n, _QUOTED)) for n in names})
-    return printed
+def _write_program(field: str, text: str) -> str:
+    """A text with the program as it was called; the command of a suggestion stands without backticks."""
+    return (_ALONE if field == "command" else _QUOTED).sub(lambda _: program(), text)

@@ -1,6 +1,7 @@
 """How a command ends: its exit code, and one line on stderr where something is wrong."""
 
 import os
+import re
 import sys
 from typing import Any, NoReturn
 
@@ -10,6 +11,7 @@ from typer.exceptions import TyperException
 from loadfactor.errors import InputError, LoadfactorError, no_such
 from loadfactor.faces.cli.invocation import as_typed
 from loadfactor.faces.render.ascii import write_ascii_where_needed
+from loadfactor.faces.visible import spell_out
 
 DONE, NO, MISTAKE, STOPPED = 0, 1, 2, 130
 
@@ -42,7 +44,8 @@ def run_and_leave(app: typer.Typer) -> NoReturn:
 
 def _leave(message: str, code: int) -> NoReturn:
     """Say what is wrong in one line, and exit."""
-    sys.stderr.write(f"loadfactor: {' '.join(as_typed(message).split())}\n")
+    line = re.sub(r"[ \r\n]+", " ", as_typed(message)).strip()
+    sys.stderr.write(f"loadfactor: {spell_out(line)}\n")
     sys.exit(code)
 
 

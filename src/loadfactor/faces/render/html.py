@@ -9,6 +9,7 @@ from markupsafe import Markup
 from loadfactor import __version__
 from loadfactor.faces.charts import Chart, image
 from loadfactor.faces.document import Document, Histogram
+from loadfactor.faces.visible import make_visible
 
 BAR_UNITS, TALL = 10, 60  # of the small histograms' own drawing
 
@@ -25,7 +26,7 @@ def render_body(document: Document) -> str:
 
 def _render(name: str, document: Document) -> str:
     return _template(name).render(
-        document=document, picture=_picture, bars=_bars, wide=BAR_UNITS, tall=TALL, version=__version__
+        document=make_visible(document), picture=_picture, bars=_bars, wide=BAR_UNITS, tall=TALL, version=__version__
     )
 
 

@@ -1,6 +1,7 @@
 """A document's data as JSON, derived from its dataclasses: their fields, then their public properties."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime
@@ -9,15 +10,23 @@ from math import isfinite
 from typing import Any
 
 from loadfactor.faces.document import Document
+from loadfactor.faces.visible import HIDDEN
 
 
 def render_json(document: Document) -> str:
     """The data of a document as JSON text, a list one item a line; numbers that are not finite become null."""
     plain = to_plain(document.data)
     if not isinstance(plain, list):
-        return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
-    lines = ",\n ".join(json.dumps(item, ensure_ascii=False, allow_nan=False) for item in plain)
-    return f"[\n {lines}\n]" if lines else "[]"
+        text = json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
+    else:
+        lines = ",\n ".join(json.dumps(item, ensure_ascii=False, allow_nan=False) for item in plain)
+        text = f"[\n {lines}\n]" if lines else "[]"
+    return HIDDEN.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    """A hidden character as JSON writes it, so that the value is the same and a terminal obeys nothing; line ends stay."""
+    return "\n" if found[0] == "\n" else json.dumps(found[0])[1:-1]
 
 
 def to_plain(value: Any) -> Any:

@@ -11,6 +11,7 @@ import typer
 
 from loadfactor.errors import InputError, no_such
 from loadfactor.faces.document import Document
+from loadfactor.faces.visible import spell_out
 
 Format = Literal["terminal", "json", "html", "md", "csv"]
 SUFFIXES = (".html", ".md", ".json", ".csv", ".txt", ".png", ".svg")
@@ -35,7 +36,7 @@ def present(
 
         print_document(shown)
     else:
-        sys.stdout.write(f"{document.headline}\nWritten to {output}\n")
+        sys.stdout.write(f"{spell_out(document.headline)}\nWritten to {spell_out(str(output))}\n")
     if document.is_no:
         raise typer.Exit(1)
 

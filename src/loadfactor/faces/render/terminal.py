@@ -12,6 +12,7 @@ from rich.text import Text
 from loadfactor.faces.charts import terminal as chart_terminal
 from loadfactor.faces.document import Assumption, DataTable, Document, Histogram, Section, Tile
 from loadfactor.faces.formats import draw_bins
+from loadfactor.faces.visible import make_visible
 
 MAX_WIDTH = 100
 CHART_HEIGHT = 13
@@ -24,15 +25,20 @@ MOST_FITTED = 1000  # rows of a table that is fitted to the width
 def print_document(document: Document) -> None:
     """Print the page on stdout, as wide as the terminal but at most 100 columns."""
     console = Console(highlight=False)
+    document = make_visible(document)
     width = min(console.width, MAX_WIDTH)
     if not console.is_terminal:
-        console.file.write(render_text(document, width) + "\n")
+        console.file.write(_plain(document, width) + "\n")
         return
     console.print(_page(document, width, has_color(console)), width=width)
 
 
 def render_text(document: Document, width: int = MAX_WIDTH) -> str:
     """The same as plain text without colour."""
+    return _plain(make_visible(document), width)
+
+
+def _plain(document: Document, width: int) -> str:
     out = io.StringIO()
     console = Console(file=out, width=width, highlight=False, color_system=None, force_terminal=False)
     console.print(_page(document, width, color=False))
@@ -131,7 +137,7 @@ def _draw_columns(table: DataTable, rows: Sequence[Sequence[str]], columns: Sequ
         if natural > width and not is_text:  # headings are wrapped, values never
             title = "\n".join(wrap(title, _least_width(table, rows, i), break_long_words=False, break_on_hyphens=False))
         whole = not is_text or (i == 0 and _least_width(table, rows, i) <= width // 2)
-        grid.add_column(title, justify="left" if is_text else "right", overflow="fold", no_wrap=whole)
+        grid.add_column(Text(title), justify="left" if is_text else "right", overflow="fold", no_wrap=whole)
     for row in rows:
         grid.add_row(*(Text(row[i]) for i in columns))
     return grid
