@@ -1,0 +1,105 @@
+"""Reading the database of live batches without touching it: SQLite opens a private copy, taken beside the process that writes.
+
+SQLite would write beside a database that it only reads (the index of its write-ahead log), and a killed writer leaves a log that
+only a writer may finish. A copy is whole when the log was only appended to meanwhile: a page that a checkpoint changed under the
+copy is in the log, too. The header of the log changes when it is begun anew; then the copy is taken again.
+"""
+
+import shutil
+import sqlite3
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from loadfactor.errors import DamageError, StoreError
+from loadfactor.units import MS_PER_S
+
+NAME = "live.sqlite"
+LOG_SUFFIX = "-wal"
+COPY_TRIES = 200
+COPY_PAUSE_S = 10 / MS_PER_S
+
+# https://sqlite.org/fileformat2.html#walformat
+_LOG_HEADER = struct.Struct(">8I")  # magic, version, page size, checkpoint number, two salts, two checksums
+_FRAME_HEADER = struct.Struct(">6I")  # page, pages after a commit (0: none here), two salts, two checksums
+_MAGIC = (0x377F0682, 0x377F0683)
+
+
+@contextmanager
+def open_copy(folder: Path) -> Iterator[sqlite3.Connection]:
+    """The live batches of a store as of now, in a private copy that is gone afterwards.
+
+    Raises DamageError when the write-ahead log lost acknowledged batches, StoreError when no whole copy can be had, and what
+    SQLite raises.
+    """
+    with TemporaryDirectory(prefix="loadfactor-live-") as private:
+        copy = _copied(folder, Path(private))
+        with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous = OFF")
+            synced = _synced_frames(copy.with_name(NAME + LOG_SUFFIX))
+            _busy, read, _moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if synced > max(read, 0):
+                raise DamageError(f"{NAME + LOG_SUFFIX} breaks off before its end")
+            yield connection
+
+
+def _copied(folder: Path, private: Path) -> Path:
+    """Copy the database and its log; where the copy lies."""
+    database, log = folder / NAME, folder / (NAME + LOG_SUFFIX)
+    try:
+        for _ in range(COPY_TRIES):
+            before = _state(database, log)
+            shutil.copyfile(database, private / NAME)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(log, private / log.name)
+            if _state(database, log) == before:
+                return private / NAME
+            (private / log.name).unlink(missing_ok=True)
+            time.sleep(COPY_PAUSE_S)
+    except OSError as error:
+        raise StoreError(f"{database} cannot be read ({error.strerror or error})") from error
+    raise StoreError(f"{database} cannot be read: it is rewritten faster than it can be copied; ask again")
+
+
+def _state(database: Path, log: Path) -> tuple[object, ...]:
+    """What stays while the log is only appended to. Without a log, what stays while nothing is written at all."""
+    found = database.stat()
+    header = b""
+    with suppress(FileNotFoundError), log.open("rb") as file:
+        header = file.read(_LOG_HEADER.size)
+    return (found.st_ino, header) if header else (found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _synced_frames(log: Path) -> int:
+    """How many frames of a log were synced for certain: through the last commit after which the writer went on.
+
+    SQLite takes a damaged frame for the end of the log. Frames beyond a commit show that it had been synced.
+    """
+    if not log.exists() or (size := log.stat().st_size) <= _LOG_HEADER.size:
+        return 0
+    with log.open("rb") as file:
+        header = file.read(_LOG_HEADER.size)
+        magic, _version, page_size, _number, *salts, first, second = _LOG_HEADER.unpack(header)
+        if magic not in _MAGIC or (first, second) != _checksum(header[:-8], big=magic == _MAGIC[1]):
+            raise DamageError(f"the header of {log.name} is damaged")
+        synced = committed = 0
+        length = _FRAME_HEADER.size + page_size
+        for frame in range((size - _LOG_HEADER.size) // length):
+            file.seek(_LOG_HEADER.size + frame * length)
+            _page, commit, *found, _first, _second = _FRAME_HEADER.unpack(file.read(_FRAME_HEADER.size))
+            if found == salts:  # others are of a log before, not overwritten yet
+                synced = committed
+                committed = frame + 1 if commit else committed
+    return synced
+
+
+def _checksum(content: bytes, big: bool) -> tuple[int, int]:
+    """The checksum of a header, as SQLite forms it over pairs of 32-bit words."""
+    first = second = 0
+    for a, b in struct.iter_unpack(">2I" if big else "<2I", content):
+        first = (first + a + second) & 0xFFFFFFFF
+        second = (second + b + first) & 0xFFFFFFFF
+    return first, second
