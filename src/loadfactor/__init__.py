@@ -40,5 +40,6 @@ def __dir__() -> list[str]:
 def open(folder: "str | Path", create: bool = False) -> "Books":
     """The books kept in a folder. Raises InputError saying how to begin where there are none, unless `create` is true."""
     from loadfactor.books.books import Books
+    from loadfactor.paths import read_store
 
-    return Books.open(folder, create)
+    return Books.open(read_store(folder), create)

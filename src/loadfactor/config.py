@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from loadfactor.errors import InputError, no_such
+from loadfactor.paths import read_store
 from loadfactor.tables import CURRENCY, IDLE_BELOW
 
 FILE = "loadfactor.toml"
@@ -23,7 +24,7 @@ FILE = "loadfactor.toml"
 class Settings(BaseSettings):
     """Everything that can be settled once."""
 
-    model_config = SettingsConfigDict(env_prefix="LOADFACTOR_", toml_file=FILE, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="LOADFACTOR_", env_ignore_empty=True, toml_file=FILE, extra="forbid")
 
     store: Path = Field(default=Path("books"), description="Folder of the books.")
     timezone: str = Field(default="UTC", description="Zone in which days begin and times without a zone are meant.")
@@ -32,6 +33,20 @@ class Settings(BaseSettings):
     currency: str | None = Field(
         default=None, description="Reporting currency of the books, three letters. USD for new ones."
     )
+
+    memory: str = Field(default="1000MB", description="Memory that a question or an import may take: 500MB, 4GB.")
+
+    @field_validator("store")
+    @classmethod
+    def _found(cls, folder: Path) -> Path:
+        return read_store(folder)
+
+    @field_validator("memory")
+    @classmethod
+    def _measured(cls, size: str) -> str:
+        if not re.fullmatch(r"\d+(\.\d+)? ?[MGT]i?B", size) or not float(re.split("[^0-9.]", size)[0]):
+            raise ValueError(f"{size!r} is no amount of memory; write 500MB or 4GB")
+        return size
 
     @field_validator("timezone")
     @classmethod

@@ -19,6 +19,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from loadfactor.errors import InputError, no_such
+from loadfactor.paths import read_path
 from loadfactor.quantities import parse_number
 
 RequestT = TypeVar("RequestT", bound="Request")
@@ -208,12 +209,9 @@ def _read_one(value: Any, item: Option) -> Any:
 
 
 def _read_path(value: Any, item: Option) -> Path:
-    """A path with its ~ replaced by the home folder, where there is one."""
     try:
-        path = Path(value)
+        return read_path(value)
     except TypeError as error:
         raise InputError(f"{item.flag} must be a path, got {value!r}") from error
-    try:
-        return path.expanduser()
-    except RuntimeError as error:  # ~name of nobody, or no home
-        raise InputError(f"{item.flag} {path}: there is no such home folder; write the path in full") from error
+    except InputError as error:
+        raise InputError(f"{item.flag} {error}") from error

@@ -8,7 +8,7 @@ import pytest
 from tests.sources.reading import read
 from typer.testing import CliRunner
 
-from loadfactor.errors import SourceError
+from loadfactor.errors import InputError
 from loadfactor.faces.cli import app
 from loadfactor.sources.own_tables import SOURCE
 from loadfactor.tables import TABLES
@@ -51,6 +51,6 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     """One file that is there already stops all of them."""
     (tmp_path / "prices.csv").write_text("mine")
     done = runner.invoke(app, ["tables", "--write", str(tmp_path)])
-    assert isinstance(done.exception, SourceError)
+    assert isinstance(done.exception, InputError)
     assert "holds prices.csv already" in str(done.exception)
     assert [p.name for p in tmp_path.iterdir()] == ["prices.csv"]

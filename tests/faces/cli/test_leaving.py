@@ -1,16 +1,20 @@
 """How a command ends: one line where something is wrong, quiet pipes, readable in ASCII, hints that can be typed."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 import typer
 
+from loadfactor.errors import DamageError, InputError, StoreError
 from loadfactor.faces.cli import invocation
 from loadfactor.faces.cli.leave import run_and_leave
 from loadfactor.faces.document import Document, Section, Suggestion
+from loadfactor.faces.visible import HIDDEN
 
 PROGRAM = "import sys; from loadfactor.faces.cli import main; sys.argv[0] = {name!r}; main()"
 
@@ -87,12 +91,17 @@ def failing(error: BaseException) -> typer.Typer:
         (KeyboardInterrupt(), 130, "stopped; the books are as they were"),
         (ZeroDivisionError("what"), 1, "an error in loadfactor itself (ZeroDivisionError: what)"),
         (OSError(28, "No space left on device", "x.csv"), 1, "No space left on device: x.csv"),
+        (MemoryError(), 1, "not enough memory; give it more with LOADFACTOR_MEMORY=4GB"),
+        (duckdb.OutOfMemoryException("Out of Memory Error: 1 of 2 used\n\nhints"), 1, "1 of 2 used; give it more with"),
+        (DamageError("samples-1.parquet is damaged"), 1, "samples-1.parquet is damaged"),
+        (StoreError("another import is writing"), 1, "another import is writing"),
+        (InputError("no team called 'a\x1b[31m\u202e'"), 2, r"no team called 'a\x1b[31m\u202e'"),
     ],
 )
 def test_whatever_happens_is_one_line(
     error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C, a full disk and a mistake of the program itself end in one line."""
+    """Ctrl-C, a full disk, damage, too little memory, hostile names and a mistake of the program itself end in one line."""
     monkeypatch.setattr(sys, "argv", ["loadfactor"])
     with pytest.raises(SystemExit) as left:
         run_and_leave(failing(error))
@@ -120,3 +129,38 @@ def test_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("closing", "code", "said"),
+    [
+        (">&-", 0, ""),
+        ("2>&-", 0, ""),
+        (">/dev/full", 1, "loadfactor: No space left on device\n"),
+        ("--format json >/dev/full", 1, "loadfactor: No space left on device\n"),
+        ("| true", 0, ""),
+    ],
+)
+def test_a_stdout_that_takes_nothing_is_one_line_at_most(closing: str, code: int, said: str, tmp_path: Path) -> None:
+    """A closed or full standard output, or a closed standard error, ends without a traceback."""
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(PROGRAM.format(name='loadfactor'))} tables {closing}"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stderr.decode()) == (code, said)
+
+
+def test_words_typed_reach_no_terminal_as_escapes(tmp_path: Path) -> None:
+    """Escapes in commands, options and values come back spelled out in what is said of them."""
+    evil = "\x1b]0;x\x07\u202e\x9b2J"
+    for words in (
+        [evil],
+        ["show", f"--{evil}"],
+        ["show", evil],
+        ["catalog", evil],
+        ["plan", evil],
+        ["import", "x", evil],
+    ):
+        done = run(*words, "--store", evil, folder=tmp_path, PYTHONIOENCODING="utf-8")
+        said = done.stderr.decode()
+        assert done.returncode == 2
+        assert said.count("\n") == 1
+        assert not HIDDEN.search(said[:-1])

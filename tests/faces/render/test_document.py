@@ -113,23 +113,6 @@ def test_rows_must_fit_columns() -> None:
         DataTable((TableColumn("a"),), (("x", "y"),), title="t")
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where writing fails, the file of before is as it was and nothing lies beside it."""
-    path = tmp_path / "answer.md"
-    path.write_text("the old one")
-
-    def fail(file: Path, *_text: str, **_options: str) -> int:
-        file.touch()
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", fail)
-    with pytest.raises(InputError, match="No space left on device"):
-        present(ANSWER, output=path)
-    monkeypatch.undo()
-    assert path.read_text() == "the old one"
-    assert [file.name for file in tmp_path.iterdir()] == ["answer.md"]
-
-
 def test_tables_have_heads_and_captions() -> None:
     """A table of the page can be read by ear: its caption, the heads of its columns and of its rows."""
     text = render_html(ANSWER)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from loadfactor.catalog.facts import read_toml
@@ -25,6 +24,7 @@ from loadfactor.catalog.models.network import (
     SparseIndexer,
 )
 from loadfactor.errors import InputError
+from loadfactor.paths import read_path
 
 __all__ = [
     "Experts",
@@ -145,7 +145,7 @@ def network(name: str) -> Network:
 
 def read_network(name_or_path: str) -> Network:
     """A network of the catalog by name, or the one a config.json (or a folder with one) describes."""
-    path = Path(name_or_path)
+    path = read_path(name_or_path)
     if path.suffix == ".json" or (path / "config.json").is_file():
         return from_hf_config(path)
     return replace(network(name_or_path))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadfactor.errors import InputError
+from loadfactor.paths import read_store
 from loadfactor.quantities import parse_duration_s
 from loadfactor.request import Request, option
 
@@ -32,8 +33,14 @@ class StoreRequest(Request):
         from loadfactor.books.books import Books  # the query engine takes a second to load
         from loadfactor.config import settings
 
-        folder = self.store or settings().store
-        return Books.open(folder, idle_below=settings().idle_below)
+        return Books.open(find_store(self.store), idle_below=settings().idle_below)
+
+
+def find_store(given: Path | None) -> Path:
+    """The folder of the books: the one given, else the one in the settings; what it points to where it is a link."""
+    from loadfactor.config import settings  # pydantic takes a while to load
+
+    return settings().store if given is None else read_store(given)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from shlex import quote
 import typer
 
 from loadfactor.errors import InputError
+from loadfactor.faces.cli.books_request import find_store
 from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document, Section, Suggestion
 from loadfactor.request import Request, option
@@ -38,7 +39,7 @@ def build_page(request: DemoRequest) -> Document:
     from loadfactor.faces.report.page import build_document
     from loadfactor.simulator import DEMO, simulate, write_tables
 
-    store = request.store
+    store = find_store(request.store)
     if store.exists() and any(store.iterdir()) and not (store / MARK).exists():
         raise InputError(f"{store} holds something else than a demo; choose another folder with --store")
     shutil.rmtree(store, ignore_errors=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from loadfactor.faces.cli.books_request import read_moment, read_zone
+from loadfactor.faces.cli.books_request import find_store, read_moment, read_zone
 from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document
 from loadfactor.request import Request, option
@@ -56,7 +56,7 @@ def build_page(request: ImportRequest) -> Document:
         held_by=request.held_by,
         price_per_gpu_hour=request.price_per_gpu_hour,
     )
-    books = Books(request.store or settings().store, settings().idle_below)
+    books = Books(find_store(request.store), settings().idle_below)
     with ProgressBar() as bar:
         receipt = books.add(request.source, request.paths, options, bar)
     return build_document(receipt, books)

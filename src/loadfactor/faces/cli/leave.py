@@ -14,10 +14,12 @@ from loadfactor.faces.render.ascii import write_ascii_where_needed
 from loadfactor.faces.visible import spell_out
 
 DONE, NO, MISTAKE, STOPPED = 0, 1, 2, 130
+MORE_MEMORY = "give it more with LOADFACTOR_MEMORY=4GB or `memory` in loadfactor.toml, or ask for less"
 
 
 def run_and_leave(app: typer.Typer) -> NoReturn:
     """Run an app and exit: 0 done, 1 the answer is no or the books are damaged, 2 the user's mistake, 130 stopped."""
+    _open_closed_streams()
     write_ascii_where_needed()
     try:
         code = app(standalone_mode=False, prog_name="loadfactor")
@@ -31,19 +33,50 @@ def run_and_leave(app: typer.Typer) -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         code = STOPPED
     except BrokenPipeError:  # the reader (head, less) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
         code = DONE
+    except SystemExit as left:  # Typer and rich answer a broken pipe with this
+        if not isinstance(left.__context__, BrokenPipeError):
+            raise
+        _drop_stdout()
+        code = DONE
+    except MemoryError as error:
+        _leave(f"not enough memory{f' ({error})' if str(error) else ''}; {MORE_MEMORY}", NO)
     except OSError as error:
         _leave(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", NO)
     except Exception as error:
+        if _is_out_of_memory(error):
+            _leave(f"{str(error).splitlines()[0]}; {MORE_MEMORY}", NO)
         _leave_unexpected(error)
     if code == STOPPED:  # Typer turns Ctrl-C into this code
         _leave("stopped; the books are as they were before this command", STOPPED)
     sys.exit(code)
 
 
+def _open_closed_streams() -> None:
+    """Give stdout and stderr that were closed (`>&-`) somewhere to go, before another file gets their number."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open until the end)
+
+
+def _drop_stdout() -> None:
+    """Forget what could not be written to stdout; Python would try again at the end, and say so in several lines."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """True when the query engine says that its memory is used up. It is imported only where a command asked it."""
+    engine = sys.modules.get("duckdb")
+    return engine is not None and isinstance(error, engine.OutOfMemoryException)
+
+
 def _leave(message: str, code: int) -> NoReturn:
     """Say what is wrong in one line, and exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_stdout()
     line = re.sub(r"[ \r\n]+", " ", as_typed(message)).strip()
     sys.stderr.write(f"loadfactor: {spell_out(line)}\n")
     sys.exit(code)

@@ -1,9 +1,7 @@
 """Where a document goes: to the terminal, to stdout in a format, or into a file named by its suffix."""
 
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -11,7 +9,9 @@ import typer
 
 from loadfactor.errors import InputError, no_such
 from loadfactor.faces.document import Document
+from loadfactor.faces.output_files import replacing
 from loadfactor.faces.visible import spell_out
+from loadfactor.paths import read_path
 
 Format = Literal["terminal", "json", "html", "md", "csv"]
 SUFFIXES = (".html", ".md", ".json", ".csv", ".txt", ".png", ".svg")
@@ -28,7 +28,7 @@ def present(
         raise no_such("format", output_format, get_args(Format))
     shown = document.brief if brief else document
     if output is not None:
-        write_document(shown, output)
+        output = write_document(shown, output)
     if output_format != "terminal":
         sys.stdout.write(_renderer(output_format)(shown).rstrip("\n") + "\n")
     elif output is None:
@@ -41,8 +41,12 @@ def present(
         raise typer.Exit(1)
 
 
-def write_document(document: Document, path: Path) -> None:
-    """Write a document into a file: .html page, .md, .json data, .csv main table, .txt terminal text, .png or .svg pictures."""
+def write_document(document: Document, output: Path) -> Path:
+    """Write a document into a file: .html page, .md, .json data, .csv main table, .txt terminal text, .png or .svg pictures.
+
+    The path of that file.
+    """
+    path = read_path(output)
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise InputError(
@@ -58,25 +62,7 @@ def write_document(document: Document, path: Path) -> None:
         else:
             text = _renderer("terminal" if suffix == ".txt" else suffix[1:])(document)
             beside.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` to write to; renamed to `path` when all is written, so that a full disk leaves the old one.
-
-    Raises InputError where it cannot be written.
-    """
-    is_device = path.exists() and not path.is_file()  # /dev/stdout is written to, not replaced
-    beside = path if is_device else path.with_name(f".{path.stem}-{os.getpid()}{path.suffix}")
-    try:
-        yield beside
-        if not is_device:
-            beside.replace(path)
-    except OSError as error:
-        raise InputError(f"--output {path}: cannot be written ({error.strerror})") from error
-    finally:
-        if not is_device:
-            beside.unlink(missing_ok=True)
+    return path
 
 
 def _renderer(output_format: str) -> Callable[[Document], str]:

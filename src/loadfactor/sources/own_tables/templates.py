@@ -1,9 +1,7 @@
 """Templates of the tables: an empty CSV for each, its header line in place, and a note of what belongs in it."""
 
-from pathlib import Path
 from typing import Final
 
-from loadfactor.errors import SourceError
 from loadfactor.tables import TABLES, Column, Table
 
 _README: Final = "README.md"
@@ -30,23 +28,9 @@ def describe_kind(column: Column) -> str:
     return _KINDS[column.kind]
 
 
-def write_templates(folder: Path) -> tuple[Path, ...]:
-    """Writes `<table>.csv` with its header line for every table, and a README, into the folder; what was written.
-
-    Raises SourceError when one of these files is there already (nothing is written then), or cannot be written.
-    """
-    contents = {f"{table.name}.csv": _write_header(table) for table in TABLES} | {_README: _write_readme()}
-    there = [name for name in contents if (folder / name).exists()]
-    if there:
-        raise SourceError(f"{folder} holds {there[0]} already, and nothing is overwritten; name another folder")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in contents.items():
-            with (folder / name).open("x", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-    except OSError as error:
-        raise SourceError(f"{folder} cannot be written: {error.strerror or error}") from None
-    return tuple(folder / name for name in contents)
+def make_templates() -> dict[str, str]:
+    """The files to fill in, by name: `<table>.csv` with its header line for every table, and a README."""
+    return {f"{table.name}.csv": _write_header(table) for table in TABLES} | {_README: _write_readme()}
 
 
 def _write_header(table: Table) -> str:
