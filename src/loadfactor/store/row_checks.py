@@ -1,19 +1,58 @@
 """Validation of rows: every batch of every source passes here, and a row that cannot be true stops the import.
 
 What comes out has the table's full schema: missing columns are null, empty texts are null, accelerators carry their catalog id.
+A batch in which every least and greatest value can be true is right; only another one is looked at row by row.
 """
 
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Rows
-from loadfactor.tables import CURRENCY, Column, Table, table
-from loadfactor.units import MS_PER_S, S_PER_DAY
+from loadfactor.tables import (
+    ALLOCATIONS,
+    ARROW,
+    CURRENCY,
+    DEVICES,
+    NODE_SAMPLES,
+    OUTAGES,
+    PROGRESS,
+    SAMPLES,
+    Column,
+    Table,
+    table,
+)
+from loadfactor.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR, MS_PER_S
 
-LATEST_MS = 200 * 366 * S_PER_DAY * MS_PER_S  # year 2170: anything later is a unit mistake
-ROUNDING = 1e-6  # a share may exceed one by as much as a decimal print loses
+EARLIEST_MS: Final = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * MS_PER_S
+"""No GPU was booked before: an earlier instant is a sentinel, such as 0, or a mistaken unit."""
+LATEST_MS: Final = int(datetime(2101, 1, 1, tzinfo=UTC).timestamp()) * MS_PER_S - 1
+"""A later instant is a mistaken unit."""
+LONGEST_SAMPLE_MS: Final = 31 * MS_PER_DAY
+"""Nothing measures a mean over more than a month."""
+LONGEST_STAY_MS: Final = 50 * H_PER_YEAR * MS_PER_HOUR
+"""Nothing stands, is held or works longer; what has no end yet leaves it empty."""
+ROUNDING: Final = 1e-6  # a share may exceed one by as much as a decimal print loses
+
+_LONGEST: Final = {
+    **{t.name: LONGEST_SAMPLE_MS for t in (SAMPLES, NODE_SAMPLES)},
+    **{t.name: LONGEST_STAY_MS for t in (DEVICES, ALLOCATIONS, OUTAGES, PROGRESS)},
+}
+"""How long an interval of a table may be; prices may be valid for ever."""
+_ORDERED: Final = (
+    ("from_utc", "to_utc"),
+    ("submitted_utc", "eligible_utc"),
+    ("eligible_utc", "from_utc"),
+    ("submitted_utc", "from_utc"),
+)
+"""An interval may not end before it begins, and a wait may not begin after its job."""
+_NUMBERS: Final = ("share", "amount", "count")
+_HARMLESS: Final = 0.5  # stands for null: neither negative, nor 0, nor more than the whole
 
 
 def validate_rows(rows: Rows, first_row: int) -> pa.Table:
@@ -27,23 +66,72 @@ def validate_rows(rows: Rows, first_row: int) -> pa.Table:
     for name in rows.data.column_names:
         if name not in known:
             raise SourceError(f"{where}: {kept.name} has no column {name!r}; see `loadfactor tables`")
-    columns = []
-    for column in kept.columns:
-        if column.name in rows.data.column_names:
-            values = rows.data.column(column.name).combine_chunks()
-        else:
-            values = pa.nulls(rows.data.num_rows)
-        columns.append(_checked(values, column, kept, where, first_row))
-    out = pa.table(columns, schema=kept.schema)
-    _check_order(out, kept, where, first_row)
+    out = pa.table([_cast(rows.data, column, kept, where) for column in kept.columns], schema=kept.schema)
+    if out.num_rows and not _looks_right(out, kept):
+        checked = [_check_column(out[c.name].combine_chunks(), c, kept, where, first_row) for c in kept.columns]
+        out = pa.table(checked, schema=kept.schema)
+        _check_intervals(out, kept, where, first_row)
     if "accelerator" in known:
         out = out.set_column(out.column_names.index("accelerator"), "accelerator", _catalog_ids(out["accelerator"]))
     return out
 
 
-def _checked(values: pa.Array, column: Column, kept: Table, where: str, first_row: int) -> pa.Array:
-    """One column, cast to its type, with the rules of its kind."""
-    target = kept.schema.field(column.name).type
+def _cast(rows: pa.Table, column: Column, kept: Table, where: str) -> pa.Array:
+    target = ARROW[column.kind]
+    if column.name not in rows.column_names:
+        return pa.nulls(rows.num_rows, target)
+    values = rows.column(column.name).combine_chunks()
+    try:
+        return values if values.type == target else values.cast(target)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        why = " ".join(str(error).split())
+        raise SourceError(f"{where}: {kept.name}.{column.name} is not {column.kind}: {why}") from error
+
+
+def _looks_right(rows: pa.Table, kept: Table) -> bool:
+    """Whether every value is right as it stands, by the least and the greatest of each column. False: look closely."""
+    for column in kept.columns:
+        values = rows[column.name]
+        if column.required and values.null_count:
+            return False
+        if values.null_count < rows.num_rows and not _column_looks_right(values, column):
+            return False
+    longest = _LONGEST.get(kept.name)
+    for earlier, later in _ORDERED:
+        if not {earlier, later} <= set(rows.column_names) or rows.num_rows in (
+            rows[earlier].null_count,
+            rows[later].null_count,
+        ):
+            continue
+        apart = pc.min_max(pc.subtract(rows[later], rows[earlier])).as_py()
+        if (apart["min"] or 0) < 0 or (later == "to_utc" and longest is not None and (apart["max"] or 0) > longest):
+            return False
+    return True
+
+
+def _column_looks_right(values: pa.ChunkedArray, column: Column) -> bool:
+    """The same of one column that has a value."""
+    if column.kind in _NUMBERS:
+        numbers = (pc.fill_null(values, _HARMLESS) if values.null_count else values).to_numpy()
+        low, high = numbers.min(), numbers.max()  # NaN where one of them is NaN: then no comparison holds
+        top = 1.0 if column.kind == "share" else np.finfo(np.float64).max
+        return bool((low > 0 if column.above_zero else low >= 0) and high <= top)
+    if column.kind == "instant":
+        found = pc.min_max(values).as_py()
+        return bool(found["min"] >= EARLIEST_MS and found["max"] <= LATEST_MS)
+    if column.kind == "text":
+        texts = pc.unique(values).drop_null()
+        right = pc.not_equal(pc.utf8_trim_whitespace(texts), "")
+        if column.one_of:
+            right = pc.and_(right, pc.is_in(texts, pa.array(column.one_of)))
+        if column.is_currency:
+            right = pc.and_(right, pc.match_substring_regex(texts, CURRENCY))
+        return bool(pc.all(right).as_py())
+    return True
+
+
+def _check_column(values: pa.Array, column: Column, kept: Table, where: str, first_row: int) -> pa.Array:
+    """One column with the rules of its kind, value by value. Raises SourceError naming the first that cannot be true."""
 
     def refuse(wrong: pa.Array, why: str) -> None:
         index = pc.index(wrong, value=True).as_py()
@@ -52,14 +140,9 @@ def _checked(values: pa.Array, column: Column, kept: Table, where: str, first_ro
             shown = "" if value is None else f" {value!r}"
             raise SourceError(f"{where}: row {first_row + index + 1}: {kept.name}.{column.name}{shown} {why}")
 
-    try:
-        values = values.cast(target) if values.type != target else values
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        why = " ".join(str(error).split())
-        raise SourceError(f"{where}: {kept.name}.{column.name} is not {column.kind}: {why}") from error
     if column.kind == "text":
         values = pc.if_else(pc.equal(pc.utf8_trim_whitespace(values), ""), pa.scalar(None, pa.string()), values)
-    if column.kind in ("share", "amount", "count"):
+    if column.kind in _NUMBERS:
         refuse(
             pc.fill_null(pc.invert(pc.is_finite(values)), False),
             "is not a finite number; leave what was not measured empty",
@@ -74,8 +157,11 @@ def _checked(values: pa.Array, column: Column, kept: Table, where: str, first_ro
         )
         values = pc.min_element_wise(values, pa.scalar(1.0), skip_nulls=False)
     if column.kind == "instant":
-        wrong = pc.or_(pc.less(values, 0), pc.greater(values, LATEST_MS))
-        refuse(pc.fill_null(wrong, False), "is no instant in milliseconds since 1970")
+        wrong = pc.or_(pc.less(values, EARLIEST_MS), pc.greater(values, LATEST_MS))
+        refuse(
+            pc.fill_null(wrong, False),
+            "is no instant of the years 2000 to 2100 in milliseconds since 1970; leave what is not known empty",
+        )
     if column.one_of:
         wrong = pc.invert(pc.is_in(values, pa.array(column.one_of)))
         refuse(pc.and_(wrong, pc.is_valid(values)), f"is none of {', '.join(column.one_of)}")
@@ -87,22 +173,24 @@ def _checked(values: pa.Array, column: Column, kept: Table, where: str, first_ro
     return values
 
 
-def _check_order(rows: pa.Table, kept: Table, where: str, first_row: int) -> None:
-    """An interval may not end before it begins, and a wait may not begin after its job."""
-    pairs = [
-        ("from_utc", "to_utc"),
-        ("submitted_utc", "eligible_utc"),
-        ("eligible_utc", "from_utc"),
-        ("submitted_utc", "from_utc"),
-    ]
-    for earlier, later in pairs:
+def _check_intervals(rows: pa.Table, kept: Table, where: str, first_row: int) -> None:
+    """The order of instants, and the length of intervals. Raises SourceError naming the first row that cannot be true."""
+
+    def refuse(wrong: pa.ChunkedArray, what: str) -> None:
+        index = pc.index(pc.fill_null(wrong, False), value=True).as_py()
+        if index >= 0:
+            raise SourceError(f"{where}: row {first_row + index + 1}: {kept.name}.{what}")
+
+    for earlier, later in _ORDERED:
         if earlier in rows.column_names and later in rows.column_names:
-            wrong = pc.fill_null(pc.greater(rows[earlier], rows[later]), False)
-            index = pc.index(wrong, value=True).as_py()
-            if index >= 0:
-                raise SourceError(
-                    f"{where}: row {first_row + index + 1}: {kept.name}.{later} lies before {earlier}: a reversed interval"
-                )
+            refuse(pc.greater(rows[earlier], rows[later]), f"{later} lies before {earlier}: a reversed interval")
+    longest = _LONGEST.get(kept.name)
+    if longest is not None:
+        length = pc.subtract(rows["to_utc"], rows["from_utc"])
+        days = longest // MS_PER_DAY
+        refuse(
+            pc.greater(length, longest), f"from_utc lies more than {days:,} days before to_utc; one of them is wrong"
+        )
 
 
 def _catalog_ids(names: pa.ChunkedArray) -> pa.Array:

@@ -15,6 +15,7 @@ from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.public_traces.alibaba_genai import SOURCE
 
 DUTY = "value,timestamp_anon,container_ip\n"
+T0 = 1_662_858_000  # seconds, as the trace writes times
 
 
 def test_the_real_fleet_adds_up_to_the_checked_hours(shared: Path) -> None:
@@ -73,23 +74,25 @@ def test_memory_and_requests_of_the_real_fleet_match_the_files(shared: Path) -> 
 def test_any_column_order_and_slice_suffix_is_read(tmp_path: Path) -> None:
     """Files are known by a part of their name, columns by theirs; duty cycle is percent of one."""
     (tmp_path / "x_pod_gpu_duty_cycle_anon_last3h.csv").write_text(
-        "container_ip,extra,timestamp_anon,value\na,z,100,50\na,z,110,100\na,z,120,0\n"
+        f"container_ip,extra,timestamp_anon,value\na,z,{T0 + 100},50\na,z,{T0 + 110},100\na,z,{T0 + 120},0\n"
     )
     got = read(SOURCE, tmp_path)
     assert got.tables["samples"]["busy_share"].to_pylist() == [0.5, 1.0, 0.0]
     assert got.tables["devices"].select(["device_id", "from_utc", "to_utc", "pool"]).to_pylist() == [
-        {"device_id": "a", "from_utc": 90_000, "to_utc": 120_000, "pool": "genai"}
+        {"device_id": "a", "from_utc": (T0 + 90) * 1000, "to_utc": (T0 + 120) * 1000, "pool": "genai"}
     ]
     assert "memory in use is not known" in got.gaps[0].what
 
 
 def test_a_pod_with_one_sample_is_seen_for_one_step_of_the_trace(tmp_path: Path) -> None:
     """A lone sample covers the step that the other pods show."""
-    (tmp_path / "pod_gpu_duty_cycle.csv").write_text(DUTY + "1,100,a\n1,110,a\n1,120,a\n9,115,b\n")
+    (tmp_path / "pod_gpu_duty_cycle.csv").write_text(
+        DUTY + f"1,{T0 + 100},a\n1,{T0 + 110},a\n1,{T0 + 120},a\n9,{T0 + 115},b\n"
+    )
     got = read(SOURCE, tmp_path)
     lone = got.tables["samples"].to_pylist()[-1]
-    assert (lone["device_id"], lone["from_utc"], lone["to_utc"]) == ("b", 105_000, 115_000)
-    assert got.tables["devices"].to_pylist()[-1]["from_utc"] == 105_000
+    assert (lone["device_id"], lone["from_utc"], lone["to_utc"]) == ("b", (T0 + 105) * 1000, (T0 + 115) * 1000)
+    assert got.tables["devices"].to_pylist()[-1]["from_utc"] == (T0 + 105) * 1000
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from tests.sources.reading import read
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.public_traces.alibaba_openb import SOURCE
+from loadfactor.sources.public_traces.alibaba_openb import SOURCE, START_MS
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,1,1,2,T4\nn1,1,1,0,\n"
 PODS = (
@@ -72,13 +72,13 @@ def test_a_tiny_cluster(tmp_path: Path) -> None:
     (tmp_path / "openb_pod_list_y.csv").write_text(PODS)
     got = read(SOURCE, tmp_path)
     assert got.tables["devices"].select(["device_id", "node", "from_utc", "to_utc"]).to_pylist() == [
-        {"device_id": "n0/0", "node": "n0", "from_utc": 0, "to_utc": 100_000},
-        {"device_id": "n0/1", "node": "n0", "from_utc": 0, "to_utc": 100_000},
+        {"device_id": "n0/0", "node": "n0", "from_utc": START_MS, "to_utc": START_MS + 100_000},
+        {"device_id": "n0/1", "node": "n0", "from_utc": START_MS, "to_utc": START_MS + 100_000},
     ]
     (held,) = got.tables["allocations"].to_pylist()
     assert (held["job_id"], held["gpus"], held["share"], held["device_id"]) == ("p0", 1.0, 0.5, None)
-    assert (held["from_utc"], held["to_utc"], held["end_state"]) == (20_000, 100_000, "Running")
-    events = [(e["job_id"], e["event"], e["at_utc"]) for e in got.tables["queue_events"].to_pylist()]
+    assert (held["from_utc"], held["to_utc"], held["end_state"]) == (START_MS + 20_000, START_MS + 100_000, "Running")
+    events = [(e["job_id"], e["event"], e["at_utc"] - START_MS) for e in got.tables["queue_events"].to_pylist()]
     assert events == [("p0", "submitted", 10_000), ("p1", "submitted", 30_000), ("p0", "started", 20_000)]
     assert [g.count for g in got.gaps] == [1]
 

@@ -1,7 +1,7 @@
 """The pods of Alibaba's GPU-sharing cluster: what they asked for, waited for and held (cluster-trace-gpu-v2023, "openb").
 
 Nodes become devices, pods with GPUs become allocations of a share of GPUs somewhere in the pool, because the trace does not say
-on which GPU or node a pod ran. Second 0 of the trace is booked as 1970-01-01T00:00Z, because the trace gives no date. The fleet is
+on which GPU or node a pod ran. Second 0 of the trace is booked as 2023-01-01T00:00Z, because the trace gives no date. The fleet is
 installed from second 0 to the last time in the pod list (12,902,960 s); pods that end there were still running.
 
 Of the 897 pods that were never scheduled (all of phase Pending) 861 ask for GPUs: they are submitted and never started, so their
@@ -10,6 +10,7 @@ snapshot taken once; it is kept as the end state although Running pods have an e
 """
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
@@ -22,9 +23,11 @@ from loadfactor.sources.files import find_csvs_with, read_with
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS
 from loadfactor.sources.public_traces.trace_columns import convert_seconds, read_columns
 from loadfactor.tables import Kind
-from loadfactor.units import MILLIGPUS_PER_GPU
+from loadfactor.units import MILLIGPUS_PER_GPU, MS_PER_S
 
 POOL: Final = "openb"
+START_MS: Final = int(datetime(2023, 1, 1, tzinfo=UTC).timestamp()) * MS_PER_S
+"""The instant that stands for second 0."""
 MOST_GPUS: Final = 1000  # of one node: more is damage
 _NODES, _PODS = "openb_node_list", "openb_pod_list"
 _NODE: Final[dict[str, Kind]] = {"sn": "text", "gpu": "count", "model": "text"}
@@ -46,7 +49,7 @@ def decode_openb(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows
     pods = read_columns(pods_file, _POD, ("name", "num_gpu", "gpu_milli", "creation_time"))
     times = ("creation_time", "deletion_time", "scheduled_time")
     for name in times:
-        at_ms = convert_seconds(pods[name], pods_file.label, name)
+        at_ms = pc.add(convert_seconds(pods[name], pods_file.label, name), START_MS)
         pods = pods.set_column(pods.column_names.index(name), name, at_ms)
     ends = [pc.max(pods[name]).as_py() for name in times]
     yield from _make_devices(nodes_file, pool, max(e for e in ends if e is not None))
@@ -84,7 +87,7 @@ def _make_devices(source: Input, pool: str, end_ms: int) -> Iterator[Rows]:
             "node": names,
             "accelerator": nodes["model"].take(each),
             "pool": pa.array([pool] * len(each), pa.string()),
-            "from_utc": pa.array(np.zeros(len(each), dtype=np.int64)),
+            "from_utc": pa.array(np.full(len(each), START_MS, dtype=np.int64)),
             "to_utc": pa.array(np.full(len(each), end_ms, dtype=np.int64)),
         }
     )
