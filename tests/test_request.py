@@ -51,9 +51,12 @@ def test_the_command_and_the_function_give_the_same_data() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"tokens": "nan"}, "--tokens must be a finite number, got nan"),
+        ({"tokens": "nan"}, "--tokens must be above 0, got nan"),
         ({"tokens": "-3"}, "--tokens must be above 0, got -3"),
-        ({"tokens": "many"}, "--tokens 'many' is no number; write 512, 20k, 1.5M, 15T or 15e12"),
+        (
+            {"tokens": "many"},
+            "--tokens must be above 0, got many, which is no number; write 512, 20k, 1.5M, 15T or 15e12",
+        ),
         ({"gpus": "8,0"}, "--gpus must be at least 1, got 0"),
         ({"overlap": "no"}, "--overlap is true or false, got 'no'"),
         ({"data": 5}, "--data must be a path, got 5"),

@@ -13,47 +13,17 @@ names. Text is read as people write it ("15T", "8,64,512"), and what cannot be i
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from math import isfinite
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from loadfactor.errors import InputError, no_such
+from loadfactor.limits import Limits, shorten
 from loadfactor.paths import read_path
 from loadfactor.quantities import parse_number
 
 RequestT = TypeVar("RequestT", bound="Request")
 _OPTION = "loadfactor.option"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The range in which a number makes sense; None where it is open. `above` and `below` are not included."""
-
-    above: float | None = None
-    at_least: float | None = None
-    below: float | None = None
-    at_most: float | None = None
-
-    def admit(self, value: float) -> bool:
-        """True when the value lies inside."""
-        return (
-            isfinite(value)
-            and (self.above is None or value > self.above)
-            and (self.at_least is None or value >= self.at_least)
-            and (self.below is None or value < self.below)
-            and (self.at_most is None or value <= self.at_most)
-        )
-
-    @property
-    def words(self) -> str:
-        """The range as a person says it.
-
-        >>> Limits(above=0, at_most=1).words, Limits().words
-        ('above 0 and at most 1', 'finite')
-        """
-        named = (("above", self.above), ("at least", self.at_least), ("below", self.below), ("at most", self.at_most))
-        return " and ".join(f"{name} {bound:,.15g}" for name, bound in named if bound is not None) or "finite"
 
 
 @dataclass(frozen=True)
@@ -84,15 +54,19 @@ def option(
     *,
     name: str = "",
     short: str = "",
+    within: Limits | None = None,
     above: float | None = None,
     at_least: float | None = None,
     below: float | None = None,
     at_most: float | None = None,
     is_argument: bool = False,
 ) -> Any:
-    """A field of a Request. `name` is its flag where that is not the field's name with dashes."""
+    """A field of a Request. `name` is its flag where that is not the field's name with dashes.
+
+    The range is one that has a name in `limits.py` (`within`), or said by its ends.
+    """
     told = {"help": help, "name": name, "short": short, "is_argument": is_argument}
-    limits = Limits(above, at_least, below, at_most)
+    limits = within or Limits(above, at_least, below, at_most)
     return field(default=default, metadata={_OPTION: told | {"limits": limits}})
 
 
@@ -173,7 +147,10 @@ def _read(value: Any, item: Option) -> Any:
     parts: Sequence[Any] = value if _is_list(value) else (value,)
     splits = item.kind is not Path  # a comma may be part of a file's name
     pieces = [piece for part in parts for piece in (part.split(",") if splits and isinstance(part, str) else (part,))]
-    return tuple(_read_one(piece, item) for piece in pieces if piece != "")
+    values = tuple(_read_one(piece, item) for piece in pieces if piece != "")
+    if not values and item.required:
+        raise InputError(f"{item.flag} needs a value: {item.help}")
+    return values
 
 
 def _is_list(value: Any) -> bool:
@@ -193,18 +170,27 @@ def _read_one(value: Any, item: Option) -> Any:
         if item.choices and text not in item.choices:
             raise no_such(item.flag.lstrip("-").replace("-", " ").lower(), text, item.choices)
         return text
-    try:
-        number = parse_number(value) if isinstance(value, str) else float(value)
-    except (InputError, TypeError, ValueError) as error:
-        raise InputError(f"{item.flag} {value!r} is no number; write 512, 20k, 1.5M, 15T or 15e12") from error
-    if not isfinite(number):
-        raise InputError(f"{item.flag} must be a finite number, got {value}")
-    if not item.limits.admit(number):
-        raise InputError(f"{item.flag} must be {item.limits.words}, got {value}")
+    number = _read_number(value, item)
     if item.kind is int:
         if number != int(number):
-            raise InputError(f"{item.flag} must be a whole number, got {value}")
+            raise InputError(f"{item.flag} must be a whole number, got {shorten(value)}")
         return int(number)
+    return number
+
+
+def _read_number(value: Any, item: Option) -> float:
+    """The number inside its limits. Raises InputError that says the range, whatever is wrong."""
+    wanted = f"{item.flag} must be {item.limits.words}, got {shorten(value)}"
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = parse_number(value) if isinstance(value, str) else float(value)
+    except OverflowError as error:  # a whole number beyond the floating-point range
+        raise InputError(wanted) from error
+    except (InputError, TypeError, ValueError) as error:
+        raise InputError(f"{wanted}, which is no number; write 512, 20k, 1.5M, 15T or 15e12") from error
+    if not item.limits.admit(number):
+        raise InputError(wanted)
     return number
 
 

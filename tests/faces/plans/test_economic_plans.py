@@ -280,8 +280,8 @@ def test_pages_are_written(command: str, suffix: str, history: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["own", "--life-years", "-3"], "--life-years must be above 0 and at most 50, got -3"),
-        (["own", "--rent-price", "0"], "--rent-price must be above 0"),
+        (["own", "--life-years", "-3"], "--life-years must be at least 0.1 and at most 50, got -3"),
+        (["own", "--rent-price", "0"], "--rent-price must be at least 0.0001 and at most 10,000,000, got 0"),
         (["own", "--demand-gpus", "3y2"], "write 20x6"),
         (["own", "--demand-gpus", "0x5"], "0 GPUs in every interval"),
         (["own", "--demand-gpus", "5x5", "--demand", "x.csv"], "not both"),
@@ -292,7 +292,10 @@ def test_pages_are_written(command: str, suffix: str, history: Path, tmp_path: P
         (["breakeven", "--tokens-per-s", "5"], "knows no API; name one"),
         (["breakeven", "--model", "bloom-176b"], "no API that hosts bloom-176b"),
         (["breakeven", "--api-price", "0", "--tokens-per-s", "5"], "price is zero"),
-        (["breakeven", "--api-price", "a,b", "--tokens-per-s", "5"], "--api-price 'a' is no number"),
+        (
+            ["breakeven", "--api-price", "a,b", "--tokens-per-s", "5"],
+            "--api-price must be at least 0 and at most 1,000,000,000, got a, which is no number",
+        ),
         (["breakeven", "--api", "openai/gpt-4o"], "--tokens-per-s"),
         (
             ["breakeven", "--api", "openai/gpt-4o", "--model", "llama-3.1-8b", "--tpot", "0.01"],
@@ -311,7 +314,10 @@ def test_pages_are_written(command: str, suffix: str, history: Path, tmp_path: P
         (["size", "HISTORY", "--sizes", "4"], "more than any size tried"),
         (["size", "HISTORY", "--sizes", "4,200"], "asks for 8 GPUs"),
         (["size"], "give the demand once"),
-        (["size", "HISTORY", "--sizes", "many"], "--sizes 'many' is no number"),
+        (
+            ["size", "HISTORY", "--sizes", "many"],
+            "--sizes must be at least 1 and at most 1,000,000, got many, which is no number",
+        ),
         (["size", "HISTORY", "--scheduler", "magic"], "choose from slurm, fifo"),
         (["size", "HISTORY", "--delay-cost", "-1"], "--delay-cost must be at least 0"),
     ],

@@ -140,7 +140,7 @@ def test_only_a_simulation_loads_the_compiler() -> None:
         (("--prefill-replicas", "1"), "needs --replicas"),
         (("--replicas", "2", "--users", "1e9"), "leave --replicas out"),
         (("--speculate", "many"), "drafted:acceptance"),
-        (("--users", "-5"), "--users must be above 0 and at most 100,000,000,000, got -5"),
+        (("--users", "-5"), "--users must be at least 1 and at most 100,000,000,000, got -5"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(words: tuple[str, ...], message: str) -> None:

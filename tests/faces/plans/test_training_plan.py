@@ -66,14 +66,17 @@ def test_a_page_and_a_picture_are_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--gpus", "many"], "--gpus 'many' is no number"),
+        (["--gpus", "many"], "got many, which is no number"),
         (["--gpus", "64", "--datatype", "fp4"], "has no known fp4 peak; it has"),
         (["--gpus", "64", "--recompute", "some"], "no recompute called 'some'; choose from none, selective, full"),
         (["--gpus", "64", "--zero", "4"], "--zero must be at least 0 and at most 3, got 4"),
         (["--gpus", "64", "--scaling", "odd"], "choose from strong, weak"),
         (["--gpus", "1e30"], "--gpus must be at least 1 and at most 10,000,000, got 1e30"),
         (["--gpus", "64", "--gpu-mtbf-h", "0.001"], "too often for any work to survive"),
-        (["--gpus", "64", "--tokens", "-1"], "--tokens must be above 0, got -1"),
+        (
+            ["--gpus", "64", "--tokens", "-1"],
+            "--tokens must be at least 1 and at most 1,000,000,000,000,000,000, got -1",
+        ),
     ],
 )
 def test_mistakes_are_said_in_one_line(arguments: list[str], said: str) -> None:

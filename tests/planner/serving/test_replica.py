@@ -9,9 +9,9 @@ from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import network
 from loadfactor.errors import InputError, PlanError
+from loadfactor.planner.hardware.engine_names import EngineName
 from loadfactor.planner.serving.batch_gains import compute_batch_gains
 from loadfactor.planner.serving.cache_memory import cache_bytes_per_sequence, check_fits, measure_memory, most_sequences
-from loadfactor.planner.serving.choices import EngineName
 from loadfactor.planner.serving.latency import predict_latency
 from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
 from loadfactor.planner.serving.service import Traffic, evaluate_batch, find_capacity

@@ -11,14 +11,13 @@ from loadfactor.faces.functions import make_function
 from loadfactor.faces.plans.assumptions import state_price
 from loadfactor.faces.plans.demand import find_demand, read_jobs
 from loadfactor.faces.plans.load_duration import draw_load_duration
+from loadfactor.limits import MOST_GPUS
 from loadfactor.planner.economics.load_duration import LoadDuration, load_duration
 from loadfactor.planner.economics.own_plan import OWNED, OwnPlan, make_question, plan_own
 from loadfactor.planner.economics.request import OWN_ABOUT, OwnRequest
 from loadfactor.planner.sizing.sizes import count_demand
 from loadfactor.sources.demand import JobTrace
 from loadfactor.units import H_PER_DAY, W_PER_KW
-
-MOST_GPUS = 10_000_000  # of a demand typed in
 
 USES = (1.0, 0.8, 0.6, 0.4, 0.2)
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loadfactor.errors import PlanError
+from loadfactor.limits import MOST_GPUS
 
 Floats = NDArray[np.float64]
 
@@ -63,6 +64,8 @@ def load_duration(demand_gpus: ArrayLike, weight: ArrayLike | None = None) -> Lo
         raise PlanError("the demand series is empty; give GPUs per hour")
     if not np.isfinite(demand).all() or demand.min() < 0:
         raise PlanError("demand must be finite and not negative in every interval; leave unknown hours out")
+    if demand.max() > MOST_GPUS:
+        raise PlanError(f"the demand reaches {demand.max():,.6g} GPUs; more than {MOST_GPUS:,} cannot be planned for")
     if demand.max() == 0:
         raise PlanError("the demand is 0 GPUs in every interval; there is nothing to size")
     parts = np.ones_like(demand) if weight is None else np.asarray(weight, dtype=np.float64).ravel()

@@ -8,6 +8,8 @@ or not at all. Where the work has a value per used hour below the cheapest way t
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from loadfactor.errors import PlanError
 from loadfactor.planner.economics.load_duration import LoadDuration, load_duration
 
@@ -87,8 +89,9 @@ def judge_gpu(
         raise PlanError(f"demand cannot shrink by all of itself a year, got {yearly_growth_share:g}")
     years = [curve.utilization_share(gpu)]
     for year in range(1, life_years):
-        grown = load_duration(curve.demand_gpus * (1 + yearly_growth_share) ** year, curve.time_share)
-        years.append(grown.utilization_share(gpu) if yearly_growth_share else years[0])
+        # what is wanted beyond this GPU does not change its own utilization, and growth may make it very large
+        grown = np.minimum(curve.demand_gpus * (1 + yearly_growth_share) ** year, gpu)
+        years.append(load_duration(grown, curve.time_share).utilization_share(gpu) if yearly_growth_share else years[0])
     share = sum(years) / life_years
 
     def used(cost: float | None) -> float | None:

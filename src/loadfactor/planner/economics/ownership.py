@@ -6,6 +6,7 @@ the straight line (C − S)/n of the accounts, which does not. Decisions use the
 """
 
 from dataclasses import dataclass
+from math import expm1, log1p
 
 from loadfactor.errors import PlanError
 from loadfactor.units import H_PER_MONTH, H_PER_YEAR, W_PER_KW
@@ -127,8 +128,7 @@ def capital_recovery_factor(discount_rate_share: float, years: float) -> float:
         raise PlanError(f"life_years must be positive, got {years:g}")
     if discount_rate_share == 0:
         return 1 / years
-    discount: float = (1 + discount_rate_share) ** -years
-    return discount_rate_share / (1 - discount)
+    return discount_rate_share / -expm1(-years * log1p(discount_rate_share))
 
 
 def compute_owned_cost(server: OwnedServer) -> OwnedCost:

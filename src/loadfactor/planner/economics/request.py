@@ -2,11 +2,21 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from loadfactor.limits import (
+    COST,
+    GPU_COUNT,
+    GPU_HOUR_PRICE,
+    GROWTH_PERCENT,
+    LATENCY_MS,
+    LATENCY_S,
+    MOST_YEARS,
+    PAUSE_S,
+    WAIT_H,
+)
+from loadfactor.planner.hardware.engine_names import EngineName
 from loadfactor.request import Request, option
 
-Engine = Literal["vllm", "sglang", "tensorrt-llm"]
 OWN_ABOUT = "Compare owning GPUs with renting them.\n\nWhat an owned GPU-hour costs, and how many to own for a demand."
 BREAKEVEN_ABOUT = (
     "Compare serving a model yourself with an API.\n\nThe utilization above which it pays, and the demand that takes."
@@ -23,42 +33,56 @@ class OwnRequest(Request):
     demand_gpus: str = option("Demand typed in, as GPUs x hours of a day: 20x6,40x6,60x4,80x8.", "")
     accelerator: str = option("Accelerator whose server and prices the catalog gives.", "h100-sxm")
     server_price: float | None = option(
-        "Price of one server with all its GPUs; the catalog's if not given.", None, above=0
+        "Price of one server with all its GPUs; the catalog's if not given.", None, at_least=0.01, at_most=1e12
     )
     server_kw: float | None = option(
-        "Power of a server at full load, kW; the catalog's if not given.", None, at_least=0
+        "Power of a server at full load, kW; the catalog's if not given.", None, at_least=0, at_most=10_000
     )
-    gpus_per_server: int | None = option("GPUs of one server; the catalog's if not given.", None, at_least=1)
-    life_years: float = option("Years until the server is sold.", 4.0, above=0, at_most=50)
+    gpus_per_server: int | None = option(
+        "GPUs of one server; the catalog's if not given.", None, at_least=1, at_most=100_000
+    )
+    life_years: float = option("Years until the server is sold.", 4.0, at_least=0.1, at_most=MOST_YEARS)
     discount_rate_percent: float = option("What the money tied up costs a year, %.", 10.0, at_least=0, at_most=1000)
     residual_percent: float = option(
         "What the server sells for at the end, % of its price.", 20.0, at_least=0, at_most=100
     )
     load_percent: float = option("Mean power as a share of full, %.", 80.0, at_least=0, at_most=100)
-    pue: float = option("Power into the building over power into the servers.", 1.3, at_least=1)
-    price_per_kwh: float = option("Price of a kilowatt-hour.", 0.08, at_least=0)
-    colocation_price_per_kw_month: float | None = option("All-in colocation instead of energy and PUE.", None, above=0)
-    network_percent: float = option("Network, storage and CPU hosts as % of the server's price.", 15.0, at_least=0)
-    support_percent: float = option("Support and repair a year, % of the price.", 5.0, at_least=0)
-    staff_cost: float = option("Staff a year for one server.", 8_000.0, at_least=0)
-    availability_percent: float = option("Time the server is up, %.", 97.0, above=0, at_most=100)
-    rent_price: float | None = option("On-demand price of a GPU-hour; the catalog's if not given.", None, above=0)
-    committed_price: float | None = option(
-        "Price of a GPU-hour paid for every hour of a year's commitment; no such tier if not given.", None, above=0
+    pue: float = option("Power into the building over power into the servers.", 1.3, at_least=1, at_most=10)
+    price_per_kwh: float = option("Price of a kilowatt-hour.", 0.08, at_least=0, at_most=1e6)
+    colocation_price_per_kw_month: float | None = option(
+        "All-in colocation instead of energy and PUE.", None, within=COST
     )
-    spot_price: float | None = option("Spot price of a GPU-hour; no such tier if not given.", None, above=0)
-    spot_hours: float = option("Hours between interruptions of one spot instance.", 24.0, above=0)
-    spot_instances: int = option("Instances one job holds at once.", 1, at_least=1)
-    spot_notice_s: float = option("Warning before an interruption, s.", 30.0, at_least=0)
-    checkpoint_s: float = option("Time a job stands still for a checkpoint, s.", 60.0, at_least=0)
-    restart_s: float = option("Time from an interruption until work goes on, s.", 600.0, at_least=0)
-    growth_percent: float = option("How much demand grows a year, %.", 0.0, above=-100)
-    gpu_number: int | None = option("Judge this GPU of the fleet instead of the one after the owned.", None, at_least=1)
+    network_percent: float = option(
+        "Network, storage and CPU hosts as % of the server's price.", 15.0, at_least=0, at_most=1000
+    )
+    support_percent: float = option("Support and repair a year, % of the price.", 5.0, at_least=0, at_most=1000)
+    staff_cost: float = option("Staff a year for one server.", 8_000.0, within=COST)
+    availability_percent: float = option("Time the server is up, %.", 97.0, at_least=1, at_most=100)
+    rent_price: float | None = option(
+        "On-demand price of a GPU-hour; the catalog's if not given.", None, within=GPU_HOUR_PRICE
+    )
+    committed_price: float | None = option(
+        "Price of a GPU-hour paid for every hour of a year's commitment; no such tier if not given.",
+        None,
+        within=GPU_HOUR_PRICE,
+    )
+    spot_price: float | None = option(
+        "Spot price of a GPU-hour; no such tier if not given.", None, within=GPU_HOUR_PRICE
+    )
+    spot_hours: float = option("Hours between interruptions of one spot instance.", 24.0, within=WAIT_H)
+    spot_instances: int = option("Instances one job holds at once.", 1, at_least=1, at_most=100_000)
+    spot_notice_s: float = option("Warning before an interruption, s.", 30.0, within=PAUSE_S)
+    checkpoint_s: float = option("Time a job stands still for a checkpoint, s.", 60.0, within=PAUSE_S)
+    restart_s: float = option("Time from an interruption until work goes on, s.", 600.0, within=PAUSE_S)
+    growth_percent: float = option("How much demand grows a year, %.", 0.0, within=GROWTH_PERCENT)
+    gpu_number: int | None = option(
+        "Judge this GPU of the fleet instead of the one after the owned.", None, within=GPU_COUNT
+    )
     api_price_per_gpu_hour: float | None = option(
-        "What an API charges for the work of one used GPU-hour, to judge the next GPU.", None, above=0
+        "What an API charges for the work of one used GPU-hour, to judge the next GPU.", None, within=GPU_HOUR_PRICE
     )
     value_per_gpu_hour: float | None = option(
-        "What an hour of a used GPU's work is worth, to judge the next GPU.", None, above=0
+        "What an hour of a used GPU's work is worth, to judge the next GPU.", None, within=GPU_HOUR_PRICE
     )
 
 
@@ -70,15 +94,23 @@ class BreakEvenRequest(Request):
         "API of the catalog, as openai/gpt-4o-mini (`--api list` shows all); one of the same network if not given.", ""
     )
     api_price: tuple[float, ...] = option(
-        "The API's price per million tokens: one number, or input,output.", (), at_least=0
+        "The API's price per million tokens: one number, or input,output.", (), at_least=0, at_most=1e9
     )
     tokens_per_s: float | None = option(
-        "Measured saturated throughput of one replica, input and output tokens together.", None, above=0
+        "Measured saturated throughput of one replica, input and output tokens together.",
+        None,
+        at_least=0.01,
+        at_most=1e12,
     )
-    output_tokens_per_s: float | None = option("The same, counting output tokens only.", None, above=0)
+    output_tokens_per_s: float | None = option(
+        "The same, counting output tokens only.", None, at_least=0.01, at_most=1e12
+    )
     accelerator: str = option("Accelerator of the replica; gives its price if none is typed in.", "h100-sxm")
     gpus: int | None = option(
-        "GPUs of one replica; 1, or the planner's choice for a network, if not given.", None, at_least=1
+        "GPUs of one replica; 1, or the planner's choice for a network, if not given.",
+        None,
+        at_least=1,
+        at_most=100_000,
     )
     model: str = option(
         "Network (catalog name or config.json) whose throughput is planned where none is measured; "
@@ -86,17 +118,21 @@ class BreakEvenRequest(Request):
         "",
         short="-m",
     )
-    engine: Engine = option("Serving engine of a planned throughput.", "vllm")
-    ttft: float = option("Objective of a planned throughput: seconds to the first token.", 2.0, above=0)
-    tpot: float = option("Objective of a planned throughput: milliseconds per output token.", 50.0, above=0)
+    engine: EngineName = option("Serving engine of a planned throughput.", "vllm")
+    ttft: float = option("Objective of a planned throughput: seconds to the first token.", 2.0, within=LATENCY_S)
+    tpot: float = option("Objective of a planned throughput: milliseconds per output token.", 50.0, within=LATENCY_MS)
     price_per_gpu_hour: float | None = option(
-        "Price of a GPU-hour, used or not; the catalog's on-demand price if not given.", None, above=0
+        "Price of a GPU-hour, used or not; the catalog's on-demand price if not given.", None, within=GPU_HOUR_PRICE
     )
-    input_tokens: float = option("Input tokens of the mean request.", 500.0, at_least=0)
-    output_tokens: float = option("Output tokens of the mean request.", 250.0, at_least=0)
-    requests_per_s: float | None = option("Your mean demand, nights included: compares the bills.", None, above=0)
-    peak_ratio: float = option("Peak demand over mean demand.", 3.0, at_least=1)
-    requests_per_user_hour: float = option("What one user sends in an hour, around the clock.", 1.0, above=0)
+    input_tokens: float = option("Input tokens of the mean request.", 500.0, at_least=0, at_most=1e8)
+    output_tokens: float = option("Output tokens of the mean request.", 250.0, at_least=0, at_most=1e8)
+    requests_per_s: float | None = option(
+        "Your mean demand, nights included: compares the bills.", None, at_least=0.000_001, at_most=1e9
+    )
+    peak_ratio: float = option("Peak demand over mean demand.", 3.0, at_least=1, at_most=1000)
+    requests_per_user_hour: float = option(
+        "What one user sends in an hour, around the clock.", 1.0, at_least=0.000_1, at_most=1e6
+    )
 
     @property
     def is_measured(self) -> bool:

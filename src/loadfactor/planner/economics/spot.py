@@ -8,7 +8,7 @@ an interruption costs the checkpoint and the restart, M/(M + δ + R), and no per
 from dataclasses import dataclass
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.hardware.checkpoint import CheckpointPlan, plan_checkpoints
+from loadfactor.planner.hardware.checkpoint import LEAST_EFFICIENCY_SHARE, CheckpointPlan, plan_checkpoints
 from loadfactor.units import S_PER_HOUR
 
 
@@ -55,7 +55,7 @@ def cost_spot(offer: SpotOffer) -> SpotCost:
     saved = offer.notice_s > 0 and offer.checkpoint_s <= offer.notice_s
     plan = None if saved else plan_checkpoints(offer.checkpoint_s, mtbf_s, offer.restart_s)
     efficiency = mtbf_s / (mtbf_s + offer.checkpoint_s + offer.restart_s) if plan is None else plan.efficiency_share
-    if efficiency <= 0:
+    if efficiency < LEAST_EFFICIENCY_SHARE:
         raise PlanError(
             f"{offer.instances} spot instances that go every {mtbf_s:g} s finish nothing with a restart of {offer.restart_s:g} s; "
             "take fewer instances or on-demand"

@@ -105,7 +105,7 @@ def own_for_normal_demand(
     ratio = _ratio(own_cost_per_hour, rent_price_per_hour)
     if ratio >= 1:
         return 0.0, rent_price_per_hour * mean_gpus
-    z = STANDARD.inv_cdf(1 - ratio)
+    z = -STANDARD.inv_cdf(ratio)  # exact for the smallest ratios, where 1 − ratio is 1
     cost = own_cost_per_hour * mean_gpus + rent_price_per_hour * sd_gpus * STANDARD.pdf(z)
     return mean_gpus + sd_gpus * z, cost
 

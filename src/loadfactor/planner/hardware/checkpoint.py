@@ -13,6 +13,9 @@ from math import exp, expm1, sqrt
 from loadfactor.errors import PlanError
 from loadfactor.units import S_PER_HOUR
 
+LEAST_EFFICIENCY_SHARE = 0.01
+"""Below this share of kept work nobody would call a job running: plans refuse it."""
+
 
 @dataclass(frozen=True)
 class CheckpointPlan:

@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-EngineName = Literal["vllm", "trtllm", "tensorrt-llm", "sglang"]
 WeightPrecision = Literal["bf16", "fp16", "fp8", "fp4", "int8", "int4", "fp32"]
 Shape = Literal["office", "daily", "flat"]  # of a day and a week
 Process = Literal["poisson", "gamma", "bursts"]  # arrivals within the hour

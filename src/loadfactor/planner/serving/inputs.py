@@ -7,7 +7,8 @@ from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.catalog.prices import ChosenPrice
-from loadfactor.errors import InputError
+from loadfactor.errors import InputError, PlanError
+from loadfactor.limits import shorten
 from loadfactor.planner.serving.demand import RequestDemand, build_demand
 from loadfactor.planner.serving.fleet_run import Policy
 from loadfactor.planner.serving.lengths import Lengths
@@ -102,7 +103,9 @@ def parse_speculation(text: str | None) -> Speculation:
     drafted, _, acceptance = text.partition(":")
     try:
         return Speculation(int(drafted), float(acceptance))
+    except PlanError as error:
+        raise InputError(f"--speculate {shorten(text)}: {error}; 3:0.7 drafts three tokens, 70 % accepted") from error
     except ValueError:
         raise InputError(
-            f"--speculate {text} is not drafted:acceptance; 3:0.7 drafts three tokens, 70 % accepted"
+            f"--speculate {shorten(text)} is not drafted:acceptance; 3:0.7 drafts three tokens, 70 % accepted"
         ) from None

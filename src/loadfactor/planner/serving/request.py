@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadfactor.planner.serving.choices import EngineName, Order, Process, Router, Shape, WeightPrecision
+from loadfactor.limits import GPU_COUNT, GPU_HOUR_PRICE, LATENCY_MS, LATENCY_S, MOST_GPUS, SEED, TOKEN_COUNT
+from loadfactor.planner.hardware.engine_names import EngineName
+from loadfactor.planner.serving.choices import Order, Process, Router, Shape, WeightPrecision
 from loadfactor.request import Request, option
 from loadfactor.units import S_PER_DAY
 
@@ -19,31 +21,41 @@ class ServingRequest(Request):
     accelerator: str = option("Accelerator of the catalog.", "h100-sxm", short="-a")
     engine: EngineName = option("Serving engine.", "vllm")
     precision: WeightPrecision | None = option("Weight quantization; as published when left out.", None)
-    users: float = option("Users of the service.", 20_000.0, above=0, at_most=1e11)
-    requests_per_user: float = option("Requests of one user on an average day.", 20.0, above=0)
-    input_tokens: float = option("Mean input of a request, tokens.", 1500.0, at_least=1)
-    output_tokens: float = option("Mean output of a request, tokens.", 300.0, at_least=1)
+    users: float = option("Users of the service.", 20_000.0, at_least=1, at_most=1e11)
+    requests_per_user: float = option("Requests of one user on an average day.", 20.0, at_least=0.001, at_most=1e6)
+    input_tokens: float = option("Mean input of a request, tokens.", 1500.0, within=TOKEN_COUNT)
+    output_tokens: float = option("Mean output of a request, tokens.", 300.0, within=TOKEN_COUNT)
     shape: Shape = option("Shape of day and week.", "office")
     arrivals: Process = option("Arrivals within the hour.", "poisson")
-    burst_factor: float = option("Rate while bursting over the calm rate, with --arrivals bursts.", 5.0, at_least=1)
-    gap_cv: float = option("Variation of the gaps between requests, with --arrivals gamma.", 2.0, above=0, at_most=100)
+    burst_factor: float = option(
+        "Rate while bursting over the calm rate, with --arrivals bursts.", 5.0, at_least=1, at_most=1000
+    )
+    gap_cv: float = option(
+        "Variation of the gaps between requests, with --arrivals gamma.", 2.0, at_least=0.01, at_most=100
+    )
     trace: Path | None = option(
         "Requests of a trace instead: Azure CSV, Mooncake JSON lines or a ServeGen folder.", None
     )
-    trace_scale: float = option("Multiply the rate of the trace.", 1.0, above=0)
-    ttft: float = option("Objective: time to first token, seconds.", 2.0, above=0)
-    tpot: float = option("Objective: time per output token, milliseconds.", 50.0, above=0)
-    attainment: float = option("Share of requests that must meet the objective.", 0.95, above=0, at_most=1)
-    price_per_gpu_hour: float | None = option("Price of a GPU-hour; the catalog's when left out.", None, above=0)
-    gpus_per_replica: int | None = option("GPUs of one replica; searched when left out.", None, at_least=1)
-    replicas: int | None = option("Number of replicas; the fewest that do when left out.", None, at_least=1)
-    prefix_share: float = option("Share of every prompt found in the prefix cache.", 0.0, at_least=0, below=1)
+    trace_scale: float = option("Multiply the rate of the trace.", 1.0, at_least=0.000_001, at_most=1000)
+    ttft: float = option("Objective: time to first token, seconds.", 2.0, within=LATENCY_S)
+    tpot: float = option("Objective: time per output token, milliseconds.", 50.0, within=LATENCY_MS)
+    attainment: float = option("Share of requests that must meet the objective.", 0.95, at_least=0.01, at_most=1)
+    price_per_gpu_hour: float | None = option(
+        "Price of a GPU-hour; the catalog's when left out.", None, within=GPU_HOUR_PRICE
+    )
+    gpus_per_replica: int | None = option(
+        "GPUs of one replica; searched when left out.", None, at_least=1, at_most=100_000
+    )
+    replicas: int | None = option("Number of replicas; the fewest that do when left out.", None, within=GPU_COUNT)
+    prefix_share: float = option("Share of every prompt found in the prefix cache.", 0.0, at_least=0, at_most=0.999)
     chunked_prefill: bool | None = option("Mix prompts with decoding; as the engine does when left out.", None)
     speculate: str | None = option("Speculative decoding as drafted:acceptance, e.g. 3:0.7.", None)
-    prefill_replicas: int = option("Replicas that compute prompts only; needs --replicas.", 0, at_least=0)
+    prefill_replicas: int = option(
+        "Replicas that compute prompts only; needs --replicas.", 0, at_least=0, at_most=MOST_GPUS
+    )
     router: Router = option("How requests are routed to replicas.", "least-loaded")
     order: Order = option("Order of the queue.", "first-come")
     autoscale: bool = option("Let replicas follow the load.", False)
     cold_start: float = option("Seconds a new replica needs, with --autoscale.", 180.0, at_least=0, at_most=S_PER_DAY)
-    mtbf_hours: float | None = option("Mean hours between failures of a replica.", None, at_least=0.1)
-    seed: int = option("Seed of everything drawn: same seed, same answer.", 1, at_least=0)
+    mtbf_hours: float | None = option("Mean hours between failures of a replica.", None, at_least=0.1, at_most=1e9)
+    seed: int = option("Seed of everything drawn: same seed, same answer.", 1, within=SEED)

@@ -9,6 +9,7 @@ from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.errors import PlanError
+from loadfactor.limits import MOST_GPUS
 from loadfactor.planner.hardware.kernels import Real
 from loadfactor.planner.serving.batch_gains import BatchGains, compute_batch_gains
 from loadfactor.planner.serving.cost_by_demand import CostPoint, FleetPricing, price_demands
@@ -27,6 +28,7 @@ from loadfactor.planner.serving.traffic_cost import TrafficCost, simulate_traffi
 from loadfactor.units import S_PER_DAY
 
 MOST_SIMULATED_REQUESTS = 600_000
+MOST_SIMULATED_REPLICAS = 4000  # each keeps a ring of its sequences in memory: a quarter of a MiB
 HOPELESS_LOAD = 10.0  # times what replicas take in a benchmark
 TUESDAY = 1
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -162,6 +164,7 @@ def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> Serving
                 f"no layout of {q.network.name} on {q.gpus_per_replica} × {q.accelerator.name} fits; leave the number open"
             )
     chosen = choose_cheapest(considered, q.demand.peak_rate_per_s(), q.headroom_share, q.slo)
+    _check_number(q, chosen)
     progress("simulating a day of the fleet")
     sized = _size_fleet(q, chosen, traffic)
     run = sized.fleet_run.run
@@ -196,6 +199,17 @@ def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> Serving
     )
 
 
+def _check_number(q: ServingInputs, chosen: LayoutOption) -> None:
+    """Raise PlanError where the demand takes more GPUs than there are anywhere."""
+    peak = q.demand.peak_rate_per_s()
+    gpus = count_replicas(peak, chosen.require_capacity(), q.headroom_share) * chosen.replica.layout.gpus
+    if gpus > MOST_GPUS:
+        raise PlanError(
+            f"{peak:,.3g} requests/s at the peak take {gpus:,.3g} × {q.accelerator.name}, more than {MOST_GPUS:,}; "
+            "give fewer --users or --requests-per-user"
+        )
+
+
 @dataclass(frozen=True)
 class _SizedFleet:
     """A simulated fleet and the real one it stands for."""
@@ -216,6 +230,11 @@ def _size_fleet(q: ServingInputs, chosen: LayoutOption, traffic: Traffic) -> _Si
     _check_overload(q, chosen)
     drawn = min(1.0, MOST_SIMULATED_REQUESTS / (q.demand.requests_per_day * q.days)) if q.trace is None else 1.0
     simulated = max(1, round(first * drawn))
+    if simulated > MOST_SIMULATED_REPLICAS:
+        raise PlanError(
+            f"{first:,} replicas for {q.demand.requests_per_day:,.3g} requests a day stand idle; "
+            f"take at most {MOST_SIMULATED_REPLICAS:,} of them, or leave --replicas out"
+        )
     share = simulated / first
     horizon_s = None if q.trace else q.days * S_PER_DAY
     demand = q.demand.scale(share)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from loadfactor.limits import CLUSTER_GPUS, COST, GPU_HOUR_PRICE, GROWTH_PERCENT, MOST_YEARS, PAUSE_S
 from loadfactor.request import Request, option
 
 Scheduler = Literal["slurm", "fifo", "any", "shortest", "priority", "preempt", "srtf", "srsf", "fair"]
@@ -24,36 +25,40 @@ class SizeRequest(Request):
     )
     store: Path | None = option("Take the jobs from the books in this folder.", None)
     gpus: int | None = option(
-        "GPUs of today's cluster, to judge it; from the books where they are given.", None, at_least=1
+        "GPUs of today's cluster, to judge it; from the books where they are given.", None, within=CLUSTER_GPUS
     )
     accelerator: str = option("Accelerator whose catalog prices hold where none is typed in.", "h100-sxm")
     price_per_gpu_hour: float | None = option(
-        "What an hour of a GPU of this cluster costs, used or not; what owning one costs if not given.", None, above=0
+        "What an hour of a GPU of this cluster costs, used or not; what owning one costs if not given.",
+        None,
+        within=GPU_HOUR_PRICE,
     )
     delay_cost: float | None = option(
-        "What it costs that a job waits an hour for one GPU; a GPU-hour's price if not given.", None, at_least=0
+        "What it costs that a job waits an hour for one GPU; a GPU-hour's price if not given.", None, within=COST
     )
     rent_price: float | None = option(
-        "What a GPU rented by the hour costs; the catalog's on-demand price if not given.", None, above=0
+        "What a GPU rented by the hour costs; the catalog's on-demand price if not given.", None, within=GPU_HOUR_PRICE
     )
     scheduler: Scheduler = option("How the queue is worked off.", "slurm")
     scheduler_interval_s: float = option(
-        "A scheduler that stops jobs wakes this often, s; 0: at every event.", 0.0, at_least=0
+        "A scheduler that stops jobs wakes this often, s; 0: at every event.", 0.0, within=PAUSE_S
     )
     spread: bool = option("Put gangs on the emptiest node instead of the fullest.", False)
-    gpus_per_node: int = option("GPUs of one node.", 8, at_least=1)
-    sizes: tuple[int, ...] = option("Sizes to try; chosen from the demand if not given.", (), at_least=1)
+    gpus_per_node: int = option("GPUs of one node.", 8, at_least=1, at_most=10_000)
+    sizes: tuple[int, ...] = option("Sizes to try; chosen from the demand if not given.", (), within=CLUSTER_GPUS)
     teams: int = option(
-        "Compare with so many equal teams that each have their own, where jobs name none.", 4, at_least=1
+        "Compare with so many equal teams that each have their own, where jobs name none.", 4, at_least=1, at_most=1000
     )
     team_correlation: float = option(
         "How alike the teams' demands move, for pooling: 0 not at all, 1 as one.", 0.0, at_least=0, at_most=1
     )
-    growth_percent: float = option("How much demand grows a year, for the next GPU's life, %.", 0.0, above=-100)
-    life_years: int = option("Years the next GPU is judged over.", 4, at_least=1)
+    growth_percent: float = option(
+        "How much demand grows a year, for the next GPU's life, %.", 0.0, within=GROWTH_PERCENT
+    )
+    life_years: int = option("Years the next GPU is judged over.", 4, at_least=1, at_most=MOST_YEARS)
     api_price_per_gpu_hour: float | None = option(
-        "What an API charges for the work of one used GPU-hour, to judge the next GPU.", None, above=0
+        "What an API charges for the work of one used GPU-hour, to judge the next GPU.", None, within=GPU_HOUR_PRICE
     )
     value_per_gpu_hour: float | None = option(
-        "What an hour of a used GPU's work is worth, to judge the next GPU.", None, above=0
+        "What an hour of a used GPU's work is worth, to judge the next GPU.", None, within=GPU_HOUR_PRICE
     )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from loadfactor.errors import PlanError
+from loadfactor.limits import MOST_CLUSTER_GPUS
 from loadfactor.planner.economics.load_duration import LoadDuration, load_duration
 from loadfactor.planner.economics.marginal import MarginalGpu, judge_gpu
 from loadfactor.planner.economics.tiers import choose_owned_gpus, cost_own_and_rent
@@ -27,12 +28,15 @@ from loadfactor.planner.sizing.sizes import (
     SizePoint,
     choose_sizes,
     count_demand,
+    demand_step_s,
     find_gpus_without_nodes,
     simulate_size,
     sweep_sizes,
 )
+from loadfactor.units import S_PER_HOUR
 
 LEAST_JOBS_FOR_INTERVAL = 200  # ten jobs in each of twenty batches
+MOST_OFFERED_OVER_PEAK = 2  # the offered load is a mean: beyond its own peak the jobs outlast their history
 
 
 @dataclass(frozen=True)
@@ -205,14 +209,18 @@ def judge(demand: LoadDuration, gpu: int, question: SizeQuestion) -> MarginalGpu
 
 def _check_sizes(jobs: Jobs, question: SizeQuestion) -> list[int]:
     """The sizes to simulate. Raises PlanError where a job does not fit or every size is too small."""
-    if len(jobs) < 2 or jobs.span_s == 0:
-        raise PlanError("a size needs a history: at least two jobs submitted at different times")
+    _check_history(jobs)
     if question.have_gpus is not None and question.have_gpus < jobs.gpus.max():
         raise PlanError(
             f"you have {question.have_gpus} GPUs, but a job asks for {jobs.gpus.max():g}; take {jobs.gpus.max():g} or more"
         )
     tried = question.sizes or choose_sizes(jobs, question.gpus_per_node)
     sizes = sorted({*tried, *(() if question.have_gpus is None else (question.have_gpus,))})
+    if sizes[-1] > MOST_CLUSTER_GPUS:
+        raise PlanError(
+            f"the jobs ask for up to {sizes[-1]:,} GPUs; more than {MOST_CLUSTER_GPUS:,} cannot be simulated: "
+            "take a part of the history"
+        )
     if sizes[-1] <= jobs.offered_gpus:
         least = (int(jobs.offered_gpus) // question.gpus_per_node + 1) * question.gpus_per_node
         raise PlanError(
@@ -220,6 +228,21 @@ def _check_sizes(jobs: Jobs, question: SizeQuestion) -> list[int]:
             f"their queue grows without end; try {least} or more"
         )
     return sizes
+
+
+def _check_history(jobs: Jobs) -> None:
+    """Raise PlanError where the submissions are too few or too close together to tell a rate: then any size follows."""
+    if len(jobs) < 2 or jobs.span_s == 0:
+        raise PlanError("a size needs a history: at least two jobs submitted at different times")
+    known = f"{len(jobs)} jobs submitted within {jobs.span_s:,.4g} s tell too little to size a cluster"
+    if jobs.span_s < S_PER_HOUR:
+        raise PlanError(f"{known}; give a history of an hour or more, better of weeks")
+    most = float(jobs.concurrent_gpus(demand_step_s(jobs)).max())
+    if jobs.offered_gpus > MOST_OFFERED_OVER_PEAK * most:
+        raise PlanError(
+            f"{known}: they hold their GPUs {float(jobs.gpu_s.sum() / jobs.gpus.sum()):,.4g} s on average; "
+            "give a history that is longer than its jobs"
+        )
 
 
 def _rent_peaks(demand: LoadDuration, question: SizeQuestion) -> tuple[int | None, float | None]:

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from loadfactor.limits import GPU_COUNT, GPU_HOUR_PRICE, PAUSE_S, TOKEN_COUNT, WAIT_H
 from loadfactor.planner.training.layout import RECOMPUTE
 from loadfactor.planner.training.search_space import SearchSpace
 from loadfactor.planner.training.training_plan import Reliability
 from loadfactor.request import Request, option
 
-MOST_GPUS, MOST_SEQUENCES = 10_000_000, 1_000_000
+MOST_SEQUENCES, MOST_TOKENS = 1_000_000, 1e18
 FREE = "Searched where not given."
 Recompute = Literal["none", "selective", "full"]
 ABOUT = "Plan a training run: the best layout, time, and cost."
@@ -21,12 +22,14 @@ class TrainingRequest(Request):
 
     model: str = option("A network of the catalog, or a Hugging Face config.json.", short="-m")
     gpus: tuple[int, ...] = option(
-        "How many GPUs; several (8,64,512) draw the scaling curve.", short="-g", at_least=1, at_most=MOST_GPUS
+        "How many GPUs; several (8,64,512) draw the scaling curve.", short="-g", within=GPU_COUNT
     )
     accelerator: str = option("An accelerator of the catalog.", "h100-sxm", short="-a")
     cluster: str | None = option("A cluster of the catalog: its accelerator and its network.", None)
-    tokens: float = option("Tokens to train on, as 15T.", 1e12, above=0)
-    seq: int | None = option("Tokens in a sequence; 8,192 or all the network can see if not given.", None, at_least=1)
+    tokens: float = option("Tokens to train on, as 15T.", 1e12, at_least=1, at_most=MOST_TOKENS)
+    seq: int | None = option(
+        "Tokens in a sequence; 8,192 or all the network can see if not given.", None, within=TOKEN_COUNT
+    )
     global_batch: int | None = option(
         "Sequences in a step; about 4 M tokens if not given.", None, at_least=1, at_most=MOST_SEQUENCES
     )
@@ -34,24 +37,26 @@ class TrainingRequest(Request):
     datatype: Literal["bf16", "fp16", "fp8", "fp4", "int8", "tf32", "fp32"] = option(
         "Datatype of the matrix products.", "bf16"
     )
-    tp: tuple[int, ...] = option(f"Tensor-parallel ranks. {FREE}", (), at_least=1)
-    pp: tuple[int, ...] = option(f"Pipeline stages. {FREE}", (), at_least=1)
-    cp: tuple[int, ...] = option(f"Context-parallel ranks. {FREE}", (), at_least=1)
-    ep: tuple[int, ...] = option(f"Expert-parallel ranks. {FREE}", (), at_least=1)
-    micro_batch: tuple[int, ...] = option(f"Sequences in a micro-batch. {FREE}", (), at_least=1)
-    interleave: tuple[int, ...] = option(f"Chunks of layers that a pipeline stage holds. {FREE}", (), at_least=1)
+    tp: tuple[int, ...] = option(f"Tensor-parallel ranks. {FREE}", (), within=GPU_COUNT)
+    pp: tuple[int, ...] = option(f"Pipeline stages. {FREE}", (), within=GPU_COUNT)
+    cp: tuple[int, ...] = option(f"Context-parallel ranks. {FREE}", (), within=GPU_COUNT)
+    ep: tuple[int, ...] = option(f"Expert-parallel ranks. {FREE}", (), within=GPU_COUNT)
+    micro_batch: tuple[int, ...] = option(f"Sequences in a micro-batch. {FREE}", (), at_least=1, at_most=MOST_SEQUENCES)
+    interleave: tuple[int, ...] = option(
+        f"Chunks of layers that a pipeline stage holds. {FREE}", (), at_least=1, at_most=10_000
+    )
     recompute: tuple[Recompute, ...] = option(f"Activation recomputation. {FREE}", ())
     zero: tuple[int, ...] = option(f"ZeRO stage (3: FSDP). {FREE}", (), at_least=0, at_most=3)
     software: Literal["modern", "dualpipe", "megatron-2021"] = option(
         "modern: flash attention and overlap; dualpipe: hides expert exchange too; megatron-2021: none.", "modern"
     )
-    network_gb_per_s: float | None = option("Network between nodes, GB/s per GPU.", None, above=0)
+    network_gb_per_s: float | None = option("Network between nodes, GB/s per GPU.", None, at_least=0.001, at_most=1e6)
     price_per_gpu_hour: float | None = option(
-        "Price of a GPU-hour; the catalog's dated one if not given.", None, above=0
+        "Price of a GPU-hour; the catalog's dated one if not given.", None, within=GPU_HOUR_PRICE
     )
-    gpu_mtbf_h: float = option("Hours between failures of one GPU.", 50_677, above=0)
-    checkpoint_s: float = option("Seconds that a checkpoint stops the run.", 60, at_least=0)
-    restart_s: float = option("Seconds from a failure to training again.", 600, at_least=0)
+    gpu_mtbf_h: float = option("Hours between failures of one GPU.", 50_677, within=WAIT_H)
+    checkpoint_s: float = option("Seconds that a checkpoint stops the run.", 60, within=PAUSE_S)
+    restart_s: float = option("Seconds from a failure to training again.", 600, within=PAUSE_S)
 
     @property
     def space(self) -> SearchSpace:

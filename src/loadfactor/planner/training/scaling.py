@@ -62,8 +62,6 @@ def plan_runs(
 
     Raises PlanError with the reason when none of them can be.
     """
-    if not request.gpus:
-        raise InputError("--gpus needs a number, as 512 or 8,64,512")
     job = _describe_job(request, facts)
     plans, refused = [], []
     for gpus in over(request.gpus):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from loadfactor.catalog.prices import ChosenPrice
 from loadfactor.errors import PlanError
-from loadfactor.planner.hardware.checkpoint import CheckpointPlan, job_mtbf_s, plan_checkpoints
+from loadfactor.planner.hardware.checkpoint import LEAST_EFFICIENCY_SHARE, CheckpointPlan, job_mtbf_s, plan_checkpoints
 from loadfactor.planner.training.evaluation import EvaluatedLayout, evaluate_layout
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import TrainingLayout
@@ -138,9 +138,9 @@ def plan_run(
     best = evaluate_layout(job, found.layouts.pick(0))
     mtbf_s = job_mtbf_s(reliability.gpu_mtbf_h, gpus)
     checkpoints = plan_checkpoints(reliability.checkpoint_s, mtbf_s, reliability.restart_s)
-    if checkpoints.efficiency_share <= 0:
+    if checkpoints.efficiency_share < LEAST_EFFICIENCY_SHARE:
         raise PlanError(
-            f"one of {gpus} GPUs fails every {mtbf_s:.3g} s, too often for any work to survive; "
+            f"one of {gpus} GPUs fails every {mtbf_s:.3g} s, too often for the work to survive; "
             "give a larger --gpu-mtbf-h, or a smaller --checkpoint-s or --restart-s"
         )
     return TrainingPlan(

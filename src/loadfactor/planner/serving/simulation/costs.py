@@ -20,6 +20,8 @@ from loadfactor.planner.serving.step import (
 )
 from loadfactor.units import BITS_PER_BYTE
 
+MOST_DRAFTED = 100
+
 
 @dataclass(frozen=True)
 class Speculation:
@@ -30,8 +32,11 @@ class Speculation:
     draft_share: float = 0.05
 
     def __post_init__(self) -> None:
-        if self.drafted < 0 or not 0 <= self.acceptance < 1 or self.draft_share < 0:
-            raise PlanError("speculation: drafted tokens and draft_share of at least 0, acceptance from 0 to below 1")
+        if not 0 <= self.drafted <= MOST_DRAFTED or not 0 <= self.acceptance < 1 or self.draft_share < 0:
+            raise PlanError(
+                f"speculation drafts 0 to {MOST_DRAFTED} tokens and accepts a share from 0 to below 1, got "
+                f"{self.drafted} and {self.acceptance:g}"
+            )
 
     @property
     def tokens_per_step(self) -> float:
