@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from loadfactor.catalog.models.config_numbers import check_config_numbers
 from loadfactor.catalog.models.network import (
     Experts,
     GlobalAttention,
@@ -84,13 +85,19 @@ SANDWICH_NORM = ("gemma2", "gemma3", "gemma3_text", "gemma4_text", "glm4", "olmo
 def from_hf_config(source: str | Path | Config, name: str | None = None) -> Network:
     """The network of a config.json: its path, its folder, or the mapping read from it.
 
-    Raises InputError naming the key that is missing, or the kind of layer that is not described.
+    Raises InputError naming the key that is missing or makes no sense, or the kind of layer that is not described.
     """
     config, label = _read(source, name)
+    where = label if isinstance(source, Mapping) else str(source)
     quantization = config.get("quantization_config")
     text = _text_part(config)
     merged = {"quantization_config": quantization, "tie_word_embeddings": config.get("tie_word_embeddings"), **text}
-    return _network({k: v for k, v in merged.items() if v is not None}, label)
+    known = {k: v for k, v in merged.items() if v is not None}
+    check_config_numbers(known, where)
+    try:
+        return _network(known, label)
+    except KeyError as missing:
+        raise InputError(f"{where} does not say {missing.args[0]}, which a network of this kind needs") from None
 
 
 def _read(source: str | Path | Config, name: str | None) -> tuple[Config, str]:
@@ -104,7 +111,7 @@ def _read(source: str | Path | Config, name: str | None) -> tuple[Config, str]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; give a config.json or a name of the catalog") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, a number of thousands of digits
         raise InputError(f"{path} is not JSON ({error}); give a Hugging Face config.json") from None
     if not isinstance(config, dict):
         raise InputError(f"{path} is not a Hugging Face config: the top level is not an object")
@@ -140,6 +147,10 @@ def _network(c: Config, label: str) -> Network:
     layers, hidden, heads = (_need(c, w, label) for w in ("layers", "hidden", "heads"))
     latent, experts = _latent(c), _experts(c, kind, layers)
     head_dim = int(c.get("head_dim") or c.get("kv_channels") or hidden // heads)
+    if not head_dim:
+        raise InputError(
+            f"{label} ({kind}) has {heads} heads for a hidden size of {hidden}; it must be at most {hidden}"
+        )
     kinds = _layer_kinds(c, kind, layers)
     strange = set(kinds) - {"full_attention", "sliding_attention", "chunked_attention", "linear_attention"}
     if strange:
@@ -236,6 +247,8 @@ def _experts(c: Config, kind: str, layers: int) -> Experts | None:
     per_token = _first(c, "experts_per_token") or (nested or {}).get("moe_top_k")
     if per_token is None:
         raise InputError(f"{kind} has {count} experts but does not say how many a token uses (num_experts_per_tok)")
+    if not 1 <= per_token <= count:
+        raise InputError(f"{kind} uses {per_token} experts a token; it must be at least 1 and at most its {count}")
     width = c.get("moe_intermediate_size") or c.get("expert_intermediate_size") or _first(c, "ffn_hidden")
     width = int(width or (nested or {})["ffn_hidden_size"])
     shared = c.get("shared_expert_intermediate_size") or c.get("shared_intermediate_size")
