@@ -1,8 +1,13 @@
 """Cells of a row of measurements: the first column, of several names for one thing, that says something."""
 
 from collections.abc import Mapping
-from math import isfinite
+from math import nan
+from typing import Final
 
+from loadfactor.limits import Limits, shorten
+
+MEASURED: Final = Limits(at_least=0.000_001, at_most=1e15)
+COUNTED: Final = Limits(at_least=1, at_most=10_000_000)
 Row = Mapping[str, str | None]
 
 
@@ -19,23 +24,35 @@ def read_text(row: Row, *names: str) -> str | None:
     return None
 
 
-def read_number(row: Row, *names: str) -> float | None:
-    """The first of these columns that holds a positive, finite number."""
-    value = read_text(row, *names)
-    try:
-        number = float((value or "").replace(",", ""))
-    except ValueError:
-        return None
-    return number if isfinite(number) and number > 0 else None
+def read_number(row: Row, *names: str, limits: Limits = MEASURED) -> float | None:
+    """The first of these columns that holds something, as a number; refused where it is none inside the limits."""
+    for name in names:
+        said = read_text(row, name)
+        if said is not None:
+            number = _parse(said)
+            if not limits.admit(number):
+                raise RowRefused(f"{name} must be a number {limits.words}, got {shorten(said)}")
+            return number
+    return None
 
 
-def read_whole(row: Row, *names: str, default: int | None = None) -> int:
+def read_whole(row: Row, *names: str, default: int | None = None, limits: Limits = COUNTED) -> int:
     """The first of these columns as a whole number; refused where it is none, or missing without a default."""
-    said, value = read_text(row, *names), read_number(row, *names)
-    if said is None and default is not None:
-        return default
-    if value is None or value != int(value):
-        raise RowRefused(
-            f"no {names[0]} in the row" if said is None else f"{names[0]} is {said}, not a whole number from 1 on"
-        )
-    return int(value)
+    for name in names:
+        said = read_text(row, name)
+        if said is not None:
+            number = _parse(said)
+            if not limits.admit(number) or number != int(number):
+                raise RowRefused(f"{name} must be a whole number {limits.words}, got {shorten(said)}")
+            return int(number)
+    if default is None:
+        raise RowRefused(f"no {names[0]} in the row")
+    return default
+
+
+def _parse(text: str) -> float:
+    """The number that is written, with commas between thousands or not; NaN where it is none."""
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return nan

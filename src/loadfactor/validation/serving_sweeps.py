@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadfactor.errors import SourceError
+from loadfactor.limits import Limits, shorten
 from loadfactor.sources.file_chunks import read_file
 from loadfactor.units import MS_PER_S
 from loadfactor.validation.measurement_files import LIMIT_BYTES
@@ -71,6 +72,8 @@ NAMES = {
     "throughput": ("output_tok_per_s_derived", "output_tok_per_s", "output_tokens_per_s"),
     "mode": ("mode",),
 }
+MEASURED = Limits(at_least=0.000_001, at_most=1e12)
+COUNTED = Limits(at_least=1, at_most=10_000_000)
 NEEDED = ("model", "system", "backend", "prompt_tokens", "output_tokens", "tp", "concurrency")
 
 
@@ -83,7 +86,13 @@ def read_sweeps(path: Path) -> Iterator[SweepRow | tuple[int, str]]:
         text = read_file(path, LIMIT_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SourceError(f"{path} is not a CSV file ({error}); give a CSV of measurements") from None
-    reader = csv.DictReader(io.StringIO(text))
+    try:
+        yield from _read_rows(csv.DictReader(io.StringIO(text)), path)
+    except csv.Error as error:
+        raise SourceError(f"{path} is not a CSV file ({error}); give a CSV of measurements") from None
+
+
+def _read_rows(reader: "csv.DictReader[str]", path: Path) -> Iterator[SweepRow | tuple[int, str]]:
     there = reader.fieldnames or []
     column = {key: next((n for n in names if n in there), None) for key, names in NAMES.items()}
     missing = [NAMES[key][0] for key in NEEDED if column[key] is None]
@@ -141,15 +150,15 @@ def _read_measured(text: str, name: str) -> float | None:
     if not text or text.lower() in ("nan", "null", "none"):
         return None
     value = _read_number(text)
-    if not value > 0:
-        raise ValueError(f"{name} must be positive, got {text}")
+    if not MEASURED.admit(value):
+        raise ValueError(f"{name} must be {MEASURED.words}, got {shorten(text)}")
     return value
 
 
 def _read_count(text: str, name: str) -> int:
     value = _read_number(text) if text else 0.0
-    if value < 1 or value != int(value):
-        raise ValueError(f"{name} must be a whole number of at least 1, got {text or 'nothing'}")
+    if not COUNTED.admit(value) or value != int(value):
+        raise ValueError(f"{name} must be a whole number, {COUNTED.words}, got {shorten(text) if text else 'nothing'}")
     return int(value)
 
 

@@ -11,6 +11,7 @@ from loadfactor.catalog.accelerators import Accelerator, find_accelerator
 from loadfactor.catalog.clusters import PublishedCluster, recognize_cluster
 from loadfactor.catalog.models import Network, find_network
 from loadfactor.errors import CatalogError
+from loadfactor.limits import Limits
 from loadfactor.planner.training.flops import HARDWARE, MODEL, palm_flops_per_token, training_flops_per_token
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import TrainingLayout
@@ -22,6 +23,7 @@ from loadfactor.validation.row_cells import Row, RowRefused, read_number, read_t
 from loadfactor.validation.row_layouts import read_layout, recognize_software
 
 GPT2_VOCABULARY = 51_200  # GPT-2's 50,257 padded, what Megatron trains with
+LAYERS = Limits(at_least=1, at_most=10_000)
 GPUS_PER_NODE = 8  # of the nodes whose network papers give per node
 
 
@@ -108,7 +110,7 @@ def read_row(row: Row) -> MeasuredRun:
         raise RowRefused(str(error)) from None
     job = TrainingJob(network, seq, batch, on, software)
     quantity, value, per_step = _measure(row, job, gpus)
-    billions = float(row.get("params_b") or 0) or network.parameters / PARAMETERS_PER_BILLION
+    billions = read_number(row, "params_b") or network.parameters / PARAMETERS_PER_BILLION
     label = row.get("model") or row.get("scheme") or f"{billions:.3g}B"
     one = MeasuredRun(str(label), job, layout, free, quantity, value, per_step)
     if free and not any(len(x) for x in enumerate_layouts(job, gpus, one.space)):
@@ -127,22 +129,24 @@ def _accelerator(row: Row) -> Accelerator:
 def _network(row: Row) -> tuple[Network, int]:
     seq = read_whole(row, "seq", "seq_len", "sequence_length", "max_seq_len")
     known = find_network(read_text(row, "network", "model") or "")
-    layers, hidden, heads = (read_whole(row, n, default=0) for n in ("layers", "hidden", "heads"))
+    layers = read_whole(row, "layers", default=0, limits=LAYERS)
+    hidden, heads = (read_whole(row, n, default=0) for n in ("hidden", "heads"))
     if known is not None and not layers:
         return known, seq
     if not layers or not hidden or not heads:
         missing = [n for n, v in (("layers", layers), ("hidden", hidden), ("heads", heads)) if not v]
         raise RowRefused(f"no {', '.join(missing)} in the row and its model is not in the catalog")
-    ffn, kv = read_number(row, "ffn_hidden", "intermediate_size"), read_number(row, "kv_heads")
+    ffn = read_whole(row, "ffn_hidden", "intermediate_size", default=4 * hidden)
+    kv_heads = read_whole(row, "kv_heads", default=heads)
     shape = Network(
         name=read_text(row, "model") or "row",
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=int(kv or heads),
-        head_dim=int(read_number(row, "head_dim") or hidden / heads),
-        ffn_hidden=int(ffn or 4 * hidden),
-        vocabulary=int(read_number(row, "vocab", "vocabulary") or GPT2_VOCABULARY),
+        kv_heads=kv_heads,
+        head_dim=read_whole(row, "head_dim", default=max(hidden // heads, 1)),
+        ffn_hidden=ffn,
+        vocabulary=read_whole(row, "vocab", "vocabulary", default=GPT2_VOCABULARY),
         max_context=seq,
         gated_mlp=(read_text(row, "gated_mlp") or "").lower() in ("1", "true", "yes"),
         tied_embeddings=True,

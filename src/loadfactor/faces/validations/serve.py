@@ -30,6 +30,7 @@ def build_document(request: ServingValidationRequest) -> Document:
             ),
         ),
         data=v,
+        is_no=not v.overall.rows,
     )
 
 

@@ -55,7 +55,9 @@ def build_document(request: TrainingValidationRequest) -> Document:
     if result.ignored:
         columns = (TableColumn("file"), TableColumn("why"))
         sections.append(Section("Files left out", tables=(DataTable(columns, list(result.ignored.items())),)))
-    return Document(_write_headline(result), sections, assumptions=ASSUMPTIONS, data=result)  # fmt: skip
+    return Document(
+        _write_headline(result), sections, assumptions=ASSUMPTIONS, data=result, is_no=not result.whole.rows
+    )
 
 
 def _write_headline(result: TrainingValidation) -> str:

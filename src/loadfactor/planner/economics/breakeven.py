@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from loadfactor.errors import PlanError
+from loadfactor.limits import MOST_GPUS
 from loadfactor.units import S_PER_HOUR, TOKENS_PER_MTOK
 
 
@@ -162,6 +163,11 @@ def compare_at_demand(
         raise PlanError(f"the peak is at least the mean: a ratio of 1 or more, got {peak_ratio:g}")
     saturated = replica.tokens_per_s / request.tokens
     replicas = ceil(requests_per_s * peak_ratio / saturated)
+    if replicas * replica.gpus > MOST_GPUS:
+        raise PlanError(
+            f"{requests_per_s * peak_ratio:,.6g} requests/s at the peak take {replicas * replica.gpus:,.3g} GPUs, more than "
+            f"{MOST_GPUS:,}; lower --requests-per-s or --peak-ratio, or give a faster replica"
+        )
     return MeanDemand(
         requests_per_s,
         replicas,

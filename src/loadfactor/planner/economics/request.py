@@ -50,7 +50,7 @@ class OwnRequest(Request):
     pue: float = option("Power into the building over power into the servers.", 1.3, at_least=1, at_most=10)
     price_per_kwh: float = option("Price of a kilowatt-hour.", 0.08, at_least=0, at_most=1e6)
     colocation_price_per_kw_month: float | None = option(
-        "All-in colocation instead of energy and PUE.", None, within=COST
+        "All-in colocation instead of energy and PUE.", None, at_least=0.01, at_most=1e9
     )
     network_percent: float = option(
         "Network, storage and CPU hosts as % of the server's price.", 15.0, at_least=0, at_most=1000

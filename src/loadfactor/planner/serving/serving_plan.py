@@ -231,9 +231,10 @@ def _size_fleet(q: ServingInputs, chosen: LayoutOption, traffic: Traffic) -> _Si
     drawn = min(1.0, MOST_SIMULATED_REQUESTS / (q.demand.requests_per_day * q.days)) if q.trace is None else 1.0
     simulated = max(1, round(first * drawn))
     if simulated > MOST_SIMULATED_REPLICAS:
+        what = "give fewer --replicas" if q.replicas else "give fewer --users or shorter --output-tokens"
         raise PlanError(
-            f"{first:,} replicas for {q.demand.requests_per_day:,.3g} requests a day stand idle; "
-            f"take at most {MOST_SIMULATED_REPLICAS:,} of them, or leave --replicas out"
+            f"{q.demand.requests_per_day:,.3g} requests a day on {first:,} replicas cannot be simulated: "
+            f"at most {MOST_SIMULATED_REPLICAS:,} replicas fit into memory; {what}"
         )
     share = simulated / first
     horizon_s = None if q.trace else q.days * S_PER_DAY

@@ -16,6 +16,7 @@ from loadfactor.planner.training.search_space import EVERYTHING, SearchSpace
 from loadfactor.planner.training.utilization import compute_utilization
 from loadfactor.units import S_PER_DAY, S_PER_HOUR, TOKENS_PER_MTOK
 
+LONGEST_D = 100_000
 RIVALS = 6  # other ways to cut the job that are shown beside the best
 
 
@@ -143,7 +144,7 @@ def plan_run(
             f"one of {gpus} GPUs fails every {mtbf_s:.3g} s, too often for the work to survive; "
             "give a larger --gpu-mtbf-h, or a smaller --checkpoint-s or --restart-s"
         )
-    return TrainingPlan(
+    plan = TrainingPlan(
         gpus=gpus,
         job=job,
         tokens=tokens,
@@ -158,6 +159,12 @@ def plan_run(
         price_per_gpu_hour=price.per_gpu_hour if price else None,
         currency=price.currency if price else "USD",
     )
+    if plan.days > LONGEST_D:
+        raise PlanError(
+            f"{tokens:,.3g} tokens take {plan.days:,.3g} days on {gpus:,} GPUs, more than {LONGEST_D:,}; "
+            "give more --gpus or fewer --tokens"
+        )
+    return plan
 
 
 def _evaluate_rival(job: TrainingJob, layout: TrainingLayout, best: EvaluatedLayout) -> EvaluatedLayout:
