@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Final
 
-from loadfactor.units import H_PER_YEAR, MS_PER_S, S_PER_DAY, S_PER_HOUR
+from loadfactor.units import MS_PER_S, S_PER_DAY
 
 _LONGEST_SHOWN: Final = 40
 
@@ -66,4 +66,3 @@ LATENCY_S: Final = Limits(at_least=0.000_001, at_most=S_PER_DAY)
 LATENCY_MS: Final = Limits(at_least=0.001, at_most=S_PER_DAY * MS_PER_S)
 SEED: Final = Limits(at_least=0, at_most=1e15)  # exact as a floating-point number
 GROWTH_PERCENT: Final = Limits(at_least=-99, at_most=1000)  # a year
-JOB_S: Final = Limits(above=0, at_most=100 * H_PER_YEAR * S_PER_HOUR)

@@ -49,7 +49,10 @@ def test_hours_are_a_demand_series_and_gz_is_read(tmp_path: Path) -> None:
         ("a,b\n1,2\n", "submit_s, gpus, duration_s"),
         ("", "empty file"),
         ("submit_s,gpus,duration_s\n", "no rows"),
-        ("submit_s,gpus,duration_s\n0,eight,5\n", "row 2: gpus is 'eight'"),
+        (
+            "submit_s,gpus,duration_s\n0,eight,5\n",
+            "row 2: gpus must be a number at least 0.001 and at most 1,000,000, got eight",
+        ),
         ("submit_utc,gpus,duration_s\n2026-03-01T00:00:00,1,5\n", "no time zone"),
         ("submit_utc,gpus,duration_s\n2026-13-01T00:00:00Z,1,5\n", "is not a time in any calendar"),
         ("start,gpus,duration_s\n0,1,5\n", "submit_s or submit_utc"),

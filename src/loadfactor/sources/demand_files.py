@@ -57,7 +57,13 @@ def decode_demand(source: Input) -> Demand:
     header = [cell.strip() for cell in next(csv.reader([text.split("\n", 1)[0]]), [])]
     for form in DEMAND_FORMATS:
         if form.matches(header):
-            frame = pd.read_csv(io.StringIO(text), skipinitialspace=True)
+            try:
+                frame = pd.read_csv(io.StringIO(text), skipinitialspace=True)
+            except (pd.errors.ParserError, ValueError) as error:
+                why = " ".join(str(error).rpartition("C error: ")[2].split())
+                raise SourceError(f"{label} is no table with one row a line: {why}") from None
+            if not isinstance(frame.index, pd.RangeIndex):
+                raise SourceError(f"{label}: its rows have more cells than its header; write one column a comma")
             if frame.empty:
                 raise SourceError(f"{label} has a header but no rows")
             return form.decode(frame, name)

@@ -33,9 +33,10 @@ from loadfactor.planner.sizing.sizes import (
     simulate_size,
     sweep_sizes,
 )
-from loadfactor.units import S_PER_HOUR
+from loadfactor.units import H_PER_YEAR, S_PER_HOUR
 
 LEAST_JOBS_FOR_INTERVAL = 200  # ten jobs in each of twenty batches
+LONGEST_HISTORY_YEARS = 10
 MOST_OFFERED_OVER_PEAK = 2  # the offered load is a mean: beyond its own peak the jobs outlast their history
 
 
@@ -237,6 +238,11 @@ def _check_history(jobs: Jobs) -> None:
     known = f"{len(jobs)} jobs submitted within {jobs.span_s:,.4g} s tell too little to size a cluster"
     if jobs.span_s < S_PER_HOUR:
         raise PlanError(f"{known}; give a history of an hour or more, better of weeks")
+    if jobs.span_s > LONGEST_HISTORY_YEARS * H_PER_YEAR * S_PER_HOUR:
+        raise PlanError(
+            f"the jobs were submitted over {jobs.span_s / S_PER_HOUR / H_PER_YEAR:,.3g} years, more than "
+            f"{LONGEST_HISTORY_YEARS}; check the first and the last submission"
+        )
     most = float(jobs.concurrent_gpus(demand_step_s(jobs)).max())
     if jobs.offered_gpus > MOST_OFFERED_OVER_PEAK * most:
         raise PlanError(

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from loadfactor.sources.demand import Floats, StateTrace
+from loadfactor.sources.demand_columns import GPUS, JOBS, read_numbers
 from loadfactor.units import S_PER_MIN
 
 NODE_GPUS = 8
@@ -20,7 +20,7 @@ def decode(frame: pd.DataFrame, name: str) -> StateTrace:
     """The counts; `noless_8` is large, `less_8` small."""
 
     def column(key: str) -> Floats:
-        return np.asarray(frame[key], dtype=np.float64)
+        return read_numbers(frame, key, name, JOBS if "job" in key else GPUS)
 
     return StateTrace(
         name,

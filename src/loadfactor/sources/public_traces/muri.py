@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
+from loadfactor.limits import Limits
 from loadfactor.sources.demand import Floats, JobTrace
+from loadfactor.sources.demand_columns import JOB_GPUS, LENGTH_MS, LENGTH_S, TIME_MS, TIME_S, read_numbers
 from loadfactor.units import MS_PER_S
 
 
@@ -20,18 +21,21 @@ def decode(frame: pd.DataFrame, name: str) -> JobTrace:
 
     A result's wait is its completion time less the time executed: preempted jobs wait more than once.
     """
-    rows = frame.sort_values(["submit_time", "job_id"], kind="stable")
+    keys = [key for key in ("submit_time", "job_id") if key in frame.columns]
+    rows = frame.sort_values(keys, kind="stable")
 
-    def column(key: str) -> Floats:
-        return np.asarray(rows[key], dtype=np.float64)
+    def column(key: str, limits: Limits) -> Floats:
+        return read_numbers(rows, key, name, limits)
 
+    gpus = column("num_gpu", JOB_GPUS)
     if "real_executed_time" not in frame.columns:
-        return JobTrace(name, column("submit_time") / MS_PER_S, column("num_gpu"), column("duration") / MS_PER_S)
+        return JobTrace(name, column("submit_time", TIME_MS) / MS_PER_S, gpus, column("duration", LENGTH_MS) / MS_PER_S)
+    submit_s, executed_s = column("submit_time", TIME_S), column("real_executed_time", LENGTH_S)
     return JobTrace(
         name,
-        column("submit_time"),
-        column("num_gpu"),
-        column("real_executed_time"),
-        published_wait_s=column("JCT") - column("real_executed_time"),
-        published_makespan_s=float(column("end_time").max() - column("submit_time").min()),
+        submit_s,
+        gpus,
+        executed_s,
+        published_wait_s=column("JCT", TIME_S) - executed_s,
+        published_makespan_s=float(column("end_time", TIME_S).max() - submit_s.min()),
     )

@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 
 from loadfactor.errors import SourceError
+from loadfactor.limits import Limits
 from loadfactor.sources.demand import JobTrace
+from loadfactor.sources.demand_columns import GPUS, TIME_S, read_numbers
 from loadfactor.units import MILLIGPUS_PER_GPU, S_PER_DAY
 
 SPARSE_SHARE = 0.005  # a beginning with fewer of the pods than this, over more of the time than LONG_SHARE, is left out
@@ -24,6 +26,11 @@ def decode(frame: pd.DataFrame, name: str) -> JobTrace:
     The pod list begins with months that hold a handful of pods; a demand over them would be near zero, so they are left out, and
     the note says how many and how long.
     """
+    read_numbers(frame, "num_gpu", name, GPUS)
+    read_numbers(frame, "gpu_milli", name, Limits(at_least=0, at_most=MILLIGPUS_PER_GPU))
+    read_numbers(frame, "creation_time", name, TIME_S)
+    for column in ("deletion_time", "scheduled_time"):
+        read_numbers(frame, column, name, TIME_S, may_be_empty=True)
     pods = frame[frame["num_gpu"] > 0]
     never = pods["scheduled_time"].isna()
     ended = pods[~never & (pods["deletion_time"] > pods["scheduled_time"])].sort_values("creation_time", kind="stable")

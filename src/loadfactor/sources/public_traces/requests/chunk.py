@@ -2,14 +2,19 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.errors import SourceError
-from loadfactor.units import NS_PER_S
+from loadfactor.limits import Limits, shorten
+from loadfactor.units import NS_PER_S, S_PER_DAY
 
 Ints = NDArray[np.int64]
+TOKENS: Final = Limits(at_least=0, at_most=1e8)  # of a prompt or an answer
+LONGEST_D: Final = 366  # from the first request of a trace to its last
+MOST_HASH: Final = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -69,16 +74,26 @@ class ChunkBuilder:
         return len(self._requests) >= self._size
 
     def add(self, line: int, written: object, at_ns: int, prompt: int, output: int, blocks: Iterable[int] = ()) -> None:
-        """Add a request; `written` is its time as it stands in that line. SourceError when it is before the one above."""
+        """Add a request; `written` is its time as it stands in that line.
+
+        Raises SourceError when it is before the one above, or a number makes no sense.
+        """
+        where = f"{self._label}, line {line}"
+        for name, tokens in (("prompt", prompt), ("output", output)):
+            if not TOKENS.admit(tokens):
+                raise SourceError(f"{where}: {name} tokens must be {TOKENS.words}, got {shorten(str(tokens))}")
         if self._first_ns is None:
             self._first_ns = self._last_ns = at_ns
         if at_ns < self._last_ns:
-            raise SourceError(
-                f"{self._label}, line {line}: {written} is before the line above it; sort the trace by time"
-            )
+            raise SourceError(f"{where}: {written} is before the line above it; sort the trace by time")
+        if at_ns - self._first_ns > LONGEST_D * S_PER_DAY * NS_PER_S:
+            raise SourceError(f"{where}: {shorten(str(written))} is more than {LONGEST_D} days after the first request")
+        held = list(blocks)
+        if held and not 0 <= min(held) <= max(held) <= MOST_HASH:
+            raise SourceError(f"{where}: a hash of a prefix block must be at least 0 and at most {MOST_HASH:,}")
         self._last_ns = at_ns
         self._requests.append((at_ns - self._first_ns, prompt, output))
-        self._blocks.append(list(blocks))
+        self._blocks.append(held)
 
     def take(self, with_blocks: bool = False) -> RequestChunk:
         """The requests collected since the last call, at least one."""

@@ -14,11 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.public_traces.requests.chunk import Ints, RequestChunk
-from loadfactor.units import NS_PER_S
+from loadfactor.limits import Limits
+from loadfactor.sources.public_traces.requests.chunk import LONGEST_D, TOKENS, Ints, RequestChunk
+from loadfactor.units import NS_PER_S, S_PER_DAY
 
 NAME = re.compile(r"chunk-(\d+)-(trace\.csv|dataset\.json)$")
 WINDOW_S = 600.0  # the width of a window where there is only one
+MOST_REQUESTS = 50_000_000  # of a client in a window
+START_S = Limits(at_least=0, at_most=LONGEST_D * S_PER_DAY)
+RATE_PER_S = Limits(at_least=0, at_most=1e6)
+VARIATION = Limits(at_least=0, at_most=1000)
+WEIGHT = Limits(at_least=0, at_most=1e12)
 TokenTable = tuple[Ints, NDArray[np.float64]]  # values, cumulative probability
 
 
@@ -57,6 +63,10 @@ def _draw_arrivals(rng: np.random.Generator, rate: float, cv: float, width: floa
     """Times in a window whose gaps are gamma with this coefficient of variation."""
     if rate <= 0:
         return np.zeros(0)
+    if rate * width > MOST_REQUESTS:
+        raise SourceError(
+            f"a ServeGen client sends {rate * width:,.3g} requests in a window, more than {MOST_REQUESTS:,}; scale it down"
+        )
     shape = 1 / max(cv, 0.05) ** 2
     first = rng.random() / rate
     times = first + np.cumsum(rng.gamma(shape, 1 / (shape * rate), int(rate * width * 1.5 + 20 * cv + 20)))
@@ -71,23 +81,36 @@ def _draw_tokens(rng: np.random.Generator, table: TokenTable, count: int) -> NDA
 def _parse_dataset(text: str) -> tuple[TokenTable, TokenTable]:
     """The distributions of a client, summed over its windows."""
     sums: dict[str, dict[int, float]] = {"input_tokens": {}, "output_tokens": {}}
-    for window in json.loads(text).values():
-        for kind, sums_of in sums.items():
-            written = window.get(kind) if isinstance(window, dict) else None
-            found = ast.literal_eval(written) if isinstance(written, str) else written
-            for tokens, chance in (found or {}).items():
-                sums_of[int(tokens)] = sums_of.get(int(tokens), 0.0) + float(chance)
+    try:
+        for window in json.loads(text).values():
+            for kind, sums_of in sums.items():
+                written = window.get(kind) if isinstance(window, dict) else None
+                found = ast.literal_eval(written) if isinstance(written, str) else written
+                for tokens, chance in (found or {}).items():
+                    count = int(_read(str(tokens), TOKENS))
+                    sums_of[count] = sums_of.get(count, 0.0) + _read(str(chance), WEIGHT)
+    except (ValueError, SyntaxError, AttributeError, TypeError, RecursionError, MemoryError) as error:
+        raise SourceError(
+            f"a ServeGen dataset is not {{tokens: probability}} per window, with tokens {TOKENS.words}: {error or 'out of range'}"
+        ) from None
     return _accumulate(sums["input_tokens"]), _accumulate(sums["output_tokens"])
 
 
 def _accumulate(weights: dict[int, float]) -> TokenTable:
     values = np.array(sorted(weights), np.int64)
-    if not values.size:
+    if not sum(weights.values()) > 0:
         raise SourceError(
             "a ServeGen dataset without input_tokens or output_tokens; expected {tokens: probability} per window"
         )
     cumulative = np.cumsum([weights[int(v)] for v in values])
     return values, cumulative / cumulative[-1]
+
+
+def _read(text: str, limits: Limits) -> float:
+    number = float(text)
+    if not limits.admit(number):
+        raise ValueError
+    return number
 
 
 def _parse_files(
@@ -106,11 +129,12 @@ def _parse_files(
         for line, text in enumerate(content.splitlines(), start=1):
             cells = text.split(",")
             try:
-                start, rate = float(cells[0]), float(cells[1] or 0)
-                cv = float(cells[2]) if cells[2] else 1.0
+                start, rate = _read(cells[0], START_S), _read(cells[1] or "0", RATE_PER_S)
+                cv = _read(cells[2], VARIATION) if cells[2] else 1.0
             except (ValueError, IndexError):
                 raise SourceError(
-                    f"{name}, line {line}: expected window start, rate, variation, pattern, got {text[:60]!r}"
+                    f"{name}, line {line}: expected window start (s, {START_S.words}), rate (a second, {RATE_PER_S.words}), "
+                    f"variation ({VARIATION.words}), pattern, got {text[:60]!r}"
                 ) from None
             open_now = windows.setdefault(start, [])
             if len(cells) > 3 and cells[3].strip() and rate > 0:
