@@ -93,3 +93,39 @@ def test_the_mfu_headline_equals_its_table() -> None:
     odd = next(row for row in rows if row["verdict"] != "follows")
     printed, given = (percent(float(odd[name])) for name in ("published", "recomputed"))
     assert f"{odd['model']} does not: printed {printed}, its inputs give {given}" in headline
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        ("seq", "-1", "seq must be a whole number at least 1 and at most 10,000,000, got -1"),
+        ("hidden", "abc", "hidden must be a whole number at least 1"),
+        ("heads", "0", "heads must be a whole number at least 1"),
+        ("layers", "1e9", "layers must be a whole number at least 1 and at most 10,000, got 1e9"),
+        ("iteration_s", "inf", "iteration_s must be a number at least 1e-06"),
+        ("scale_out_gb_per_s", "-5", "scale_out_gb_per_s must be a number at least 1e-06"),
+        ("params_b", "many", "params_b must be a number at least 1e-06"),
+    ],
+)
+def test_a_file_in_which_no_row_can_be_compared_is_a_no(column: str, value: str, says: str, tmp_path: Path) -> None:
+    """A senseless cell is named with its column and range; where that leaves no row, the command ends with 1."""
+    row = {
+        "layers": "24",
+        "hidden": "2048",
+        "heads": "16",
+        "seq": "2048",
+        "gpus": "8",
+        "gpu": "a100-sxm",
+        "tp": "1",
+        "pp": "1",
+        "micro_batch": "1",
+        "global_batch": "64",
+        "iteration_s": "2.5",
+        column: value,
+    }
+    path = tmp_path / "mine.csv"
+    path.write_text(",".join(row) + "\n" + ",".join(row.values()) + "\n")
+    done = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, ["validate", "train", "--rows", str(path)])
+    assert done.exit_code == 1
+    assert "No row could be compared" in done.stdout
+    assert says in done.stdout
