@@ -179,7 +179,10 @@ class Books:
                     rows = self.store.relation(table).select(column).distinct().to_pyarrow()
                     known |= {v for v in rows[column].to_pylist() if v is not None}
             if value not in known:
-                raise no_such(name, value, known, f"`loadfactor show paid_gpu_hours --by {name}` lists them")
+                there = quote(str(self.store.folder))
+                raise no_such(
+                    name, value, known, f"`loadfactor show paid_gpu_hours --by {name} --store {there}` lists them"
+                )
         return tuple((where or {}).items())
 
     def _answer(self, question: Question) -> Readings:

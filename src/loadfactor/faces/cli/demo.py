@@ -34,7 +34,7 @@ def build_page(request: DemoRequest) -> Document:
     """Simulate, import, and the report of it."""
     # the query engine, the drawing and the simulation take seconds to load, and only this command needs them all
     from loadfactor.books.books import Books
-    from loadfactor.faces.cli.progress import ProgressBar
+    from loadfactor.faces.progress import ProgressBar
     from loadfactor.faces.report.inquiry import Inquiry
     from loadfactor.faces.report.page import build_document
     from loadfactor.simulator import DEMO, simulate, write_tables

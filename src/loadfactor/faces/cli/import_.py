@@ -41,8 +41,8 @@ def build_page(request: ImportRequest) -> Document:
     """Import, and the receipt of it."""
     from loadfactor.books.books import Books
     from loadfactor.config import settings
-    from loadfactor.faces.cli.progress import ProgressBar
     from loadfactor.faces.pages.receipt import build_document
+    from loadfactor.faces.progress import ProgressBar
     from loadfactor.metrics.query.calendar import milliseconds
     from loadfactor.sources.base import ReadOptions
 

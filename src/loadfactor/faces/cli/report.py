@@ -29,7 +29,7 @@ def add_to(app: typer.Typer) -> None:
 
 def build_page(request: ReportRequest) -> Document:
     """The report that the request asks for."""
-    from loadfactor.faces.cli.progress import ProgressBar
+    from loadfactor.faces.progress import ProgressBar
     from loadfactor.faces.report.inquiry import Inquiry
     from loadfactor.faces.report.page import build_document
     from loadfactor.metrics.query.question import check_dimensions

@@ -8,6 +8,7 @@ from loadfactor.errors import InputError
 from loadfactor.faces.cli.books_request import BooksRequest
 from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document
+from loadfactor.faces.visible import spell_out
 from loadfactor.request import option
 
 ABOUT = "Show metrics, in all or split by device, team, day and others."
@@ -35,6 +36,8 @@ def build_page(request: ShowRequest) -> Document:
 
     if not request.by and (request.sort or request.reverse or request.limit):
         raise InputError("--sort, --reverse and --limit order groups; say which with --by")
+    if request.without_idle:
+        _say_what_ignores_idle(request.metrics)
     books = request.books
     start, end = request.window(books)
     readings = books.show(
@@ -50,3 +53,20 @@ def build_page(request: ShowRequest) -> Document:
     by = request.sort or ""
     descending = by.startswith("-") != request.reverse
     return build_document(readings.arrange(by.removeprefix("-"), descending, request.limit))
+
+
+def _say_what_ignores_idle(names: tuple[str, ...]) -> None:
+    """Say on stderr which of the metrics are no unit costs. Raises InputError where none of those named is one."""
+    from loadfactor.metrics import metric
+    from loadfactor.metrics.metric import PerUnit
+
+    others = [name for name in names if not isinstance(metric(name).kind, PerUnit)]
+    if names and len(others) == len(names):
+        raise InputError(
+            f"--without-idle changes unit costs alone, and {', '.join(others)} is none; ask for a cost_per_… as well"
+        )
+    if others:
+        typer.echo(
+            f"loadfactor: --without-idle changes unit costs alone; as without it: {spell_out(', '.join(others))}",
+            err=True,
+        )
