@@ -14,6 +14,8 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
+from loadfactor.tables import MEASUREMENTS
+
 Row = dict[str, Any]
 HOUR, DAY = 3_600_000, 86_400_000
 BASES = ("effective", "contracted", "owned", "list", "estimate")
@@ -243,9 +245,18 @@ class Oracle:
         return False
 
     def sample(self, device_id: str | None, at: int) -> Sample | None:
-        """The sample that counts for a GPU at an instant."""
+        """What the samples of a GPU say at an instant: the best one, each of its measurements from the best that took it."""
         found = [s for s in self.samples if s.row["device_id"] == device_id and s.from_utc <= at < s.to_utc]
-        return min(found, key=Sample.rank) if found else None
+        if not found:
+            return None
+        found.sort(key=Sample.rank)
+        row = dict(found[0].row)
+        for column in MEASUREMENTS:
+            row[column] = next((s.row[column] for s in found if s.row[column] is not None), None)
+        memory = ("mem_used_bytes", "mem_total_bytes")  # a share of one sample rather than of two
+        both = [s for s in found if all(s.row[c] is not None for c in memory)]
+        row |= {c: both[0].row[c] for c in memory if both}
+        return Sample(row, found[0].from_utc, found[0].to_utc)
 
     def book(self, cuts: Iterable[int] = ()) -> list[Cell]:
         """The whole ledger."""

@@ -16,9 +16,9 @@ from loadfactor.errors import InputError
 from loadfactor.ledger.steps import compile_steps, list_steps
 from loadfactor.ledger.waits import list_waits
 from loadfactor.metrics.query.calendar import Window
-from loadfactor.tables import columns_of, measured_bit
+from loadfactor.tables import MEASUREMENTS, columns_of, measured_bit
 
-EVERYTHING = (1 << 14) - 1
+EVERYTHING = (1 << len(MEASUREMENTS)) - 1
 BUSY = measured_bit("busy_share")
 DIALECTS = ("duckdb", "pyspark", "clickhouse")
 

@@ -20,7 +20,7 @@ from loadfactor.store.store import Store
 from loadfactor.tables import BASES, IDLE_BELOW, PRICES, Span
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
-DEFINITION = 3
+DEFINITION = 4
 """Raise when what a ledger row means changes: every store then books itself again."""
 
 SAMPLES_AT_ONCE = 24_000_000  # more at once amortizes planning, less keeps memory small

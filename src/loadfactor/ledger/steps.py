@@ -89,7 +89,7 @@ def _book(measured: int, overlaps: bool, idle_below: float) -> Steps:
     before, samples = _attribute(False, DEFAULT_CURRENCY), _input("samples")
     samples = samples.mutate(since=samples.from_utc, until=samples.to_utc)
     if overlaps:
-        samples = resolve_overlaps(samples)
+        samples = resolve_overlaps(samples, measured)
     steps = {"spans": list_spans(_result(before, "holdings"))}
     steps["observed"] = summarize_samples(_result(steps, "spans"), samples, idle_below, measured)
     steps["work"] = find_unheld_work(_result(steps, "spans"), _result(steps, "observed"))

@@ -104,9 +104,9 @@ class Staging:
             self.gaps[where, "profiling counters read 0 while GPU_UTIL was high: not counted as idle"] += count
             for name in PROFILED:
                 columns[name] = pc.if_else(failed, pa.scalar(None, pa.float64()), columns[name])
-        mask = pa.array([0] * rows.num_rows, pa.int32())
+        mask = pa.array([0] * rows.num_rows, pa.int64())
         for bit, name in enumerate(MEASUREMENTS):
-            mask = pc.add(mask, pc.multiply(pc.cast(pc.is_valid(columns[name]), pa.int32()), 1 << bit))
+            mask = pc.add(mask, pc.multiply(pc.cast(pc.is_valid(columns[name]), pa.int64()), 1 << bit))
         return pa.table(
             {
                 "device_id": rows["device_id"],
