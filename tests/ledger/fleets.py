@@ -120,7 +120,7 @@ class Fleet:
     def _place(self) -> Row:
         return {
             "node": self.rnd.choice(("n0", "n0", "n1", None)),
-            "accelerator": self.rnd.choice(("toy-x", "toy-y", None)),
+            "accelerator": self.rnd.choice(("toy-x", "h100-pcie", "a10", None)),
             "pool": self.rnd.choice(("a", "b", None)),
             "share": self.rnd.choice((None, None, None, 1.0, 0.5, 1 / 7)),
         }
@@ -151,6 +151,8 @@ class Fleet:
                 ]
                 has += ["mem_used_bytes", "mem_total_bytes", "throttle_mask"] * self.chance(0.4)
                 has += ["tensor_active_share", "dram_active_share"] * self.chance(0.3)
+                has += ["fp32_active_share", "sm_occupancy_share", "temperature_c"] * self.chance(0.3)
+                has += [f"{link}_bytes_per_s" for link in ("pcie_rx", "pcie_tx", "nvlink") if self.chance(0.3)]
                 for _ in range(self.rnd.randint(1, 10)):
                     row: Row = {"device_id": name, "source": watcher, "to_utc": at}
                     if given or self.chance(0.05):
@@ -168,7 +170,8 @@ class Fleet:
             return self.rnd.choice((0, 1, 2, 4, 0x28, 0x100))
         if column == "mem_total_bytes":
             return 80e9
-        scale = {"mem_used_bytes": 80e9, "power_w": 700.0}.get(column, 1.0)
+        rates = {"pcie_rx_bytes_per_s": 60e9, "pcie_tx_bytes_per_s": 60e9, "nvlink_bytes_per_s": 900e9}
+        scale = {"mem_used_bytes": 80e9, "power_w": 700.0, "temperature_c": 90.0, **rates}.get(column, 1.0)
         return self.rnd.choice(SHARES) * scale
 
     def _allocations(self) -> None:
@@ -226,7 +229,7 @@ class Fleet:
             row: Row = {
                 "device_id": self.rnd.choice((None, None, None, *self.ids)),
                 "pool": self.rnd.choice((None, None, "a", "b")),
-                "accelerator": self.rnd.choice((None, None, "toy-x", "toy-y")),
+                "accelerator": self.rnd.choice((None, None, "toy-x", "h100-pcie")),
                 "from_utc": self.rnd.choice((None, a)),
                 "to_utc": b,
                 "basis": self.rnd.choice(("contracted", "contracted", *BASES)),

@@ -22,7 +22,12 @@ BASES = ("effective", "contracted", "owned", "list", "estimate")
 WHO = ("user", "team", "project", "experiment_id", "purpose")
 HOLDER = ("job_id", *WHO)
 PLACE = ("node", "accelerator", "pool")
-SIGNALS = ("busy_share", "engine_active_share", "sm_active_share", "tensor_active_share", "dram_active_share")
+SIGNALS = (
+    "busy_share", "engine_active_share", "sm_active_share", "tensor_active_share", "dram_active_share",
+    "fp32_active_share", "sm_occupancy_share",
+)  # fmt: skip
+PEAKS = {"h100-pcie": (63.015e9, 600e9), "a10": (31.508e9, None)}
+"""PCIe of one direction and NVLink of both, bytes/s, of accelerators of fleets; the catalog has no price of them."""
 BEST = (("sm_active_share", "sm_active"), ("engine_active_share", "engine_active"), ("busy_share", "gpu_util"))
 SLOWING = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80
 STATES = ("unallocated", "idle", "busy", "unobserved", "down")
@@ -111,6 +116,20 @@ class Cell:
             out["mem_measured_s"] = s
         if row["power_w"] is not None:
             out["energy_j"], out["energy_measured_s"] = row["power_w"] * s, s
+        if row["temperature_c"] is not None:
+            out["temperature_c_s"], out["temperature_c_measured_s"] = row["temperature_c"] * s, s
+        both = [row[f"pcie_{way}_bytes_per_s"] for way in ("rx", "tx")]
+        for name, rate in zip(("pcie_rx", "pcie_tx", "nvlink"), (*both, row["nvlink_bytes_per_s"]), strict=True):
+            if rate is not None:
+                out[f"{name}_bytes"], out[f"{name}_measured_s"] = rate * s, s
+        busier = max((rate for rate in both if rate is not None), default=None)
+        if busier is not None:
+            out["pcie_bytes"] = busier * s
+        peaks = PEAKS.get(str(self.keys["accelerator"]), (None, None))
+        for name, rate, peak in zip(("pcie", "nvlink"), (busier, row["nvlink_bytes_per_s"]), peaks, strict=True):
+            if rate is not None and peak is not None:
+                out[f"{name}_of_peak_bytes"], out[f"{name}_peak_bytes"] = rate * s, peak * s
+                out[f"{name}_peak_measured_s"] = s
         if row["throttle_mask"] is not None:
             out["throttled_s"], out["throttle_measured_s"] = s * bool(row["throttle_mask"] & SLOWING), s
         return out
@@ -554,6 +573,8 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
         ("sm_activity", "sm_active"),
         ("tensor_activity", "tensor_active"),
         ("dram_activity", "dram_active"),
+        ("fp32_activity", "fp32_active"),
+        ("sm_occupancy", "sm_occupancy"),
         ("throttled_share", "throttled"),
     ):
         measured = total("throttle_measured_s" if column == "throttled" else f"{column}_measured_s", held)
@@ -562,6 +583,15 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
     out["mem_utilization"] = ratio(total("mem_used_byte_s", held), total("mem_total_byte_s", held), memory)
     peaks = [c.peak for c in cells if c.peak is not None]
     out["mem_utilization_peak"] = (max(peaks) if peaks else None, None)
+    hottest = [c.sample["temperature_c"] for c in cells if c.sample and c.sample["temperature_c"] is not None]
+    out["temperature_c_max"] = (max(hottest) if hottest else None, None)
+    for name, over, under, seconds in (
+        ("power_w", "energy_j", "energy_measured_s", "energy_measured_s"),
+        ("temperature_c", "temperature_c_s", "temperature_c_measured_s", "temperature_c_measured_s"),
+        ("pcie_saturation", "pcie_of_peak_bytes", "pcie_peak_bytes", "pcie_peak_measured_s"),
+        ("nvlink_saturation", "nvlink_of_peak_bytes", "nvlink_peak_bytes", "nvlink_peak_measured_s"),
+    ):
+        out[name] = ratio(total(over, held), total(under, held), share(total(seconds, held), in_use))
     out["energy_kwh"] = known(total("energy_j") / 3.6e6, share(total("energy_measured_s"), paid))
     cost = f"cost_{asked.basis}"
     for name, states in (

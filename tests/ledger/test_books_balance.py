@@ -46,7 +46,8 @@ def near(a: Any, b: Any) -> bool:
 def ledger_of(books: Books) -> dict[Key, dict[str, float]]:
     """The stored ledger, added up by everything but the exact instants."""
     book = books.table("ledger").to_pyarrow()
-    not_added = {*EXACT_KEYS, *CIRCUMSTANCES, "mem_peak_share", *(f"price_per_gpu_hour_{b}" for b in BASES)}
+    peaks = ("mem_peak_share", "temperature_peak_c", "pcie_peak_bytes_per_s", "nvlink_peak_bytes_per_s")
+    not_added = {*EXACT_KEYS, *CIRCUMSTANCES, *peaks, *(f"price_per_gpu_hour_{b}" for b in BASES)}
     added = [c for c in book.column_names if c not in not_added]
     out: dict[Key, dict[str, float]] = defaultdict(lambda: dict.fromkeys(added, 0.0))
     for row in book.to_pylist():

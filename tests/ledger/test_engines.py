@@ -12,6 +12,7 @@ from ibis.backends.sql.compilers import PySparkCompiler
 from ibis.config import Config
 
 from loadfactor.books.books import Books
+from loadfactor.catalog.links import list_link_peaks
 from loadfactor.errors import InputError
 from loadfactor.ledger.steps import compile_steps, list_steps
 from loadfactor.ledger.waits import list_waits
@@ -86,6 +87,10 @@ def test_spark_keeps_the_same_books(tmp_path: Path) -> None:
         rows = [tuple(row[c] for c in columns_of(of)) for row in held]
         schema = ", ".join(f"`{c}` {types[t]}" for c, t in columns_of(of).items())
         spark.createDataFrame(rows, schema).createOrReplaceTempView(name)
+    spark.createDataFrame(
+        [tuple(row.values()) for row in list_link_peaks().to_pylist()],
+        "accelerator string, pcie_peak_bytes_per_s double, nvlink_peak_bytes_per_s double",
+    ).createOrReplaceTempView("links")
     measured = 0
     for file in store.manifest.of("samples"):
         measured |= file.measured

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from loadfactor.catalog.accelerators import accelerators
+from loadfactor.catalog.links import list_link_peaks
 from loadfactor.catalog.prices import gpu_hour_price
 from loadfactor.ledger.holders import list_sources, mark_sources
 from loadfactor.ledger.steps import compile_steps
@@ -93,6 +94,7 @@ def book(
     store.register("bounds", pa.table(bounds, pa.schema({"start_ms": pa.int64(), "end_ms": pa.int64()})))
     store.register("cuts", pa.table({"at_utc": pa.array(cuts, pa.int64())}))
     store.register("estimates", list_estimates())
+    store.register("links", list_link_peaks())
     for name in ("devices", "outages", "prices", "exchange_rates", "allocations"):
         store.view_table(name, name)
     store.view_table("samples", "samples", files, spans)
@@ -114,8 +116,8 @@ def default_basis(store: Store) -> str:
 
 
 def ledger_key(idle_below: float, currency: str) -> str:
-    """What a ledger row depends on besides the tables: the definitions, the idle threshold, the currency, the catalog's prices."""
-    stands_on = f"{DEFINITION} {idle_below} {currency} {list_estimates().to_pylist()}"
+    """What a ledger row depends on besides the tables: definitions, idle threshold, currency, the catalog's prices and links."""
+    stands_on = f"{DEFINITION} {idle_below} {currency} {list_estimates().to_pylist()} {list_link_peaks().to_pylist()}"
     return hashlib.sha256(stands_on.encode()).hexdigest()[:16]
 
 

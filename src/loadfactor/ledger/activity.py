@@ -31,7 +31,10 @@ ACTIVITIES = (
 )
 """Best first."""
 
-SIGNALS = ("busy_share", "engine_active_share", "sm_active_share", "tensor_active_share", "dram_active_share")
+SIGNALS = (
+    "busy_share", "engine_active_share", "sm_active_share", "tensor_active_share", "dram_active_share",
+    "fp32_active_share", "sm_occupancy_share",
+)  # fmt: skip
 """Shares whose time-weighted sums the ledger keeps, each over the seconds in which it was measured."""
 
 THROTTLED = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80

@@ -25,8 +25,9 @@ from loadfactor.ledger.activity import ACTIVITIES, SIGNALS, THROTTLED
 from loadfactor.ledger.columns import BINS, HISTOGRAM, HOLDER, KNOWN, NOBODY, UNKNOWN
 from loadfactor.ledger.evidence import weigh_evidence
 from loadfactor.ledger.inventory import LOCATION
+from loadfactor.ledger.links import LINK_BITS, NVLINK, PCIE, PCIE_BUSIER, PEAKS, busier_direction
 from loadfactor.ledger.prices import PRICE_COLUMNS
-from loadfactor.tables import BASES, measured_bit
+from loadfactor.tables import BASES, MEASUREMENTS, measured_bit
 from loadfactor.units import MS_PER_S, S_PER_HOUR
 
 Expr = Any
@@ -37,8 +38,12 @@ WEIGHTED = {
     **{signal: f"{signal.removesuffix('_share')}_s" for signal in SIGNALS},
     "mem_used_bytes": "mem_used_byte_s",
     "power_w": "energy_j",
+    **{link: link.removesuffix("_per_s") for link in (*PCIE, PCIE_BUSIER, NVLINK)},
+    "temperature_c": "temperature_c_s",
 }
 """What samples measure, and its sum over time as a ledger column: null where the row's samples do not measure it."""
+BITS = {c: measured_bit(c) for c in MEASUREMENTS} | LINK_BITS
+"""What each measurement is known from: any of these bits of `measured_mask`."""
 
 
 def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: int) -> Expr:
@@ -50,7 +55,7 @@ def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: i
     """
     kinds = [k for k in ACTIVITIES if measured & k.bit]
     activity = ibis.coalesce(*(samples[k.column] for k in kinds)) if kinds else ibis.null("float64")
-    rows = samples.mutate(activity=activity)
+    rows = samples.mutate(activity=activity, **{PCIE_BUSIER: busier_direction(samples)})
     joined = rows.join(
         spans,
         [
@@ -66,8 +71,8 @@ def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: i
         rows.activity,
         part_ms=(ibis.least(rows.to_utc, spans.to_utc) - ibis.greatest(rows.from_utc, spans.from_utc)).cast("float64"),
         # signals nobody measured are nulls by declaration, which no engine has to read
-        **{c: rows[c] if measured & measured_bit(c) else ibis.null("float64") for c in (*WEIGHTED, "mem_total_bytes")},
-        throttled=(rows.throttle_mask & THROTTLED) > 0 if measured & measured_bit("throttle_mask") else ibis.null(bool),
+        **{c: rows[c] if measured & BITS[c] else ibis.null("float64") for c in (*WEIGHTED, "mem_total_bytes")},
+        throttled=(rows.throttle_mask & THROTTLED) > 0 if measured & BITS["throttle_mask"] else ibis.null(bool),
         evidence=weigh_evidence(rows, spans),
     )
     parts = parts.mutate(
@@ -78,6 +83,7 @@ def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: i
     return parts.group_by("span", "idle", "evidence", *CIRCUMSTANCES).aggregate(
         ms=parts.part_ms.sum(),
         mem_peak_bytes=parts.mem_used_bytes.max(),
+        temperature_peak_c=parts.temperature_c.max(),
         **{f"{c}_ms": (parts[c] * parts.part_ms).sum() for c in WEIGHTED},
     )
 
@@ -109,7 +115,8 @@ def book_states(holdings: Expr, spans: Expr, observed: Expr, work: Expr) -> Expr
         gpu_s=seconds(account.ms),
         **{name: seconds(account[f"{c}_ms"]) for c, name in WEIGHTED.items()},
         mem_peak_share=peak,
-        **{c: holdings[c] for c in PRICE_COLUMNS},
+        temperature_peak_c=account.temperature_peak_c,
+        **{c: holdings[c] for c in (*PRICE_COLUMNS, *PEAKS.values())},
     )
 
 
@@ -127,14 +134,16 @@ def measures(book: Expr) -> dict[str, Expr]:
     """What follows from a ledger row by itself, each additive over rows: seconds in GPU-seconds, bytes × s, money.
 
     `effective_…_s` is activity × seconds by the best signal the row's samples had, `observed_…_s` the seconds these stand on;
-    `…_measured_s` the seconds in which a signal was measured; `hist_…_s` the seconds by twentieth of activity.
+    `…_measured_s` the seconds in which a signal was measured; `hist_…_s` the seconds by twentieth of activity. Of a link,
+    `…_peak_measured_s` are the seconds in which its traffic was measured and its peak is known, `…_of_peak_bytes` the traffic
+    then, and `…_peak_bytes` what it could have been.
     """
 
     def where(condition: Expr, value: Expr) -> Expr:
         return ibis.ifelse(condition, value, 0.0)
 
     def measured(column: str) -> Expr:
-        return (book.measured_mask & measured_bit(column)) > 0
+        return (book.measured_mask & BITS[column]) > 0
 
     counted = book.state.isin(["idle", "busy"])
     best, better = {}, ibis.literal(False)
@@ -142,6 +151,7 @@ def measures(book: Expr) -> dict[str, Expr]:
         best[kind] = counted & measured(kind.column) & ~better
         better = better | measured(kind.column)
     memory = measured("mem_used_bytes") & measured("mem_total_bytes")
+    others = (*PCIE, NVLINK, "temperature_c")
     return {
         **{f"effective_{k.basis}_s": where(best[k], book[WEIGHTED[k.column]]) for k in ACTIVITIES},
         **{f"observed_{k.basis}_s": where(best[k], book.gpu_s) for k in ACTIVITIES},
@@ -150,6 +160,8 @@ def measures(book: Expr) -> dict[str, Expr]:
         "mem_total_byte_s": where(memory, book.mem_total_bytes * book.gpu_s),
         "mem_measured_s": where(memory, book.gpu_s),
         "energy_measured_s": where(measured("power_w"), book.gpu_s),
+        **{f"{c.removesuffix('_bytes_per_s')}_measured_s": where(measured(c), book.gpu_s) for c in others},
+        **_measure_links(book),
         "has_source_s": where(book.has_source, book.gpu_s),
         "throttled_s": where(book.throttled, book.gpu_s),
         "throttle_measured_s": where(measured("throttle_mask"), book.gpu_s),
@@ -159,3 +171,14 @@ def measures(book: Expr) -> dict[str, Expr]:
             for basis, cost in zip(BASES, PRICE_COLUMNS, strict=True)
         },
     }
+
+
+def _measure_links(book: Expr) -> dict[str, Expr]:
+    """Traffic, what it could have been and seconds, by link, where its traffic was measured and its peak is known."""
+    out: dict[str, Expr] = {}
+    for link, bits in LINK_BITS.items():
+        name, peak = link.removesuffix("_bytes_per_s"), book[PEAKS[link]]
+        known = ((book.measured_mask & bits) > 0) & peak.notnull()
+        parts = {"of_peak_bytes": book[WEIGHTED[link]], "peak_bytes": peak * book.gpu_s, "peak_measured_s": book.gpu_s}
+        out |= {f"{name}_{part}": ibis.ifelse(known, value, 0.0) for part, value in parts.items()}
+    return out

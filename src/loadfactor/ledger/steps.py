@@ -1,7 +1,8 @@
 """The steps of the ledger in order, each a definition in Ibis, compiled once for the engine that runs it.
 
 Each step is put into a table before the next one reads it. Inputs are the tables of the store by name, `estimates` (prices),
-`cuts` (at_utc) and `bounds` (start_ms, end_ms: the spans to book, disjoint); samples are those of the hours in them.
+`links` (peaks by accelerator), `cuts` (at_utc) and `bounds` (start_ms, end_ms: the spans to book, disjoint); samples are those
+of the hours in them.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from loadfactor.ledger.evidence import find_unheld_work, list_spans
 from loadfactor.ledger.holders import list_sources
 from loadfactor.ledger.intervals import split_by_bucket
 from loadfactor.ledger.inventory import cut_segments, list_outages, list_presence
+from loadfactor.ledger.links import add_peaks, link_table
 from loadfactor.ledger.overlaps import resolve_overlaps
 from loadfactor.ledger.prices import convert_prices, match_prices
 from loadfactor.ledger.scope import DAY, locate_devices, scope_claims, scope_devices
@@ -94,7 +96,7 @@ def _book(measured: int, overlaps: bool, idle_below: float) -> Steps:
     steps["observed"] = summarize_samples(_result(steps, "spans"), samples, idle_below, measured)
     steps["work"] = find_unheld_work(_result(steps, "spans"), _result(steps, "observed"))
     results = (_result(steps, name) for name in ("spans", "observed", "work"))
-    steps["book"] = book_states(_result(before, "holdings"), *results)
+    steps["book"] = book_states(add_peaks(_result(before, "holdings"), link_table()), *results)
     return steps
 
 

@@ -15,6 +15,15 @@ def _mean(weighted: str, measured: str) -> Ratio:
     return Ratio(Sum(Part((weighted,), HELD), coverage=coverage), Sum(Part((measured,), HELD), coverage=coverage))
 
 
+def _of_peak(link: str) -> Ratio:
+    """Traffic of a link over what its peak allows, over the held seconds in which both are known."""
+    coverage = _measured(f"{link}_peak_measured_s")
+    return Ratio(
+        Sum(Part((f"{link}_of_peak_bytes",), HELD), coverage=coverage),
+        Sum(Part((f"{link}_peak_bytes",), HELD), coverage=coverage),
+    )
+
+
 def _share(name: str, title: str, meaning: str, better: Better, kind: Ratio | Quantile) -> Metric:
     return Metric(name, "share", title, meaning, better, kind, "signals")
 
@@ -41,6 +50,22 @@ SIGNALS = (
         _mean("dram_active_s", "dram_active_measured_s"),
     ),
     _share(
+        "fp32_activity", "FP32 active", "Cycles in which an FP32 pipe was active.", "neither",
+        _mean("fp32_active_s", "fp32_active_measured_s"),
+    ),
+    _share(
+        "sm_occupancy", "SM occupancy", "Warps on a multiprocessor ÷ the most it holds, mean over multiprocessors.", "neither",
+        _mean("sm_occupancy_s", "sm_occupancy_measured_s"),
+    ),
+    _share(
+        "pcie_saturation", "PCIe saturation", "Traffic of the busier direction ÷ the PCIe peak of the accelerator.", "neither",
+        _of_peak("pcie"),
+    ),
+    _share(
+        "nvlink_saturation", "NVLink saturation", "Traffic ÷ the NVLink peak of the accelerator, both directions.", "neither",
+        _of_peak("nvlink"),
+    ),
+    _share(
         "mem_utilization", "Memory in use", "Device memory in use ÷ what there is, over time; says nothing of speed.", "neither",
         Ratio(
             Sum(Part(("mem_used_byte_s",), HELD), coverage=_measured("mem_measured_s")),
@@ -54,6 +79,18 @@ SIGNALS = (
     _share(
         "throttled_share", "Throttled", "Held time with a clock event reason that slows the GPU down.", "lower",
         _mean("throttled_s", "throttle_measured_s"),
+    ),
+    Metric(
+        "power_w", "W", "Power", "Mean power of a held GPU, where it was measured.", "neither",
+        _mean("energy_j", "energy_measured_s"), "signals",
+    ),
+    Metric(
+        "temperature_c", "°C", "Temperature", "Mean temperature of held GPUs, where it was measured.", "lower",
+        _mean("temperature_c_s", "temperature_c_measured_s"), "signals",
+    ),
+    Metric(
+        "temperature_c_max", "°C", "Highest temperature", "Highest temperature seen in a sample, held or not.", "lower",
+        Quantile("temperature_peak_c", 1.0), "signals",
     ),
     Metric(
         "energy_kwh", "kWh", "Energy", "Energy drawn by the GPUs, held or not, where it was measured.", "lower",

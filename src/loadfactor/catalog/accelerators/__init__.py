@@ -2,7 +2,7 @@
 
 Keys of `[facts]` end in their unit. Peaks are dense (no sparsity). `scale_up_*` is the domain in which accelerators reach
 each other at full link speed (8 on an HGX board, 72 in an NVL72 rack), per accelerator and per direction; `scale_out_*` is
-the network between domains, per accelerator and direction.
+the network between domains, per accelerator and direction; `pcie_bytes_per_s` the link to the host, per direction.
 """
 
 from collections.abc import Mapping
@@ -25,6 +25,7 @@ class Accelerator:
     architecture: str
     form_factor: str
     memory_type: str
+    interconnect: str
     aliases: tuple[str, ...]
     note: str
     facts: Mapping[str, Fact]
@@ -69,6 +70,11 @@ class Accelerator:
         """Link speed inside the scale-up domain, bytes/s per accelerator and direction."""
         return self.value("scale_up_bytes_per_s")
 
+    @property
+    def nvlink_bytes_per_s(self) -> float | None:
+        """NVLink in both directions together, bytes/s; None where its scale-up domain is no NVLink."""
+        return 2 * self.scale_up_bytes_per_s if self.interconnect.startswith("NVLink") else None
+
 
 @cache
 def accelerators() -> Mapping[str, Accelerator]:
@@ -86,6 +92,7 @@ def accelerators() -> Mapping[str, Accelerator]:
             row["architecture"],
             row["form_factor"],
             row["memory_type"],
+            row["interconnect"],
             tuple(row["aliases"]),
             row.get("note", ""),
             facts,

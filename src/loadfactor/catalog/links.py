@@ -1,0 +1,24 @@
+"""Peaks of the links of accelerators: what their traffic is divided by."""
+
+import pyarrow as pa
+
+from loadfactor.catalog.accelerators import accelerators
+
+
+def list_link_peaks() -> pa.Table:
+    """A row for each accelerator: its id, PCIe in one direction, NVLink in both together, bytes/s; null where not known.
+
+    >>> peaks = {row["accelerator"]: row for row in list_link_peaks().to_pylist()}
+    >>> peaks["h100-sxm"]["pcie_peak_bytes_per_s"], peaks["h100-sxm"]["nvlink_peak_bytes_per_s"]
+    (63015000000.0, 900000000000.0)
+    >>> peaks["l4"]["nvlink_peak_bytes_per_s"] is None
+    True
+    """
+    found = accelerators().values()
+    return pa.table(
+        {
+            "accelerator": pa.array([a.id for a in found], pa.string()),
+            "pcie_peak_bytes_per_s": pa.array([a.get("pcie_bytes_per_s") for a in found], pa.float64()),
+            "nvlink_peak_bytes_per_s": pa.array([a.nvlink_bytes_per_s for a in found], pa.float64()),
+        }
+    )
