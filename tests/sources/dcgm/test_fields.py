@@ -26,6 +26,10 @@ def line(name: str, value: object, at_ms: int | None = None, labels: str = LABEL
         ("PROF_TENSOR_UTIL_RATIO", 0.3, "tensor_active_share", 0.3),
         ("PROF_DRAM_ACTIVE", 0.2, "dram_active_share", 0.2),
         ("PROF_DRAM_UTIL_RATIO", 0.2, "dram_active_share", 0.2),
+        ("PROF_PIPE_FP32_ACTIVE", 0.1, "fp32_active_share", 0.1),
+        ("PROF_FP32_UTIL_RATIO", 0.1, "fp32_active_share", 0.1),
+        ("PROF_SM_OCCUPANCY", 0.6, "sm_occupancy_share", 0.6),
+        ("PROF_OCCUPANCY_RATIO", 0.6, "sm_occupancy_share", 0.6),
         ("DEV_FB_USED", 1024, "mem_used_bytes", 2**30),
         ("DEV_FB_TOTAL", 81559, "mem_total_bytes", 81559 * 2**20),
         ("DEV_POWER_USAGE", 612.25, "power_w", 612.25),
@@ -132,14 +136,17 @@ def test_nvlink_is_the_sum_of_both_directions(read):
     assert seen.gaps["NVLink in one direction only"] == 1
 
 
-ZEROS = line("PROF_SM_ACTIVE", "0.000000") + line("PROF_GR_ENGINE_ACTIVE", "0.000000") + line("PROF_DRAM_ACTIVE", 0)
+ZEROS = "".join(
+    line(f"PROF_{name}", "0.000000")
+    for name in ("SM_ACTIVE", "GR_ENGINE_ACTIVE", "DRAM_ACTIVE", "SM_OCCUPANCY", "PIPE_FP32_ACTIVE")
+)
 
 
 @pytest.mark.parametrize("busy", [line("DEV_GPU_UTIL", 5), line("DEV_POWER_USAGE", 351)])
 def test_a_profiler_that_reads_0_of_a_working_gpu_is_not_believed(read, busy):
     """All profiled fields 0 while GPU_UTIL or power is high is unknown, never idle."""
     seen = read(ZEROS + busy)
-    assert not {"sm_active_share", "engine_active_share", "dram_active_share"} & seen.measured().keys()
+    assert not {name for name in seen.measured() if "active" in name or "occupancy" in name}
     assert seen.gaps == {"PROF fields all 0 while the GPU was at work": 1}
 
 

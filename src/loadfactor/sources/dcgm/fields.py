@@ -29,6 +29,8 @@ FIELDS: Final = (
     Field("sm_active_share", ("PROF_SM_ACTIVE", "PROF_SM_UTIL_RATIO")),
     Field("tensor_active_share", ("PROF_PIPE_TENSOR_ACTIVE", "PROF_TENSOR_UTIL_RATIO", "PROF_PIPE_TENSOR_UTIL_RATIO")),
     Field("dram_active_share", ("PROF_DRAM_ACTIVE", "PROF_DRAM_UTIL_RATIO")),
+    Field("fp32_active_share", ("PROF_PIPE_FP32_ACTIVE", "PROF_FP32_UTIL_RATIO", "PROF_PIPE_FP32_UTIL_RATIO")),
+    Field("sm_occupancy_share", ("PROF_SM_OCCUPANCY", "PROF_OCCUPANCY_RATIO", "PROF_SM_OCCUPANCY_RATIO")),
     Field("mem_used_bytes", ("DEV_FB_USED",), multiply=BYTES_PER_MIB, process=True),
     Field("mem_free_bytes", ("DEV_FB_FREE",), multiply=BYTES_PER_MIB),
     Field("mem_reserved_bytes", ("DEV_FB_RESERVED",), multiply=BYTES_PER_MIB),
@@ -52,6 +54,11 @@ FIELDS: Final = (
 
 PREFIX: Final = "DCGM_FI_"
 BY_NAME: Final = {PREFIX + name: field for field in FIELDS for name in field.names}
+
+BY_KEY: Final = {field.key: field for field in reversed(FIELDS)}
+"""One field of each key; fields of one key differ only in being a total."""
+KEYS: Final = tuple(dict.fromkeys(field.key for field in FIELDS))
+KEY_NUMBER: Final = {key: number for number, key in enumerate(KEYS)}
 
 LABELS: Final = {
     "uuid": ("uuid", "gpu_uuid"),

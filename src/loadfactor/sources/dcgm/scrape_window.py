@@ -1,105 +1,212 @@
 """Values of one time belong to one scrape of a GPU; scrapes are put into the order of time before they become rows."""
 
-from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import ReadOptions
-from loadfactor.sources.dcgm.metric_lines import MetricLine
-from loadfactor.sources.dcgm.scrape import Scrape
-from loadfactor.sources.parsing.gaps import Gaps
+from loadfactor.sources.dcgm.fields import BY_KEY, KEYS
+from loadfactor.sources.dcgm.known_series import KnownSeries
+from loadfactor.sources.dcgm.line_values import UNTIMED, LineValues
+from loadfactor.sources.dcgm.scrape_table import ScrapeColumns, ScrapeTable
+from loadfactor.sources.dcgm.text_gaps import TextGaps
+from loadfactor.sources.parsing.times.stamps import EPOCH_MS_BELOW
 from loadfactor.units import MS_PER_S
 
 SCRAPES_HELD: Final = 20_000  # of one GPU at one time each; a few hundred bytes a reading
 
-Instances = dict[str, Scrape]  # by MIG instance; "" is the GPU itself
+_TIME_BITS: Final = EPOCH_MS_BELOW.bit_length()
+_PLACES_MAX: Final = 1 << 63 - _TIME_BITS
+
+_WHOLE: Final = np.array([BY_KEY[key].whole for key in KEYS])
+
+
+class Ripe(NamedTuple):
+    """Scrapes that are taken out, by GPU in the order of time; and the times of all that were held, by GPU, to see its step in."""
+
+    scrapes: ScrapeColumns
+    times_ms: dict[int, NDArray[np.int64]]
 
 
 class ScrapeWindow:
     """Holds the latest scrapes of all GPUs, so that rows come in the order of time and memory stays bounded."""
 
-    def __init__(self, options: ReadOptions, gaps: Gaps) -> None:
-        self._options, self._gaps = options, gaps
-        self._held: dict[str, dict[int, Instances]] = {}
-        self._count = self._limit = 0
-        self._done_ms: dict[str, int] = {}
-        self._untimed: dict[str, tuple[str, int, int]] = {}  # by GPU: input, scrape of it, how many before
+    def __init__(self, known: KnownSeries, gaps: TextGaps) -> None:
+        self._known, self._gaps = known, gaps
+        self._table = ScrapeTable(known, gaps)
+        self._rows = _Codes()  # of the scrapes in the table, by place and time
+        self._scrapes = _Codes()  # by GPU and time
+        self._order: dict[int, int] = {}  # of GPUs, as they were first seen
+        self._done_ms = np.empty(0, np.int64)  # by GPU
+        self._limit = 0
+        self.full = False  # True when the older half should be taken out
 
-    def put(self, label: str, line: MetricLine) -> None:
-        """Adds a value to its scrape."""
-        gpu = line.of.gpu or ""
-        at_ms = line.at_ms if line.at_ms is not None else self._find_time(label, gpu, line)
-        if at_ms is None:
-            self._gaps.add(label, "skipped: a further scrape without a time (say the step with --step)")
-            return
-        if at_ms <= self._done_ms.get(gpu, -1):
-            when = datetime.fromtimestamp(at_ms / MS_PER_S, UTC)
-            raise SourceError(
-                f"{label}, line {line.line}: a value of {gpu} at {when:%Y-%m-%d %H:%M:%S} UTC stands far behind later "
-                "ones; sort the lines by time, and import files that overlap one after the other"
-            )
-        of, kind = line.of, line.of.field
-        assert kind is not None
-        if of.instance is not None and of.slices is None:
-            self._gaps.add(label, "skipped: a MIG instance without its profile")
-            return
-        scrapes = self._held.setdefault(gpu, {})
-        if at_ms not in scrapes:
-            scrapes[at_ms] = {}
-            self._count += 1
-        if of.instance is not None and kind.whole:
-            self._gaps.add(label, f"{of.name} of the whole GPU on the row of a MIG instance")
-        instances, instance = scrapes[at_ms], of.instance or ""
-        scrape = instances.get(instance)
-        if scrape is None:
-            scrape = instances[instance] = Scrape(of)
-        if of.holder is not None:
-            scrape.holders.add(of.holder)
-        if of.instance is None or not kind.whole:
-            wrong = scrape.put(kind, line.counts, line.value, of.holder)
-            if wrong:
-                self._gaps.add(label, f"{of.name} {wrong}")
+    def put(self, readings: LineValues, texts: list[str]) -> int:
+        """Adds values to their scrapes, in their order, until the window is full; how many it took."""
+        if len(self._known.places) > _PLACES_MAX:
+            raise SourceError(f"{texts[0]}: more than {_PLACES_MAX} devices; import fewer files at once")
+        missing = len(self._known.gpus) - len(self._done_ms)
+        self._done_ms = np.append(self._done_ms, np.full(missing, UNTIMED))
+        cells, firsts = number_cells(readings.place, readings.at_ms)
+        places = self._known.list_places()
+        first = readings.pick(firsts)
+        code, scrape = _encode(first.place, first.at_ms), _encode(first.gpu, first.at_ms)
+        row = self._rows.find(code)
+        is_new = (row < 0) & places.sized[first.place]
+        is_scrape = is_new & _is_first(scrape, is_new) & (self._scrapes.find(scrape) < 0)
+        full = len(self._scrapes) + np.cumsum(is_scrape) > max(SCRAPES_HELD, self._limit)
+        stop, end = len(readings), len(firsts)
+        if full.any():
+            end = int(np.argmax(full)) + 1
+            self.full, stop = True, int(firsts[end - 1]) + 1
+        late = np.flatnonzero((row < 0) & (first.at_ms <= self._done_ms[first.gpu]))
+        if len(late) and late[0] < end:
+            self._refuse(readings, int(firsts[late[0]]), texts)
+        opened = np.flatnonzero(is_new[:end])
+        row[opened] = len(self._table) + np.arange(len(opened))
+        self._rows.add(code[opened], row[opened])
+        begun = np.flatnonzero(is_scrape[:end])
+        self._scrapes.add(scrape[begun], np.zeros(len(begun), np.int64))
+        for gpu in first.gpu[begun][np.sort(np.unique(first.gpu[begun], return_index=True)[1])].tolist():
+            self._order.setdefault(gpu, len(self._order))
+        self._table.open_rows(first.pick(opened))
+        self._put_rows(readings.pick(slice(stop)), row[cells[:stop]], texts)
+        return stop
 
-    @property
-    def full(self) -> bool:
-        """True when the older half should be taken out."""
-        return self._count > max(SCRAPES_HELD, self._limit)
+    def _put_rows(self, readings: LineValues, row: NDArray[np.int64], texts: list[str]) -> None:
+        if (row < 0).any():
+            self._count(readings, row < 0, texts, "skipped: a MIG instance without its profile", named=False)
+            readings, row = readings.pick(row >= 0), row[row >= 0]
+        is_part = ~(self._known.list_places().is_instance[readings.place] & _WHOLE[readings.key])
+        self._count(readings, ~is_part, texts, "of the whole GPU on the row of a MIG instance", named=True)
+        self._table.put(readings, row, is_part, texts)
 
-    @property
-    def gpus(self) -> tuple[str, ...]:
-        """The GPUs of which scrapes are held."""
-        return tuple(self._held)
+    def take(self, everything: bool) -> Ripe:
+        """Takes out the older half of the scrapes held, or all."""
+        held = self._table.columns
+        if not len(held):
+            return Ripe(held, {})
+        times = _list_times(held)
+        all_times = np.sort(np.concatenate(list(times.values())))
+        until = all_times[-1 if everything else len(all_times) // 2]
+        newest = np.zeros(len(self._known.gpus), np.int64)  # may still be being read
+        newest[list(times)] = [of_gpu[-1] for of_gpu in times.values()]
+        ripe = (held.at_ms <= until) & (everything | (held.at_ms < newest[held.gpu]))
+        taken = self._table.take(ripe)
+        order = np.zeros(len(self._known.gpus), np.int64)
+        order[list(self._order)] = list(self._order.values())
+        taken = taken.pick(np.lexsort((np.arange(len(taken)), taken.at_ms, order[taken.gpu])))
+        last = np.append(taken.gpu[1:] != taken.gpu[:-1], True)[: len(taken)]
+        self._done_ms[taken.gpu[last]] = taken.at_ms[last]
+        left = self._table.columns
+        self._rows, self._scrapes = _Codes(), _Codes()
+        self._rows.add(_encode(left.place, left.at_ms), np.arange(len(left)))
+        codes = np.unique(_encode(left.gpu, left.at_ms))
+        self._scrapes.add(codes, np.zeros(len(codes), np.int64))
+        self._limit, self.full = 2 * len(self._scrapes), False
+        return Ripe(taken, times)
 
-    def times(self, gpu: str) -> list[int]:
-        """The times of the scrapes held of this GPU, sorted."""
-        return sorted(self._held.get(gpu, ()))
-
-    def take(self, everything: bool) -> Iterator[tuple[str, list[tuple[int, Instances]]]]:
-        """Takes out the older half of the scrapes held, or all: by GPU, in the order of time."""
-        times = sorted(t for scrapes in self._held.values() for t in scrapes)
-        if not times:
-            return
-        until = times[-1] if everything else times[len(times) // 2]
-        for gpu, scrapes in list(self._held.items()):
-            newest = max(scrapes, default=0)  # may still be being read
-            ripe = sorted(t for t in scrapes if t <= until and (everything or t < newest))
-            if ripe:
-                yield gpu, [(t, scrapes[t]) for t in ripe]
-                for t in ripe:
-                    del scrapes[t]
-                self._count -= len(ripe)
-                self._done_ms[gpu] = ripe[-1]
-        self._limit = 2 * self._count
-
-    def _find_time(self, label: str, gpu: str, line: MetricLine) -> int | None:
-        """The time of a value whose line has none: as the caller says, a step later for each further scrape."""
-        if self._options.at_ms is None:
+    def _refuse(self, readings: LineValues, i: int, texts: list[str]) -> None:
+        label, gpu, at_ms = texts[readings.text[i]], self._known.gpus.all[readings.gpu[i]], int(readings.at_ms[i])
+        if at_ms == UNTIMED:
             raise SourceError(f"{label}: its lines carry no times; say when it was scraped with --at")
-        source, scrape, before = self._untimed.get(gpu, (label, line.scrape, 0))
-        if (source, scrape) != (label, line.scrape):
-            before += 1
-        self._untimed[gpu] = (label, line.scrape, before)
-        if before and self._options.step_s is None:
-            return None
-        return self._options.at_ms + round(before * (self._options.step_s or 0) * MS_PER_S)
+        when = datetime.fromtimestamp(at_ms / MS_PER_S, UTC)
+        raise SourceError(
+            f"{label}, line {readings.line[i]}: a value of {gpu} at {when:%Y-%m-%d %H:%M:%S} UTC stands far behind later "
+            "ones; sort the lines by time, and import files that overlap one after the other"
+        )
+
+    def _count(self, readings: LineValues, which: NDArray[np.bool_], texts: list[str], what: str, named: bool) -> None:
+        found = readings.pick(which)
+        of = np.stack([found.text, found.name if named else np.zeros_like(found.name)])
+        for (text, name), count in zip(*np.unique(of.T, axis=0, return_counts=True), strict=True):
+            self._gaps.add(texts[text], f"{self._known.names.all[name]} {what}" if named else what, int(count))
+
+
+class _Codes:
+    """Whole numbers, each with what it stands for, found by halving."""
+
+    def __init__(self) -> None:
+        self._codes = np.empty(0, np.int64)
+        self._of = np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def find(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What each of these stands for, -1 where it is not here."""
+        if not len(self):
+            return np.full(len(codes), -1)
+        at = np.minimum(np.searchsorted(self._codes, codes), len(self) - 1)
+        return np.where(self._codes[at] == codes, self._of[at], -1)
+
+    def add(self, codes: NDArray[np.int64], of: NDArray[np.int64]) -> None:
+        """Adds codes that are not here."""
+        codes, of = np.concatenate([self._codes, codes]), np.concatenate([self._of, of])
+        order = np.argsort(codes, kind="stable")
+        self._codes, self._of = codes[order], of[order]
+
+
+def _encode(number: NDArray[np.int32], at_ms: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A GPU or place and a time as one number."""
+    return number.astype(np.int64) << _TIME_BITS | (at_ms & (1 << _TIME_BITS) - 1)
+
+
+def _is_first(codes: NDArray[np.int64], among: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """True for the first of equal codes, of those marked."""
+    at = np.flatnonzero(among)
+    found = np.zeros(len(codes), bool)
+    found[at[np.unique(codes[at], return_index=True)[1]]] = True
+    return found
+
+
+def date_values(readings: LineValues, options: ReadOptions, texts: list[str], gaps: TextGaps) -> LineValues:
+    """LineValues without a time get one: as the caller says, a step later for each further scrape of their GPU."""
+    untimed = readings.before >= 0
+    if options.at_ms is None or not untimed.any():
+        return readings
+    at_ms = options.at_ms + np.rint(readings.before * (options.step_s or 0) * MS_PER_S).astype(np.int64)
+    dated = replace(readings, at_ms=np.where(untimed, at_ms, readings.at_ms))
+    if options.step_s is not None:
+        return dated
+    further = readings.before > 0
+    for text, count in zip(*np.unique(readings.text[further], return_counts=True), strict=True):
+        gaps.add(texts[text], "skipped: a further scrape without a time (say the step with --step)", int(count))
+    return dated.pick(~further)
+
+
+def number_cells(place: NDArray[np.int32], at_ms: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers what has one place and time, from 0 in the order first seen: the number of each entry, and the first entry of each.
+
+    >>> number_cells(np.array([7, 8, 7, 7], np.int32), np.array([5, 5, 5, 6]))
+    (array([0, 1, 0, 2]), array([0, 1, 3]))
+    """
+    n = len(place)
+    runs = np.flatnonzero(np.append(True, at_ms[1:] != at_ms[:-1])[:n])  # lines of a scrape have one time
+    times, time_of_run = np.unique(at_ms[runs], return_inverse=True)
+    time = np.repeat(time_of_run, np.diff(np.append(runs, n)))
+    code = place.astype(np.int64) * len(times) + time
+    if n and int(code.max()) < 8 * n + 1024:  # few enough to look up
+        table = np.empty(int(code.max()) + 1, np.int64)
+        table[code[::-1]] = np.arange(n)[::-1]
+        first = table[code]
+    else:
+        _, entry, inverse = np.unique(code, return_index=True, return_inverse=True)
+        first = entry[inverse]
+    is_first = first == np.arange(n)
+    return (np.cumsum(is_first) - 1)[first], np.flatnonzero(is_first)
+
+
+def _list_times(held: ScrapeColumns) -> dict[int, NDArray[np.int64]]:
+    """The times held of each GPU, sorted, each once."""
+    order = np.lexsort((held.at_ms, held.gpu))
+    gpu, at_ms = held.gpu[order], held.at_ms[order]
+    new_gpu = np.append(True, gpu[1:] != gpu[:-1])[: len(gpu)]
+    keep = new_gpu | np.append(True, at_ms[1:] != at_ms[:-1])[: len(gpu)]
+    gpu, at_ms = gpu[keep], at_ms[keep]
+    starts = np.flatnonzero(np.append(True, gpu[1:] != gpu[:-1])[: len(gpu)])
+    return dict(zip(gpu[starts].tolist(), np.split(at_ms, starts[1:]), strict=True))

@@ -1,6 +1,7 @@
 """Values of an exporter's text, in our units, and DCGM's blanks."""
 
 import math
+from typing import Any
 
 from loadfactor.sources.dcgm.fields import BLANK_FP64, BLANK_INT32, BLANK_INT64, BLANKS, Field
 
@@ -23,7 +24,17 @@ def parse_value(text: str, field: Field) -> float | str:
         return "NaN" if math.isnan(number) else "infinite"
     if field.mask and (number < 0 or number != int(number)):
         return "an unreadable value"
-    return explain_blank(text, number, field) or number * field.multiply / field.divide
+    return explain_blank(text, number, field) or convert(number, field.multiply, field.divide)
+
+
+def convert(number: Any, multiply: Any, divide: Any) -> Any:
+    """A number, or an array of them, in our units."""
+    return number * multiply / divide
+
+
+def is_large(field: Field) -> bool:
+    """True where a value may honestly pass the smaller blanks."""
+    return field.counts or field.either
 
 
 def explain_blank(text: str, number: float, field: Field) -> str | None:
@@ -34,7 +45,7 @@ def explain_blank(text: str, number: float, field: Field) -> str | None:
     if number >= BLANK_INT64:
         exact = int(text) - BLANK_INT64 if text.isdigit() else 0  # a float of this size has lost its last digit
         return BLANKS.get(exact, "blank")
-    large = field.counts or field.either
+    large = is_large(field)
     for base in (BLANK_FP64, BLANK_INT32):
         if base <= number < base + len(BLANKS) and number == int(number):
             return BLANKS[int(number) - base]

@@ -22,8 +22,8 @@ _CTIME: Final = re.compile(
 )
 _SLASHED: Final = r"^(19[7-9]|2[01][0-9])[0-9]/[0-9]{2}/[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,3})?$"
 _MONTHS: Final = {name: month for month, name in enumerate(calendar.month_abbr) if name}
-_SECONDS_BELOW: Final = 10 ** (EPOCH_MS_DIGITS - 2)  # an epoch time smaller than this is in seconds
-_MS_MAX: Final = 10**EPOCH_MS_DIGITS
+SECONDS_BELOW: Final = 10 ** (EPOCH_MS_DIGITS - 2)  # an epoch time smaller than this is in seconds
+EPOCH_MS_BELOW: Final = 10**EPOCH_MS_DIGITS
 
 
 class Stamp(NamedTuple):
@@ -82,6 +82,6 @@ def parse_epoch_ms(text: str) -> int | None:
         at = int(text) if text.isdigit() else float(text)
     except ValueError:
         return None
-    if not 0 <= at < _MS_MAX:  # also when it is NaN
+    if not 0 <= at < EPOCH_MS_BELOW:  # also when it is NaN
         return None
-    return int(at) if at >= _SECONDS_BELOW else round(at * MS_PER_S)
+    return int(at) if at >= SECONDS_BELOW else round(at * MS_PER_S)

@@ -1,0 +1,165 @@
+"""What lines begin with, as numbers: each name with labels, and each title, is parsed once and known from then on."""
+
+from collections.abc import Hashable, Iterable
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadfactor.sources.dcgm.fields import KEY_NUMBER
+from loadfactor.sources.dcgm.series_identity import TOTAL, SeriesIdentity, parse_series
+
+T = TypeVar("T", bound=Hashable)
+
+SERIES_MAX: Final = 100_000
+"""So many are known at most; then all but those of the scrape at hand are forgotten."""
+_NUMBERED_MAX: Final = 2 * SERIES_MAX
+
+TITLE, FOREIGN, UNKEPT, NOWHERE, VALUE = range(5)
+"""Kinds of lines: # …; of no DCGM field; of one that is not kept; of one that does not say of which GPU; of one that is kept."""
+NEVER, ALWAYS, AS_TITLED = range(3)
+"""Whether a series is a total: by what its title says where it may be a rate as well."""
+GAUGE, COUNTER = 1, 2
+"""What a title says, 0 nothing; in the place of NEVER, ALWAYS, AS_TITLED."""
+KIND, NAME, BASE, WHAT, GPU, PLACE, KEY, COUNTS, LABELS, HOLDERS = range(10)
+"""Columns of the facts: numbers, -1 where there is none. WHAT is name, GPU and instance, BASE the name without _total."""
+WIDTH: Final = 10
+
+
+class Numbering(Generic[T]):
+    """Things numbered from 0 in the order first seen."""
+
+    def __init__(self) -> None:
+        self.all: list[T] = []
+        self._numbers: dict[T, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def number(self, thing: T) -> int:
+        """Its number, a new one where it is new."""
+        found = self._numbers.setdefault(thing, len(self.all))
+        if found == len(self.all):
+            self.all.append(thing)
+        return found
+
+
+Place = tuple[int, str | None, bool]  # GPU, MIG instance, whether that says its size
+Labels = tuple[str | None, str | None, str | None, int | None]  # node, model, instance, its slices
+
+
+class PlaceFacts(NamedTuple):
+    """Of each place: whether it is a MIG instance, and whether the size of the device is known."""
+
+    is_instance: NDArray[np.bool_]
+    sized: NDArray[np.bool_]
+
+
+class KnownSeries:
+    """Numbers of names with labels and of titles, and the facts of each.
+
+    May be kept from one decoding to the next: a scrape repeats the names and labels of the scrape before it. What a series is
+    depends on what the caller calls the machine, so keep one for each.
+    """
+
+    def __init__(self) -> None:
+        self.names: Numbering[str] = Numbering()
+        self.gpus: Numbering[str] = Numbering()
+        self.places: Numbering[Place] = Numbering()
+        self.labels: Numbering[Labels] = Numbering()
+        self.holders: Numbering[tuple[str, ...]] = Numbering()
+        self._places = PlaceFacts(np.empty(0, bool), np.empty(0, bool))
+        self._node: str | None = None
+        self._machine = ""
+        self._start()
+
+    def _start(self) -> None:
+        self.heads: list[str] = []
+        self.facts: NDArray[np.int32] = np.full((1024, WIDTH), -1, np.int32)
+        self.whats: Numbering[tuple[str, int, str | None]] = Numbering()
+        self.generation: object = object()  # another one where numbers have changed
+        self._numbers: dict[str, int] = {}
+        self._called_by_machine: list[str] = []  # heads whose GPU is named after the machine
+
+    def begin(self, node: str | None, machine: str) -> None:
+        """Says of which machine the lines are: `node` is what the caller calls it, `machine` its name where nobody says."""
+        if node != self._node:
+            self._start()
+        elif machine != self._machine and self._called_by_machine:
+            others = set(self._called_by_machine)
+            self.keep(head for head in self.heads if head not in others)
+        self._node, self._machine = node, machine
+
+    def list_places(self) -> PlaceFacts:
+        """What is known of all places by now."""
+        if len(self._places.sized) < len(self.places):
+            new = self.places.all[len(self._places.sized) :]
+            facts = np.array([(instance is not None, sized) for _, instance, sized in new], bool)
+            self._places = PlaceFacts(*(np.append(old, of) for old, of in zip(self._places, facts.T, strict=True)))
+        return self._places
+
+    def keep(self, heads: Iterable[str]) -> None:
+        """Forgets all but these; numbers change."""
+        heads = list(heads)
+        self._start()
+        for head in heads:
+            self.identify(head)
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    @property
+    def is_large(self) -> bool:
+        """True when so much was numbered that it is better to start again, where nothing is being read."""
+        numbered = (self.names, self.gpus, self.places, self.labels, self.holders)
+        return max(len(self), *(len(one) for one in numbered)) > _NUMBERED_MAX
+
+    def identify(self, head: str) -> int:
+        """The number of a name with labels, or of a whole title."""
+        number = self._numbers.get(head)
+        if number is None:
+            number = self._numbers[head] = len(self.heads)
+            self.heads.append(head)
+            if number == len(self.facts):
+                self.facts = np.concatenate([self.facts, np.full_like(self.facts, -1)])
+            self._add_title(number, head) if head[:1] == "#" else self._add_series(number, head)
+        return number
+
+    def _add_title(self, number: int, line: str) -> None:
+        """A title begins a field, and says whether it is a counter."""
+        facts, words = self.facts[number], line.split(maxsplit=3)
+        facts[KIND], facts[COUNTS] = TITLE, 0
+        if words[1:2] in (["TYPE"], ["HELP"]) and len(words) > 2:
+            facts[NAME] = self.names.number(words[2])
+        if words[1:2] == ["TYPE"] and len(words) == 4:
+            facts[COUNTS] = COUNTER if words[3].strip() == "counter" else GAUGE
+
+    def _add_series(self, number: int, head: str) -> None:
+        facts, of = self.facts[number], parse_series(head, self._node, self._machine) if head else None
+        if of is None:
+            facts[KIND] = FOREIGN
+            return
+        facts[NAME] = self.names.number(of.name)
+        if of.field is None:
+            facts[KIND] = UNKEPT
+            return
+        if of.gpu is None:
+            facts[KIND] = NOWHERE
+            return
+        if of.node is None and of.gpu.startswith(f"{self._machine}/"):
+            self._called_by_machine.append(head)
+        facts[KIND], facts[KEY] = VALUE, KEY_NUMBER[of.field.key]
+        facts[BASE] = self.names.number(of.name.removesuffix(TOTAL))
+        facts[GPU] = self.gpus.number(of.gpu)
+        facts[PLACE] = self.places.number((int(facts[GPU]), of.instance, of.instance is None or of.slices is not None))
+        facts[WHAT] = self.whats.number((of.name, int(facts[GPU]), of.instance))
+        facts[COUNTS] = _count(of)
+        facts[LABELS] = self.labels.number((of.node, of.model, of.instance, of.slices))
+        facts[HOLDERS] = self.holders.number((of.holder,) if of.holder is not None else ())
+
+
+def _count(of: SeriesIdentity) -> int:
+    assert of.field is not None
+    if of.field.counts or (of.field.either and of.name.endswith(TOTAL)):
+        return ALWAYS
+    return AS_TITLED if of.field.either else NEVER

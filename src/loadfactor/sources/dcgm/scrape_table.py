@@ -1,0 +1,132 @@
+"""Scrapes in columns, one row a scrape of one GPU or MIG instance: its values, its totals, and who held it."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadfactor.sources.dcgm.fields import BY_KEY, KEY_NUMBER, KEYS
+from loadfactor.sources.dcgm.known_series import KnownSeries
+from loadfactor.sources.dcgm.line_values import LineValues
+from loadfactor.sources.dcgm.scrape import Scrape
+from loadfactor.sources.dcgm.text_gaps import TextGaps
+
+UNREAD, IS_VALUE, IS_TOTAL = range(3)
+"""What stands in a cell of `values`."""
+
+
+@dataclass
+class ScrapeColumns:
+    """Rows of scrapes. `values` and `state` have a column for each of KEYS; the rest are numbers of KnownSeries."""
+
+    place: NDArray[np.int32]
+    gpu: NDArray[np.int32]
+    at_ms: NDArray[np.int64]
+    labels: NDArray[np.int32]  # of the first line read
+    holders: NDArray[np.int32]
+    values: NDArray[np.float64]
+    state: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+    def pick(self, which: Any) -> "ScrapeColumns":
+        """Some rows, by a slice, a mask or numbers."""
+        return ScrapeColumns(*(getattr(self, f.name)[which] for f in fields(self)))
+
+
+def make_columns(rows: int) -> ScrapeColumns:
+    """So many rows in which nothing was read."""
+    numbers = [np.zeros(rows, kind) for kind in (np.int32, np.int32, np.int64, np.int32, np.int32)]
+    return ScrapeColumns(*numbers, np.empty((rows, len(KEYS))), np.zeros((rows, len(KEYS)), np.uint8))  # type: ignore
+
+
+class ScrapeTable:
+    """Scrapes to which values are added. A scrape where a field comes twice or holders differ is kept as a `Scrape` as well."""
+
+    def __init__(self, known: KnownSeries, gaps: TextGaps) -> None:
+        self._known, self._gaps = known, gaps
+        self._columns = make_columns(1024)
+        self._odd: dict[int, Scrape] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def columns(self) -> ScrapeColumns:
+        """All rows."""
+        return self._columns.pick(slice(self._size))
+
+    def open_rows(self, readings: LineValues) -> None:
+        """Adds rows; each of the readings is the first of one."""
+        old, self._size = self._size, self._size + len(readings)
+        if self._size > len(self._columns):
+            more = make_columns(2 * self._size)
+            for f in fields(more):
+                getattr(more, f.name)[:old] = getattr(self._columns, f.name)[:old]
+            self._columns = more
+        new, columns = slice(old, self._size), self._columns
+        columns.place[new], columns.gpu[new], columns.at_ms[new] = readings.place, readings.gpu, readings.at_ms
+        columns.labels[new], columns.holders[new], columns.state[new] = readings.labels, readings.holders, UNREAD
+
+    def put(self, readings: LineValues, row: NDArray[np.int64], is_part: NDArray[np.bool_], texts: list[str]) -> None:
+        """Adds values to these rows, in their order; where not `is_part` a value says only that the row's GPU was held."""
+        columns = self._columns
+        cell = row * len(KEYS) + readings.key
+        owner = np.empty(columns.state.size, np.int32)  # the last value for each cell
+        mine = np.arange(len(cell), dtype=np.int32)
+        owner[cell[is_part]] = mine[is_part]
+        again = is_part & ((owner[cell] != mine) | (columns.state.ravel()[cell] != UNREAD))
+        odd_rows = np.zeros(len(self), bool)
+        odd_rows[row[again | (readings.holders != columns.holders[row])]] = True
+        odd_rows[list(self._odd)] = True
+        odd = odd_rows[row]
+        plain = is_part & ~odd
+        columns.values.ravel()[cell[plain]] = readings.value[plain]
+        columns.state.ravel()[cell[plain]] = np.where(readings.is_total[plain], IS_TOTAL, IS_VALUE)
+        for i in np.flatnonzero(odd):
+            self._put_careful(readings, int(i), int(row[i]), bool(is_part[i]), texts)
+        for number in np.unique(row[odd]).tolist():
+            self._write(number)
+
+    def take(self, which: NDArray[np.bool_]) -> ScrapeColumns:
+        """Takes these rows out; those that stay move up."""
+        columns, stay = self.columns, np.flatnonzero(~which)
+        self._columns, self._size = columns.pick(stay), len(stay)
+        places = {int(old): new for new, old in enumerate(stay)} if self._odd else {}
+        self._odd = {places[row]: scrape for row, scrape in self._odd.items() if row in places}
+        return columns.pick(which)
+
+    def _put_careful(self, readings: LineValues, i: int, row: int, is_part: bool, texts: list[str]) -> None:
+        scrape = self._odd.get(row)
+        if scrape is None:
+            scrape = self._odd[row] = self._read_row(row)
+        held = self._known.holders.all[readings.holders[i]]
+        scrape.holders.update(held)
+        if is_part:
+            field = BY_KEY[KEYS[readings.key[i]]]
+            wrong = scrape.put(field, bool(readings.is_total[i]), float(readings.value[i]), held[0] if held else None)
+            if wrong:
+                self._gaps.add(texts[readings.text[i]], f"{self._known.names.all[readings.name[i]]} {wrong}")
+
+    def _read_row(self, row: int) -> Scrape:
+        """A row as the scrape it came from: all its values had one holder."""
+        holders = self._known.holders.all[self._columns.holders[row]]
+        scrape = Scrape(set(holders))
+        for number in np.flatnonzero(self._columns.state[row]):
+            counts = self._columns.state[row, number] == IS_TOTAL
+            value = float(self._columns.values[row, number])
+            scrape.put(BY_KEY[KEYS[number]], bool(counts), value, holders[0] if holders else None)
+        return scrape
+
+    def _write(self, row: int) -> None:
+        """What a scrape says by now, into its row."""
+        scrape, columns = self._odd[row], self._columns
+        columns.state[row] = UNREAD
+        for found, state in ((scrape.values, IS_VALUE), (scrape.totals, IS_TOTAL)):
+            for key, value in found.items():
+                number = KEY_NUMBER[key]
+                columns.values[row, number], columns.state[row, number] = value, state
+        columns.holders[row] = self._known.holders.number(tuple(sorted(scrape.holders)))

@@ -1,0 +1,105 @@
+"""Reads texts into values in columns: short ones line by line, long ones by the compiled scanner."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import Input
+from loadfactor.sources.dcgm.known_series import SERIES_MAX, KnownSeries, Numbering
+from loadfactor.sources.dcgm.line_values import LineBatch, LineValues, find_values
+from loadfactor.sources.dcgm.metric_lines import LineReader
+from loadfactor.sources.dcgm.scrape_order import ScrapeOrder, follow_lines
+from loadfactor.sources.dcgm.text_gaps import TextGaps
+from loadfactor.sources.parsing.file_names import strip_endings
+from loadfactor.sources.parsing.text_blocks import EmptyInputError, TextBlock, split_blocks
+from loadfactor.units import BYTES_PER_MIB
+
+if TYPE_CHECKING:
+    from loadfactor.sources.dcgm.line_scanner import LineScanner
+
+SCAN_FROM_BYTES: Final = 3 * BYTES_PER_MIB
+"""From here on the scanner; less is read line by line before the scanner is loaded."""
+
+
+class SeriesCache:
+    """What is known of the series of exporters that are read again and again, and the scanner that knows them.
+
+    Hand the same one to every call for the same exporters: their names and labels are then compared, not parsed. It is bounded.
+    """
+
+    def __init__(self) -> None:
+        self.known = KnownSeries()
+        self.scanner: LineScanner | None = None
+        self._bytes = 0
+
+    def begin(self) -> None:
+        """Another decoding begins; what would grow without end starts again."""
+        if self.known.is_large:
+            self.known = KnownSeries()
+            self.scanner = None
+
+    def wants_scanner(self, block: TextBlock) -> bool:
+        """True when so much has been read that the scanner is worth its loading."""
+        self._bytes += len(block.data)
+        return self._bytes > SCAN_FROM_BYTES
+
+
+class TextReader:
+    """Reads one text after the other."""
+
+    def __init__(self, cache: SeriesCache, node: str | None, gaps: TextGaps) -> None:
+        self._cache, self._known, self._node, self._gaps = cache, cache.known, node, gaps
+        self._order = ScrapeOrder()
+        self._texts: Numbering[str] = Numbering()
+
+    @property
+    def texts(self) -> list[str]:
+        """The labels of the texts read, by their numbers."""
+        return self._texts.all
+
+    def read(self, source: Input, alone: bool) -> Iterator[LineValues]:
+        """The values of DCGM fields that the tables keep, in the order of the text; all else is counted as gaps.
+
+        SourceError when the text holds no DCGM field at all; one among others may be a scrape of a node that had no GPU just then,
+        or of an exporter that did not answer.
+        """
+        self._known.begin(self._node, strip_endings(source.name or source.label))
+        text = self._texts.number(source.label)
+        self._order.begin(text)
+        reader = LineReader(source.label, self._known, self._gaps)
+        try:
+            for block in split_blocks(source):
+                yield self._follow(self._read_block(block, reader), text)
+                if len(self._known) > SERIES_MAX:
+                    self._order.forget_series(self._known)
+        except EmptyInputError:
+            if alone:
+                raise
+            self._gaps.add(source.label, "empty file")
+            return
+        if not reader.found and not reader.unknown and not alone:
+            self._gaps.add(source.label, "scrape without a GPU")
+        elif not reader.found:
+            raise SourceError(
+                f"{source.label}: no DCGM fields in it; save the exporter's answer, for example "
+                "curl http://NODE:9400/metrics > dcgm.prom"
+            )
+
+    def _read_block(self, block: TextBlock, reader: LineReader) -> LineBatch:
+        if self._cache.wants_scanner(block) and self._cache.scanner is None:
+            from loadfactor.sources.dcgm.line_scanner import LineScanner  # loads Numba
+
+            self._cache.scanner = LineScanner(self._known)
+        return reader.read(block) if self._cache.scanner is None else self._cache.scanner.read(block, reader)
+
+    def _follow(self, batch: LineBatch, text: int) -> LineValues:
+        """The values of a batch, each with its scrape and whether it is a total."""
+        state = self._order.grow(self._known)
+        is_total = np.zeros(len(batch.series), bool)
+        before = np.empty(len(batch.series), np.int64)
+        scanner = self._cache.scanner
+        follow = follow_lines if scanner is None else scanner.follow_lines
+        follow(batch.series, batch.at_ms, batch.values, self._known.facts, state, is_total, before)
+        return find_values(batch, self._known.facts, is_total, before, text)

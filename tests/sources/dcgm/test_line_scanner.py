@@ -1,0 +1,160 @@
+"""The scanner of plain lines and the careful reader say the same of every text; what is known of series makes no difference."""
+
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.sources.dcgm.expositions import AT_MS, STEP_MS, make_exposition
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import Input, ReadOptions, Rows
+from loadfactor.sources.dcgm import scrape_order, scrape_window, text_reader
+from loadfactor.sources.dcgm.decoder import SeriesCache, decode_scrapes
+from loadfactor.sources.dcgm.metric_lines import LineReader
+
+CAREFUL, SCANNED = 1 << 60, -1
+Said = tuple[list[str], Counter[tuple[str, str]]] | str
+
+
+@pytest.fixture(scope="module")
+def shared_cache() -> SeriesCache:
+    """One cache for all expositions, as live collection has."""
+    return SeriesCache()
+
+
+def decode(
+    from_bytes: int, inputs: list[Input], cache: SeriesCache | None = None, held: int = 0, **options: object
+) -> Said:
+    """Rows and gaps, or the error, with the scanner from so many bytes on and a window of so many scrapes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_reader, "SCAN_FROM_BYTES", from_bytes)
+        if held:
+            patch.setattr(scrape_window, "SCRAPES_HELD", held)
+        rows: list[str] = []
+        gaps: Counter[tuple[str, str]] = Counter()
+        try:
+            for item in decode_scrapes(inputs, ReadOptions(**options), cache):  # type: ignore[arg-type]
+                if isinstance(item, Rows):
+                    rows += [f"{item.table} {row}" for row in item.data.to_pylist()]
+                else:
+                    gaps[item.where, item.what] += item.count
+        except SourceError as e:
+            return str(e)
+        return rows, gaps
+
+
+def sort_rows(said: Said) -> Said:
+    """The same, rows in an order that does not depend on which GPU was seen first."""
+    return said if isinstance(said, str) else (sorted(said[0]), said[1])
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_scanner_and_careful_reader_agree(shared_cache: SeriesCache, seed: int) -> None:
+    """Rows, gaps and messages of random expositions are the same line by line, scanned, and scanned with what others taught."""
+    r = Random(seed)
+    inputs = [Input(f"{i}.prom", [make_exposition(r)]) for i in range(r.choice([1, 1, 2, 3]))]
+    options = {"at_ms": r.choice([AT_MS] * 9 + [None]), "step_s": r.choice([None, 15.5]), "node": r.choice([None, "m"])}
+    held = r.choice([0, 0, 4, 16])
+    wanted = decode(CAREFUL, inputs, held=held, **options)
+    assert decode(SCANNED, inputs, held=held, **options) == wanted
+    assert sort_rows(decode(SCANNED, inputs, shared_cache, held=held, **options)) == sort_rows(wanted)
+
+
+NUMBER = st.one_of(
+    st.floats(allow_nan=False).map(repr),
+    st.integers(0, 2**64).map(str),
+    st.from_regex(r"[+-]?[0-9]{0,12}\.?[0-9]{0,12}([eE][+-]?[0-9]{1,3})?", fullmatch=True),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(NUMBER, NUMBER), min_size=1, max_size=20))
+def test_numbers_and_times_are_read_to_the_last_bit(pairs: list[tuple[str, str]]) -> None:
+    """Whatever number stands there, as a value or a time, the scanner has exactly what Python reads, or leaves it to Python."""
+    text = "".join(
+        f'DCGM_FI_{name}{{UUID="GPU-{i}"}} {value} {time}\n'
+        for i, (value, time) in enumerate(pairs)
+        for name in ("DEV_POWER_USAGE", "PROF_PCIE_TX_BYTES", "DEV_CLOCK_THROTTLE_REASONS", "go")
+    )
+    twice = [Input("a", [text.encode()]), Input("b", [text.encode()])]
+    assert decode(SCANNED, twice) == decode(CAREFUL, twice)
+
+
+def test_real_files_scanned(shared) -> None:  # type: ignore[no-untyped-def]
+    """Files of real exporters say the same to the scanner, alone and all together."""
+    paths = sorted((shared / "data/metrics").rglob("*.prom")) + sorted((shared / "data/metrics").rglob("*.metrics"))
+    inputs = [Input(path.name, [path.read_bytes()]) for path in paths]
+    for some in (*([one] for one in inputs), inputs, [*inputs, *inputs]):
+        wanted = decode(CAREFUL, some, at_ms=AT_MS, step_s=30.0)
+        assert decode(SCANNED, some, at_ms=AT_MS, step_s=30.0) == wanted
+
+
+def scrape(step: int, pod: str = "p") -> bytes:
+    """A scrape of 8 GPUs with titles, as an exporter writes it."""
+    names = ("DEV_GPU_UTIL", "DEV_FB_USED", "DEV_XID_ERRORS", "PROF_SM_ACTIVE")
+    return "".join(
+        f"# HELP DCGM_FI_{name} says.\n# TYPE DCGM_FI_{name} gauge\n"
+        + "".join(
+            f'DCGM_FI_{name}{{gpu="{gpu}",UUID="GPU-{gpu}",pod="{pod}"}} {gpu}.5 {AT_MS + step * STEP_MS}\n'
+            for gpu in range(8)
+        )
+        for name in names
+    ).encode()
+
+
+@pytest.fixture
+def careful_lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The lines that the careful reader is asked for."""
+    lines: list[str] = []
+    parse = LineReader.parse
+    monkeypatch.setattr(LineReader, "parse", lambda self, line, last: lines.append(line) or parse(self, line, last))
+    return lines
+
+
+def test_what_was_seen_before_is_not_parsed_again(careful_lines: list[str]) -> None:
+    """Each name with labels and each title is read carefully once, in a text or from call to call; then only what changed."""
+    cache = SeriesCache()
+    said = decode(SCANNED, [Input("a", [scrape(0) + scrape(1)])], cache)
+    assert len(careful_lines) <= 40 + 2
+    assert len(said[0]) == 16 + 8 + 8
+    careful_lines.clear()
+    decode(SCANNED, [Input("b", [scrape(2)])], cache)
+    assert careful_lines == []
+    decode(SCANNED, [Input("b", [scrape(3, pod="q")])], cache)
+    assert len([line for line in careful_lines if "pod" in line]) == 32
+
+
+@pytest.mark.parametrize("from_bytes", [CAREFUL, SCANNED])
+def test_forgotten_series_change_nothing(monkeypatch: pytest.MonkeyPatch, from_bytes: int) -> None:
+    """Where there are too many series to remember, the rows are those of a longer memory, and so are the scrapes they are of."""
+    r = Random(7)
+    texts = [make_exposition(r) for _ in range(20)]
+    monkeypatch.setattr("loadfactor.sources.parsing.text_blocks.BLOCK_BYTES", 1)
+    for text in texts:
+        pieces = [text[i : i + 300] for i in range(0, len(text), 300)]
+        one = [Input("a", pieces)]
+        monkeypatch.setattr(text_reader, "SERIES_MAX", 100_000)
+        wanted = decode(from_bytes, one, at_ms=AT_MS, step_s=30.0)
+        monkeypatch.setattr(text_reader, "SERIES_MAX", 2)
+        assert decode(from_bytes, one, at_ms=AT_MS, step_s=30.0) == wanted
+
+
+def test_a_gpu_named_after_its_file_is_another_in_another_file() -> None:
+    """Without UUID and node a GPU is called by the file, also where the same labels are known of another file."""
+    line = [b'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 5\n']
+    cache = SeriesCache()
+    for from_bytes in (CAREFUL, SCANNED):
+        for name in ("a", "b", "a"):
+            rows, _ = decode(from_bytes, [Input(name, line)], cache, at_ms=AT_MS)
+            assert f"'device_id': '{name}/0'" in rows[0]
+
+
+def test_only_the_compiled_order_is_compiled() -> None:
+    """The rule that numbers scrapes is one function, called by Python for a few lines and compiled for many."""
+    from loadfactor.sources.dcgm.line_scanner import LineScanner
+
+    assert LineScanner.follow_lines.py_func is scrape_order.follow_lines  # type: ignore[attr-defined]
