@@ -37,6 +37,16 @@ def test_the_time_left_is_that_of_the_stage() -> None:
     assert shown(bar).endswith(" 26 s")
 
 
+def test_a_stage_that_begins_while_the_bar_is_drawn_is_shown() -> None:
+    """Between two stages the share is 0 and the total still known; the time alone is shown."""
+    now = [0.0]
+    bar = make_bar(now)
+    bar("booking", 0.5)
+    bar._progress.reset(bar._task)
+    now[0] = 3.0
+    assert shown(bar).endswith(" 3 s")
+
+
 def test_a_long_or_hostile_name_stays_in_the_line() -> None:
     """A name with escapes and markup is text, and one line of 80 columns holds it all."""
     now = [0.0]

@@ -66,7 +66,9 @@ class PaceColumn(ProgressColumn):
         """One line; the time alone where the share is not known."""
         elapsed_s, share = task.elapsed or 0.0, task.completed
         elapsed = duration(round(elapsed_s))
-        if task.total is None or not elapsed_s:
+        if not (
+            task.total and elapsed_s and share
+        ):  # a stage that begins while the bar is drawn has a total and no share
             return Text(elapsed)
         left = duration(round(elapsed_s * (1 - share) / share))
         return Text(f"{share * PERCENT:.0f} %, {number(share / elapsed_s * PERCENT, 2)} %/s, {elapsed}, {left} left")
