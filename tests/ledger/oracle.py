@@ -627,7 +627,7 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
 def _per_unit(
     oracle: Oracle, asked: Asked, cells: list[Cell], unit: str, key: Any
 ) -> dict[Any, tuple[Any, float | None]]:
-    """Cost of the jobs that made it, in their held states, over what they made and kept in the window."""
+    """Cost of the jobs that worked on it, in their held states, over what they made and kept in the window."""
     who: dict[str, Row] = {}
     for c in cells:
         if c.keys["job_id"] is not None:
@@ -636,7 +636,7 @@ def _per_unit(
     jobs = set()
     limits = sorted({asked.start, asked.end, *midnights(asked.start, asked.end, asked.zone)} | set(range(0)))
     for p in oracle.t["progress"]:
-        if p["unit"] != unit or p["kept"] is False:
+        if p["unit"] != unit:
             continue
         a, b = p["from_utc"], p["to_utc"]
         if a == b:
@@ -648,7 +648,7 @@ def _per_unit(
         if pieces:
             jobs.add(p["job_id"])
         for x, _, amount in pieces:
-            if p["job_id"] in who:
+            if p["job_id"] in who and p["kept"] is not False:
                 amounts[key({**who[p["job_id"]], "job_id": p["job_id"]}, x)] += amount
     states = ("busy",) if asked.without_idle else ("idle", "busy", "unobserved")
     cost, priced, needed = defaultdict(float), defaultdict(float), defaultdict(float)

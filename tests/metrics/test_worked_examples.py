@@ -120,3 +120,25 @@ def test_readings_are_tables_too(simulated_books: Books) -> None:
     assert frame[frame.metric == "cost"].value.sum() == sum(r.value for r in readings if r.metric == "cost")
     nobody = frame[(frame.metric == "utilization") & frame.team.isna()]
     assert nobody.value.isna().all()
+
+
+def test_a_job_whose_work_was_all_lost_costs_too(tmp_path: Path) -> None:
+    """Two jobs of 10 GPU-hours at $1.50, one keeps 900 tokens, the other loses 100: $30 ÷ 900; lost work alone has no unit cost."""
+    made = [
+        {"job_id": name, "unit": "train_token", "amount": amount, "kept": kept, "from_utc": START, "to_utc": START + 60 * MINUTE}
+        for name, amount, kept in (("good", 900.0, True), ("lost", 100.0, False))
+    ]  # fmt: skip
+    books = books_of(tmp_path, 1.5, job("good", 10, 60, 0.5), job("lost", 10, 60, 0.5), progress=made)
+    assert said(books, "cost_per_token") == [pytest.approx(30 / 900)]
+    by_job = {r.by["job"]: r.value for r in books.show(["cost_per_token"], ["job"])}
+    assert by_job == {"good": pytest.approx(15 / 900), "lost": None}
+
+
+def test_kept_and_lost_work_of_one_job_share_its_cost(tmp_path: Path) -> None:
+    """A job that keeps 900 and loses 100 of the same hours: all of its $15 belong to the 900."""
+    made = [
+        {"job_id": "run", "unit": "train_token", "amount": amount, "kept": kept, "from_utc": START, "to_utc": START + 60 * MINUTE}
+        for amount, kept in ((900.0, True), (100.0, False))
+    ]  # fmt: skip
+    books = books_of(tmp_path, 1.5, job("run", 10, 60, 0.5), progress=made)
+    assert said(books, "cost_per_token") == [pytest.approx(15 / 900)]

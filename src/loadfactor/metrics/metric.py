@@ -97,7 +97,7 @@ class Count:
 
 @dataclass(frozen=True)
 class PerUnit:
-    """Cost of the jobs that made `unit`, fully loaded, over how many of it they made and kept."""
+    """Cost of the jobs that worked on `unit`, fully loaded, over how many of it they made and kept."""
 
     unit: str
 

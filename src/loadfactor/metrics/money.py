@@ -53,7 +53,7 @@ def per_unit(name: str, unit: str) -> Metric:
         f"cost_per_{name}",
         f"{CURRENCY} per {name.replace('_', ' ')}",
         f"Cost per {name.replace('_', ' ')}",
-        f"Cost of the jobs that made it, idle time included, ÷ {unit} made and kept.",
+        f"Cost of the jobs that worked on it, idle time and lost work included, ÷ {unit} made and kept.",
         "lower",
         PerUnit(unit),
         "money",

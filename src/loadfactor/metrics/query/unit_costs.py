@@ -1,4 +1,4 @@
-"""Units of work made in a window, by the groups of a question, and what the jobs that made them cost."""
+"""Units of work made in a window, by the groups of a question, and what the jobs that worked on them cost."""
 
 from collections.abc import Collection
 from math import fsum
@@ -14,7 +14,7 @@ from loadfactor.units import MS_PER_HOUR
 
 
 class UnitTotals(NamedTuple):
-    """How much of a unit was made and kept, what its jobs cost, and which share of their hours has a price."""
+    """How much of a unit was made and kept, what the jobs that worked on it cost, and which share of their hours has a price."""
 
     amount: float
     cost: float
@@ -24,15 +24,15 @@ class UnitTotals(NamedTuple):
 def sum_units(
     question: Question, booked: Expr, progress: Expr, units: Collection[str]
 ) -> dict[str, dict[Key, UnitTotals]]:
-    """By unit and group, where any of the unit was made."""
+    """By unit and group, where any of the unit was made and kept."""
     out: dict[str, dict[Key, UnitTotals]] = {unit: {} for unit in units}
     if not units or any(d not in OF_A_JOB for d in question.by):
         return out
     window, keys = question.window, ["unit", *(DIMENSIONS[d] for d in question.by)]
-    rows = progress.filter(progress.unit.isin(list(units)), ibis.coalesce(progress.kept, True))
+    rows = progress.filter(progress.unit.isin(list(units)))
     begun = rows.from_utc < window.end_ms
     rows = rows.filter(begun, (rows.to_utc > window.start_ms) | (rows.from_utc >= window.start_ms))
-    jobs = rows.select("unit", "job_id").distinct()
+    jobs = rows.select("unit", "job_id").distinct()  # those of which all work was lost cost, too
     states = ("busy",) if question.without_idle else ("idle", "busy", "unobserved")
     held = booked.join(jobs, "job_id")
     counted, cost = held.state.isin(states), measures(held)[f"cost_{question.basis}"]
@@ -41,7 +41,8 @@ def sum_units(
         priced_s=ibis.ifelse(counted & cost.notnull(), held.gpu_s, 0.0).sum(),
         needed_s=ibis.ifelse(counted, held.gpu_s, 0.0).sum(),
     )
-    amounts = _amounts(question, booked.semi_join(jobs, "job_id"), rows, keys)
+    kept = rows.filter(ibis.coalesce(rows.kept, True))
+    amounts = _amounts(question, booked.semi_join(kept, "job_id"), kept, keys)
     for row in spent.to_pyarrow().to_pylist():
         unit, *group = key = tuple(row[k] for k in keys)
         if key in amounts:

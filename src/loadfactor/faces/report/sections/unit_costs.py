@@ -24,7 +24,7 @@ def build_section(inquiry: Inquiry) -> SectionFacts | None:
     if not rows:
         return None
     lead = (
-        "Cost of the jobs that made it, idle and unobserved time included, ÷ what they made and kept. "
+        "Cost of the jobs that worked on it, idle and unobserved time included, ÷ what they made and kept. "
         "A job that makes several units has its whole cost in each."
     )
     table = DataTable((TableColumn("unit"), TableColumn("cost", "money", totals.currency)), rows)
