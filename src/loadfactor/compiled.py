@@ -21,12 +21,17 @@ def inner(function: F) -> F:
     return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
+def inline(function: F) -> F:
+    """Compile a function into its caller: for one called at one place, whose arguments cost more to hand over than its work."""
+    return _compile(function, inline="always")
+
+
 def entry(function: F) -> F:
     """Compile a function that Python calls."""
     return _compile(function)
 
 
-def _compile(function: F, **options: bool) -> F:
+def _compile(function: F, **options: bool | str) -> F:
     wanted = nb.config.CACHE_DIR
     folder = Path(function.__code__.co_filename).parent
     nb.config.CACHE_DIR = str((Path(wanted) if wanted else folder / "__pycache__") / f"compiled-{_digest(folder)}")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from loadfactor.sources.nvidia_smi.columns import UNMEASURED, Unit
 
 Floats = NDArray[np.float64]
+Codes = NDArray[np.int64] | NDArray[np.int32]
 _NUMBER: Final = r"^(?P<number>[+-]?[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z%/]*)$"
 _BLANKS: Final = ' \t\r"'
 _REASON_MAX: Final = 60
@@ -23,12 +24,30 @@ class Cells:
     name: str
     unit: str | None
     texts: pa.Array
-    codes: NDArray[np.int64]
+    codes: Codes
 
     def distinct(self) -> list[str]:
         """The different texts; `codes` points into them."""
         found: list[str] = self.texts.to_pylist()
         return found
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """One column of a part of a log in our unit: the value of each row, NaN where there is none, and the text that was no number.
+
+    `codes` points into `texts` in every row without a value; elsewhere it may be anything.
+    """
+
+    name: str
+    values: Floats
+    texts: pa.Array
+    codes: Codes
+
+
+def make_cells(name: str, unit: str | None, texts: pa.Array, codes: Codes) -> Cells:
+    """One column from its different texts, as they stand in the log, and which row has which."""
+    return Cells(name, unit, pc.utf8_trim(texts, characters=_BLANKS), codes)
 
 
 def encode_cells(name: str, unit: str | None, data: Any) -> Cells:
@@ -37,12 +56,11 @@ def encode_cells(name: str, unit: str | None, data: Any) -> Cells:
         data = data.combine_chunks()
     if not pa.types.is_dictionary(data.type):
         data = pc.dictionary_encode(data)
-    codes = data.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return Cells(name, unit, pc.utf8_trim(data.dictionary, characters=_BLANKS), codes)
+    return make_cells(name, unit, data.dictionary, data.indices.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
-def parse_numbers(cells: Cells, units: dict[str, Unit]) -> tuple[Floats, Floats]:
-    """The value of each different text in our unit, and NaN where it holds none; second: the same, for every row.
+def parse_numbers(cells: Cells, units: dict[str, Unit]) -> Numbers:
+    """The values of a column in our unit.
 
     A unit in the cell counts before the one in the heading; without either the first of `units` is meant.
     """
@@ -57,7 +75,7 @@ def parse_numbers(cells: Cells, units: dict[str, Unit]) -> tuple[Floats, Floats]
         if factor is not None:
             here = pc.fill_null(pc.equal(written, unit), False).to_numpy(zero_copy_only=False)
             found[here] = values[here] * factor[0] / factor[1]
-    return found, found[cells.codes]
+    return Numbers(cells.name, found[cells.codes], cells.texts, cells.codes)
 
 
 def explain_cell(text: str) -> str:

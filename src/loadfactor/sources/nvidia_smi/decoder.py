@@ -5,6 +5,7 @@ from typing import Final
 
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.nvidia_smi.samples import SampleBuilder
+from loadfactor.sources.nvidia_smi.scanning import Scanning
 from loadfactor.sources.nvidia_smi.sections import LogSections
 from loadfactor.sources.parsing.devices_seen import DevicesSeen
 from loadfactor.sources.parsing.gaps import Gaps
@@ -18,8 +19,8 @@ def decode_logs(logs: Iterable[Input], options: ReadOptions) -> Iterator[Rows | 
 
     Raises SourceError naming the log: nothing in it is a reading of GPUs, or it does not say when or of which GPU.
     """
-    seen, gaps = DevicesSeen(options, DEFAULT_STEP_S, _LEARN_FROM), Gaps()
+    seen, gaps, scanning = DevicesSeen(options, DEFAULT_STEP_S, _LEARN_FROM), Gaps(), Scanning()
     for log in logs:
-        yield from LogSections(log, SampleBuilder(log, options, seen, gaps)).read()
+        yield from LogSections(log, SampleBuilder(log, options, seen, gaps, scanning)).read()
         yield from gaps.take()
     yield from seen.make_rows()

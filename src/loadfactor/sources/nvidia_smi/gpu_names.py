@@ -16,6 +16,7 @@ from loadfactor.sources.parsing.gaps import Gaps
 
 _WHO: Final = ("uuid", "index", "bus_id", "name", "hostname")
 _MASKED: Final = frozenset("gpu-0")  # letters of a UUID that somebody blanked out with zeros
+_DENSE: Final = 2**16
 _BURST_MS: Final = 500  # one call of the tool asks its GPUs within less
 
 
@@ -38,14 +39,14 @@ class GpuNames:
     def find(self, columns: Mapping[str, Cells], count: int) -> tuple[list[NamedGpu], NDArray[np.int64]]:
         """The devices named in these columns, and for each of `count` rows which of them it is of, or -1."""
         present = {name: columns[name] for name in _WHO if name in columns}
-        code = np.zeros(count, dtype=np.int64)
+        code, size = np.zeros(count, dtype=np.int64), 1
         for cells in present.values():
-            code = code * max(1, len(cells.texts)) + cells.codes
-        distinct, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-        often = np.bincount(inverse, minlength=len(distinct))
+            code, size = code * max(1, len(cells.texts)) + cells.codes, size * max(1, len(cells.texts))
+        first, inverse = _find_distinct(code, size)
+        often = np.bincount(inverse, minlength=len(first))
         texts = {name: cells.distinct() for name, cells in present.items()}
         numbers: dict[NamedGpu, int] = {}
-        places = np.full(len(distinct), -1, dtype=np.int64)
+        places = np.full(len(first), -1, dtype=np.int64)
         for i in np.argsort(first):
             said = {name: texts[name][cells.codes[first[i]]] for name, cells in present.items()}
             device = self._name_gpu(said, int(often[i]))
@@ -77,6 +78,21 @@ class GpuNames:
             node = node or strip_endings(self._log.name or self._log.label)
             uuid = f"{node}/{own}"
         return NamedGpu(uuid, node, known.id if known else said.get("name"))
+
+
+def _find_distinct(code: NDArray[np.int64], size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first row of each different code (codes are below `size`), in the order of the codes; for every row which of them it has.
+
+    >>> _find_distinct(np.array([5, 2, 5]), 6)
+    (array([1, 0]), array([1, 0, 1]))
+    """
+    if size > _DENSE:
+        _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
+        return first, inverse
+    firsts = np.full(size, -1, dtype=np.intp)
+    firsts[code[::-1]] = np.arange(len(code) - 1, -1, -1)  # of rows with one code the first is written last
+    there = firsts >= 0
+    return firsts[there], (np.cumsum(there) - 1)[code]
 
 
 def refuse_several(label: str, at_ms: NDArray[np.int64]) -> None:

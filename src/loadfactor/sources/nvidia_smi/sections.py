@@ -112,7 +112,8 @@ class LogSections:
             return True
         if data[at : at + 1] in _MARKS or any(data.find(m, at) >= 0 and data.find(b"\n" + m, at) >= 0 for m in _MARKS):
             return True  # the single byte is looked for first: that is several times faster, and it is rarely there
-        return any(data.find(name, at) >= 0 for name in {b"timestamp", self._section.head.names[0].encode()})
+        names = {b"timestamp", self._section.head.names[0].encode()}
+        return any(data.find(name[-1:], at) >= 0 and data.find(name, at) >= 0 for name in names)
 
     def _begins_section(self, line: bytes) -> bool:
         """True when this line begins another section."""

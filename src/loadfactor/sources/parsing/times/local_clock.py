@@ -51,8 +51,11 @@ class LocalClock:
     def find_candidates(self, local_ms: Instants) -> tuple[Instants, Instants]:
         """Both instants (ms since 1970 UTC) that each local time can mean: equal for almost all, the earlier one first where
         the clock is set back, and the later one first where it is set forward and the local time does not exist."""
-        quanta, inverse = np.unique(local_ms // _QUANTUM_MS, return_inverse=True)
-        pairs = np.array([self._offset(int(q)) for q in quanta], dtype=np.int64).reshape(-1, 2)[inverse]
+        each = local_ms // _QUANTUM_MS
+        begins = np.append(True, each[1:] != each[:-1])[: len(each)]  # rows in the order of time come in few runs
+        quanta, inverse = np.unique(each[begins], return_inverse=True)
+        offsets = np.array([self._offset(int(q)) for q in quanta], dtype=np.int64).reshape(-1, 2)
+        pairs = offsets[inverse][np.cumsum(begins) - 1]
         return local_ms - pairs[:, 0], local_ms - pairs[:, 1]
 
     def _offset(self, quantum: int) -> tuple[int, int]:
