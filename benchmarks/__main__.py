@@ -5,10 +5,11 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks import books, serving, sizing, training
+from benchmarks import books, imports, serving, sizing, training
 
 BENCHMARKS: tuple[ModuleType, ...] = (
     books,
+    imports,
     training,
     serving,
     sizing,

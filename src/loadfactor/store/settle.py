@@ -23,6 +23,7 @@ from loadfactor.units import MS_PER_HOUR
 Series = tuple[str, str]
 """A device and a source."""
 Numbers = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 
 _UNKNOWN: Final = -1
@@ -50,8 +51,8 @@ class _Samples:
 
     rows: pa.Table
     order: Numbers | None  # positions in `rows`; None: it lies in order itself
-    device: Numbers
-    series: Numbers
+    device: Codes
+    series: Codes
     at: Numbers
     devices: pa.Array  # names, in order
     names: list[Series]  # device and source of each series
@@ -137,10 +138,11 @@ def _arrange(rows: pa.Table, refuse: bool) -> tuple[_Samples, pa.Table | None, i
         )
     )
     at = (key & ((1 << bits) - 1)) + earliest
-    return _Samples(rows, order, series // of_source, np.cumsum(first) - 1, at, devices, names), met, merged, replaced
+    device, numbers = (series // of_source).astype(np.int32), np.cumsum(first, dtype=np.int32) - np.int32(1)
+    return _Samples(rows, order, device, numbers, at, devices, names), met, merged, replaced
 
 
-def _rank(column: pa.DictionaryArray) -> tuple[npt.NDArray[np.int32], pa.Array]:
+def _rank(column: pa.DictionaryArray) -> tuple[Codes, pa.Array]:
     """Numbers for the texts of a column, in the order of the texts, and the texts that occur in it, in order."""
     numbers = column.indices.to_numpy()
     occurs = np.zeros(len(column.dictionary), dtype=np.bool_)
@@ -166,10 +168,10 @@ def _sort_by_time(samples: _Samples) -> Numbers | None:
     if len(samples.names) == len(samples.devices):
         return None
     at = samples.at - samples.at.min()
-    return np.argsort(samples.device << int(at.max()).bit_length() | at, kind="stable")
+    return np.argsort(samples.device.astype(np.int64) << int(at.max()).bit_length() | at, kind="stable")
 
 
-def _overlap(device: Numbers, begin: Numbers, at: Numbers, by_time: Numbers | None) -> bool:
+def _overlap(device: Codes, begin: Numbers, at: Numbers, by_time: Numbers | None) -> bool:
     """Whether a sample of a device may begin before an earlier one of it was taken."""
     if by_time is not None:
         device, begin, at = device[by_time], begin[by_time], at[by_time]
@@ -200,7 +202,7 @@ def _cut(samples: _Samples, by_time: Numbers | None, begin: Numbers, reach: Numb
         order = chosen if order is None else order[chosen]
     end = np.minimum(at, (hour + 1) * MS_PER_HOUR)
     columns = {
-        "device_id": pa.DictionaryArray.from_arrays(pa.array(device.astype(np.int32)), samples.devices),
+        "device_id": pa.DictionaryArray.from_arrays(pa.array(device), samples.devices),
         "hour_utc": pa.array(hour * MS_PER_HOUR),
         "to_utc": pa.array(end),
         "late_ms": pa.array(at - end),

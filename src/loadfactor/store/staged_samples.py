@@ -6,7 +6,7 @@ rows, in one more pass over its file. A device is never divided.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from loadfactor.store.sample_layout import AS_TAKEN
 from loadfactor.units import MS_PER_DAY
 
-ROWS_AT_ONCE: Final = 4_000_000
+ROWS_AT_ONCE: Final = 3_000_000
 """Samples that are settled together; each takes up to about 400 bytes of memory while it is."""
 BUFFERED_ROWS: Final = 1_000_000
 """Samples that wait in memory before the fullest day is written out."""
@@ -46,6 +46,8 @@ class StagedSamples:
         for name in _NUMBERED:
             rows = rows.set_column(rows.column_names.index(name), name, self._number(name, rows[name]))
         for day, part in _split(rows.select(self._columns), (rows["sampled_utc"].to_numpy() - 1) // MS_PER_DAY):
+            if part.num_rows < rows.num_rows // 2:  # a slice would keep the whole batch in memory
+                part = part.take(pa.array(np.arange(part.num_rows)))
             self._buffers[day].append(part)
             self._buffered[day] += part.num_rows
             self._rows[day] += part.num_rows
@@ -57,12 +59,10 @@ class StagedSamples:
         names = {name: _sorted_names(codes) for name, codes in self._codes.items()}
         for day, rows in sorted(self._rows.items()):
             if rows <= self._rows_at_once:
-                yield day, self._join([*self._read(self._path(day)), *self._buffers.pop(day, [])], names)
+                yield day, self._join(self._path(day), self._buffers.pop(day, []), names)
             else:
-                ranges = self._divide(day, rows, names["device_id"][1])
-                self._buffers.pop(day, None)
-                for path in ranges:
-                    yield day, self._join(list(self._read(path)), names)
+                for path in self._divide(day, rows, names["device_id"][1]):
+                    yield day, self._join(path, [], names)
 
     def _number(self, name: str, column: pa.ChunkedArray) -> pa.Array:
         """Texts as numbers in order of first sight."""
@@ -80,59 +80,57 @@ class StagedSamples:
     def _path(self, day: int) -> Path:
         return self._folder / f"samples-{day}.arrow"
 
-    def _read(self, path: Path) -> Iterator[pa.Table]:
-        """The tables of a file, which is removed after the last."""
-        if path.exists():
-            yield from _tables(path)
-            path.unlink()
-
     def _divide(self, day: int, rows: int, rank: Codes) -> list[Path]:
         """The rows of a day in one file for each range of devices, in order; ranges have about equal rows."""
         counts = np.zeros(len(rank), dtype=np.int64)
-        for table in (*_tables(self._path(day), only="device_id"), *self._buffers[day]):
+        waiting = self._buffers.pop(day, [])
+        for table in (*_read(self._path(day), "device_id"), *waiting):
             counts += np.bincount(rank[table["device_id"].to_numpy()], minlength=len(rank))
         ranges = -(-rows // self._rows_at_once)
         range_of = ((np.cumsum(counts) - counts) * ranges // rows)[rank]
         paths = [self._folder / f"samples-{day}-{n}.arrow" for n in range(ranges)]
-        for table in (*self._read(self._path(day)), *self._buffers[day]):
+        for table in chain(_read(self._path(day)), waiting):
             for n, part in _split(table, range_of[table["device_id"].to_numpy()]):
                 _append(paths[n], part)
+        self._path(day).unlink(missing_ok=True)
         return [path for path in paths if path.exists()]
 
-    def _join(self, tables: list[pa.Table], names: dict[str, tuple[pa.Array, Codes]]) -> pa.Table:
-        """Tables as one, column by column, so that not all of it is in memory twice."""
-        rows = sum(table.num_rows for table in tables)
+    def _join(self, path: Path, waiting: list[pa.Table], names: dict[str, tuple[pa.Array, Codes]]) -> pa.Table:
+        """The rows of a file, which is removed, and those that wait in memory. Column by column: nothing is there twice."""
         columns: dict[str, pa.Array] = {}
-        for name in AS_TAKEN.names:
+        for name in ("sampled_utc", *AS_TAKEN.names):
             wanted = AS_TAKEN.field(name).type
             if name in self._constants:
-                columns[name] = pa.repeat(pa.scalar(self._constants[name], wanted), rows)
-                continue
-            chunks = [chunk for table in tables for chunk in table[name].chunks]
-            tables = [table.drop_columns(name) for table in tables]
-            if name in names:
-                texts, rank = names[name]
-                numbers = rank[np.concatenate([chunk.to_numpy() for chunk in chunks])]
-                columns[name] = pa.DictionaryArray.from_arrays(pa.array(numbers), texts)
-            elif all(chunk.null_count == len(chunk) for chunk in chunks):
-                columns[name] = pa.nulls(rows, wanted)
-            else:
-                columns[name] = pa.concat_arrays([chunk.cast(wanted) for chunk in chunks])
-        return pa.table(columns, schema=AS_TAKEN)
+                columns[name] = pa.repeat(pa.scalar(self._constants[name], wanted), len(columns["sampled_utc"]))
+            elif name not in columns:
+                tables = (*_read(path, name), *waiting)
+                chunks = [chunk for table in tables for chunk in table[name].chunks]
+                waiting = [table.drop_columns(name) for table in waiting]
+                columns[name] = _concatenate(chunks, wanted, names.get(name))
+        path.unlink(missing_ok=True)
+        return pa.table(columns).select(AS_TAKEN.names).cast(AS_TAKEN)
+
+
+def _concatenate(chunks: list[pa.Array], wanted: pa.DataType, names: tuple[pa.Array, Codes] | None) -> pa.Array:
+    """A column in one piece; where it has names, the chunks are their numbers."""
+    if names is not None:
+        texts, rank = names
+        return pa.DictionaryArray.from_arrays(pa.array(rank[np.concatenate([c.to_numpy() for c in chunks])]), texts)
+    if all(chunk.null_count == len(chunk) for chunk in chunks):
+        return pa.nulls(sum(len(chunk) for chunk in chunks), wanted)
+    return pa.concat_arrays([chunk.cast(wanted) for chunk in chunks])
 
 
 def _split(rows: pa.Table, numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of each number, in order of the numbers. Parts are copies, so that none keeps all rows in memory."""
+    """The rows of each number, in order of the numbers; slices of the table where it lies in that order."""
     if not len(numbers):
         return
-    if numbers.min() == numbers.max():
-        yield int(numbers[0]), rows
-        return
-    order = np.argsort(numbers, kind="stable")
-    ordered = numbers[order]
-    edges = np.append(np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])), len(ordered))
+    if not np.all(numbers[1:] >= numbers[:-1]):
+        order = np.argsort(numbers, kind="stable")
+        rows, numbers = rows.take(pa.array(order)), numbers[order]
+    edges = np.append(np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])), len(numbers))
     for start, end in pairwise(edges.tolist()):
-        yield int(ordered[start]), rows.take(pa.array(order[start:end]))
+        yield int(numbers[start]), rows.slice(start, end - start)
 
 
 def _sorted_names(codes: dict[str, int]) -> tuple[pa.Array, Codes]:
@@ -150,15 +148,19 @@ def _append(path: Path, table: pa.Table) -> None:
         if table[name].null_count == table.num_rows:
             table = table.set_column(i, name, pa.nulls(table.num_rows))
     with pa.OSFile(str(path), "ab") as file, pa.ipc.new_stream(file, table.schema, options=_FAST) as stream:
-        stream.write_table(table.combine_chunks())
+        stream.write_table(table)
 
 
-def _tables(path: Path, only: str | None = None) -> Iterator[pa.Table]:
+def _read(path: Path, only: str | None = None) -> Iterator[pa.Table]:
     """The tables that a file of Arrow streams holds, or one of their columns."""
     if not path.exists():
         return
     with pa.memory_map(str(path)) as file:
-        while file.tell() < file.size():
-            with pa.ipc.open_stream(file) as stream:
-                table = stream.read_all()
-            yield table if only is None else table.select([only])
+        while (start := file.tell()) < file.size():
+            options = None
+            if only is not None:
+                with pa.ipc.open_stream(file) as stream:
+                    options = pa.ipc.IpcReadOptions(included_fields=[stream.schema.get_field_index(only)])
+                file.seek(start)
+            with pa.ipc.open_stream(file, options=options) as stream:
+                yield stream.read_all()
