@@ -1,4 +1,4 @@
-"""How fast is text of dcgm-exporter imported? Four nodes of 8 GPUs each, a scrape every 30 s with the exporter's usual fields and times.
+"""How fast is text of dcgm-exporter imported? Four nodes of 8 GPUs, a scrape every 30 s: the usual fields, each line with its time.
 
 `dcgm_over_floor` is the processor time of the whole import into an empty store over the floor: the barest scan of the same bytes
 that can give the same numbers, and one sorted Parquet file (zstd) of the same rows. The scan knows where every line should begin,

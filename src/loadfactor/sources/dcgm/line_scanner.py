@@ -36,6 +36,7 @@ _TITLE, _ANY, _SMALL, _LARGE, _MASK = range(5)
 """What is plain behind a beginning: nothing, any number, one below all blanks, one that is no blank, a mask."""
 _BLANK_KINDS: Final = len(BLANKS)
 
+_NEAR: Final = 4  # lines in a row that are read carefully before scanning goes on
 _LINES: Final = 2**15  # room for a block's; it grows
 
 _follow_many = entry(follow_lines)
@@ -135,8 +136,8 @@ class LineScanner:
             if k == len(out.series):
                 out = self._out = Scanned(*(np.concatenate([array, array]) for array in out))
             byte, line, k = scan_lines(view, byte, line, self._table, out, k, POWERS)
-            start, known, is_new = k, len(self._known), True
-            while is_new and byte < len(data) and k < len(out.series):  # where one series is new the next one is, too
+            start, known, since = k, len(self._known), _NEAR - 1
+            while since < _NEAR and byte < len(data) and k < len(out.series):  # where one series is new others are, too
                 end = data.find(b"\n", byte)
                 last = end < 0
                 if last:
@@ -148,7 +149,7 @@ class LineScanner:
                     out.lines[k] = line
                     careful.append(k)
                     k += 1
-                is_new, known = len(self._known) > known, len(self._known)
+                since, known = 0 if len(self._known) > known else since + 1, len(self._known)
                 byte, line = end + 1, line + 1
             self._guess(out.series[max(start - 1, 0) : k])
         batch = LineBatch(out.series[:k].copy(), out.values[:k].copy(), out.at_ms[:k].copy(), out.lines[:k].copy())

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from loadfactor.sources.dcgm.fields import BY_NAME, LABELS, PREFIX, SLICES, SLICES_ELSE, Field
@@ -13,6 +14,10 @@ _INSTANCE: Final = re.compile(r"(?:^|\.)(\d+)g\.")
 TOTAL: Final = "_total"  # OpenMetrics puts it behind the name of whatever only grows
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _EXPORTER: Final = "dcgm-exporter"
+_LABELS_MAX: Final = 10_000
+_Labels = tuple[
+    str | None, str | None, str | None, str | None, int | None, str | None
+]  # of SeriesIdentity, from gpu to holder
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,15 @@ def parse_series(head: str, node: str | None, machine: str) -> SeriesIdentity | 
     found = _HEAD.fullmatch(head)
     if found is None or not found["name"].startswith(PREFIX):
         return None
-    labels = {k.lower(): _unescape(v) for k, v in _LABEL.findall(found["labels"] or "")}
+    name = found["name"]
+    return SeriesIdentity(
+        name, BY_NAME.get(name) or _find_total(name), *_read_labels(found["labels"] or "", node, machine)
+    )
+
+
+@lru_cache(_LABELS_MAX)  # a device has the same ones in all of its fields
+def _read_labels(text: str, node: str | None, machine: str) -> _Labels:
+    labels = {k.lower(): _unescape(v) for k, v in _LABEL.findall(text)}
     said = {ours: next((labels[n] for n in names if labels.get(n)), None) for ours, names in LABELS.items()}
     places = [labels[n] for n in LABELS["node"] if labels.get(n)]
     node = node or next((p for p in places if _EXPORTER not in p), None)  # Hostname may be the exporter's own pod
@@ -52,17 +65,8 @@ def parse_series(head: str, node: str | None, machine: str) -> SeriesIdentity | 
         node = node or said["node"]
         gpu = f"{node or machine}/{index}"
     slices = _INSTANCE.search(said["profile"] or "")
-    name = found["name"]
-    return SeriesIdentity(
-        name,
-        BY_NAME.get(name) or _find_total(name),
-        gpu,
-        node,
-        said["model"],
-        said["instance"],
-        int(slices[1]) if slices else None,
-        _find_holder(said["job"], said["pod"], said["namespace"]),
-    )
+    holder = _find_holder(said["job"], said["pod"], said["namespace"])
+    return gpu, node, said["model"], said["instance"], int(slices[1]) if slices else None, holder
 
 
 def count_slices(model: str | None) -> int:
