@@ -205,6 +205,23 @@ def test_strange_lines_cost_one_line_each():
     assert sum(len(item[2]["to_utc"]) for item in items if isinstance(item, tuple) and item[0] == "samples") == 1198
 
 
+def test_blanks_around_a_name_make_no_other_gpu():
+    """A GPU that lost its UUID is named as the first row of its kind is, however its cells are padded."""
+    head = "timestamp, uuid, pci.bus_id, hostname, power.draw [W]\n"
+    rows = [("[N/A]", " n1 "), ("GPU-a", "n1"), ("[N/A]", "n1")]
+    text = head + "".join(f"2024/01/31 12:00:0{i}.000, {u}, 1B:00.0, {n}, 5 W\n" for i, (u, n) in enumerate(rows))
+    (samples, *_) = assert_same(text.encode())
+    assert samples[2]["device_id"] == ["n1/1B:00.0", "GPU-a", "n1/1B:00.0"]  # type: ignore[index]
+
+
+def test_headings_repeated_by_a_loop_are_passed_over():
+    """A script that calls the tool every minute repeats the heading every time; what it heads is one log, and scanned."""
+    head, *rows = plain_log(500).splitlines(keepends=True)
+    looped = b"".join(head + b"".join(rows[i : i + 4]) for i in range(0, len(rows), 4))
+    assert assert_same(looped, block_bytes=20_000)[-1] == assert_same(plain_log(500), block_bytes=20_000)[-1]
+    assert_same(looped + b"uuid, pid\nGPU-a, 7\n" + looped)
+
+
 def test_more_texts_than_the_table_holds(monkeypatch):
     """A log with more GPUs, or more strange cells, than the scanner keeps is read with care, and the same."""
     monkeypatch.setattr(query_scanner, "_TEXTS_MAX", 8)

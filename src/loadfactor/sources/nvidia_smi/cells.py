@@ -50,6 +50,14 @@ def make_cells(name: str, unit: str | None, texts: pa.Array, codes: Codes) -> Ce
     return Cells(name, unit, pc.utf8_trim(texts, characters=_BLANKS), codes)
 
 
+def merge_equal(cells: Cells) -> Cells:
+    """The same column with every text once: spellings that differ in the blanks around them become one."""
+    once = pc.dictionary_encode(cells.texts)
+    if len(once.dictionary) == len(cells.texts):
+        return cells
+    return Cells(cells.name, cells.unit, once.dictionary, once.indices.to_numpy().astype(np.int64)[cells.codes])
+
+
 def encode_cells(name: str, unit: str | None, data: Any) -> Cells:
     """One column from an Arrow array of text, plain or dictionary-encoded."""
     if isinstance(data, pa.ChunkedArray):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Input
-from loadfactor.sources.nvidia_smi.cells import Cells, is_unmeasured
+from loadfactor.sources.nvidia_smi.cells import Cells, is_unmeasured, merge_equal
 from loadfactor.sources.parsing.file_names import strip_endings
 from loadfactor.sources.parsing.gaps import Gaps
 
@@ -38,7 +38,7 @@ class GpuNames:
 
     def find(self, columns: Mapping[str, Cells], count: int) -> tuple[list[NamedGpu], NDArray[np.int64]]:
         """The devices named in these columns, and for each of `count` rows which of them it is of, or -1."""
-        present = {name: columns[name] for name in _WHO if name in columns}
+        present = {name: merge_equal(columns[name]) for name in _WHO if name in columns}
         code, size = np.zeros(count, dtype=np.int64), 1
         for cells in present.values():
             code, size = code * max(1, len(cells.texts)) + cells.codes, size * max(1, len(cells.texts))

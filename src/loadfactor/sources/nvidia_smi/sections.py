@@ -1,5 +1,6 @@
 """The sections of a log: query logs, dmon, XML and text, alone or one after the other in a recorded session."""
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -17,7 +18,39 @@ _RECORD: Final = (
     "--format=csv -l 30"
 )
 
+_NO_DIGIT: Final = re.compile(rb"\n[ \t\r\v\f]*[^\s\d]")
 _MARKS: Final = (b"#", b"<", b"=", b"+")
+
+
+def _find_line_end(data: bytes, at: int) -> int:
+    end = data.find(b"\n", at)
+    return len(data) if end < 0 else end
+
+
+def _find_lines(data: bytes, at: int) -> Iterator[int]:
+    """Where the lines from `at` on begin."""
+    while at < len(data):
+        yield at
+        at = _find_line_end(data, at) + 1
+
+
+def _find_candidates(data: bytes, at: int) -> Iterator[int]:
+    """The same of a query log, but for lines that are surely rows of it: they begin with a digit and hold no heading."""
+    if not data.endswith(b"\n", 0, at):
+        yield at
+        at = _find_line_end(data, at) + 1
+    begin = heading = -1
+    while at < len(data):
+        if begin < at:
+            found = _NO_DIGIT.search(data, at - 1)
+            begin = found.start() + 1 if found else len(data)
+        if heading < at:
+            stamp = data.find(b"timestamp", at)
+            heading = len(data) if stamp < 0 else data.rfind(b"\n", at - 1, stamp) + 1
+        at = min(begin, heading)
+        if at < len(data):
+            yield at
+        at = _find_line_end(data, at) + 1
 
 
 class _OtherText:
@@ -93,16 +126,14 @@ class LogSections:
         """Where the lines of the section being read end: at the next line that begins another, or with the block."""
         if not self._first and isinstance(self._section, QueryLog) and not self._may_change(data, at):
             return len(data)
-        while at < len(data):
-            end = data.find(b"\n", at)
-            end = len(data) if end < 0 else end
-            line = data[at:end]
+        rows = not self._first and isinstance(self._section, QueryLog)
+        for start in _find_candidates(data, at) if rows else _find_lines(data, at):
+            line = data[start : _find_line_end(data, start)]
             if self._begins_section(line):
-                return at
+                return start
             cut = self._find_glued(line)
             if cut:
-                return at + cut
-            at = end + 1
+                return start + cut
         return len(data)
 
     def _may_change(self, data: bytes, at: int) -> bool:
