@@ -54,9 +54,10 @@ def add(books: Books, items: list[Rows | Gap], label: str, folder: Path, **optio
     path = folder / label
     path.write_text(label)
     lone_s = options.pop("lone_s", None)
-    return import_files(
-        books.store, source(items, step_s=lone_s), (path,), ReadOptions(**options), lambda _what, _share: None
-    )
+    with books.store.write() as writer:  # neither compacted nor booked: readers do that in memory
+        return import_files(
+            writer, source(items, step_s=lone_s), (path,), ReadOptions(**options), lambda _what, _share: None
+        )
 
 
 def full(tables: Tables) -> Tables:

@@ -1,6 +1,7 @@
 """What must the books say of a small fleet? Slowly and obviously: loops over the instants at which anything changes.
 
-Nothing is shared with the implementation but the declarations of the tables, the names and bits of signals, and the rules as
+Nothing is shared with the implementation but the declarations of the tables, the names and bits of signals, the step that votes
+make (`learn_steps`), and the rules as
 written in docs/glossary.md and in the docstrings of `store.sample_files` and of the modules of `ledger`.
 """
 
@@ -11,9 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
-from statistics import median
 from typing import Any
 
+from loadfactor.store.sample_layout import StepVote
+from loadfactor.store.step_votes import learn_steps
 from loadfactor.tables import MEASUREMENTS
 
 Row = dict[str, Any]
@@ -149,31 +151,49 @@ class Cell:
 def settled(rows: Iterable[Row], step_ms: float | None, lone_ms: float | None) -> list[Sample]:
     """Every sample's interval, cut at hours; one without length stays as an instant, which nothing can be booked on.
 
-    A start that was not given is the sample before (of this day or the day before) when at most 1.5 nominal steps back, else
-    one nominal step. The nominal step: as told, else the day's median gap (an hour at most), else what the source usually does.
+    A start that was not given is the sample before when at most 1.5 nominal steps back, else one nominal step. The nominal step:
+    as told, else as the devices of the source agree on, else what the source usually does.
     """
     latest = {(r["device_id"], r["source"], r["to_utc"]): r for r in rows}
-    days: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
-    for (device, source, to), row in sorted(latest.items(), key=lambda item: item[0]):
-        days[device, source, (to - 1) // DAY].append(row)
+    before: dict[tuple[str, str, int], int] = {}
+    for (device, source, to), (other, of, then) in itertools.pairwise(sorted(latest)):
+        if (device, source) == (other, of):
+            before[other, of, then] = to
+    steps = learnt(latest, before, max(HOUR, step_ms or 0, lone_ms or 0))
     out = []
-    for (device, source, day), series in days.items():
-        ends = [r["to_utc"] for r in days.get((device, source, day - 1), [])][-1:] + [r["to_utc"] for r in series]
-        gaps = [b - a for a, b in itertools.pairwise(ends)]
-        nominal = step_ms or (min(median(gaps), HOUR) if gaps else None) or lone_ms or 0
-        before = {b: a for a, b in itertools.pairwise(ends)}
-        for row in series:
-            to, start = row["to_utc"], row["from_utc"]
-            if start is None:
-                near = to in before and to - before[to] <= 1.5 * nominal
-                start = before[to] if near else math.floor(to - nominal + 0.5)
-            if start == to:
-                out.append(Sample(row, to, to))
-            while start < to:
-                cut = min(to, (start // HOUR + 1) * HOUR)
-                out.append(Sample(row, start, cut))
-                start = cut
+    for (device, source, to), row in latest.items():
+        nominal = step_ms or steps.get(source) or lone_ms or 0
+        start = row["from_utc"]
+        if start is None:
+            last = before.get((device, source, to))
+            start = last if last is not None and to - last <= 1.5 * nominal else math.floor(to - nominal + 0.5)
+        if start == to:
+            out.append(Sample(row, to, to))
+        while start < to:
+            cut = min(to, (start // HOUR + 1) * HOUR)
+            out.append(Sample(row, start, cut))
+            start = cut
     return out
+
+
+def learnt(
+    rows: dict[tuple[str, str, int], Row], before: dict[tuple[str, str, int], int], longest: float
+) -> dict[str, int]:
+    """The step of each source: every device votes, day by day, for the gap that most of its gaps are like."""
+    gaps: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+    for (device, source, to), row in rows.items():
+        last = before.get((device, source, to))
+        if last is None or row["from_utc"] is not None:
+            continue
+        day = (to - 1) // DAY
+        if (last - 1) // DAY == day or to - last <= 1.5 * longest:
+            gaps[device, source, day].append(to - last)
+    votes = []
+    for (device, source, _), of in gaps.items():
+        like = {gap: sorted(g for g in of if gap <= g <= math.floor(gap * 1.1)) for gap in of}
+        most = max(sorted(like), key=lambda gap: len(like[gap]))
+        votes.append(StepVote(source, like[most][(len(like[most]) - 1) // 2], len(of), device, device))
+    return learn_steps(votes)
 
 
 def find_unknown_holders(cells: list[Cell]) -> None:

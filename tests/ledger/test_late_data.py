@@ -2,7 +2,6 @@
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.ledger.fleets import HOUR, MINUTE, Fleet, Row, add, batch, batches
@@ -10,7 +9,6 @@ from tests.ledger.test_books_balance import assert_same_ledger, ledger_of
 
 from loadfactor.books.books import Books
 from loadfactor.books.rebuild import refresh
-from loadfactor.store.store import Store
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -29,14 +27,18 @@ def test_in_pieces_in_any_order_is_all_at_once(seed: int, tmp_path: Path) -> Non
     for number, piece in enumerate(pieces):
         if piece:
             add(late, batches(piece), f"piece {number}", tmp_path)
-            refresh(late.store, lambda _what, _share: None)
+            refresh_ledger(late)
     assert late.store.span() == whole.store.span()
     assert_same_ledger(ledger_of(late), ledger_of(whole))
 
 
-def test_the_same_twice_adds_nothing_and_only_touched_hours_are_booked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def refresh_ledger(books: Books) -> None:
+    """Book what is stale, and keep it."""
+    with books.store.write() as writer:
+        refresh(writer, lambda _what, _share: None)
+
+
+def test_the_same_twice_adds_nothing_and_only_touched_hours_are_booked(tmp_path: Path) -> None:
     """A late sample books its own hour again, the other days' files stay; the same file twice changes no file at all."""
     start = 1_767_225_600_000
     devices = [{"device_id": "g", "from_utc": start, "to_utc": start + 72 * HOUR}]
@@ -49,20 +51,11 @@ def test_the_same_twice_adds_nothing_and_only_touched_hours_are_booked(
     books = Books(tmp_path / "store")
     items = [batch("devices", devices), batch("samples", samples), batch("allocations", held)]
     add(books, items, "all", tmp_path)
-    books.table("ledger")
-    before = {f.day: f.name for f in books.store.manifest.of("ledger")}
-    generation = books.store.manifest.generation
+    refresh_ledger(books)
+    before = books.store.manifest
     assert add(books, items, "all", tmp_path).already
-    books.table("ledger")
-    assert books.store.manifest.generation == generation
-    rebuilt: list[Any] = []
-    replace_ledger = Store.replace_ledger
-
-    def spy(store: Store, days: list[int], hours: Any, *rest: Any) -> Any:
-        rebuilt.extend(hours)
-        return replace_ledger(store, days, hours, *rest)
-
-    monkeypatch.setattr(Store, "replace_ledger", spy)
+    refresh_ledger(books)
+    assert books.store.manifest == before
     late = start + 24 * HOUR + 5 * HOUR + 30 * MINUTE
     add(
         books,
@@ -75,10 +68,15 @@ def test_the_same_twice_adds_nothing_and_only_touched_hours_are_booked(
         "late",
         tmp_path,
     )
-    books.table("ledger")
-    assert rebuilt == [(start + 29 * HOUR, start + 30 * HOUR)]
-    after = {f.day: f.name for f in books.store.manifest.of("ledger")}
-    assert {day for day in before if before[day] != after[day]} == {start // (24 * HOUR) + 1}
+    refresh_ledger(books)
+    day = start // (24 * HOUR) + 1
+    kept = {f.name: f for f in before.of("ledger")}
+    added = [f for f in books.store.manifest.of("ledger") if f.name not in kept]
+    changed = [f for f in books.store.manifest.of("ledger") if f.name in kept and f != kept[f.name]]
+    assert [(f.day, f.from_ms, f.to_ms) for f in added] == [(day, start + 29 * HOUR, start + 30 * HOUR)]
+    assert [(f.day, f.hours) for f in changed] == [
+        (day, ((start + 24 * HOUR, start + 29 * HOUR), (start + 30 * HOUR, start + 48 * HOUR)))
+    ]
 
 
 def test_a_corrected_end_takes_its_hours_away(tmp_path: Path) -> None:

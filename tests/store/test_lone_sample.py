@@ -22,8 +22,9 @@ def test_a_sample_all_alone_covers_the_step_of_its_source(tmp_path):
     log = tmp_path / "log"
     log.write_text("x")
     store = Store(tmp_path / "store")
-    import_files(
-        store, Source("one", lambda paths: paths, read, default_step_s=30.0), (log,), ReadOptions(), lambda *_: None
-    )
-    (span,) = store.relation("samples").select("from_utc", "to_utc").to_pyarrow().to_pylist()
-    assert span == {"from_utc": AT_MS - 30_000, "to_utc": AT_MS}
+    source = Source("one", lambda paths: paths, read, default_step_s=30.0)
+    with store.write() as writer:
+        import_files(writer, source, (log,), ReadOptions(), lambda *_: None)
+    with store.read() as session:
+        session.view_table("samples", "samples")
+        assert session.fetch_one("SELECT from_utc, to_utc FROM samples") == (AT_MS - 30_000, AT_MS)

@@ -28,7 +28,8 @@ def rows(table: str, *dicts: dict[str, Any]) -> Rows:
 def add(folder: Path, items: Iterable[Rows]) -> tuple[Books, Receipt]:
     books = Books(folder)
     source = Source("made", lambda _paths: (), lambda _paths, _options: iter(items))
-    return books, import_files(books.store, source, (folder,), ReadOptions(), lambda _what, _share: None)
+    with books.store.write() as writer:
+        return books, import_files(writer, source, (folder,), ReadOptions(), lambda _what, _share: None)
 
 
 SAMPLE = {"device_id": "g", "from_utc": START, "to_utc": START + HOUR}

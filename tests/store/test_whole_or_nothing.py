@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from tests.ledger.fleets import HOUR, MINUTE, Row, batch, source
 
 import loadfactor.books.books as books_room
 from loadfactor.books.books import Books
-from loadfactor.errors import StoreError
+from loadfactor.errors import DamageError, StoreError
 from loadfactor.sources.base import ReadOptions
+from loadfactor.store import manifest
 
 START = 1_767_225_600_000  # 2026-01-01
 CHILD = "import sys; from tests.store.test_whole_or_nothing import main; main(*sys.argv[1:])"
@@ -70,7 +72,7 @@ def child(store: Path, *args: object) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])},
     )
 
 
@@ -80,11 +82,11 @@ def one_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "store"
 
 
-@pytest.mark.parametrize("moment", ["staging", "renamed", "publishing"])
+@pytest.mark.parametrize("moment", ["sync_file", "rename", "link", "sync_folder"])
 def test_a_killed_import_leaves_the_books_as_they_were(
     one_day: Path, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """kill -9 at any moment: the same files answer the same, the next import works and sweeps what was left."""
+    """kill -9 at a durable step: the same files answer the same, the next import works and sweeps what was left."""
     before, said = json.loads((one_day / "manifest.json").read_text()), totals(Books(one_day))
     process = child(one_day, "die", moment)
     process.communicate(timeout=120)
@@ -93,9 +95,8 @@ def test_a_killed_import_leaves_the_books_as_they_were(
     assert totals(Books(one_day)) == said
     books = Books(one_day)
     add(books, 1, tmp_path, monkeypatch)
-    named = {f.name for f in books.store.manifest.files} | set(books.store.manifest.retired)
-    left = {p.name for p in one_day.iterdir()} - named - {"lock", "manifest.json"}
-    assert {n for n in left if not n.startswith("spill-")} == set()
+    named = {f.name for f in books.store.manifest.files}
+    assert {p.name for p in one_day.iterdir()} - named == {"lock", "manifest.json"}
     assert totals(books)[1] == pytest.approx(2 * said[1])
 
 
@@ -112,20 +113,12 @@ def test_a_disk_that_fills_up_is_one_line_and_changes_nothing(one_day: Path) -> 
     assert totals(Books(one_day)) == said
 
 
-@pytest.mark.parametrize(
-    ("table", "damage"),
-    [
-        ("samples", "flipped"),
-        ("samples", "truncated"),
-        ("ledger", "flipped"),
-        ("allocations", "flipped"),
-        ("prices", "gone"),
-    ],
-)
-def test_a_damaged_file_is_set_aside_and_the_rest_still_answers(
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "gone"])
+@pytest.mark.parametrize("table", ["samples", "ledger", "allocations", "prices"])
+def test_damage_is_said_until_it_is_repaired(
     one_day: Path, table: str, damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is named and kept apart, the rest answers (unknown, not zero), and importing again heals it."""
+    """No answer stands on a damaged file; after a repair the rest answers, says what it lacks, and the same import heals it."""
     whole = totals(Books(one_day))
     file = Books(one_day).store.manifest.of(table)[0]
     path = one_day / file.name
@@ -135,38 +128,50 @@ def test_a_damaged_file_is_set_aside_and_the_rest_still_answers(
     elif damage == "truncated":
         path.write_bytes(content[: len(content) // 2])
     else:
-        middle = len(content) // 2
-        content[middle : middle + 8] = bytes(b ^ 0xFF for b in content[middle : middle + 8])
+        content[len(content) // 2] ^= 0xFF
         path.write_bytes(content)
     books = Books(one_day)
-    if damage == "flipped" and table != "ledger":  # the ledger answers without them; `doctor` looks at every file
-        assert totals(books) == whole
-        books.store.quarantine_damage()
-    paid, held, effective, cost = totals(books)
-    assert [name for name, _ in books.store.manifest.quarantined] == [file.name]
+    with pytest.raises(DamageError, match="run `loadfactor repair"):
+        books.check()
+    if table != "samples":  # the ledger answers without them
+        with pytest.raises(DamageError, match="run `loadfactor repair"):
+            totals(books)
+    losses = books.repair()
     assert (one_day / "quarantine" / file.name).exists() == (damage != "gone")
-    assert paid == pytest.approx(whole[0], rel=1e-12)
-    assert held == (0.0 if table == "allocations" else pytest.approx(whole[1], rel=1e-12))
-    if table != "ledger":
-        assert (effective is None) == (table == "samples")
-        assert (cost is None) == (table == "prices")
+    if table != "samples":  # made anew: the ledger from the tables, tables from what was logged
+        assert losses == ()
+        assert totals(books) == pytest.approx(whole, rel=1e-12)
+        assert books.check().is_sound
+        return
+    assert [loss.name for loss in losses] == [file.name]
+    assert totals(books)[2] is None
+    assert not books.check().is_sound
     add(books, 0, tmp_path, monkeypatch)
     assert totals(Books(one_day)) == pytest.approx(whole, rel=1e-12)
+    assert books.check().is_sound
 
 
-def test_flipped_bytes_are_seen_by_the_next_import(
-    one_day: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["gone", "cut", "of another size"])
+def test_a_lost_manifest_is_rebuilt_from_the_files(
+    one_day: Path, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Damage that an import comes upon is set aside, and the import goes on."""
-    books = Books(one_day)
-    (file,) = books.store.manifest.of("allocations")
-    content = bytearray((one_day / file.name).read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    (one_day / file.name).write_bytes(content)
-    books = Books(one_day)
-    add(books, 1, tmp_path, monkeypatch)
-    assert [name for name, _ in books.store.manifest.quarantined] == [file.name]
-    assert totals(books)[1] == 24.0
+    """Without its manifest a store answers nothing and loses nothing; `repair` finds everything again."""
+    add(Books(one_day), 1, tmp_path, monkeypatch)
+    whole, files = totals(Books(one_day)), listing(one_day)
+    path = one_day / "manifest.json"
+    if what == "gone":
+        path.unlink()
+    else:
+        text = path.read_text()
+        path.write_text(text[: len(text) // 2] if what == "cut" else text.replace('"rows": 3', '"rows": 4', 1))
+    for ask in (totals, lambda books: books.check(), lambda books: add(books, 2, tmp_path, monkeypatch)):
+        with pytest.raises(DamageError, match="run `loadfactor repair"):
+            ask(Books(one_day))
+    assert {name: files[name] for name in files if name != "manifest.json"}.items() <= listing(one_day).items()
+    assert Books(one_day).repair() == ()
+    assert totals(Books(one_day)) == pytest.approx(whole, rel=1e-12)
+    assert len(Books(one_day).imports) == 2
+    assert Books(one_day).check().is_sound
 
 
 def test_a_second_import_meanwhile_is_refused_in_one_line(
@@ -189,14 +194,29 @@ def test_a_second_import_meanwhile_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "{}", '{"format": 1}', '{"format": 99}', '{"format": 1, "generation": 1, "files": [{}]}']
+    "content", ["", "{", "[]", "{}", '{"format": 3}', '{"format": 99}', '{"format": 3, "generation": 1, "files": [{}]}']
 )
 def test_a_damaged_manifest_is_one_line(one_day: Path, content: str) -> None:
     """What cannot be understood is a StoreError that says what to do."""
     (one_day / "manifest.json").write_text(content)
-    with pytest.raises(StoreError, match=r"restore it from a backup|install the newest version") as caught:
-        Books(one_day)
+    with pytest.raises(StoreError, match=r"loadfactor repair|install the newest version") as caught:
+        totals(Books(one_day))
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_manifest_names_nothing_outside_its_folder(one_day: Path, tmp_path: Path) -> None:
+    """A manifest that came from elsewhere, its checksum correct, is refused and moves or deletes nothing."""
+    victim = tmp_path / "victim.parquet"
+    victim.write_text("precious")
+    store = Books(one_day).store
+    file = replace(store.manifest.files[0], name="../victim.parquet")
+    crafted = replace(store.manifest, files=(*store.manifest.files, file))
+    (one_day / "manifest.json").write_bytes(manifest.write_down(crafted))
+    (one_day / "manifest-0.json").write_bytes(manifest.write_down(crafted))
+    with pytest.raises(DamageError, match="which no store wrote"):
+        totals(Books(one_day))
+    Books(one_day).repair()
+    assert victim.read_text() == "precious"
 
 
 def test_a_folder_that_is_no_folder_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,9 +230,8 @@ def test_a_folder_that_is_no_folder_is_one_line(tmp_path: Path, monkeypatch: pyt
 def main(folder: str, what: str, *args: str) -> None:
     """What the other process does."""
     store = Path(folder)
-    import loadfactor.store.manifest as manifest_room
-    from loadfactor.store.staging import Staging
-    from loadfactor.store.store import Store
+    from loadfactor.store import disk
+    from loadfactor.store.writer import Writer
 
     def die(*_: object, **__: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -223,20 +242,15 @@ def main(folder: str, what: str, *args: str) -> None:
             time.sleep(0.02)
 
     if what == "die":
-        room, name = {
-            "staging": (Staging, "finish"),
-            "renamed": (manifest_room, "fsync_folder"),
-            "publishing": (manifest_room, "publish"),
-        }[args[0]]
-        setattr(room, name, die)
+        setattr(disk, args[0], die)
     if what == "wait":
-        booked = Store.publish_ledger
+        published = Writer.publish
 
-        def publish(self: Store, *rest: object) -> None:
+        def publish(self: Writer) -> object:
             wait()
-            booked(self, *rest)  # type: ignore[arg-type]
+            return published(self)
 
-        Store.publish_ledger = publish  # type: ignore[method-assign]
+        Writer.publish = publish  # type: ignore[method-assign,assignment]
     if what == "full":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))

@@ -6,8 +6,10 @@ from shlex import quote
 from typing import Literal
 
 from loadfactor.books.rebuild import book, default_basis, list_estimates
+from loadfactor.errors import DamageError
 from loadfactor.metrics.query.reading import Readings
-from loadfactor.store.store import Store
+from loadfactor.store.import_records import list_imports
+from loadfactor.store.session import Session, check_file
 from loadfactor.tables import ALWAYS, PRICES
 from loadfactor.units import MS_PER_HOUR
 
@@ -15,6 +17,7 @@ Show = Callable[[Sequence[str]], Readings]
 """Answers with the readings of metrics over the whole of the books."""
 Grade = Literal["wrong", "missing", "note"]
 ROUNDING = 1e-9
+SHOWN_DEVICES = 3
 UNATTRIBUTED_REMEDY = "import allocations, use an exporter with job labels, or import the log with --held-by JOB"
 
 
@@ -72,18 +75,32 @@ class CheckResult:
         return self.balance.holds and not any(finding.grade == "wrong" for finding in self.findings)
 
 
-def check_books(store: Store, show: Show) -> CheckResult:
-    """Check the books of a store; `show` answers questions of them."""
-    found = tuple(find_problems(store, show))  # first: damaged files are moved aside
-    return CheckResult(add_up(store, show), found)
+def check_books(session: Session, show: Show) -> CheckResult:
+    """Check the books of a session; `show` answers questions of them. Raises DamageError where a file is not what was written."""
+    check_files(session)
+    return CheckResult(add_up(session, show), tuple(find_problems(session, show)))
 
 
-def add_up(store: Store, show: Show) -> Balance:
+def check_files(session: Session) -> None:
+    """Read every file of the books. Raises DamageError naming the first damaged one, and how many more there are."""
+    damaged = []
+    for file in session.manifest.files:
+        try:
+            check_file(session.folder, file, again=True)
+        except DamageError as error:
+            damaged.append(error)
+    if len(damaged) > 1:
+        raise DamageError(f"{damaged[0]}; {len(damaged) - 1} more of its files are damaged")
+    if damaged:
+        raise damaged[0]
+
+
+def add_up(session: Session, show: Show) -> Balance:
     """Add up both sides over the whole span. Costs in the default basis, over the hours that have a price."""
-    basis = default_basis(store)
-    start, end = store.span()
-    book(store, ((start, end),), until="segments")
-    ask = store.raw.execute(
+    basis = default_basis(session)
+    start, end = session.span()
+    book(session, ((start, end),), until="segments")
+    ask = session.raw.execute(
         f"SELECT coalesce(sum(share * (to_utc - from_utc)), 0) / {MS_PER_HOUR},"
         f" sum(share * (to_utc - from_utc) * price_per_gpu_hour_{basis}) / {MS_PER_HOUR} FROM segments"
     ).fetchone()
@@ -93,23 +110,25 @@ def add_up(store: Store, show: Show) -> Balance:
     return Balance(installed_gpu_hours, booked[0] or 0.0, installed_cost, booked[1])
 
 
-def find_problems(store: Store, show: Show) -> Iterator[Finding]:
-    """Everything worth knowing, worst first. Damaged files are moved into quarantine."""
-    for name in store.quarantine_damage():
-        yield Finding("wrong", f"{name} was damaged and is in quarantine", "import what it came from again")
-    for name, what in store.manifest.quarantined:
-        yield Finding("missing", f"in quarantine: {name} ({what})", "import what it came from again, or delete it")
-    yield from _contradictions(store, show)
+def find_problems(session: Session, show: Show) -> Iterator[Finding]:
+    """Everything worth knowing, worst first."""
+    for loss in session.manifest.losses:
+        yield Finding(
+            "wrong",
+            f"lost with a damaged file, now in quarantine: {loss.what}",
+            "import again what `loadfactor imports` names",
+        )
+    yield from _contradictions(session, show)
     yield from _unattributed(show)
-    yield from _without_rate(store)
-    yield from _gaps(store, show)
+    yield from _without_rate(session)
+    yield from _gaps(session, show)
 
 
-def _contradictions(store: Store, show: Show) -> Iterator[Finding]:
-    start, end = store.span()
+def _contradictions(session: Session, show: Show) -> Iterator[Finding]:
+    start, end = session.span()
     for name in ("allocations", "devices", "samples", "progress"):
-        store.view_table(name, name)
-    asked = store.raw.execute(
+        session.view_table(name, name)
+    asked = session.raw.execute(
         f"""WITH asking AS (
               SELECT *, greatest(from_utc, {start}) AS since, least(coalesce(to_utc, {end}), {end}) AS until
               FROM allocations WHERE from_utc < {end}
@@ -130,14 +149,27 @@ def _contradictions(store: Store, show: Show) -> Iterator[Finding]:
             f"allocations ask for {excess:,.2f} GPU-hours more than was installed: they overlap, or name GPUs not installed then",
             "check the times of allocations and devices; overlapping holders share what there was",
         )
-    strangers = store.raw.execute(
+    strangers = session.raw.execute(
         "SELECT count(DISTINCT device_id) FROM samples WHERE device_id NOT IN (SELECT device_id FROM devices)"
     ).fetchone()
     if strangers and strangers[0]:
         yield Finding(
             "missing", f"devices with samples that are in no device list: {strangers[0]}", "import their devices"
         )
-    orphans = store.raw.execute(
+    unused = session.raw.execute(
+        "SELECT DISTINCT device_id FROM samples WHERE device_id IN (SELECT device_id FROM devices)"
+        " AND device_id NOT IN (SELECT device_id FROM ledger WHERE device_id IS NOT NULL) ORDER BY device_id"
+    ).fetchall()
+    if unused:
+        named = ", ".join(device for (device,) in unused[:SHOWN_DEVICES]) + (
+            ", …" if len(unused) > SHOWN_DEVICES else ""
+        )
+        yield Finding(
+            "missing",
+            f"GPUs whose samples count for nobody: {len(unused):,} ({named}); who held them is known by node or pool alone",
+            "import allocations that name GPUs (device_id)",
+        )
+    orphans = session.raw.execute(
         "SELECT count(DISTINCT job_id) FROM progress WHERE job_id NOT IN (SELECT job_id FROM allocations)"
     ).fetchone()
     if orphans and orphans[0]:
@@ -158,30 +190,32 @@ def _unattributed(show: Show) -> Iterator[Finding]:
         )
 
 
-def _without_rate(store: Store) -> Iterator[Finding]:
+def _without_rate(session: Session) -> Iterator[Finding]:
     """Foreign prices of a time without an exchange rate."""
     for name in ("prices", "exchange_rates"):
-        store.view_table(name, name)
-    store.register("estimates", list_estimates() if default_basis(store) == "estimate" else PRICES.schema.empty_table())
-    found = store.raw.execute(
+        session.view_table(name, name)
+    session.register(
+        "estimates", list_estimates() if default_basis(session) == "estimate" else PRICES.schema.empty_table()
+    )
+    found = session.raw.execute(
         f"""SELECT p.currency FROM (SELECT * FROM prices UNION ALL SELECT * FROM estimates) p LEFT JOIN (
               SELECT currency, min(coalesce(from_utc, {ALWAYS[0]})) AS since FROM exchange_rates GROUP BY currency
             ) r USING (currency)
-            WHERE p.currency <> ? AND coalesce(p.to_utc, {ALWAYS[1]}) > {store.span()[0]}
-            GROUP BY p.currency HAVING bool_or(since IS NULL OR since > greatest(coalesce(p.from_utc, 0), {store.span()[0]}))
+            WHERE p.currency <> ? AND coalesce(p.to_utc, {ALWAYS[1]}) > {session.span()[0]}
+            GROUP BY p.currency HAVING bool_or(since IS NULL OR since > greatest(coalesce(p.from_utc, 0), {session.span()[0]}))
             ORDER BY p.currency""",
-        [store.currency],
+        [session.currency],
     ).fetchall()
     for (currency,) in found:
         yield Finding(
             "missing",
-            f"prices in {currency} have no exchange rate to {store.currency} for all of their time: there they are unknown",
+            f"prices in {currency} have no exchange rate to {session.currency} for all of their time: there they are unknown",
             "import a table exchange_rates (currency, from_utc, rate): `loadfactor tables exchange_rates`",
         )
 
 
-def _gaps(store: Store, show: Show) -> Iterator[Finding]:
-    there = f" --store {quote(str(store.folder))}"
+def _gaps(session: Session, show: Show) -> Iterator[Finding]:
+    there = f" --store {quote(str(session.folder))}"
     for reading, do in (
         (
             show(["observed_gpu_hours"])[0],
@@ -192,12 +226,12 @@ def _gaps(store: Store, show: Show) -> Iterator[Finding]:
         if reading.coverage is not None and reading.coverage < 1:
             subject = "held time is observed" if reading.metric == "observed_gpu_hours" else "paid time has a price"
             yield Finding("missing", f"not all {subject}", do, reading.coverage)
-    if default_basis(store) == "estimate":
+    if default_basis(session) == "estimate":
         yield Finding(
             "note",
             "no prices imported: costs are the catalog's dated list prices, estimates",
             "--price-per-gpu-hour X",
         )
-    for record in store.manifest.imports:
+    for record in list_imports(session):
         for where, what, count in record.gaps:
             yield Finding("note", f"{where.rsplit('/', 1)[-1]}: {what} (×{count:,})", "not measured there")

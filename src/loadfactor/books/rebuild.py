@@ -1,23 +1,25 @@
-"""Rebuilding the ledger: hours that an import touched are booked again, a few days at a time; the others stay.
+"""Booking the ledger: hours that were touched are booked again, a few days at a time; the others stay.
 
 The definitions are Ibis expressions (`ledger.steps`); this file hands their SQL the store's tables. Each step is
-put into a temporary table before the next one reads it, so that nothing is worked out twice.
+put into a temporary table before the next one reads it, so that nothing is worked out twice. A writer keeps what it books; a
+reader that meets hours nobody has booked yet books them in the memory of its session.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from dataclasses import replace
 
 import pyarrow as pa
 
 from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.links import list_link_peaks
 from loadfactor.catalog.prices import gpu_hour_price
-from loadfactor.ledger.holders import list_sources, mark_sources
-from loadfactor.ledger.steps import compile_steps
+from loadfactor.ledger.steps import compile_changed_sources, compile_sources, compile_steps, ledger_columns
 from loadfactor.store.importing import Progress
-from loadfactor.store.manifest import StoredFile, merge
-from loadfactor.store.store import Store
+from loadfactor.store.manifest import Manifest, StoredFile, merge, subtract
+from loadfactor.store.sample_files import SamplePart, read
+from loadfactor.store.session import Session
+from loadfactor.store.writer import Writer
 from loadfactor.tables import BASES, IDLE_BELOW, PRICES, Span
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
@@ -26,92 +28,175 @@ DEFINITION = 4
 
 SAMPLES_AT_ONCE = 24_000_000  # more at once amortizes planning, less keeps memory small
 LONGEST_BATCH_MS = 31 * MS_PER_DAY
+MOST_FILES = 12
+"""So many files of one day are read as fast as one."""
 
-Expr = Any
 
-
-def refresh(store: Store, progress: Progress, idle_below: float = IDLE_BELOW) -> None:
-    """Book every hour that is stale. Afterwards the ledger speaks of the whole span of the store."""
-    key = ledger_key(idle_below, store.currency)
-    if not store.manifest.stale and store.manifest.ledger_key == key:
+def refresh(writer: Writer, progress: Progress, idle_below: float = IDLE_BELOW) -> None:
+    """Book every hour that is stale, and keep it. Afterwards the ledger speaks of the whole span of the store."""
+    key = ledger_key(idle_below, writer.currency)
+    manifest = writer.manifest
+    if not manifest.stale and manifest.ledger_key == key:
         return
-    with store.writing():
-        start, end = store.span()
-        everything = store.manifest.ledger_key != key
-        sources_key = _digest_sources(store)
-        stale = ((start, end),) if everything else (*store.manifest.stale, *_find_changed_hours(store, sources_key))
-        booked = [f for f in store.manifest.of("ledger") if f.from_ms is not None and f.to_ms is not None]
-        low = min([start, *(f.from_ms or 0 for f in booked)])  # a corrected row may have made the span shorter
-        high = max([end, *(f.to_ms or 0 for f in booked)])
-        hours = _hours(merge([(max(s, low), min(e, high)) for s, e in stale]))
-        days: dict[int, list[StoredFile]] = {}
-        batches = list(_batches(store, hours))
-        for done, batch in enumerate(batches):
-            progress("booking", done / len(batches))
-            inside = _intersect(hours, (batch[0], batch[-1] + MS_PER_DAY))
-            book(store, _intersect(inside, (start, end)), idle_below=idle_below)
-            days |= store.replace_ledger([day // MS_PER_DAY for day in batch], inside, "book", key)
-        if everything:
-            days |= {f.day: [] for f in store.manifest.of("ledger") if f.day is not None and f.day not in days}
-        store.publish_ledger(days, (), key, sources_key)
+    sources_key = _digest_sources(writer)
+    if manifest.ledger_key != key:
+        writer.swap(manifest.of("ledger"), [])
+    hours = find_stale(writer, key, sources_key)
+    batches = list(_batches(writer.manifest, hours))
+    made: list[StoredFile] = []
+    for done, batch in enumerate(batches):
+        progress("booking", done / len(batches))
+        inside = _intersect(hours, (batch[0], batch[-1] + MS_PER_DAY))
+        book(writer, _intersect(inside, writer.span()), idle_below=idle_below)
+        made += writer.copy_ledger("SELECT * FROM book")
+    old = writer.manifest.of("ledger")
+    writer.swap(old, [*(f for file in old for f in _without_hours(file, hours)), *made])
+    _merge_crowded_days(writer)
+    writer.manifest = replace(writer.manifest, stale=(), ledger_key=key, sources_key=sources_key)
     progress("booking", 1.0)
 
 
-def _digest_sources(store: Store) -> str:
+def open_ledger(session: Session, idle_below: float) -> None:
+    """Give the ledger the name `ledger` in a session: as it is kept, and hours that are stale booked in memory."""
+    key = ledger_key(idle_below, session.currency)
+    files = session.manifest.of("ledger") if session.manifest.ledger_key == key else ()
+    if files and not session.manifest.stale and not session.live and not session.live_samples:
+        session.create_view("ledger", select_ledger(session, files))
+        return
+    sources_key = _digest_sources(session)
+    hours = find_stale(session, key, sources_key)
+    book(session, _intersect(hours, session.span()), idle_below=idle_below)
+    session.materialize("booked_now", "SELECT * FROM book")
+    kept = [f for file in files for f in _without_hours(file, hours)]
+    sql = "SELECT * FROM booked_now"
+    if kept:
+        columns = ", ".join(ledger_columns())
+        sql = f"SELECT {columns} FROM booked_now UNION ALL SELECT {columns} FROM ({select_ledger(session, kept)})"
+    session.create_view("ledger", sql)
+
+
+def select_ledger(session: Session, files: Iterable[StoredFile]) -> str:
+    """SQL: files of the ledger, of each the hours that count."""
+    files = list(files)
+    columns = ", ".join(ledger_columns())
+    whole = [f for f in files if f.hours is None]
+    queries = [f"SELECT {columns} FROM {read(session.paths(whole))}"] if whole else []
+    for file in files:
+        if file.hours is not None:
+            hours = " OR ".join(f"(hour_utc >= {start} AND hour_utc < {end})" for start, end in file.hours)
+            queries.append(f"SELECT {columns} FROM {read(session.paths([file]))} WHERE {hours}")
+    return " UNION ALL ".join(queries)
+
+
+def find_stale(session: Session, key: str, sources_key: str) -> tuple[Span, ...]:
+    """The hours to book: those that were touched, or all of them where what a row means has changed."""
+    start, end = session.span()
+    manifest = session.manifest
+    if manifest.ledger_key != key:
+        return _hours(((start, end),))
+    stale = [*manifest.stale, *_find_changed_hours(session, sources_key)]
+    stale += [(part.from_ms, part.to_ms + part.reach_ms) for part in session.live_samples]
+    stale += session.live_spans
+    booked = [f for f in manifest.of("ledger") if f.from_ms is not None and f.to_ms is not None]
+    low = min([start, *(f.from_ms or 0 for f in booked)])  # a corrected row may have made the span shorter
+    high = max([end, *(f.to_ms or 0 for f in booked)])
+    return _hours(merge([(max(s, low), min(e, high)) for s, e in stale]))
+
+
+def _without_hours(file: StoredFile, hours: tuple[Span, ...]) -> list[StoredFile]:
+    """A file of the ledger with some of its hours booked elsewhere; none where nothing of it is left."""
+    own = file.hours or ((file.from_ms or 0, file.to_ms or 0),)
+    left = subtract(own, hours)
+    if left == own:
+        return [file]
+    return [replace(file, hours=left)] if left else []
+
+
+def _merge_crowded_days(writer: Writer) -> None:
+    """Days whose ledger lies in many files, in one again."""
+    by_day: dict[int, list[StoredFile]] = {}
+    for file in writer.manifest.of("ledger"):
+        by_day.setdefault(file.day or 0, []).append(file)
+    for files in by_day.values():
+        if len(files) > MOST_FILES:
+            sql = select_ledger(writer, files)
+            writer.swap(files, writer.copy_ledger(f"{sql} ORDER BY hour_utc, device_id, from_utc"))
+
+
+def _digest_sources(session: Session) -> str:
     """Put what allocations name into the table `sources`; a digest of it."""
-    sources = list_sources(store.relation("allocations"), store.relation("devices"))
-    names = store.materialize("sources", sources).order_by("level", "name").to_pyarrow()
+    session.view_table("allocations", "allocations")
+    session.view_table("devices", "devices")
+    session.materialize("sources", compile_sources())
+    names = session.fetch("SELECT * FROM sources ORDER BY ALL")
     return hashlib.sha256(repr(names.to_pydict()).encode()).hexdigest()[:16]
 
 
-def _find_changed_hours(store: Store, sources_key: str) -> list[Span]:
+def _find_changed_hours(session: Session, sources_key: str) -> list[Span]:
     """The booked hours of GPUs of which an allocation source now speaks and did not before, or no longer does."""
-    if sources_key == store.manifest.sources_key or not store.manifest.of("ledger"):
+    files = session.manifest.of("ledger")
+    if sources_key == session.manifest.sources_key or not files:
         return []
-    rows = store.relation("ledger").select("device_id", "node", "pool", "hour_utc", before="has_source")
-    marked = mark_sources(rows, store.connection.table("sources"))
-    hours = marked.filter(marked.before != marked.has_source).select("hour_utc").distinct().to_pyarrow()
-    return [(hour, hour + MS_PER_HOUR) for hour in hours["hour_utc"].to_pylist()]
+    session.create_view("kept_ledger", select_ledger(session, files))
+    hours = session.raw.execute(compile_changed_sources()).fetchall()
+    return [(hour, hour + MS_PER_HOUR) for (hour,) in hours]
 
 
 def book(
-    store: Store,
+    session: Session,
     spans: tuple[Span, ...],
     cuts: Iterable[int] = (),
     idle_below: float = IDLE_BELOW,
     until: str = "book",
-) -> Any:
+) -> None:
     """Work out the ledger of `spans` (disjoint, in order), a temporary table a step of the plan, up to `until`; the last is a view.
 
     `cuts` are instants no row may span.
     """
     cuts = list(cuts)
-    files = store.covering("samples", *spans)
+    files = session.covering("samples", *spans)
+    parts = [*session.parts(files), *session.live_samples]
     measured = 0
-    for file in files:
-        measured |= file.measured
+    for part in parts:
+        measured |= part.facts.measured
     bounds = {"start_ms": [s for s, _ in spans], "end_ms": [e for _, e in spans]}
-    store.register("bounds", pa.table(bounds, pa.schema({"start_ms": pa.int64(), "end_ms": pa.int64()})))
-    store.register("cuts", pa.table({"at_utc": pa.array(cuts, pa.int64())}))
-    store.register("estimates", list_estimates())
-    store.register("links", list_link_peaks())
+    session.register("bounds", pa.table(bounds, pa.schema({"start_ms": pa.int64(), "end_ms": pa.int64()})))
+    session.register("cuts", pa.table({"at_utc": pa.array(cuts, pa.int64())}))
+    session.register("estimates", list_estimates())
+    session.register("links", list_link_peaks())
     for name in ("devices", "outages", "prices", "exchange_rates", "allocations"):
-        store.view_table(name, name)
-    store.view_table("samples", "samples", files, spans)
-    for name, sql in compile_steps(measured, any(f.overlaps for f in files), bool(cuts), idle_below, store.currency):
+        session.view_table(name, name)
+    session.view_table("samples", "samples", files, spans)
+    for name, sql in compile_steps(measured, may_overlap(parts), bool(cuts), idle_below, session.currency):
         if name == "book":  # read once, when it is written or asked: a table of it would only cost memory
-            store.create_view(name, sql)
+            session.create_view(name, sql)
         else:
-            store.materialize(name, sql)
+            session.materialize(name, sql)
         if name == until:
             break
-    return store.connection.table(until)
 
 
-def default_basis(store: Store) -> str:
+def may_overlap(parts: list[SamplePart]) -> bool:
+    """True where samples of one GPU may overlap: of given starts, or of several sources that speak of the same devices."""
+    if any(part.facts.overlaps for part in parts):
+        return True
+    if len({source for part in parts for source in part.facts.sources}) == 1 and not any(p.facts.given for p in parts):
+        return False
+    ordered = sorted(parts, key=lambda p: p.facts.first_device)
+    for number, part in enumerate(ordered):
+        for other in ordered[number + 1 :]:
+            if other.facts.first_device > part.facts.last_device:
+                break
+            near = other.from_ms < part.to_ms and part.from_ms < other.to_ms
+            if near and (part.facts.given or other.facts.given or part.facts.sources != other.facts.sources):
+                return True
+    return False
+
+
+def default_basis(session: Session) -> str:
     """The best basis the store has a price in; the catalog's estimates when it has none."""
-    store.view_table("prices", "prices")
-    found = {basis for (basis,) in store.raw.execute("SELECT DISTINCT basis FROM prices").fetchall()}
+    session.view_table("prices", "prices")
+    found = {basis for (basis,) in session.raw.execute("SELECT DISTINCT basis FROM prices").fetchall()}
     return next((basis for basis in BASES if basis in found), "estimate")
 
 
@@ -149,9 +234,11 @@ def _hours(stale: tuple[Span, ...]) -> tuple[Span, ...]:
     return merge([(s - s % MS_PER_HOUR, e + -e % MS_PER_HOUR) for s, e in stale])
 
 
-def _batches(store: Store, hours: tuple[Span, ...]) -> Iterator[list[int]]:
+def _batches(manifest: Manifest, hours: tuple[Span, ...]) -> Iterator[list[int]]:
     """The days the hours lie in (their first instants), in batches of few enough samples; a batch has no holes."""
-    rows = {f.day: f.rows for f in store.manifest.of("samples")}
+    rows: dict[int | None, int] = {}
+    for file in manifest.of("samples"):
+        rows[file.day] = rows.get(file.day, 0) + file.rows
     batch: list[int] = []
     samples = 0
     for day in sorted({d for s, e in hours for d in range(s - s % MS_PER_DAY, e, MS_PER_DAY)}):

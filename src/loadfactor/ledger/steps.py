@@ -14,7 +14,7 @@ import ibis
 from loadfactor.ledger.attribution import attribute_time, cut_capacity, list_claims
 from loadfactor.ledger.capacity import measure_capacity
 from loadfactor.ledger.evidence import find_unheld_work, list_spans
-from loadfactor.ledger.holders import list_sources
+from loadfactor.ledger.holders import list_sources, mark_sources
 from loadfactor.ledger.intervals import split_by_bucket
 from loadfactor.ledger.inventory import cut_segments, list_outages, list_presence
 from loadfactor.ledger.links import add_peaks, link_table
@@ -22,7 +22,7 @@ from loadfactor.ledger.overlaps import resolve_overlaps
 from loadfactor.ledger.prices import convert_prices, match_prices
 from loadfactor.ledger.scope import DAY, locate_devices, scope_claims, scope_devices
 from loadfactor.ledger.states import book_states, summarize_samples
-from loadfactor.tables import DEFAULT_CURRENCY, columns_of
+from loadfactor.tables import DEFAULT_CURRENCY, IDLE_BELOW, columns_of
 from loadfactor.units import MS_PER_DAY
 
 Expr = Any
@@ -50,6 +50,28 @@ def compile_steps(
 def list_steps(measured: int, overlaps: bool, cut: bool, idle_below: float, currency: str = DEFAULT_CURRENCY) -> Steps:
     """The same as Ibis expressions, for an engine's own compiler."""
     return {**_attribute(cut, currency), **_book(measured, overlaps, idle_below)}
+
+
+def ledger_columns() -> dict[str, str]:
+    """Columns of the ledger and their types, as Ibis names them."""
+    return {name: str(of) for name, of in _book(0, False, IDLE_BELOW)["book"].schema().items()}
+
+
+def compile_sources(dialect: str = "duckdb") -> str:
+    """SQL: what the allocations name, see `list_sources`."""
+    return _sql(dialect, _attribute, (False, DEFAULT_CURRENCY), "sources")
+
+
+def compile_changed_sources(dialect: str = "duckdb") -> str:
+    """SQL: the hours in which rows of the table `kept_ledger` say otherwise than `sources` whether a source speaks of their GPU."""
+    kept = ibis.table(
+        {name: ledger_columns()[name] for name in ("device_id", "node", "pool", "hour_utc", "has_source")},
+        name="kept_ledger",
+    )
+    marked = mark_sources(kept.rename(before="has_source"), _result(_attribute(False, DEFAULT_CURRENCY), "sources"))
+    return str(
+        ibis.to_sql(marked.filter(marked.before != marked.has_source).select("hour_utc").distinct(), dialect=dialect)
+    )
 
 
 @cache

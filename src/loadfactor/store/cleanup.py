@@ -1,25 +1,35 @@
-"""Cleanup of what killed imports left: staging folders, spilled queries of dead processes, files no manifest names."""
+"""Cleanup of what killed writers left: staging folders, what had left them unpublished, and manifests half written.
 
-import os
+Only names that the store gives are touched, and only beside a manifest that can be read.
+"""
+
+import re
 import shutil
 from pathlib import Path
 
+from loadfactor.store import disk
+from loadfactor.store.manifest import NAME, OWN_NAME, Manifest
+from loadfactor.store.writer import MOVED
 
-def remove_leftovers(folder: Path, named: set[str]) -> None:
-    """Remove all of it; `named` are the files that a manifest still needs. Only for who holds the store's lock."""
-    for path in folder.iterdir():
-        spilled = path.name.startswith("spill-") and not _alive(int(path.name.removeprefix("spill-")))
-        if path.name.startswith("staging-") or spilled:
+_STAGING = re.compile(r"staging-[0-9a-f]{32}")
+_HALF_WRITTEN = re.compile(re.escape(NAME) + r"\.[0-9a-f]{32}\.tmp")
+
+
+def remove_leftovers(folder: Path, manifest: Manifest) -> None:
+    """Remove all of it. For who holds the store's lock; `manifest` is the newest one."""
+    named = {f.name for f in manifest.files}
+    for path in list(folder.iterdir()):
+        if _HALF_WRITTEN.fullmatch(path.name):
+            disk.remove(path)
+        elif _STAGING.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+            for name in _read_moved(path):
+                if OWN_NAME.fullmatch(name) and name not in named:
+                    disk.remove(folder / name)
             shutil.rmtree(path, ignore_errors=True)
-        elif (path.suffix == ".parquet" and path.name not in named) or path.suffix == ".tmp":
-            path.unlink()
 
 
-def _alive(process: int) -> bool:
+def _read_moved(staging: Path) -> list[str]:
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
+        return (staging / MOVED).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []

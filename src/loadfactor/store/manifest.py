@@ -1,27 +1,33 @@
-"""The manifest, which names all files of the books: swapping it by rename publishes an import, or nothing of it.
+"""The manifest, which names all files of the books: what it says, how it is written down, and what may not be in it.
 
 A reader never looks into the folder, only into the manifest, so it always sees whole imports. Files are immutable: a change
-writes new ones. Files that fell out of the manifest are removed one generation later, when no reader can still want them.
+writes new ones. The manifest carries a checksum of itself, and names nothing outside its folder.
 """
 
-import hashlib
 import json
-import os
+import re
 import zlib
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from uuid import uuid4
 
-from loadfactor.errors import StoreError
+from loadfactor.errors import DamageError, StoreError
+from loadfactor.store.sample_layout import SampleFacts, SampleStart, StepVote
 from loadfactor.tables import Span
 
-FORMAT = 2
-NAME = "manifest.json"
+FORMAT: Final = 3
+NAME: Final = "manifest.json"
+OWN_NAME: Final = re.compile(r"[a-z_]+(-[0-9]+)?-[0-9a-f]{32}\.parquet")
+"""How the store names its files. What is called otherwise is not its own."""
 
 
 @dataclass(frozen=True)
 class StoredFile:
-    """One Parquet file of the books: `[from_ms, to_ms)` covers what its rows speak of; `measured` is the union of masks."""
+    """One Parquet file of the books: `[from_ms, to_ms)` covers what its rows speak of, at the widest.
+
+    `is_log`: rows as they were imported, kept so that an import can be taken out again; questions do not read them.
+    """
 
     name: str
     table: str
@@ -30,21 +36,24 @@ class StoredFile:
     crc32: int
     from_ms: int | None = None
     to_ms: int | None = None
-    day: int | None = None
-    measured: int = 0
-    overlaps: bool = False
+    day: int | None = None  # of samples and the ledger: days since 1970, UTC
+    is_log: bool = False
+    imports: Span | None = None  # the lowest and the highest number of the imports whose rows it holds
+    samples: SampleFacts | None = None
+    hours: tuple[Span, ...] | None = None  # of the ledger: the hours of it that count, where not all of them do
+
+    def holds_import(self, number: int) -> bool:
+        """True where it may hold rows of this import."""
+        return self.imports is not None and self.imports[0] <= number <= self.imports[1]
 
 
 @dataclass(frozen=True)
-class ImportRecord:
-    """What one import brought: `digest` identifies the input, so that the same file twice adds nothing."""
+class Loss:
+    """A file that was damaged and is in quarantine, what was in it, and the imports (their digests) that would bring it again."""
 
-    digest: str
-    source: str
-    paths: tuple[str, ...]
-    rows: dict[str, int]
-    gaps: tuple[tuple[str, str, int], ...] = ()
-    held_by: str | None = None
+    name: str
+    what: str
+    digests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,108 +61,120 @@ class Manifest:
     """The state of the books at one generation. `stale` lists the spans whose hours the ledger has yet to book."""
 
     generation: int = 0
+    currency: str = ""
     files: tuple[StoredFile, ...] = ()
-    imports: tuple[ImportRecord, ...] = ()
+    last_import: int = 0
     stale: tuple[Span, ...] = ()
     ledger_key: str = ""
     sources_key: str = ""
-    currency: str = ""
-    quarantined: tuple[tuple[str, str], ...] = ()
-    retired: tuple[str, ...] = field(default=())
+    live_through: int = 0  # batches of the live log up to this number are in files
+    losses: tuple[Loss, ...] = ()
 
     def of(self, table: str) -> tuple[StoredFile, ...]:
-        """The files of one table."""
-        return tuple(f for f in self.files if f.table == table)
+        """The files of one table that questions read."""
+        return tuple(f for f in self.files if f.table == table and not f.is_log)
+
+    def logs_of(self, table: str) -> tuple[StoredFile, ...]:
+        """The files that hold rows of one table as they were imported."""
+        return tuple(f for f in self.files if f.table == table and f.is_log)
+
+    def swap(self, old: tuple[StoredFile, ...], new: tuple[StoredFile, ...]) -> "Manifest":
+        """The manifest with some files in place of others."""
+        gone = {f.name for f in old}
+        return replace(self, files=tuple(f for f in self.files if f.name not in gone) + new)
+
+
+def name_file(table: str, day: int | None = None) -> str:
+    """A new name for a file of a table."""
+    return f"{table}-{uuid4().hex}.parquet" if day is None else f"{table}-{day}-{uuid4().hex}.parquet"
 
 
 def has_books(folder: Path) -> bool:
-    """True where an import has left a manifest."""
-    return (folder / NAME).exists()
+    """True where an import has left a manifest, or files of the store's own that have lost theirs."""
+    return (folder / NAME).exists() or any(OWN_NAME.fullmatch(p.name) for p in _listed(folder))
 
 
-def load(folder: Path) -> Manifest:
-    """The manifest of a store; an empty one where there is none yet. Raises StoreError when it cannot be understood."""
+def write_down(manifest: Manifest) -> bytes:
+    """The manifest as text, with its checksum."""
+    body = asdict(manifest)
+    return json.dumps({"format": FORMAT, "crc32": _checksum(body), **body}, indent=1).encode()
+
+
+def read_format(folder: Path) -> int | None:
+    """The format of a folder's manifest; None where there is no manifest. Raises DamageError where it cannot be read."""
     path = folder / NAME
-    if not path.exists():
-        return Manifest()
     try:
-        raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if raw["format"] != FORMAT:
-            raise StoreError(
-                f"{path} has format {raw['format']}, this version reads {FORMAT}; install the newest version"
-            )
-        return _understood(raw)
-    except (ValueError, OSError, KeyError, TypeError, IndexError) as error:
-        why = " ".join(str(error).split())
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
+    return _format(_parse(content, path), path)
+
+
+def understand(content: bytes, path: Path) -> Manifest:
+    """The manifest written down in `content`. Raises DamageError where it is not what was written, StoreError where it is newer."""
+    raw = _parse(content, path)
+    found = _format(raw, path)
+    if found != FORMAT:
         raise StoreError(
-            f"{path} cannot be read ({why}); restore it from a backup or import into a new store"
-        ) from error
+            f"{path} has format {found}, this version reads {FORMAT}; install the newest version of loadfactor"
+        )
+    body = {name: value for name, value in raw.items() if name not in ("format", "crc32")}
+    if raw.get("crc32") != _checksum(body):
+        raise damaged(path, "its checksum is not that of its text")
+    try:
+        manifest = Manifest(
+            **body
+            | {
+                "files": tuple(read_file(f) for f in raw["files"]),
+                "stale": _spans(raw["stale"]),
+                "losses": tuple(Loss(loss["name"], loss["what"], tuple(loss["digests"])) for loss in raw["losses"]),
+            }
+        )
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise damaged(path, " ".join(str(error).split())) from error
+    for file in manifest.files:
+        if not OWN_NAME.fullmatch(file.name):
+            raise damaged(path, f"it names {file.name!r}, which no store wrote")
+    return manifest
 
 
-def _understood(raw: dict[str, Any]) -> Manifest:
-    return Manifest(
-        generation=raw["generation"],
-        files=tuple(StoredFile(**f) for f in raw["files"]),
-        imports=tuple(
-            ImportRecord(
-                i["digest"],
-                i["source"],
-                tuple(i["paths"]),
-                i["rows"],
-                tuple((g[0], g[1], g[2]) for g in i["gaps"]),
-                i["held_by"],
-            )
-            for i in raw["imports"]
-        ),
-        stale=tuple((s[0], s[1]) for s in raw["stale"]),
-        ledger_key=raw["ledger_key"],
-        sources_key=raw["sources_key"],
-        currency=raw["currency"],
-        quarantined=tuple((s[0], s[1]) for s in raw["quarantined"]),
-        retired=tuple(raw["retired"]),
+def read_file(raw: dict[str, Any]) -> StoredFile:
+    """A description of a file from its plain form, as `asdict` makes it."""
+    samples = raw["samples"]
+    if samples is not None:
+        samples = SampleFacts(
+            **samples
+            | {
+                "sources": tuple(samples["sources"]),
+                "votes": tuple(StepVote(**vote) for vote in samples["votes"]),
+                "starts": tuple(SampleStart(**start) for start in samples["starts"]),
+            }
+        )
+    imports, hours = raw["imports"], raw["hours"]
+    return StoredFile(
+        **raw
+        | {
+            "samples": samples,
+            "imports": None if imports is None else (imports[0], imports[1]),
+            "hours": None if hours is None else _spans(hours),
+        }
     )
 
 
-def publish(folder: Path, old: Manifest, new: Manifest) -> Manifest:
-    """Swap the manifest by rename, durably, and remove what fell out of use a generation ago."""
-    kept = {f.name for f in new.files}
-    retired = tuple(f.name for f in old.files if f.name not in kept)
-    new = replace(new, generation=old.generation + 1, retired=retired)
-    temporary = folder / f"{NAME}.{os.getpid()}.tmp"
-    with temporary.open("w", encoding="utf-8") as out:
-        json.dump({"format": FORMAT, **asdict(new)}, out, indent=1)
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.rename(folder / NAME)
-    fsync_folder(folder)
-    for name in old.retired:
-        if name not in kept:
-            (folder / name).unlink(missing_ok=True)
-    return new
+def damaged(path: Path, why: str) -> DamageError:
+    """The error for a file that is not what was written."""
+    return DamageError(f"{path} is damaged ({why}); run `loadfactor repair --store {path.parent}`")
 
 
-def fsync_folder(folder: Path) -> None:
-    """Make renames inside a folder survive a power loss."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def crc32(path: Path) -> int:
+def checksum_file(path: Path) -> int:
     """Checksum of a file's bytes, read in pieces: several times faster than a digest, and sure to see a damaged sector."""
     total = 0
     with path.open("rb") as file:
         while piece := file.read(1 << 20):
             total = zlib.crc32(piece, total)
     return total
-
-
-def sha256(path: Path) -> str:
-    """Hex digest of a file's bytes, read in pieces."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def merge(spans: list[Span]) -> tuple[Span, ...]:
@@ -169,3 +190,53 @@ def merge(spans: list[Span]) -> tuple[Span, ...]:
         else:
             out.append((start, end))
     return tuple(out)
+
+
+def subtract(spans: tuple[Span, ...], taken: tuple[Span, ...]) -> tuple[Span, ...]:
+    """What is left of spans without others; both disjoint and in order.
+
+    >>> subtract(((0, 10), (20, 30)), ((5, 6), (8, 25)))
+    ((0, 5), (6, 8), (25, 30))
+    """
+    out = []
+    for start, end in spans:
+        for since, until in taken:
+            if since < end and until > start:
+                if start < since:
+                    out.append((start, since))
+                start = max(start, until)
+        if start < end:
+            out.append((start, end))
+    return tuple(out)
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _parse(content: bytes, path: Path) -> dict[str, Any]:
+    try:
+        raw = json.loads(content)
+    except ValueError as error:
+        raise damaged(path, " ".join(str(error).split())) from error
+    if not isinstance(raw, dict):
+        raise damaged(path, "it is no manifest")
+    return raw
+
+
+def _format(raw: dict[str, Any], path: Path) -> int:
+    found = raw.get("format")
+    if not isinstance(found, int):
+        raise damaged(path, "it names no format")
+    return found
+
+
+def _checksum(body: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(body, sort_keys=True).encode())
+
+
+def _spans(raw: list[list[int]]) -> tuple[Span, ...]:
+    return tuple((s[0], s[1]) for s in raw)

@@ -71,6 +71,17 @@ class StepVote:
 
 
 @dataclass(frozen=True)
+class SampleStart:
+    """Where the earliest samples of a source begin: one nominal step before `taken_ms`, or at `given_ms`."""
+
+    source: str
+    step_ms: int | None  # stated by the importer
+    lone_step_ms: int | None
+    taken_ms: int | None  # the first instant at which a sample without a given start was taken
+    given_ms: int | None  # the first start that was given
+
+
+@dataclass(frozen=True)
 class SampleFacts:
     """What the store knows of a file of samples without opening it."""
 
@@ -83,4 +94,5 @@ class SampleFacts:
     given: bool  # some starts were given
     overlaps: bool  # samples of one device may overlap within the file: of two sources, or of given starts
     votes: tuple[StepVote, ...]
+    starts: tuple[SampleStart, ...] = ()
     settled: bool = True  # no other file holds earlier or later samples that change the reach of these

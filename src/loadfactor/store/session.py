@@ -1,55 +1,191 @@
-"""A DuckDB session in the process: views, temporary tables and small Arrow tables to ask. Knows nothing of files of the store."""
+"""A session: one generation of the books as tables to ask, in a connection of its own with its own temporary names.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+Sessions of questions share one engine in the process and work in the thread that asks, in order, so that the same question gives
+the same digits. A writer has an engine of its own, with all cores. What does not fit into memory is spilled outside the store.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import duckdb
-import ibis
 import pyarrow as pa
 
-MEMORY_LIMIT = "1000MB"
+from loadfactor.store.manifest import Manifest, StoredFile, checksum_file, damaged
+from loadfactor.store.sample_files import SamplePart, quote, read, samples
+from loadfactor.store.step_votes import learn_steps
+from loadfactor.tables import ALWAYS, DIAGNOSTIC, Span, columns_of
+
+MEMORY = "1000MB"
+NOT_OF_TIME = ("prices", "exchange_rates", "ledger", "imports", *(t.name for t in DIAGNOSTIC))
+"""Tables that say nothing of when the fleet was there."""
+
+_SQL_TYPES = {"string": "VARCHAR", "float64": "DOUBLE", "int64": "BIGINT", "int32": "INTEGER", "boolean": "BOOLEAN"}
+_engines: dict[tuple[int, str], duckdb.DuckDBPyConnection] = {}
+_starting = Lock()
 
 
 class Session:
-    """One connection, as Ibis (`connection`) and as DuckDB (`raw`). What does not fit into memory is spilled to a folder."""
+    """The tables of one manifest in one connection (`raw`)."""
 
-    def __init__(self, spill: Path) -> None:
-        self.connection: Any = ibis.duckdb.connect()
-        self.raw: duckdb.DuckDBPyConnection = self.connection.con
-        self.raw.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
-        self.raw.execute("SET preserve_insertion_order = false")
-        self.raw.execute("SET enable_progress_bar = false")  # faces show progress, and only where it is wanted
-        self.raw.execute(f"SET temp_directory = '{quote_path(spill)}'")
+    def __init__(self, folder: Path, manifest: Manifest, raw: duckdb.DuckDBPyConnection, currency: str) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self.raw = raw
+        self.currency = currency
+        # what is in no file yet: tables as relations of this connection, samples, and the spans all of it speaks of
+        self.live: dict[str, str] = {}
+        self.live_samples: tuple[SamplePart, ...] = ()
+        self.live_spans: tuple[Span, ...] = ()
+
+    def close(self) -> None:
+        """End it, with everything temporary in it."""
+        self.raw.close()
+
+    # -- tables ------------------------------------------------------------------------------------------------------
+
+    def view_table(
+        self, name: str, table: str, files: tuple[StoredFile, ...] | None = None, within: tuple[Span, ...] = ()
+    ) -> None:
+        """Give the files of a table (all of them, or those given) a name that SQL of this session can use.
+
+        `within`: of samples, only those in hours that these spans touch.
+        """
+        files = self.manifest.of(table) if files is None else files
+        if table == "samples":
+            parts = [*self.parts(files), *self.live_samples]
+            sql = f"SELECT * FROM {samples(parts, self.steps(), within)}" if parts else empty(table)
+        elif table in self.live:
+            sql = f"SELECT * FROM {self.live[table]}"
+        else:
+            sql = f"SELECT {', '.join(columns_of(table))} FROM {read(self.paths(files))}" if files else empty(table)
+        self.create_view(name, sql)
+
+    def parts(self, files: Iterable[StoredFile]) -> list[SamplePart]:
+        """Files of samples as what SQL is made of."""
+        files = tuple(files)
+        return [
+            SamplePart(read([path]), f.from_ms or 0, f.to_ms or 0, f.samples)
+            for f, path in zip(files, self.paths(files), strict=True)
+            if f.samples is not None
+        ]
+
+    def steps(self) -> dict[str, int]:
+        """The step learnt for each source from everything these books hold."""
+        return learnt_steps(self.manifest, self.live_samples)
+
+    def covering(self, name: str, *spans: Span) -> tuple[StoredFile, ...]:
+        """The files of a table whose rows may speak of any of these spans."""
+        return tuple(
+            f
+            for f in self.manifest.of(name)
+            if any((f.from_ms or 0) < end and (f.to_ms or ALWAYS[1]) > start for start, end in spans)
+        )
+
+    def span(self) -> Span:
+        """From the first to the last instant the books know of; (0, 0) when they are empty."""
+        return find_span(self.manifest, self.live_samples)
+
+    def paths(self, files: Iterable[StoredFile]) -> list[Path]:
+        """Where files of the books lie. DamageError when one is not what was written; each is checked once a process."""
+        return [check_file(self.folder, file) for file in files]
+
+    # -- the connection ----------------------------------------------------------------------------------------------
 
     def create_view(self, name: str, sql: str) -> None:
         """Give a query a name, to be worked out whenever it is read."""
         self.raw.execute(f'CREATE OR REPLACE TEMP VIEW "{name}" AS {sql}')
 
-    def materialize(self, name: str, query: Any) -> Any:
-        """Work a query (SQL or an Ibis expression) out once, into a temporary table; that table."""
-        sql = query if isinstance(query, str) else self.connection.compile(query)
+    def materialize(self, name: str, sql: str) -> None:
+        """Work a query out once, into a temporary table."""
         self.raw.execute(f'CREATE OR REPLACE TEMP TABLE "{name}" AS {sql}')
-        return self.connection.table(name)
 
     def register(self, name: str, rows: pa.Table) -> None:
         """Put a small Arrow table into a temporary table."""
         self.raw.register("registered", rows)
-        self.raw.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM registered")
+        self.raw.execute(f'CREATE OR REPLACE TEMP TABLE "{name}" AS SELECT * FROM registered')
         self.raw.unregister("registered")
 
-    @contextmanager
-    def in_order(self) -> Iterator[None]:
-        """Work queries out in one thread: floating-point sums are added up in the same order every time."""
-        threads = self.raw.execute("SELECT current_setting('threads')").fetchone()
-        self.raw.execute("SET threads = 1")
-        try:
-            yield
-        finally:
-            self.raw.execute(f"SET threads = {(threads or (1,))[0]}")
+    def fetch(self, sql: str) -> pa.Table:
+        """The rows of a query."""
+        return self.raw.execute(sql).to_arrow_table()
+
+    def fetch_one(self, sql: str, parameters: list[Any] | None = None) -> tuple[Any, ...]:
+        """The first row of a query that has one."""
+        return self.raw.execute(sql, parameters).fetchone() or ()
 
 
-def quote_path(path: Path) -> str:
-    """A path inside single quotes of SQL."""
-    return str(path).replace("'", "''")
+def connect_reader(memory: str = MEMORY) -> duckdb.DuckDBPyConnection:
+    """A connection for questions: of an engine that all of this process share, each worked out in the thread that asks."""
+    key = (os.getpid(), memory)
+    with _starting:
+        if key not in _engines:
+            _engines.clear()  # those of the process this one was forked from
+            _engines[key] = _start(memory, threads=1)
+        return _engines[key].cursor()
+
+
+def connect_writer(memory: str = MEMORY) -> duckdb.DuckDBPyConnection:
+    """A connection of its own engine, which works on all cores."""
+    return _start(memory, threads=None)
+
+
+def empty(table: str) -> str:
+    """SQL: a table without rows."""
+    return f"SELECT {', '.join(f'NULL::{_SQL_TYPES[t]} AS {c}' for c, t in columns_of(table).items())} WHERE false"
+
+
+def find_span(manifest: Manifest, live: tuple[SamplePart, ...] = ()) -> Span:
+    """From the first to the last instant that a manifest (and what is in no file yet) knows of; (0, 0) when there is none."""
+    steps = learnt_steps(manifest, live)
+    known = [f for f in manifest.files if f.table not in NOT_OF_TIME and not f.is_log]
+    starts = [f.from_ms for f in known if f.from_ms is not None and f.samples is None]
+    ends = [f.to_ms for f in known if f.to_ms is not None]
+    for facts in (*(f.samples for f in known if f.samples is not None), *(part.facts for part in live)):
+        for start in facts.starts:
+            step = start.step_ms or steps.get(start.source) or start.lone_step_ms or 0
+            starts += [at for at in (start.given_ms, start.taken_ms and start.taken_ms - step) if at is not None]
+    ends += [part.to_ms for part in live]
+    return (min(starts), max(ends)) if starts and ends else (0, 0)
+
+
+def check_file(folder: Path, file: StoredFile, again: bool = False) -> Path:
+    """Where a file lies. DamageError when it is not what was written; unless `again`, that is looked at once a process."""
+    path = folder / file.name
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise damaged(path, error.strerror or "gone") from error
+    if found.st_size != file.bytes:
+        raise damaged(path, f"it has {found.st_size:,} bytes, {file.bytes:,} were written")
+    if again:
+        _checksum.cache_clear()
+    if _checksum(path, found.st_ino, found.st_mtime_ns) != file.crc32:
+        raise damaged(path, "its bytes are not those that were written")
+    return path
+
+
+def _start(memory: str, threads: int | None) -> duckdb.DuckDBPyConnection:
+    raw = duckdb.connect()
+    raw.execute(f"SET memory_limit = {quote(memory)}")
+    raw.execute("SET preserve_insertion_order = false")
+    raw.execute("SET enable_progress_bar = false")  # faces show progress, and only where it is wanted
+    raw.execute(f"SET temp_directory = {quote(os.path.join(tempfile.gettempdir(), f'loadfactor-spill-{os.getpid()}'))}")
+    if threads is not None:
+        raw.execute(f"SET threads = {threads}")
+    return raw
+
+
+@lru_cache(maxsize=100_000)
+def _checksum(path: Path, _inode: int, _changed_ns: int) -> int:
+    return checksum_file(path)
+
+
+def learnt_steps(manifest: Manifest, live: tuple[SamplePart, ...] = ()) -> dict[str, int]:
+    """The step learnt for each source from everything there is of it."""
+    facts = [f.samples for f in manifest.of("samples") if f.samples is not None] + [part.facts for part in live]
+    return learn_steps([vote for of in facts for vote in of.votes])

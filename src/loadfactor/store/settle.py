@@ -76,10 +76,11 @@ def settle(taken: pa.Table, before: Mapping[Series, int], refuse: bool) -> Settl
         _UNKNOWN if last is None or last >= now else now - last
         for last, now in zip(known_before, at[first].tolist(), strict=True)
     ]
+    longest = np.maximum(np.maximum(_pick(samples, "step_ms"), _pick(samples, "lone_step_ms")), LONGEST_STEP_MS)
+    gap[first & (gap > REACH_STEPS * longest)] = _UNKNOWN  # as for who looks no further back than samples reach
     counted = ~given & (gap != _UNKNOWN)
     votes = count_votes(samples.series[counted], gap[counted], samples.names) if counted.any() else ()
     reach = np.where(given, at - began, gap)
-    longest = np.maximum(np.maximum(_pick(samples, "step_ms"), _pick(samples, "lone_step_ms")), LONGEST_STEP_MS)
     begin = at - np.where(given | ((gap != _UNKNOWN) & (gap <= REACH_STEPS * longest)), reach, longest)
     lasts = np.append(np.flatnonzero(first)[1:], len(at)) - 1
     by_time = _sort_by_time(samples)

@@ -1,36 +1,90 @@
-"""SQL of the small tables, one file each: a row with a known key replaces the earlier one, and what changed is known.
+"""SQL of the small tables: rows as imported are kept in logs, and folded into one table that questions read.
 
-Small are all tables but samples.
+Small are all tables but samples. A row of a log
+has its import and its number in it (`import_no`, `seq`), and whether it was only `watched`: seen in part, not listed by anybody.
 """
 
 from pathlib import Path
 
 from loadfactor.store.sample_files import read
-from loadfactor.tables import ALWAYS, Table
+from loadfactor.tables import ALWAYS, Column, Table
 
 WATCHED = {"devices": ("node", "accelerator", "pool", "share"), "allocations": ()}
 """Tables of which a log can have seen a part: where an import is one, what earlier ones knew of a row stays."""
+LOGGED = "import_no, seq, watched"
+"""What a log knows of a row besides its columns."""
 
 
-def upserted(kept: Table, staged: Path, stored: list[Path], watched: bool = False) -> str:
-    """SQL: the table after an import; of rows with the same key the latest wins.
+def name_columns(kept: Table) -> str:
+    """SQL: the columns of a table in their order."""
+    return ", ".join(c.name for c in kept.columns)
 
-    Not so the end of what was `watched`: a log that breaks off earlier than another does not say that anything ended there.
+
+def fold(kept: Table, rows: str) -> str:
+    """SQL: the table that logged rows make; of those with the same key the latest counts.
+
+    Not so the end of what was only watched: a log that breaks off earlier than another does not say that anything ended there.
     """
-    columns = ", ".join(c.name for c in kept.columns)
-    chosen = columns
-    if watched and kept.name in WATCHED:
-        facts = {c: f"coalesce({c}, max({c}) OVER same)" for c in WATCHED[kept.name]}
-        facts["to_utc"] = "if(bool_or(to_utc IS NULL) OVER same, NULL, max(to_utc) OVER same)"
-        chosen = ", ".join(f"{facts[c.name]} AS {c.name}" if c.name in facts else c.name for c in kept.columns)
-    key = ", ".join(kept.identity)
-    parts = [f"SELECT {columns}, seq FROM {read([staged])}"]
-    if stored:
-        parts.append(f"SELECT {columns}, -1 AS seq FROM {read(stored)}")
-    return (
-        f"SELECT {chosen} FROM ({' UNION ALL '.join(parts)}) WINDOW same AS (PARTITION BY {key})"
-        f" QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY seq DESC) = 1 ORDER BY {key}"
+    key, columns = ", ".join(kept.identity), name_columns(kept)
+    placed = (
+        f"SELECT *, row_number() OVER (PARTITION BY {key} ORDER BY import_no NULLS FIRST, seq) AS place FROM {rows}"
     )
+    if kept.name not in WATCHED:
+        last = f"SELECT {columns} FROM ({placed}) QUALIFY place = max(place) OVER (PARTITION BY {key})"
+        return f"{last} ORDER BY {key}"
+    told = f"SELECT *, max(if(watched, 0, place)) OVER (PARTITION BY {key}) AS told FROM ({placed})"
+    facts = {c: f"coalesce({c}, max({c}) OVER same)" for c in WATCHED[kept.name]}
+    facts["to_utc"] = "if(bool_or(to_utc IS NULL) OVER same, NULL, max(to_utc) OVER same)"
+    chosen = ", ".join(f"{facts[c.name]} AS {c.name}" if c.name in facts else c.name for c in kept.columns)
+    return (
+        f"SELECT {chosen} FROM (SELECT * FROM ({told}) WHERE place >= told) WINDOW same AS (PARTITION BY {key})"
+        f" QUALIFY place = max(place) OVER same ORDER BY {key}"
+    )
+
+
+def as_logged(kept: Table, base: list[Path]) -> str:
+    """SQL: the folded table as rows that came before every import."""
+    return (
+        f"SELECT {name_columns(kept)}, NULL::INTEGER AS import_no, 0::BIGINT AS seq, false AS watched FROM {read(base)}"
+    )
+
+
+def merge_import(kept: Table, staged: str, refuse: bool) -> str:
+    """SQL: the rows of one import, those of one key merged column by column; of two values the later one counts.
+
+    Where those were refused before (`contradictions`), at most one value is left.
+    """
+    key = ", ".join(kept.identity)
+    merged = ", ".join(_take_last(c, refuse) for c in kept.columns)
+    twice = f"SELECT seq FROM {staged} QUALIFY count(*) OVER (PARTITION BY {key}) > 1"
+    columns = f"{name_columns(kept)}, import_no, seq, watched"
+    return (
+        f"SELECT {columns} FROM {staged} WHERE seq NOT IN ({twice}) UNION ALL"
+        f" SELECT {merged}, max(import_no) AS import_no, max(seq) AS seq, bool_or(watched) AS watched"
+        f" FROM {staged} WHERE seq IN ({twice}) GROUP BY {key}"
+    )
+
+
+def contradictions(kept: Table, staged: str) -> str:
+    """SQL: the rows of one import that share a key and differ in a column that both fill in: their numbers and that column."""
+    key = ", ".join(kept.identity)
+    others = [c.name for c in kept.columns if c.name not in kept.key]
+    differ = " ".join(f"WHEN count(DISTINCT {c}) > 1 THEN '{c}'" for c in others)
+    first = " ".join(
+        f"WHEN count(DISTINCT {c}) > 1 THEN [min(seq) FILTER ({c} IS NOT NULL),"
+        f" min(seq) FILTER ({c} IS NOT NULL AND {c} <> first_{c})]"
+        for c in others
+    )
+    opening = ", ".join(f"arg_min({c}, seq) OVER (PARTITION BY {key}) AS first_{c}" for c in others)
+    return (
+        f"SELECT CASE {first} END AS rows, CASE {differ} END AS what, count(*) AS n FROM (SELECT *, {opening} FROM {staged})"
+        f" GROUP BY {key} HAVING count(*) > 1 AND what IS NOT NULL ORDER BY rows"
+    )
+
+
+def _take_last(column: Column, refuse: bool) -> str:
+    taken = f"max({column.name})" if refuse else f"arg_max({column.name}, seq)"
+    return f"{taken} AS {column.name}"
 
 
 def completed(devices: str) -> str:
@@ -63,7 +117,7 @@ def extent(kept: Table) -> tuple[str, str] | None:
     return ("from_utc", "to_utc") if "from_utc" in names else None
 
 
-def listed_twice(staged: Path) -> str:
+def listed_twice(staged: str) -> str:
     """SQL: a device that one import lists twice for the same time."""
     open_end = "coalesce(to_utc, 9223372036854775807)"
     return f"""
@@ -71,13 +125,13 @@ def listed_twice(staged: Path) -> str:
       SELECT device_id, coalesce(from_utc, 0) AS start,
         max({open_end}) OVER (PARTITION BY device_id ORDER BY coalesce(from_utc, 0), seq
           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-      FROM {read([staged])}) WHERE start < before LIMIT 1"""
+      FROM {staged}) WHERE start < before LIMIT 1"""
 
 
-def held_otherwise(staged: Path, stored: list[Path]) -> str:
+def held_otherwise(staged: str, stored: list[Path]) -> str:
     """SQL: a device that one of the jobs given as a parameter holds at a time for which another one is staged, and that job."""
     return f"""
-    SELECT b.device_id, b.job_id FROM {read([staged])} a JOIN {read(stored)} b ON a.device_id = b.device_id
+    SELECT b.device_id, b.job_id FROM {staged} a JOIN {read(stored)} b ON a.device_id = b.device_id
       AND a.job_id <> b.job_id AND list_contains(?, b.job_id)
       AND coalesce(a.from_utc, {ALWAYS[0]}) < coalesce(b.to_utc, {ALWAYS[1]})
       AND coalesce(b.from_utc, {ALWAYS[0]}) < coalesce(a.to_utc, {ALWAYS[1]})

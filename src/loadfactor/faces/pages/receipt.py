@@ -19,10 +19,15 @@ COLUMNS = (TableColumn("file"), TableColumn("what"), TableColumn("times", "numbe
 
 def build_document(receipt: "Receipt", books: "Books") -> Document:
     """The receipt of an import, in the books it went into."""
-    rows = ", ".join(f"{count:,} {_name_rows(name, count)}" for name, count in receipt.rows.items()) or "nothing"
+    rows = name_rows(receipt.rows)
     if receipt.already:
         return Document(f"Already in the books, nothing added: {rows}.", data=receipt)
     return Document(f"Imported {rows}.", tuple(_sections(receipt, books)), data=receipt)
+
+
+def name_rows(rows: dict[str, int]) -> str:
+    """How many rows of which tables."""
+    return ", ".join(f"{count:,} {_name_rows(name, count)}" for name, count in rows.items()) or "nothing"
 
 
 def _name_rows(table: str, count: int) -> str:

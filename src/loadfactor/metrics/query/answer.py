@@ -18,6 +18,7 @@ from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.question import (
     OF_A_WAIT,
     Expr,
+    Fetch,
     Key,
     Question,
     Row,
@@ -37,14 +38,17 @@ Known = tuple[Value, float | None]
 NOTHING: Known = (None, None)
 
 
-def answer(question: Question, book: Expr, progress: Expr, waits: Expr | None) -> Readings:
-    """The readings. `book` is the ledger of the window, nothing beyond it; `waits` are needed where the question is of queues."""
+def answer(question: Question, book: Expr, progress: Expr, waits: Expr | None, fetch: Fetch) -> Readings:
+    """The readings. `book` is the ledger of the window, nothing beyond it; `waits` are needed where the question is of queues.
+
+    `fetch` works an expression out.
+    """
     book = name_unknown(question, book)
     progress = drop_shared_jobs(question, book, progress)
     book = apply_filters(question, book, DIMENSIONS)
     booked = add_calendar(book, book.hour_utc, book.from_utc, question)
-    summed = add_up(question, booked)
-    waiting = measure_waits(question, apply_filters(question, waits, OF_A_WAIT)) if waits is not None else {}
+    summed = add_up(question, booked, fetch)
+    waiting = measure_waits(question, apply_filters(question, waits, OF_A_WAIT), fetch) if waits is not None else {}
     keys = summed.keys  # in order
     if not waiting.keys() <= set(keys):
         keys = sorted({*keys, *waiting}, key=lambda key: [(v is None, str(v)) for v in key])
@@ -52,7 +56,7 @@ def answer(question: Question, book: Expr, progress: Expr, waits: Expr | None) -
         keys = [()]
     active = _active_basis(summed)
     units = sum_units(
-        question, booked, progress, {m.kind.unit for m in question.metrics if isinstance(m.kind, PerUnit)}
+        question, booked, progress, {m.kind.unit for m in question.metrics if isinstance(m.kind, PerUnit)}, fetch
     )
     columns = []
     for metric in question.metrics:

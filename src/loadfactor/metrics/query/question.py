@@ -1,10 +1,11 @@
 """A question: metrics, split by dimensions, in a window, in one cost basis; and the rows of a table that it speaks of."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ibis
+import pyarrow as pa
 
 from loadfactor.errors import no_such
 from loadfactor.ledger.columns import UNKNOWN
@@ -13,6 +14,8 @@ from loadfactor.metrics.query.calendar import PERIODS, Window, name_period
 from loadfactor.tables import DEFAULT_CURRENCY, DIMENSIONS
 
 Expr = Any
+Fetch = Callable[[Expr], pa.Table]
+"""Works an Ibis expression out."""
 Row = dict[Any, Any]
 Key = tuple[Any, ...]
 """The values of the dimensions that a group has."""

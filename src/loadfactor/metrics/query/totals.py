@@ -10,7 +10,7 @@ from loadfactor.ledger.activity import ACTIVITIES
 from loadfactor.ledger.columns import STATES
 from loadfactor.ledger.states import measures
 from loadfactor.metrics.metric import COST, EFFECTIVE_COST, UNDERUSED_COST, UNDERUSED_S, Part, Quantile
-from loadfactor.metrics.query.question import Expr, Key, Question
+from loadfactor.metrics.query.question import Expr, Fetch, Key, Question
 from loadfactor.tables import DIMENSIONS
 from loadfactor.units import S_PER_HOUR
 
@@ -30,7 +30,7 @@ ACTIVE = tuple(Part((f"observed_{kind.basis}_s",)) for kind in ACTIVITIES)
 """The seconds that each activity signal speaks for, best first: the basis of a number that rests on activity."""
 
 
-def add_up(question: Question, booked: Expr) -> Totals:
+def add_up(question: Question, booked: Expr, fetch: Fetch) -> Totals:
     """All the parts of all the metrics in one aggregate."""
     parts = list(dict.fromkeys([p for m in question.metrics for p in m.parts] + list(ACTIVE)))
     peaks = {m.kind.of for m in question.metrics if isinstance(m.kind, Quantile) and m.kind.of != "wait_s"}
@@ -49,7 +49,7 @@ def add_up(question: Question, booked: Expr) -> Totals:
         columns[name] = booked[name].max()
     keys = [DIMENSIONS[d] for d in question.by]
     rows = booked.group_by(keys).aggregate(**columns).order_by(keys) if keys else booked.aggregate(**columns)
-    table = rows.to_pyarrow()
+    table = fetch(rows)
     table = table.filter(table["rows"].to_numpy() > 0)  # an aggregate over nothing is a row, too
     return Totals(
         list(zip(*(table[k].to_pylist() for k in keys), strict=True)) if keys else [()] * table.num_rows,

@@ -8,7 +8,7 @@ import ibis
 
 from loadfactor.ledger.columns import HOLDER
 from loadfactor.ledger.states import measures
-from loadfactor.metrics.query.question import OF_A_JOB, Expr, Key, Question, add_calendar
+from loadfactor.metrics.query.question import OF_A_JOB, Expr, Fetch, Key, Question, add_calendar
 from loadfactor.tables import DIMENSIONS
 from loadfactor.units import MS_PER_HOUR
 
@@ -22,7 +22,7 @@ class UnitTotals(NamedTuple):
 
 
 def sum_units(
-    question: Question, booked: Expr, progress: Expr, units: Collection[str]
+    question: Question, booked: Expr, progress: Expr, units: Collection[str], fetch: Fetch
 ) -> dict[str, dict[Key, UnitTotals]]:
     """By unit and group, where any of the unit was made and kept."""
     out: dict[str, dict[Key, UnitTotals]] = {unit: {} for unit in units}
@@ -42,8 +42,8 @@ def sum_units(
         needed_s=ibis.ifelse(counted, held.gpu_s, 0.0).sum(),
     )
     kept = rows.filter(ibis.coalesce(rows.kept, True))
-    amounts = _amounts(question, booked.semi_join(kept, "job_id"), kept, keys)
-    for row in spent.to_pyarrow().to_pylist():
+    amounts = _amounts(question, booked.semi_join(kept, "job_id"), kept, keys, fetch)
+    for row in fetch(spent).to_pylist():
         unit, *group = key = tuple(row[k] for k in keys)
         if key in amounts:
             coverage = row["priced_s"] / row["needed_s"] if row["needed_s"] else None
@@ -62,7 +62,7 @@ def drop_shared_jobs(question: Question, book: Expr, progress: Expr) -> Expr:
     return progress.anti_join(book.filter(~ibis.coalesce(inside, False)), "job_id")
 
 
-def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> dict[Key, float]:
+def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str], fetch: Fetch) -> dict[Key, float]:
     """Progress in the window by unit and group; a stretch the window or a bucket cuts counts in proportion to time.
 
     `booked` is the ledger of the jobs that made it: they are called what it calls them.
@@ -86,7 +86,7 @@ def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> d
     table = made.group_by(keys).aggregate(
         amounts=made.amount.collect()
     )  # joined rows come in any order: added up exactly
-    totals = {tuple(r[k] for k in keys): fsum(r["amounts"]) for r in table.to_pyarrow().to_pylist()}
+    totals = {tuple(r[k] for k in keys): fsum(r["amounts"]) for r in fetch(table).to_pylist()}
     return {key: total for key, total in totals.items() if total}
 
 

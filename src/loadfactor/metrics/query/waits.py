@@ -3,14 +3,14 @@
 import ibis
 
 from loadfactor.metrics.metric import Quantile
-from loadfactor.metrics.query.question import OF_A_WAIT, Expr, Key, Question, Row, add_calendar
+from loadfactor.metrics.query.question import OF_A_WAIT, Expr, Fetch, Key, Question, Row, add_calendar
 from loadfactor.tables import DIMENSIONS
 from loadfactor.units import MS_PER_HOUR
 
 
-def measure_waits(question: Question, waits: Expr) -> dict[Key, Row]:
+def measure_waits(question: Question, waits: Expr, fetch: Fetch) -> dict[Key, Row]:
     """Every wait quantile asked for, and who still waits, by group; nothing where no wait was ever recorded."""
-    if any(d not in OF_A_WAIT for d in question.by) or not waits.limit(1).count().execute():
+    if any(d not in OF_A_WAIT for d in question.by) or not fetch(waits.limit(1)).num_rows:
         return {}
     window, keys = question.window, [DIMENSIONS[d] for d in question.by]
     started = waits.filter(waits.started, waits.ended_utc >= window.start_ms, waits.ended_utc < window.end_ms)
@@ -38,18 +38,18 @@ def measure_waits(question: Question, waits: Expr) -> dict[Key, Row]:
             weighted.append((metric.name, kind))
     out: dict[Key, Row] = {}
     table = started.group_by(keys).aggregate(**columns) if keys else started.aggregate(**columns)
-    for row in table.to_pyarrow().to_pylist():
+    for row in fetch(table).to_pylist():
         out[tuple(row.pop(k) for k in keys)] = {"waiting": 0, **row}
     for name, kind in weighted:
-        for key, value in _weighted_quantile(started, keys, kind).items():
+        for key, value in _weighted_quantile(started, keys, kind, fetch).items():
             out[key][name] = value
     counts = censored.group_by(keys).aggregate(n=censored.count()) if keys else censored.aggregate(n=censored.count())
-    for row in counts.to_pyarrow().to_pylist():
+    for row in fetch(counts).to_pylist():
         out.setdefault(tuple(row[k] for k in keys), {"n": 0})["waiting"] = row["n"]
     return out
 
 
-def _weighted_quantile(rows: Expr, keys: list[str], kind: Quantile) -> dict[Key, float]:
+def _weighted_quantile(rows: Expr, keys: list[str], kind: Quantile, fetch: Fetch) -> dict[Key, float]:
     """The smallest wait at which the weights of the waits so far reach the share q of all weights."""
     weight = rows[kind.weight]
     running = ibis.cumulative_window(group_by=keys, order_by=[rows.wait_s, rows.job_id])
@@ -59,4 +59,4 @@ def _weighted_quantile(rows: Expr, keys: list[str], kind: Quantile) -> dict[Key,
     table = (
         reached.group_by(keys).aggregate(v=reached.wait_s.min()) if keys else reached.aggregate(v=reached.wait_s.min())
     )
-    return {tuple(r[k] for k in keys): r["v"] for r in table.to_pyarrow().to_pylist()}
+    return {tuple(r[k] for k in keys): r["v"] for r in fetch(table).to_pylist()}

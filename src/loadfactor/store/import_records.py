@@ -1,0 +1,99 @@
+"""Records of what was imported, a row an import, kept as a table of the store so that 100,000 of them cost nothing."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from loadfactor.store.manifest import StoredFile, name_file
+from loadfactor.store.sample_files import read
+from loadfactor.store.session import Session
+from loadfactor.store.small_imports import merge_logs
+from loadfactor.store.writer import Writer
+
+TABLE: Final = "imports"
+SCHEMA: Final = pa.schema(
+    {
+        "import_no": pa.int64(),
+        "digest": pa.string(),
+        "source": pa.string(),
+        "paths": pa.list_(pa.string()),
+        "rows": pa.string(),  # JSON: table → count
+        "gaps": pa.string(),  # JSON: [where, what, count]
+        "held_by": pa.string(),
+        "at_utc": pa.int64(),
+    }
+)
+
+
+@dataclass(frozen=True)
+class ImportRecord:
+    """What one import brought: `digest` identifies the input, so that the same file twice adds nothing."""
+
+    number: int
+    digest: str
+    source: str
+    paths: tuple[str, ...]
+    rows: dict[str, int]
+    gaps: tuple[tuple[str, str, int], ...] = ()
+    held_by: str | None = None
+    at_ms: int | None = None  # when, UTC
+
+
+def list_imports(session: Session, where: str = "true", parameters: Sequence[object] = ()) -> list[ImportRecord]:
+    """The records of the books in order, those for which `where` holds."""
+    files = session.manifest.logs_of(TABLE)
+    if not files:
+        return []
+    found = session.raw.execute(
+        f"SELECT {', '.join(SCHEMA.names)} FROM {read(session.paths(files))} WHERE {where} ORDER BY import_no",
+        list(parameters),
+    ).fetchall()
+    return [
+        ImportRecord(
+            number,
+            digest,
+            source,
+            tuple(paths),
+            json.loads(rows),
+            tuple((w, what, n) for w, what, n in json.loads(gaps)),
+            held_by,
+            at,
+        )
+        for number, digest, source, paths, rows, gaps, held_by, at in found
+    ]
+
+
+def add_records(writer: Writer, records: Sequence[ImportRecord]) -> None:
+    """Write the records of new imports."""
+    rows = [
+        {
+            "import_no": r.number,
+            "digest": r.digest,
+            "source": r.source,
+            "paths": list(r.paths),
+            "rows": json.dumps(r.rows),
+            "gaps": json.dumps(r.gaps),
+            "held_by": r.held_by,
+            "at_utc": r.at_ms,
+        }
+        for r in records
+    ]
+    writer.register("records", pa.Table.from_pylist(rows, schema=SCHEMA))
+    numbers = (records[0].number, records[-1].number)
+    file = StoredFile(name_file(TABLE), TABLE, 0, 0, 0, is_log=True, imports=numbers)
+    writer.swap((), [writer.copy("SELECT * FROM records ORDER BY import_no", file)])
+    merge_logs(writer, TABLE)
+
+
+def change_records(writer: Writer, sql: str) -> None:
+    """Put the records that a query over `records` gives in place of those there are."""
+    files = writer.manifest.logs_of(TABLE)
+    if not files:
+        return
+    writer.create_view("records", f"SELECT * FROM {read(writer.paths(files))}")
+    numbers = [n for f in files for n in (f.imports or ())]
+    file = StoredFile(name_file(TABLE), TABLE, 0, 0, 0, is_log=True, imports=(min(numbers), max(numbers)))
+    writer.swap(files, [writer.copy(sql, file, files)])

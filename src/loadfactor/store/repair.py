@@ -1,0 +1,118 @@
+"""Repair of a damaged store: a lost manifest is rebuilt from the files, damaged files go into quarantine, losses are noted."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from loadfactor.errors import DamageError
+from loadfactor.store import disk
+from loadfactor.store.compaction import refold_table
+from loadfactor.store.generations import Generation
+from loadfactor.store.import_records import change_records, list_imports
+from loadfactor.store.manifest import NAME, OWN_NAME, Loss, Manifest, StoredFile, checksum_file, read_file
+from loadfactor.store.sample_files import read
+from loadfactor.store.session import check_file
+from loadfactor.store.small_tables import LOGGED, name_columns
+from loadfactor.store.writer import Writer, count_rows, read_footer
+from loadfactor.tables import ALWAYS, TABLES, Table
+
+QUARANTINE = "quarantine"
+
+
+def start_repair(folder: Path) -> Manifest:
+    """The manifest of a folder, or, where it is lost or damaged, one rebuilt from the files: all but the ledger is in them."""
+    try:
+        generation = Generation(folder)
+        generation.close()
+    except DamageError:
+        if (folder / NAME).exists():
+            _quarantine(folder, NAME)
+        return rebuild_manifest(folder)
+    return generation.manifest
+
+
+def rebuild_manifest(folder: Path) -> Manifest:
+    """A manifest of the files that say what they are, without those that others of them replaced."""
+    found: dict[str, StoredFile] = {}
+    replaced: set[str] = set()
+    currency = ""
+    for path in sorted(folder.iterdir()):
+        footer = read_footer(path) if OWN_NAME.fullmatch(path.name) else None
+        if footer is not None:
+            replaced |= set(footer.pop("replaces"))
+            currency = footer.pop("currency") or currency
+            file = read_file(footer)
+            found[path.name] = replace(
+                file, rows=count_rows(path), bytes=path.stat().st_size, crc32=checksum_file(path)
+            )
+    files = tuple(f for name, f in found.items() if name not in replaced)
+    last = max([0, *(f.imports[1] for f in files if f.imports is not None)])
+    generations = [int(p.stem.removeprefix("manifest-")) for p in folder.glob("manifest-*.json")]
+    return Manifest(max([1, *generations]), currency, files, last)
+
+
+def repair_store(writer: Writer) -> None:
+    """Put damaged files into quarantine, make good what other files can, and note what is lost with what would bring it again."""
+    rebuilt = not writer.manifest.ledger_key  # from the files: they do not say what time their rows speak of
+    damaged = [f for f in writer.manifest.files if not _is_whole(writer.folder, f)]
+    gone = {f.name for f in damaged}
+    writer.swap(damaged, [])
+    writer.mark_stale([ALWAYS])  # every hour: who knows what was lost, or which ledger a rebuilt manifest is without
+    lost = [f for f in damaged if f.table != "ledger"]
+    names = {f.table for f in writer.manifest.files} | {f.table for f in damaged}
+    for kept in (t for t in TABLES if t.name in names and t.name != "samples"):
+        logs, base = writer.manifest.logs_of(kept.name), writer.manifest.of(kept.name)
+        of_table = [f for f in damaged if f.table == kept.name]
+        if base and (not logs or any(f.is_log for f in of_table)):
+            _log_anew(writer, kept, base, logs)  # what was logged is in the table still, but no longer apart
+            of_table = [f for f in of_table if not f.is_log]
+            lost = [f for f in lost if not (f.table == kept.name and f.is_log)]
+        if not base or rebuilt:
+            refold_table(writer, kept)  # what a table says is in its logs
+        if not any(f.is_log for f in of_table):
+            lost = [f for f in lost if f.table != kept.name]
+    digests = list(_forget_digests(writer, lost))
+    losses = tuple(Loss(f.name, f"{f.table}, {f.rows:,} rows", tuple(d)) for f, d in zip(lost, digests, strict=True))
+    writer.manifest = replace(writer.manifest, losses=writer.manifest.losses + losses)
+    for name in sorted(gone):
+        with suppress(FileNotFoundError):
+            _quarantine(writer.folder, name)
+
+
+def _forget_digests(writer: Writer, lost: Iterable[StoredFile]) -> Iterator[set[str]]:
+    """The digests of the imports that lost files came from; these may be imported again."""
+    again: set[str] = set()
+    for file in lost:
+        first, last = file.imports or (0, -1)
+        digests = {r.digest for r in list_imports(writer, "import_no BETWEEN ? AND ?", [first, last])}
+        again |= digests
+        yield digests
+    if again:
+        known = ", ".join(f"'{d}'" for d in sorted(again))
+        change_records(writer, f"SELECT * REPLACE (if(digest IN ({known}), '', digest) AS digest) FROM records")
+
+
+def _log_anew(writer: Writer, kept: Table, base: tuple[StoredFile, ...], logs: tuple[StoredFile, ...]) -> None:
+    """Log what the table says, as of no import that could be taken out, before what the logs that are left say."""
+    rows = f"SELECT {name_columns(kept)}, NULL::INTEGER AS import_no, 0::BIGINT AS seq, false AS watched"
+    made = StoredFile(base[0].name, kept.name, 0, 0, 0, is_log=True)
+    path = writer.name_new(kept.name)
+    log = writer.copy(
+        f"SELECT {name_columns(kept)}, {LOGGED} FROM ({rows} FROM {read(writer.paths(base))})",
+        replace(made, name=path.name),
+    )
+    writer.swap(logs, [log])
+
+
+def _is_whole(folder: Path, file: StoredFile) -> bool:
+    try:
+        check_file(folder, file, again=True)
+    except DamageError:
+        return False
+    return True
+
+
+def _quarantine(folder: Path, name: str) -> None:
+    (folder / QUARANTINE).mkdir(exist_ok=True)
+    disk.rename(folder / name, folder / QUARANTINE / name)

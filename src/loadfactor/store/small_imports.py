@@ -1,0 +1,116 @@
+"""Adding rows of the small tables to a store: logged as they came, folded into the table, the hours they touch marked stale."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import Gap
+from loadfactor.store import small_tables
+from loadfactor.store.manifest import StoredFile, merge, name_file
+from loadfactor.store.sample_files import read
+from loadfactor.store.writer import Writer
+from loadfactor.tables import ALWAYS, Span, Table
+
+BOOKED = ("devices", "allocations", "outages", "prices", "exchange_rates")
+"""Tables that the ledger is made of, beside samples."""
+TIER = 4
+"""Logs are merged as they come: one at most this many times as large as those after it goes into one with them."""
+
+NameRow = Callable[[str, int], str]
+"""The file and the row that a row of the import was read from, by its table and number."""
+
+
+def add_small_table(
+    writer: Writer, kept: Table, staged: Path, number: int, watched: bool, refuse: bool, name_row: NameRow
+) -> Iterator[Gap]:
+    """Log the staged rows of an import and fold them in. Yields what was merged on the way.
+
+    Raises SourceError where rows of one key contradict each other (`refuse`), or a device would be in two places at once.
+    """
+    rows = f"(SELECT *, {'true' if watched else 'false'} AS watched FROM {read([staged])})"
+    if kept.name == "devices":
+        twice = writer.fetch_one(small_tables.listed_twice(read([staged])))
+        if twice:
+            raise SourceError(f"device {twice[0]} is listed twice for the same time; keep one row of it")
+    if not watched:
+        yield from _merge_import(writer, kept, rows, refuse, name_row)
+        rows = "staged_rows"
+    columns = f"{small_tables.name_columns(kept)}, {small_tables.LOGGED}"
+    log = StoredFile(name_file(kept.name), kept.name, 0, 0, 0, is_log=True, imports=(number, number))
+    log = writer.copy(f"SELECT {columns} FROM {rows} ORDER BY seq", log)
+    old = writer.manifest.of(kept.name)
+    rows = f"SELECT * FROM {read(writer.paths([log]))}"
+    if old:
+        rows += f" UNION ALL {small_tables.as_logged(kept, writer.paths(old))}"
+    writer.swap((), [log])
+    fold_table(writer, kept, f"({rows})")
+    merge_logs(writer, kept.name)
+
+
+def fold_table(writer: Writer, kept: Table, rows: str) -> None:
+    """Put the table that logged rows make in place of the one there is, and mark the hours stale that this changes."""
+    old = writer.manifest.of(kept.name)
+    sql = small_tables.fold(kept, rows)
+    if kept.name == "devices":
+        writer.materialize("folded", sql)
+        sql = small_tables.completed("folded")
+    start, end = small_tables.extent(kept) or ("NULL", "NULL")
+    made = StoredFile(name_file(kept.name), kept.name, 0, 0, 0)
+    made = writer.copy(sql, made, old, (start, f"greatest({start}, {end})"))
+    after = read(writer.paths([made]))
+    if kept.name == "devices":
+        clash = writer.fetch_one(small_tables.contradicted(after))
+        if clash:
+            raise SourceError(f"device {clash[0]} would be in two places at once: {clash[1]} and {clash[2]}")
+    if kept.name in BOOKED:
+        writer.mark_stale(_find_changed(writer, after, read(writer.paths(old)) if old else None))
+    writer.swap(old, [made] if made.rows else [])
+
+
+def merge_logs(writer: Writer, table: str, everything: bool = False) -> None:
+    """Merge the newest logs of a table into one as far as they are of a size, so that there are never many."""
+    logs = sorted(writer.manifest.logs_of(table), key=lambda f: f.imports or (0, 0))
+    group = logs if everything else logs[-1:]
+    rest = [] if everything else logs[:-1]
+    while rest and rest[-1].rows <= TIER * sum(f.rows for f in group):
+        group = [rest.pop(), *group]
+    if len(group) > 1:
+        writer.swap(group, [merge_files(writer, group)])
+
+
+def merge_files(writer: Writer, files: Sequence[StoredFile], where: str = "true") -> StoredFile:
+    """The rows of several files of one kind as one file; of those, the rows for which `where` holds."""
+    first = files[0]
+    numbers = [n for f in files for n in (f.imports or ())]
+    imports: Span | None = (min(numbers), max(numbers)) if numbers else None
+    merged = StoredFile(name_file(first.table), first.table, 0, 0, 0, is_log=first.is_log, imports=imports)
+    return writer.copy(f"SELECT * FROM {read(writer.paths(files))} WHERE {where}", merged, files)
+
+
+def _merge_import(writer: Writer, kept: Table, rows: str, refuse: bool, name_row: NameRow) -> Iterator[Gap]:
+    """Rows of one key as one row, in the table `staged_rows`."""
+    found = writer.raw.execute(small_tables.contradictions(kept, rows)).fetchall()
+    if found and refuse:
+        (first, second), what, _ = found[0]
+        values = dict(writer.raw.execute(f"SELECT seq, {what} FROM {rows} WHERE seq IN ({first}, {second})").fetchall())
+        raise SourceError(
+            f"{name_row(kept.name, first)} and {name_row(kept.name, second)} are one row of {kept.name}"
+            f" ({', '.join(kept.key)} are the same) and differ in {what}: {values[first]!r} and {values[second]!r};"
+            " correct one, or tell them apart by what identifies them"
+        )
+    writer.materialize("staged_rows", small_tables.merge_import(kept, rows, refuse))
+    before, after = writer.fetch_one(f"SELECT (SELECT count(*) FROM {rows}), (SELECT count(*) FROM staged_rows)")
+    differing = sum(n - 1 for _, _, n in found)
+    if differing:
+        yield Gap(kept.name, "rows of one key that differ: the later one counts", differing)
+    if before - after - differing > 0:
+        yield Gap(kept.name, "rows of one key that agree: counted once", before - after - differing)
+
+
+def _find_changed(writer: Writer, after: str, before: str | None) -> tuple[Span, ...]:
+    """The spans of the rows that were added, altered or replaced."""
+    spans = writer.raw.execute(
+        f"SELECT DISTINCT coalesce(from_utc, {ALWAYS[0]}), coalesce(to_utc, {ALWAYS[1]})"
+        f" FROM ({small_tables.changed(after, before)})"
+    ).fetchall()
+    return merge([(start, end) for start, end in spans])

@@ -1,0 +1,134 @@
+"""The writer of a store: a session that changes the books. New files wait in a folder of its own until all are whole and synced."""
+
+import json
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import duckdb
+import pyarrow.parquet as pq
+
+from loadfactor.store import disk
+from loadfactor.store.generations import publish
+from loadfactor.store.manifest import Manifest, StoredFile, checksum_file, merge, name_file
+from loadfactor.store.sample_files import quote, read
+from loadfactor.store.session import Session, check_file
+from loadfactor.tables import Span
+from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
+
+FOOTER: Final = "loadfactor"
+"""The key under which a file says what it is, so that a lost manifest can be rebuilt from the files."""
+MOVED: Final = "moved"
+"""The file that names what is about to leave a staging folder."""
+COPY_OPTIONS: Final = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880"
+# the ledger is small and often read: quick to write, a third larger than with zstd
+LEDGER_OPTIONS: Final = "FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 40960, PARTITION_BY (day)"
+
+
+class Writer(Session):
+    """What is being written: `manifest` is exchanged for a new one with every change, and published at the end, or not at all."""
+
+    def __init__(self, folder: Path, manifest: Manifest, raw: duckdb.DuckDBPyConnection, currency: str) -> None:
+        super().__init__(folder, manifest, raw, currency)
+        self.work = folder / f"staging-{uuid4().hex}"
+        self._before = manifest
+        self._made: set[str] = set()
+
+    @property
+    def has_changes(self) -> bool:
+        """True where there is something to publish."""
+        return self.manifest is not self._before
+
+    def paths(self, files: Iterable[StoredFile]) -> list[Path]:
+        """Where files lie: in the store, or, made just now, in the staging folder."""
+        return [self.work / f.name if f.name in self._made else check_file(self.folder, f) for f in files]
+
+    def swap(self, old: Iterable[StoredFile], new: Iterable[StoredFile]) -> None:
+        """Put files in place of others."""
+        self.manifest = self.manifest.swap(tuple(old), tuple(new))
+
+    def mark_stale(self, spans: Iterable[Span]) -> None:
+        """Have the ledger of these spans booked again."""
+        self.manifest = replace(self.manifest, stale=merge([*self.manifest.stale, *spans]))
+
+    # -- new files ---------------------------------------------------------------------------------------------------
+
+    def name_new(self, table: str, day: int | None = None) -> Path:
+        """Where to write a new file of a table."""
+        self.work.mkdir(parents=True, exist_ok=True)
+        return self.work / name_file(table, day)
+
+    def copy(
+        self, sql: str, file: StoredFile, replaces: Iterable[StoredFile] = (), extent: tuple[str, str] | None = None
+    ) -> StoredFile:
+        """Write the rows of a query as the file described; it with what only the rows say. `extent`: SQL of from and to."""
+        path = self.work / file.name
+        self.work.mkdir(parents=True, exist_ok=True)
+        footer = quote(self.footer(file, replaces))
+        self.raw.execute(f"COPY ({sql}) TO {quote(str(path))} ({COPY_OPTIONS}, KV_METADATA {{{FOOTER}: {footer}}})")
+        start, end = extent or ("NULL", "NULL")
+        rows, from_ms, to_ms = self.fetch_one(f"SELECT count(*), min({start}), max({end}) FROM {read([path])}")
+        return self.finish(replace(file, rows=rows, from_ms=from_ms, to_ms=to_ms))
+
+    def finish(self, file: StoredFile) -> StoredFile:
+        """A file that was written to the staging folder, synced, with its size and checksum."""
+        path = self.work / file.name
+        disk.sync_file(path)
+        self._made.add(file.name)
+        return replace(file, bytes=path.stat().st_size, crc32=checksum_file(path))
+
+    def footer(self, file: StoredFile, replaces: Iterable[StoredFile] = ()) -> str:
+        """What a file says of itself: its description, what it replaces, and the currency of the books."""
+        return json.dumps(asdict(file) | {"replaces": [f.name for f in replaces], "currency": self.currency})
+
+    def copy_ledger(self, sql: str) -> list[StoredFile]:
+        """Write rows of the ledger, a file a day."""
+        there = self.work / f"ledger-{uuid4().hex}"
+        there.parent.mkdir(parents=True, exist_ok=True)
+        days = f"SELECT *, hour_utc // {MS_PER_DAY} AS day FROM ({sql})"
+        self.raw.execute(f"COPY ({days}) TO {quote(str(there))} ({LEDGER_OPTIONS})")
+        made = []
+        for part in sorted(there.glob("day=*/*.parquet")):
+            day = int(part.parent.name.removeprefix("day="))
+            path = part.rename(self.work / name_file("ledger", day))
+            rows, start, end = self.fetch_one(
+                f"SELECT count(*), min(hour_utc), max(hour_utc) + {MS_PER_HOUR} FROM {read([path])}"
+            )
+            made.append(self.finish(StoredFile(path.name, "ledger", rows, 0, 0, start, end, day)))
+        shutil.rmtree(there, ignore_errors=True)
+        return made
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def publish(self) -> Manifest:
+        """Move the new files into the store and swap the manifest."""
+        named = {f.name for f in self.manifest.files}
+        moved = sorted(self._made & named)
+        if moved:
+            # what is moved before a power loss takes the manifest away is found again by this list
+            disk.write_file(self.work / MOVED, "\n".join(moved).encode())
+            disk.sync_folder(self.work)
+            disk.sync_folder(self.folder)
+            for name in moved:
+                disk.rename(self.work / name, self.folder / name)
+            disk.sync_folder(self.folder)
+        self.manifest = publish(self.folder, self._before, replace(self.manifest, currency=self.currency))
+        return self.manifest
+
+
+def read_footer(path: Path) -> dict[str, Any] | None:
+    """What a file says of itself; None where it is no whole file of a store, or one of the ledger."""
+    try:
+        written = (pq.read_metadata(path).metadata or {}).get(FOOTER.encode())
+        found = json.loads(written) if written else None
+    except (OSError, ValueError, pq.lib.ArrowException):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def count_rows(path: Path) -> int:
+    """The rows of a file, as its footer says."""
+    return int(pq.read_metadata(path).num_rows)
