@@ -36,7 +36,8 @@ _TITLE, _ANY, _SMALL, _LARGE, _MASK = range(5)
 """What is plain behind a beginning: nothing, any number, one below all blanks, one that is no blank, a mask."""
 _BLANK_KINDS: Final = len(BLANKS)
 
-_NEAR: Final = 4  # lines in a row that are read carefully before scanning goes on
+_NEAR: Final = 4  # known lines in a row that are read carefully behind a new one
+_FAR: Final = 1024  # lines in a row that are read carefully where hardly any is plain
 _LINES: Final = 2**15  # room for a block's; it grows
 
 _follow_many = entry(follow_lines)
@@ -130,14 +131,18 @@ class LineScanner:
     def read(self, block: TextBlock, reader: LineReader) -> LineBatch:
         """The lines of a block that say something; those that are not plain are read by `reader`."""
         data, byte, line, k = block.data, 0, block.line, 0
-        view, out, careful = np.frombuffer(data, np.uint8), self._out, []
+        view, out, careful, near = np.frombuffer(data, np.uint8), self._out, [], 1
         while byte < len(data):
             self._enter_new()
             if k == len(out.series):
                 out = self._out = Scanned(*(np.concatenate([array, array]) for array in out))
+            before = k
             byte, line, k = scan_lines(view, byte, line, self._table, out, k, POWERS)
-            start, known, since = k, len(self._known), _NEAR - 1
-            while since < _NEAR and byte < len(data) and k < len(out.series):  # where one series is new others are, too
+            near = (
+                1 if k - before >= near else min(2 * near, _FAR)
+            )  # where nothing is plain it is not tried line by line
+            start, known, since, want = k, len(self._known), 0, near
+            while since < want and byte < len(data) and k < len(out.series):  # where one series is new others are, too
                 end = data.find(b"\n", byte)
                 last = end < 0
                 if last:
@@ -149,7 +154,9 @@ class LineScanner:
                     out.lines[k] = line
                     careful.append(k)
                     k += 1
-                since, known = 0 if len(self._known) > known else since + 1, len(self._known)
+                since += 1
+                if len(self._known) > known:
+                    known, since, want = len(self._known), 0, max(near, _NEAR)
                 byte, line = end + 1, line + 1
             self._guess(out.series[max(start - 1, 0) : k])
         batch = LineBatch(out.series[:k].copy(), out.values[:k].copy(), out.at_ms[:k].copy(), out.lines[:k].copy())
