@@ -36,6 +36,10 @@ READ = (
     "mem_used_bytes",
     "mem_total_bytes",
     "power_w",
+    "pcie_rx_bytes_per_s",
+    "pcie_tx_bytes_per_s",
+    "nvlink_bytes_per_s",
+    "temperature_c",
     "throttle_mask",
 )
 SKETCHED = (

@@ -179,6 +179,10 @@ class Fleet:
         if self.chance(0.15):  # no allocation source at all
             return
         keys = set()
+        single = ("device", "device", "device", "device")  # a scheduler may know its GPUs, or only their nodes or pools
+        levels = self.rnd.choice(
+            ((*single, "node", "pool", "fleet", "all"), ("node", "node", "all"), ("pool", "pool", "node"))
+        )
         for attempt in range(self.rnd.randint(0, 7)):
             job = self.rnd.choice(list(self.jobs))
             a, b = self.span()
@@ -189,7 +193,7 @@ class Fleet:
                 "to_utc": b,
                 "attempt": self.rnd.choice((None, attempt)),
             }
-            level = self.rnd.choice(("device", "device", "device", "device", "node", "pool", "fleet", "all"))
+            level = self.rnd.choice(levels)
             if level in ("node", "all"):
                 row |= {"node": self.rnd.choice(("n0", "n1")), "gpus": self.rnd.choice((None, 1, 2, 3, 0.5))}
             if level == "pool":

@@ -14,7 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.ledger.fleets import Fleet, add, batches
-from tests.ledger.oracle import DIMENSIONS, HOLDER, HOUR, PLACE, STATES, UNITS, Asked, Cell, Oracle, answers
+from tests.ledger.oracle import Oracle
+from tests.ledger.oracle_answers import DIMENSIONS, OF_A_JOB, UNITS, Asked, answers
+from tests.ledger.oracle_cells import HOLDER, HOUR, PLACE, STATES, Cell
 
 from loadfactor.books.books import Books
 from loadfactor.ledger.states import CIRCUMSTANCES
@@ -112,7 +114,11 @@ def question(rnd: random.Random, oracle: Oracle) -> Asked:
     a, b = (oracle.start, oracle.end) if rnd.randint(0, 3) == 0 else (min(a, b), max(a, b) + 1)
     if b <= oracle.start or a >= oracle.end:  # outside the books nothing may be asked
         a, b = oracle.start, oracle.end
-    by = tuple(rnd.sample([*DIMENSIONS, "state", "hour", "day"], rnd.choice((0, 1, 1, 2, 3))))
+    everything = (*DIMENSIONS, "state", "hour", "day")
+    dimensions = rnd.choice(
+        (everything, ("node", "pool", "team"), ("pool", *OF_A_JOB), OF_A_JOB)
+    )  # waits and units know fewer
+    by = tuple(rnd.sample(dimensions, rnd.choice((0, 1, 1, 2, 3))))
     basis = rnd.choice(("contracted", "contracted", "list"))
     return Asked(by, a, b, rnd.choice(ZONES), basis, rnd.randint(0, 3) == 0)
 

@@ -72,7 +72,19 @@ def test_every_table_is_filled_with_its_own_types() -> None:
             if column.required:
                 assert batch.data[column.name].null_count == 0, (batch.table, column.name)
         seen.add(batch.table)
-    assert seen == {t.name for t in TABLES} - {"exchange_rates", *(t.name for t in DIAGNOSTIC)}
+    assert seen - {t.name for t in DIAGNOSTIC} == {t.name for t in TABLES} - {
+        "exchange_rates",
+        *(t.name for t in DIAGNOSTIC),
+    }
+
+
+def test_a_gpu_that_fails_leaves_an_error_of_its_driver() -> None:
+    """Each GPU that is out of order on its own has an XID when that begins."""
+    sim = simulate(replace(SMALL, gpu_failures_per_day=0.5))
+    made = [b.data for b in make_tables(sim) if b.table == "device_events"]
+    events = {(e["device_id"], e["at_utc"], e["kind"]) for e in made[0].to_pylist()}
+    failed = [o for o in sim.outages if o.reason == "gpu failed"]
+    assert events == {(sim.fleet.device_id[d], o.from_ms, "xid") for o in failed for d in o.devices} != set()
 
 
 def test_samples_come_by_day_sorted_and_never_overlap(few: pd.DataFrame) -> None:

@@ -79,6 +79,10 @@ class Collector:
         to_ms = block.lo_ms[row] + (slot + 1) * sim.scenario.step_ms
         blind = ~sim.fleet.profiled[device]
         unseen = blind if blind.any() else None
+        pipes = {}
+        if sim.scenario.profiles_pipes:
+            shares = {"fp32_active_share": 0.35 * (sm_q - tensor_q), "sm_occupancy_share": 0.55 * sm_q}
+            pipes = {name: _encode_share(np.rint(share), unseen) for name, share in shares.items()}
         return pa.table(
             {
                 "device_id": self._name_devices(block, row),
@@ -98,6 +102,7 @@ class Collector:
                 "sm_clock_hz": clock_mhz.astype(np.float64) * HZ_PER_MHZ,
                 "temperature_c": temperature.astype(np.float64),
                 "throttle_mask": throttle,
+                **pipes,
                 "source": pa.DictionaryArray.from_arrays(
                     pa.array(blind.astype(np.int8)), pa.array(["dcgm", "nvidia-smi"])
                 ),

@@ -68,6 +68,7 @@ DEMO: Final = Scenario(
     load=0.94,
     price_change_day=8.395833,  # 09:30 UTC on a Tuesday, in the middle of an hour and of many jobs
     price_change_ratio=0.9,
+    profiles_pipes=True,
 )
 
 SMALL: Final = replace(

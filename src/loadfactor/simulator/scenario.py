@@ -74,6 +74,7 @@ class Scenario:
     price_change_ratio: float = 1.0
     divided_gpu: bool = True  # one GPU held by three pods: .5, .25, .125
     mig_gpu: bool = True  # one GPU cut into seven devices
+    profiles_pipes: bool = False  # the collector also asks for FP32 activity and occupancy
 
     def __post_init__(self) -> None:
         if self.days < 1 or self.step_s < 1:

@@ -36,6 +36,7 @@ def make_tables(sim: Simulation) -> Iterator[TableBatch]:
         ("allocations", _list_allocations(sim)),
         ("queue_events", _list_queue_events(sim)),
         ("progress", _list_progress(sim)),
+        ("device_events", _list_device_events(sim)),
     ):
         yield from _split(name, made)
     yield from make_samples(sim)
@@ -94,6 +95,19 @@ def _list_outages(sim: Simulation) -> Iterator[Row]:
         else:
             for device in outage.devices:
                 yield {"device_id": sim.fleet.device_id[device], **span}
+
+
+def _list_device_events(sim: Simulation) -> Iterator[Row]:
+    """What the driver says of a GPU that fails."""
+    for outage in sim.outages:
+        if outage.reason == "gpu failed":
+            for device in outage.devices:
+                yield {
+                    "device_id": sim.fleet.device_id[device],
+                    "at_utc": outage.from_ms,
+                    "kind": "xid",
+                    "detail": "79: GPU has fallen off the bus",
+                }
 
 
 def _make_holder(job: SubmittedJob) -> Row:

@@ -1,0 +1,276 @@
+"""What a question is answered from the oracle's books: every metric of every group, with its coverage."""
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any
+
+from tests.ledger.oracle import Oracle
+from tests.ledger.oracle_cells import BEST, HOLDER, HOUR, STATES, Cell, Row
+from tests.ledger.oracle_waits import list_waits, widen
+
+DIMENSIONS = {
+    "device": "device_id",
+    "node": "node",
+    "accelerator": "accelerator",
+    "pool": "pool",
+    "job": "job_id",
+    "experiment": "experiment_id",
+    "user": "user",
+    "team": "team",
+    "project": "project",
+    "purpose": "purpose",
+}
+OF_A_JOB = ("job", "experiment", "user", "team", "project", "purpose", "hour", "day")
+UNITS = {"sample": "train_sample", "token": "train_token", "output_token": "output_token", "request": "request"}
+Answers = dict[tuple[Any, ...], dict[str, tuple[Any, float | None]]]
+"""Value and coverage of each metric, by group."""
+
+
+def local_day(at: int, zone: tzinfo) -> str:
+    """The date on the wall at an instant."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at)).astimezone(zone).date().isoformat()
+
+
+def midnights(start: int, end: int, zone: tzinfo) -> list[int]:
+    """Every instant between two at which the date on the wall changes, found by looking at each quarter of an hour."""
+    quarter = HOUR // 4
+    grid = range(start // quarter * quarter, end + quarter, quarter)
+    return [b for a, b in itertools.pairwise(grid) if local_day(a, zone) != local_day(b, zone)]
+
+
+@dataclass
+class Asked:
+    """A question: dimensions, window, zone, basis."""
+
+    by: tuple[str, ...]
+    start: int
+    end: int
+    zone: tzinfo = UTC
+    basis: str = "contracted"
+    without_idle: bool = False
+
+
+def answers(oracle: Oracle, asked: Asked) -> Answers:
+    """Every metric of every group."""
+    cuts = [asked.start, asked.end, *midnights(asked.start, asked.end, asked.zone)]
+    cells = [c for c in oracle.book(cuts) if c.from_utc >= asked.start and c.to_utc <= asked.end]
+
+    def key(keys: Row, at: int, state: str | None = None) -> tuple[Any, ...]:
+        values = {"hour": at // HOUR * HOUR, "day": local_day(at, asked.zone), "state": state}
+        of_unknown = "unknown holder" if keys.get("holder") == "unknown" else None
+        return tuple(
+            values[d] if d in values else (of_unknown if d in OF_A_JOB and of_unknown else keys[DIMENSIONS[d]])
+            for d in asked.by
+        )
+
+    groups: dict[tuple[Any, ...], list[Cell]] = defaultdict(list)
+    for c in cells:
+        groups[key(c.keys, c.from_utc, c.state)].append(c)
+    out: Answers = {k: _ledger_metrics(g, asked) for k, g in groups.items()}
+    if not asked.by and not out:
+        out[()] = {}
+    if all(d in OF_A_JOB for d in asked.by):
+        for name, unit in UNITS.items():
+            for k, reading in _per_unit(oracle, asked, cells, unit, key).items():
+                out[k][f"cost_per_{name}"] = reading
+    if all(d in (*OF_A_JOB, "pool") for d in asked.by):
+        for k, readings in _wait_metrics(oracle, asked, key).items():
+            out.setdefault(k, {}).update(readings)
+    return out
+
+
+def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, float | None]]:
+    """Fullness, signals and money of one group."""
+
+    def total(column: str, states: Iterable[str] = STATES, priced: bool = False, holder: str | None = None) -> float:
+        return sum(
+            c.sums.get(column, 0.0)
+            for c in cells
+            if c.state in states
+            and (not priced or c.cost[asked.basis] is not None)
+            and (holder is None or c.keys["holder"] == holder)
+        )
+
+    def share(known: float, needed: float) -> float | None:
+        return known / needed if needed else None
+
+    def least(*shares: float | None) -> float | None:
+        return min((x for x in shares if x is not None), default=None)
+
+    def known(value: Any, coverage: float | None) -> tuple[Any, float | None]:
+        return (None if coverage == 0 else value), coverage
+
+    def ratio(over: float, under: float, coverage: float | None) -> tuple[Any, float | None]:
+        return (None if coverage == 0 or under == 0 else over / under), coverage
+
+    held = ("idle", "busy", "unobserved")
+    s = {state: total("gpu_s", [state]) for state in STATES}
+    paid, in_use, observed = sum(s.values()), sum(s[x] for x in held), s["idle"] + s["busy"]
+    allocated, unattributed = (total("gpu_s", held, holder=h) for h in ("known", "unknown"))
+    effective = sum(total(f"effective_{b}_s") for _, b in BEST)
+    seen = share(observed, in_use)
+    out: dict[str, tuple[Any, float | None]] = {
+        "paid_gpu_hours": (paid / 3600, 1.0),
+        "allocated_gpu_hours": (allocated / 3600, 1.0),
+        "unattributed_gpu_hours": (unattributed / 3600, 1.0),
+        "unallocated_gpu_hours": (s["unallocated"] / 3600, 1.0),
+        "unobserved_gpu_hours": (s["unobserved"] / 3600, 1.0),
+        "down_gpu_hours": (s["down"] / 3600, 1.0),
+        "observed_gpu_hours": known(observed / 3600, seen),
+        "idle_gpu_hours": known(s["idle"] / 3600, seen),
+        "busy_gpu_hours": known(s["busy"] / 3600, seen),
+        "effective_gpu_hours": known(effective / 3600, seen),
+        "allocation": ratio(allocated, paid, share(total("has_source_s"), paid)),
+        "utilization": ratio(effective, observed, seen),
+        "load_factor": ratio(effective, paid, seen),
+        "utilization_histogram": known([total(f"hist_{k:02d}_s") / 3600 for k in range(20)], seen),
+    }
+    for name, column in (
+        ("gpu_util", "busy"),
+        ("engine_activity", "engine_active"),
+        ("sm_activity", "sm_active"),
+        ("tensor_activity", "tensor_active"),
+        ("dram_activity", "dram_active"),
+        ("fp32_activity", "fp32_active"),
+        ("sm_occupancy", "sm_occupancy"),
+        ("throttled_share", "throttled"),
+    ):
+        measured = total("throttle_measured_s" if column == "throttled" else f"{column}_measured_s", held)
+        out[name] = ratio(total(f"{column}_s", held), measured, share(measured, in_use))
+    memory = share(total("mem_measured_s", held), in_use)
+    out["mem_utilization"] = ratio(total("mem_used_byte_s", held), total("mem_total_byte_s", held), memory)
+    peaks = [c.peak for c in cells if c.peak is not None]
+    out["mem_utilization_peak"] = (max(peaks) if peaks else None, None)
+    hottest = [c.sample["temperature_c"] for c in cells if c.sample and c.sample["temperature_c"] is not None]
+    out["temperature_c_max"] = (max(hottest) if hottest else None, None)
+    for name, over, under, seconds in (
+        ("power_w", "energy_j", "energy_measured_s", "energy_measured_s"),
+        ("temperature_c", "temperature_c_s", "temperature_c_measured_s", "temperature_c_measured_s"),
+        ("pcie_saturation", "pcie_of_peak_bytes", "pcie_peak_bytes", "pcie_peak_measured_s"),
+        ("nvlink_saturation", "nvlink_of_peak_bytes", "nvlink_peak_bytes", "nvlink_peak_measured_s"),
+    ):
+        out[name] = ratio(total(over, held), total(under, held), share(total(seconds, held), in_use))
+    out["energy_kwh"] = known(total("energy_j") / 3.6e6, share(total("energy_measured_s"), paid))
+    cost = f"cost_{asked.basis}"
+    for name, states in (
+        ("cost", STATES),
+        ("idle_cost", ("idle",)),
+        ("busy_cost", ("busy",)),
+        ("unallocated_cost", ("unallocated",)),
+        ("unobserved_cost", ("unobserved",)),
+        ("down_cost", ("down",)),
+    ):
+        priced = share(total("gpu_s", states, priced=True), total("gpu_s", states))
+        out[name] = known(total(cost, states), least(priced, seen) if states in (("idle",), ("busy",)) else priced)
+    lone = share(total("gpu_s", held, True, "unknown"), unattributed)
+    out["unattributed_cost"] = known(total(cost, held, holder="unknown"), lone)
+    both = ("idle", "busy")
+    worked = sum(
+        c.sums[f"effective_{b}_s"] * c.cost[asked.basis] / 3600
+        for c in cells
+        for _, b in BEST
+        if c.cost[asked.basis] and c.state in both
+    )
+    priced_seen = least(share(total("gpu_s", both, priced=True), observed), seen)
+    out["effective_cost"] = known(worked, priced_seen)
+    out["underused_cost"] = known(total(cost, ("busy",)) - worked, priced_seen)
+    out["underused_gpu_hours"] = known((s["busy"] - effective) / 3600, seen)
+    priced = share(total("gpu_s", priced=True), paid)
+    of_priced = sum(total(f"effective_{b}_s", priced=True) for _, b in BEST)
+    value = None if priced == 0 or seen == 0 or of_priced == 0 else total(cost) / (of_priced / 3600)
+    out["cost_per_effective_gpu_hour"] = (value, least(priced, seen))
+    return out
+
+
+def _per_unit(
+    oracle: Oracle, asked: Asked, cells: list[Cell], unit: str, key: Any
+) -> dict[Any, tuple[Any, float | None]]:
+    """Cost of the jobs that worked on it, in their held states, over what they made and kept in the window."""
+    who: dict[str, Row] = {}
+    for c in cells:
+        if c.keys["job_id"] is not None:
+            widen(who.setdefault(c.keys["job_id"], dict.fromkeys(HOLDER)), c.keys, HOLDER)
+    amounts: dict[Any, float] = defaultdict(float)
+    jobs = set()
+    limits = sorted({asked.start, asked.end, *midnights(asked.start, asked.end, asked.zone)} | set(range(0)))
+    for p in oracle.t["progress"]:
+        if p["unit"] != unit:
+            continue
+        a, b = p["from_utc"], p["to_utc"]
+        if a == b:
+            pieces = [(a, b, p["amount"])] if asked.start <= a < asked.end else []
+        else:
+            edges = {a, b, *limits, *range(a // HOUR * HOUR, b + HOUR, HOUR)}
+            inside = sorted(e for e in edges if max(a, asked.start) <= e <= min(b, asked.end))
+            pieces = [(x, y, p["amount"] * (y - x) / (b - a)) for x, y in itertools.pairwise(inside)]
+        if pieces:
+            jobs.add(p["job_id"])
+        for x, _, amount in pieces:
+            if p["job_id"] in who and p["kept"] is not False:
+                amounts[key({**who[p["job_id"]], "job_id": p["job_id"]}, x)] += amount
+    states = ("busy",) if asked.without_idle else ("idle", "busy", "unobserved")
+    cost, priced, needed = defaultdict(float), defaultdict(float), defaultdict(float)
+    for c in cells:
+        if c.keys["job_id"] in jobs:
+            k = key(c.keys, c.from_utc)
+            needed[k] += c.sums["gpu_s"] * (c.state in states)
+            if c.state in states and c.cost[asked.basis] is not None:
+                cost[k] += c.sums[f"cost_{asked.basis}"]
+                priced[k] += c.sums["gpu_s"]
+    out = {}
+    for k in needed:
+        if amounts[k]:
+            coverage = priced[k] / needed[k] if needed[k] else None
+            out[k] = (None if coverage == 0 else cost[k] / amounts[k], coverage)
+    return out
+
+
+def _wait_metrics(oracle: Oracle, asked: Asked, key: Any) -> dict[Any, dict[str, tuple[Any, float | None]]]:
+    """Waits that ended in a start inside the window, by when they ended; and how many still waited, or gave up in it."""
+    started: dict[Any, list[tuple[float, str, float]]] = defaultdict(list)
+    waiting: dict[Any, int] = defaultdict(int)
+    for w in list_waits(oracle.t):
+        if w["started"] and asked.start <= w["ended"] < asked.end:
+            gpus = 1.0 if w["gpus"] is None else w["gpus"]
+            started[key(w, w["ended"])].append(((w["ended"] - w["queued"]) / 1000, w["job_id"], gpus))
+        if w["queued"] < asked.end and (
+            w["ended"] is None or w["ended"] >= asked.end or (not w["started"] and w["ended"] >= asked.start)
+        ):
+            waiting[key(w, max(w["queued"], asked.start))] += 1
+    keys = {*started, *waiting} or (set() if asked.by else {()})
+    out: dict[Any, dict[str, tuple[Any, float | None]]] = {}
+    for k in keys:
+        rows = sorted(started[k])
+        n, left = len(rows), waiting[k]
+        coverage = n / (n + left) if n + left else None
+        weight = sum(g for *_, g in rows)
+        of = out[k] = {"queue_waiting": (left, None)}
+        for name, q in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+            of[f"queue_wait_s_{name}"] = (_quantile([w for w, *_ in rows], q), coverage)
+            of[f"queue_wait_s_{name}_gpu_weighted"] = (_reached(rows, q * weight), coverage)
+        of["queue_wait_s_mean"] = (sum(w for w, *_ in rows) / n if n else None, coverage)
+        of["queue_wait_s_mean_gpu_weighted"] = (sum(w * g for w, _, g in rows) / weight if weight else None, coverage)
+    return out
+
+
+def _quantile(values: list[float], q: float) -> float | None:
+    """Linear between ranks."""
+    if not values:
+        return None
+    at = q * (len(values) - 1)
+    low = math.floor(at)
+    return values[low] + (values[min(low + 1, len(values) - 1)] - values[low]) * (at - low)
+
+
+def _reached(rows: list[tuple[float, str, float]], needed: float) -> float | None:
+    """The first wait at which the GPUs so far reach what is needed."""
+    so_far = 0.0
+    for wait, _, gpus in rows:
+        so_far += gpus
+        if so_far >= needed * (1 - 1e-12):
+            return wait
+    return None
