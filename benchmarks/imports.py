@@ -9,7 +9,8 @@ import multiprocessing
 import resource
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -79,10 +80,17 @@ def _import(tables: Path, folder: Path) -> None:
     with StagedImport(folder / "staging", SOURCE.name, None, SOURCE.default_step_s, 1) as staging:
         for item in SOURCE.read(SOURCE.files((tables,)), ReadOptions()):
             staging.take(item)
-        for number, (_, taken) in enumerate(staging.cells()):
-            settled = settle(taken, before, refuse=True)
-            write_samples(settled.rows, folder / f"samples-{number}.parquet", {})
-            before |= settled.last
+        paths = (folder / f"samples-{number}.parquet" for number in count())
+        for _, taken in staging.cells():
+            before |= _write(taken, before, next(paths))
+            del taken  # before the next ones are read
+
+
+def _write(taken: pa.Table, before: Mapping[tuple[str, str], int], path: Path) -> dict[tuple[str, str], int]:
+    """Settle some samples into a file; the last instant of each of their series."""
+    settled = settle(taken, before, refuse=True)
+    write_samples(settled.rows, path, {})
+    return settled.last
 
 
 def _cpu_s(work: Callable[[], object]) -> float:

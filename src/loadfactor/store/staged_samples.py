@@ -55,7 +55,10 @@ class StagedSamples:
             self._spill(max(self._buffered, key=lambda d: self._buffered[d]))
 
     def cells(self) -> Iterator[tuple[int, pa.Table]]:
-        """Day (days since 1970) and its samples (AS_TAKEN), in order of day, then of device range. What was yielded is gone."""
+        """Day (days since 1970) and its samples (AS_TAKEN), in order of day, then of device range. What was yielded is gone.
+
+        Let go of a table, and of what was made of it, before asking for the next one, or both are in memory.
+        """
         names = {name: _sorted_names(codes) for name, codes in self._codes.items()}
         for day, rows in sorted(self._rows.items()):
             if rows <= self._rows_at_once:
