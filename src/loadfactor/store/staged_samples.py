@@ -20,7 +20,7 @@ from loadfactor.units import MS_PER_DAY
 
 ROWS_AT_ONCE: Final = 3_000_000
 """Samples that are settled together; each takes up to about 400 bytes of memory while it is."""
-BUFFERED_ROWS: Final = 1_000_000
+BUFFERED_ROWS: Final = 500_000
 """Samples that wait in memory before the fullest day is written out."""
 
 _NUMBERED: Final = ("device_id", "source")

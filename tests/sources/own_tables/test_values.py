@@ -137,9 +137,9 @@ def test_masks_and_flags(tmp_path: Path, samples: Samples) -> None:
     assert got.tables["samples"]["throttle_mask"].to_pylist() == [4, 5]
     progress = tmp_path / "progress.csv"
     columns = "job_id,from_utc,to_utc,unit,amount,kept\n"
-    progress.write_text(f"{columns}j,0,{NOON_MS},step,2,false\nj,1,{NOON_MS},step,2,\n")
+    progress.write_text(f"{columns}j,{NOON_MS - 2},{NOON_MS},step,2,false\nj,{NOON_MS - 1},{NOON_MS},step,2,\n")
     assert read(SOURCE, progress).tables["progress"]["kept"].to_pylist() == [False, None]
-    progress.write_text(f"{columns}j,0,{NOON_MS},step,2,maybe\n")
+    progress.write_text(f"{columns}j,{NOON_MS - 2},{NOON_MS},step,2,maybe\n")
     with pytest.raises(SourceError, match="kept 'maybe' is not true or false"):
         read(SOURCE, progress)
 
