@@ -1,11 +1,12 @@
 """How fast is text of dcgm-exporter imported? Four nodes of 8 GPUs, a scrape every 30 s: the usual fields, each line with its time.
 
-`dcgm_over_floor` is the processor time of the whole import into an empty store over the floor: the barest scan of the same bytes
-that can give the same numbers, and one sorted Parquet file (zstd) of the same rows. The scan knows where every line should begin,
-compares that byte by byte (all bytes count: labels are the identity of a series), reads number and time digit by digit and puts
-them into arrays; it checks nothing else, makes no rows and looks a beginning up in a list where the guess fails. It is compiled
-and warm, and so is the import. `dcgm_decode_over_floor` is decoding alone over the same floor, and `dcgm_rescrape_over_floor` is
-one call for every 64 answers of exporters with what was learnt from earlier ones, as live collection calls it, over the scan alone.
+`dcgm_over_floor` is the processor time of the whole import into an empty store, not booked, over the floor: the barest scan of the
+same bytes that can give the same numbers, all of the text at once, and one sorted Parquet file (zstd) of the same rows. The scan
+knows where a line should begin, compares that byte by byte (labels are the identity of a series), reads number and time digit by
+digit and puts them into arrays; it checks nothing else, makes no rows and looks a beginning up in a list where the guess fails.
+It is compiled and warm, and so is the import. `dcgm_decode_over_floor` is decoding alone over the same floor, and
+`dcgm_rescrape_over_floor` is one call for every 64 answers of exporters with what was learnt from earlier ones, as live collection
+calls it, over the scan alone.
 """
 
 import tempfile
@@ -110,7 +111,8 @@ def _labels(node: int, gpu: int, step: int) -> str:
 
 
 def _import(folder: Path, path: Path) -> None:
-    import_files(Books(folder).store, SOURCE, (path,), ReadOptions(), lambda _what, _share: None)
+    with Books(folder).store.write() as writer:
+        import_files(writer, SOURCE, (path,), ReadOptions(), lambda _what, _share: None)
 
 
 def _decode(path: Path) -> pa.Table:
