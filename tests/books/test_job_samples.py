@@ -32,7 +32,8 @@ def make_books(folder: Path) -> Books:
 def test_a_job_is_seen_by_the_minute(tmp_path: Path) -> None:
     """Mean, lowest and highest GPU of each minute that the job held them, not of the minute after."""
     books = make_books(tmp_path)
-    seen = job_activity(books, "j", *books.span)
+    with books.snapshot() as snapshot:
+        seen = job_activity(snapshot, "j", *snapshot.span)
     assert seen is not None
     assert (seen.step_s, seen.gpus, seen.start_ms) == (60, 2, int(START.timestamp() * 1000))
     assert seen.mean == pytest.approx([(m / 10 + (m % 2 == 0)) / 2 for m in range(9)])
@@ -45,7 +46,8 @@ def test_a_job_is_seen_by_the_minute(tmp_path: Path) -> None:
 def test_a_window_and_a_gap_stay_what_they_are(tmp_path: Path) -> None:
     """Only the window is seen; a job whose allocation names no GPU has no picture."""
     books = make_books(tmp_path)
-    seen = job_activity(books, "j", START + timedelta(minutes=2), START + timedelta(minutes=4, seconds=30))
+    with books.snapshot() as snapshot:
+        seen = job_activity(snapshot, "j", START + timedelta(minutes=2), START + timedelta(minutes=4, seconds=30))
+        assert job_activity(snapshot, "p", *snapshot.span) is None
     assert seen is not None
     assert seen.mean == pytest.approx([0.6, 0.15, 0.7])
-    assert job_activity(books, "p", *books.span) is None

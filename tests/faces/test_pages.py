@@ -31,8 +31,16 @@ ROOT = Path(__file__).resolve().parents[2]
 RESIDUAL = re.compile(r"[+-]\d\.\de[+-]\d\d")
 """What rounding leaves differs from run to run."""
 BY_TEAM = ("cost", "idle_cost", "idle_gpu_hours", "utilization", "cost_per_token", "queue_wait_s_p50")
+
+
+def build_fleet_report(books: Books) -> Document:
+    """The report on all of these books."""
+    with books.snapshot() as snapshot:
+        return build_report(Inquiry(snapshot))
+
+
 OF_BOOKS: dict[str, Callable[[Books], Document]] = {
-    "report": lambda books: build_report(Inquiry(books)),
+    "report": build_fleet_report,
     "doctor": build_check,
     "show": lambda books: build_readings(books.show()),
     "show-by-team": lambda books: build_readings(books.show(BY_TEAM, ["team"])),

@@ -7,14 +7,15 @@ from typing import Literal
 
 from loadfactor.books.rebuild import book, default_basis, list_estimates
 from loadfactor.errors import DamageError
-from loadfactor.metrics.query.reading import Readings
+from loadfactor.metrics.query.reading import Reading
 from loadfactor.store.import_records import list_imports
 from loadfactor.store.session import Session, check_file
 from loadfactor.tables import ALWAYS, PRICES
 from loadfactor.units import MS_PER_HOUR
 
-Show = Callable[[Sequence[str]], Readings]
+Show = Callable[[Sequence[str]], Sequence[Reading]]
 """Answers with the readings of metrics over the whole of the books."""
+ASKED = ("paid_gpu_hours", "cost", "allocated_gpu_hours", "unattributed_gpu_hours", "observed_gpu_hours")
 Grade = Literal["wrong", "missing", "note"]
 ROUNDING = 1e-9
 SHOWN_DEVICES = 3
@@ -78,7 +79,12 @@ class CheckResult:
 def check_books(session: Session, show: Show) -> CheckResult:
     """Check the books of a session; `show` answers questions of them. Raises DamageError where a file is not what was written."""
     check_files(session)
-    return CheckResult(add_up(session, show), tuple(find_problems(session, show)))
+    readings = {reading.metric: reading for reading in show(ASKED)}  # all of them in one question
+
+    def recall(metrics: Sequence[str]) -> Sequence[Reading]:
+        return [readings[name] for name in metrics]
+
+    return CheckResult(add_up(session, recall), tuple(find_problems(session, recall)))
 
 
 def check_files(session: Session) -> None:

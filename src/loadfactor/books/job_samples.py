@@ -8,7 +8,7 @@ from typing import Any
 import ibis
 import numpy as np
 
-from loadfactor.books.books import Books
+from loadfactor.books.snapshot import Snapshot
 from loadfactor.ledger.activity import ACTIVITIES
 from loadfactor.ledger.overlaps import resolve_overlaps
 from loadfactor.metrics.query.calendar import milliseconds
@@ -37,18 +37,18 @@ class JobActivity:
     highest: Sequence[float | None]
 
 
-def job_activity(books: Books, job: str, start: datetime, end: datetime) -> JobActivity | None:
+def job_activity(books: Snapshot, job: str, start: datetime, end: datetime) -> JobActivity | None:
     """What the GPUs of the job did within [start, end). None where its allocations name no GPU, or no sample is of them."""
     first, last = milliseconds(start), milliseconds(end)
-    held = books.table("allocations").filter(lambda t: (t.job_id == job) & t.device_id.notnull())
+    held = books.view("allocations").filter(lambda t: (t.job_id == job) & t.device_id.notnull())
     held = held.select(
         "device_id",
         held_from=ibis.greatest(held.from_utc, first),
         held_to=ibis.least(ibis.coalesce(held.to_utc, last), last),
     ).distinct()
-    samples = books.table("samples")
+    samples = books.view("samples")
     samples = samples.filter(samples.from_utc < last, samples.to_utc > first).semi_join(held, "device_id")
-    if (samples.source.nunique().to_pyarrow().as_py() or 0) > 1:
+    if books.fetch(samples.select("source").distinct()).num_rows > 1:
         samples = resolve_overlaps(samples)
     activity = ibis.coalesce(*(samples[kind.column] for kind in ACTIVITIES))
     rows = samples.mutate(activity=activity).join(
@@ -65,7 +65,7 @@ def job_activity(books: Books, job: str, start: datetime, end: datetime) -> JobA
         to_ms=ibis.least(rows.to_utc, rows.held_to),
         activity=rows.activity,
     )
-    table = rows.to_pyarrow()
+    table = books.fetch(rows)
     if not len(table):
         return None
     devices, device = np.unique(table["device"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True)

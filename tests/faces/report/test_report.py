@@ -41,7 +41,8 @@ VOID = {"meta", "br", "link", "img", "rect", "path", "use"}
 
 @pytest.fixture(scope="module")
 def report(simulated_books: Books) -> Document:
-    return build_document(Inquiry(simulated_books))
+    with simulated_books.snapshot() as snapshot:
+        return build_document(Inquiry(snapshot))
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +86,8 @@ def test_the_sentence_on_top_is_made_of_readings(report: Document, simulated_tru
 def test_a_job_shows_a_histogram_of_each_of_its_gpus(simulated_books: Books, simulated_truth: Truth) -> None:
     """As many histograms as the job held GPUs; together their bins hold every hour in which it was observed."""
     job = max((r.job for r in simulated_truth.sim.runs if r.job.gpus > 1), key=lambda j: j.gpus).job_id
-    facts = build_job(Inquiry(simulated_books, job=job))
+    with simulated_books.snapshot() as snapshot:
+        facts = build_job(Inquiry(snapshot, job=job))
     assert facts is not None
     assert facts.job == job
     section = facts.section
@@ -268,7 +270,8 @@ def test_books_without_samples_and_prices_still_report(tmp_path: Path) -> None:
     )
     books = Books(tmp_path / "books")
     books.add("tables", [tables])
-    report = build_document(Inquiry(books))
+    with books.snapshot() as snapshot:
+        report = build_document(Inquiry(snapshot))
     assert "no activity was measured" in report.headline
     assert "What it cost is unknown." in report.headline
     assert next(t for t in report.tiles if t.title == "Cost").value == "–"
@@ -286,7 +289,8 @@ def test_time_without_a_known_holder_is_named_with_its_remedy(tmp_path: Path) ->
     (tables / "samples.csv").write_text("device_id,from_utc,to_utc,sm_active_share\n" + hours)
     books = Books(tmp_path / "books")
     books.add("tables", [tables])
-    report = build_document(Inquiry(books))
+    with books.snapshot() as snapshot:
+        report = build_document(Inquiry(snapshot))
     assert report.headline.startswith("The fleet was 95.0 % full: 3.8 of 4 paid GPU-hours were effective.")
     assert "4 GPU-hours have no known holder: import allocations or use --held-by." in report.headline
     table = report.sections[0].tables[0]
@@ -301,7 +305,8 @@ def test_time_without_a_known_holder_is_named_with_its_remedy(tmp_path: Path) ->
 def test_a_part_of_the_fleet_reports_alone(simulated_books: Books, simulated_truth: Truth) -> None:
     """`--where team=…` leaves the others out of every number."""
     team = max(simulated_truth.by("team").items(), key=lambda kv: kv[1].allocated_gpu_hours if kv[0] else 0)[0]
-    section = build_waterfall(Inquiry(simulated_books, where={"team": str(team)})).section
+    with simulated_books.snapshot() as snapshot:
+        section = build_waterfall(Inquiry(snapshot, where={"team": str(team)})).section
     rows = {row[0]: row[1] for row in section.tables[0].rows}
     assert rows["Paid"] == pytest.approx(simulated_truth.by("team")[team].allocated_gpu_hours)
     assert rows["Unallocated"] == 0
@@ -311,8 +316,8 @@ def test_a_report_of_a_part_says_so_and_what_to_try_speaks_of_the_same(simulated
     """The sentence on top names the filter, every time is told in the zone asked for, and commands ask the same question."""
     start, end = simulated_books.span
     zone = ZoneInfo("Asia/Kolkata")
-    inquiry = Inquiry(simulated_books, (), start, end, zone, where={"team": "vision"})
-    report = build_document(inquiry)
+    with simulated_books.snapshot() as snapshot:
+        report = build_document(Inquiry(snapshot, (), start, end, zone, where={"team": "vision"}))
     assert "team=vision" in report.headline
     text = render_text(report, 100)
     assert f"{start.astimezone(zone):%Y-%m-%d %H:%M} IST" in text

@@ -12,6 +12,7 @@ from loadfactor.request import Request, option
 
 if TYPE_CHECKING:
     from loadfactor.books.books import Books
+    from loadfactor.books.snapshot import Snapshot
 
 MOMENT = "2026-10 (the start of that month), 2026-10-05 or 2026-10-05T08:00+01:00"
 
@@ -85,7 +86,7 @@ class BooksRequest(Request):
             found[name.strip()] = value.strip()
         return found
 
-    def window(self, books: "Books") -> tuple[datetime | None, datetime | None]:
+    def window(self, books: "Books | Snapshot") -> tuple[datetime | None, datetime | None]:
         """The start and the end of the window; None where the books decide. Raises InputError where it cannot be."""
         start, end = read_moment(self.start, self.zone), read_moment(self.end, self.zone)
         if self.last is None:

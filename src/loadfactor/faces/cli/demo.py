@@ -51,7 +51,8 @@ def build_page(request: DemoRequest) -> Document:
         books = Books(store)
         books.add("tables", [folder], progress=bar)
         bar("writing the report", 0.0)
-        report = build_document(Inquiry(books))
+        with books.snapshot() as snapshot:
+            report = build_document(Inquiry(snapshot))
     return replace(report, sections=(*report.sections, Section(suggestions=_next_steps(store))))
 
 

@@ -34,11 +34,8 @@ def build_page(request: ReportRequest) -> Document:
     from loadfactor.faces.report.page import build_document
     from loadfactor.metrics.query.question import check_dimensions
 
-    books = request.books
-    window = request.window(books)
-    inquiry = Inquiry(
-        books, check_dimensions(request.by), *window, request.zone, request.basis, request.filters, request.job
-    )
-    with ProgressBar() as bar:
+    with ProgressBar() as bar, request.books.snapshot() as books:
+        window = request.window(books)
         bar("asking the books", 0.0)
-        return build_document(inquiry)
+        by = check_dimensions(request.by)
+        return build_document(Inquiry(books, by, *window, request.zone, request.basis, request.filters, request.job))

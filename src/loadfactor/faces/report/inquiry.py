@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from shlex import quote
 
-from loadfactor.books.books import Books
+from loadfactor.books.snapshot import Snapshot
 from loadfactor.faces import formats
 from loadfactor.faces.readings import currency_of
 from loadfactor.metrics.query.reading import Reading, Readings
@@ -21,9 +21,12 @@ Key = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class Inquiry:
-    """The books and what of them the report is about. `split` are the dimensions of its table, `job` the job looked into."""
+    """The books at one moment, and what of them the report is about.
 
-    books: Books
+    `split` are the dimensions of its table, `job` the job looked into.
+    """
+
+    books: Snapshot
     split: Sequence[str] = ()  # by default the first of `HOLDER_DIMENSIONS` that anybody is tagged with
     start: datetime | None = None
     end: datetime | None = None
@@ -79,7 +82,7 @@ class Inquiry:
     @property
     def folder(self) -> Path:
         """Where the books are, for commands to type."""
-        return self.books.store.folder
+        return self.books.folder
 
     def ask(self, *metrics: str, by: Sequence[str] = (), **where: str) -> Readings:
         """Readings of metrics, split by dimensions, for the part of the fleet the report is about."""

@@ -1,0 +1,188 @@
+"""The books at one moment: questions asked of one session, whose answers fit together whatever is written meanwhile."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import ibis
+import pyarrow as pa
+
+from loadfactor.books.check import CheckResult, check_books
+from loadfactor.books.expressions import compile_expression, fetch
+from loadfactor.books.rebuild import book, default_basis, open_ledger
+from loadfactor.errors import InputError, no_such
+from loadfactor.ledger.steps import ledger_columns
+from loadfactor.ledger.waits import list_waits
+from loadfactor.metrics import METRICS, metric
+from loadfactor.metrics.names import Dimension, MetricName
+from loadfactor.metrics.query.answer import answer
+from loadfactor.metrics.query.calendar import PERIODS, Window, instant, milliseconds
+from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Question, check_dimensions
+from loadfactor.metrics.query.reading import Readings
+from loadfactor.store.session import Session
+from loadfactor.tables import BASES, DIMENSIONS, TABLES, columns_of
+from loadfactor.units import MS_PER_HOUR
+
+Expr = Any
+
+
+class Snapshot:
+    """The books as they were when it was taken. What several of its questions need is worked out once. For one thread."""
+
+    def __init__(self, session: Session, idle_below: float) -> None:
+        self._session = session
+        self._idle_below = idle_below
+        open_ledger(session, idle_below)
+
+    @property
+    def folder(self) -> Path:
+        """Where the books are kept."""
+        return self._session.folder
+
+    @cached_property
+    def span(self) -> tuple[datetime, datetime]:
+        """From the first to the last instant the books know of. Raises InputError when they know of none."""
+        return find_span(self._session)
+
+    def show(
+        self,
+        metrics: MetricName | str | Sequence[MetricName | str] = (),
+        by: Dimension | str | Sequence[Dimension | str] = (),
+        start: datetime | None = None,
+        end: datetime | None = None,
+        timezone: tzinfo = UTC,
+        basis: str | None = None,
+        where: Mapping[str, str] | None = None,
+        without_idle: bool = False,
+    ) -> Readings:
+        """As `Books.show`."""
+        for at in (start, end):
+            if at is not None and at.tzinfo is None:
+                raise InputError(f"{at} has no time zone; give it one: datetime(…, tzinfo=ZoneInfo('Europe/Berlin'))")
+        if basis is not None and basis not in BASES:
+            raise no_such("cost basis", basis, BASES)
+        question = Question(
+            tuple(metric(name) for name in _listed(metrics)) or METRICS,
+            check_dimensions(_listed(by)),
+            self._window(start, end, timezone),
+            basis or self._basis,
+            self._check_filters(where or {}),
+            without_idle,
+            self._session.currency,
+        )
+        for name in ("allocations", "queue_events", "progress"):
+            self._session.view_table(name, name)
+        waits = self._waits if any(m.topic == "queue" for m in question.metrics) else None
+        booked = self._booked(question.window, bool(question.periods))
+        return answer(question, booked, _table("progress"), waits, lambda rows: fetch(self._session, rows))
+
+    def check(self) -> CheckResult:
+        """As `Books.check`."""
+        return check_books(self._session, self.show)
+
+    def view(self, name: str) -> Expr:
+        """A table of the store under its own name, as an Ibis expression to `fetch`."""
+        self._session.view_table(name, name)
+        return _table(name)
+
+    def fetch(self, rows: Expr) -> pa.Table:
+        """The rows of an Ibis expression over tables that were viewed."""
+        return fetch(self._session, rows)
+
+    @cached_property
+    def _basis(self) -> str:
+        return default_basis(self._session)
+
+    @cached_property
+    def _waits(self) -> Expr:
+        """The waits of all jobs, worked out once."""
+        rows = list_waits(_table("allocations"), _table("queue_events"))
+        self._session.materialize("waits", compile_expression(self._session, rows))
+        return ibis.table(rows.schema(), name="waits")
+
+    def _window(self, start: datetime | None, end: datetime | None, timezone: tzinfo) -> Window:
+        """The window asked for, inside what the books know."""
+        first, last = self.span
+        window = Window(milliseconds(start or first), milliseconds(end or last), timezone)
+        if start is not None and end is not None and window.start_ms >= window.end_ms:
+            raise InputError(
+                f"the window ends at {_at(end)} and begins at {_at(start)}: nothing lies between; give an earlier --from"
+            )
+        if window.end_ms <= milliseconds(first) or window.start_ms >= milliseconds(last):
+            raise InputError(
+                f"the books know nothing of that time: they cover {_at(first)} to {_at(last)}; change --from and --to"
+            )
+        return window
+
+    def _booked(self, window: Window, by_day: bool) -> Expr:
+        """The ledger of a window, exactly: booked hours, and those that a limit or a local midnight cuts booked afresh."""
+        stored = ibis.table(ledger_columns(), name="ledger")
+        stored = stored.filter(stored.from_utc < window.end_ms, stored.to_utc > window.start_ms)
+        session, (start, end) = self._session, self._session.span()
+        # in the hour where the books begin or end, no row spans a cut outside them
+        inside = {h: [p for p in points if start < p < end] for h, points in window.cut_hours(by_day).items()}
+        cuts = {h: points for h, points in sorted(inside.items()) if points}
+        if not cuts:
+            return stored
+        spans = tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in cuts)
+        book(session, spans, chain.from_iterable(cuts.values()), self._idle_below)
+        session.materialize(
+            "cut", f"SELECT * FROM book WHERE from_utc >= {window.start_ms} AND to_utc <= {window.end_ms}"
+        )
+        fresh = ibis.table(ledger_columns(), name="cut")
+        whole = stored.filter(~stored.hour_utc.isin(list(cuts)))
+        return ibis.union(whole.select(*fresh.columns), fresh)
+
+    def _check_filters(self, where: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+        """Filters that name something the books know; InputError naming what is near when they do not."""
+        for name, value in where.items():
+            if name not in DIMENSIONS:
+                raise no_such("dimension", name, DIMENSIONS)
+            if name in ("hour", *PERIODS, "state"):
+                raise InputError(
+                    f"nothing can be chosen by {name!r}; use --from and --to for time, or one of job, team, device …"
+                )
+            column, known = DIMENSIONS[name], {UNKNOWN_HOLDER} if name in OF_A_HOLDER else set()
+            for table in ("allocations", "devices", "queue_events"):
+                if column in columns_of(table):
+                    self._session.view_table(table, table)
+                    rows = self._session.fetch(f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL")
+                    known |= set(rows[column].to_pylist())
+            if value not in known:
+                raise no_such(
+                    name,
+                    value,
+                    known,
+                    f"`loadfactor show paid_gpu_hours --by {name} --store {quote(str(self.folder))}` lists them",
+                )
+        return tuple(where.items())
+
+
+def find_span(session: Session) -> tuple[datetime, datetime]:
+    """From the first to the last instant the books of a session know of. Raises InputError when they know of none."""
+    start, end = session.span()
+    if start == end:
+        tables = ", ".join(
+            dict.fromkeys(f.table.replace("_", " ") for t in TABLES for f in session.manifest.of(t.name))
+        )
+        known = f"hold {tables} and no GPUs yet" if tables else "are empty"
+        raise InputError(f"the books in {session.folder} {known}; begin with `loadfactor import` or `loadfactor demo`")
+    return instant(start), instant(end)
+
+
+def _listed(names: str | Sequence[str]) -> Sequence[str]:
+    return [names] if isinstance(names, str) else names
+
+
+def _table(name: str) -> Expr:
+    """A table of the store under its own name."""
+    return ibis.table(ibis.schema(columns_of(name)), name=name)
+
+
+def _at(value: datetime) -> str:
+    """A moment for messages."""
+    return value.strftime("%Y-%m-%d %H:%M %Z")

@@ -1,0 +1,53 @@
+"""Questions of one snapshot fit together while the books are written, and threads get whole answers."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from loadfactor.books.books import Books
+
+DEVICES = "device_id,accelerator,from_utc,to_utc\n{device},h100-sxm,2026-10-24T00:00:00Z,2026-10-24T04:00:00Z\n"
+
+
+def add_device(books: Books, folder: Path, device: str) -> None:
+    """Import four hours of one GPU."""
+    path = folder / device
+    path.mkdir()
+    (path / "devices.csv").write_text(DEVICES.format(device=device))
+    books.add("tables", [path])
+
+
+def paid(asked: object) -> list[object]:
+    return [r.value for r in asked.show(["paid_gpu_hours"])]  # type: ignore[attr-defined]
+
+
+def test_a_snapshot_stays_as_it_was_taken(tmp_path: Path) -> None:
+    """What is imported meanwhile is in the next snapshot, and the files of this one stay until it ends."""
+    books = Books(tmp_path / "books")
+    add_device(books, tmp_path, "g0")
+    with books.snapshot() as before:
+        assert paid(before) == [4.0]
+        add_device(books, tmp_path, "g1")
+        books.compact()
+        assert paid(before) == [4.0]
+        assert before.check().is_sound
+        assert paid(books) == [8.0]
+
+
+def test_many_threads_ask_one_object(tmp_path: Path) -> None:
+    """A hundred questions of eight threads, beside imports, each answered from one state of the books."""
+    books = Books(tmp_path / "books")
+    add_device(books, tmp_path, "g0")
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(lambda: paid(books) + paid(books)) for _ in range(50)]
+        for number in range(1, 4):
+            add_device(books, tmp_path, f"g{number}")
+        values = [answer.result() for answer in answers]
+    assert all(first in (4.0, 8.0, 12.0, 16.0) and first <= second for first, second in values)  # type: ignore[operator]
+
+
+def test_the_same_question_of_one_snapshot_and_of_the_books_is_one(simulated_books: Books) -> None:
+    """Everything by team, asked twice of a snapshot and once of the books, has the same digits in the same order."""
+    with simulated_books.snapshot() as snapshot:
+        first = [r.as_json() for r in snapshot.show(by="team")]
+        assert [r.as_json() for r in snapshot.show(by="team")] == first
+    assert [r.as_json() for r in simulated_books.show(by="team")] == first
