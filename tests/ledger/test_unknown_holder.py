@@ -100,7 +100,8 @@ def test_the_first_allocation_that_names_a_node_books_its_past_again(tmp_path: P
     assert hours(books)[2:4] == pytest.approx([8.0, 0.0])
     late = [{"job_id": "j", "node": "n0", "gpus": 2.0, "from_utc": START + 3 * HOUR, "to_utc": START + 4 * HOUR}]
     add(books, [batch("allocations", late)], "late", tmp_path)
-    refresh(books.store, lambda _what, _share: None)
+    with books.store.write() as writer:
+        refresh(writer, lambda _what, _share: None)
     assert hours(books)[1:4] == pytest.approx([2.0, 0.0, 6.0])
 
 

@@ -22,6 +22,7 @@ from loadfactor.sources.base import ReadOptions
 from loadfactor.store.compaction import compact_store, forget_import
 from loadfactor.store.import_records import ImportRecord, list_imports
 from loadfactor.store.importing import Progress, Receipt, import_files
+from loadfactor.store.live_rows import flush_live
 from loadfactor.store.manifest import Loss, has_books
 from loadfactor.store.migration import migrate, needs_migration, start_migration
 from loadfactor.store.repair import repair_store, start_repair
@@ -90,6 +91,13 @@ class Books:
             forget_import(writer, number)
             self._settle(writer, progress)
         return found[0]
+
+    def flush(self) -> int:
+        """Make files of the live batches that are not files yet. The number of the last: through it they may be discarded."""
+        with self.store.write() as writer:
+            if flush_live(writer):
+                self._settle(writer, _quiet)
+        return writer.manifest.live_through
 
     def compact(self, progress: Progress = _quiet) -> None:
         """Merge files that belong together, and bring the ledger up to date. No answer changes."""

@@ -207,12 +207,17 @@ class LiveLog:
         return numbers
 
 
+def has_live(folder: Path) -> bool:
+    """True where live batches were ever acknowledged."""
+    return (folder / NAME).exists()
+
+
 def read_live(folder: Path, after: int) -> list[tuple[int, LiveBatch]]:
     """The live batches with numbers above `after`, in their order. Changes nothing on the disk, and needs no lock.
 
     Raises DamageError when they are not what was acknowledged.
     """
-    if not (folder / NAME).exists():
+    if not has_live(folder):
         return []
     try:
         with open_copy(folder) as copy:

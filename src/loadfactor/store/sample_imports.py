@@ -11,11 +11,12 @@ from loadfactor.store.manifest import StoredFile, merge
 from loadfactor.store.sample_files import SamplePart, quote, taken
 from loadfactor.store.sample_layout import LONGEST_REACH_MS, SampleStart
 from loadfactor.store.sample_writer import write_samples
-from loadfactor.store.session import learnt_steps
+from loadfactor.store.session import Session, learnt_steps
 from loadfactor.store.settle import Settled, settle
+from loadfactor.store.vote_counts import count_day_votes, find_near_day
 from loadfactor.store.writer import FOOTER, Writer
 from loadfactor.tables import Span
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 Series = tuple[str, str]
 Cell = tuple[int, pa.Table]
@@ -36,6 +37,7 @@ def add_samples(writer: Writer, cells: Iterator[Cell], number: int, refuse: bool
     earlier = writer.manifest.of("samples")
     last: dict[Series, int] = {}
     merged = replaced = 0
+    mixed: set[int] = set()
     for day, rows in cells:
         around = look_around(writer, rows, earlier)
         settled = settle(rows, {**last, **around.before}, refuse)
@@ -47,8 +49,25 @@ def add_samples(writer: Writer, cells: Iterator[Cell], number: int, refuse: bool
         writer.mark_stale(list_hours(settled.rows))
         if around.mixed and file.samples is not None:  # what follows may reach less far back now
             writer.mark_stale([(file.samples.last_taken_ms, file.samples.last_taken_ms + LONGEST_REACH_MS)])
+            mixed |= {day, *([day + 1] if _reaches_next_day(file) else [])}
+    for day in sorted(mixed):
+        recount_votes(writer, day)
     mark_changed_steps(writer, steps)
     return merged, replaced
+
+
+def recount_votes(writer: Writer, day: int) -> None:
+    """Let the files of a day vote as all their samples together do."""
+    files = [f for f in writer.manifest.of("samples") if f.day == day]
+    if not files:
+        return
+    votes = count_day_votes(writer, day, find_near_day(writer, day))
+    voting = []
+    for file in files:
+        if file.samples is not None:
+            voting.append(replace(file, samples=replace(file.samples, votes=votes)))
+            votes = ()
+    writer.swap(files, voting)
 
 
 def write_cell(
@@ -68,12 +87,12 @@ def write_cell(
     return writer.finish(file)
 
 
-def look_around(writer: Writer, rows: pa.Table, files: Iterable[StoredFile]) -> Around:
+def look_around(session: Session, rows: pa.Table, files: Iterable[StoredFile]) -> Around:
     """What files hold of the same series near these samples, which are as they were taken."""
     limits = pc.min_max(rows["sampled_utc"]).as_py()
     devices = pc.min_max(pc.unique(rows["device_id"]).cast(pa.string())).as_py()
     sources = set(pc.unique(rows["source"]).cast(pa.string()).to_pylist())
-    near = writer.parts(f for f in files if _is_near(f, limits, devices, sources))
+    near = session.parts(f for f in files if _is_near(f, limits, devices, sources))
     if not near:
         return Around({}, mixed=False)
     reach = max(part.reach_ms for part in near)
@@ -81,8 +100,8 @@ def look_around(writer: Writer, rows: pa.Table, files: Iterable[StoredFile]) -> 
     where = (
         f"to_utc > {low} AND to_utc <= {high} AND device_id BETWEEN {quote(devices['min'])} AND {quote(devices['max'])}"
     )
-    writer.raw.register("cell", rows.select(["device_id", "source", "sampled_utc"]))
-    found = writer.raw.execute(
+    session.raw.register("cell", rows.select(["device_id", "source", "sampled_utc"]))
+    found = session.raw.execute(
         f"""WITH new AS (
               SELECT device_id, source, min(sampled_utc) AS first, max(sampled_utc) AS last FROM cell GROUP BY ALL
             )
@@ -90,7 +109,7 @@ def look_around(writer: Writer, rows: pa.Table, files: Iterable[StoredFile]) -> 
               bool_or(sampled_utc >= first AND sampled_utc <= last + {reach})
             FROM {taken(near, where)} JOIN new USING (device_id, source) WHERE sampled_utc > first - {reach} GROUP BY ALL"""
     ).fetchall()
-    writer.raw.unregister("cell")
+    session.raw.unregister("cell")
     before = {(device, source): at for device, source, at, _ in found if at is not None}
     return Around(before, any(mixed for *_, mixed in found))
 
@@ -129,6 +148,12 @@ def mark_changed_steps(writer: Writer, before: Mapping[str, int]) -> None:
     for file in writer.manifest.of("samples"):
         if file.samples is not None and changed.intersection(file.samples.sources) and file.from_ms is not None:
             writer.mark_stale([(file.from_ms, file.to_ms or file.from_ms)])
+
+
+def _reaches_next_day(file: StoredFile) -> bool:
+    return (
+        file.samples is not None and file.samples.last_taken_ms + LONGEST_REACH_MS > ((file.day or 0) + 1) * MS_PER_DAY
+    )
 
 
 def _is_near(file: StoredFile, limits: dict[str, int], devices: dict[str, str], sources: set[str]) -> bool:

@@ -6,10 +6,11 @@ the same digits. A writer has an engine of its own, with all cores. What does no
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from loadfactor.store.manifest import Manifest, StoredFile, checksum_file, damaged
 from loadfactor.store.sample_files import SamplePart, quote, read, samples
+from loadfactor.store.sample_layout import StepVote
 from loadfactor.store.step_votes import learn_steps
 from loadfactor.tables import ALWAYS, DIAGNOSTIC, Span, columns_of
 
@@ -40,7 +42,9 @@ class Session:
         # what is in no file yet: tables as relations of this connection, samples, and the spans all of it speaks of
         self.live: dict[str, str] = {}
         self.live_samples: tuple[SamplePart, ...] = ()
-        self.live_spans: tuple[Span, ...] = ()
+        self.live_votes: dict[int, tuple[StepVote, ...]] = {}  # of the days in which live samples lie among others
+        self.live_spans: tuple[Span, ...] = ()  # of the ledger, to be booked again
+        self.live_extents: tuple[Span, ...] = ()  # from the first to the last instant of each table
 
     def close(self) -> None:
         """End it, with everything temporary in it."""
@@ -76,7 +80,7 @@ class Session:
 
     def steps(self) -> dict[str, int]:
         """The step learnt for each source from everything these books hold."""
-        return learnt_steps(self.manifest, self.live_samples)
+        return learnt_steps(self.manifest, self.live_samples, self.live_votes)
 
     def covering(self, name: str, *spans: Span) -> tuple[StoredFile, ...]:
         """The files of a table whose rows may speak of any of these spans."""
@@ -88,7 +92,7 @@ class Session:
 
     def span(self) -> Span:
         """From the first to the last instant the books know of; (0, 0) when they are empty."""
-        return find_span(self.manifest, self.live_samples)
+        return find_span(self.manifest, self.steps(), self.live_samples, self.live_extents)
 
     def paths(self, files: Iterable[StoredFile]) -> list[Path]:
         """Where files of the books lie. DamageError when one is not what was written; each is checked once a process."""
@@ -139,9 +143,10 @@ def empty(table: str) -> str:
     return f"SELECT {', '.join(f'NULL::{_SQL_TYPES[t]} AS {c}' for c, t in columns_of(table).items())} WHERE false"
 
 
-def find_span(manifest: Manifest, live: tuple[SamplePart, ...] = ()) -> Span:
+def find_span(
+    manifest: Manifest, steps: Mapping[str, int], live: tuple[SamplePart, ...] = (), extents: tuple[Span, ...] = ()
+) -> Span:
     """From the first to the last instant that a manifest (and what is in no file yet) knows of; (0, 0) when there is none."""
-    steps = learnt_steps(manifest, live)
     known = [f for f in manifest.files if f.table not in NOT_OF_TIME and not f.is_log]
     starts = [f.from_ms for f in known if f.from_ms is not None and f.samples is None]
     ends = [f.to_ms for f in known if f.to_ms is not None]
@@ -149,7 +154,8 @@ def find_span(manifest: Manifest, live: tuple[SamplePart, ...] = ()) -> Span:
         for start in facts.starts:
             step = start.step_ms or steps.get(start.source) or start.lone_step_ms or 0
             starts += [at for at in (start.given_ms, start.taken_ms and start.taken_ms - step) if at is not None]
-    ends += [part.to_ms for part in live]
+    starts += [start for start, _ in extents]
+    ends += [*(part.to_ms for part in live), *(end for _, end in extents)]
     return (min(starts), max(ends)) if starts and ends else (0, 0)
 
 
@@ -185,7 +191,12 @@ def _checksum(path: Path, _inode: int, _changed_ns: int) -> int:
     return checksum_file(path)
 
 
-def learnt_steps(manifest: Manifest, live: tuple[SamplePart, ...] = ()) -> dict[str, int]:
-    """The step learnt for each source from everything there is of it."""
-    facts = [f.samples for f in manifest.of("samples") if f.samples is not None] + [part.facts for part in live]
-    return learn_steps([vote for of in facts for vote in of.votes])
+def learnt_steps(
+    manifest: Manifest,
+    live: tuple[SamplePart, ...] = (),
+    counted: Mapping[int, tuple[StepVote, ...]] = MappingProxyType({}),
+) -> dict[str, int]:
+    """The step learnt for each source from everything there is of it. `counted`: votes of days that were counted anew."""
+    votes = [vote for f in manifest.of("samples") if f.samples and f.day not in counted for vote in f.samples.votes]
+    votes += [vote for part in live for vote in part.facts.votes]
+    return learn_steps([*votes, *(vote for of in counted.values() for vote in of)])

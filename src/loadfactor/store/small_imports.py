@@ -8,6 +8,7 @@ from loadfactor.sources.base import Gap
 from loadfactor.store import small_tables
 from loadfactor.store.manifest import StoredFile, merge, name_file
 from loadfactor.store.sample_files import read
+from loadfactor.store.session import Session
 from loadfactor.store.writer import Writer
 from loadfactor.tables import ALWAYS, Span, Table
 
@@ -63,7 +64,7 @@ def fold_table(writer: Writer, kept: Table, rows: str) -> None:
         if clash:
             raise SourceError(f"device {clash[0]} would be in two places at once: {clash[1]} and {clash[2]}")
     if kept.name in BOOKED:
-        writer.mark_stale(_find_changed(writer, after, read(writer.paths(old)) if old else None))
+        writer.mark_stale(find_changed(writer, after, read(writer.paths(old)) if old else None))
     writer.swap(old, [made] if made.rows else [])
 
 
@@ -107,9 +108,9 @@ def _merge_import(writer: Writer, kept: Table, rows: str, refuse: bool, name_row
         yield Gap(kept.name, "rows of one key that agree: counted once", before - after - differing)
 
 
-def _find_changed(writer: Writer, after: str, before: str | None) -> tuple[Span, ...]:
+def find_changed(session: Session, after: str, before: str | None) -> tuple[Span, ...]:
     """The spans of the rows that were added, altered or replaced."""
-    spans = writer.raw.execute(
+    spans = session.raw.execute(
         f"SELECT DISTINCT coalesce(from_utc, {ALWAYS[0]}), coalesce(to_utc, {ALWAYS[1]})"
         f" FROM ({small_tables.changed(after, before)})"
     ).fetchall()

@@ -11,8 +11,18 @@ import duckdb
 from loadfactor.errors import InputError, StoreError
 from loadfactor.store.cleanup import remove_leftovers
 from loadfactor.store.generations import Generation, remove_unread
+from loadfactor.store.live import has_live, read_live
+from loadfactor.store.live_rows import Numbered, show_live
 from loadfactor.store.manifest import NAME, Manifest
-from loadfactor.store.session import MEMORY, Session, check_file, connect_reader, connect_writer, find_span
+from loadfactor.store.session import (
+    MEMORY,
+    Session,
+    check_file,
+    connect_reader,
+    connect_writer,
+    find_span,
+    learnt_steps,
+)
 from loadfactor.store.writer import Writer
 from loadfactor.tables import DEFAULT_CURRENCY, Span
 
@@ -44,7 +54,8 @@ class Store:
 
     def span(self) -> Span:
         """From the first to the last instant the books know of; (0, 0) when they are empty."""
-        return find_span(self.manifest)
+        manifest = self.manifest
+        return find_span(manifest, learnt_steps(manifest))
 
     def currency_of(self, manifest: Manifest) -> str:
         """The currency of the books. Raises InputError when it is another than the one asked for."""
@@ -58,17 +69,33 @@ class Store:
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A session on the newest generation: it stays as it is until the end. Nothing on the disk changes."""
-        generation = Generation(self.folder)
+        generation, batches = self._open_newest()
         try:
             currency = self.currency_of(generation.manifest)
             session = Session(self.folder, generation.manifest, connect_reader(self.memory), currency)
             try:
                 with self._said(session):
+                    if batches:
+                        show_live(session, batches)
                     yield session
             finally:
                 session.close()
         finally:
             generation.close()
+
+    def _open_newest(self) -> tuple[Generation, list[Numbered]]:
+        """The newest generation, and the live batches that are not in its files."""
+        while True:
+            generation = Generation(self.folder)
+            through = generation.manifest.live_through
+            try:
+                batches = read_live(self.folder, through)
+                if not has_live(self.folder) or _read_newest(self.folder).live_through == through:
+                    return generation, batches
+            except BaseException:
+                generation.close()
+                raise
+            generation.close()  # a flush has made files of batches meanwhile, and may have discarded them
 
     @contextmanager
     def write(self, start: Callable[[Path], Manifest] = _read_newest) -> Iterator[Writer]:
