@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks import books, imports, serving, sizing, training
+from benchmarks import books, imports, live, serving, sizing, training
 
 BENCHMARKS: tuple[ModuleType, ...] = (
     books,
     imports,
+    live,
     training,
     serving,
     sizing,
