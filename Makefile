@@ -3,13 +3,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check pages bench bench-quick lock clean
+.PHONY: demo test torture check pages bench bench-quick lock clean
 
 demo: $(READY)
 	$(BIN)/loadfactor demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto
+
+# Kills, damage, full disks and power losses at every durable step of the store, in so many rounds; CI does 20.
+ROUNDS ?= 200
+torture: $(READY)
+	TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/torture -n auto --dist worksteal
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -1,0 +1,61 @@
+"""The store that is tortured, what it says before and after each operation, and the cases of a round."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from tests.torture.answers import Answers, ask
+from tests.torture.children import OPERATIONS, counted, import_part, run
+from tests.torture.conftest import ALL_ROUNDS, ROUNDS
+from tests.torture.fleet import PARTS, write_parts
+
+Case = TypeVar("Case")
+BEFORE_EACH = {"first": 0, "import": 3, "forget": 4, "compact": 4, "refresh": 4}
+"""How many parts of the fleet are in the store when an operation begins."""
+
+
+class Bench:
+    """A store for each operation, as it is before, to be copied; what it says before and after; and its durable steps."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.parts = folder / "parts"
+        write_parts(self.parts)
+        self._made: dict[str, tuple[Answers, Answers, list[str]]] = {}
+        for count in sorted(set(BEFORE_EACH.values())):
+            for part in list(PARTS)[:count]:
+                done = run(import_part, folder / f"store{count}", self.parts / part)
+                assert done.code == 0, done.said
+
+    def copy(self, operation: str, to: Path) -> Path:
+        """The store as it is before the operation."""
+        shutil.rmtree(to, ignore_errors=True)
+        if BEFORE_EACH[operation]:
+            shutil.copytree(self.folder / f"store{BEFORE_EACH[operation]}", to)
+        return to
+
+    def idle_below(self, operation: str) -> float | None:
+        """The threshold that the operation books with."""
+        return 0.2 if operation == "refresh" else None
+
+    def states(self, operation: str) -> tuple[Answers, Answers, list[str]]:
+        """What the store says before and after the operation, and the names of its durable steps."""
+        if operation not in self._made:
+            store = self.copy(operation, self.folder / "once")
+            before = run(ask, store, self.idle_below(operation))
+            done = run(counted, operation, store, self.parts)
+            after = run(ask, store, self.idle_below(operation))
+            for outcome in (before, done, after):
+                assert outcome.code == 0, outcome.said
+            self._made[operation] = before.result, after.result, done.result
+        return self._made[operation]
+
+    def steps(self) -> list[tuple[str, int]]:
+        """Every durable step of every operation, numbered from 1."""
+        return [(name, number + 1) for name in OPERATIONS for number in range(len(self.states(name)[2]))]
+
+
+def share(round_: int, cases: Sequence[Case]) -> Sequence[Case]:
+    """The cases of a round: together all of them in `make torture`, one a round from the first to the last in CI."""
+    return cases[round_::ROUNDS] if ROUNDS >= ALL_ROUNDS else cases[round_ * len(cases) // ROUNDS :][:1]
