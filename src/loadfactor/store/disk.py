@@ -18,6 +18,14 @@ def sync_folder(path: Path) -> None:
     _sync(path)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, with those it lies in, that survives a power loss; nothing happens where there is one."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
+
+
 def write_file(path: Path, content: bytes) -> None:
     """Write a file whole and sync it. It may be half there until this returns: write beside, then `rename`."""
     path.write_bytes(content)

@@ -60,6 +60,11 @@ class Generation:
             self._handle = None
 
 
+def has_manifest(folder: Path) -> bool:
+    """True where something was published."""
+    return (folder / NAME).exists()
+
+
 def publish(folder: Path, old: Manifest, new: Manifest) -> Manifest:
     """Swap the manifest by rename, durably; the one before goes on under a second name while somebody reads it."""
     new = replace(new, generation=old.generation + 1)
@@ -95,6 +100,7 @@ def remove_unread(folder: Path, current: Manifest) -> None:
         for path, names in gone:
             for name in names - kept:
                 disk.remove(folder / name)
+            disk.sync_folder(folder)
             disk.remove(path)  # last: a process that dies before leaves the list of what is to be removed
 
 

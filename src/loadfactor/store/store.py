@@ -9,8 +9,9 @@ from pathlib import Path
 import duckdb
 
 from loadfactor.errors import InputError, StoreError
+from loadfactor.store import disk
 from loadfactor.store.cleanup import remove_leftovers
-from loadfactor.store.generations import Generation, remove_unread
+from loadfactor.store.generations import Generation, has_manifest, remove_unread
 from loadfactor.store.live import has_live, read_live
 from loadfactor.store.live_rows import Numbered, show_live
 from loadfactor.store.manifest import NAME, Manifest
@@ -114,6 +115,10 @@ class Store:
                     yield writer
                 if writer.has_changes:
                     writer.publish()
+            except BaseException:
+                with suppress(OSError, StoreError):  # what had left the staging folder already, too
+                    remove_leftovers(self.folder, _read_newest(self.folder))
+                raise
             finally:
                 writer.close()
                 shutil.rmtree(writer.work, ignore_errors=True)
@@ -122,7 +127,7 @@ class Store:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            disk.make_folder(self.folder)
             lock = (self.folder / "lock").open("w")
         except OSError as error:
             raise StoreError(
@@ -138,14 +143,16 @@ class Store:
     @contextmanager
     def _whole_or_nothing(self, created: bool) -> Iterator[None]:
         """Say a failing disk in one line, and leave no trace where nothing was imported."""
+        new = not has_manifest(self.folder)
         try:
             yield
         except (OSError, duckdb.IOException) as error:
             why = getattr(error, "strerror", None) or str(error).strip().splitlines()[0]
             raise StoreError(f"writing to {self.folder} failed ({why}); the books are as before") from error
         finally:
-            if not (self.folder / NAME).exists() and not any(self.folder.glob("*.parquet")):
-                with suppress(OSError):
+            with suppress(OSError, StoreError):
+                if new and not _read_newest(self.folder).files and not any(self.folder.glob("*.parquet")):
+                    disk.remove(self.folder / NAME)
                     (self.folder / "lock").unlink()
                     if created:
                         self.folder.rmdir()

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow.parquet as pq
 
 from loadfactor.store import disk
-from loadfactor.store.generations import publish
+from loadfactor.store.generations import has_manifest, publish
 from loadfactor.store.manifest import Manifest, StoredFile, checksum_file, merge, name_file
 from loadfactor.store.sample_files import quote, read
 from loadfactor.store.session import Session, check_file
@@ -108,6 +108,9 @@ class Writer(Session):
         named = {f.name for f in self.manifest.files}
         moved = sorted(self._made & named)
         if moved:
+            if not has_manifest(self.folder) and not self._before.files:
+                # files without a manifest would be damaged books: the first import begins with empty ones
+                self._before = publish(self.folder, self._before, Manifest(currency=self.currency))
             # what is moved before a power loss takes the manifest away is found again by this list
             disk.write_file(self.work / MOVED, "\n".join(moved).encode())
             disk.sync_folder(self.work)
