@@ -7,14 +7,11 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-import ibis
-
 from loadfactor.books.check import CheckResult
 from loadfactor.books.rebuild import open_ledger, refresh
 from loadfactor.books.snapshot import Snapshot, find_span
 from loadfactor.config import settings
 from loadfactor.errors import DamageError, InputError, no_such
-from loadfactor.ledger.states import measures
 from loadfactor.metrics.names import Dimension, MetricName
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.sources import find_source
@@ -172,6 +169,10 @@ class Books:
 
         It stays as the books are now, for as long as it is kept.
         """
+        import ibis
+
+        from loadfactor.ledger.states import measures
+
         known = [t.name for t in TABLES]
         if name not in ("ledger", *known):
             raise no_such("table", name, ["ledger", *known])

@@ -1,23 +1,31 @@
-"""Ibis expressions run in a session: compiled to SQL, worked out by DuckDB itself."""
+"""Ibis expressions over the tables of a session, written as SQL for DuckDB, which works them out itself."""
 
 from typing import Any
 
 import ibis
-import ibis.expr.operations as ops
-import pyarrow as pa
 
-from loadfactor.store.session import Session
+from loadfactor.metrics.query.queries import list_all_waits, list_queries
+from loadfactor.metrics.query.question import Question
+from loadfactor.tables import columns_of
 
 Expr = Any
 
 
-def fetch(session: Session, expression: Expr) -> pa.Table:
-    """The rows of an expression over names of the session."""
-    return session.fetch(compile_expression(session, expression))
+def input_table(name: str) -> Expr:
+    """A table of the store under its own name."""
+    return ibis.table(ibis.schema(columns_of(name)), name=name)
 
 
-def compile_expression(session: Session, expression: Expr) -> str:
-    """SQL of an expression over names of the session; small tables inside it are put into the session."""
-    for memory in expression.op().find(ops.InMemoryTable):
-        session.register(memory.name, memory.data.to_pyarrow(memory.schema))
-    return str(ibis.to_sql(expression, dialect="duckdb"))
+def write_sql(rows: Expr) -> str:
+    """SQL of an expression over names of a session."""
+    return str(ibis.to_sql(rows, dialect="duckdb"))
+
+
+def write_queries(question: Question) -> dict[str, str]:
+    """SQL of everything that the answer to a question reads, by name."""
+    return {name: write_sql(rows) for name, rows in list_queries(question).items()}
+
+
+def write_waits() -> dict[str, str]:
+    """SQL of the table `waits`."""
+    return {"waits": write_sql(list_all_waits())}

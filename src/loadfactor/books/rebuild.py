@@ -14,7 +14,6 @@ import pyarrow as pa
 from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.links import list_link_peaks
 from loadfactor.catalog.prices import gpu_hour_price
-from loadfactor.ledger.steps import compile_changed_sources, compile_sources, compile_steps, ledger_columns
 from loadfactor.store.importing import Progress
 from loadfactor.store.manifest import Manifest, StoredFile, merge, subtract
 from loadfactor.store.sample_files import SamplePart, read
@@ -70,22 +69,20 @@ def open_ledger(session: Session, idle_below: float) -> None:
     kept = [f for file in files for f in _without_hours(file, hours)]
     sql = "SELECT * FROM booked_now"
     if kept:
-        columns = ", ".join(ledger_columns())
-        sql = f"SELECT {columns} FROM booked_now UNION ALL SELECT {columns} FROM ({select_ledger(session, kept)})"
+        sql = f"SELECT * FROM booked_now UNION ALL BY NAME ({select_ledger(session, kept)})"
     session.create_view("ledger", sql)
 
 
 def select_ledger(session: Session, files: Iterable[StoredFile]) -> str:
     """SQL: files of the ledger, of each the hours that count."""
     files = list(files)
-    columns = ", ".join(ledger_columns())
     whole = [f for f in files if f.hours is None]
-    queries = [f"SELECT {columns} FROM {read(session.paths(whole))}"] if whole else []
+    queries = [f"SELECT * FROM {read(session.paths(whole))}"] if whole else []
     for file in files:
         if file.hours is not None:
             hours = " OR ".join(f"(hour_utc >= {start} AND hour_utc < {end})" for start, end in file.hours)
-            queries.append(f"SELECT {columns} FROM {read(session.paths([file]))} WHERE {hours}")
-    return " UNION ALL ".join(queries)
+            queries.append(f"SELECT * FROM {read(session.paths([file]))} WHERE {hours}")
+    return " UNION ALL BY NAME ".join(queries)
 
 
 def find_stale(session: Session, key: str, sources_key: str) -> tuple[Span, ...]:
@@ -127,6 +124,8 @@ def _digest_sources(session: Session) -> str:
     """Put what allocations name into the table `sources`; a digest of it."""
     session.view_table("allocations", "allocations")
     session.view_table("devices", "devices")
+    from loadfactor.ledger.steps import compile_sources  # Ibis takes a while to import
+
     session.materialize("sources", compile_sources())
     names = session.fetch("SELECT * FROM sources ORDER BY ALL")
     return hashlib.sha256(repr(names.to_pydict()).encode()).hexdigest()[:16]
@@ -137,6 +136,8 @@ def _find_changed_hours(session: Session, sources_key: str) -> list[Span]:
     files = session.manifest.of("ledger")
     if sources_key == session.manifest.sources_key or not files:
         return []
+    from loadfactor.ledger.steps import compile_changed_sources
+
     session.create_view("kept_ledger", select_ledger(session, files))
     hours = session.raw.execute(compile_changed_sources()).fetchall()
     return [(hour, hour + MS_PER_HOUR) for (hour,) in hours]
@@ -167,6 +168,8 @@ def book(
     for name in ("devices", "outages", "prices", "exchange_rates", "allocations"):
         session.view_table(name, name)
     session.view_table("samples", "samples", files, spans)
+    from loadfactor.ledger.steps import compile_steps
+
     for name, sql in compile_steps(measured, may_overlap(parts), bool(cuts), idle_below, session.currency):
         if name == "book":  # read once, when it is written or asked: a table of it would only cost memory
             session.create_view(name, sql)

@@ -8,20 +8,17 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-import ibis
 import pyarrow as pa
 
 from loadfactor.books.check import CheckResult, check_books
-from loadfactor.books.expressions import compile_expression, fetch
+from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.rebuild import book, default_basis, open_ledger
 from loadfactor.errors import InputError, no_such
-from loadfactor.ledger.steps import ledger_columns
-from loadfactor.ledger.waits import list_waits
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.names import Dimension, MetricName
 from loadfactor.metrics.query.answer import answer
 from loadfactor.metrics.query.calendar import PERIODS, Window, instant, milliseconds
-from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Question, check_dimensions
+from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Question, check_dimensions, list_inputs
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.store.session import Session
 from loadfactor.tables import BASES, DIMENSIONS, TABLES, columns_of
@@ -36,6 +33,7 @@ class Snapshot:
     def __init__(self, session: Session, idle_below: float) -> None:
         self._session = session
         self._idle_below = idle_below
+        self._has_waits = False
         open_ledger(session, idle_below)
 
     @property
@@ -74,11 +72,15 @@ class Snapshot:
             without_idle,
             self._session.currency,
         )
-        for name in ("allocations", "queue_events", "progress"):
-            self._session.view_table(name, name)
-        waits = self._waits if any(m.topic == "queue" for m in question.metrics) else None
-        booked = self._booked(question.window, bool(question.periods))
-        return answer(question, booked, _table("progress"), waits, lambda rows: fetch(self._session, rows))
+        self._view_ledger(question.window, bool(question.periods))
+        if question.units:
+            self._session.view_table("progress", "progress")
+        if question.waits and not self._has_waits:
+            self._tabulate_waits()
+        for name, rows in list_inputs(question).items():
+            self._session.register(name, rows)
+        queries = recall(question.shape, lambda: _compile(question))
+        return answer(question, lambda name: self._session.fetch(queries[name]))
 
     def check(self) -> CheckResult:
         """As `Books.check`."""
@@ -86,23 +88,27 @@ class Snapshot:
 
     def view(self, name: str) -> Expr:
         """A table of the store under its own name, as an Ibis expression to `fetch`."""
+        from loadfactor.books.expressions import input_table
+
         self._session.view_table(name, name)
-        return _table(name)
+        return input_table(name)
 
     def fetch(self, rows: Expr) -> pa.Table:
         """The rows of an Ibis expression over tables that were viewed."""
-        return fetch(self._session, rows)
+        from loadfactor.books.expressions import write_sql
+
+        return self._session.fetch(write_sql(rows))
 
     @cached_property
     def _basis(self) -> str:
         return default_basis(self._session)
 
-    @cached_property
-    def _waits(self) -> Expr:
+    def _tabulate_waits(self) -> None:
         """The waits of all jobs, worked out once."""
-        rows = list_waits(_table("allocations"), _table("queue_events"))
-        self._session.materialize("waits", compile_expression(self._session, rows))
-        return ibis.table(rows.schema(), name="waits")
+        for name in ("allocations", "queue_events"):
+            self._session.view_table(name, name)
+        self._session.materialize("waits", recall("waits", _compile_waits)["waits"])
+        self._has_waits = True
 
     def _window(self, start: datetime | None, end: datetime | None, timezone: tzinfo) -> Window:
         """The window asked for, inside what the books know."""
@@ -118,24 +124,20 @@ class Snapshot:
             )
         return window
 
-    def _booked(self, window: Window, by_day: bool) -> Expr:
-        """The ledger of a window, exactly: booked hours, and those that a limit or a local midnight cuts booked afresh."""
-        stored = ibis.table(ledger_columns(), name="ledger")
-        stored = stored.filter(stored.from_utc < window.end_ms, stored.to_utc > window.start_ms)
+    def _view_ledger(self, window: Window, by_day: bool) -> None:
+        """Name the ledger of a window `asked_ledger`: booked hours, and those that a limit or local midnight cuts booked afresh."""
         session, (start, end) = self._session, self._session.span()
+        sql = f"SELECT * FROM ledger WHERE from_utc < {window.end_ms} AND to_utc > {window.start_ms}"
         # in the hour where the books begin or end, no row spans a cut outside them
         inside = {h: [p for p in points if start < p < end] for h, points in window.cut_hours(by_day).items()}
         cuts = {h: points for h, points in sorted(inside.items()) if points}
-        if not cuts:
-            return stored
-        spans = tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in cuts)
-        book(session, spans, chain.from_iterable(cuts.values()), self._idle_below)
-        session.materialize(
-            "cut", f"SELECT * FROM book WHERE from_utc >= {window.start_ms} AND to_utc <= {window.end_ms}"
-        )
-        fresh = ibis.table(ledger_columns(), name="cut")
-        whole = stored.filter(~stored.hour_utc.isin(list(cuts)))
-        return ibis.union(whole.select(*fresh.columns), fresh)
+        if cuts:
+            spans = tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in cuts)
+            book(session, spans, chain.from_iterable(cuts.values()), self._idle_below)
+            within = f"from_utc >= {window.start_ms} AND to_utc <= {window.end_ms}"
+            session.materialize("cut", f"SELECT * FROM book WHERE {within}")
+            sql += f" AND hour_utc NOT IN ({', '.join(map(str, cuts))}) UNION ALL BY NAME SELECT * FROM cut"
+        session.create_view("asked_ledger", sql)
 
     def _check_filters(self, where: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         """Filters that name something the books know; InputError naming what is near when they do not."""
@@ -178,9 +180,16 @@ def _listed(names: str | Sequence[str]) -> Sequence[str]:
     return [names] if isinstance(names, str) else names
 
 
-def _table(name: str) -> Expr:
-    """A table of the store under its own name."""
-    return ibis.table(ibis.schema(columns_of(name)), name=name)
+def _compile(question: Question) -> Queries:
+    from loadfactor.books.expressions import write_queries  # Ibis takes longer to import than most answers
+
+    return write_queries(question)
+
+
+def _compile_waits() -> Queries:
+    from loadfactor.books.expressions import write_waits
+
+    return write_waits()
 
 
 def _at(value: datetime) -> str:

@@ -1,7 +1,7 @@
-"""Answering a question: metrics become one aggregate over the ledger, grouped; sums are divided last, here.
+"""Answering a question from what its queries add up to: sums are divided last, here.
 
-What is not in the ledger (waits, units of progress) is worked out from its own small table, over the same groups. Everything is
-worked out for all groups at once; a reading is only put together at the end.
+What is not in the ledger (waits, units of progress) has queries of its own, over the same groups. Everything is worked out for all
+groups at once; a reading is only put together at the end.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,22 +15,11 @@ from numpy.typing import NDArray
 from loadfactor.ledger.activity import ACTIVITIES
 from loadfactor.metrics.metric import Count, Coverage, Metric, Part, PerUnit, Quantile, Ratio, Sum
 from loadfactor.metrics.query.calendar import instant
-from loadfactor.metrics.query.question import (
-    OF_A_WAIT,
-    Expr,
-    Fetch,
-    Key,
-    Question,
-    Row,
-    add_calendar,
-    apply_filters,
-    name_unknown,
-)
+from loadfactor.metrics.query.question import ACTIVE, Fetch, Key, Question, Row
 from loadfactor.metrics.query.reading import Groups, MetricColumn, Readings, Value, iso
-from loadfactor.metrics.query.totals import ACTIVE, Floats, Totals, add_up
-from loadfactor.metrics.query.unit_costs import UnitTotals, drop_shared_jobs, sum_units
+from loadfactor.metrics.query.totals import Floats, Totals, add_up
+from loadfactor.metrics.query.unit_costs import UnitTotals, sum_units
 from loadfactor.metrics.query.waits import measure_waits
-from loadfactor.tables import DIMENSIONS
 from loadfactor.units import MS_PER_HOUR
 
 Known = tuple[Value, float | None]
@@ -38,26 +27,16 @@ Known = tuple[Value, float | None]
 NOTHING: Known = (None, None)
 
 
-def answer(question: Question, book: Expr, progress: Expr, waits: Expr | None, fetch: Fetch) -> Readings:
-    """The readings. `book` is the ledger of the window, nothing beyond it; `waits` are needed where the question is of queues.
-
-    `fetch` works an expression out.
-    """
-    book = name_unknown(question, book)
-    progress = drop_shared_jobs(question, book, progress)
-    book = apply_filters(question, book, DIMENSIONS)
-    booked = add_calendar(book, book.hour_utc, book.from_utc, question)
-    summed = add_up(question, booked, fetch)
-    waiting = measure_waits(question, apply_filters(question, waits, OF_A_WAIT), fetch) if waits is not None else {}
+def answer(question: Question, fetch: Fetch) -> Readings:
+    """The readings; `fetch` works a query of the question out."""
+    summed, waiting = add_up(question, fetch), measure_waits(question, fetch)
     keys = summed.keys  # in order
     if not waiting.keys() <= set(keys):
         keys = sorted({*keys, *waiting}, key=lambda key: [(v is None, str(v)) for v in key])
     if not question.by and not keys:
         keys = [()]
     active = _active_basis(summed)
-    units = sum_units(
-        question, booked, progress, {m.kind.unit for m in question.metrics if isinstance(m.kind, PerUnit)}, fetch
-    )
+    units = sum_units(question, fetch)
     columns = []
     for metric in question.metrics:
         kind = metric.kind
@@ -68,7 +47,7 @@ def answer(question: Question, book: Expr, progress: Expr, waits: Expr | None, f
             columns.append(_within(keys, summed, MetricColumn(summed.peaks[kind.of], none, none)))
         elif isinstance(kind, PerUnit):
             basis = question.basis + (", without idle" if question.without_idle else "")
-            columns.append(_spread(keys, _from_progress(units[kind.unit]), basis))
+            columns.append(_spread(keys, _from_progress(units.get(kind.unit, {})), basis))
         else:
             columns.append(_spread(keys, _from_waits(metric, waiting)))
     return Readings(question.metrics, question.by, _groups(question, keys), columns, question.currency)

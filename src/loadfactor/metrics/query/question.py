@@ -4,22 +4,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ibis
 import pyarrow as pa
 
 from loadfactor.errors import no_such
-from loadfactor.ledger.columns import UNKNOWN
-from loadfactor.metrics.metric import Metric
+from loadfactor.ledger.activity import ACTIVITIES
+from loadfactor.metrics.metric import Metric, Part, PerUnit, Quantile
 from loadfactor.metrics.query.calendar import PERIODS, Window, name_period
 from loadfactor.tables import DEFAULT_CURRENCY, DIMENSIONS
+from loadfactor.units import MS_PER_HOUR
 
-Expr = Any
-Fetch = Callable[[Expr], pa.Table]
-"""Works an Ibis expression out."""
+Fetch = Callable[[str], pa.Table]
+"""Works the query of this name out (`queries.list_queries`)."""
 Row = dict[Any, Any]
 Key = tuple[Any, ...]
 """The values of the dimensions that a group has."""
 
+ACTIVE = tuple(Part((f"observed_{kind.basis}_s",)) for kind in ACTIVITIES)
+"""The seconds that each activity signal speaks for, best first: the basis of a number that rests on activity."""
 OF_A_HOLDER = ("job", "experiment", "user", "team", "project", "purpose")
 UNKNOWN_HOLDER = "unknown holder"
 """The group of unattributed time in a split by any of them."""
@@ -44,6 +45,40 @@ class Question:
         """The dimensions of the local calendar that it splits by."""
         return tuple(unit for unit in PERIODS if unit in self.by)
 
+    @property
+    def shape(self) -> str:
+        """All that its queries depend on: the same for another window, or another value of a filter."""
+        filters = tuple(name for name, _ in self.where)
+        return repr((self.metrics, self.by, self.basis, filters, self.without_idle))
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns that it groups by."""
+        return [DIMENSIONS[name] for name in self.by]
+
+    @property
+    def parts(self) -> list[Part]:
+        """The sums over the ledger that its metrics are made of, and those that say what activity they rest on."""
+        return list(dict.fromkeys([p for m in self.metrics for p in m.parts] + list(ACTIVE)))
+
+    @property
+    def peaks(self) -> list[str]:
+        """The columns of the ledger of which its metrics are the highest value."""
+        kinds = [m.kind for m in self.metrics if isinstance(m.kind, Quantile)]
+        return list(dict.fromkeys(kind.of for kind in kinds if kind.of != "wait_s"))
+
+    @property
+    def units(self) -> list[str]:
+        """The units of work whose cost it asks for; none where it splits by what work cannot be told by."""
+        if any(name not in OF_A_JOB for name in self.by):
+            return []
+        return list(dict.fromkeys(m.kind.unit for m in self.metrics if isinstance(m.kind, PerUnit)))
+
+    @property
+    def waits(self) -> bool:
+        """True where it asks for waits, and splits by nothing that they cannot be told by."""
+        return any(m.topic == "queue" for m in self.metrics) and all(name in OF_A_WAIT for name in self.by)
+
 
 def check_dimensions(by: Sequence[str]) -> tuple[str, ...]:
     """The dimensions, or InputError naming the one that is none."""
@@ -53,34 +88,23 @@ def check_dimensions(by: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(by))
 
 
-def apply_filters(question: Question, rows: Expr, known: Sequence[str] | dict[str, str]) -> Expr:
-    """Rows that pass the question's filters; none where they cannot be told apart."""
-    for name, value in question.where:
-        if name in known:
-            rows = rows.filter(rows[DIMENSIONS[name]] == value)
-        else:
-            rows = rows.limit(0)
-    return rows
+def list_inputs(question: Question) -> dict[str, pa.Table]:
+    """The small tables that its queries read by name besides those of the books: what is asked, and the calendar.
 
-
-def name_unknown(question: Question, book: Expr) -> Expr:
-    """The ledger with unattributed time under a name of its own in the holder dimensions that the question uses."""
-    used = {*question.by, *(name for name, _ in question.where)}
-    columns = [DIMENSIONS[name] for name in OF_A_HOLDER if name in used]
-    return book.mutate(**{c: ibis.ifelse(book.holder == UNKNOWN, UNKNOWN_HOLDER, book[c]) for c in columns})
-
-
-def add_calendar(rows: Expr, hour: Expr, at: Expr, question: Question) -> Expr:
-    """Rows with the hour and the local day, week and month they lie in, where the question splits by them."""
-    if "hour" in question.by:
-        rows = rows.mutate(hour=hour)
-    if question.periods:
-        days = list(question.window.days())
+    So the queries of two questions of one shape are the same text.
+    """
+    window = question.window
+    asked = {"start_ms": [window.start_ms], "end_ms": [window.end_ms]}
+    inputs = {"asked": pa.table(asked | {f"where_{name}": [value] for name, value in question.where})}
+    days = list(window.days()) if question.periods else []
+    if days:
         columns = {unit: [name_period(day, unit) for day, _, _ in days] for unit in question.periods}
-        names = ibis.memtable(
-            {**columns, "first": [first for _, first, _ in days], "after": [after for _, _, after in days]},
-            schema={**dict.fromkeys(columns, "string"), "first": "int64", "after": "int64"},
-        )
-        rows = rows.mutate(dated_utc=at)
-        rows = rows.join(names, [rows.dated_utc >= names.first, rows.dated_utc < names.after]).drop("first", "after")
-    return rows
+        bounds = {"first": [first for _, first, _ in days], "after": [after for _, _, after in days]}
+        inputs["calendar"] = pa.table({**columns, **bounds})
+    if "hour" in question.by or days:
+        starts = {window.start_ms - window.start_ms % MS_PER_HOUR}
+        starts |= set(range(min(starts), window.end_ms, MS_PER_HOUR)) if "hour" in question.by else set()
+        ordered = sorted(starts | {first for _, first, _ in days})
+        ends = [*ordered[1:], max(window.end_ms, ordered[-1] + 1)]
+        inputs["buckets"] = pa.table({"first": ordered, "after": ends})
+    return inputs

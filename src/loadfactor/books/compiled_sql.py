@@ -1,0 +1,71 @@
+"""Compiled SQL, kept between runs: Ibis compiles a definition once, and importing it takes longer than most answers.
+
+One file an entry in the user's cache folder, named by a digest of the definitions' own text and of what was asked. A file that is
+damaged, or a folder that cannot be written, costs the time to compile and nothing else.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from uuid import uuid4
+
+import loadfactor
+from loadfactor.config import cache_folder
+
+Queries = dict[str, str]
+"""SQL by name."""
+DEFINED_IN = ("ledger", "metrics", "tables.py", "units.py")
+MOST_KEPT = 500
+_known: dict[str, Queries] = {}
+
+
+def recall(shape: str, compile: Callable[[], Queries]) -> Queries:
+    """The SQL of this shape: compiled before, else now."""
+    if shape not in _known:
+        path = cache_folder() / f"sql-{_digest(_definitions() + shape)}.json"
+        found = _read(path)
+        if found is None:
+            found = compile()
+            _write(path, found)
+        _known[shape] = found
+    return _known[shape]
+
+
+def _read(path: Path) -> Queries | None:
+    """An entry as it was written; None where there is none, or it is damaged."""
+    try:
+        digest, _, text = path.read_text(encoding="utf-8").partition("\n")
+        return dict(json.loads(text)) if digest == _digest(text) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _write(path: Path, queries: Queries) -> None:
+    """Keep an entry, written beside and renamed; of too many the oldest go."""
+    text = json.dumps(queries)
+    with suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        beside = path.with_suffix(f".{uuid4().hex}")
+        beside.write_text(f"{_digest(text)}\n{text}", encoding="utf-8")
+        os.replace(beside, path)
+        kept = sorted(path.parent.glob("sql-*"), key=lambda p: p.stat().st_mtime)
+        for old in kept[:-MOST_KEPT]:
+            old.unlink(missing_ok=True)
+
+
+@cache
+def _definitions() -> str:
+    """What compiled SQL depends on besides what is asked: the text of the definitions, and the compiler."""
+    root = Path(loadfactor.__file__).parent
+    files = [path for name in DEFINED_IN for path in sorted([root / name, *(root / name).rglob("*.py")])]
+    texts = [path.read_text(encoding="utf-8") for path in files if path.is_file()]
+    return _digest("\0".join([version("ibis-framework"), *texts]))
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,273 @@
+"""The queries of a question as Ibis expressions by name: sums over the ledger, waits, units of work and their cost.
+
+They read tables by name: `asked_ledger` (the ledger of the window, nothing beyond it), `progress`, `waits`, and those of
+`list_inputs`. None of them holds an instant or a name that is asked for: two questions of one shape have the same queries.
+"""
+
+from typing import Any
+
+import ibis
+import ibis.expr.operations as ops
+
+from loadfactor.ledger.activity import ACTIVITIES
+from loadfactor.ledger.columns import HOLDER, STATES, UNKNOWN
+from loadfactor.ledger.links import PEAKS
+from loadfactor.ledger.prices import PRICE_COLUMNS
+from loadfactor.ledger.states import CIRCUMSTANCES, WEIGHTED, measures
+from loadfactor.ledger.steps import ledger_columns
+from loadfactor.ledger.waits import list_waits
+from loadfactor.metrics.metric import COST, EFFECTIVE_COST, UNDERUSED_COST, UNDERUSED_S, Quantile
+from loadfactor.metrics.query.question import OF_A_HOLDER, OF_A_WAIT, UNKNOWN_HOLDER, Question
+from loadfactor.tables import DIMENSIONS, columns_of
+from loadfactor.units import MS_PER_HOUR, S_PER_HOUR
+
+Expr = Any
+
+FOLDED_FROM = 24
+"""With as many sums it pays to add rows of the same circumstances up first."""
+ADDITIVE = ("gpu_s", *WEIGHTED.values())
+HIGHEST = ("mem_peak_share", "temperature_peak_c")
+UNCHANGED = ("state", "holder", "has_source", *CIRCUMSTANCES, *PRICE_COLUMNS, *PEAKS.values())
+"""Columns of the ledger that measures choose or multiply by: rows that agree in them can be added up."""
+
+
+def list_queries(question: Question) -> dict[str, Expr]:
+    """Every query that the answer to a question reads, by name."""
+    book = name_unknown(question, ibis.table(ledger_columns(), name="asked_ledger"))
+    booked = apply_filters(question, book, tuple(DIMENSIONS))
+    booked = add_calendar(question, booked, booked.hour_utc, booked.from_utc)
+    queries = {"sums": sum_parts(question, booked)}
+    if question.units:
+        queries |= list_unit_queries(question, booked, drop_shared_jobs(question, book, _input("progress")))
+    if question.waits:
+        queries |= list_wait_queries(question, apply_filters(question, tabulate_waits(), OF_A_WAIT))
+    return queries
+
+
+def tabulate_waits() -> Expr:
+    """The table `waits`."""
+    return ibis.table(list_all_waits().schema(), name="waits")
+
+
+def list_all_waits() -> Expr:
+    """What the table `waits` holds: the waits that allocations and queue events speak of."""
+    return list_waits(_input("allocations"), _input("queue_events"))
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------------
+
+
+def asked(question: Question, name: str) -> Expr:
+    """`start_ms` or `end_ms` of the window, or `where_…`, the value of a filter."""
+    given = {"start_ms": "int64", "end_ms": "int64"} | {f"where_{of}": "string" for of, _ in question.where}
+    return ibis.table(given, name="asked")[name].as_scalar()
+
+
+def apply_filters(question: Question, rows: Expr, known: tuple[str, ...]) -> Expr:
+    """Rows that pass the question's filters; none where they cannot be told apart."""
+    for name, _ in question.where:
+        rows = (
+            rows.filter(rows[DIMENSIONS[name]] == asked(question, f"where_{name}")) if name in known else rows.limit(0)
+        )
+    return rows
+
+
+def name_unknown(question: Question, book: Expr) -> Expr:
+    """The ledger with unattributed time under a name of its own in the holder dimensions that the question uses."""
+    used = {*question.by, *(name for name, _ in question.where)}
+    columns = [DIMENSIONS[name] for name in OF_A_HOLDER if name in used]
+    return book.mutate(**{c: ibis.ifelse(book.holder == UNKNOWN, UNKNOWN_HOLDER, book[c]) for c in columns})
+
+
+def add_calendar(question: Question, rows: Expr, hour: Expr, at: Expr) -> Expr:
+    """Rows with the hour and the local day, week and month they lie in, where the question splits by them."""
+    if "hour" in question.by:
+        rows = rows.mutate(hour=hour)
+    if question.periods:
+        names = ibis.table(
+            {**dict.fromkeys(question.periods, "string"), "first": "int64", "after": "int64"}, name="calendar"
+        )
+        rows = rows.mutate(dated_utc=at)
+        rows = rows.join(names, [rows.dated_utc >= names.first, rows.dated_utc < names.after]).drop("first", "after")
+    return rows
+
+
+def _input(name: str) -> Expr:
+    """A table of the store under its own name."""
+    return ibis.table(ibis.schema(columns_of(name)), name=name)
+
+
+def _grouped(rows: Expr, keys: list[str], columns: dict[str, Expr]) -> Expr:
+    """Aggregates by group, in order; of all rows where there are no keys."""
+    return rows.group_by(keys).aggregate(**columns).order_by(keys) if keys else rows.aggregate(**columns)
+
+
+# -- the ledger ----------------------------------------------------------------------------------------------------------
+
+
+def sum_parts(question: Question, booked: Expr) -> Expr:
+    """All the parts of all the metrics in one aggregate: `p<part>_<column>`, the peaks, and how many `rows`."""
+    sums, peaks = _sums(question, booked), question.peaks
+    rows = booked.count()
+    if len(sums) >= FOLDED_FROM:
+        used = {field.name for column in sums.values() for field in column.op().find(ops.Field)}
+        booked = _fold(booked, question.keys, used, peaks)
+        sums, rows = _sums(question, booked), ibis.coalesce(booked.folded.sum(), 0)
+    return _grouped(booked, question.keys, {"rows": rows, **sums, **{name: booked[name].max() for name in peaks}})
+
+
+def _fold(booked: Expr, keys: list[str], used: set[str], peaks: list[str]) -> Expr:
+    """The ledger with rows of one group and the same circumstances added up: what is `used` of it, and the peaks.
+
+    Measures multiply by circumstances alone, so their sums are the same.
+    """
+    circumstances = [c for c in UNCHANGED if c in used and c not in keys]
+    folded = booked.group_by([*keys, *circumstances]).aggregate(
+        folded=booked.count(),
+        **{c: booked[c].sum() for c in ADDITIVE if c in used},
+        **{c: booked[c].max() for c in peaks},
+    )
+    absent = {c: of for c, of in booked.schema().items() if c not in folded.columns}
+    return folded.mutate(**{c: ibis.null(of) for c, of in absent.items()})
+
+
+def _sums(question: Question, booked: Expr) -> dict[str, Expr]:
+    """The sum of each column of each part."""
+    named, sums = _columns(booked, question.basis), {}
+    for number, part in enumerate(question.parts):
+        where = booked.state.isin(part.states) if set(part.states) < set(STATES) else ibis.literal(True)
+        if part.holder:
+            where = where & (booked.holder == part.holder)
+        if part.priced:
+            where = where & named[COST].notnull()
+        for place, name in enumerate(part.columns):
+            # a sum of zeros elsewhere: engines do that several times faster than FILTER
+            sums[f"p{number}_{place}"] = ibis.coalesce(ibis.ifelse(where, named[name], 0.0).sum(), 0.0)
+    return sums
+
+
+def _columns(booked: Expr, basis: str) -> dict[str, Expr]:
+    """Everything a metric may add up, by name: ledger columns, what follows from them, and the stand-ins of `metric`."""
+    columns = {c: booked[c] for c in booked.columns} | measures(booked)
+    active_s = sum(columns[f"effective_{kind.basis}_s"] for kind in ACTIVITIES)
+    under_s = ibis.ifelse(booked.state == "busy", booked.gpu_s, 0.0) - active_s
+    cost_per_s = booked[f"price_per_gpu_hour_{basis}"] / S_PER_HOUR
+    return columns | {
+        COST: columns[f"cost_{basis}"],
+        UNDERUSED_S: under_s,
+        UNDERUSED_COST: cost_per_s * under_s,
+        EFFECTIVE_COST: cost_per_s * active_s,
+    }
+
+
+# -- units of work -------------------------------------------------------------------------------------------------------
+
+
+def list_unit_queries(question: Question, booked: Expr, progress: Expr) -> dict[str, Expr]:
+    """`unit_amounts`: what was made and kept; `unit_costs`: what the jobs that worked on it cost; by unit and group."""
+    keys = ["unit", *question.keys]
+    rows = progress.filter(progress.unit.isin(question.units))
+    start, end = asked(question, "start_ms"), asked(question, "end_ms")
+    rows = rows.filter(rows.from_utc < end, (rows.to_utc > start) | (rows.from_utc >= start))
+    jobs = rows.select("unit", "job_id").distinct()  # those of which all work was lost cost, too
+    states = ("busy",) if question.without_idle else ("idle", "busy", "unobserved")
+    held = booked.join(jobs, "job_id")
+    counted, cost = held.state.isin(states), measures(held)[f"cost_{question.basis}"]
+    spent = held.group_by(keys).aggregate(
+        cost=ibis.coalesce(ibis.ifelse(counted, cost, 0.0).sum(), 0.0),
+        priced_s=ibis.ifelse(counted & cost.notnull(), held.gpu_s, 0.0).sum(),
+        needed_s=ibis.ifelse(counted, held.gpu_s, 0.0).sum(),
+    )
+    kept = rows.filter(ibis.coalesce(rows.kept, True))
+    amounts = _amounts(question, booked.semi_join(kept, "job_id"), kept, keys)
+    return {"unit_costs": spent.order_by(keys), "unit_amounts": amounts.order_by(keys)}
+
+
+def drop_shared_jobs(question: Question, book: Expr, progress: Expr) -> Expr:
+    """Progress of the jobs that held nothing outside the question's filters: of others nobody knows what was made where.
+
+    `book` is the ledger of the window, unfiltered.
+    """
+    if not question.where:
+        return progress
+    inside = ibis.and_(*(book[DIMENSIONS[name]] == asked(question, f"where_{name}") for name, _ in question.where))
+    return progress.anti_join(book.filter(~ibis.coalesce(inside, False)), "job_id")
+
+
+def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> Expr:
+    """Progress in the window by unit and group; a stretch the window or a bucket cuts counts in proportion to time.
+
+    `booked` is the ledger of the jobs that made it: they are called what it calls them.
+    """
+    who = tuple(c for c in HOLDER if c not in ("attempt", "job_id"))
+    names = booked.group_by("job_id").aggregate(**{c: booked[c].max() for c in who})
+    start, end = asked(question, "start_ms"), asked(question, "end_ms")
+    length = (rows.to_utc - rows.from_utc).cast("float64")
+    rows = rows.select("unit", "job_id", "from_utc", "to_utc", amount=rows.amount, length=length)
+    instants = rows.filter(rows.length == 0)
+    instants = instants.filter(instants.from_utc >= start, instants.from_utc < end)
+    stretches = rows.filter(rows.length > 0)
+    if "hour" in question.by or question.periods:
+        stretches = _bucketed(stretches)
+    part = ibis.least(stretches.to_utc, end) - ibis.greatest(stretches.from_utc, start)
+    stretches = stretches.mutate(amount=stretches.amount * part / stretches.length).filter(part > 0)
+    columns = ["unit", "job_id", "from_utc", "amount"]
+    made = ibis.union(instants.select(*columns), stretches.select(*columns)).join(names, "job_id")
+    hour = made.from_utc - made.from_utc % MS_PER_HOUR
+    made = add_calendar(question, made, hour, made.from_utc)
+    return made.group_by(keys).aggregate(amounts=made.amount.collect())
+
+
+def _bucketed(stretches: Expr) -> Expr:
+    """Stretches cut at hours, and at the local midnights that are none; amounts still those of the whole stretch."""
+    buckets = ibis.table({"first": "int64", "after": "int64"}, name="buckets")
+    cut = stretches.join(buckets, [stretches.from_utc < buckets.after, stretches.to_utc > buckets.first])
+    return cut.select(
+        "unit",
+        "job_id",
+        "amount",
+        "length",
+        from_utc=ibis.greatest(cut.from_utc, cut.first),
+        to_utc=ibis.least(cut.to_utc, cut.after),
+    )
+
+
+# -- waits ---------------------------------------------------------------------------------------------------------------
+
+
+def list_wait_queries(question: Question, waits: Expr) -> dict[str, Expr]:
+    """`any_wait`: whether one was ever recorded; `waited`: every plain quantile; the weighted ones by name; `waiting` still."""
+    start, end, keys = asked(question, "start_ms"), asked(question, "end_ms"), question.keys
+    started = waits.filter(waits.started, waits.ended_utc >= start, waits.ended_utc < end)
+    begun = waits.filter(waits.queued_utc < end)
+    censored = begun.filter(
+        begun.ended_utc.isnull() | (begun.ended_utc >= end) | (~begun.started & (begun.ended_utc >= start))
+    )
+    hour = started.ended_utc - started.ended_utc % MS_PER_HOUR
+    started = add_calendar(question, started, hour, started.ended_utc).mutate(gpus=ibis.coalesce(started.gpus, 1.0))
+    at = ibis.greatest(censored.queued_utc, start)
+    censored = add_calendar(question, censored, at - at % MS_PER_HOUR, at)
+    columns, queries = {"n": started.count()}, {"any_wait": waits.select("job_id").limit(1)}
+    for metric in question.metrics:
+        kind = metric.kind
+        if not isinstance(kind, Quantile) or kind.of != "wait_s":
+            continue
+        if kind.weight is None:
+            columns[metric.name] = started.wait_s.mean() if kind.mean else started.wait_s.quantile(kind.q)
+        elif kind.mean:
+            columns[metric.name] = (started.wait_s * started[kind.weight]).sum() / started[kind.weight].sum()
+        else:
+            queries[metric.name] = _weighted_quantile(started, keys, kind)
+    queries["waited"] = _grouped(started, keys, columns)
+    queries["waiting"] = _grouped(censored, keys, {"n": censored.count()})
+    return queries
+
+
+def _weighted_quantile(rows: Expr, keys: list[str], kind: Quantile) -> Expr:
+    """The smallest wait at which the weights of the waits so far reach the share q of all weights."""
+    weight = rows[kind.weight]
+    running = ibis.cumulative_window(group_by=keys, order_by=[rows.wait_s, rows.job_id])
+    whole = ibis.window(group_by=keys)
+    reached = rows.mutate(so_far=weight.sum().over(running), all=weight.sum().over(whole))
+    reached = reached.filter(reached.so_far >= reached["all"] * kind.q)
+    return _grouped(reached, keys, {"v": reached.wait_s.min()})
