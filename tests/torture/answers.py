@@ -7,9 +7,10 @@ from typing import Any
 from tests.torture.children import run
 
 from loadfactor.books.books import Books
+from loadfactor.books.rebuild import open_ledger
 from loadfactor.store.import_records import list_imports
 from loadfactor.store.manifest import NAME, has_books
-from loadfactor.tables import TABLES
+from loadfactor.tables import IDLE_BELOW, TABLES
 
 Answers = dict[str, list[Any]] | None
 """None: there are no books, or nothing in them."""
@@ -22,10 +23,11 @@ def ask(store: Path, idle_below: float | None = None) -> Answers:
     """
     if not has_books(store):
         return None
-    books = Books.open(store) if idle_below is None else Books.open(store, idle_below=idle_below)
-    with books.session() as session:
+    threshold = IDLE_BELOW if idle_below is None else idle_below
+    with Books.open(store, idle_below=threshold).store.read() as session:
         if not session.manifest.files:
             return None
+        open_ledger(session, threshold)
         tables = [table.name for table in TABLES]
         for table in tables:
             session.view_table(table, table)
