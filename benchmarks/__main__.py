@@ -5,12 +5,13 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks import books, imports, live, serving, sizing, training
+from benchmarks import books, imports, live, questions, serving, sizing, training
 
 BENCHMARKS: tuple[ModuleType, ...] = (
     books,
     imports,
     live,
+    questions,
     training,
     serving,
     sizing,

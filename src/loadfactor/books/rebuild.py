@@ -12,7 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from loadfactor.catalog.accelerators import accelerators
-from loadfactor.catalog.links import list_link_peaks
+from loadfactor.catalog.links import link_peaks, list_link_peaks
 from loadfactor.catalog.prices import gpu_hour_price
 from loadfactor.store.importing import Progress
 from loadfactor.store.manifest import Manifest, StoredFile, merge, subtract
@@ -205,26 +205,29 @@ def default_basis(session: Session) -> str:
 
 def ledger_key(idle_below: float, currency: str) -> str:
     """What a ledger row depends on besides the tables: definitions, idle threshold, currency, the catalog's prices and links."""
-    stands_on = f"{DEFINITION} {idle_below} {currency} {list_estimates().to_pylist()} {list_link_peaks().to_pylist()}"
+    stands_on = f"{DEFINITION} {idle_below} {currency} {_estimates()} {link_peaks()}"
     return hashlib.sha256(stands_on.encode()).hexdigest()[:16]
 
 
 def list_estimates() -> pa.Table:
     """The catalog's dated prices as rows of the price list."""
+    return pa.Table.from_pylist(_estimates(), schema=PRICES.schema)
+
+
+def _estimates() -> list[dict[str, object]]:
     rows = []
     for item in accelerators():
         price = gpu_hour_price(item)
         if price is not None:
-            rows.append(
-                {
-                    "accelerator": item,
-                    "basis": "estimate",
-                    "price_per_gpu_hour": price.typical,
-                    "currency": price.currency,
-                    "source": f"{price.source} ({price.as_of})",
-                }
-            )
-    return pa.Table.from_pylist(rows, schema=PRICES.schema)
+            given: dict[str, object] = {
+                "accelerator": item,
+                "basis": "estimate",
+                "price_per_gpu_hour": float(price.typical),
+                "currency": price.currency,
+                "source": f"{price.source} ({price.as_of})",
+            }
+            rows.append({column.name: given.get(column.name) for column in PRICES.columns})
+    return rows
 
 
 def _intersect(spans: tuple[Span, ...], of: Span) -> tuple[Span, ...]:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from shlex import quote
+from shlex import quote as quote_word
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from loadfactor.metrics.query.answer import answer
 from loadfactor.metrics.query.calendar import PERIODS, Window, instant, milliseconds
 from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Question, check_dimensions, list_inputs
 from loadfactor.metrics.query.reading import Readings
+from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.tables import BASES, DIMENSIONS, TABLES, columns_of
 from loadfactor.units import MS_PER_HOUR
@@ -77,10 +78,10 @@ class Snapshot:
             self._session.view_table("progress", "progress")
         if question.waits and not self._has_waits:
             self._tabulate_waits()
-        for name, rows in list_inputs(question).items():
-            self._session.register(name, rows)
+        for name, columns in list_inputs(question).items():
+            self._session.materialize(name, _write_rows(columns))
         queries = recall(question.shape, lambda: _compile(question))
-        return answer(question, lambda name: self._session.fetch(queries[name]))
+        return answer(question, lambda name: self._session.fetch_columns(queries[name]))
 
     def check(self) -> CheckResult:
         """As `Books.check`."""
@@ -135,7 +136,7 @@ class Snapshot:
             spans = tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in cuts)
             book(session, spans, chain.from_iterable(cuts.values()), self._idle_below)
             within = f"from_utc >= {window.start_ms} AND to_utc <= {window.end_ms}"
-            session.materialize("cut", f"SELECT * FROM book WHERE {within}")
+            session.materialize("cut", f"SELECT * FROM book WHERE {within} ORDER BY ALL")  # sums keep their digits
             sql += f" AND hour_utc NOT IN ({', '.join(map(str, cuts))}) UNION ALL BY NAME SELECT * FROM cut"
         session.create_view("asked_ledger", sql)
 
@@ -152,14 +153,14 @@ class Snapshot:
             for table in ("allocations", "devices", "queue_events"):
                 if column in columns_of(table):
                     self._session.view_table(table, table)
-                    rows = self._session.fetch(f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL")
-                    known |= set(rows[column].to_pylist())
+                    sql = f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL"
+                    known |= {found for (found,) in self._session.raw.execute(sql).fetchall()}
             if value not in known:
                 raise no_such(
                     name,
                     value,
                     known,
-                    f"`loadfactor show paid_gpu_hours --by {name} --store {quote(str(self.folder))}` lists them",
+                    f"`loadfactor show paid_gpu_hours --by {name} --store {quote_word(str(self.folder))}` lists them",
                 )
         return tuple(where.items())
 
@@ -178,6 +179,16 @@ def find_span(session: Session) -> tuple[datetime, datetime]:
 
 def _listed(names: str | Sequence[str]) -> Sequence[str]:
     return [names] if isinstance(names, str) else names
+
+
+def _write_rows(columns: Mapping[str, Sequence[Any]]) -> str:
+    """SQL: a few columns of instants or names as rows."""
+    lists = []
+    for name, values in columns.items():
+        kind = "VARCHAR" if isinstance(values[0], str) else "BIGINT"
+        cells = ", ".join(quote(v) if isinstance(v, str) else str(v) for v in values)
+        lists.append(f"unnest([{cells}]::{kind}[]) AS {name}")
+    return f"SELECT {', '.join(lists)}"
 
 
 def _compile(question: Question) -> Queries:

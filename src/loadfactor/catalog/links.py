@@ -14,11 +14,25 @@ def list_link_peaks() -> pa.Table:
     >>> peaks["l4"]["nvlink_peak_bytes_per_s"] is None
     True
     """
-    found = accelerators().values()
-    return pa.table(
+    columns = {
+        "accelerator": pa.string(),
+        "pcie_peak_bytes_per_s": pa.float64(),
+        "nvlink_peak_bytes_per_s": pa.float64(),
+    }
+    return pa.Table.from_pylist(link_peaks(), schema=pa.schema(columns.items()))
+
+
+def link_peaks() -> list[dict[str, str | float | None]]:
+    """The same as plain rows."""
+    return [
         {
-            "accelerator": pa.array([a.id for a in found], pa.string()),
-            "pcie_peak_bytes_per_s": pa.array([a.get("pcie_bytes_per_s") for a in found], pa.float64()),
-            "nvlink_peak_bytes_per_s": pa.array([a.nvlink_bytes_per_s for a in found], pa.float64()),
+            "accelerator": item.id,
+            "pcie_peak_bytes_per_s": _float(item.get("pcie_bytes_per_s")),
+            "nvlink_peak_bytes_per_s": _float(item.nvlink_bytes_per_s),
         }
-    )
+        for item in accelerators().values()
+    ]
+
+
+def _float(value: float | None) -> float | None:
+    return None if value is None else float(value)

@@ -118,6 +118,11 @@ class Session:
         """The rows of a query."""
         return self.raw.execute(sql).to_arrow_table()
 
+    def fetch_columns(self, sql: str) -> dict[str, Any]:
+        """The columns of a query as NumPy arrays, masked where null. Unlike Arrow's values they need no pandas."""
+        columns: dict[str, Any] = self.raw.execute(sql).fetchnumpy()
+        return columns
+
     def fetch_one(self, sql: str, parameters: list[Any] | None = None) -> tuple[Any, ...]:
         """The first row of a query that has one."""
         return self.raw.execute(sql, parameters).fetchone() or ()

@@ -98,10 +98,7 @@ class Inquiry:
 
     def groups(self, *metrics: str, by: Sequence[str], **where: str) -> list[tuple[Key, "Group"]]:
         """The same by group: each group's key with its readings by name."""
-        groups: dict[Key, Group] = {}
-        for reading in self.ask(*metrics, by=by, **where):
-            groups.setdefault(tuple(reading.by.values()), Group({})).readings[reading.metric] = reading
-        return list(groups.items())
+        return group_readings(self.ask(*metrics, by=by, **where))
 
 
 @dataclass(frozen=True)
@@ -137,6 +134,14 @@ class Group:
     def some(self, *metrics: str) -> list[Reading]:
         """The readings of these metrics, as far as they were asked."""
         return [self.readings[name] for name in metrics if name in self.readings]
+
+
+def group_readings(readings: Readings) -> list[tuple[Key, Group]]:
+    """Readings by group: each group's key with its readings by name."""
+    groups: dict[Key, Group] = {}
+    for reading in readings:
+        groups.setdefault(tuple(reading.by.values()), Group({})).readings[reading.metric] = reading
+    return list(groups.items())
 
 
 def group_name(key: Key, group: Group) -> str:

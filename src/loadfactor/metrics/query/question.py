@@ -1,10 +1,10 @@
 """A question: metrics, split by dimensions, in a window, in one cost basis; and the rows of a table that it speaks of."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
+from numpy.typing import NDArray
 
 from loadfactor.errors import no_such
 from loadfactor.ledger.activity import ACTIVITIES
@@ -13,7 +13,9 @@ from loadfactor.metrics.query.calendar import PERIODS, Window, name_period
 from loadfactor.tables import DEFAULT_CURRENCY, DIMENSIONS
 from loadfactor.units import MS_PER_HOUR
 
-Fetch = Callable[[str], pa.Table]
+Columns = Mapping[str, NDArray[Any]]
+"""Columns by name, masked where null; all of the same length."""
+Fetch = Callable[[str], Columns]
 """Works the query of this name out (`queries.list_queries`)."""
 Row = dict[Any, Any]
 Key = tuple[Any, ...]
@@ -88,23 +90,29 @@ def check_dimensions(by: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(by))
 
 
-def list_inputs(question: Question) -> dict[str, pa.Table]:
-    """The small tables that its queries read by name besides those of the books: what is asked, and the calendar.
+def list_rows(columns: Columns) -> Iterator[Row]:
+    """The rows of some columns, None where null."""
+    for values in zip(*(column.tolist() for column in columns.values()), strict=True):
+        yield dict(zip(columns, values, strict=True))
+
+
+def list_inputs(question: Question) -> dict[str, dict[str, list[Any]]]:
+    """The columns of the small tables that its queries read by name besides those of the books: what is asked, the calendar.
 
     So the queries of two questions of one shape are the same text.
     """
     window = question.window
-    asked = {"start_ms": [window.start_ms], "end_ms": [window.end_ms]}
-    inputs = {"asked": pa.table(asked | {f"where_{name}": [value] for name, value in question.where})}
+    asked: dict[str, list[Any]] = {"start_ms": [window.start_ms], "end_ms": [window.end_ms]}
+    inputs = {"asked": asked | {f"where_{name}": [value] for name, value in question.where}}
     days = list(window.days()) if question.periods else []
     if days:
         columns = {unit: [name_period(day, unit) for day, _, _ in days] for unit in question.periods}
         bounds = {"first": [first for _, first, _ in days], "after": [after for _, _, after in days]}
-        inputs["calendar"] = pa.table({**columns, **bounds})
+        inputs["calendar"] = {**columns, **bounds}
     if "hour" in question.by or days:
         starts = {window.start_ms - window.start_ms % MS_PER_HOUR}
         starts |= set(range(min(starts), window.end_ms, MS_PER_HOUR)) if "hour" in question.by else set()
         ordered = sorted(starts | {first for _, first, _ in days})
         ends = [*ordered[1:], max(window.end_ms, ordered[-1] + 1)]
-        inputs["buckets"] = pa.table({"first": ordered, "after": ends})
+        inputs["buckets"] = {"first": ordered, "after": ends}
     return inputs

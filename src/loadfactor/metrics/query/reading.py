@@ -13,6 +13,8 @@ from loadfactor.metrics.metric import Metric, Sum
 from loadfactor.tables import DEFAULT_CURRENCY
 
 Value = float | list[float] | None
+ORDERED_DIGITS = 12
+"""Digits of a value that its place in an order depends on; the sum of the same rows in another order differs in later ones."""
 SHOWN = 60
 """Readings or rows that a notebook shows."""
 
@@ -135,6 +137,15 @@ class Readings(Sequence[Reading]):
         """The wide frame, as a notebook shows it."""
         return str(self.to_wide().to_html(index=False, na_rep="unknown", max_rows=SHOWN))
 
+    @property
+    def keys(self) -> Sequence[tuple[str | None, ...]]:
+        """What each group has of the dimensions asked for."""
+        return self._groups.keys
+
+    def column(self, metric: str) -> Sequence[Value]:
+        """The values of a metric, one a group."""
+        return self._columns[[m.name for m in self._metrics].index(metric)].values
+
     def arrange(self, name: str = "", descending: bool = False, limit: int | None = None) -> "Readings":
         """The groups in the order of a metric or dimension (as they are, where none is named), at most `limit` of them.
 
@@ -150,11 +161,14 @@ class Readings(Sequence[Reading]):
             else:
                 raise no_such("metric or dimension shown", name, [*names, *self._by])
             unknown = [i for i in order if values[i] is None]
-            order = sorted((i for i in order if values[i] is not None), key=lambda i: values[i], reverse=descending)
-            order += unknown
+            known = [i for i in order if values[i] is not None]  # in the order of their names, which equal ones keep
+            order = sorted(known, key=lambda i: rank(values[i]), reverse=descending) + unknown
         elif descending:
             order.reverse()
-        order = order[:limit]
+        return self.pick(order[:limit])
+
+    def pick(self, order: Sequence[int]) -> "Readings":
+        """Some of the groups, by their numbers, in this order."""
         groups = Groups(*(_pick(part, order) for part in self._groups))
         columns = [
             MetricColumn(_pick(c.values, order), _pick(c.coverage, order), _pick(c.activity_basis, order), c.cost_basis)
@@ -217,6 +231,15 @@ class Readings(Sequence[Reading]):
         of_time = {"from": pd.to_datetime(groups.starts, utc=True), "to": pd.to_datetime(groups.ends, utc=True)}
         values = {m.name: list(c.values) for m, c in zip(self._metrics, self._columns, strict=True)}
         return pd.DataFrame({**of_groups, **of_time, **values})
+
+
+def rank(value: Any) -> Any:
+    """What a value is ordered by: amounts that differ by no more than rounding are equal, so that names decide.
+
+    >>> rank(0.1 + 0.2) == rank(0.3), rank("vision"), rank(None)
+    (True, 'vision', 0.0)
+    """
+    return float(f"{value:.{ORDERED_DIGITS}g}") if isinstance(value, float) else 0.0 if value is None else value
 
 
 def _pick(values: Sequence[Any], order: Sequence[int]) -> Sequence[Any]:

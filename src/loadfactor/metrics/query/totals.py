@@ -22,14 +22,14 @@ class Totals:
 
 def add_up(question: Question, fetch: Fetch) -> Totals:
     """The totals of a question, its groups in order."""
-    table = fetch("sums")
-    table = table.filter(table["rows"].to_numpy() > 0)  # an aggregate over nothing is a row, too
-    keys = question.keys
+    found = fetch("sums")
+    some = found["rows"] > 0  # an aggregate over nothing is a row, too
+    table, keys = {name: column[some] for name, column in found.items()}, question.keys
     return Totals(
-        list(zip(*(table[k].to_pylist() for k in keys), strict=True)) if keys else [()] * table.num_rows,
+        list(zip(*(table[k].tolist() for k in keys), strict=True)) if keys else [()] * len(table["rows"]),
         {
-            part: np.column_stack([table[f"p{number}_{place}"].to_numpy() for place in range(len(part.columns))])
+            part: np.column_stack([np.asarray(table[f"p{number}_{place}"]) for place in range(len(part.columns))])
             for number, part in enumerate(question.parts)
         },
-        {name: table[name].to_pylist() for name in question.peaks},
+        {name: table[name].tolist() for name in question.peaks},
     )

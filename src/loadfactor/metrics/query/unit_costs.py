@@ -3,7 +3,7 @@
 from math import fsum
 from typing import NamedTuple
 
-from loadfactor.metrics.query.question import Fetch, Key, Question
+from loadfactor.metrics.query.question import Fetch, Key, Question, list_rows
 
 
 class UnitTotals(NamedTuple):
@@ -21,8 +21,8 @@ def sum_units(question: Question, fetch: Fetch) -> dict[str, dict[Key, UnitTotal
         return out
     keys = ["unit", *question.keys]
     # joined rows come in any order: added up exactly
-    amounts = {tuple(r[k] for k in keys): fsum(r["amounts"]) for r in fetch("unit_amounts").to_pylist()}
-    for row in fetch("unit_costs").to_pylist():
+    amounts = {tuple(r[k] for k in keys): fsum(r["amounts"]) for r in list_rows(fetch("unit_amounts"))}
+    for row in list_rows(fetch("unit_costs")):
         unit, *group = key = tuple(row[k] for k in keys)
         if amounts.get(key):
             coverage = row["priced_s"] / row["needed_s"] if row["needed_s"] else None

@@ -8,6 +8,7 @@ from loadfactor.faces.formats import percent
 from loadfactor.faces.report.facts import SectionFacts
 from loadfactor.faces.report.inquiry import NOBODY, Group, Inquiry, Key, group_name
 from loadfactor.metrics import metric
+from loadfactor.metrics.query.reading import rank
 
 BARS = ("effective_cost", "underused_cost", "idle_cost", "unobserved_cost", "unallocated_cost", "down_cost")
 CELLS = ("cost", "paid_gpu_hours", "utilization", "idle_cost", "underused_cost", "cost_per_effective_gpu_hour")
@@ -21,7 +22,7 @@ def build_section(inquiry: Inquiry) -> SectionFacts | None:
     groups = inquiry.groups(*CELLS, *BARS, "allocated_gpu_hours", "unallocated_gpu_hours", by=by)
     if not groups:
         return None
-    groups.sort(key=lambda g: (-(g[1].value("cost") or 0.0), -(g[1].value("paid_gpu_hours") or 0.0), str(g[0])))
+    groups.sort(key=lambda g: (-rank(g[1].value("cost")), -rank(g[1].value("paid_gpu_hours")), str(g[0])))
     name = " and ".join(by)
     rest = len(groups) - MOST_ROWS
     note = f"and {rest} more; see `loadfactor show cost --by {','.join(by)} {inquiry.options}`" if rest > 0 else ""
@@ -66,6 +67,6 @@ def _lead(groups: Groups) -> str:
         said.append(f"{group_name(key, top)} has the highest cost, {top.money('cost')}.")
     measured = [(key, group) for key, group in holders if group.value("utilization") is not None]
     if len(measured) > 1:
-        key, low = min(measured, key=lambda g: g[1].value("utilization") or 0.0)
+        key, low = min(measured, key=lambda g: (rank(g[1].value("utilization")), str(g[0])))
         said.append(f"{group_name(key, low)} has the lowest utilization, {percent(low.value('utilization'))}.")
     return " ".join(said)

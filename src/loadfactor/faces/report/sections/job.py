@@ -8,8 +8,9 @@ from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.document import DataTable, Histogram, Section, TableColumn
 from loadfactor.faces.formats import duration, number, percent
 from loadfactor.faces.report.facts import JobFacts
-from loadfactor.faces.report.inquiry import UNTAGGED, Group, Inquiry, Key
+from loadfactor.faces.report.inquiry import UNTAGGED, Group, Inquiry, Key, group_readings
 from loadfactor.metrics.query.calendar import instant
+from loadfactor.metrics.query.reading import Readings, rank
 
 MOST = 10
 LOWEST, HIGHEST = 16, 8
@@ -19,17 +20,17 @@ METRICS = ("cost", "allocated_gpu_hours", "utilization", "idle_cost")
 
 def build_section(inquiry: Inquiry) -> JobFacts | None:
     """The most expensive jobs, and a histogram of each GPU of the one looked into."""
-    jobs = inquiry.groups(*METRICS, by=("job", "team", "purpose"))
-    jobs = [(key, group) for key, group in jobs if key[0] is not None and group.value("allocated_gpu_hours")]
+    readings = inquiry.ask(*METRICS, by=("job", "team", "purpose"))
+    jobs = _most_expensive_first(readings)
     if not jobs:
         return None
-    jobs.sort(key=lambda j: (-(j[1].value("cost") or 0.0), -(j[1].value("allocated_gpu_hours") or 0.0), str(j[0])))
-    training = [key[0] for key, _ in jobs if key[2] == "training"]
-    job = inquiry.job or (training or [jobs[0][0][0]])[0] or ""
-    shown = [*jobs[:MOST], *(found for found in jobs[MOST:] if found[0][0] == job)]
+    keys = readings.keys
+    training = (keys[number][0] for number in jobs if keys[number][2] == "training")
+    job = inquiry.job or next(training, keys[jobs[0]][0]) or ""
+    shown = group_readings(readings.pick([*jobs[:MOST], *(number for number in jobs[MOST:] if keys[number][0] == job)]))
     by_gpu = inquiry.groups("utilization_histogram", "utilization", "observed_gpu_hours", by=("device",), job=job)
     gpus = [(key, group) for key, group in by_gpu if group.bins("utilization_histogram")]
-    gpus.sort(key=lambda g: g[1].value("utilization") or 0.0)
+    gpus.sort(key=lambda g: (rank(g[1].value("utilization")), str(g[0])))
     section = Section(
         "Most expensive jobs",
         _lead(len(jobs), job, next((group for key, group in shown if key[0] == job), Group({})), gpus),
@@ -38,6 +39,13 @@ def build_section(inquiry: Inquiry) -> JobFacts | None:
         [_histogram(key, group) for key, group in _lowest_and_highest(gpus)],
     )
     return JobFacts("job", section, [r for _, group in (*shown, *gpus) for r in group.all], job)
+
+
+def _most_expensive_first(readings: Readings) -> list[int]:
+    """The numbers of the groups that are jobs with GPUs; of thousands a few are shown, so no more is made of the others."""
+    keys, costs, hours = readings.keys, readings.column("cost"), readings.column("allocated_gpu_hours")
+    held = [number for number, key in enumerate(keys) if key[0] is not None and hours[number]]
+    return sorted(held, key=lambda n: (-rank(costs[n]), -rank(hours[n]), str(keys[n])))
 
 
 def _charts(inquiry: Inquiry, job: str) -> Sequence[Chart]:

@@ -6,6 +6,7 @@ from loadfactor.faces.document import Section, Suggestion
 from loadfactor.faces.formats import number
 from loadfactor.faces.report.facts import NextStepsFacts
 from loadfactor.faces.report.inquiry import Inquiry
+from loadfactor.metrics.query.reading import rank
 
 COMMANDS = (
     ("unattributed", "show unattributed_gpu_hours --by node,day", "which GPUs have no known holder"),
@@ -27,7 +28,7 @@ def build_section(inquiry: Inquiry) -> NextStepsFacts:
     totals = inquiry.totals
     hours, costs = [f"{name}_gpu_hours" for name, _, _ in COMMANDS], [f"{name}_cost" for name, _, _ in COMMANDS]
     unit = "cost" if any(totals.value(metric) for metric in costs) else "gpu_hours"
-    ranked = sorted(COMMANDS, key=lambda c: -(totals.value(f"{c[0]}_{unit}") or 0.0))
+    ranked = sorted(COMMANDS, key=lambda c: (-rank(totals.value(f"{c[0]}_{unit}")), c[0]))
     suggestions = []
     for name, command, why in ranked[:MOST]:
         size = totals.value(f"{name}_{unit}")

@@ -1,6 +1,6 @@
 """How full the fleet was over time, by the hour (by the day in a long window), and what each day consists of."""
 
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.document import Section
@@ -8,6 +8,7 @@ from loadfactor.faces.formats import instant, percent
 from loadfactor.faces.report.facts import SectionFacts
 from loadfactor.faces.report.inquiry import Group, Inquiry, Key
 from loadfactor.metrics import metric
+from loadfactor.metrics.query.reading import rank
 
 BY_THE_HOUR = timedelta(days=21)
 """Longer windows are drawn by the day."""
@@ -32,7 +33,7 @@ def build_section(inquiry: Inquiry) -> SectionFacts | None:
     full = [(share, moment) for share, moment in zip(lines["load_factor"], at, strict=True) if share is not None]
     lead = ""
     if full:
-        (high, when), (low, then) = max(full), min(full)
+        (high, when), (low, then) = max(full, key=_by_share), min(full, key=_by_share)
         lead = (
             f"Highest load factor of {'an' if by == 'hour' else 'a'} {by}: {percent(high)} at {instant(when)}. "
             f"Lowest: {percent(low)} at {instant(then)}."
@@ -41,6 +42,10 @@ def build_section(inquiry: Inquiry) -> SectionFacts | None:
     charts = (chart, _days_chart(days)) if 2 <= len(days) <= MOST_DAYS else (chart,)
     readings = [r for _, group in (*moments, *days) for r in group.all]
     return SectionFacts("over_time", Section("Over time", lead, charts), readings)
+
+
+def _by_share(moment: tuple[float, datetime]) -> tuple[float, datetime]:
+    return rank(moment[0]), moment[1]
 
 
 def _days_chart(days: list[tuple[Key, Group]]) -> Chart:

@@ -6,6 +6,7 @@ from loadfactor.faces.formats import duration, number
 from loadfactor.faces.report.facts import SectionFacts
 from loadfactor.faces.report.inquiry import Group, Inquiry, Key, group_name
 from loadfactor.metrics.query.question import OF_A_WAIT
+from loadfactor.metrics.query.reading import rank
 from loadfactor.units import S_PER_HOUR
 
 METRICS = ("queue_wait_s_p50", "queue_wait_s_p90", "queue_wait_s_p99", "queue_waiting")
@@ -21,7 +22,7 @@ def build_section(inquiry: Inquiry) -> SectionFacts | None:
     split = [d for d in inquiry.dimensions if d in OF_A_WAIT] or ["team"]
     groups = inquiry.groups(*METRICS, "allocated_gpu_hours", by=split)
     groups = [(key, group) for key, group in groups if group.value("queue_wait_s_p50") is not None]
-    groups.sort(key=lambda g: -(g[1].value("queue_wait_s_p90") or 0.0))
+    groups.sort(key=lambda g: (-rank(g[1].value("queue_wait_s_p90")), str(g[0])))
     days = inquiry.groups(*METRICS, by=("day",))
     named = [(ALL, totals), *((group_name(key, group), group) for key, group in groups[:MOST_ROWS])]
     table = DataTable(
