@@ -127,6 +127,7 @@ def _fold(booked: Expr, keys: list[str], used: set[str], peaks: list[str]) -> Ex
         **{c: booked[c].sum() for c in ADDITIVE if c in used},
         **{c: booked[c].max() for c in peaks},
     )
+    folded = folded.order_by([*keys, *circumstances])  # added up in one order, sums keep their digits
     absent = {c: of for c, of in booked.schema().items() if c not in folded.columns}
     return folded.mutate(**{c: ibis.null(of) for c, of in absent.items()})
 
