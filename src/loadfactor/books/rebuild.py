@@ -94,9 +94,12 @@ def find_stale(session: Session, key: str, sources_key: str) -> tuple[Span, ...]
     stale = [*manifest.stale, *_find_changed_hours(session, sources_key)]
     stale += [(part.from_ms, part.to_ms + part.reach_ms) for part in session.live_samples]
     stale += session.live_spans
-    booked = [f for f in manifest.of("ledger") if f.from_ms is not None and f.to_ms is not None]
-    low = min([start, *(f.from_ms or 0 for f in booked)])  # a corrected row may have made the span shorter
-    high = max([end, *(f.to_ms or 0 for f in booked)])
+    # a corrected row may have made the span shorter than what is booked, or empty
+    known = [(f.from_ms, f.to_ms) for f in manifest.of("ledger") if f.from_ms is not None and f.to_ms is not None]
+    known += [(start, end)] if start < end else []
+    if not known:
+        return ()
+    low, high = min(s for s, _ in known), max(e for _, e in known)
     return _hours(merge([(max(s, low), min(e, high)) for s, e in stale]))
 
 

@@ -56,6 +56,8 @@ def repair_store(writer: Writer) -> None:
     """Put damaged files into quarantine, make good what other files can, and note what is lost with what would bring it again."""
     rebuilt = not writer.manifest.ledger_key  # from the files: they do not say what time their rows speak of
     damaged = [f for f in writer.manifest.files if not _is_whole(writer.folder, f)]
+    if not damaged and not rebuilt:
+        return
     gone = {f.name for f in damaged}
     writer.swap(damaged, [])
     writer.mark_stale([ALWAYS])  # every hour: who knows what was lost, or which ledger a rebuilt manifest is without

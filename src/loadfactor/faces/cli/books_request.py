@@ -1,11 +1,14 @@
 """What every question of the books takes on the command line: the store, the window, the zone, the filters."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loadfactor.errors import InputError
+import typer
+
+from loadfactor.errors import DamageError, InputError
 from loadfactor.paths import read_store
 from loadfactor.quantities import parse_duration_s
 from loadfactor.request import Request, option
@@ -34,7 +37,19 @@ class StoreRequest(Request):
         from loadfactor.books.books import Books  # the query engine takes a second to load
         from loadfactor.config import settings
 
-        return Books.open(find_store(self.store), idle_below=settings().idle_below)
+        books = Books.open(find_store(self.store), idle_below=settings().idle_below)
+        say_losses(books)
+        return books
+
+
+def say_losses(books: "Books") -> None:
+    """Say on stderr that the books lack what was in damaged files; a damaged manifest is said by the first question."""
+    with suppress(DamageError):
+        losses = books.store.manifest.losses
+        if losses:
+            files = "a damaged file" if len(losses) == 1 else f"{len(losses)} damaged files"
+            line = f"these books lack what was in {files}: import it again (`loadfactor imports` names the files)"
+            typer.echo(f"loadfactor: {line}", err=True)
 
 
 def find_store(given: Path | None) -> Path:
