@@ -9,15 +9,18 @@ from loadfactor.errors import DamageError
 from loadfactor.store import disk
 from loadfactor.store.compaction import refold_table
 from loadfactor.store.generations import Generation
-from loadfactor.store.import_records import change_records, list_imports
+from loadfactor.store.import_records import TABLE as IMPORTS
+from loadfactor.store.import_records import ImportRecord, add_records, change_records, list_imports
 from loadfactor.store.manifest import NAME, OWN_NAME, Loss, Manifest, StoredFile, checksum_file, read_file
-from loadfactor.store.sample_files import read
+from loadfactor.store.sample_files import read, taken
 from loadfactor.store.session import check_file
 from loadfactor.store.small_tables import LOGGED, name_columns
 from loadfactor.store.writer import Writer, count_rows, read_footer
 from loadfactor.tables import ALWAYS, TABLES, Table
 
 QUARANTINE = "quarantine"
+UNKNOWN = "unknown"
+"""The source of an import whose record was lost."""
 
 
 def start_repair(folder: Path) -> Manifest:
@@ -74,6 +77,9 @@ def repair_store(writer: Writer) -> None:
             refold_table(writer, kept)  # what a table says is in its logs
         if not any(f.is_log for f in of_table):
             lost = [f for f in lost if f.table != kept.name]
+    if any(f.table == IMPORTS for f in damaged):
+        _list_anew(writer)
+        lost = [f for f in lost if f.table != IMPORTS]
     digests = list(_forget_digests(writer, lost))
     losses = tuple(Loss(f.name, f"{f.table}, {f.rows:,} rows", tuple(d)) for f, d in zip(lost, digests, strict=True))
     writer.manifest = replace(writer.manifest, losses=writer.manifest.losses + losses)
@@ -93,6 +99,26 @@ def _forget_digests(writer: Writer, lost: Iterable[StoredFile]) -> Iterator[set[
     if again:
         known = ", ".join(f"'{d}'" for d in sorted(again))
         change_records(writer, f"SELECT * REPLACE (if(digest IN ({known}), '', digest) AS digest) FROM records")
+
+
+def _list_anew(writer: Writer) -> None:
+    """Records of the imports whose own are lost, as far as their rows tell: which numbers, how many rows of which tables."""
+    rows: dict[int, dict[str, int]] = {}
+    for kept in TABLES:
+        if kept.name == "samples":
+            parts = writer.parts(writer.manifest.of(kept.name))
+            relation = taken(parts) if parts else None
+        else:
+            logs = writer.manifest.logs_of(kept.name)
+            relation = read(writer.paths(logs)) if logs else None
+        if relation is not None:
+            counted = f"SELECT import_no, count(*) FROM {relation} WHERE import_no > 0 GROUP BY import_no"
+            for number, count in writer.raw.execute(counted).fetchall():
+                rows.setdefault(number, {})[kept.name] = count
+    known = {record.number for record in list_imports(writer)}
+    found = [ImportRecord(n, "", UNKNOWN, (), of, at_ms=0) for n, of in sorted(rows.items()) if n not in known]
+    if found:
+        add_records(writer, found)
 
 
 def _log_anew(writer: Writer, kept: Table, base: tuple[StoredFile, ...], logs: tuple[StoredFile, ...]) -> None:

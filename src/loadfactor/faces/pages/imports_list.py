@@ -36,7 +36,7 @@ def build_document(books: "Books") -> Document:
     rows = [
         (
             r.number,
-            None if r.at_ms is None else instant(read_ms(r.at_ms)),
+            instant(read_ms(r.at_ms)) if r.at_ms else None,
             r.source,
             name_rows(r.rows),
             _name_files(r.paths),
