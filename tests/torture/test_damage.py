@@ -100,7 +100,7 @@ def test_damage_heals_or_is_said(bench: Bench, case: tuple[str, bool, str], tmp_
     asked = run(ask, store)
     assert asked.code == 0, asked.said
     checked = run(command, "doctor", "--store", store)
-    assert checked.code == 1, checked.said
+    assert checked.code == (case[0] != "imports"), checked.said  # of those, numbers and rows are found again
     for part in ("inventory", "work", "late"):  # what was lost may be imported again
         added = run(command, "import", "tables", bench.parts / part, "--store", store)
         assert added.code == 0, added.said

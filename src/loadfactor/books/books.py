@@ -105,9 +105,9 @@ class Books:
     def repair(self, progress: Progress = _quiet) -> tuple[Loss, ...]:
         """Put what is damaged into quarantine and make good what can be; what is lost."""
         with self.store.write(start_repair) as writer:
-            repair_store(writer)
+            for_good = repair_store(writer)
             refresh(writer, progress, self.idle_below)
-        return writer.manifest.losses
+        return writer.manifest.losses + for_good
 
     def _settle(self, writer: Writer, progress: Progress) -> None:
         """After a change: merge what would slow readers down, and book the hours it touched."""

@@ -55,12 +55,15 @@ def rebuild_manifest(folder: Path) -> Manifest:
     return Manifest(max([1, *generations]), currency, files, last)
 
 
-def repair_store(writer: Writer) -> None:
-    """Put damaged files into quarantine, make good what other files can, and note what is lost with what would bring it again."""
+def repair_store(writer: Writer) -> tuple[Loss, ...]:
+    """Put damaged files into quarantine, make good what other files can, and note what is lost with what would bring it again.
+
+    What is lost for good and changes no answer is returned, not noted: what the lost records of imports said.
+    """
     rebuilt = not writer.manifest.ledger_key  # from the files: they do not say what time their rows speak of
     damaged = [f for f in writer.manifest.files if not _is_whole(writer.folder, f)]
     if not damaged and not rebuilt:
-        return
+        return ()
     gone = {f.name for f in damaged}
     writer.swap(damaged, [])
     writer.mark_stale([ALWAYS])  # every hour: who knows what was lost, or which ledger a rebuilt manifest is without
@@ -77,7 +80,8 @@ def repair_store(writer: Writer) -> None:
             refold_table(writer, kept)  # what a table says is in its logs
         if not any(f.is_log for f in of_table):
             lost = [f for f in lost if f.table != kept.name]
-    if any(f.table == IMPORTS for f in damaged):
+    records = [f for f in damaged if f.table == IMPORTS]
+    if records:
         _list_anew(writer)
         lost = [f for f in lost if f.table != IMPORTS]
     digests = list(_forget_digests(writer, lost))
@@ -86,6 +90,9 @@ def repair_store(writer: Writer) -> None:
     for name in sorted(gone):
         with suppress(FileNotFoundError):
             _quarantine(writer.folder, name)
+    return tuple(
+        Loss(f.name, "imports: which files were read; their numbers and rows are found again") for f in records
+    )
 
 
 def _forget_digests(writer: Writer, lost: Iterable[StoredFile]) -> Iterator[set[str]]:
