@@ -1,15 +1,20 @@
-"""Runs every benchmark in `BENCHMARKS` and writes bench.json: name → number. `--quick` takes smaller inputs; names pick some."""
+"""Runs every benchmark in `BENCHMARKS` and writes bench.json: name → number. `--quick` takes smaller inputs; names pick some.
+
+Each benchmark puts its numbers into the file and leaves the others as they are.
+"""
 
 import json
 import sys
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks import books, imports, live, questions, serving, sizing, training
+from benchmarks import books, dcgm, imports, live, questions, serving, sizing, smi, training
 
 BENCHMARKS: tuple[ModuleType, ...] = (
     books,
     imports,
+    smi,
+    dcgm,
     live,
     questions,
     training,
@@ -19,17 +24,18 @@ BENCHMARKS: tuple[ModuleType, ...] = (
 
 
 def main(arguments: list[str]) -> None:
-    """Run all benchmarks, or those named, print each number as it comes, and write bench.json."""
+    """Run all benchmarks, or those named, print each number as it comes, and put it into bench.json."""
     quick = "--quick" in arguments
     names = [a for a in arguments if not a.startswith("-")]
-    results: dict[str, float] = {}
+    path = Path("bench.json")
+    results: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for benchmark in BENCHMARKS:
         if names and benchmark.NAME not in names:
             continue
         for name, value in benchmark.run(quick=quick).items():
             results[name] = value
             print(f"{name:32s} {value:,.4g}", flush=True)
-    Path("bench.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -86,7 +86,8 @@ def _parse_and_write(log: Path, rows: pa.Table, path: Path) -> None:
 
 
 def _import(log: Path, folder: Path) -> None:
-    import_files(Books(folder).store, SOURCE, (log,), OPTIONS, lambda _what, _share: None)
+    with Books(folder).store.write() as writer:
+        import_files(writer, SOURCE, (log,), OPTIONS, lambda _what, _share: None)
 
 
 def _cpu_s(work: Callable[[], object]) -> float:
