@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks import books, dcgm, imports, live, questions, serving, sizing, smi, training
+from benchmarks import books, dcgm, imports, live, questions, serving, sessions, sizing, smi, training
 
 BENCHMARKS: tuple[ModuleType, ...] = (
     books,
     imports,
     smi,
     dcgm,
+    sessions,
     live,
     questions,
     training,

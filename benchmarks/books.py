@@ -19,7 +19,7 @@ import duckdb
 
 from loadfactor import simulator as simulated
 from loadfactor.books.books import Books
-from loadfactor.books.rebuild import refresh
+from loadfactor.books.rebuild import refresh, select_ledger
 from loadfactor.ledger.activity import SIGNALS
 from loadfactor.sources.base import ReadOptions, Rows, Source
 from loadfactor.store import sample_files
@@ -29,8 +29,10 @@ from loadfactor.units import BYTES_PER_GIB, BYTES_PER_KIB, MS_PER_DAY
 NAME = "books"
 READ = (
     "hour_utc",
-    "from_utc",
-    "length_ms",
+    "to_utc",
+    "late_ms",
+    "reach_ms",
+    "given",
     "measured_mask",
     *SIGNALS,
     "mem_used_bytes",
@@ -43,8 +45,9 @@ READ = (
     "throttle_mask",
 )
 SKETCHED = (
-    "from_utc",
-    "length_ms",
+    "to_utc",
+    "late_ms",
+    "reach_ms",
     "busy_share",
     "sm_active_share",
     "tensor_active_share",
@@ -123,7 +126,12 @@ def _imported(folder: Path, days: int) -> tuple[Books, float]:
         ),
     )
     books = Books(folder)
-    return books, _timed(lambda: import_files(books.store, source, (folder,), ReadOptions(), _quiet)).wall_s
+
+    def bring() -> None:
+        with books.store.write() as writer:
+            import_files(writer, source, (), ReadOptions(), _quiet)
+
+    return books, _timed(bring).wall_s
 
 
 def _decode(files: list[Path], columns: tuple[str, ...] = READ) -> None:
@@ -134,12 +142,12 @@ def _decode(files: list[Path], columns: tuple[str, ...] = READ) -> None:
 
 def _sketch_over_decode(books: Books, files: list[Path], end: int) -> float:
     """How many times as long the barest ledger of some files takes as decoding what it reads."""
-    raw = books.store.raw
-    raw.execute(f"CREATE OR REPLACE TEMP VIEW samples AS SELECT * FROM {sample_files.read(files)}")
-    books.store.view_table("allocations", "allocations")
+    names = {path.name for path in files}
     sql = Path(__file__).with_name("sketch.sql").read_text(encoding="utf-8").replace(":end", str(end))
-    sketch = _timed(lambda: raw.execute(f"CREATE OR REPLACE TEMP TABLE sketch AS {sql}"))
-    raw.execute("DROP TABLE sketch")
+    with books.store.write() as writer:  # a writer works on all cores; this one changes nothing
+        writer.view_table("samples", "samples", tuple(f for f in writer.manifest.of("samples") if f.name in names))
+        writer.view_table("allocations", "allocations")
+        sketch = _timed(lambda: writer.materialize("sketch", sql))
     return sketch.wall_s / min(_timed(lambda: _decode(files, SKETCHED)) for _ in range(3)).wall_s
 
 
@@ -151,31 +159,33 @@ def _sample_files(books: Books, end: int) -> list[Path]:
 
 def _ledger(books: Books, start: int, end: int) -> Took:
     """What it takes to book [start, end) and publish it."""
-    with books.store.writing():
-        books.store.publish_ledger({}, ((start, end),), books.store.manifest.ledger_key)
-    return _timed(lambda: refresh(books.store, _quiet))
+
+    def settle() -> None:
+        with books.store.write() as writer:
+            refresh(writer, _quiet)
+
+    with books.store.write() as writer:
+        writer.mark_stale([(start, end)])
+    return _timed(settle)
 
 
 def _by_hand(books: Books, start: int, end: int, path: Path) -> Took:
     """What the hand-written SQL takes; its totals by state must be those of the ledger (it knows no unknown holders)."""
-    store = books.store
-    for name in ("devices", "outages", "prices", "allocations"):
-        store.view_table(name, name)
-    store.view_table("samples", "samples", store.covering("samples", (start, end)))
     sql = Path(__file__).with_name("hand_ledger.sql").read_text(encoding="utf-8")
     sql = sql.replace(":start", str(start)).replace(":end", str(end))
-    took = _timed(lambda: store.raw.execute(f"COPY ({sql}) TO '{path}' (FORMAT parquet, COMPRESSION zstd)"))
     totals = ", ".join(
         f"round(coalesce(sum({c}), 0), {d})"
         for c, d in (("gpu_s", 3), ("price_per_gpu_hour_contracted * gpu_s", 2), ("sm_active_s", 1), ("energy_j", -3))
     )
-    hand = store.raw.execute(
-        f"SELECT state, {totals} FROM {sample_files.read([path])} GROUP BY state ORDER BY state"
-    ).fetchall()
-    store.view_table("booked", "ledger")
-    ours = store.raw.execute(
-        f"SELECT state, {totals} FROM booked WHERE hour_utc < {end} GROUP BY state ORDER BY state"
-    ).fetchall()
+    by_state = f"SELECT state, {totals} FROM {{}} GROUP BY state ORDER BY state"
+    with books.store.write() as writer:  # as above
+        for name in ("devices", "outages", "prices", "allocations"):
+            writer.view_table(name, name)
+        writer.view_table("samples", "samples", writer.covering("samples", (start, end)))
+        took = _timed(lambda: writer.raw.execute(f"COPY ({sql}) TO '{path}' (FORMAT parquet, COMPRESSION zstd)"))
+        hand = writer.raw.execute(by_state.format(sample_files.read([path]))).fetchall()
+        ledger = select_ledger(writer, writer.manifest.of("ledger"))
+        ours = writer.raw.execute(by_state.format(f"({ledger}) WHERE hour_utc < {end}")).fetchall()
     if hand != ours:
         raise AssertionError(f"the hand-written SQL disagrees with the ledger:\n{hand}\n{ours}")
     return took

@@ -7,10 +7,10 @@ FROM (
     sum(CASE WHEN sm_active_share < 0.05 THEN length_ms ELSE 0 END) AS idle_s, sum(busy_share * length_ms) AS busy,
     sum(sm_active_share * length_ms) AS sm, sum(tensor_active_share * length_ms) AS tensor,
     sum(dram_active_share * length_ms) AS dram, sum(power_w * length_ms) AS power, max(sm_active_share) AS peak
-  FROM samples c JOIN (
+  FROM (SELECT *, to_utc - from_utc AS length_ms FROM samples) c JOIN (
     SELECT job_id, device_id, from_utc AS s, coalesce(to_utc, :end) AS e,
       unnest(range(from_utc // 3600000, (coalesce(to_utc, :end) - 1) // 3600000 + 1)) * 3600000 AS hour
     FROM allocations
-  ) a ON c.device_id = a.device_id AND c.hour_utc = a.hour AND c.from_utc + length_ms > a.s AND c.from_utc + length_ms <= a.e
+  ) a ON c.device_id = a.device_id AND c.hour_utc = a.hour AND c.to_utc > a.s AND c.to_utc <= a.e
   GROUP BY ALL
 ) GROUP BY ALL
