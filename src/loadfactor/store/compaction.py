@@ -27,6 +27,10 @@ from loadfactor.units import MS_PER_DAY
 
 MOST_FILES: Final = 8
 """So many files of one day and range of devices are read as fast as one."""
+MOST_UNSETTLED: Final = 3
+"""Files of a day among whose samples others lie: the hours around each are put together anew whenever they are read."""
+UNSETTLED_SHARE: Final = 1 / 16
+"""Of the rows of a day: more than that, and merging the day once is less work than reading around it."""
 
 
 def compact_store(writer: Writer, everything: bool) -> None:
@@ -39,7 +43,11 @@ def compact_store(writer: Writer, everything: bool) -> None:
 
 
 def list_days(files: Sequence[StoredFile], everything: bool = False) -> list[int]:
-    """The days that are worth it, in order. A day whose files reach into the next one takes that with it."""
+    """The days that are worth it, in order. A day whose files reach into the next one takes that with it.
+
+    A few late samples wait for others, so that the day they belong to is not rewritten for each minute that comes late; but not
+    where starts were given, since samples of several files that may overlap are booked far slower.
+    """
     days: set[int] = set()
     by_day: dict[int, list[StoredFile]] = {}
     for file in files:
@@ -47,9 +55,14 @@ def list_days(files: Sequence[StoredFile], everything: bool = False) -> list[int
     for day, there in by_day.items():
         unsettled = [f for f in there if f.samples is not None and not f.samples.settled]
         crowded = len(there) > (1 if everything else MOST_FILES) and not _are_ranges(there)
-        if unsettled or crowded:
+        waiting = not everything and not any(f.samples.given for f in there if f.samples is not None)
+        many = len(unsettled) > (MOST_UNSETTLED if waiting else 0)
+        heavy = sum(f.rows for f in unsettled) > UNSETTLED_SHARE * sum(f.rows for f in there)
+        if many or heavy or crowded:
             days.add(day)
         limits = [(f.samples.first_taken_ms, f.samples.last_taken_ms) for f in unsettled if f.samples is not None]
+        if day not in days:
+            continue
         if any(last + LONGEST_REACH_MS >= (day + 1) * MS_PER_DAY for _, last in limits) and day + 1 in by_day:
             days.add(day + 1)
     return sorted(days)

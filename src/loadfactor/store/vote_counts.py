@@ -4,7 +4,6 @@ The gaps that a file by itself shows are not those between samples then. The cou
 """
 
 import numpy as np
-import pyarrow as pa
 
 from loadfactor.store.sample_files import SamplePart, taken
 from loadfactor.store.sample_layout import LONGEST_STEP_MS, StepVote
@@ -18,31 +17,31 @@ def count_day_votes(session: Session, day: int, parts: list[SamplePart]) -> tupl
     """The votes of a day; `parts` hold its samples, and the ones near before them."""
     start = day * MS_PER_DAY
     reach = max(part.reach_ms for part in parts)
-    near = f"to_utc > {start - reach} AND to_utc <= {start + MS_PER_DAY}"
-    gaps = session.fetch(
-        f"""SELECT device_id, source, gap_ms FROM (
-              SELECT *, sampled_utc - lag(sampled_utc) OVER series AS gap_ms,
-                lag(sampled_utc) OVER series > {start} AS same_day
-              FROM (
-                SELECT device_id, source, sampled_utc, max(began_utc) AS began_utc,
-                  greatest(coalesce(max(step_ms), 0), coalesce(max(lone_step_ms), 0), {LONGEST_STEP_MS}) AS longest_ms
-                FROM {taken(parts, near)} GROUP BY ALL
-              ) WINDOW series AS (PARTITION BY device_id, source ORDER BY sampled_utc)
-            ) WHERE sampled_utc > {start} AND began_utc IS NULL AND (same_day OR gap_ms <= {REACH_STEPS} * longest_ms)"""
+    told = taken(parts, f"to_utc > {start - reach} AND to_utc <= {start + MS_PER_DAY}")
+    session.materialize(
+        "voters",
+        f"""SELECT device_id, source, (row_number() OVER (ORDER BY device_id, source) - 1)::INTEGER AS series
+            FROM (SELECT DISTINCT device_id, source FROM {told})""",
     )
-    if not gaps.num_rows:
+    rows = session.fetch(
+        f"""SELECT series, sampled_utc, began_utc IS NOT NULL AS given,
+              greatest(coalesce(step_ms, 0), coalesce(lone_step_ms, 0), {LONGEST_STEP_MS}) AS longest_ms
+            FROM {told} JOIN voters USING (device_id, source)"""
+    )
+    if rows.num_rows < 2:
         return ()
-    device, source = (gaps[name].combine_chunks().dictionary_encode() for name in ("device_id", "source"))
-    series = device.indices.to_numpy().astype(np.int64) * len(source.dictionary) + source.indices.to_numpy()
-    present, numbers = np.unique(series, return_inverse=True)
-    names = [
-        (
-            device.dictionary[int(of) // len(source.dictionary)].as_py(),
-            source.dictionary[int(of) % len(source.dictionary)].as_py(),
-        )
-        for of in present
-    ]
-    return count_votes(numbers, gaps["gap_ms"].combine_chunks().cast(pa.int64()).to_numpy(), names)
+    series, at, given, longest = (rows[name].to_numpy() for name in rows.column_names)
+    order = np.lexsort((at, series))
+    series, at, given, longest = series[order], at[order], given[order], longest[order]
+    begins = np.flatnonzero(np.append(True, (series[1:] != series[:-1]) | (at[1:] != at[:-1])))
+    if len(begins) < len(at):  # several imports speak of one sample
+        given, longest = np.logical_or.reduceat(given, begins), np.maximum.reduceat(longest, begins)
+        series, at = series[begins], at[begins]
+    gap = at[1:] - at[:-1]
+    counted = (series[1:] == series[:-1]) & (at[1:] > start) & ~given[1:]
+    counted &= (at[:-1] > start) | (gap <= REACH_STEPS * longest[1:])
+    names = session.raw.execute("SELECT device_id, source FROM voters ORDER BY series").fetchall()
+    return count_votes(series[1:][counted], gap[counted], names)
 
 
 def find_near_day(session: Session, day: int) -> list[SamplePart]:
