@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadfactor.store.sample_layout import LONGEST_STEP_MS, ON_DISK
+from loadfactor.store.sample_layout import LONGEST_REACH_MS, LONGEST_STEP_MS, ON_DISK
 from loadfactor.tables import MEASUREMENTS, REACH_STEPS
 from loadfactor.units import MS_PER_HOUR
 
@@ -21,10 +21,15 @@ class Expected:
     met: list[Row] = field(default_factory=list)  # one of each import
     reaches: list[tuple[Row, int]] = field(default_factory=list)  # samples in order of time, and where each may begin
     replaced: int = 0
+    reaches_earlier: bool = (
+        False  # some sample was given a start before the last one of its series that is not among these
+    )
 
     @property
     def overlaps(self) -> bool:
         """Some sample of a device may begin before an earlier one was taken."""
+        if self.reaches_earlier:
+            return True
         pairs = ((a, b, begin) for i, (b, begin) in enumerate(self.reaches) for a, _ in self.reaches[:i])
         return any(a["device_id"] == b["device_id"] and begin < a["sampled_utc"] for a, b, begin in pairs)
 
@@ -48,7 +53,11 @@ def settle_slowly(taken: list[Row], before: Mapping[tuple[str, str], int]) -> Ex
             if len(own) > 1:
                 found.met += own
                 sample["import_no"] = None
-            start, reach = _reach(sample, previous)
+            is_first = at == min(series[key])
+            start, reach = _reach(sample, previous, is_first)
+            given = sample["began_utc"] is not None
+            before_all = is_first and previous is not None and start < previous
+            found.reaches_earlier |= given and (before_all or at - start > LONGEST_REACH_MS)
             found.reaches.append((sample, start))
             found.rows += _pieces(sample, start, reach)
             previous = at
@@ -63,7 +72,7 @@ def _latest(rows: list[Row]) -> Row:
     return merged | {"measured_mask": sum(1 << i for i, c in enumerate(MEASUREMENTS) if merged[c] is not None)}
 
 
-def _reach(sample: Row, previous: int | None) -> tuple[int, int | None]:
+def _reach(sample: Row, previous: int | None, is_first: bool) -> tuple[int, int | None]:
     """Where a sample may begin, and how far it reaches as far as is known."""
     at, began = sample["sampled_utc"], sample["began_utc"]
     longest = max(sample["step_ms"] or 0, sample["lone_step_ms"] or 0, LONGEST_STEP_MS)
@@ -72,7 +81,7 @@ def _reach(sample: Row, previous: int | None) -> tuple[int, int | None]:
         return began, at - began
     if reach is not None and reach <= REACH_STEPS * longest:
         return at - reach, reach
-    return at - longest, reach
+    return at - longest, None if is_first else reach  # so far back nobody looks in other files
 
 
 def _pieces(sample: Row, start: int, reach: int | None) -> list[Row]:

@@ -130,6 +130,14 @@ def test_files_know_whether_samples_overlap() -> None:
     assert not settled(*plain, sample("a", 5 * MINUTE, began_utc=DAY_START + 4 * MINUTE), before=near).facts.overlaps
 
 
+def test_files_know_whether_samples_overlap_earlier_ones() -> None:
+    """A given start before the last sample of an earlier file overlaps it; so may one further back than is looked."""
+    near = {("a", "smi"): DAY_START}
+    assert settled(sample("a", MINUTE, began_utc=DAY_START - 1), before=near).facts.overlaps
+    assert not settled(sample("a", MINUTE, began_utc=DAY_START), before=near).facts.overlaps
+    assert settled(sample("a", 2 * HOUR, began_utc=DAY_START), before={}).facts.overlaps
+
+
 def test_nan_is_not_a_measurement() -> None:
     """NaN becomes null and loses its bit in the mask."""
     found = settled(sample("a", MINUTE, busy_share=0.5, power_w=float("nan")))

@@ -194,9 +194,19 @@ def may_overlap(parts: list[SamplePart]) -> bool:
             if other.facts.first_device > part.facts.last_device:
                 break
             near = other.from_ms < part.to_ms and part.from_ms < other.to_ms
-            if near and (part.facts.given or other.facts.given or part.facts.sources != other.facts.sources):
+            if (
+                near
+                and not _are_of_one_source(part, other)
+                and (part.facts.given or other.facts.given or part.facts.sources != other.facts.sources)
+            ):
                 return True
     return False
+
+
+def _are_of_one_source(part: SamplePart, other: SamplePart) -> bool:
+    """True where both are settled and hold the same source only: then the later one knows whether it overlaps the earlier one."""
+    facts = part.facts, other.facts
+    return all(f.settled and len(f.sources) == 1 for f in facts) and facts[0].sources == facts[1].sources
 
 
 def default_basis(session: Session) -> str:

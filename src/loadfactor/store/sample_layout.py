@@ -92,7 +92,8 @@ class SampleFacts:
     first_taken_ms: int  # the first and the last instant that a sample was taken at
     last_taken_ms: int
     given: bool  # some starts were given
-    overlaps: bool  # samples of one device may overlap within the file: of two sources, or of given starts
+    # samples of one device may overlap, of two sources or of given starts: within the file, and with earlier ones of their series
+    overlaps: bool
     votes: tuple[StepVote, ...]
     starts: tuple[SampleStart, ...] = ()
     settled: bool = True  # no other file holds earlier or later samples that change the reach of these

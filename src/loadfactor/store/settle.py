@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loadfactor.store.same_instant import fold_rows
-from loadfactor.store.sample_layout import AS_TAKEN, LONGEST_STEP_MS, ON_DISK, SampleFacts
+from loadfactor.store.sample_layout import AS_TAKEN, LONGEST_REACH_MS, LONGEST_STEP_MS, ON_DISK, SampleFacts
 from loadfactor.store.step_votes import count_votes
 from loadfactor.tables import MEASUREMENTS, REACH_STEPS, measured_bit
 from loadfactor.units import MS_PER_HOUR
@@ -85,6 +85,8 @@ def settle(taken: pa.Table, before: Mapping[Series, int], refuse: bool) -> Settl
     lasts = np.append(np.flatnonzero(first)[1:], len(at)) - 1
     by_time = _sort_by_time(samples)
     overlaps = _overlap(samples.device, begin, at, by_time)
+    # and with what lies before: samples further away than that are not known of
+    overlaps |= bool(np.any(given & ((reach > LONGEST_REACH_MS) | (first & (gap != _UNKNOWN) & (reach > gap)))))
     rows = _cut(samples, by_time, begin, reach, given)
     facts = SampleFacts(
         measured=int(np.bitwise_or.reduce(rows["measured_mask"].to_numpy())),
