@@ -1,0 +1,229 @@
+"""Does it matter how rows came into the store? The same fleet by every way gives the ledger and the answers of the oracle."""
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from tests.ledger.fleets import HOUR, MINUTE, SECOND, Fleet, Row, Tables, add, batch, batches, source
+from tests.ledger.oracle import Oracle
+from tests.ledger.oracle_answers import answers
+from tests.ledger.oracle_cells import DAY
+from tests.ledger.test_books_balance import (
+    assert_same_answers,
+    assert_same_ledger,
+    ledger_by_hand,
+    ledger_of,
+    question,
+    shown,
+)
+
+from loadfactor.books.books import Books
+from loadfactor.store.live import LiveLog
+from loadfactor.store.live_batch import LiveBatch
+
+FIRST, AFTER = (int(n) for n in os.environ.get("STORE_PATHS_SEEDS", "0:1").split(":"))
+MEASURED = ("busy_share", "sm_active_share", "power_w", "mem_used_bytes", "mem_total_bytes")
+Way = Callable[[Path, random.Random, Tables], Books]
+
+
+class LossyFleet(Fleet):
+    """A fleet watched in regular steps, of which some devices lose up to two thirds of their samples."""
+
+    def _samples(self) -> None:
+        midnight = self.start // DAY * DAY + DAY
+        steps = {name: self.rnd.choice((30 * SECOND, MINUTE, 10 * MINUTE, HOUR)) for name in ("s1", "s2")}
+        taken = set()
+        for device in self.ids:
+            for watcher in self.rnd.choice((("s1",), ("s1",), ("s1", "s2"), ())):
+                step, given = steps[watcher], self.chance(0.2)
+                lost = self.rnd.choice((0, 0, 0.3, 0.5, 0.7))
+                has = [c for c in MEASURED if self.chance(0.7)]
+                at = self.rnd.choice((self.at(), midnight - self.rnd.randint(0, 20) * step))
+                for _ in range(self.rnd.randint(2, 30)):
+                    at += step + self.rnd.choice((0, 0, 0, 0, 2)) + 6 * HOUR * self.chance(0.03)
+                    if self.chance(lost) or (device, watcher, at) in taken:
+                        continue
+                    taken.add((device, watcher, at))
+                    row: Row = {"device_id": device, "source": watcher, "to_utc": at}
+                    if given or self.chance(0.03):
+                        row["from_utc"] = at - self.rnd.choice((step, step, step // 2, step * 2))
+                    row |= {c: self._value(c) for c in has if self.chance(0.9)}
+                    if (row.get("busy_share") or 0) >= 0.05 and "sm_active_share" in row:
+                        row["sm_active_share"] = max(row["sm_active_share"], 0.02)  # else it was not measured
+                    self.tables["samples"].append(row)
+
+
+def in_pieces(rnd: random.Random, tables: Tables, count: int) -> list[Tables]:
+    """Rows dealt out at random or by time; some come twice, some samples in two halves with some of the columns each."""
+    pieces: list[Tables] = [{} for _ in range(count)]
+    by_time = rnd.random() < 0.4
+    ends = sorted(row["to_utc"] for row in tables["samples"])
+    for name, rows in tables.items():
+        together = name != "samples" and rnd.random() < 0.6
+        whole = rnd.sample(pieces, 2)
+        for row in rows:
+            first, second = whole if together else rnd.sample(pieces, 2)
+            if name == "samples" and by_time:
+                first = pieces[ends.index(row["to_utc"]) * count // len(ends)]
+            parts = [row]
+            if name == "samples" and rnd.random() < 0.15:
+                parts = split(rnd, row)
+            elif rnd.random() < 0.15:
+                parts = [row, row]
+            for piece, part in zip((first, second), parts, strict=False):
+                if piece is not first or part is parts[0]:
+                    piece.setdefault(name, []).append(part)
+    for piece in pieces:
+        for rows in piece.values():
+            rnd.shuffle(rows)
+    return [piece for piece in pieces if piece]
+
+
+def split(rnd: random.Random, row: Row) -> list[Row]:
+    """A sample in two halves, each with some of its measurements."""
+    halves = [dict(row), dict(row)]
+    for column in MEASURED:
+        rnd.choice(halves)[column] = None
+    return halves
+
+
+def add_all(books: Books, pieces: list[Tables], folder: Path, label: str = "piece") -> None:
+    for number, piece in enumerate(pieces):
+        add(books, batches(piece), f"{label} {number}", folder)
+
+
+def acknowledge(books: Books, pieces: list[Tables]) -> None:
+    """Live batches of these rows, a request a piece."""
+    with LiveLog.open(books.store.folder) as log:
+        for piece in pieces:
+            log.acknowledge([LiveBatch("test", r.table, r.data, r.where) for r in map(batch, piece, piece.values())])
+
+
+def at_once(folder: Path, _rnd: random.Random, tables: Tables) -> Books:
+    books = Books(folder / "store")
+    add(books, batches(tables), "all", folder)
+    return books
+
+
+def uncompacted(folder: Path, rnd: random.Random, tables: Tables) -> Books:
+    books = Books(folder / "store")
+    add_all(books, in_pieces(rnd, tables, rnd.randint(2, 6)), folder)
+    return books
+
+
+def compacted(folder: Path, rnd: random.Random, tables: Tables) -> Books:
+    """Late pieces too come before a last compaction."""
+    books = Books(folder / "store")
+    for number, piece in enumerate(in_pieces(rnd, tables, rnd.randint(2, 6))):
+        add(books, batches(piece), f"piece {number}", folder)
+        if rnd.random() < 0.3:
+            books.compact()
+    books.compact()
+    return books
+
+
+def late(folder: Path, rnd: random.Random, tables: Tables) -> Books:
+    """A piece comes after a compaction."""
+    books = Books(folder / "store")
+    *early, last = in_pieces(rnd, tables, rnd.randint(2, 4))
+    add_all(books, early, folder)
+    if early:
+        books.compact()
+    add(books, batches(last), "late", folder)
+    return books
+
+
+def booked(folder: Path, rnd: random.Random, tables: Tables) -> Books:
+    """As every import does: compacted where it is needed, and the touched hours booked."""
+    books = Books(folder / "store")
+    for number, piece in enumerate(in_pieces(rnd, tables, rnd.randint(2, 6))):
+        path = folder / f"piece {number}"
+        path.write_text(path.name)
+        with patch("loadfactor.books.books.find_source", lambda _name, items=batches(piece): source(items)):
+            books.add("test", [path])
+    return books
+
+
+def live(folder: Path, rnd: random.Random, tables: Tables) -> Books:
+    books = Books(folder / "store")
+    acknowledge(books, in_pieces(rnd, tables, rnd.randint(2, 6)))
+    return books
+
+
+def half_live(folder: Path, rnd: random.Random, tables: Tables) -> Books:
+    books = Books(folder / "store")
+    first, *rest = in_pieces(rnd, tables, rnd.randint(2, 4))
+    add(books, batches(first), "first", folder)
+    if rnd.random() < 0.5:
+        books.compact()
+    acknowledge(books, rest)
+    return books
+
+
+def flushed(folder: Path, rnd: random.Random, tables: Tables) -> Books:
+    """Live batches become files, and more of them come."""
+    books = Books(folder / "store")
+    for piece in in_pieces(rnd, tables, rnd.randint(2, 5)):
+        acknowledge(books, [piece])
+        if rnd.random() < 0.7:
+            books.flush()
+    return books
+
+
+def forgotten(folder: Path, rnd: random.Random, tables: Tables) -> Books:
+    """An import that met others' rows and said other things of the same samples is taken out again."""
+    books = Books(folder / "store")
+    other = LossyFleet(rnd).tables
+    wrong = {name: other[name] for name in ("allocations", "outages", "prices", "progress", "samples")}
+    for row in tables["samples"]:
+        if rnd.random() < 0.3:
+            wrong["samples"].append(row | {"busy_share": 0.5, "sm_active_share": 0.5, "power_w": 1.0})
+    pieces = in_pieces(rnd, tables, rnd.randint(2, 4))
+    place = rnd.randint(0, len(pieces))
+    add_all(books, pieces[:place], folder)
+    number = add(books, batches(wrong), "wrong", folder).number if any(wrong.values()) else None
+    add_all(books, pieces[place:], folder, "later")
+    if rnd.random() < 0.5:
+        books.compact()
+    if number is not None:
+        books.forget(number)
+    return books
+
+
+def repaired(folder: Path, rnd: random.Random, tables: Tables) -> Books:
+    """The manifest is gone, and repaired from the files."""
+    books = rnd.choice((uncompacted, compacted, booked))(folder, rnd, tables)
+    for path in books.store.folder.glob("manifest*.json"):
+        path.unlink()
+    books = Books(books.store.folder)
+    assert not books.repair()
+    return books
+
+
+WAYS: tuple[Way, ...] = (
+    at_once, uncompacted, compacted, late, booked, live, half_live, flushed, forgotten, repaired,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_every_way_into_the_store_gives_the_same_books(way: Way, tmp_path: Path) -> None:
+    """Pieces in any order, compacted, live, forgotten or repaired: the ledger is the oracle's, and so are the answers."""
+    for seed in range(FIRST, AFTER):
+        check_way(way, tmp_path / str(seed), random.Random(f"{seed} {way.__name__}"))
+
+
+def check_way(way: Way, folder: Path, rnd: random.Random) -> None:
+    """One fleet by one way; every fourth time with a question."""
+    tables = LossyFleet(rnd).tables
+    oracle = Oracle(tables)
+    folder.mkdir()
+    books = way(folder, rnd, tables)
+    with books.store.read() as session:
+        assert session.span() == (oracle.start, oracle.end)
+    assert_same_ledger(ledger_of(books), ledger_by_hand(oracle.book()))
+    if rnd.random() < 0.25 and oracle.start < oracle.end:
+        asked = question(rnd, oracle)
+        assert_same_answers(shown(books, asked), answers(oracle, asked))
