@@ -7,7 +7,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from tests.ledger.fleets import HOUR, MINUTE, SECOND, Fleet, Row, Tables, add, batch, batches, source
+from tests.ledger.fleets import HOUR, MINUTE, SECOND, STARTS, Fleet, Row, Tables, add, batch, batches, source
 from tests.ledger.oracle import Oracle
 from tests.ledger.oracle_answers import answers
 from tests.ledger.oracle_cells import DAY
@@ -73,9 +73,10 @@ def in_pieces(rnd: random.Random, tables: Tables, count: int) -> list[Tables]:
                 parts = split(rnd, row)
             elif rnd.random() < 0.15:
                 parts = [row, row]
+            if second is first and name != "samples":
+                parts = [row]
             for piece, part in zip((first, second), parts, strict=False):
-                if piece is not first or part is parts[0]:
-                    piece.setdefault(name, []).append(part)
+                piece.setdefault(name, []).append(part)
     for piece in pieces:
         for rows in piece.values():
             rnd.shuffle(rows)
@@ -227,3 +228,43 @@ def check_way(way: Way, folder: Path, rnd: random.Random) -> None:
     if rnd.random() < 0.25 and oracle.start < oracle.end:
         asked = question(rnd, oracle)
         assert_same_answers(shown(books, asked), answers(oracle, asked))
+
+
+def test_the_books_end_where_they_did_after_an_import_is_forgotten_or_while_rows_are_live(tmp_path: Path) -> None:
+    """Rows that ended the books later, of a table without a ledger, move its end: live at once, forgotten back again."""
+    start = STARTS[0]
+    books = Books(tmp_path / "store")
+    sample = {"device_id": "g", "source": "s", "from_utc": start, "to_utc": start + HOUR, "busy_share": 0.5}
+    asked = [{"job_id": "j", "at_utc": start + 5 * HOUR, "event": "submitted"}]
+
+    def booked_h() -> float:
+        return sum(row["gpu_s"] for row in ledger_of(books).values()) / 3600
+
+    add(books, [batch("devices", [{"device_id": "g"}]), batch("samples", [sample])], "first", tmp_path)
+    books.compact()
+    assert booked_h() == 1
+    acknowledge(books, [{"queue_events": asked}])
+    assert booked_h() == 5
+    books.flush()
+    assert booked_h() == 5
+    books.forget(2)
+    assert booked_h() == 1
+
+
+def test_a_step_that_live_samples_teach_holds_for_all_samples_of_their_source(tmp_path: Path) -> None:
+    """Samples that lie in files and were booked are as long as the step that is known since live samples came."""
+    start = STARTS[0]
+    books = Books(tmp_path / "store")
+    told = [{"device_id": "g", "source": "s", "to_utc": start + n * 10 * MINUTE, "busy_share": 0.5} for n in (6, 7, 9)]
+    devices = [{"device_id": d, "from_utc": start, "to_utc": start + 48 * HOUR} for d in ("g", "h", "i")]
+    add(books, [batch("devices", devices), batch("samples", told)], "first", tmp_path)
+    books.compact()
+    minutes = range(24 * 60, 24 * 60 + 30)
+    live_rows: list[Row] = [
+        {"device_id": d, "source": "s", "to_utc": start + m * MINUTE, "busy_share": 0.5} for d in "hi" for m in minutes
+    ]
+    acknowledge(books, [{"samples": live_rows}])
+    seen = {key[3]: 0.0 for key in ledger_of(books)}
+    for key, sums in ledger_of(books).items():
+        seen[key[3]] += sums["busy_measured_s"]
+    assert seen == {"g": 3 * 60, "h": 30 * 60, "i": 30 * 60}

@@ -15,9 +15,10 @@ from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.links import link_peaks, list_link_peaks
 from loadfactor.catalog.prices import gpu_hour_price
 from loadfactor.store.importing import Progress
-from loadfactor.store.manifest import Manifest, StoredFile, merge, subtract
+from loadfactor.store.manifest import Manifest, StoredFile, find_moved_ends, merge, subtract
 from loadfactor.store.sample_files import SamplePart, read
-from loadfactor.store.session import Session
+from loadfactor.store.sample_imports import find_restepped
+from loadfactor.store.session import Session, find_span, learnt_steps
 from loadfactor.store.writer import Writer
 from loadfactor.tables import BASES, IDLE_BELOW, PRICES, Span
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
@@ -94,6 +95,10 @@ def find_stale(session: Session, key: str, sources_key: str) -> tuple[Span, ...]
     stale = [*manifest.stale, *_find_changed_hours(session, sources_key)]
     stale += [(part.from_ms, part.to_ms + part.reach_ms) for part in session.live_samples]
     stale += session.live_spans
+    if session.live or session.live_samples:  # what they say may change what was kept elsewhere
+        steps = learnt_steps(manifest)
+        stale += find_restepped(manifest, steps, session.steps())
+        stale += find_moved_ends(find_span(manifest, steps), (start, end))
     # a corrected row may have made the span shorter than what is booked, or empty
     known = [(f.from_ms, f.to_ms) for f in manifest.of("ledger") if f.from_ms is not None and f.to_ms is not None]
     known += [(start, end)] if start < end else []

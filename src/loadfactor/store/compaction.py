@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from loadfactor.store.import_records import TABLE as IMPORTS
 from loadfactor.store.import_records import change_records
-from loadfactor.store.manifest import StoredFile, name_file
+from loadfactor.store.manifest import StoredFile, find_moved_ends, name_file
 from loadfactor.store.sample_files import SamplePart, quote, read, taken
 from loadfactor.store.sample_imports import Series, list_hours, mark_changed_steps, write_cell
 from loadfactor.store.sample_layout import AS_TAKEN, LONGEST_REACH_MS
@@ -98,7 +98,7 @@ def compact_day(writer: Writer, day: int, without: int | None = None) -> None:
 
 def forget_import(writer: Writer, number: int) -> None:
     """Take the rows of an import out of every table, as if it had never been."""
-    steps = learnt_steps(writer.manifest)
+    steps, span = learnt_steps(writer.manifest), writer.span()
     files = [f for f in writer.manifest.of("samples") if f.holds_import(number)]
     days = {f.day for f in files if f.day is not None}
     reached = {
@@ -120,6 +120,7 @@ def forget_import(writer: Writer, number: int) -> None:
             left = merge_files(writer, logs, f"import_no IS DISTINCT FROM {number}")
             writer.swap(logs, [left] if left.rows else [])
             refold_table(writer, table(name))
+    writer.mark_stale(find_moved_ends(span, writer.span()))
     change_records(writer, f"SELECT * FROM records WHERE import_no <> {number}")
 
 

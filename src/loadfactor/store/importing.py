@@ -15,6 +15,7 @@ from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.sources.parsing.file_names import strip_rotation
 from loadfactor.store import small_tables
 from loadfactor.store.import_records import ImportRecord, add_records, list_imports
+from loadfactor.store.manifest import find_moved_ends
 from loadfactor.store.same_instant import SamplesDifferError
 from loadfactor.store.sample_files import read
 from loadfactor.store.sample_imports import add_samples
@@ -93,11 +94,7 @@ def import_rows(
         after for loss, after in zip(writer.manifest.losses, losses, strict=True) if after.digests or loss == after
     )
     writer.manifest = replace(writer.manifest, last_import=number, losses=kept)
-    start, end = writer.span()
-    if before not in ((0, 0), (start, end)):
-        writer.mark_stale(
-            s for s in [(start, before[0]), (before[1], end), (end, before[1]), (before[0], start)] if s[0] < s[1]
-        )
+    writer.mark_stale(find_moved_ends(before, writer.span()))
     return Receipt(source.name, record.rows, gaps, number=number)
 
 

@@ -210,6 +210,15 @@ def subtract(spans: tuple[Span, ...], taken: tuple[Span, ...]) -> tuple[Span, ..
     return tuple(out)
 
 
+def find_moved_ends(before: Span, after: Span) -> tuple[Span, ...]:
+    """What two spans do not share: time in which the books begin or end otherwise than before.
+
+    >>> find_moved_ends((10, 20), (12, 30))
+    ((10, 12), (20, 30))
+    """
+    return merge([*subtract((before,), (after,)), *subtract((after,), (before,))])
+
+
 def _listed(folder: Path) -> list[Path]:
     try:
         return list(folder.iterdir())
