@@ -243,6 +243,9 @@ def test_the_books_end_where_they_did_after_an_import_is_forgotten_or_while_rows
     add(books, [batch("devices", [{"device_id": "g"}]), batch("samples", [sample])], "first", tmp_path)
     books.compact()
     assert booked_h() == 1
+    rate = {"currency": "EUR", "from_utc": start - 9 * HOUR, "rate": 1.1}
+    acknowledge(books, [{"exchange_rates": [rate]}])
+    assert booked_h() == 1
     acknowledge(books, [{"queue_events": asked}])
     assert booked_h() == 5
     books.flush()

@@ -14,13 +14,13 @@ from loadfactor.store.live_batch import LiveBatch
 from loadfactor.store.manifest import merge
 from loadfactor.store.sample_files import SamplePart, read
 from loadfactor.store.sample_imports import Series, find_starts, look_around
-from loadfactor.store.session import Session
+from loadfactor.store.session import NOT_OF_TIME, Session
 from loadfactor.store.settle import settle
 from loadfactor.store.small_imports import BOOKED, find_changed
 from loadfactor.store.staged_import import StagedImport
 from loadfactor.store.vote_counts import count_day_votes, find_near_day
 from loadfactor.store.writer import Writer
-from loadfactor.tables import Span, table
+from loadfactor.tables import table
 
 Numbered = tuple[int, LiveBatch]
 
@@ -93,14 +93,11 @@ def _show_table(session: Session, name: str, relations: list[str]) -> None:
     if name in BOOKED:
         changed = find_changed(session, shown, read(stored) if stored else None)
         session.live_spans = merge([*session.live_spans, *changed])
-    if (extent := small_tables.extent(kept)) is not None:
-        session.live_extents += _extent(session, shown, *extent)
+    if name not in NOT_OF_TIME and (extent := small_tables.extent(kept)) is not None:
+        start, end = extent
+        low, high = session.fetch_one(f"SELECT min({start}), max(greatest({start}, {end})) FROM {shown}")
+        session.live_extents[name] = low, high
     session.live[name] = shown
-
-
-def _extent(session: Session, relation: str, start: str, end: str) -> tuple[Span, ...]:
-    low, high = session.fetch_one(f"SELECT min({start}), max(greatest({start}, {end})) FROM {relation}")
-    return () if low is None or high is None else ((low, high),)
 
 
 def _by_source(batches: Sequence[Numbered]) -> Iterator[tuple[str, list[Numbered]]]:

@@ -26,6 +26,9 @@ MEMORY = "1000MB"
 NOT_OF_TIME = ("prices", "exchange_rates", "ledger", "imports", *(t.name for t in DIAGNOSTIC))
 """Tables that say nothing of when the fleet was there."""
 
+Extent = tuple[int | None, int | None]
+"""The first start and the last instant that rows name; None where they name none."""
+
 _SQL_TYPES = {"string": "VARCHAR", "float64": "DOUBLE", "int64": "BIGINT", "int32": "INTEGER", "boolean": "BOOLEAN"}
 _engines: dict[tuple[int, str], duckdb.DuckDBPyConnection] = {}
 _starting = Lock()
@@ -44,7 +47,7 @@ class Session:
         self.live_samples: tuple[SamplePart, ...] = ()
         self.live_votes: dict[int, tuple[StepVote, ...]] = {}  # of the days in which live samples lie among others
         self.live_spans: tuple[Span, ...] = ()  # of the ledger, to be booked again
-        self.live_extents: tuple[Span, ...] = ()  # from the first to the last instant of each table
+        self.live_extents: dict[str, Extent] = {}  # of the tables with live rows folded in
 
     def close(self) -> None:
         """End it, with everything temporary in it."""
@@ -149,18 +152,24 @@ def empty(table: str) -> str:
 
 
 def find_span(
-    manifest: Manifest, steps: Mapping[str, int], live: tuple[SamplePart, ...] = (), extents: tuple[Span, ...] = ()
+    manifest: Manifest,
+    steps: Mapping[str, int],
+    live: tuple[SamplePart, ...] = (),
+    extents: Mapping[str, Extent] = MappingProxyType({}),
 ) -> Span:
-    """From the first to the last instant that a manifest (and what is in no file yet) knows of; (0, 0) when there is none."""
-    known = [f for f in manifest.files if f.table not in NOT_OF_TIME and not f.is_log]
+    """From the first to the last instant that a manifest (and what is in no file yet) knows of; (0, 0) when there is none.
+
+    `extents`: of tables with live rows folded in; their files do not count.
+    """
+    known = [f for f in manifest.files if f.table not in (*NOT_OF_TIME, *extents) and not f.is_log]
     starts = [f.from_ms for f in known if f.from_ms is not None and f.samples is None]
     ends = [f.to_ms for f in known if f.to_ms is not None]
     for facts in (*(f.samples for f in known if f.samples is not None), *(part.facts for part in live)):
         for start in facts.starts:
             step = start.step_ms or steps.get(start.source) or start.lone_step_ms or 0
             starts += [at for at in (start.given_ms, start.taken_ms and start.taken_ms - step) if at is not None]
-    starts += [start for start, _ in extents]
-    ends += [*(part.to_ms for part in live), *(end for _, end in extents)]
+    starts += [start for start, _ in extents.values() if start is not None]
+    ends += [*(part.to_ms for part in live), *(end for _, end in extents.values() if end is not None)]
     return (min(starts), max(ends)) if starts and ends else (0, 0)
 
 

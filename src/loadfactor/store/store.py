@@ -21,8 +21,6 @@ from loadfactor.store.session import (
     check_file,
     connect_reader,
     connect_writer,
-    find_span,
-    learnt_steps,
 )
 from loadfactor.store.writer import Writer
 from loadfactor.tables import DEFAULT_CURRENCY, Span
@@ -55,8 +53,8 @@ class Store:
 
     def span(self) -> Span:
         """From the first to the last instant the books know of; (0, 0) when they are empty."""
-        manifest = self.manifest
-        return find_span(manifest, learnt_steps(manifest))
+        with self.read() as session:
+            return session.span()
 
     def currency_of(self, manifest: Manifest) -> str:
         """The currency of the books. Raises InputError when it is another than the one asked for."""
