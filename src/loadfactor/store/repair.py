@@ -91,7 +91,7 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
         with suppress(FileNotFoundError):
             _quarantine(writer.folder, name)
     return tuple(
-        Loss(f.name, "imports: which files were read; their numbers and rows are found again") for f in records
+        Loss(f.name, "names of imported files") for f in records
     )
 
 
