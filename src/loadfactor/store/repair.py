@@ -90,9 +90,7 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
     for name in sorted(gone):
         with suppress(FileNotFoundError):
             _quarantine(writer.folder, name)
-    return tuple(
-        Loss(f.name, "names of imported files") for f in records
-    )
+    return tuple(Loss(f.name, "names of imported files") for f in records)
 
 
 def _forget_digests(writer: Writer, lost: Iterable[StoredFile]) -> Iterator[set[str]]:

@@ -18,10 +18,14 @@ COMMANDS = (
     CommandEntry("tables", "loadfactor.faces.cli.tables", "List the tables that your own data is imported as."),
     CommandEntry("catalog", "loadfactor.faces.cli.catalog", "List the known models, accelerators or prices."),
     CommandEntry("doctor", "loadfactor.faces.cli.doctor", "Check that the books balance and say what is missing."),
-    CommandEntry("imports", "loadfactor.faces.cli.imports", "List what was read into the books."),
+    CommandEntry(
+        "imports", "loadfactor.faces.cli.imports", "List what was read into the books, with the number of each import."
+    ),
     CommandEntry("forget", "loadfactor.faces.cli.imports", "Take an import out of the books again, whole."),
-    CommandEntry("compact", "loadfactor.faces.cli.upkeep", "Merge files of the books; no answer changes."),
-    CommandEntry("repair", "loadfactor.faces.cli.upkeep", "Put damaged files aside and make good what can be."),
+    CommandEntry("compact", "loadfactor.faces.cli.upkeep", "Merge the files of the books that belong together."),
+    CommandEntry(
+        "repair", "loadfactor.faces.cli.upkeep", "Put damaged files into quarantine and make good what can be."
+    ),
     CommandEntry("plan", "loadfactor.faces.cli.plan", "Plan training, serving, the size of a cluster, and owning it."),
     CommandEntry(
         "validate", "loadfactor.faces.cli.validate", "Compare predictions with measurements, published or your own."

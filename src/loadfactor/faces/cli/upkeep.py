@@ -6,7 +6,7 @@ from loadfactor.faces.cli.books_request import StoreRequest
 from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document
 
-ABOUT_COMPACT = "Merge the files of the books that belong together. No answer changes."
+ABOUT_COMPACT = "Merge the files of the books that belong together.\n\nNo answer changes."
 ABOUT_REPAIR = (
     "Put damaged files into quarantine and make good what can be.\n\n"
     "A lost manifest is rebuilt from the files. Exits with 1 where something is lost, and says which imports would bring it again."
