@@ -33,7 +33,7 @@ def add_small_table(
         twice = writer.fetch_one(small_tables.listed_twice(read([staged])))
         if twice:
             raise SourceError(f"device {twice[0]} is listed twice for the same time; keep one row of it")
-    if not watched:
+    if not watched and writer.fetch_one(small_tables.repeated(kept, rows)):
         yield from _merge_import(writer, kept, rows, refuse, name_row)
         rows = "staged_rows"
     columns = f"{small_tables.name_columns(kept)}, {small_tables.LOGGED}"

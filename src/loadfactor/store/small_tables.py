@@ -65,6 +65,11 @@ def merge_import(kept: Table, staged: str, refuse: bool) -> str:
     )
 
 
+def repeated(kept: Table, staged: str) -> str:
+    """SQL: a row where any two rows of an import share a key; most imports have none, and need no closer look."""
+    return f"SELECT 1 FROM {staged} GROUP BY {', '.join(kept.identity)} HAVING count(*) > 1 LIMIT 1"
+
+
 def contradictions(kept: Table, staged: str) -> str:
     """SQL: the rows of one import that share a key and differ in a column that both fill in: their numbers and that column."""
     key = ", ".join(kept.identity)
