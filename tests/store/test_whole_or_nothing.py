@@ -133,7 +133,9 @@ def test_damage_is_said_until_it_is_repaired(
     books = Books(one_day)
     with pytest.raises(DamageError, match="run `loadfactor repair"):
         books.check()
-    if table != "samples":  # the ledger answers without them
+    if table in ("samples", "allocations"):  # the ledger answers without them
+        assert totals(books) == whole
+    else:
         with pytest.raises(DamageError, match="run `loadfactor repair"):
             totals(books)
     losses = books.repair()
