@@ -14,7 +14,7 @@ from loadfactor.store.import_records import TABLE as IMPORTS
 from loadfactor.store.import_records import change_records
 from loadfactor.store.manifest import StoredFile, find_moved_ends, name_file
 from loadfactor.store.sample_files import SamplePart, quote, read, taken
-from loadfactor.store.sample_imports import Series, list_hours, mark_changed_steps, write_cell
+from loadfactor.store.sample_imports import Series, list_hours, mark_changed_steps, reaches_next_day, write_cell
 from loadfactor.store.sample_layout import AS_TAKEN, LONGEST_REACH_MS
 from loadfactor.store.session import learnt_steps
 from loadfactor.store.settle import settle
@@ -22,7 +22,7 @@ from loadfactor.store.small_imports import fold_table, merge_files, merge_logs
 from loadfactor.store.staged_samples import ROWS_AT_ONCE
 from loadfactor.store.step_votes import add_votes
 from loadfactor.store.writer import Writer
-from loadfactor.tables import Span, Table, table
+from loadfactor.tables import ALWAYS, Span, Table, table
 from loadfactor.units import MS_PER_DAY
 
 MOST_FILES: Final = 8
@@ -37,9 +37,8 @@ def compact_store(writer: Writer, everything: bool) -> None:
     """Merge what waits for it: days with unsettled or many files; with `everything`, every day of several files and all logs."""
     for day in list_days(writer.manifest.of("samples"), everything):
         compact_day(writer, day)
-    for name in sorted({f.table for f in writer.manifest.files if f.is_log and f.samples is None}):
-        if name != "samples":
-            merge_logs(writer, name, everything)
+    for name in sorted({f.table for f in writer.manifest.files if f.is_log} - {"samples"}):
+        merge_logs(writer, name, everything)
 
 
 def list_days(files: Sequence[StoredFile], everything: bool = False) -> list[int]:
@@ -60,10 +59,7 @@ def list_days(files: Sequence[StoredFile], everything: bool = False) -> list[int
         heavy = sum(f.rows for f in unsettled) > UNSETTLED_SHARE * sum(f.rows for f in there)
         if many or heavy or crowded:
             days.add(day)
-        limits = [(f.samples.first_taken_ms, f.samples.last_taken_ms) for f in unsettled if f.samples is not None]
-        if day not in days:
-            continue
-        if any(last + LONGEST_REACH_MS >= (day + 1) * MS_PER_DAY for _, last in limits) and day + 1 in by_day:
+        if day in days and day + 1 in by_day and any(reaches_next_day(f) for f in unsettled):
             days.add(day + 1)
     return sorted(days)
 
@@ -101,13 +97,7 @@ def forget_import(writer: Writer, number: int) -> None:
     steps, span = learnt_steps(writer.manifest), writer.span()
     files = [f for f in writer.manifest.of("samples") if f.holds_import(number)]
     days = {f.day for f in files if f.day is not None}
-    reached = {
-        f.day + 1
-        for f in files
-        if f.day is not None
-        and f.samples is not None
-        and f.samples.last_taken_ms + LONGEST_REACH_MS >= (f.day + 1) * MS_PER_DAY
-    }
+    reached = {f.day + 1 for f in files if f.day is not None and reaches_next_day(f)}
     there = {f.day for f in writer.manifest.of("samples")}
     for file in files:
         writer.mark_stale([(file.from_ms or 0, (file.to_ms or 0) + LONGEST_REACH_MS)])
@@ -131,7 +121,7 @@ def refold_table(writer: Writer, kept: Table) -> None:
         fold_table(writer, kept, read(writer.paths(logs)))
     else:
         old = writer.manifest.of(kept.name)
-        writer.mark_stale([(f.from_ms or 0, f.to_ms or 2**62) for f in old])
+        writer.mark_stale([(f.from_ms or 0, f.to_ms or ALWAYS[1]) for f in old])
         writer.swap(old, [])
 
 

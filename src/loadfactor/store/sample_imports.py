@@ -49,7 +49,7 @@ def add_samples(writer: Writer, cells: Iterator[Cell], number: int, refuse: bool
         writer.mark_stale(list_hours(settled.rows))
         if around.mixed and file.samples is not None:  # what follows may reach less far back now
             writer.mark_stale([(file.samples.last_taken_ms, file.samples.last_taken_ms + LONGEST_REACH_MS)])
-            mixed |= {day, *([day + 1] if _reaches_next_day(file) else [])}
+            mixed |= {day, *([day + 1] if reaches_next_day(file) else [])}
     for day in sorted(mixed):
         recount_votes(writer, day)
     mark_changed_steps(writer, steps)
@@ -154,7 +154,8 @@ def find_restepped(manifest: Manifest, before: Mapping[str, int], after: Mapping
             yield file.from_ms, file.to_ms or file.from_ms
 
 
-def _reaches_next_day(file: StoredFile) -> bool:
+def reaches_next_day(file: StoredFile) -> bool:
+    """True where samples of the next day may lie near the last ones of a file."""
     return (
         file.samples is not None and file.samples.last_taken_ms + LONGEST_REACH_MS > ((file.day or 0) + 1) * MS_PER_DAY
     )
