@@ -1,8 +1,11 @@
-"""How fast are live batches acknowledged? 2,000 rows a batch, durable one by one and by 16 threads that share commits.
+"""How fast are live batches acknowledged, and received bodies kept?
+
+Batches have 2,000 rows, bodies 20 KB as remote_write sends them; durable one by one and by 16 threads that share commits.
 
 `ack_over_log` is the time of a batch over that of the barest thing as durable: the same Arrow bytes appended to a file with a
 checksum, one fdatasync a batch, in the same run and on the same disk, unchecked and with nothing to read it by. Wide batches are
-DCGM's (twelve measurements), narrow ones a single metric.
+DCGM's (twelve measurements), narrow ones a single metric. `kept_over_log` is the time of a body over that of the same bytes
+appended to a file, one fdatasync a body.
 """
 
 import os
@@ -12,16 +15,18 @@ import time
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from loadfactor.store.live import LiveBatch, LiveLog
+from loadfactor.store.live import LiveBatch, LiveLog, ReceivedBody
 from loadfactor.tables import MEASUREMENTS
 
 NAME = "live"
 ROWS = 2_000
+BODY_BYTES = 20_000
 THREADS = 16
 START_MS = 1_772_409_600_000
 WIDE, NARROW = MEASUREMENTS[:12], ("busy_share",)
@@ -46,7 +51,25 @@ def run(quick: bool) -> dict[str, float]:
                 f"{prefix}_over_log": min(one_s) / min(log_s),
                 f"{prefix}_shared_over_log": min(many_s) / min(log_s),
             }
+        results |= _keep_bodies(Path(folder), batches * 4)
     return results
+
+
+def _keep_bodies(folder: Path, bodies: int) -> dict[str, float]:
+    """Bodies a second, and the time of one over that of a plain log; the better of two rounds each."""
+    body = ReceivedBody("remote_write", "remote_write", START_MS, os.urandom(BODY_BYTES))
+    log_s, one_s, many_s = [], [], []
+    for round_ in range(2):
+        with (folder / f"bodies{round_}.log").open("ab", buffering=0) as log:
+            log_s.append(_each(lambda log=log: _append(log, body.content), bodies, 1))
+        with LiveLog.open(folder / f"bodies{round_}") as live:
+            one_s.append(_each(lambda live=live: live.keep([body]).result(), bodies, 1))
+            many_s.append(_each(lambda live=live: live.keep([body]).result(), bodies, THREADS))
+    return {
+        "kept_bodies_per_s": bodies / min(many_s),
+        "kept_over_log": min(one_s) / min(log_s),
+        "kept_shared_over_log": min(many_s) / min(log_s),
+    }
 
 
 def _samples(columns: tuple[str, ...]) -> pa.Table:
@@ -72,11 +95,15 @@ def _plain_log(place: Path, rows: pa.Table, batches: int) -> float:
             out = pa.BufferOutputStream()
             with pa.ipc.new_stream(out, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
                 writer.write_table(rows)
-            content = out.getvalue().to_pybytes()
-            log.write(struct.pack("<II", len(content), zlib.crc32(content)) + content)
-            os.fdatasync(log.fileno())
+            _append(log, out.getvalue().to_pybytes())
 
         return _each(append, batches, 1)
+
+
+def _append(log: FileIO, content: bytes) -> None:
+    """Append bytes with their length and checksum, and sync them."""
+    log.write(struct.pack("<II", len(content), zlib.crc32(content)) + content)
+    os.fdatasync(log.fileno())
 
 
 def _each(work: Callable[[], object], times: int, threads: int) -> float:

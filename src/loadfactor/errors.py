@@ -5,7 +5,8 @@
     │   ├── SourceError     a file that was to be imported cannot be understood
     │   └── PlanError       a what-if that cannot be: names the constraint and the nearest thing that works
     ├── StoreError          the books on disk cannot be read or written
-    │   └── DamageError     a file of the books is not what was written
+    │   ├── DamageError     a file of the books is not what was written
+    │   └── BusyError       so much waits to be stored that no more is taken for now
     └── CatalogError        a fact in the catalog is missing or malformed
 
 Every message is one line: what is wrong, where, and what to do next.
@@ -37,6 +38,10 @@ class StoreError(LoadfactorError):
 
 class DamageError(StoreError):
     """A file of the books is missing or not what was written; with it in quarantine, the rest still answers."""
+
+
+class BusyError(StoreError):
+    """So much waits to be stored that no more is taken for now: the same again later."""
 
 
 class CatalogError(LoadfactorError):

@@ -344,7 +344,7 @@ def test_too_much_at_once_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(LiveLog, "_commit", slow)
     with LiveLog.open(tmp_path) as log:
-        with pytest.raises(InputError, match="send fewer rows"):
+        with pytest.raises(InputError, match="send less"):
             log.acknowledge([batch(20_000)])
         first = threading.Thread(target=log.acknowledge, args=([batch(50)] * 4,))
         first.start()

@@ -1,77 +1,85 @@
-"""Live batches, acknowledged durably in a SQLite database of the store's folder until they become files of the books.
+"""The live log: what was received and the rows made of it, durable in a SQLite database of the store's folder until it is files.
 
-One process at a time writes (`live.lock`). Its threads call `LiveLog.acknowledge`, which returns when the batches of the call are
-on the disk; one thread commits what has gathered meanwhile, so that many requests share one sync. Batches are numbered in the
-order of their commits, and no number is given twice. Readers leave the disk alone (`read_live`).
+One process at a time writes (`live.lock`). Its threads call `LiveLog.acknowledge`, `keep` and `book`; one thread commits what has
+gathered meanwhile, so that many requests share one sync. Batches are numbered in the order of their commits, and so are bodies; no
+number is given twice. Readers leave the disk alone (`read_live`).
 """
 
 import fcntl
 import sqlite3
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from loadfactor.errors import DamageError, InputError, StoreError
-from loadfactor.store import disk
-from loadfactor.store.live_batch import INSERT_SQL, TABLE_SQL, EncodedBatch, LiveBatch, decode, encode
-from loadfactor.store.live_copy import LOG_SUFFIX, NAME, open_copy
+from loadfactor.errors import BusyError, DamageError, InputError, StoreError
+from loadfactor.store.live_batch import INSERT_SQL, EncodedBatch, LiveBatch, encode
+from loadfactor.store.live_copy import NAME
+from loadfactor.store.live_database import (
+    LogSpan,
+    discard,
+    explain,
+    give_back,
+    has_live,
+    list_bodies,
+    open_database,
+    read_bodies,
+    read_live,
+    read_span,
+    read_states,
+    say_damage,
+    write_span,
+)
+from loadfactor.store.live_received import BODY_BYTES, INSERT_BODY_SQL, REPLACE_STATE_SQL, OriginState, ReceivedBody
 from loadfactor.units import BYTES_PER_MIB
 
-__all__ = ["LiveBatch", "LiveLog", "read_live"]
+__all__ = ["LiveBatch", "LiveLog", "OriginState", "ReceivedBody", "has_live", "read_live"]
 
 LOCK = "live.lock"
-FORMAT = 1
 MOST_WAITING_BYTES = 64 * BYTES_PER_MIB
-"""Encoded batches that wait for their commit; with more, `acknowledge` waits for room."""
+"""Batches and bodies that wait for their commit; with more, `acknowledge` and `book` wait for room, and `keep` refuses."""
+MOST_RECEIVED_BYTES = 512 * BYTES_PER_MIB
+"""Bodies that are kept and not booked yet; with more, `keep` refuses."""
 LONGEST_WAIT_S = 30.0
 """So long it waits for room; then it refuses."""
-
-_MADE = f"""
-PRAGMA page_size = 16384;
-PRAGMA auto_vacuum = INCREMENTAL;
-PRAGMA journal_mode = WAL;
-PRAGMA user_version = {FORMAT};
-{TABLE_SQL};
-CREATE TABLE span (discarded INTEGER NOT NULL, last INTEGER NOT NULL);
-INSERT INTO span VALUES (0, 0);
-"""
-_OPENED = """
-PRAGMA locking_mode = EXCLUSIVE;
-PRAGMA synchronous = FULL;
-PRAGMA secure_delete = OFF;
-PRAGMA wal_autocheckpoint = 1024;
-"""
-_OF_THE_MACHINE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_NOMEM")
-"""Errors that say nothing of the database: no disk, no memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Request:
-    """What one thread waits for: batches to be stored, or those that became files to be discarded."""
+    """What one caller waits for: bodies to be kept, or batches to be stored, a state with them, what is done to be removed."""
 
     done: "Future[int]"
-    batches: tuple[EncodedBatch, ...] = ()
-    discard_through: int = 0
+    bodies: Sequence[ReceivedBody] | None = None
+    batches: Sequence[EncodedBatch] = ()
+    state: OriginState | None = None
+    booked_through: int = 0  # bodies of the origin of `state`
+    discard_through: int = 0  # batches
+
+    @property
+    def kept_bytes(self) -> int:
+        return sum(len(body.content) for body in self.bodies or ())
 
     @property
     def bytes(self) -> int:
-        return sum(len(batch.rows) for batch in self.batches)
+        state = 0 if self.state is None else len(self.state.content)
+        return state + self.kept_bytes + sum(len(batch.rows) for batch in self.batches)
 
 
 class LiveLog:
-    """The live batches of one store, held open by the one process that writes them. Any thread may call its methods."""
+    """The live log of one store, held open by the one process that writes it. Any thread may call its methods."""
 
-    def __init__(self, folder: Path, lock: IO[str], connection: sqlite3.Connection, last: int) -> None:
+    def __init__(self, folder: Path, lock: IO[str], connection: sqlite3.Connection) -> None:
         """Use `LiveLog.open`."""
         self._path = folder / NAME
         self._lock = lock
         self._connection = connection
-        self._last = last
+        self._using = threading.Lock()  # the connection
+        self._span = read_span(connection)
+        self._received_bytes: int = connection.execute(f"SELECT {BODY_BYTES} FROM received").fetchone()[0]
         self._requests: list[_Request] = []
         self._waiting_bytes = 0  # of these, and of the commit under way
         self._changed = threading.Condition()
@@ -82,9 +90,9 @@ class LiveLog:
 
     @classmethod
     def open(cls, folder: Path, after: int = 0) -> "LiveLog":
-        """Open the live batches of a store for writing. Those through `after` are files of the books already: they are discarded.
+        """Open the live log of a store for writing. Batches through `after` are files of the books already: they are discarded.
 
-        Raises StoreError when another process has them open or the folder cannot be written, DamageError when they are damaged.
+        Raises StoreError when another process has it open or the folder cannot be written, DamageError when it is damaged.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -93,15 +101,45 @@ class LiveLog:
             raise StoreError(f"{folder} cannot be written ({error.strerror}); choose another folder") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            connection, last = _opened(folder, after)
+            connection = open_database(folder, after)
         except BaseException as error:
             lock.close()
             if isinstance(error, BlockingIOError):
                 raise StoreError(f"another process takes live batches into {folder}; stop it first") from error
             if isinstance(error, OSError | sqlite3.Error):
-                raise StoreError(f"{folder / NAME} cannot be written ({_reason(error)})") from error
+                raise StoreError(f"{folder / NAME} cannot be written ({explain(error)})") from error
             raise
-        return cls(folder, lock, connection, last)
+        return cls(folder, lock, connection)
+
+    def keep(self, bodies: Sequence[ReceivedBody]) -> "Future[int]":
+        """Keep bodies as they came, all or none. The future is done when they outlast a power loss: the number of the last.
+
+        Returns at once. Raises BusyError when so much waits to be stored or booked that no more is taken, StoreError when the log
+        can no longer be written; the future raises StoreError when the disk is full.
+        """
+        return self._put(_Request(_promise(), bodies=tuple(bodies)), longest_s=0)
+
+    def received(self) -> Iterator[tuple[int, ReceivedBody]]:
+        """The bodies that are kept and not booked, in the order of their numbers. Raises DamageError."""
+        with self._reading():
+            numbers = list_bodies(self._connection)
+        for number in numbers:  # one at a time: together they may be more than fits into memory
+            with self._reading():
+                found = read_bodies(self._connection, [number])
+            yield from found
+
+    def states(self) -> dict[str, OriginState]:
+        """The state of each origin, as it was last booked. Raises DamageError."""
+        with self._reading():
+            return read_states(self._connection)
+
+    def book(self, state: OriginState, done: int, batches: Iterable[LiveBatch]) -> int:
+        """Store batches, replace the state of an origin, and remove its bodies with numbers up to `done`: all of it or nothing.
+
+        When this returns it outlasts a power loss. The number of the last batch. Raises as `acknowledge` does.
+        """
+        encoded = tuple(encode(batch) for batch in batches)
+        return self._put(_Request(_promise(), batches=encoded, state=state, booked_through=done)).result()
 
     def acknowledge(self, batches: Iterable[LiveBatch]) -> int:
         """Store batches, all or none; when this returns they outlast a power loss. The number of the last: they are in a row.
@@ -109,11 +147,21 @@ class LiveLog:
         Raises InputError when one could not be imported, and StoreError when they cannot be stored: the disk is full, or so much
         waits that there was no room in `LONGEST_WAIT_S`.
         """
-        return self._ask(_Request(Future(), tuple(encode(batch) for batch in batches)))
+        return self._put(_Request(_promise(), batches=tuple(encode(batch) for batch in batches))).result()
 
     def discard_through(self, number: int) -> None:
         """Remove the batches up to this number: they are in files of the books now."""
-        self._ask(_Request(Future(), discard_through=number))
+        self._put(_Request(_promise(), discard_through=number)).result()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that were handed in and are not durable yet."""
+        return self._waiting_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes of bodies that are kept and not booked yet."""
+        return self._received_bytes
 
     def close(self) -> None:
         """Store what waits, and let another process write. A closed log stays closed."""
@@ -132,26 +180,43 @@ class LiveLog:
     ) -> None:
         self.close()
 
-    def _ask(self, request: _Request) -> int:
-        """Hand a request to the writing thread and wait for it; the number of the last batch then."""
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """The connection for the length of a query."""
+        with self._using:
+            if self._closed:
+                raise StoreError(f"{self._path} is closed; open it again")
+            try:
+                yield
+            except (DamageError, sqlite3.Error) as error:
+                raise say_damage(self._path.parent, error) from error
+
+    def _put(self, request: _Request, longest_s: float | None = None) -> "Future[int]":
+        """Hand a request to the writing thread when there is room for it."""
         size, most = request.bytes, MOST_WAITING_BYTES
         if size > most:
-            mib = f"{size / BYTES_PER_MIB:,.0f} MiB of live batches at once, at most {most / BYTES_PER_MIB:,.0f} are taken"
-            raise InputError(f"{mib}; send fewer rows at a time")
-        with self._changed:
-            room = self._changed.wait_for(
-                lambda: self._closed or self._broken or self._waiting_bytes + size <= most, LONGEST_WAIT_S
+            mib = f"{size / BYTES_PER_MIB:,.0f} MiB for the live log at once, at most {most / BYTES_PER_MIB:,.0f} are taken"
+            raise InputError(f"{mib}; send less at a time")
+
+        def has_room() -> bool:
+            return (
+                self._waiting_bytes + size <= most and self._received_bytes + request.kept_bytes <= MOST_RECEIVED_BYTES
             )
+
+        with self._changed:
+            wait_s = LONGEST_WAIT_S if longest_s is None else longest_s
+            room = self._changed.wait_for(lambda: self._closed or bool(self._broken) or has_room(), wait_s)
             if self._closed:
                 raise StoreError(f"{self._path} is closed; open it again")
             if self._broken:
                 raise StoreError(f"{self._path} can no longer be written ({self._broken}); open it again")
             if not room:
-                raise StoreError(f"live batches come faster than {self._path} takes them; send them again later")
+                raise BusyError(f"live rows come faster than {self._path} takes them; send them again later")
             self._waiting_bytes += size
+            self._received_bytes += request.kept_bytes
             self._requests.append(request)
             self._changed.notify_all()
-        return request.done.result()
+        return request.done
 
     def _write(self) -> None:
         """Commit what has gathered, again and again: what the writing thread does."""
@@ -166,11 +231,13 @@ class LiveLog:
             try:
                 numbers = self._commit(gathered)
             except Exception as error:  # whatever it is, nobody may wait for ever
-                failure = StoreError(f"live batches cannot be stored in {self._path} ({_reason(error)})")
+                failure = StoreError(f"live rows cannot be stored in {self._path} ({explain(error)})")
                 if getattr(error, "sqlite_errorname", "") != "SQLITE_FULL":
-                    self._broken = _reason(error)  # after a failed sync nobody knows what is on the disk
+                    self._broken = explain(error)  # after a failed sync nobody knows what is on the disk
             with self._changed:
                 self._waiting_bytes -= sum(request.bytes for request in gathered)
+                if failure is not None:
+                    self._received_bytes -= sum(request.kept_bytes for request in gathered)
                 self._changed.notify_all()
             for place, request in enumerate(gathered):
                 if failure is None:
@@ -179,118 +246,57 @@ class LiveLog:
                     request.done.set_exception(failure)
 
     def _commit(self, gathered: list[_Request]) -> list[int]:
-        """Store and discard in one transaction; the number of the last batch after each request."""
+        """Do what was asked for in one transaction; the number of the last body or batch after each request."""
         if self._broken:
             raise StoreError(self._broken)
-        last, numbers = self._last, []
-        run = self._connection.execute
-        try:
-            run("BEGIN IMMEDIATE")
-            for request in gathered:
-                for batch in request.batches:
-                    last += 1
-                    run(INSERT_SQL, batch.numbered(last))
-                if request.discard_through:
-                    last = max(last, request.discard_through)
-                    _discard(self._connection, request.discard_through)
-                numbers.append(last)
-            run("UPDATE span SET last = ?", (last,))
-            run("COMMIT")
-        except Exception:
-            with suppress(sqlite3.Error):
-                run("ROLLBACK")
-            raise
-        self._last = last
-        if any(request.discard_through for request in gathered):
-            with suppress(sqlite3.Error):  # nothing depends on it
-                _give_back(self._connection)
+        numbers: list[int] = []
+        with self._using:
+            run, span, booked = self._connection.execute, self._span, 0
+            try:
+                run("BEGIN IMMEDIATE")
+                for request in gathered:
+                    span = self._store(request, span)
+                    if request.state is not None:
+                        span, size = self._book(request.state, request.booked_through, span)
+                        booked += size
+                    numbers.append(span.last if request.bodies is None else span.last_body)
+                write_span(self._connection, span)
+                run("COMMIT")
+            except Exception:
+                with suppress(sqlite3.Error):
+                    run("ROLLBACK")
+                raise
+            self._span = span
+            if any(request.discard_through for request in gathered):
+                with suppress(sqlite3.Error):  # nothing depends on it
+                    give_back(self._connection)
+        with self._changed:
+            self._received_bytes -= booked
         return numbers
 
+    def _store(self, request: _Request, span: LogSpan) -> LogSpan:
+        """Store the bodies and batches of a request and discard what it says, inside a transaction; the numbers afterwards."""
+        bodies = [body.numbered(span.last_body + 1 + place) for place, body in enumerate(request.bodies or ())]
+        self._connection.executemany(INSERT_BODY_SQL, bodies)
+        batches = [batch.numbered(span.last + 1 + place) for place, batch in enumerate(request.batches)]
+        self._connection.executemany(INSERT_SQL, batches)
+        span = span._replace(
+            last=span.last + len(batches), last_body=span.last_body + len(bodies), bodies=span.bodies + len(bodies)
+        )
+        return discard(self._connection, span, request.discard_through) if request.discard_through else span
 
-def has_live(folder: Path) -> bool:
-    """True where live batches were ever acknowledged."""
-    return (folder / NAME).exists()
-
-
-def read_live(folder: Path, after: int) -> list[tuple[int, LiveBatch]]:
-    """The live batches with numbers above `after`, in their order. Changes nothing on the disk, and needs no lock.
-
-    Raises DamageError when they are not what was acknowledged.
-    """
-    if not has_live(folder):
-        return []
-    try:
-        with open_copy(folder) as copy:
-            discarded, last = _span(copy)
-            rows = copy.execute("SELECT * FROM batches WHERE number > ? ORDER BY number", (max(after, discarded),))
-            found = [decode(row) for row in rows]
-            if [number for number, _ in found] != list(range(max(after, discarded) + 1, last + 1)):
-                raise DamageError("acknowledged batches are missing")
-            return found
-    except FileNotFoundError:
-        return []
-    except (DamageError, sqlite3.Error, TypeError, ValueError) as error:
-        raise DamageError(
-            f"{folder / NAME} is damaged ({_reason(error)}); `loadfactor repair` moves it aside"
-        ) from error
+    def _book(self, state: OriginState, done: int, span: LogSpan) -> tuple[LogSpan, int]:
+        """Replace a state and remove the bodies behind it, inside a transaction; the numbers afterwards, and the bytes removed."""
+        run, these = self._connection.execute, "FROM received WHERE number <= ? AND origin = ?"
+        count, size = run(f"SELECT count(*), {BODY_BYTES} {these}", (done, state.origin)).fetchone()
+        run(f"DELETE {these}", (done, state.origin))
+        run(REPLACE_STATE_SQL, state.stored())
+        (states,) = run("SELECT count(*) FROM states").fetchone()
+        return span._replace(bodies=span.bodies - count, states=states), size
 
 
-def _opened(folder: Path, after: int) -> tuple[sqlite3.Connection, int]:
-    """The database open for writing, made where there is none, and the number of its last batch."""
-    path = folder / NAME
-    if not path.exists():
-        _create(folder)
-    read_live(folder, after)  # damage is said before SQLite cuts off the log of a killed process
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    try:
-        connection.executescript(_OPENED)
-        _span(connection)
-        with connection:
-            connection.execute("BEGIN IMMEDIATE")
-            _discard(connection, after)
-        _give_back(connection)
-        disk.sync_folder(folder)  # the transaction made the write-ahead log: its name lasts as well
-        return connection, _span(connection)[1]
-    except BaseException:
-        connection.close()
-        raise
-
-
-def _create(folder: Path) -> None:
-    """Make an empty database beside, and give it its name when it is whole."""
-    new = folder / f"{NAME}.new"
-    for left in (new, *(new.with_name(new.name + suffix) for suffix in (LOG_SUFFIX, "-shm", "-journal"))):
-        disk.remove(left)  # of a process killed right here
-    connection = sqlite3.connect(new, isolation_level=None)
-    try:
-        connection.executescript(_MADE)
-    finally:
-        connection.close()
-    disk.sync_file(new)
-    disk.rename(new, folder / NAME)
-    disk.sync_folder(folder)
-
-
-def _span(connection: sqlite3.Connection) -> tuple[int, int]:
-    """The numbers of the last batch that was discarded and of the last that was acknowledged."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > FORMAT:
-        raise StoreError(f"{NAME} has format {version}, this version reads {FORMAT}; install the newest version")
-    discarded, last = connection.execute("SELECT discarded, last FROM span").fetchone()
-    return discarded, last
-
-
-def _discard(connection: sqlite3.Connection, through: int) -> None:
-    """Remove batches, inside a transaction."""
-    connection.execute("DELETE FROM batches WHERE number <= ?", (through,))
-    connection.execute("UPDATE span SET discarded = max(discarded, ?1), last = max(last, ?1)", (through,))
-
-
-def _give_back(connection: sqlite3.Connection) -> None:
-    """Give the room of removed batches back to the disk."""
-    connection.executescript("PRAGMA incremental_vacuum")  # `execute` would stop after the first page
-
-
-def _reason(error: BaseException) -> str:
-    """What went wrong, in one line."""
-    return " ".join(str(getattr(error, "strerror", None) or error).split())
+def _promise() -> "Future[int]":
+    """A future that nobody can cancel: what was handed in is stored whether or not somebody still waits for it."""
+    done: Future[int] = Future()
+    done.set_running_or_notify_cancel()
+    return done

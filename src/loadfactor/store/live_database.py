@@ -1,0 +1,218 @@
+"""The database of live batches: how it is made, brought to the newest format, opened for writing, and read without touching it."""
+
+import sqlite3
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from loadfactor.errors import DamageError, StoreError
+from loadfactor.store import disk
+from loadfactor.store.live_batch import TABLE_SQL, LiveBatch, decode
+from loadfactor.store.live_copy import LOG_SUFFIX, NAME, open_copy
+from loadfactor.store.live_received import (
+    RECEIVED_SQL,
+    STATES_SQL,
+    OriginState,
+    ReceivedBody,
+    decode_body,
+    decode_state,
+)
+
+FORMAT: Final = 2
+_SPAN_SQL = """
+CREATE TABLE span (
+  discarded INTEGER NOT NULL, last INTEGER NOT NULL, last_body INTEGER NOT NULL, bodies INTEGER NOT NULL,
+  states INTEGER NOT NULL, crc32 INTEGER NOT NULL
+)"""
+_MADE = """
+PRAGMA page_size = 16384;
+PRAGMA auto_vacuum = INCREMENTAL;
+PRAGMA journal_mode = WAL;
+"""
+_OPENED = """
+PRAGMA locking_mode = EXCLUSIVE;
+PRAGMA synchronous = FULL;
+PRAGMA secure_delete = OFF;
+PRAGMA wal_autocheckpoint = 1024;
+"""
+
+
+class LogSpan(NamedTuple):
+    """The last batch discarded, the last acknowledged, the last body kept; how many bodies and states there are."""
+
+    discarded: int = 0
+    last: int = 0
+    last_body: int = 0
+    bodies: int = 0
+    states: int = 0
+
+    def checksum(self) -> int:
+        """Stored with it: a damaged number would be given twice."""
+        return zlib.crc32(repr(tuple(self)).encode())
+
+
+def has_live(folder: Path) -> bool:
+    """True where live batches were ever acknowledged."""
+    return (folder / NAME).exists()
+
+
+def read_live(folder: Path, after: int) -> list[tuple[int, LiveBatch]]:
+    """The live batches with numbers above `after`, in their order. Changes nothing on the disk, and needs no lock.
+
+    Raises DamageError when they are not what was acknowledged.
+    """
+    return _read(folder, after, everything=False)
+
+
+def open_database(folder: Path, after: int) -> sqlite3.Connection:
+    """The database open for writing, made where there is none; batches through `after` are discarded.
+
+    Raises DamageError, with the database as it was, when anything in it is not what was written.
+    """
+    path = folder / NAME
+    if not path.exists():
+        _create(folder)
+    _read(folder, after, everything=True)  # damage is said before SQLite cuts off the log of a killed process
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        connection.executescript(_OPENED)
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            span = read_span(connection)
+            if _read_format(connection) < FORMAT:
+                _run(connection, ("DROP TABLE span", *_format_two(span)))
+            write_span(connection, discard(connection, span, after))
+        give_back(connection)
+        disk.sync_folder(folder)  # the transaction made the write-ahead log: its name lasts as well
+        return connection
+    except BaseException:
+        connection.close()
+        raise
+
+
+def read_span(connection: sqlite3.Connection) -> LogSpan:
+    """What the database says of its numbers. Raises StoreError for a newer format, DamageError for what nobody wrote."""
+    version = _read_format(connection)
+    if version > FORMAT:
+        raise StoreError(f"{NAME} has format {version}, this version reads {FORMAT}; install the newest version")
+    *numbers, crc = connection.execute(f"SELECT *{', 0' if version < FORMAT else ''} FROM span").fetchone()
+    span = LogSpan(*numbers)
+    if version == FORMAT and span.checksum() != crc:
+        raise DamageError("its numbers are not what was written")
+    return span
+
+
+def write_span(connection: sqlite3.Connection, span: LogSpan) -> None:
+    """Replace what the database says of its numbers, inside a transaction."""
+    connection.execute("DELETE FROM span")
+    connection.execute("INSERT INTO span VALUES (?, ?, ?, ?, ?, ?)", (*span, span.checksum()))
+
+
+def discard(connection: sqlite3.Connection, span: LogSpan, through: int) -> LogSpan:
+    """Remove batches, inside a transaction; the numbers afterwards."""
+    connection.execute("DELETE FROM batches WHERE number <= ?", (through,))
+    return span._replace(discarded=max(span.discarded, through), last=max(span.last, through))
+
+
+def give_back(connection: sqlite3.Connection) -> None:
+    """Give the room of what was removed back to the disk."""
+    connection.executescript("PRAGMA incremental_vacuum")  # `execute` would stop after the first page
+
+
+def read_bodies(connection: sqlite3.Connection, numbers: Iterable[int]) -> list[tuple[int, ReceivedBody]]:
+    """The bodies of these numbers, as far as they are there. Raises DamageError when one is not what was kept."""
+    found = (connection.execute("SELECT * FROM received WHERE number = ?", (n,)).fetchone() for n in numbers)
+    return [decode_body(row) for row in found if row is not None]
+
+
+def list_bodies(connection: sqlite3.Connection) -> list[int]:
+    """The numbers of the bodies, in order."""
+    return [number for (number,) in connection.execute("SELECT number FROM received ORDER BY number")]
+
+
+def read_states(connection: sqlite3.Connection) -> dict[str, OriginState]:
+    """The state of each origin. Raises DamageError when one is not what was stored."""
+    states = map(decode_state, connection.execute("SELECT * FROM states"))
+    return {state.origin: state for state in states}
+
+
+def explain(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    return " ".join(str(getattr(error, "strerror", None) or error).split())
+
+
+def say_damage(folder: Path, error: BaseException) -> DamageError:
+    """The error for a database that is not what was written."""
+    return DamageError(f"{folder / NAME} is damaged ({explain(error)}); `loadfactor repair` moves it aside")
+
+
+def _read(folder: Path, after: int, everything: bool) -> list[tuple[int, LiveBatch]]:
+    """The batches above a number; `everything` reads bodies and states as well, to see that they are whole."""
+    if not has_live(folder):
+        return []
+    try:
+        with open_copy(folder) as copy:
+            span = read_span(copy)
+            first = max(after, span.discarded)
+            found = [
+                decode(row) for row in copy.execute("SELECT * FROM batches WHERE number > ? ORDER BY number", (first,))
+            ]
+            if [number for number, _ in found] != list(range(first + 1, span.last + 1)):
+                raise DamageError("acknowledged batches are missing")
+            if everything and _read_format(copy) == FORMAT:
+                _check_received(copy, span)
+            return found
+    except FileNotFoundError:
+        return []
+    except (DamageError, sqlite3.Error, TypeError, ValueError) as error:
+        raise say_damage(folder, error) from error
+
+
+def _check_received(connection: sqlite3.Connection, span: LogSpan) -> None:
+    """Raises DamageError unless all bodies and states are there and what they were."""
+    numbers = list_bodies(connection)
+    for number in numbers:  # one at a time: together they may be more than fits into memory
+        read_bodies(connection, [number])
+    if len(numbers) != span.bodies or max(numbers, default=0) > span.last_body:
+        raise DamageError("received bodies are missing")
+    if len(read_states(connection)) != span.states:
+        raise DamageError("states of decoders are missing")
+
+
+def _create(folder: Path) -> None:
+    """Make an empty database beside, and give it its name when it is whole."""
+    new = folder / f"{NAME}.new"
+    for left in (new, *(new.with_name(new.name + suffix) for suffix in (LOG_SUFFIX, "-shm", "-journal"))):
+        disk.remove(left)  # of a process killed right here
+    connection = sqlite3.connect(new, isolation_level=None)
+    try:
+        connection.executescript(_MADE)
+        _run(connection, (TABLE_SQL, *_format_two(LogSpan())))
+    finally:
+        connection.close()
+    disk.sync_file(new)
+    disk.rename(new, folder / NAME)
+    disk.sync_folder(folder)
+
+
+def _format_two(span: LogSpan) -> tuple[str, ...]:
+    """SQL: what format 2 has and format 1 has not: bodies, states, and numbers with a checksum."""
+    numbers = ", ".join(map(str, (*span, span.checksum())))
+    return (
+        RECEIVED_SQL,
+        STATES_SQL,
+        _SPAN_SQL,
+        f"INSERT INTO span VALUES ({numbers})",
+        f"PRAGMA user_version = {FORMAT}",
+    )
+
+
+def _run(connection: sqlite3.Connection, statements: Iterable[str]) -> None:
+    for statement in statements:
+        connection.execute(statement)
+
+
+def _read_format(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
