@@ -5,12 +5,15 @@ from typing import Final
 
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
-from loadfactor.sources.dcgm.line_values import LineValues, join_values
+from loadfactor.sources.dcgm.known_series import KnownSeries
 from loadfactor.sources.dcgm.metric_lines import sort_by_time
 from loadfactor.sources.dcgm.scrape_window import ScrapeWindow, date_values
-from loadfactor.sources.dcgm.table_rows import DEFAULT_STEP_S, DcgmRows
-from loadfactor.sources.dcgm.text_gaps import TextGaps
 from loadfactor.sources.dcgm.text_reader import SeriesCache, TextReader
+from loadfactor.sources.dcgm.window_steps import DEFAULT_STEP_S, WindowSteps
+from loadfactor.sources.gpu_scrapes.field_values import FieldValues, join_values
+from loadfactor.sources.gpu_scrapes.table_rows import ScrapeRows
+from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
+from loadfactor.sources.gpu_scrapes.timeline import Timeline
 
 __all__ = ["DEFAULT_STEP_S", "SeriesCache", "decode_scrapes"]
 
@@ -30,38 +33,52 @@ def decode_scrapes(
     alone, gaps, cache = len(scrapes) == 1, TextGaps(), cache or SeriesCache()
     cache.begin()
     reader = TextReader(cache, options.node, gaps)
-    rows = DcgmRows(options, scrapes[0].label if alone else f"{scrapes[0].label} …", cache.known, gaps)
-    window = ScrapeWindow(cache.known, gaps)
-    waiting: list[LineValues] = []
+    where = scrapes[0].label if alone else f"{scrapes[0].label} …"
+    decoding = _Decoding(options, where, cache.known, gaps)
+    waiting: list[FieldValues] = []
     try:
         for text in sort_by_time(scrapes):
             for readings in reader.read(text, alone):
                 waiting.append(readings)
                 if sum(map(len, waiting)) >= VALUES_AT_ONCE:
                     waiting, ready = [], waiting
-                    yield from _put(ready, window, rows, options, reader.texts, gaps)
+                    yield from decoding.put(ready, reader.texts)
                     yield from gaps.take()
     except SourceError:
-        yield from _put(waiting, window, rows, options, reader.texts, gaps)  # what is wrong before it is said first
+        yield from decoding.put(waiting, reader.texts)  # what is wrong before it is said first
         raise
-    yield from _put(waiting, window, rows, options, reader.texts, gaps)
-    yield from rows.add(window.take(everything=True))
-    yield from rows.end()
+    yield from decoding.put(waiting, reader.texts)
+    yield from decoding.end()
     yield from gaps.take()
 
 
-def _put(
-    waiting: list[LineValues],
-    window: ScrapeWindow,
-    rows: DcgmRows,
-    options: ReadOptions,
-    texts: list[str],
-    gaps: TextGaps,
-) -> Iterator[Rows]:
-    if not waiting:
-        return
-    readings = date_values(join_values(waiting), options, texts, gaps)
-    while len(readings):
-        readings = readings.pick(slice(window.put(readings, texts), None))
-        if window.full:
-            yield from rows.add(window.take(everything=False))
+class _Decoding:
+    """Values into scrapes, and scrapes into rows, in the order of time."""
+
+    def __init__(self, options: ReadOptions, where: str, known: KnownSeries, gaps: TextGaps) -> None:
+        self._options, self._gaps = options, gaps
+        self._window = ScrapeWindow(known, gaps)
+        self._steps = WindowSteps(options.step_s)
+        self._rows = ScrapeRows(options.pool, where, known, gaps)
+
+    def put(self, values: list[FieldValues], texts: list[str]) -> Iterator[Rows]:
+        """Adds values; the rows of the older scrapes where so many are held that those are taken out."""
+        if not values:
+            return
+        readings = date_values(join_values(values), self._options, texts, self._gaps)
+        while len(readings):
+            readings = readings.pick(slice(self._window.put(readings, texts), None))
+            if self._window.full:
+                yield from self._take(everything=False)
+
+    def end(self) -> Iterator[Rows]:
+        """The rows of all that is left, the allocations still open, and the devices."""
+        yield from self._take(everything=True)
+        yield from self._rows.make_allocations(self._rows.holders.list_open(self._rows.holders.open))
+        yield from self._rows.make_devices(self._rows.gpus)
+
+    def _take(self, everything: bool) -> Iterator[Rows]:
+        ripe = self._window.take(everything)
+        line = Timeline(ripe.scrapes)
+        self._steps.find_intervals(line, ripe.times_ms)
+        yield from self._rows.add(ripe.scrapes, line)

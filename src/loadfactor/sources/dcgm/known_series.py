@@ -1,15 +1,15 @@
 """What lines begin with, as numbers: each name with labels, and each title, is parsed once and known from then on."""
 
-from collections.abc import Hashable, Iterable
-from typing import Final, Generic, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.sources.dcgm.fields import KEY_NUMBER
-from loadfactor.sources.dcgm.series_identity import TOTAL, SeriesIdentity, parse_series
-
-T = TypeVar("T", bound=Hashable)
+from loadfactor.sources.dcgm.series_identity import TOTAL, parse_series
+from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER
+from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices, Numbering
+from loadfactor.sources.gpu_scrapes.series_identity import SeriesIdentity
 
 SERIES_MAX: Final = 100_000
 """So many are known at most; then all but those of the scrape at hand are forgotten."""
@@ -26,36 +26,7 @@ KIND, NAME, BASE, WHAT, GPU, PLACE, KEY, COUNTS, LABELS, HOLDERS = range(10)
 WIDTH: Final = 10
 
 
-class Numbering(Generic[T]):
-    """Things numbered from 0 in the order first seen."""
-
-    def __init__(self) -> None:
-        self.all: list[T] = []
-        self._numbers: dict[T, int] = {}
-
-    def __len__(self) -> int:
-        return len(self.all)
-
-    def number(self, thing: T) -> int:
-        """Its number, a new one where it is new."""
-        found = self._numbers.setdefault(thing, len(self.all))
-        if found == len(self.all):
-            self.all.append(thing)
-        return found
-
-
-Place = tuple[int, str | None, bool]  # GPU, MIG instance, whether that says its size
-Labels = tuple[str | None, str | None, str | None, int | None]  # node, model, instance, its slices
-
-
-class PlaceFacts(NamedTuple):
-    """Of each place: whether it is a MIG instance, and whether the size of the device is known."""
-
-    is_instance: NDArray[np.bool_]
-    sized: NDArray[np.bool_]
-
-
-class KnownSeries:
+class KnownSeries(KnownDevices):
     """Numbers of names with labels and of titles, and the facts of each.
 
     May be kept from one decoding to the next: a scrape repeats the names and labels of the scrape before it. What a series is
@@ -63,12 +34,7 @@ class KnownSeries:
     """
 
     def __init__(self) -> None:
-        self.names: Numbering[str] = Numbering()
-        self.gpus: Numbering[str] = Numbering()
-        self.places: Numbering[Place] = Numbering()
-        self.labels: Numbering[Labels] = Numbering()
-        self.holders: Numbering[tuple[str, ...]] = Numbering()
-        self._places = PlaceFacts(np.empty(0, bool), np.empty(0, bool))
+        super().__init__()
         self._node: str | None = None
         self._machine = ""
         self._start()
@@ -89,14 +55,6 @@ class KnownSeries:
             others = set(self._called_by_machine)
             self.keep(head for head in self.heads if head not in others)
         self._node, self._machine = node, machine
-
-    def list_places(self) -> PlaceFacts:
-        """What is known of all places by now."""
-        if len(self._places.sized) < len(self.places):
-            new = self.places.all[len(self._places.sized) :]
-            facts = np.array([(instance is not None, sized) for _, instance, sized in new], bool)
-            self._places = PlaceFacts(*(np.append(old, of) for old, of in zip(self._places, facts.T, strict=True)))
-        return self._places
 
     def keep(self, heads: Iterable[str]) -> None:
         """Forgets all but these; numbers change."""
@@ -143,19 +101,17 @@ class KnownSeries:
         if of.field is None:
             facts[KIND] = UNKEPT
             return
-        if of.gpu is None:
+        device = of.device
+        if device.gpu is None:
             facts[KIND] = NOWHERE
             return
-        if of.node is None and of.gpu.startswith(f"{self._machine}/"):
+        if device.node is None and device.gpu.startswith(f"{self._machine}/"):
             self._called_by_machine.append(head)
         facts[KIND], facts[KEY] = VALUE, KEY_NUMBER[of.field.key]
         facts[BASE] = self.names.number(of.name.removesuffix(TOTAL))
-        facts[GPU] = self.gpus.number(of.gpu)
-        facts[PLACE] = self.places.number((int(facts[GPU]), of.instance, of.instance is None or of.slices is not None))
-        facts[WHAT] = self.whats.number((of.name, int(facts[GPU]), of.instance))
+        facts[GPU], facts[PLACE], facts[LABELS], facts[HOLDERS] = self.number(device.gpu, device)
+        facts[WHAT] = self.whats.number((of.name, int(facts[GPU]), device.instance))
         facts[COUNTS] = _count(of)
-        facts[LABELS] = self.labels.number((of.node, of.model, of.instance, of.slices))
-        facts[HOLDERS] = self.holders.number((of.holder,) if of.holder is not None else ())
 
 
 def _count(of: SeriesIdentity) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.compiled import entry, inner
-from loadfactor.sources.dcgm.fields import BLANK_FP64, BLANK_INT32, BLANK_INT64, BLANKS, BY_KEY, KEYS
+from loadfactor.sources.dcgm.fields import BLANK_FP64, BLANK_INT32, BLANK_INT64, BLANKS, BY_KEY
 from loadfactor.sources.dcgm.head_table import (
     STRANGE,
     Bytes,
@@ -24,11 +24,13 @@ from loadfactor.sources.dcgm.head_table import (
     put_heads,
 )
 from loadfactor.sources.dcgm.known_series import FOREIGN, KEY, KIND, TITLE, VALUE, KnownSeries
-from loadfactor.sources.dcgm.line_values import UNTIMED, LineBatch
+from loadfactor.sources.dcgm.line_values import LineBatch
 from loadfactor.sources.dcgm.metric_lines import SKIPPED, LineReader, find_head_end, is_name
 from loadfactor.sources.dcgm.plain_numbers import POWERS, read_number, read_time
 from loadfactor.sources.dcgm.scrape_order import follow_lines
 from loadfactor.sources.dcgm.values import convert, is_large
+from loadfactor.sources.gpu_scrapes.field_values import UNTIMED
+from loadfactor.sources.gpu_scrapes.fields import KEYS
 from loadfactor.sources.parsing.text_blocks import TextBlock
 
 _LF, _SPACE = (ord(c) for c in "\n ")

@@ -9,11 +9,13 @@ import numpy as np
 
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Input
-from loadfactor.sources.dcgm.fields import BY_KEY, KEYS
+from loadfactor.sources.dcgm.fields import BY_KEY
 from loadfactor.sources.dcgm.known_series import FOREIGN, KEY, KIND, NAME, NOWHERE, UNKEPT, KnownSeries
-from loadfactor.sources.dcgm.line_values import UNTIMED, LineBatch
-from loadfactor.sources.dcgm.text_gaps import TextGaps
+from loadfactor.sources.dcgm.line_values import LineBatch
 from loadfactor.sources.dcgm.values import parse_value
+from loadfactor.sources.gpu_scrapes.field_values import UNTIMED
+from loadfactor.sources.gpu_scrapes.fields import KEYS
+from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
 from loadfactor.sources.parsing.text_blocks import TextBlock, split_blocks
 from loadfactor.sources.parsing.times.stamps import EPOCH_MS_DIGITS, parse_epoch_ms
 

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import ReadOptions
-from loadfactor.sources.dcgm.fields import BY_KEY, KEYS
 from loadfactor.sources.dcgm.known_series import KnownSeries
-from loadfactor.sources.dcgm.line_values import UNTIMED, LineValues
-from loadfactor.sources.dcgm.scrape_table import ScrapeColumns, ScrapeTable
-from loadfactor.sources.dcgm.text_gaps import TextGaps
+from loadfactor.sources.gpu_scrapes.field_values import UNTIMED, FieldValues
+from loadfactor.sources.gpu_scrapes.scrape_cells import number_cells
+from loadfactor.sources.gpu_scrapes.scrape_table import ScrapeColumns, ScrapeTable
+from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
 from loadfactor.sources.parsing.times.stamps import EPOCH_MS_BELOW
 from loadfactor.units import MS_PER_S
 
@@ -21,8 +21,6 @@ SCRAPES_HELD: Final = 20_000  # of one GPU at one time each; a few hundred bytes
 
 _TIME_BITS: Final = EPOCH_MS_BELOW.bit_length()
 _PLACES_MAX: Final = 1 << 63 - _TIME_BITS
-
-_WHOLE: Final = np.array([BY_KEY[key].whole for key in KEYS])
 
 
 class Ripe(NamedTuple):
@@ -45,7 +43,7 @@ class ScrapeWindow:
         self._limit = 0
         self.full = False  # True when the older half should be taken out
 
-    def put(self, readings: LineValues, texts: list[str]) -> int:
+    def put(self, readings: FieldValues, texts: list[str]) -> int:
         """Adds values to their scrapes, in their order, until the window is full; how many it took."""
         if len(self._known.places) > _PLACES_MAX:
             raise SourceError(f"{texts[0]}: more than {_PLACES_MAX} devices; import fewer files at once")
@@ -74,16 +72,8 @@ class ScrapeWindow:
         for gpu in first.gpu[begun][np.sort(np.unique(first.gpu[begun], return_index=True)[1])].tolist():
             self._order.setdefault(gpu, len(self._order))
         self._table.open_rows(first.pick(opened))
-        self._put_rows(readings.pick(slice(stop)), row[cells[:stop]], texts)
+        self._table.put(readings.pick(slice(stop)), row[cells[:stop]], texts)
         return stop
-
-    def _put_rows(self, readings: LineValues, row: NDArray[np.int64], texts: list[str]) -> None:
-        if (row < 0).any():
-            self._count(readings, row < 0, texts, "skipped: a MIG instance without its profile", named=False)
-            readings, row = readings.pick(row >= 0), row[row >= 0]
-        is_part = ~(self._known.list_places().is_instance[readings.place] & _WHOLE[readings.key])
-        self._count(readings, ~is_part, texts, "of the whole GPU on the row of a MIG instance", named=True)
-        self._table.put(readings, row, is_part, texts)
 
     def take(self, everything: bool) -> Ripe:
         """Takes out the older half of the scrapes held, or all."""
@@ -110,7 +100,7 @@ class ScrapeWindow:
         self._limit, self.full = 2 * len(self._scrapes), False
         return Ripe(taken, times)
 
-    def _refuse(self, readings: LineValues, i: int, texts: list[str]) -> None:
+    def _refuse(self, readings: FieldValues, i: int, texts: list[str]) -> None:
         label, gpu, at_ms = texts[readings.text[i]], self._known.gpus.all[readings.gpu[i]], int(readings.at_ms[i])
         if at_ms == UNTIMED:
             raise SourceError(f"{label}: its lines carry no times; say when it was scraped with --at")
@@ -119,12 +109,6 @@ class ScrapeWindow:
             f"{label}, line {readings.line[i]}: a value of {gpu} at {when:%Y-%m-%d %H:%M:%S} UTC stands far behind later "
             "ones; sort the lines by time, and import files that overlap one after the other"
         )
-
-    def _count(self, readings: LineValues, which: NDArray[np.bool_], texts: list[str], what: str, named: bool) -> None:
-        found = readings.pick(which)
-        of = np.stack([found.text, found.name if named else np.zeros_like(found.name)])
-        for (text, name), count in zip(*np.unique(of.T, axis=0, return_counts=True), strict=True):
-            self._gaps.add(texts[text], f"{self._known.names.all[name]} {what}" if named else what, int(count))
 
 
 class _Codes:
@@ -164,8 +148,8 @@ def _is_first(codes: NDArray[np.int64], among: NDArray[np.bool_]) -> NDArray[np.
     return found
 
 
-def date_values(readings: LineValues, options: ReadOptions, texts: list[str], gaps: TextGaps) -> LineValues:
-    """LineValues without a time get one: as the caller says, a step later for each further scrape of their GPU."""
+def date_values(readings: FieldValues, options: ReadOptions, texts: list[str], gaps: TextGaps) -> FieldValues:
+    """FieldValues without a time get one: as the caller says, a step later for each further scrape of their GPU."""
     untimed = readings.before >= 0
     if options.at_ms is None or not untimed.any():
         return readings
@@ -177,28 +161,6 @@ def date_values(readings: LineValues, options: ReadOptions, texts: list[str], ga
     for text, count in zip(*np.unique(readings.text[further], return_counts=True), strict=True):
         gaps.add(texts[text], "skipped: a further scrape without a time (say the step with --step)", int(count))
     return dated.pick(~further)
-
-
-def number_cells(place: NDArray[np.int32], at_ms: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Numbers what has one place and time, from 0 in the order first seen: the number of each entry, and the first entry of each.
-
-    >>> number_cells(np.array([7, 8, 7, 7], np.int32), np.array([5, 5, 5, 6]))
-    (array([0, 1, 0, 2]), array([0, 1, 3]))
-    """
-    n = len(place)
-    runs = np.flatnonzero(np.append(True, at_ms[1:] != at_ms[:-1])[:n])  # lines of a scrape have one time
-    times, time_of_run = np.unique(at_ms[runs], return_inverse=True)
-    time = np.repeat(time_of_run, np.diff(np.append(runs, n)))
-    code = place.astype(np.int64) * len(times) + time
-    if n and int(code.max()) < 8 * n + 1024:  # few enough to look up
-        table = np.empty(int(code.max()) + 1, np.int64)
-        table[code[::-1]] = np.arange(n)[::-1]
-        first = table[code]
-    else:
-        _, entry, inverse = np.unique(code, return_index=True, return_inverse=True)
-        first = entry[inverse]
-    is_first = first == np.arange(n)
-    return (np.cumsum(is_first) - 1)[first], np.flatnonzero(is_first)
 
 
 def _list_times(held: ScrapeColumns) -> dict[int, NDArray[np.int64]]:

@@ -7,11 +7,13 @@ import numpy as np
 
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Input
-from loadfactor.sources.dcgm.known_series import SERIES_MAX, KnownSeries, Numbering
-from loadfactor.sources.dcgm.line_values import LineBatch, LineValues, find_values
+from loadfactor.sources.dcgm.known_series import SERIES_MAX, KnownSeries
+from loadfactor.sources.dcgm.line_values import LineBatch, find_values
 from loadfactor.sources.dcgm.metric_lines import LineReader
 from loadfactor.sources.dcgm.scrape_order import ScrapeOrder, follow_lines
-from loadfactor.sources.dcgm.text_gaps import TextGaps
+from loadfactor.sources.gpu_scrapes.field_values import FieldValues
+from loadfactor.sources.gpu_scrapes.known_devices import Numbering
+from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
 from loadfactor.sources.parsing.file_names import strip_endings
 from loadfactor.sources.parsing.text_blocks import EmptyInputError, TextBlock, split_blocks
 from loadfactor.units import BYTES_PER_MIB
@@ -59,7 +61,7 @@ class TextReader:
         """The labels of the texts read, by their numbers."""
         return self._texts.all
 
-    def read(self, source: Input, alone: bool) -> Iterator[LineValues]:
+    def read(self, source: Input, alone: bool) -> Iterator[FieldValues]:
         """The values of DCGM fields that the tables keep, in the order of the text; all else is counted as gaps.
 
         SourceError when the text holds no DCGM field at all; one among others may be a scrape of a node that had no GPU just then,
@@ -94,7 +96,7 @@ class TextReader:
             self._cache.scanner = LineScanner(self._known)
         return reader.read(block) if self._cache.scanner is None else self._cache.scanner.read(block, reader)
 
-    def _follow(self, batch: LineBatch, text: int) -> LineValues:
+    def _follow(self, batch: LineBatch, text: int) -> FieldValues:
         """The values of a batch, each with its scrape and whether it is a total."""
         state = self._order.grow(self._known)
         is_total = np.zeros(len(batch.series), bool)

@@ -3,7 +3,8 @@
 import math
 from typing import Any
 
-from loadfactor.sources.dcgm.fields import BLANK_FP64, BLANK_INT32, BLANK_INT64, BLANKS, Field
+from loadfactor.sources.dcgm.fields import BLANK_FP64, BLANK_INT32, BLANK_INT64, BLANKS
+from loadfactor.sources.gpu_scrapes.fields import Field
 
 
 def parse_value(text: str, field: Field) -> float | str:

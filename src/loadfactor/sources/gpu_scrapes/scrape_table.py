@@ -1,16 +1,18 @@
 """Scrapes in columns, one row a scrape of one GPU or MIG instance: its values, its totals, and who held it."""
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.sources.dcgm.fields import BY_KEY, KEY_NUMBER, KEYS
-from loadfactor.sources.dcgm.known_series import KnownSeries
-from loadfactor.sources.dcgm.line_values import LineValues
-from loadfactor.sources.dcgm.scrape import Scrape
-from loadfactor.sources.dcgm.text_gaps import TextGaps
+from loadfactor.sources.gpu_scrapes.field_values import FieldValues
+from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, KEYS, WHOLE
+from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices
+from loadfactor.sources.gpu_scrapes.scrape import Scrape
+from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
+
+_WHOLE: Final = np.array([key in WHOLE for key in KEYS])
 
 UNREAD, IS_VALUE, IS_TOTAL = range(3)
 """What stands in a cell of `values`."""
@@ -18,7 +20,7 @@ UNREAD, IS_VALUE, IS_TOTAL = range(3)
 
 @dataclass
 class ScrapeColumns:
-    """Rows of scrapes. `values` and `state` have a column for each of KEYS; the rest are numbers of KnownSeries."""
+    """Rows of scrapes. `values` and `state` have a column for each of KEYS; the rest are numbers of KnownDevices."""
 
     place: NDArray[np.int32]
     gpu: NDArray[np.int32]
@@ -45,7 +47,7 @@ def make_columns(rows: int) -> ScrapeColumns:
 class ScrapeTable:
     """Scrapes to which values are added. A scrape where a field comes twice or holders differ is kept as a `Scrape` as well."""
 
-    def __init__(self, known: KnownSeries, gaps: TextGaps) -> None:
+    def __init__(self, known: KnownDevices, gaps: TextGaps) -> None:
         self._known, self._gaps = known, gaps
         self._columns = make_columns(1024)
         self._odd: dict[int, Scrape] = {}
@@ -59,7 +61,7 @@ class ScrapeTable:
         """All rows."""
         return self._columns.pick(slice(self._size))
 
-    def open_rows(self, readings: LineValues) -> None:
+    def open_rows(self, readings: FieldValues) -> None:
         """Adds rows; each of the readings is the first of one."""
         old, self._size = self._size, self._size + len(readings)
         if self._size > len(self._columns):
@@ -71,8 +73,16 @@ class ScrapeTable:
         columns.place[new], columns.gpu[new], columns.at_ms[new] = readings.place, readings.gpu, readings.at_ms
         columns.labels[new], columns.holders[new], columns.state[new] = readings.labels, readings.holders, UNREAD
 
-    def put(self, readings: LineValues, row: NDArray[np.int64], is_part: NDArray[np.bool_], texts: list[str]) -> None:
-        """Adds values to these rows, in their order; where not `is_part` a value says only that the row's GPU was held."""
+    def put(self, readings: FieldValues, row: NDArray[np.int64], texts: list[str]) -> None:
+        """Adds values to these rows, in their order; -1 where the size of the device is not known, which is a gap.
+
+        What is of the whole GPU says on the row of a MIG instance only that the GPU was held.
+        """
+        if (row < 0).any():
+            self._count(readings, row < 0, texts, "skipped: a MIG instance without its profile", named=False)
+            readings, row = readings.pick(row >= 0), row[row >= 0]
+        is_part = ~(self._known.list_places().is_instance[readings.place] & _WHOLE[readings.key])
+        self._count(readings, ~is_part, texts, "of the whole GPU on the row of a MIG instance", named=True)
         columns = self._columns
         cell = row * len(KEYS) + readings.key
         owner = np.empty(columns.state.size, np.int32)  # the last value for each cell
@@ -99,15 +109,15 @@ class ScrapeTable:
         self._odd = {places[row]: scrape for row, scrape in self._odd.items() if row in places}
         return columns.pick(which)
 
-    def _put_careful(self, readings: LineValues, i: int, row: int, is_part: bool, texts: list[str]) -> None:
+    def _put_careful(self, readings: FieldValues, i: int, row: int, is_part: bool, texts: list[str]) -> None:
         scrape = self._odd.get(row)
         if scrape is None:
             scrape = self._odd[row] = self._read_row(row)
         held = self._known.holders.all[readings.holders[i]]
         scrape.holders.update(held)
         if is_part:
-            field = BY_KEY[KEYS[readings.key[i]]]
-            wrong = scrape.put(field, bool(readings.is_total[i]), float(readings.value[i]), held[0] if held else None)
+            key = KEYS[readings.key[i]]
+            wrong = scrape.put(key, bool(readings.is_total[i]), float(readings.value[i]), held[0] if held else None)
             if wrong:
                 self._gaps.add(texts[readings.text[i]], f"{self._known.names.all[readings.name[i]]} {wrong}")
 
@@ -118,7 +128,7 @@ class ScrapeTable:
         for number in np.flatnonzero(self._columns.state[row]):
             counts = self._columns.state[row, number] == IS_TOTAL
             value = float(self._columns.values[row, number])
-            scrape.put(BY_KEY[KEYS[number]], bool(counts), value, holders[0] if holders else None)
+            scrape.put(KEYS[number], bool(counts), value, holders[0] if holders else None)
         return scrape
 
     def _write(self, row: int) -> None:
@@ -130,3 +140,11 @@ class ScrapeTable:
                 number = KEY_NUMBER[key]
                 columns.values[row, number], columns.state[row, number] = value, state
         columns.holders[row] = self._known.holders.number(tuple(sorted(scrape.holders)))
+
+    def _count(self, readings: FieldValues, which: NDArray[np.bool_], texts: list[str], what: str, named: bool) -> None:
+        if not which.any():
+            return
+        found = readings.pick(which)
+        of = np.stack([found.text, found.name if named else np.zeros_like(found.name)])
+        for (text, name), count in zip(*np.unique(of.T, axis=0, return_counts=True), strict=True):
+            self._gaps.add(texts[text], f"{self._known.names.all[name]} {what}" if named else what, int(count))

@@ -5,8 +5,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.sources.dcgm.fields import FIELDS, KEY_NUMBER, KEYS
-from loadfactor.sources.dcgm.scrape_table import IS_TOTAL, IS_VALUE, ScrapeColumns
+from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, KEYS, TOTALS
+from loadfactor.sources.gpu_scrapes.scrape_table import IS_TOTAL, IS_VALUE, ScrapeColumns
 from loadfactor.sources.parsing.steps import is_within_reach
 from loadfactor.tables import IDLE_BELOW
 from loadfactor.units import MS_PER_S
@@ -29,7 +29,6 @@ COLUMNS: Final = (
     "temperature_c",
     "throttle_mask",
 )
-TOTALS: Final = tuple(dict.fromkeys(f.key for f in FIELDS if f.counts or f.either))
 ENERGY: Final = "energy_j"
 
 

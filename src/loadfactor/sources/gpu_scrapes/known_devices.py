@@ -1,0 +1,81 @@
+"""GPUs, their parts, labels and holders as numbers, in the order first seen."""
+
+from collections.abc import Hashable
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadfactor.sources.gpu_scrapes.series_identity import DeviceLabels
+
+T = TypeVar("T", bound=Hashable)
+
+
+class Numbering(Generic[T]):
+    """Things numbered from 0 in the order first seen."""
+
+    def __init__(self) -> None:
+        self.all: list[T] = []
+        self._numbers: dict[T, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def number(self, thing: T) -> int:
+        """Its number, a new one where it is new."""
+        found = self._numbers.setdefault(thing, len(self.all))
+        if found == len(self.all):
+            self.all.append(thing)
+        return found
+
+
+Place = tuple[int, str | None, bool]  # GPU, MIG instance, whether that says its size
+Labels = tuple[str | None, str | None, str | None, int | None]  # node, model, instance, its slices
+
+
+class PlaceFacts(NamedTuple):
+    """Of each place: whether it is a MIG instance, and whether the size of the device is known."""
+
+    is_instance: NDArray[np.bool_]
+    sized: NDArray[np.bool_]
+
+
+class DeviceNumbers(NamedTuple):
+    """The numbers of what the labels of a series say."""
+
+    gpu: int
+    place: int
+    labels: int
+    holders: int
+
+
+class KnownDevices:
+    """Numbers of names, GPUs, places, labels and holders; only ever more."""
+
+    def __init__(self) -> None:
+        self.names: Numbering[str] = Numbering()
+        self.gpus: Numbering[str] = Numbering()
+        self.places: Numbering[Place] = Numbering()
+        self.labels: Numbering[Labels] = Numbering()
+        self.holders: Numbering[tuple[str, ...]] = Numbering()
+        self._places = PlaceFacts(np.empty(0, bool), np.empty(0, bool))
+
+    def list_places(self) -> PlaceFacts:
+        """What is known of all places by now."""
+        if len(self._places.sized) < len(self.places):
+            new = self.places.all[len(self._places.sized) :]
+            facts = np.array([(instance is not None, sized) for _, instance, sized in new], bool)
+            self._places = PlaceFacts(*(np.append(old, of) for old, of in zip(self._places, facts.T, strict=True)))
+        return self._places
+
+    def number(self, gpu: str, of: DeviceLabels) -> DeviceNumbers:
+        """The numbers of a series of this GPU."""
+        number = self.gpus.number(gpu)
+        place = self.places.number((number, of.instance, of.instance is None or of.slices is not None))
+        labels = self.labels.number((of.node, of.model, of.instance, of.slices))
+        return DeviceNumbers(number, place, labels, self.holders.number((of.holder,) if of.holder is not None else ()))
+
+    def name_place(self, place: int) -> str:
+        """The device of a place."""
+        gpu, instance, _ = self.places.all[place]
+        return self.gpus.all[gpu] if instance is None else f"{self.gpus.all[gpu]}/gi-{instance}"

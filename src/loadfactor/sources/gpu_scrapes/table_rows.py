@@ -1,0 +1,220 @@
+"""Scrapes of all GPUs → rows: samples, devices and, where pods are named, allocations."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from loadfactor.catalog.accelerators import find_accelerator
+from loadfactor.signals import PROFILED, find_failed_profiling
+from loadfactor.sources.base import Rows
+from loadfactor.sources.gpu_scrapes.holders import HeldSpan, Holders
+from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices, Labels
+from loadfactor.sources.gpu_scrapes.mig_history import MigHistory, divide
+from loadfactor.sources.gpu_scrapes.sample_columns import (
+    CounterRates,
+    Measured,
+    find_hot,
+    make_samples,
+    read_values,
+)
+from loadfactor.sources.gpu_scrapes.scrape_table import IS_VALUE, ScrapeColumns
+from loadfactor.sources.gpu_scrapes.series_identity import count_slices
+from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
+from loadfactor.sources.gpu_scrapes.timeline import Timeline
+from loadfactor.tables import table
+
+BATCH_ROWS: Final = 20_000
+
+_ALSO_PROFILED: Final = ("dram_active_share", "fp32_active_share", "sm_occupancy_share")  # an idle pipe proves nothing
+
+
+_Shape = tuple[bool, bool, float | None]  # divided, into more than there is, limit of power
+
+
+class GpuFacts:
+    """What is remembered of one GPU from scrape to scrape."""
+
+    def __init__(self) -> None:
+        self.node: str | None = None
+        self.model: str | None = None
+        self.accelerator: str | None = None
+        self.tdp_w: float | None = None
+        self.history = MigHistory()
+        self.said: tuple[int, ...] = ()  # numbers of the labels last read
+        self.parts: tuple[tuple[str, float | None], ...] = ()  # what they say it is cut into
+        self.is_divided = False  # into MIG instances
+        self.is_too_much = False  # more of them than the GPU
+
+    def read_labels(self, node: str | None, model: str | None) -> None:
+        """The labels of a line say where it is and what it is."""
+        self.node = node or self.node
+        if model and model != self.model:
+            known = find_accelerator(model)
+            self.model, self.accelerator = model, known.id if known else model
+            self.tdp_w = known.get("tdp_w") if known else None
+
+    def read_all(self, gpu_id: str, labels: list[Labels]) -> None:
+        """The labels of all lines of one scrape."""
+        for node, model, _, _ in labels:
+            self.read_labels(node, model)
+        instances = {instance: slices for _, _, instance, slices in labels if instance and slices is not None}
+        whole = count_slices(self.model)
+        self.parts = divide(gpu_id, instances, whole)
+        self.is_divided, self.is_too_much = bool(instances), sum(instances.values()) > whole
+
+
+class ScrapeRows:
+    """Turns scrapes into rows, in batches. Gaps are counted under `where`: a scrape may come from several inputs."""
+
+    def __init__(self, pool: str | None, where: str, known: KnownDevices, gaps: TextGaps) -> None:
+        self._pool, self._where, self._known, self._gaps = pool, where, known, gaps
+        self.gpus: dict[int, GpuFacts] = {}
+        self.rates = CounterRates()
+        self.holders = Holders()
+        self._names = pa.array([], pa.string())  # of the places
+
+    def add(self, scrapes: ScrapeColumns, line: Timeline) -> Iterator[Rows]:
+        """Samples, and the allocations that ended, of scrapes that are sorted by GPU, then time."""
+        if not len(scrapes):
+            return
+        is_divided, tdp = self._read_labels(line, scrapes)
+        is_instance = self._known.list_places().is_instance[scrapes.place]
+        beside = is_divided[line.of_row] & ~is_instance
+        extra = beside & (scrapes.state == IS_VALUE).any(axis=1)
+        self._gaps.add(self._where, "values of a whole GPU beside those of its MIG instances", int(extra.sum()))
+        order = np.flatnonzero(~beside)
+        if is_instance.any():  # each device's own in a row
+            of_gpu = np.cumsum(np.append(True, scrapes.gpu[1:] != scrapes.gpu[:-1]))
+            order = order[np.lexsort((scrapes.at_ms[order], scrapes.place[order], of_gpu[order]))]
+        tdp_w = np.where(is_instance, np.nan, tdp[line.of_row])[order]
+        at = line.of_row[order]
+        yield from self._make_samples(scrapes.pick(order), line.step_ms[at], tdp_w)
+        yield from self.make_allocations(self._see_holders(scrapes.pick(order), line.start_ms[at]))
+
+    def make_devices(self, gpus: Iterable[int]) -> Iterator[Rows]:
+        """What these GPUs were and are."""
+        rows = [(gpu, row) for gpu in map(self.gpus.__getitem__, gpus) for row in gpu.history.take_spans()]
+        for i in range(0, len(rows), BATCH_ROWS):
+            part = rows[i : i + BATCH_ROWS]
+            yield self._make_rows(
+                "devices",
+                {
+                    "device_id": [r.device_id for _, r in part],
+                    "node": [g.node for g, _ in part],
+                    "accelerator": [g.accelerator for g, _ in part],
+                    "pool": [self._pool] * len(part),
+                    "share": [r.share for _, r in part],
+                    "from_utc": [r.from_ms for _, r in part],
+                    "to_utc": [r.to_ms for _, r in part],
+                },
+            )
+
+    def _read_labels(self, line: Timeline, scrapes: ScrapeColumns) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """What the labels of each scrape say of its GPU: whether MIG divides it, and its limit of power (W, NaN unknown)."""
+        firsts, ends = line.first.tolist(), np.append(line.first[1:], len(scrapes)).tolist()
+        labels = scrapes.labels.tolist()
+        if len(firsts) == len(scrapes):
+            new = scrapes.labels[1:] != scrapes.labels[:-1]
+        else:
+            said = [tuple(labels[a:b]) for a, b in zip(firsts, ends, strict=True)]
+            new = np.array([now != before for now, before in zip(said[1:], said, strict=False)], bool)
+        begins = np.flatnonzero(np.append(True, new) | line.is_first)
+        lasts = np.append(begins[1:], len(line.gpu)) - 1
+        start_ms, at_ms = line.start_ms[begins].tolist(), line.at_ms[lasts].tolist()
+        runs = zip(begins.tolist(), line.gpu[begins].tolist(), start_ms, at_ms, strict=True)
+        seen = [self._read_run(gpu, tuple(labels[firsts[a] : ends[a]]), since, until) for a, gpu, since, until in runs]
+        lengths = lasts - begins + 1
+        is_divided, is_too_much, tdp_w = zip(*seen, strict=True)
+        self._gaps.add(self._where, "MIG instances that are more than their GPU", int(lengths[list(is_too_much)].sum()))
+        return np.repeat(np.array(is_divided, bool), lengths), np.repeat(np.array(tdp_w, float), lengths)
+
+    def _read_run(self, number: int, said: tuple[int, ...], from_ms: int, to_ms: int) -> _Shape:
+        """What the GPU is in these scrapes in a row, which have the same labels."""
+        gpu = self.gpus.get(number)
+        if gpu is None:
+            gpu = self.gpus[number] = GpuFacts()
+        if said != gpu.said:
+            gpu.said = said
+            gpu.read_all(self._known.gpus.all[number], [self._known.labels.all[label] for label in said])
+        gpu.history.see(gpu.parts, from_ms, to_ms)
+        return gpu.is_divided, gpu.is_too_much, gpu.tdp_w
+
+    def _make_samples(
+        self, scrapes: ScrapeColumns, step_ms: NDArray[np.int64], tdp_w: NDArray[np.float64]
+    ) -> Iterator[Rows]:
+        """`tdp_w` is NaN where the power is not the device's own: that of a MIG instance is that of the whole GPU."""
+        with np.errstate(all="ignore"):  # cells where nothing was read hold anything
+            rates, resets = self.rates.compute(scrapes, step_ms)
+            values = read_values(scrapes)
+            columns, wrong = make_samples(values, rates)
+            hot = find_hot(values, rates, tdp_w)
+        for what, count in (*wrong.items(), *((f"total of {key} set back to 0", n) for key, n in resets.items())):
+            self._gaps.add(self._where, what, count)
+        schema = table("samples").schema
+        data = {"device_id": self._name_devices(scrapes.place), "to_utc": pa.array(scrapes.at_ms)}
+        for name, column in columns.items():
+            data[name] = _make_array(column, schema.field(name).type)
+        rows = pa.table(data)
+        for i in range(0, len(scrapes), BATCH_ROWS):
+            part = Rows("samples", rows.slice(i, BATCH_ROWS), self._where)
+            yield self._clear_failed_profiling(part, pa.array(hot[i : i + BATCH_ROWS]))
+
+    def _name_devices(self, place: NDArray[np.int32]) -> pa.Array:
+        """The device of each place."""
+        if len(self._names) < len(self._known.places):
+            new = range(len(self._names), len(self._known.places))
+            self._names = pa.concat_arrays([self._names, pa.array(map(self._known.name_place, new), pa.string())])
+        return self._names.take(pa.array(place))
+
+    def _see_holders(self, scrapes: ScrapeColumns, start_ms: NDArray[np.int64]) -> list[HeldSpan]:
+        """The allocations that ended; scrapes of a device that follow each other with the same holders are seen as one."""
+        place, holders, at_ms = scrapes.place, scrapes.holders, scrapes.at_ms
+        new = (place[1:] != place[:-1]) | (holders[1:] != holders[:-1]) | (start_ms[1:] != at_ms[:-1])
+        begins = np.flatnonzero(np.append(True, new)[: len(place)])
+        ends = np.append(begins[1:], len(place))[: len(begins)] - 1
+        of = (place[begins], holders[begins], start_ms[begins], at_ms[ends])
+        found: list[HeldSpan] = []
+        for number, held, from_ms, to_ms in zip(*(column.tolist() for column in of), strict=True):
+            found.extend(self.holders.see(number, self._known.holders.all[held], from_ms, to_ms))
+        return found
+
+    def make_allocations(self, held: Iterable[HeldSpan]) -> Iterator[Rows]:
+        """These, as rows."""
+        held = list(held)
+        for i in range(0, len(held), BATCH_ROWS):
+            part = held[i : i + BATCH_ROWS]
+            yield self._make_rows(
+                "allocations",
+                {
+                    "job_id": [h.job_id for h in part],
+                    "device_id": self._name_devices(np.array([h.place for h in part], np.int32)),
+                    "share": [h.share for h in part],
+                    "from_utc": [h.from_ms for h in part],
+                    "to_utc": [h.to_ms for h in part],
+                },
+            )
+
+    def _clear_failed_profiling(self, rows: Rows, hot: pa.Array) -> Rows:
+        data = rows.data
+        failed = find_failed_profiling({name: data[name] for name in data.column_names}, hot)
+        count = pc.sum(failed).as_py() or 0
+        self._gaps.add(self._where, "PROF fields all 0 while the GPU was at work", count)
+        for name in (*PROFILED, *_ALSO_PROFILED) if count else ():
+            known = pc.if_else(failed, pa.scalar(None, data[name].type), data[name])
+            data = data.set_column(data.column_names.index(name), name, known)
+        return Rows(rows.table, data, rows.where)
+
+    def _make_rows(self, name: str, columns: dict[str, Any]) -> Rows:
+        schema = table(name).schema
+        data = pa.table({k: pa.array(v, type=schema.field(k).type) for k, v in columns.items()})
+        return Rows(name, data, self._where)
+
+
+def _make_array(column: Measured, kind: pa.DataType) -> pa.Array:
+    if kind == pa.int64():
+        return pa.array(column.get(0).astype(np.int64), kind, mask=~column.known)
+    return pa.array(column.values, kind, mask=~column.known)
