@@ -7,7 +7,6 @@ the same digits. A writer has an engine of its own, with all cores. What does no
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
@@ -32,6 +31,8 @@ Extent = tuple[int | None, int | None]
 _SQL_TYPES = {"string": "VARCHAR", "float64": "DOUBLE", "int64": "BIGINT", "int32": "INTEGER", "boolean": "BOOLEAN"}
 _engines: dict[tuple[int, str], duckdb.DuckDBPyConnection] = {}
 _starting = Lock()
+_checksums: dict[tuple[Path, int, int], int] = {}  # of files read in this process, by path, inode and time of change
+_CHECKSUMS_KEPT = 100_000
 
 
 class Session:
@@ -182,9 +183,13 @@ def check_file(folder: Path, file: StoredFile, again: bool = False) -> Path:
         raise damaged(path, error.strerror or "gone") from error
     if found.st_size != file.bytes:
         raise damaged(path, f"it has {found.st_size:,} bytes, {file.bytes:,} were written")
-    if again:
-        _checksum.cache_clear()
-    if _checksum(path, found.st_ino, found.st_mtime_ns) != file.crc32:
+    key = (path, found.st_ino, found.st_mtime_ns)
+    checksum = None if again else _checksums.get(key)
+    if checksum is None:
+        if len(_checksums) >= _CHECKSUMS_KEPT:
+            _checksums.clear()
+        checksum = _checksums[key] = checksum_file(path)
+    if checksum != file.crc32:
         raise damaged(path, "its bytes are not those that were written")
     return path
 
@@ -198,11 +203,6 @@ def _start(memory: str, threads: int | None) -> duckdb.DuckDBPyConnection:
     if threads is not None:
         raw.execute(f"SET threads = {threads}")
     return raw
-
-
-@lru_cache(maxsize=100_000)
-def _checksum(path: Path, _inode: int, _changed_ns: int) -> int:
-    return checksum_file(path)
 
 
 def learnt_steps(
