@@ -137,7 +137,8 @@ def find_starts(rows: pa.Table) -> tuple[SampleStart, ...]:
 
 def list_hours(rows: pa.Table) -> tuple[Span, ...]:
     """The hours that rows of a file lie in."""
-    hours = np.unique(np.concatenate([chunk.to_numpy() for chunk in rows["hour_utc"].chunks]))
+    hours = np.concatenate([chunk.to_numpy() for chunk in rows["hour_utc"].chunks])
+    hours = np.unique(hours[np.append(True, hours[1:] != hours[:-1])])  # a device has many rows of an hour
     return merge([(hour, hour + MS_PER_HOUR) for hour in hours.tolist()])
 
 

@@ -29,11 +29,12 @@ def add_small_table(
     Raises SourceError where rows of one key contradict each other (`refuse`), or a device would be in two places at once.
     """
     rows = f"(SELECT *, {'true' if watched else 'false'} AS watched FROM {read([staged])})"
-    if kept.name == "devices":
+    apart = not writer.fetch_one(small_tables.together(kept, rows))
+    if not apart and kept.name == "devices":
         twice = writer.fetch_one(small_tables.listed_twice(read([staged])))
         if twice:
             raise SourceError(f"device {twice[0]} is listed twice for the same time; keep one row of it")
-    if not watched and writer.fetch_one(small_tables.repeated(kept, rows)):
+    if not apart and not watched and writer.fetch_one(small_tables.repeated(kept, rows)):
         yield from _merge_import(writer, kept, rows, refuse, name_row)
         rows = "staged_rows"
     columns = f"{small_tables.name_columns(kept)}, {small_tables.LOGGED}"
@@ -44,22 +45,26 @@ def add_small_table(
     if old:
         rows += f" UNION ALL {small_tables.as_logged(kept, writer.paths(old))}"
     writer.swap((), [log])
-    fold_table(writer, kept, f"({rows})")
+    fold_table(writer, kept, f"({rows})", apart and not old)
     merge_logs(writer, kept.name)
 
 
-def fold_table(writer: Writer, kept: Table, rows: str) -> None:
-    """Put the table that logged rows make in place of the one there is, and mark the hours stale that this changes."""
+def fold_table(writer: Writer, kept: Table, rows: str, apart: bool = False) -> None:
+    """Put the table that logged rows make in place of the one there is, and mark the hours stale that this changes.
+
+    `apart`: no two of the rows are known to have to do with each other; where False, that is found out.
+    """
     old = writer.manifest.of(kept.name)
-    sql = small_tables.fold(kept, rows)
-    if kept.name == "devices":
+    apart = apart or not writer.fetch_one(small_tables.together(kept, rows))
+    sql = small_tables.in_order(kept, rows) if apart else small_tables.fold(kept, rows)
+    if not apart and kept.name == "devices":
         writer.materialize("folded", sql)
         sql = small_tables.completed("folded")
-    start, end = small_tables.extent(kept) or ("NULL", "NULL")
-    made = StoredFile(name_file(kept.name), kept.name, 0, 0, 0)
-    made = writer.copy(sql, made, old, (start, f"greatest({start}, {end})"))
+    extent = small_tables.extent(kept)
+    between = (extent[0], f"greatest({extent[0]}, {extent[1]})") if extent else None
+    made = writer.copy(sql, StoredFile(name_file(kept.name), kept.name, 0, 0, 0), old, between)
     after = read(writer.paths([made]))
-    if kept.name == "devices":
+    if not apart and kept.name == "devices":
         clash = writer.fetch_one(small_tables.contradicted(after))
         if clash:
             raise SourceError(f"device {clash[0]} would be in two places at once: {clash[1]} and {clash[2]}")

@@ -42,6 +42,17 @@ def fold(kept: Table, rows: str) -> str:
     )
 
 
+def in_order(kept: Table, rows: str) -> str:
+    """SQL: the same table where no two of the rows are `together`."""
+    return f"SELECT {name_columns(kept)} FROM {rows} ORDER BY {', '.join(kept.identity)}"
+
+
+def together(kept: Table, rows: str) -> str:
+    """SQL: a row where any two rows have to do with each other: they share a key, or, completing each other, a device."""
+    shared = ("device_id",) if kept.name == "devices" else kept.identity
+    return f"SELECT 1 FROM {rows} GROUP BY {', '.join(shared)} HAVING count(*) > 1 LIMIT 1"
+
+
 def as_logged(kept: Table, base: list[Path]) -> str:
     """SQL: the folded table as rows that came before every import."""
     return (

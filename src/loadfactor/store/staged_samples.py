@@ -21,7 +21,7 @@ from loadfactor.units import MS_PER_DAY
 ROWS_AT_ONCE: Final = 3_000_000
 """Samples that are settled together; each takes up to about 400 bytes of memory while it is."""
 BUFFERED_ROWS: Final = 500_000
-"""Samples that wait in memory before the fullest day is written out."""
+"""Samples that wait in memory once an import has more than are settled together; the fullest day is written out first."""
 
 _NUMBERED: Final = ("device_id", "source")
 _FAST: Final = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -51,8 +51,9 @@ class StagedSamples:
             self._buffers[day].append(part)
             self._buffered[day] += part.num_rows
             self._rows[day] += part.num_rows
-        while sum(self._buffered.values()) > min(BUFFERED_ROWS, self._rows_at_once):
-            self._spill(max(self._buffered, key=lambda d: self._buffered[d]))
+        if sum(self._rows.values()) > self._rows_at_once:  # fewer take no more memory than settling them will
+            while sum(self._buffered.values()) > min(BUFFERED_ROWS, self._rows_at_once):
+                self._spill(max(self._buffered, key=lambda d: self._buffered[d]))
 
     def cells(self) -> Iterator[tuple[int, pa.Table]]:
         """Day (days since 1970) and its samples (AS_TAKEN), in order of day, then of device range. What was yielded is gone.

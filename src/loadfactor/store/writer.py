@@ -68,9 +68,11 @@ class Writer(Session):
         path = self.work / file.name
         self.work.mkdir(parents=True, exist_ok=True)
         footer = quote(self.footer(file, replaces))
-        self.raw.execute(f"COPY ({sql}) TO {quote(str(path))} ({COPY_OPTIONS}, KV_METADATA {{{FOOTER}: {footer}}})")
-        start, end = extent or ("NULL", "NULL")
-        rows, from_ms, to_ms = self.fetch_one(f"SELECT count(*), min({start}), max({end}) FROM {read([path])}")
+        options = f"{COPY_OPTIONS}, KV_METADATA {{{FOOTER}: {footer}}}"
+        (rows,) = self.fetch_one(f"COPY ({sql}) TO {quote(str(path))} ({options})")
+        from_ms = to_ms = None
+        if extent is not None and rows:
+            from_ms, to_ms = self.fetch_one(f"SELECT min({extent[0]}), max({extent[1]}) FROM {read([path])}")
         return self.finish(replace(file, rows=rows, from_ms=from_ms, to_ms=to_ms))
 
     def finish(self, file: StoredFile) -> StoredFile:
