@@ -411,6 +411,6 @@ def test_damage_to_the_log_of_a_killed_process_is_said(killed: Path, place: floa
 def test_another_file_of_that_name_is_said(tmp_path: Path, content: bytes) -> None:
     """A file that is no database of live batches is damage, and stays as it is."""
     (tmp_path / "live.sqlite").write_bytes(content)
-    with pytest.raises(DamageError, match=r"live.sqlite is damaged .*`loadfactor repair`"):
+    with pytest.raises(DamageError, match=r"live.sqlite is damaged .*`loadfactor repair --store"):
         read_live(tmp_path, 0)
     assert (tmp_path / "live.sqlite").read_bytes() == content

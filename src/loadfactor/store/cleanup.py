@@ -28,6 +28,12 @@ def remove_leftovers(folder: Path, manifest: Manifest) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def list_unfinished(folder: Path) -> set[str]:
+    """The files of writers that died while they moved them into the store, before they could publish any."""
+    moves = [_read_moved(p) for p in folder.iterdir() if _STAGING.fullmatch(p.name) and p.is_dir()]
+    return {name for names in moves if any(not (folder / n).exists() for n in names) for name in names}
+
+
 def _read_moved(staging: Path) -> list[str]:
     try:
         return (staging / MOVED).read_text(encoding="utf-8").splitlines()

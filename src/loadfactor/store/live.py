@@ -10,17 +10,20 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
 from loadfactor.errors import BusyError, DamageError, InputError, StoreError
+from loadfactor.store import disk
+from loadfactor.store.generations import Generation
 from loadfactor.store.live_batch import INSERT_SQL, EncodedBatch, LiveBatch, encode
-from loadfactor.store.live_copy import NAME
+from loadfactor.store.live_copy import LOG_SUFFIX, NAME
 from loadfactor.store.live_database import (
     LogSpan,
+    check_live,
     discard,
     explain,
     give_back,
@@ -90,22 +93,17 @@ class LiveLog:
 
     @classmethod
     def open(cls, folder: Path, after: int = 0) -> "LiveLog":
-        """Open the live log of a store for writing. Batches through `after` are files of the books already: they are discarded.
+        """Open the live log of a store for writing. Batches that its manifest, or `after`, says are in files are discarded.
 
         Raises StoreError when another process has it open or the folder cannot be written, DamageError when it is damaged.
         """
+        lock = _locked(folder)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = (folder / LOCK).open("w")
-        except OSError as error:
-            raise StoreError(f"{folder} cannot be written ({error.strerror}); choose another folder") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with closing(Generation(folder)) as books:
+                after = max(after, books.manifest.live_through)
             connection = open_database(folder, after)
         except BaseException as error:
             lock.close()
-            if isinstance(error, BlockingIOError):
-                raise StoreError(f"another process takes live batches into {folder}; stop it first") from error
             if isinstance(error, OSError | sqlite3.Error):
                 raise StoreError(f"{folder / NAME} cannot be written ({explain(error)})") from error
             raise
@@ -300,3 +298,37 @@ def _promise() -> "Future[int]":
     done: Future[int] = Future()
     done.set_running_or_notify_cancel()
     return done
+
+
+def set_damaged_aside(folder: Path, to: Path, after: int) -> bool:
+    """Move a live log that is not what was written into another folder; True where it was.
+
+    Raises StoreError when a process has it open.
+    """
+    try:
+        check_live(folder, after)
+        return False
+    except DamageError:
+        pass
+    with _locked(folder):
+        to.mkdir(exist_ok=True)
+        for suffix in ("", LOG_SUFFIX, "-shm"):  # the write-ahead log later: without its database it is damage still
+            with suppress(FileNotFoundError):
+                disk.rename(folder / f"{NAME}{suffix}", to / f"{NAME}{suffix}")
+        disk.sync_folder(folder)
+    return True
+
+
+def _locked(folder: Path) -> IO[str]:
+    """The lock of the one process that writes."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("w")
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be written ({error.strerror}); choose another folder") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.close()
+        raise StoreError(f"another process takes live batches into {folder}; stop it first") from error
+    return lock

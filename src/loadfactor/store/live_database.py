@@ -53,8 +53,14 @@ class LogSpan(NamedTuple):
 
 
 def has_live(folder: Path) -> bool:
-    """True where live batches were ever acknowledged."""
-    return (folder / NAME).exists()
+    """True where live batches were ever acknowledged. Raises DamageError where only the write-ahead log is left."""
+    if (folder / NAME).exists():
+        return True
+    if (folder / f"{NAME}{LOG_SUFFIX}").exists() and not (
+        folder / NAME
+    ).exists():  # a new database would take it for its own
+        raise say_damage(folder, DamageError("it is gone, and its write-ahead log is there"))
+    return False
 
 
 def read_live(folder: Path, after: int) -> list[tuple[int, LiveBatch]]:
@@ -65,15 +71,20 @@ def read_live(folder: Path, after: int) -> list[tuple[int, LiveBatch]]:
     return _read(folder, after, everything=False)
 
 
+def check_live(folder: Path, after: int) -> None:
+    """Raises DamageError when anything in the database is not what was written; the batches through `after` may be gone."""
+    _read(folder, after, everything=True)
+
+
 def open_database(folder: Path, after: int) -> sqlite3.Connection:
     """The database open for writing, made where there is none; batches through `after` are discarded.
 
     Raises DamageError, with the database as it was, when anything in it is not what was written.
     """
     path = folder / NAME
-    if not path.exists():
+    if not has_live(folder):
         _create(folder)
-    _read(folder, after, everything=True)  # damage is said before SQLite cuts off the log of a killed process
+    check_live(folder, after)  # damage is said before SQLite cuts off the log of a killed process
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         connection.executescript(_OPENED)
@@ -144,7 +155,9 @@ def explain(error: BaseException) -> str:
 
 def say_damage(folder: Path, error: BaseException) -> DamageError:
     """The error for a database that is not what was written."""
-    return DamageError(f"{folder / NAME} is damaged ({explain(error)}); `loadfactor repair` moves it aside")
+    return DamageError(
+        f"{folder / NAME} is damaged ({explain(error)}); `loadfactor repair --store {folder}` moves it aside"
+    )
 
 
 def _read(folder: Path, after: int, everything: bool) -> list[tuple[int, LiveBatch]]:

@@ -29,14 +29,14 @@ def flush_live(writer: Writer) -> list[Receipt]:
     """Make files of the live batches that are not files yet: an import for each source. Discard them when it is published."""
     batches = read_live(writer.folder, writer.manifest.live_through)
     receipts = []
+    if batches:  # first: every file of this flush says so, for a manifest that is rebuilt from the files
+        writer.manifest = replace(writer.manifest, live_through=batches[-1][0])
     for source, items in _by_source(batches):
         numbers = f"live {source} {items[0][0]}-{items[-1][0]}"
         rows = [Rows(batch.table, batch.rows, batch.where) for _, batch in items]
         options = ReadOptions()
         live = _as_source(source)
         receipts.append(import_rows(writer, live, rows, options, numbers, [], lambda _what, _share: None))
-    if batches:
-        writer.manifest = replace(writer.manifest, live_through=batches[-1][0])
     return receipts
 
 

@@ -5,6 +5,7 @@ the manifest. Format 1 kept prices in dollars (`usd_per_gpu_hour`) and knew no c
 """
 
 import json
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +44,8 @@ def migrate(writer: Writer) -> None:
     try:
         _migrate(writer, _read(writer.folder))
     except (KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
+        if getattr(error, "errno", None) == ENOSPC:
+            raise  # says nothing of the store
         why = " ".join(str(error).split())
         raise StoreError(
             f"{writer.folder} is of an earlier version and could not be brought to this one ({why}); nothing in it was changed,"

@@ -1,4 +1,7 @@
-"""Repair of a damaged store: a lost manifest is rebuilt from the files, damaged files go into quarantine, losses are noted."""
+"""Repair of a damaged store: a lost manifest is rebuilt from the files, damaged files go into quarantine, losses are noted.
+
+Files say through which number live batches are in files, so that after a rebuild a live batch still counts exactly once.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -7,10 +10,13 @@ from pathlib import Path
 
 from loadfactor.errors import DamageError
 from loadfactor.store import disk
+from loadfactor.store.cleanup import list_unfinished
 from loadfactor.store.compaction import refold_table
 from loadfactor.store.generations import Generation
 from loadfactor.store.import_records import TABLE as IMPORTS
 from loadfactor.store.import_records import ImportRecord, add_records, change_records, list_imports
+from loadfactor.store.live import set_damaged_aside
+from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.manifest import NAME, OWN_NAME, Loss, Manifest, StoredFile, checksum_file, read_file
 from loadfactor.store.sample_files import read, taken
 from loadfactor.store.session import check_file
@@ -36,15 +42,18 @@ def start_repair(folder: Path) -> Manifest:
 
 
 def rebuild_manifest(folder: Path) -> Manifest:
-    """A manifest of the files that say what they are, without those that others of them replaced."""
+    """A manifest of the files that say what they are, without those that others of them replaced or that were never published."""
     found: dict[str, StoredFile] = {}
+    unfinished = list_unfinished(folder)
     replaced: set[str] = set()
-    currency = ""
+    currency, live_through = "", 0
     for path in sorted(folder.iterdir()):
-        footer = read_footer(path) if OWN_NAME.fullmatch(path.name) else None
+        is_own = OWN_NAME.fullmatch(path.name) and path.name not in unfinished
+        footer = read_footer(path) if is_own else None
         if footer is not None:
             replaced |= set(footer.pop("replaces"))
             currency = footer.pop("currency") or currency
+            live_through = max(live_through, footer.pop("live_through", 0))
             file = read_file(footer)
             found[path.name] = replace(
                 file, rows=count_rows(path), bytes=path.stat().st_size, crc32=checksum_file(path)
@@ -52,7 +61,7 @@ def rebuild_manifest(folder: Path) -> Manifest:
     files = tuple(f for name, f in found.items() if name not in replaced)
     last = max([0, *(f.imports[1] for f in files if f.imports is not None)])
     generations = [int(p.stem.removeprefix("manifest-")) for p in folder.glob("manifest-*.json")]
-    return Manifest(max([1, *generations]), currency, files, last)
+    return Manifest(max([1, *generations]), currency, files, last, live_through=live_through)
 
 
 def repair_store(writer: Writer) -> tuple[Loss, ...]:
@@ -62,8 +71,13 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
     """
     rebuilt = not writer.manifest.ledger_key  # from the files: they do not say what time their rows speak of
     damaged = [f for f in writer.manifest.files if not _is_whole(writer.folder, f)]
+    if set_damaged_aside(writer.folder, writer.folder / QUARANTINE, writer.manifest.live_through):
+        lost_live = Loss(LIVE, f"what was taken live and is in no file: batches after {writer.manifest.live_through:,}")
+        writer.manifest = replace(writer.manifest, losses=(*writer.manifest.losses, lost_live))
     if not damaged and not rebuilt:
         return ()
+    if rebuilt:
+        _tidy_unnamed(writer)
     gone = {f.name for f in damaged}
     writer.swap(damaged, [])
     writer.mark_stale([ALWAYS])  # every hour: who knows what was lost, or which ledger a rebuilt manifest is without
@@ -134,8 +148,21 @@ def _log_anew(writer: Writer, kept: Table, base: tuple[StoredFile, ...], logs: t
     log = writer.copy(
         f"SELECT {name_columns(kept)}, {LOGGED} FROM ({rows} FROM {read(writer.paths(base))})",
         replace(made, name=path.name),
+        logs,
     )
     writer.swap(logs, [log])
+
+
+def _tidy_unnamed(writer: Writer) -> None:
+    """Files that a rebuilt manifest could not name: those of the ledger go, it is booked anew; those without a footer are lost."""
+    named = {f.name for f in writer.manifest.files}
+    for path in [p for p in writer.folder.iterdir() if OWN_NAME.fullmatch(p.name) and p.name not in named]:
+        if path.name.startswith("ledger-"):
+            disk.remove(path)
+        elif read_footer(path) is None:
+            lost = Loss(path.name, f"{path.name.split('-')[0]}, rows nobody can count")
+            writer.manifest = replace(writer.manifest, losses=(*writer.manifest.losses, lost))
+            _quarantine(writer.folder, path.name)
 
 
 def _is_whole(folder: Path, file: StoredFile) -> bool:

@@ -83,8 +83,9 @@ class Writer(Session):
         return replace(file, bytes=path.stat().st_size, crc32=checksum_file(path))
 
     def footer(self, file: StoredFile, replaces: Iterable[StoredFile] = ()) -> str:
-        """What a file says of itself: its description, what it replaces, and the currency of the books."""
-        return json.dumps(asdict(file) | {"replaces": [f.name for f in replaces], "currency": self.currency})
+        """What a file says of itself and of the books: description, what it replaces, currency, which live batches are in files."""
+        of_books = {"currency": self.currency, "live_through": self.manifest.live_through}
+        return json.dumps(asdict(file) | {"replaces": [f.name for f in replaces]} | of_books)
 
     def copy_ledger(self, sql: str) -> list[StoredFile]:
         """Write rows of the ledger, a file a day."""
