@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loadfactor.books import compiled_sql
+from loadfactor.books import compiled_sql, rebuild
+from loadfactor.books.books import Books
 from loadfactor.books.compiled_sql import recall
 
 
@@ -41,3 +42,23 @@ def test_a_cache_that_cannot_be_written_is_done_without(folder: Path, monkeypatc
     """A file stands where the folder should be: answers come all the same."""
     folder.write_text("")
     assert forget_and_recall(monkeypatch, "SELECT 1") == {"sums": "SELECT 1"}
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_ledger_is_booked_from_kept_sql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next process books the same ledger without compiling a step."""
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    (tables / "devices.csv").write_text("device_id,from_utc,to_utc\ng,2026-01-01T00:20:00Z,2026-01-01T02:40:00Z\n")
+
+    def book(name: str) -> list[dict[str, object]]:
+        monkeypatch.setattr(compiled_sql, "_known", {})
+        books = Books(tmp_path / name)
+        books.add("tables", [tables])
+        return sorted(books.table("ledger").to_pyarrow().to_pylist(), key=lambda row: int(row["hour_utc"]))
+
+    first = book("first")
+    for name in ("_compile_steps", "_compile_sources"):
+        monkeypatch.setattr(rebuild, name, None)
+    assert book("second") == first
+    assert len(first) == 3

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.links import link_peaks, list_link_peaks
 from loadfactor.catalog.prices import gpu_hour_price
@@ -132,9 +133,7 @@ def _digest_sources(session: Session) -> str:
     """Put what allocations name into the table `sources`; a digest of it."""
     session.view_table("allocations", "allocations")
     session.view_table("devices", "devices")
-    from loadfactor.ledger.steps import compile_sources  # Ibis takes a while to import
-
-    session.materialize("sources", compile_sources())
+    session.materialize("sources", recall("sources", _compile_sources)["sources"])
     names = session.fetch("SELECT * FROM sources ORDER BY ALL")
     return hashlib.sha256(repr(names.to_pydict()).encode()).hexdigest()[:16]
 
@@ -144,10 +143,8 @@ def _find_changed_hours(session: Session, sources_key: str) -> list[Span]:
     files = session.manifest.of("ledger")
     if sources_key == session.manifest.sources_key or not files:
         return []
-    from loadfactor.ledger.steps import compile_changed_sources
-
     session.create_view("kept_ledger", select_ledger(session, files))
-    hours = session.raw.execute(compile_changed_sources()).fetchall()
+    hours = session.raw.execute(recall("sources", _compile_sources)["changed"]).fetchall()
     return [(hour, hour + MS_PER_HOUR) for (hour,) in hours]
 
 
@@ -176,15 +173,28 @@ def book(
     for name in ("devices", "outages", "prices", "exchange_rates", "allocations"):
         session.view_table(name, name)
     session.view_table("samples", "samples", files, spans)
-    from loadfactor.ledger.steps import compile_steps
-
-    for name, sql in compile_steps(measured, may_overlap(parts), bool(cuts), idle_below, session.currency):
+    shape = (measured, may_overlap(parts), bool(cuts), idle_below, session.currency)
+    for name, sql in recall(f"steps {shape}", lambda: _compile_steps(*shape)).items():
         if name == "book":  # read once, when it is written or asked: a table of it would only cost memory
             session.create_view(name, sql)
         else:
             session.materialize(name, sql)
         if name == until:
             break
+
+
+def _compile_steps(measured: int, overlaps: bool, cut: bool, idle_below: float, currency: str) -> Queries:
+    """The SQL of each step of the ledger, in order."""
+    from loadfactor.ledger.steps import compile_steps  # Ibis takes a while to import
+
+    return dict(compile_steps(measured, overlaps, cut, idle_below, currency))
+
+
+def _compile_sources() -> Queries:
+    """The SQL of what allocations name, and of the booked hours that it changes."""
+    from loadfactor.ledger.steps import compile_changed_sources, compile_sources
+
+    return {"sources": compile_sources(), "changed": compile_changed_sources()}
 
 
 def may_overlap(parts: list[SamplePart]) -> bool:
