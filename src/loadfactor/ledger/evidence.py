@@ -38,11 +38,15 @@ def list_spans(holdings: Expr) -> Expr:
     return marked.select(out, held_hour=ibis.coalesce(held.held_hour, False))
 
 
+def lies_within_hour(samples: Expr) -> Expr:
+    """True where a sample lies in one hour as a whole. `since`, `until`: its part in the hour."""
+    return (samples.since > samples.hour_utc) & (samples.until == samples.sampled_utc)
+
+
 def weigh_evidence(samples: Expr, spans: Expr) -> Expr:
-    """What a sample says of the unheld stretch around a span: NONE, EDGE or WHOLE. `since`, `until`: its part in the hour."""
+    """What a sample says of the unheld stretch around a span: NONE, EDGE or WHOLE. `whole`: see `lies_within_hour`."""
     inside = (samples.since >= spans.free_from) & (samples.until <= spans.free_to)
-    whole = (samples.since > samples.hour_utc) & (samples.until == samples.sampled_utc)
-    return ibis.ifelse(ibis.coalesce(inside, False), ibis.ifelse(whole, WHOLE, EDGE), NONE).cast("int8")
+    return ibis.ifelse(inside, ibis.ifelse(samples.whole, WHOLE, EDGE), NONE).cast("int8")
 
 
 def find_unheld_work(spans: Expr, observed: Expr) -> Expr:

@@ -23,7 +23,7 @@ import ibis
 
 from loadfactor.ledger.activity import ACTIVITIES, SIGNALS, THROTTLED
 from loadfactor.ledger.columns import BINS, HISTOGRAM, HOLDER, KNOWN, NOBODY, UNKNOWN
-from loadfactor.ledger.evidence import weigh_evidence
+from loadfactor.ledger.evidence import lies_within_hour, weigh_evidence
 from loadfactor.ledger.inventory import LOCATION
 from loadfactor.ledger.links import LINK_BITS, NVLINK, PCIE, PCIE_BUSIER, PEAKS, busier_direction
 from loadfactor.ledger.prices import PRICE_COLUMNS
@@ -55,7 +55,18 @@ def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: i
     """
     kinds = [k for k in ACTIVITIES if measured & k.bit]
     activity = ibis.coalesce(*(samples[k.column] for k in kinds)) if kinds else ibis.null("float64")
-    rows = samples.mutate(activity=activity, **{PCIE_BUSIER: busier_direction(samples)})
+    # what a sample says by itself comes before the join: engines are quickest on columns as they are read
+    rows = samples.mutate(
+        # integers compared with integers: engines read 19.0 as a decimal, and pay for it on every row
+        activity_bin=ibis.least((activity * BINS).floor().cast("int32"), ibis.literal(BINS - 1, "int32")),
+        idle=activity < idle_below,
+        throttled=(samples.throttle_mask & THROTTLED) > 0 if measured & BITS["throttle_mask"] else ibis.null(bool),
+        whole=lies_within_hour(samples),
+        **{PCIE_BUSIER: busier_direction(samples)},
+    )
+    # signals nobody measured are nulls by declaration, which no engine has to read
+    taken = {c: rows[c] if measured & BITS[c] else ibis.null("float64") for c in (*WEIGHTED, "mem_total_bytes")}
+    own = ("measured_mask", "activity_bin", "idle", "throttled")
     joined = rows.join(
         spans,
         [
@@ -67,18 +78,10 @@ def summarize_samples(spans: Expr, samples: Expr, idle_below: float, measured: i
     )
     parts = joined.select(
         spans.span,
-        rows.measured_mask,
-        rows.activity,
+        *(rows[c] for c in own),
+        **taken,
         part_ms=(ibis.least(rows.to_utc, spans.to_utc) - ibis.greatest(rows.from_utc, spans.from_utc)).cast("float64"),
-        # signals nobody measured are nulls by declaration, which no engine has to read
-        **{c: rows[c] if measured & BITS[c] else ibis.null("float64") for c in (*WEIGHTED, "mem_total_bytes")},
-        throttled=(rows.throttle_mask & THROTTLED) > 0 if measured & BITS["throttle_mask"] else ibis.null(bool),
         evidence=weigh_evidence(rows, spans),
-    )
-    parts = parts.mutate(
-        # integers compared with integers: engines read 19.0 as a decimal, and pay for it on every row
-        activity_bin=ibis.least((parts.activity * BINS).floor().cast("int32"), ibis.literal(BINS - 1, "int32")),
-        idle=parts.activity < idle_below,
     )
     return parts.group_by("span", "idle", "evidence", *CIRCUMSTANCES).aggregate(
         ms=parts.part_ms.sum(),
