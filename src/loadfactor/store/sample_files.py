@@ -165,7 +165,7 @@ def _as_stored(rows: str, where: str, step: str) -> str:
     return f"""SELECT {_COLUMNS} FROM (
       SELECT *, greatest(hour_utc, sampled_utc - reach) AS from_utc FROM (
         SELECT *, to_utc + late_ms AS sampled_utc, if(given, to_utc + late_ms - reach_ms, NULL) AS began_utc,
-          if(given OR reach_ms <= {REACH_STEPS} * nominal_ms, reach_ms, nominal_ms) AS reach
+          if(given OR reach_ms <= {REACH_STEPS}::DOUBLE * nominal_ms, reach_ms, nominal_ms) AS reach
         FROM (SELECT *, {step} AS nominal_ms FROM ({rows}) WHERE {where}))
       ) WHERE from_utc < to_utc"""
 
