@@ -1,6 +1,7 @@
 """Ranges in which the numbers that people give make sense: wide enough for the largest fleet and the smallest test."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from math import isfinite
 from typing import Final
 
@@ -66,3 +67,8 @@ LATENCY_S: Final = Limits(at_least=0.000_001, at_most=S_PER_DAY)
 LATENCY_MS: Final = Limits(at_least=0.001, at_most=S_PER_DAY * MS_PER_S)
 SEED: Final = Limits(at_least=0, at_most=1e15)  # exact as a floating-point number
 GROWTH_PERCENT: Final = Limits(at_least=-99, at_most=1000)  # a year
+
+EARLIEST_MS: Final = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * MS_PER_S
+"""No GPU was booked before: an earlier instant is a sentinel, such as 0, or a mistaken unit."""
+LATEST_MS: Final = int(datetime(2101, 1, 1, tzinfo=UTC).timestamp()) * MS_PER_S - 1
+"""A later instant is a mistaken unit."""

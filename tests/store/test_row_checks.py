@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from loadfactor.books.books import Books
 from loadfactor.errors import SourceError
+from loadfactor.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.sources.base import ReadOptions, Rows, Source
 from loadfactor.store import row_checks
 from loadfactor.store.importing import Receipt, import_files
-from loadfactor.store.row_checks import EARLIEST_MS, LATEST_MS, validate_rows
+from loadfactor.store.row_checks import validate_rows
 from loadfactor.tables import TABLES
 
 HOUR, DAY = 3_600_000, 86_400_000

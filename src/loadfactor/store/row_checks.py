@@ -4,7 +4,6 @@ What comes out has the table's full schema: missing columns are null, empty text
 A batch in which every least and greatest value can be true is right; only another one is looked at row by row.
 """
 
-from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.errors import SourceError
+from loadfactor.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.sources.base import Rows
 from loadfactor.tables import (
     ALLOCATIONS,
@@ -27,12 +27,8 @@ from loadfactor.tables import (
     Table,
     table,
 )
-from loadfactor.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR, MS_PER_S
+from loadfactor.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR
 
-EARLIEST_MS: Final = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * MS_PER_S
-"""No GPU was booked before: an earlier instant is a sentinel, such as 0, or a mistaken unit."""
-LATEST_MS: Final = int(datetime(2101, 1, 1, tzinfo=UTC).timestamp()) * MS_PER_S - 1
-"""A later instant is a mistaken unit."""
 LONGEST_SAMPLE_MS: Final = 31 * MS_PER_DAY
 """Nothing measures a mean over more than a month."""
 LONGEST_STAY_MS: Final = 50 * H_PER_YEAR * MS_PER_HOUR

@@ -1,0 +1,218 @@
+"""Prometheus remote_write 1.0 as points: requests unpacked and scanned, their series known again by the bytes of their labels.
+
+https://prometheus.io/docs/specs/prw/remote_write_spec. A sender repeats the same labels in every request, so a series is given to
+`identify` once, and afterwards costs a comparison of bytes.
+"""
+
+from collections.abc import Callable
+from secrets import randbits
+from typing import Final, NamedTuple
+
+import cramjam
+import numpy as np
+from numpy.typing import NDArray
+
+from loadfactor.errors import SourceError
+from loadfactor.limits import shorten
+from loadfactor.sources.prometheus.label_sets import COUNT, LabelSets, grow_sets, keep_first, make_sets
+from loadfactor.sources.prometheus.protobuf_wire import LONG_LABEL, MANY_LABELS, split_labels
+from loadfactor.sources.prometheus.remote_write_limits import MOST_NAMES, BodyTooLarge, WriteLimits
+from loadfactor.sources.prometheus.remote_write_series import (
+    DONE,
+    EXEMPLARS,
+    FULL,
+    HISTOGRAMS,
+    LONG_LABELS,
+    MANY_SERIES,
+    NO_ROOM,
+    SERIES_FAULTS,
+    ScannedSamples,
+    scan_series,
+)
+
+NOT_UNDERSTOOD: Final = -1
+"""What `identify` gives for a series of which nothing is kept."""
+OTHER_NAMES: Final = "(other names)"
+_NAME: Final = "__name__"
+_MOST_UNPACKED: Final = 22  # a copy of 64 bytes takes three in snappy's block format
+_SETS, _SET_BYTES, _SAMPLES = 1024, 1 << 18, 1 << 14
+"""Room to begin with."""
+
+
+class Points(NamedTuple):
+    """Samples of series that are understood, in the order they came. Prometheus marks a series that has ended with NaN."""
+
+    series: NDArray[np.int32]  # as `identify` numbered it
+    at_ms: NDArray[np.int64]
+    value: NDArray[np.float64]
+
+
+class RemoteWriteScanner:
+    """Scans the requests of one stream of senders, one after the other; not for several threads at once."""
+
+    def __init__(self, identify: Callable[[dict[str, str]], int], limits: WriteLimits) -> None:
+        """`identify` gives the number of the series with these labels, or NOT_UNDERSTOOD."""
+        self._identify, self._limits = identify, limits
+        self.samples = self.exemplars = self.histograms = 0
+        """What all requests held so far that were not refused; exemplars and histograms are skipped."""
+        self.not_understood: dict[str, int] = {}
+        """Samples of series that are not understood, by metric name."""
+        self._bounds = np.array([limits.series, limits.labels_bytes], np.int64)
+        self._spans = np.zeros(4 * limits.labels, np.int64)
+        self._names: dict[str, int] = {OTHER_NAMES: 0}
+        self._out = _make_samples(min(_SAMPLES, limits.samples))
+        self.forget_series()
+
+    def forget_series(self) -> None:
+        """Asks `identify` again for every series: for a caller whose numbers have changed."""
+        room = min(_SETS, self._limits.known_series), min(_SET_BYTES, self._limits.known_bytes)
+        self._known: LabelSets = make_sets(*room, randbits(63))
+        self._numbers: NDArray[np.int32] = np.zeros(room[0], np.int32)
+        self._identified = 0
+
+    def scan(self, body: bytes) -> Points:
+        """The points of one request as it came, packed with snappy.
+
+        Raises SourceError where it is malformed, BodyTooLarge where it passes the limits; then nothing of it counts.
+        """
+        data = self._unpack(body)
+        counts = np.zeros(HISTOGRAMS + 1, np.int64)
+        i = k = settled = 0
+        try:
+            while True:
+                i, k, why = scan_series(data, i, self._known, self._out, k, counts, self._bounds)
+                if why not in (DONE, NO_ROOM, FULL):
+                    raise self._describe_fault(why, i)
+                self._settle(settled, k)
+                settled = k
+                if why == DONE:
+                    break
+                self._make_room() if why == NO_ROOM else self._make_room_for_samples()
+        except BaseException:
+            keep_first(self._known, self._identified)
+            raise
+        self.samples += k
+        self.exemplars += int(counts[EXEMPLARS])
+        self.histograms += int(counts[HISTOGRAMS])
+        return self._take_points(k)
+
+    def _unpack(self, body: bytes) -> NDArray[np.uint8]:
+        """The request, unpacked no further than the limits say."""
+        limits = self._limits
+        if len(body) > limits.packed_bytes:
+            raise _too_large("bytes packed", len(body), limits.packed_bytes)
+        try:
+            size = cramjam.snappy.decompress_raw_len(body)
+            if size > limits.unpacked_bytes:
+                raise _too_large("bytes unpacked", size, limits.unpacked_bytes)
+            if not body or size > _MOST_UNPACKED * len(body):
+                raise cramjam.DecompressionError(f"{len(body)} bytes cannot hold {size:,}")
+            data = np.empty(size, np.uint8)
+            unpacked = cramjam.snappy.decompress_raw_into(body, data.data) if size else 0
+        except cramjam.DecompressionError as error:
+            raise SourceError(
+                f"a remote_write request is not packed with snappy's block format ({error}); have the sender use it"
+            ) from None
+        return data[:unpacked]
+
+    def _settle(self, since: int, k: int) -> None:
+        """Identifies the labels that are new, and puts the numbers of series in the place of those of labels."""
+        while self._identified < self._known.state[COUNT]:
+            labels = self._read_labels(self._identified)
+            number = self._identify(labels)
+            self._numbers[self._identified] = number if number >= 0 else -1 - self._number_name(labels[_NAME])
+            self._identified += 1
+        labels_of = self._out.labels[since:k]
+        labels_of[:] = self._numbers[labels_of]
+
+    def _read_labels(self, number: int) -> dict[str, str]:
+        known, spans = self._known, self._spans
+        start, end = int(known.start[number]), int(known.start[number + 1])
+        count = split_labels(known.bytes, start, end, spans, self._limits.label_bytes)
+        if count < 0:
+            raise self._describe_fault(count, None)
+        content = known.bytes[start:end].tobytes()
+        ends = (spans[: 4 * count] - start).tolist()
+        try:
+            if content.isascii():
+                text = content.decode()
+                parts = [text[a:b] for a, b in zip(ends[::2], ends[1::2], strict=True)]
+            else:
+                parts = [content[a:b].decode() for a, b in zip(ends[::2], ends[1::2], strict=True)]
+        except UnicodeDecodeError as error:
+            raise SourceError(f"a label of a remote_write request is not UTF-8: {shorten(error.object)}") from None
+        labels = dict(zip(parts[::2], parts[1::2], strict=True))
+        if len(labels) < count:
+            twice = next(name for name in labels if parts[::2].count(name) > 1)
+            raise SourceError(f"a series of a remote_write request has the label {shorten(twice)} twice")
+        if _NAME not in labels:
+            raise SourceError(
+                f"a series of a remote_write request has no name (label {_NAME}); it has {shorten(labels)}"
+            )
+        return labels
+
+    def _number_name(self, name: str) -> int:
+        if len(self._names) > MOST_NAMES:
+            return self._names.get(name, 0)
+        return self._names.setdefault(name, len(self._names))
+
+    def _make_room(self) -> None:
+        """Doubles the room for known series; where the limit is reached forgets them."""
+        limits, known = self._limits, self._known
+        sets, size = len(known.after), len(known.bytes)
+        full = known.state[COUNT] == sets
+        if (sets if full else size) >= (limits.known_series if full else limits.known_bytes):
+            self.forget_series()
+            return
+        sets, size = (min(2 * sets, limits.known_series), size) if full else (sets, min(2 * size, limits.known_bytes))
+        self._known = grow_sets(known, sets, size)
+        self._numbers = np.concatenate([self._numbers, np.zeros(sets - len(self._numbers), np.int32)])
+
+    def _make_room_for_samples(self) -> None:
+        room, most = len(self._out.labels), self._limits.samples
+        if room >= most:
+            raise _too_large("samples", most + 1, most)
+        more = _make_samples(min(2 * room, most))
+        more.labels[:room], more.at_ms[:room], more.bits[:room] = self._out
+        self._out = more
+
+    def _take_points(self, k: int) -> Points:
+        """The samples scanned; those of series that are not understood are counted and left out."""
+        out = self._out
+        series, at_ms, bits = out.labels[:k], out.at_ms[:k], out.bits[:k]
+        kept = series >= 0
+        if kept.all():
+            return Points(series.copy(), at_ms.copy(), bits.copy().view(np.float64))
+        counts = np.bincount(-1 - series[~kept], minlength=len(self._names))
+        for name, count in zip(self._names, counts.tolist(), strict=True):
+            if count:
+                self.not_understood[name] = self.not_understood.get(name, 0) + count
+        return Points(series[kept], at_ms[kept], bits[kept].view(np.float64))
+
+    def _describe_fault(self, why: int, byte: int | None) -> SourceError:
+        limits = self._limits
+        if why == MANY_SERIES:
+            return _too_large("series", limits.series + 1, limits.series)
+        if why == MANY_LABELS:
+            return _too_large("labels of one series", limits.labels + 1, limits.labels)
+        if why == LONG_LABEL:
+            return BodyTooLarge(
+                f"a remote_write request has a label of more than {limits.label_bytes:,} bytes; drop it by relabelling"
+            )
+        if why == LONG_LABELS:
+            return BodyTooLarge(
+                f"a series of a remote_write request has more than {limits.labels_bytes:,} bytes of labels; "
+                "drop some by relabelling"
+            )
+        where = "" if byte is None else f", in what begins at byte {byte:,} of it unpacked"
+        return SourceError(f"a remote_write request {SERIES_FAULTS[why]}{where}")
+
+
+def _make_samples(room: int) -> ScannedSamples:
+    return ScannedSamples(np.empty(room, np.int32), np.empty(room, np.int64), np.empty(room, np.uint64))
+
+
+def _too_large(what: str, found: int, most: int) -> BodyTooLarge:
+    return BodyTooLarge(
+        f"a remote_write request has {found:,} {what}, and at most {most:,} are taken; have the sender write smaller ones"
+    )

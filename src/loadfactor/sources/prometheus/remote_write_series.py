@@ -1,0 +1,179 @@
+"""The series of a remote_write request, scanned by compiled code: WriteRequest of Prometheus' prompb/remote.proto.
+
+A request is series (field 1) and metadata (3). A series is labels (1), samples (2), exemplars (3) and histograms (4), the labels
+first; a sample is a double (1) and milliseconds since 1970 (2), either left out where it is 0.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadfactor.compiled import entry, inner
+from loadfactor.limits import EARLIEST_MS, LATEST_MS
+from loadfactor.sources.prometheus.label_sets import COUNT, FREE, LAST, LabelSets, differ, find_set, read_word
+from loadfactor.sources.prometheus.protobuf_wire import (
+    BAD_WIRE,
+    FAULTS,
+    FIRST_BYTES,
+    FIXED64,
+    SECOND_BYTES,
+    TRUNCATED,
+    VARINT,
+    WIRE_BITS,
+    Bytes,
+    Ints,
+    read_length,
+    read_varint,
+    skip_field,
+)
+
+_VALUE: Final = 1 << WIRE_BITS | FIXED64
+_TIME: Final = 2 << WIRE_BITS | VARINT
+_EXEMPLARS, _HISTOGRAMS = 3, 4  # fields of a series
+_SYMBOLS, _SERIES_2 = 4, 5  # fields of a request of remote_write 2.0
+
+DONE, NO_ROOM, FULL = 0, -20, -21
+"""Why a scan stopped: at the end; no room for new labels; no room for more samples; else a fault."""
+WRITE_2, NO_LABELS, LATE_LABELS, BAD_TIME, MANY_SERIES, LONG_LABELS = -22, -23, -24, -25, -26, -27
+SERIES_FAULTS: Final = {
+    **FAULTS,
+    WRITE_2: "is of remote_write 2.0; have the sender write 1.0 (protobuf_message: prometheus.WriteRequest)",
+    NO_LABELS: "has no labels",
+    LATE_LABELS: "has labels behind its samples",
+    BAD_TIME: "has a sample at no instant of the years 2000 to 2100 in milliseconds since 1970",
+}
+SERIES, EXEMPLARS, HISTOGRAMS = 0, 1, 2
+"""Of `counts`: how many of each there were."""
+
+
+class ScannedSamples(NamedTuple):
+    """Of each sample the number of its labels, the instant, and the bits of its value."""
+
+    labels: NDArray[np.int32]
+    at_ms: Ints
+    bits: NDArray[np.uint64]
+
+
+@entry
+def scan_series(
+    data: Bytes, i: int, known: LabelSets, out: ScannedSamples, k: int, counts: Ints, limits: Ints
+) -> tuple[int, int, int]:
+    """Scans series from byte i on; gives where it stopped (at a field), how many samples there are by now, and why.
+
+    `limits`: series of a request, and bytes of the labels of one.
+    """
+    end = len(data)
+    while i < end:
+        begin = i
+        tag, i = read_varint(data, i, end)
+        if i < 0:
+            return begin, k, i
+        if tag != FIRST_BYTES:
+            field = tag >> WIRE_BITS
+            if field in (_SYMBOLS, _SERIES_2):
+                return begin, k, WRITE_2
+            i = BAD_WIRE if field == 1 else skip_field(data, i, end, tag)
+            if i < 0:
+                return begin, k, i
+            continue
+        size, i = read_length(data, i, end)
+        if i < 0:
+            return begin, k, i
+        if counts[SERIES] == limits[0]:
+            return begin, k, MANY_SERIES
+        stop = i + size
+        found, i = _find_labels(data, i, stop, known, limits[1])
+        if i < 0:
+            return begin, k, i
+        last = known.state[LAST]
+        if last >= 0:
+            known.after[last] = found
+        known.state[LAST] = found
+        until, exemplars, histograms = _read_samples(data, i, stop, found, out, k)
+        if until < 0:
+            return begin, k, until
+        i, k = stop, until
+        counts[SERIES] += 1
+        counts[EXEMPLARS] += exemplars
+        counts[HISTOGRAMS] += histograms
+    return i, k, DONE
+
+
+@inner
+def _find_labels(data: Bytes, i: int, stop: int, known: LabelSets, longest: int) -> tuple[int, int]:
+    """The number of the labels with which a series begins, and where they end."""
+    last = known.state[LAST]
+    guess = known.after[last] if last >= 0 else FREE
+    if 0 <= guess < known.state[COUNT]:
+        start, end = known.start[guess], known.start[guess + 1]
+        after = i + end - start
+        # labels end where none follows, so equal bytes are equal sets
+        ends = after <= stop and (after == stop or data[after] != FIRST_BYTES)
+        if ends and not differ(known.bytes, start, data, i, end - start):
+            return guess, after
+    end = i
+    while end < stop and data[end] == FIRST_BYTES:
+        size, at = read_length(data, end + 1, stop)
+        if at < 0:
+            return 0, at
+        end = at + size
+    if end == i:
+        return 0, NO_LABELS
+    if end - i > longest:
+        return 0, LONG_LABELS
+    found = find_set(known, data, i, end)
+    return found, NO_ROOM if found == FREE else end
+
+
+@inner
+def _read_samples(data: Bytes, i: int, stop: int, labels: int, out: ScannedSamples, k: int) -> tuple[int, int, int]:
+    """How many samples there are with those of this series, and how many exemplars and histograms it has."""
+    exemplars, histograms = 0, 0
+    while i < stop:
+        tag, i = read_varint(data, i, stop)
+        if i < 0:
+            return i, 0, 0
+        if tag != SECOND_BYTES:
+            field = tag >> WIRE_BITS
+            if field <= 2 and tag > 0:
+                return LATE_LABELS if tag == FIRST_BYTES else BAD_WIRE, 0, 0
+            exemplars += field == _EXEMPLARS
+            histograms += field == _HISTOGRAMS
+            i = skip_field(data, i, stop, tag)
+            if i < 0:
+                return i, 0, 0
+            continue
+        size, i = read_length(data, i, stop)
+        if i < 0:
+            return i, 0, 0
+        if k == len(out.labels):
+            return FULL, 0, 0
+        i, bits, at_ms = _read_sample(data, i, i + size)
+        if i < 0:
+            return i, 0, 0
+        out.labels[k], out.at_ms[k], out.bits[k] = labels, at_ms, bits
+        k += 1
+    return k, exemplars, histograms
+
+
+@inner
+def _read_sample(data: Bytes, i: int, stop: int) -> tuple[int, Any, int]:
+    """Where it ends, the bits of the value and the instant."""
+    bits: Any = np.uint64(0)
+    at_ms = 0
+    while i < stop:
+        if data[i] == _VALUE:
+            if stop - i < 9:
+                return TRUNCATED, bits, 0
+            bits = read_word(data, i + 1)
+            i += 9
+            continue
+        tag, i = read_varint(data, i, stop)
+        if tag == _TIME:
+            at_ms, i = read_varint(data, i, stop)
+        elif i >= 0:
+            i = BAD_WIRE if tag > 0 and tag >> WIRE_BITS in (1, 2) else skip_field(data, i, stop, tag)
+        if i < 0:
+            return i, bits, 0
+    return (i if EARLIEST_MS <= at_ms <= LATEST_MS else BAD_TIME), bits, at_ms

@@ -1,0 +1,305 @@
+"""What comes out of a remote_write request, and which are refused."""
+
+import random
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.sources.prometheus.plain_reader import MalformedError, read_request
+from tests.sources.prometheus.sender import (
+    SentSeries,
+    pack_field,
+    pack_label,
+    pack_metadata,
+    pack_request,
+    pack_sample,
+    pack_series,
+    pack_snappy,
+    pack_varint,
+)
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, OTHER_NAMES, RemoteWriteScanner
+from loadfactor.sources.prometheus.remote_write_limits import MOST_NAMES, BodyTooLarge, WriteLimits
+
+START = 1_772_409_600_000
+STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
+UTIL = {"__name__": "DCGM_FI_DEV_GPU_UTIL", "gpu": "0", "Hostname": "node-1"}
+
+
+class Known:
+    """Numbers series in the order first seen; those whose name begins with `other` are not understood."""
+
+    def __init__(self) -> None:
+        self.all: list[dict[str, str]] = []
+
+    def identify(self, labels: dict[str, str]) -> int:
+        """The number of these labels."""
+        if labels["__name__"].startswith("other"):
+            return NOT_UNDERSTOOD
+        if labels not in self.all:
+            self.all.append(labels)
+        return self.all.index(labels)
+
+
+def make_scanner(**limits: int) -> tuple[RemoteWriteScanner, Known]:
+    known = Known()
+    return RemoteWriteScanner(known.identify, WriteLimits(**limits)), known
+
+
+def scan_all(scanner: RemoteWriteScanner, known: Known, body: bytes) -> list[tuple[dict[str, str], int, float]]:
+    points = scanner.scan(body)
+    assert [column.dtype for column in points] == [np.int32, np.int64, np.float64]
+    columns = (column.tolist() for column in points)
+    return [(known.all[series], at_ms, value) for series, at_ms, value in zip(*columns, strict=True)]
+
+
+def test_points_of_a_request() -> None:
+    """Samples come as series, instants and values, in order, whatever stands beside them in the request."""
+    scanner, known = make_scanner()
+    power = {"__name__": "DCGM_FI_DEV_POWER_USAGE", "gpu": "0", "pod": "träin-0"}
+    body = pack_request(
+        [
+            SentSeries(UTIL, [(START, 97.0), (START + 1000, 0.0), (START + 2000, -0.0)], exemplars=2),
+            SentSeries(power, [(START, 512.25)], histograms=1),
+            SentSeries({"__name__": "no_samples"}),
+        ],
+        metadata=pack_metadata("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %)."),
+    )
+    expected = [(UTIL, START, 97.0), (UTIL, START + 1000, 0.0), (UTIL, START + 2000, 0.0), (power, START, 512.25)]
+    assert scan_all(scanner, known, body) == expected
+    assert scan_all(scanner, known, body) == expected
+    assert (scanner.samples, scanner.exemplars, scanner.histograms, scanner.not_understood) == (8, 4, 2, {})
+
+
+def test_an_empty_request() -> None:
+    """A request without series has no points."""
+    scanner, _ = make_scanner()
+    for body in (pack_snappy(b""), pack_request([], metadata=pack_metadata("a", "b"))):
+        assert len(scanner.scan(body).series) == 0
+
+
+def test_marks_of_stale_series_keep_their_bits() -> None:
+    """Prometheus' mark of a stale series is handed on as the NaN it is."""
+    scanner, _ = make_scanner()
+    value = scanner.scan(pack_request([SentSeries(UTIL, [(START, STALE)])])).value
+    assert value.view(np.uint64).tolist() == [0x7FF0000000000002]
+
+
+def test_series_that_are_not_understood_are_counted() -> None:
+    """Samples that nobody understands are counted by metric name, and the names are bounded."""
+    scanner, known = make_scanner()
+    many = [SentSeries({"__name__": f"other_{k}"}, [(START, 1.0)] * 2) for k in range(MOST_NAMES + 5)]
+    body = pack_request([many[0], SentSeries(UTIL, [(START, 1.0)]), *many[1:]])
+    for _ in range(3):
+        assert scan_all(scanner, known, body) == [(UTIL, START, 1.0)]
+    assert scanner.not_understood["other_7"] == 6
+    assert scanner.not_understood[OTHER_NAMES] == 5 * 6
+    assert len(scanner.not_understood) == MOST_NAMES + 1
+
+
+def test_empty_labels_are_no_labels_and_order_does_not_matter() -> None:
+    """The same labels in another order, or with empty ones beside them, are the same series."""
+    scanner, known = make_scanner()
+    pairs = list(UTIL.items())
+    bodies = [pack_request([SentSeries(p, [(START, 1.0)])]) for p in (pairs, pairs[::-1], [*pairs, ("pod", "")])]
+    assert {int(scanner.scan(body).series[0]) for body in bodies} == {0}
+    assert known.all == [UTIL]
+
+
+def test_series_are_asked_for_once() -> None:
+    """A series is identified at first sight only, until the caller has its series forgotten."""
+    asked = []
+    scanner = RemoteWriteScanner(lambda labels: asked.append(labels) or 5, WriteLimits())
+    body = pack_request([SentSeries(UTIL, [(START, 1.0)]), SentSeries({"__name__": "x"}, [(START, 1.0)])])
+    for _ in range(3):
+        assert scanner.scan(body).series.tolist() == [5, 5]
+    assert len(asked) == 2
+    scanner.forget_series()
+    scanner.scan(body)
+    assert len(asked) == 4
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """Where there are more series than are remembered, all are forgotten and found again; points stay right."""
+    for limits in ({"known_series": 7}, {"known_bytes": 3000, "labels": 4, "label_bytes": 200}):
+        scanner, known = make_scanner(**limits)
+        some = [{"__name__": "x", "device": f"{k}-{'y' * (k % 150)}"} for k in range(60)]
+        for shuffle in range(4):
+            chosen = random.Random(shuffle).choices(some, k=100)
+            sent = [SentSeries(labels, [(START + k, k)]) for k, labels in enumerate(chosen)]
+            expected = [(labels, START + k, k) for k, labels in enumerate(chosen)]
+            assert scan_all(scanner, known, pack_request(sent)) == expected
+
+
+def test_many_samples_and_series_in_one_request() -> None:
+    """Room grows as a request needs it."""
+    scanner, known = make_scanner()
+    sent = [SentSeries({"__name__": "m", "k": str(k), "long": "x" * 200}, [(START, 1.0)] * 10) for k in range(4000)]
+    points = scanner.scan(pack_request(sent))
+    assert points.series.tolist() == np.repeat(np.arange(4000), 10).tolist()
+    assert scanner.scan(pack_request(sent[::-1])).series.tolist() == np.repeat(np.arange(4000), 10)[::-1].tolist()
+    assert len(known.all) == 4000
+
+
+GOOD = pack_series(SentSeries(UTIL, [(START, 1.0)]))
+LABELS = b"".join(pack_label(*pair) for pair in UTIL.items())
+MALFORMED = {
+    "series cut off": (GOOD[:-1], "reaches beyond"),
+    "varint cut off": (GOOD + b"\x0a\xff", "in the middle of a value"),
+    "varint too long": (b"\x0a" + b"\xff" * 11, "more than 64 bits"),
+    "varint of 65 bits": (b"\x0a" + b"\xff" * 9 + b"\x02", "more than 64 bits"),
+    "negative length": (b"\x0a" + pack_varint(-1), "reaches beyond"),
+    "empty series": (b"\x0a\x00", "no labels"),
+    "no labels": (pack_field(1, pack_sample(START, 1.0)), "no labels"),
+    "labels behind samples": (pack_field(1, LABELS + pack_sample(START, 1.0) + LABELS), "behind its samples"),
+    "no metric name": (pack_field(1, pack_label("gpu", "0")), "has no name"),
+    "empty metric name": (pack_field(1, pack_label("__name__", "") + pack_label("gpu", "0")), "has no name"),
+    "label without name": (pack_field(1, LABELS + pack_label("", "0")), "without a name"),
+    "label twice": (pack_field(1, LABELS + pack_label("gpu", "1")), "the label gpu twice"),
+    "not UTF-8": (pack_field(1, LABELS + pack_label("pod", b"\xff\xfe")), "not UTF-8"),
+    "series as a number": (b"\x08\x01", "another type"),
+    "sample as a number": (pack_field(1, LABELS + b"\x10\x01"), "another type"),
+    "value as a number": (pack_field(1, LABELS + pack_field(2, b"\x08\x01")), "another type"),
+    "time as a double": (pack_field(1, LABELS + pack_field(2, b"\x11" + bytes(8))), "another type"),
+    "value cut off": (pack_field(1, LABELS + pack_field(2, b"\x09" + bytes(7))), "in the middle of a value"),
+    "group": (b"\x33", "another type"),
+    "field 0": (b"\x02\x00", "protobuf does not allow"),
+    "no time": (pack_field(1, LABELS + pack_sample(0, 1.0)), "at no instant"),
+    "time in seconds": (pack_field(1, LABELS + pack_sample(START // 1000, 1.0)), "at no instant"),
+    "time in microseconds": (pack_field(1, LABELS + pack_sample(START * 1000, 1.0)), "at no instant"),
+    "negative time": (pack_field(1, LABELS + pack_sample(-START, 1.0)), "at no instant"),
+    "remote_write 2.0": (pack_field(4, b"") + pack_field(4, b"__name__") + pack_field(5, b""), "remote_write 2.0"),
+}
+
+
+@pytest.mark.parametrize(("content", "says"), MALFORMED.values(), ids=MALFORMED.keys())
+def test_malformed_requests_are_refused(content: bytes, says: str) -> None:
+    """A request that is none is refused in one line that says why; nothing of it counts, and the next one is taken."""
+    scanner, known = make_scanner()
+    scanner.scan(pack_request([SentSeries({"__name__": "first"}, [(START, 1.0)])]))
+    for body in (content, pack_series(SentSeries({"__name__": "other"}, [(START, 2.0)])) + content):
+        with pytest.raises(SourceError, match=says) as error:
+            scanner.scan(pack_snappy(body))
+        assert "\n" not in str(error.value)
+        assert not isinstance(error.value, BodyTooLarge)
+    assert (scanner.samples, scanner.not_understood) == (1, {})
+    assert scan_all(scanner, known, pack_snappy(GOOD)) == [(UTIL, START, 1.0)]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\xff", b"garbage", b"\x0a\x00", GOOD, pack_snappy(GOOD)[:-3], b"\x80\x80\x80\x04" + b"\x00a" * 4]
+)
+def test_what_is_not_snappy_is_refused(body: bytes) -> None:
+    """A body that snappy cannot unpack is refused."""
+    scanner, _ = make_scanner()
+    with pytest.raises(SourceError, match="snappy"):
+        scanner.scan(body)
+
+
+@pytest.mark.parametrize(
+    ("limits", "sent", "says"),
+    [
+        ({"packed_bytes": 100}, [SentSeries(UTIL | {"pod": random.Random(1).randbytes(99).hex()})], "bytes packed"),
+        ({"unpacked_bytes": 1000}, [SentSeries(UTIL, [(START, 1.0)] * 1000)], "bytes unpacked"),
+        ({"series": 2}, [SentSeries(UTIL)] * 3, "3 series, and at most 2"),
+        ({"samples": 2}, [SentSeries(UTIL, [(START, 1.0)] * 3)], "3 samples, and at most 2"),
+        ({"labels": 2}, [SentSeries(UTIL)], "3 labels of one series, and at most 2"),
+        ({"label_bytes": 19}, [SentSeries(UTIL)], "label of more than 19 bytes"),
+        ({"label_bytes": 19}, [SentSeries({"__name__": "a", "x" * 20: "0"})], "label of more than 19 bytes"),
+        ({"label_bytes": 20, "labels": 1}, [SentSeries(UTIL | {"y": "y" * 100})], "more than 64 bytes of labels"),
+    ],
+)
+def test_bounds(limits: dict[str, int], sent: list[SentSeries], says: str) -> None:
+    """A request that passes a limit is refused as too large; one at the limit is taken."""
+    scanner, _ = make_scanner(**limits)
+    with pytest.raises(BodyTooLarge, match=says):
+        scanner.scan(pack_request(sent))
+    assert scanner.samples == 0
+    make_scanner()[0].scan(pack_request(sent))
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
+    """What claims to be large is refused by its claim."""
+    scanner, _ = make_scanner()
+    with pytest.raises(BodyTooLarge, match="4,294,967,295 bytes unpacked"):
+        scanner.scan(b"\xff\xff\xff\xff\x0f" + bytes(1000))
+
+
+NAMES = st.text(min_size=1, max_size=12)
+SERIES = st.builds(
+    lambda labels, name, samples, exemplars: SentSeries(labels | {"__name__": name}, samples, exemplars),
+    st.dictionaries(NAMES, NAMES, max_size=4),
+    st.sampled_from(["a", "bb", "other"]),
+    st.lists(st.tuples(st.integers(START, START + 10**9), st.floats(allow_nan=False)), max_size=3),
+    st.integers(0, 1),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(requests=st.lists(st.lists(SERIES, max_size=6), min_size=1, max_size=4), room=st.integers(1, 5))
+def test_any_requests(requests: list[list[SentSeries]], room: int) -> None:
+    """Whatever is sent comes out, however few series are remembered."""
+    scanner, known = make_scanner(known_series=room)
+    for sent in requests:
+        expected = [
+            (dict(series.pairs), *sample)
+            for series in sent
+            if dict(series.pairs)["__name__"] != "other"
+            for sample in series.samples
+        ]
+        assert scan_all(scanner, known, pack_request(sent)) == expected
+
+
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    """A request with a few bytes changed, left out, doubled or cut off."""
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 5))):
+        i, way = rng.randrange(len(changed) + 1), rng.randrange(5)
+        if way == 0:
+            changed[i : i + 1] = bytes([rng.randrange(256)])
+        elif way == 1:
+            del changed[i : i + rng.choice((1, 2, 8, 40))]
+        elif way == 2:
+            changed[i:i] = rng.choice((b"\xff" * 10, b"\x80", b"\x0a", b"\x12", b"\x00", rng.randbytes(3)))
+        elif way == 3:
+            changed[i:i] = changed[i : i + rng.choice((1, 8, 60))]
+        else:
+            del changed[i:]
+    return bytes(changed)
+
+
+def test_damaged_requests_are_read_as_the_plain_reader_reads_them() -> None:
+    """Requests damaged at random are taken or refused as by a reader without any cleverness, and never change later ones."""
+    compare_damaged(1500, seed=1)
+
+
+def compare_damaged(times: int, seed: int) -> tuple[int, int]:
+    """Compares so many damaged requests; gives how many were taken and refused."""
+    rng = random.Random(seed)
+    metadata = pack_metadata("a", "b")
+    sent = [SentSeries(UTIL | {"gpu": str(k)}, [(START + k, k + 0.5)] * (k % 3), k % 2, k % 2) for k in range(5)]
+    whole = b"".join(map(pack_series, sent))
+    known = Known()
+    scanner = RemoteWriteScanner(known.identify, WriteLimits())
+    taken = 0
+    for _ in range(times):
+        data = mutate(whole + metadata, rng)
+        try:
+            expected = [
+                (labels, *sample)
+                for labels, samples in read_request(data)
+                if not labels["__name__"].startswith("other")
+                for sample in samples
+            ]
+        except MalformedError:
+            with pytest.raises(SourceError):
+                scanner.scan(pack_snappy(data))
+            continue
+        points = scanner.scan(pack_snappy(data))
+        columns = (points.series.tolist(), points.at_ms.tolist(), points.value.view(np.uint64).tolist())
+        assert [(known.all[s], at, bits) for s, at, bits in zip(*columns, strict=True)] == expected
+        taken += 1
+    return taken, times - taken
