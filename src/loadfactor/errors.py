@@ -6,7 +6,7 @@
     │   └── PlanError       a what-if that cannot be: names the constraint and the nearest thing that works
     ├── StoreError          the books on disk cannot be read or written
     │   ├── DamageError     a file of the books is not what was written
-    │   └── BusyError       so much waits to be stored that no more is taken for now
+    │   └── BusyError       so much waits that no more is taken for now
     └── CatalogError        a fact in the catalog is missing or malformed
 
 Every message is one line: what is wrong, where, and what to do next.
@@ -41,7 +41,11 @@ class DamageError(StoreError):
 
 
 class BusyError(StoreError):
-    """So much waits to be stored that no more is taken for now: the same again later."""
+    """So much waits that no more is taken for now: the same again after `retry_after_s`."""
+
+    def __init__(self, message: str, retry_after_s: float = 5) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class CatalogError(LoadfactorError):
