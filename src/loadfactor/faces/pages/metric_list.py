@@ -24,12 +24,16 @@ def build_document() -> Document:
     """The metrics by topic, and as data one entry each."""
     topics = dict.fromkeys(m.topic for m in METRICS)
     sections = tuple(Section(tables=(_table(topic),)) for topic in topics)
-    data = tuple(MetricEntry(m.name, m.unit, m.title, m.meaning, m.better, m.topic) for m in METRICS)
     return Document(
         f"{len(METRICS)} metrics; any cost_per_<unit> of a unit in your progress table is a metric, too.",
         sections,
-        data=data,
+        data=list_entries(),
     )
+
+
+def list_entries() -> tuple[MetricEntry, ...]:
+    """An entry for each metric."""
+    return tuple(MetricEntry(m.name, m.unit, m.title, m.meaning, m.better, m.topic) for m in METRICS)
 
 
 def _table(topic: str) -> DataTable:

@@ -1,0 +1,112 @@
+"""The application: endpoints, what each of them asks for, and its OpenAPI document, behind the gate."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from loadfactor import __version__
+from loadfactor.books.books import Books
+from loadfactor.errors import LoadfactorError
+from loadfactor.faces.server.bounds import Bounds
+from loadfactor.faces.server.endpoints import add_endpoints
+from loadfactor.faces.server.gate import Gate
+from loadfactor.faces.server.guard import Guard, Need, RefusedError
+from loadfactor.faces.server.intake import add_intake
+from loadfactor.faces.server.models import HealthAnswer
+from loadfactor.faces.server.question_pool import QuestionPool
+from loadfactor.faces.server.receiver import Receiver
+from loadfactor.faces.server.refusals import answer_error, refuse
+from loadfactor.faces.server.served import Served, describe_errors
+
+NEEDS: Final[dict[tuple[str, str], Need]] = {
+    ("GET", "/health"): "nothing",
+    ("GET", "/metrics"): "fleet",
+    ("GET", "/openapi.json"): "any",
+    ("POST", "/api/v1/write"): "write",
+    ("GET", "/api/v1/readings"): "read",
+    ("GET", "/api/v1/coverage"): "read",
+    ("GET", "/api/v1/metrics"): "read",
+    ("GET", "/api/v1/jobs"): "read",
+    ("GET", "/api/v1/devices"): "read",
+    ("GET", "/api/v1/imports"): "fleet",
+    ("POST", "/api/v1/imports"): "write",
+}
+"""Every endpoint, and what it asks for."""
+
+
+def make_app(books: Books, receiver: Receiver, guard: Guard, bounds: Bounds | None = None) -> Gate:
+    """The ASGI app of a server over these books."""
+    bounds = bounds or Bounds()
+    pool = QuestionPool(bounds)
+
+    @asynccontextmanager
+    async def live(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        pool.close()
+
+    app = FastAPI(
+        title="loadfactor",
+        version=__version__,
+        description="The books of a GPU fleet: samples in, readings out.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=live,
+    )
+    served = Served(books, receiver, bounds, pool)
+    add_endpoints(app, served)
+    add_intake(app, served)
+
+    @app.get(
+        "/health", responses={200: {"model": HealthAnswer, "description": "how the server does"}, **describe_errors()}
+    )
+    async def health() -> Response:
+        """How the server and its sources do; answers at once, and asks for no token."""
+        return JSONResponse(receiver.health())
+
+    gate = Gate(app, guard, bounds, NEEDS)
+    app.add_exception_handler(HTTPException, _refuse_http)
+    app.add_exception_handler(RequestValidationError, _refuse_invalid)
+    for kind in (LoadfactorError, RefusedError, Exception):
+        app.add_exception_handler(kind, _refuse_failed)
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+    return gate
+
+
+async def _refuse_http(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    words = {404: "no such address; /openapi.json lists them", 405: "not this method here; /openapi.json lists them"}
+    return refuse(error.status_code, words.get(error.status_code, str(error.detail)), dict(error.headers or {}))
+
+
+async def _refuse_failed(_request: Request, error: Exception) -> Response:
+    return answer_error(error)
+
+
+async def _refuse_invalid(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"][1:])
+    return refuse(400, f"{name}: {first['msg'][:1].lower()}{first['msg'][1:]}; /openapi.json says what it takes")
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document: FastAPI's, with our own words for a parameter that is none, and the token."""
+    if app.openapi_schema is None:
+        document = FastAPI.openapi(app)
+        for path, methods in document["paths"].items():
+            for method, operation in methods.items():
+                operation["responses"].pop("422", None)
+                need = NEEDS[method.upper(), path]
+                operation["security"] = [] if need == "nothing" else [{"token": []}, {}]
+        schemas = document["components"]["schemas"]
+        schemas.pop("HTTPValidationError", None)
+        schemas.pop("ValidationError", None)
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        app.openapi_schema = document
+    return app.openapi_schema
