@@ -14,7 +14,7 @@ from loadfactor import __version__
 from loadfactor.books.books import Books
 from loadfactor.errors import LoadfactorError
 from loadfactor.faces.server.bounds import Bounds
-from loadfactor.faces.server.endpoints import add_endpoints
+from loadfactor.faces.server.endpoints import add_lists, add_readings
 from loadfactor.faces.server.gate import Gate
 from loadfactor.faces.server.guard import Guard, Need, RefusedError
 from loadfactor.faces.server.intake import add_intake
@@ -59,7 +59,8 @@ def make_app(books: Books, receiver: Receiver, guard: Guard, bounds: Bounds | No
         lifespan=live,
     )
     served = Served(books, receiver, bounds, pool)
-    add_endpoints(app, served)
+    add_readings(app, served)
+    add_lists(app, served)
     add_intake(app, served)
 
     @app.get(

@@ -39,8 +39,8 @@ Offset = Annotated[int, Query(ge=0, le=1_000_000_000)]
 Basis = Literal["effective", "contracted", "owned", "list", "estimate"]
 
 
-def add_endpoints(app: FastAPI, served: Served) -> None:
-    """Add them to an app."""
+def add_readings(app: FastAPI, served: Served) -> None:
+    """Add readings and coverage to an app."""
     books, pool, bounds = served.books, served.pool, served.bounds
     folder = books.store.folder
 
@@ -99,6 +99,12 @@ def add_endpoints(app: FastAPI, served: Served) -> None:
         }
         asked, access = read_question(given, bounds), access_of(request)
         return await reply(request, pool, folder, lambda: answer_coverage(books, asked, access, bounds), format)
+
+
+def add_lists(app: FastAPI, served: Served) -> None:
+    """Add the lists of metrics, jobs, devices and imports to an app."""
+    books, pool, bounds = served.books, served.pool, served.bounds
+    folder = books.store.folder
 
     @app.get("/api/v1/metrics", responses=describe_rows(MetricsAnswer), response_class=Response)
     async def metrics(request: Request, format: Form = "json") -> Response:
