@@ -1,18 +1,23 @@
 """The store that is tortured, what it says before and after each operation, and the cases of a round."""
 
+import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from tests.torture.answers import Answers, ask
-from tests.torture.children import OPERATIONS, counted, import_part, run
+from tests.torture.answers import Answers, ask_in_child
+from tests.torture.children import OPERATIONS, acknowledge, counted, import_part, run
 from tests.torture.conftest import ALL_ROUNDS, ROUNDS
 from tests.torture.fleet import PARTS, write_parts
 
+from loadfactor.store.manifest import NAME
+
 Case = TypeVar("Case")
-BEFORE_EACH = {"first": 0, "import": 3, "forget": 4, "compact": 4, "refresh": 4}
+BEFORE_EACH = {"first": 0, "import": 3, "forget": 4, "compact": 4, "refresh": 4, "flush": 4, "repair": 4}
 """How many parts of the fleet are in the store when an operation begins."""
+LOST = "outages"
+"""The table whose only file is damaged before a repair: its logs bring it back."""
 
 
 class Bench:
@@ -25,14 +30,22 @@ class Bench:
         self._made: dict[str, tuple[Answers, Answers, list[str]]] = {}
         for count in sorted(set(BEFORE_EACH.values())):
             for part in list(PARTS)[:count]:
-                done = run(import_part, folder / f"store{count}", self.parts / part)
-                assert done.code == 0, done.said
+                self._do(import_part, folder / f"store{count}", self.parts / part)
+        self._do(acknowledge, folder / "store4", self.parts)
+
+    def _do(self, act: Callable[..., object], *arguments: Path) -> None:
+        done = run(act, *arguments)
+        assert done.code == 0, done.said
 
     def copy(self, operation: str, to: Path) -> Path:
         """The store as it is before the operation."""
         shutil.rmtree(to, ignore_errors=True)
         if BEFORE_EACH[operation]:
             shutil.copytree(self.folder / f"store{BEFORE_EACH[operation]}", to)
+        if operation == "repair":
+            files = json.loads((to / NAME).read_bytes())["files"]
+            (name,) = (f["name"] for f in files if f["table"] == LOST and not f["is_log"])
+            (to / name).write_bytes(b"damaged")
         return to
 
     def idle_below(self, operation: str) -> float | None:
@@ -43,12 +56,10 @@ class Bench:
         """What the store says before and after the operation, and the names of its durable steps."""
         if operation not in self._made:
             store = self.copy(operation, self.folder / "once")
-            before = run(ask, store, self.idle_below(operation))
+            before = ask_in_child(store, self.idle_below(operation))
             done = run(counted, operation, store, self.parts)
-            after = run(ask, store, self.idle_below(operation))
-            for outcome in (before, done, after):
-                assert outcome.code == 0, outcome.said
-            self._made[operation] = before.result, after.result, done.result
+            assert done.code == 0, done.said
+            self._made[operation] = before, ask_in_child(store, self.idle_below(operation)), done.result
         return self._made[operation]
 
     def steps(self) -> list[tuple[str, int]]:

@@ -13,9 +13,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
+from tests.torture.fleet import LIVE
+
 from loadfactor.books.books import Books
 from loadfactor.errors import LoadfactorError
 from loadfactor.store import disk
+from loadfactor.store.live import LiveBatch, LiveLog
 
 STEPS = ("sync_file", "sync_folder", "write_file", "rename", "link", "remove")
 """The durable steps: the functions of `store/disk.py`."""
@@ -126,12 +130,31 @@ def import_first(store: Path, parts: Path) -> None:
     import_part(store, parts / "work")
 
 
+def flush(store: Path, _parts: Path) -> None:
+    """Make files of the live batches; their log is trimmed by who has it open."""
+    Books(store).flush()
+
+
+def acknowledge(store: Path, _parts: Path) -> None:
+    """Have live batches acknowledged, and no file made of them."""
+    with LiveLog.open(store) as log:
+        for source, table, rows in LIVE:
+            log.acknowledge([LiveBatch(source, table, pa.table(rows), "live")])
+
+
+def repair(store: Path, _parts: Path) -> None:
+    """Repair what is damaged."""
+    Books(store).repair()
+
+
 OPERATIONS: dict[str, Callable[[Path, Path], None]] = {
     "first": import_first,
     "import": import_last,
     "forget": forget_late,
     "compact": compact,
     "refresh": book_anew,
+    "flush": flush,
+    "repair": repair,
 }
 
 

@@ -74,6 +74,29 @@ PARTS = {"inventory": INVENTORY, "work": WORK, "late": LATE, "last": LAST}
 """In the order of their imports; `last` is the one that tests import."""
 
 
+def _ms(hours: float) -> int:
+    return int((START + timedelta(hours=hours)).timestamp() * 1000)
+
+
+LIVE: list[tuple[str, str, dict[str, list[object]]]] = [
+    (
+        source,
+        "samples",
+        {
+            "device_id": [d for d in DEVICES for _ in range(3)],
+            "to_utc": [_ms(first + k / 2) for _ in DEVICES for k in range(3)],
+            "busy_share": [(place * 10 + k) / 100 for k in range(9)],
+        },
+    )
+    for place, (source, first) in enumerate([("live", 40), ("log", 46), ("live", 41.5), ("live", 39.5), ("log", 47)])
+]
+"""Live batches of two sources: source, table and columns. Some rows come again, some come late."""
+LIVE += [
+    ("live", "device_events", {"device_id": ["g0"], "at_utc": [_ms(41)], "kind": ["xid"], "detail": ["31"]}),
+    ("live", "allocations", {"job_id": ["f"], "device_id": ["g1"], "from_utc": [_ms(32)], "to_utc": [_ms(41)]}),
+]
+
+
 def write_parts(folder: Path) -> None:
     """Each part as a folder of CSV tables."""
     for name, tables in PARTS.items():
