@@ -8,11 +8,10 @@ import os
 import re
 from functools import cache
 from pathlib import Path
-from tomllib import TOMLDecodeError
+from tomllib import TOMLDecodeError, loads
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from loadfactor.errors import InputError, no_such
 from loadfactor.paths import read_store
@@ -21,10 +20,10 @@ from loadfactor.tables import CURRENCY, IDLE_BELOW
 FILE = "loadfactor.toml"
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Everything that can be settled once."""
 
-    model_config = SettingsConfigDict(env_prefix="LOADFACTOR_", env_ignore_empty=True, toml_file=FILE, extra="forbid")
+    model_config = ConfigDict(extra="forbid")
 
     store: Path = Field(default=Path("books"), description="Folder of the books.")
     timezone: str = Field(default="UTC", description="Zone in which days begin and times without a zone are meant.")
@@ -61,24 +60,15 @@ class Settings(BaseSettings):
             raise ValueError(f"{code!r} is no currency; write three capital letters, like EUR")
         return code
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (pydantic's signature)
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments, then the environment, then the file."""
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
-
 
 @cache
 def settings() -> Settings:
     """The settings of this process. Raises InputError naming the line or the setting that is wrong."""
     try:
-        return Settings()
+        path = Path(FILE)
+        written = loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        given = {name: os.environ.get(f"LOADFACTOR_{name.upper()}") for name in Settings.model_fields}
+        return Settings(**{**written, **{name: value for name, value in given.items() if value}})
     except TOMLDecodeError as error:
         raise InputError(f"{FILE}: {str(error)[:1].lower()}{str(error)[1:]}") from error
     except (OSError, UnicodeDecodeError) as error:

@@ -5,9 +5,10 @@ Instants are stored as int64 milliseconds since 1970 UTC. A sample describes the
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Span = tuple[int, int]
 """An interval [from, to) of instants, int64 milliseconds UTC."""
@@ -16,15 +17,9 @@ ALWAYS: Final[Span] = (0, 2**62)
 
 Kind = Literal["text", "instant", "share", "amount", "count", "mask", "flag"]
 
-ARROW: Final[dict[Kind, pa.DataType]] = {
-    "text": pa.string(),
-    "instant": pa.int64(),
-    "share": pa.float64(),
-    "amount": pa.float64(),
-    "count": pa.float64(),
-    "mask": pa.int64(),
-    "flag": pa.bool_(),
-}
+
+_TYPES: Final[dict[Kind, str]] = {"text": "string", "instant": "int64", "mask": "int64", "flag": "boolean"}
+"""Types of cells, as Arrow and Ibis name them; of other kinds `float64`."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +58,11 @@ class Table:
         return tuple(name if value is None else f"coalesce({name}, {value})" for name, value in given)
 
     @property
-    def schema(self) -> pa.Schema:
+    def schema(self) -> "pa.Schema":
         """The Arrow schema of the table, all columns in their order."""
-        return pa.schema([pa.field(c.name, ARROW[c.kind]) for c in self.columns])
+        import pyarrow as pa
+
+        return pa.schema([pa.field(c.name, arrow_type(c.kind)) for c in self.columns])
 
     def column(self, name: str) -> Column:
         """The column called `name`; KeyError when there is none."""
@@ -329,8 +326,14 @@ def columns_of(name: str) -> dict[str, str]:
     """Columns of a stored table and their types, as Ibis names them."""
     if name == "samples":
         return SAMPLE_COLUMNS
-    types = {"text": "string", "instant": "int64", "mask": "int64", "flag": "boolean"}
-    return {c.name: types.get(c.kind, "float64") for c in table(name).columns}
+    return {c.name: _TYPES.get(c.kind, "float64") for c in table(name).columns}
+
+
+def arrow_type(kind: Kind) -> "pa.DataType":
+    """The Arrow type of cells of a kind."""
+    import pyarrow as pa  # takes longer to import than to name the tables
+
+    return pa.type_for_alias(_TYPES.get(kind, "float64"))
 
 
 def measured_bit(name: str) -> int:

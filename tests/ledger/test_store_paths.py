@@ -143,7 +143,7 @@ def booked(folder: Path, rnd: random.Random, tables: Tables) -> Books:
     for number, piece in enumerate(in_pieces(rnd, tables, rnd.randint(2, 6))):
         path = folder / f"piece {number}"
         path.write_text(path.name)
-        with patch("loadfactor.books.books.find_source", lambda _name, items=batches(piece): source(items)):
+        with patch("loadfactor.books.writing.find_source", lambda _name, items=batches(piece): source(items)):
             books.add("test", [path])
     return books
 

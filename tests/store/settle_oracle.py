@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadfactor.store.sample_layout import LONGEST_REACH_MS, LONGEST_STEP_MS, ON_DISK
+from loadfactor.store.sample_columns import ON_DISK
+from loadfactor.store.sample_layout import LONGEST_REACH_MS, LONGEST_STEP_MS
 from loadfactor.tables import MEASUREMENTS, REACH_STEPS
 from loadfactor.units import MS_PER_HOUR
 

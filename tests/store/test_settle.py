@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.store.settle_oracle import settle_slowly
 
 from loadfactor.store.same_instant import SamplesDifferError
-from loadfactor.store.sample_layout import AS_TAKEN, ON_DISK
+from loadfactor.store.sample_columns import AS_TAKEN, ON_DISK
 from loadfactor.store.settle import Settled, settle
 from loadfactor.tables import MEASUREMENTS, measured_bit
 

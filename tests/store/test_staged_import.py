@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.store import staged_samples
-from loadfactor.store.sample_layout import AS_TAKEN
+from loadfactor.store.sample_columns import AS_TAKEN
 from loadfactor.store.staged_import import StagedImport
 from loadfactor.tables import measured_bit, table
 

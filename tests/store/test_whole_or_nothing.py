@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.ledger.fleets import HOUR, MINUTE, Row, batch, source
 
-import loadfactor.books.books as books_room
+import loadfactor.books.writing as writing_room
 from loadfactor.books.books import Books
 from loadfactor.errors import DamageError, StoreError
 from loadfactor.sources.base import ReadOptions
@@ -49,7 +49,7 @@ def add(books: Books, day: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -
     """Import a day through `Books.add`, its ledger included."""
     path = folder / f"day{day}"
     path.write_text(str(day))
-    monkeypatch.setattr(books_room, "find_source", lambda _name: source(rows(day)))
+    monkeypatch.setattr(writing_room, "find_source", lambda _name: source(rows(day)))
     books.add("test", [path], ReadOptions())
 
 
@@ -256,7 +256,7 @@ def main(folder: str, what: str, *args: str) -> None:
     if what == "full":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
-    books_room.find_source = lambda _name: source(rows(1))  # type: ignore[attr-defined]
+    writing_room.find_source = lambda _name: source(rows(1))  # type: ignore[attr-defined]
     path = store.parent / "day1-of-a-child"
     if what != "full":
         path.write_text("1")

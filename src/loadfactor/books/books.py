@@ -5,27 +5,23 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from loadfactor.books.check import CheckResult
-from loadfactor.books.rebuild import open_ledger, refresh
+from loadfactor.books.rebuild import open_ledger
 from loadfactor.books.snapshot import Snapshot, find_span
 from loadfactor.config import settings
 from loadfactor.errors import DamageError, InputError, no_such
 from loadfactor.metrics.names import Dimension, MetricName
 from loadfactor.metrics.query.reading import Readings
-from loadfactor.sources import find_source
-from loadfactor.sources.base import ReadOptions
-from loadfactor.store.compaction import compact_store, forget_import
-from loadfactor.store.import_records import ImportRecord, list_imports
-from loadfactor.store.importing import Progress, Receipt, import_files
-from loadfactor.store.live_rows import flush_live
-from loadfactor.store.manifest import Loss, has_books
-from loadfactor.store.migration import migrate, needs_migration, start_migration
-from loadfactor.store.repair import repair_store, start_repair
+from loadfactor.store.manifest import Loss, has_books, needs_migration
 from loadfactor.store.store import Store
-from loadfactor.store.writer import Writer
 from loadfactor.tables import IDLE_BELOW, TABLES
+
+if TYPE_CHECKING:  # what writes takes longer to import than most answers
+    from loadfactor.books.check import CheckResult
+    from loadfactor.sources.base import ReadOptions
+    from loadfactor.store.import_records import ImportRecord
+    from loadfactor.store.importing import Progress, Receipt
 
 
 def _quiet(_what: str, _share: float) -> None:
@@ -41,9 +37,9 @@ class Books:
         self.idle_below = idle_below
         with suppress(DamageError):  # the first question says it, and `repair` is for that
             if needs_migration(self.store.folder):
-                with self.store.write(start_migration) as writer:
-                    migrate(writer)
-                    refresh(writer, _quiet, idle_below)
+                from loadfactor.books.writing import migrate_books
+
+                migrate_books(self.store, idle_below)
             self.store.currency_of(self.store.manifest)
 
     @classmethod
@@ -62,57 +58,37 @@ class Books:
         self,
         source: str,
         paths: Iterable[str | Path],
-        options: ReadOptions | None = None,
-        progress: Progress = _quiet,
-    ) -> Receipt:
+        options: "ReadOptions | None" = None,
+        progress: "Progress" = _quiet,
+    ) -> "Receipt":
         """Import files and book the hours they touch. Raises InputError, with the books as before, when they cannot be read."""
-        kind = find_source(source)
-        files = tuple(Path(p) for p in paths)
-        with self.store.write() as writer:  # rows and their ledger are published together
-            receipt = import_files(writer, kind, files, options or ReadOptions(), progress)
-            self._settle(writer, progress)
-        return receipt
+        from loadfactor.books.writing import add_files
 
-    def forget(self, number: int, progress: Progress = _quiet) -> ImportRecord:
+        return add_files(self.store, self.idle_below, source, paths, options, progress)
+
+    def forget(self, number: int, progress: "Progress" = _quiet) -> "ImportRecord":
         """Take an import out again, whole. Raises InputError where there is none of this number; its record."""
-        with self.store.write() as writer:
-            found = list_imports(writer, "import_no = ?", [number])
-            if not found:
-                raise InputError(f"no import {number} in {self.store.folder}; `loadfactor imports` lists them")
-            if found[0].at_ms is None:
-                raise InputError(
-                    f"import {number} was read by an earlier version, which did not keep its rows apart; import what is to"
-                    " stay into a new store"
-                )
-            progress("forgetting", 0.0)
-            forget_import(writer, number)
-            self._settle(writer, progress)
-        return found[0]
+        from loadfactor.books.writing import forget
+
+        return forget(self.store, self.idle_below, number, progress)
 
     def flush(self) -> int:
         """Make files of the live batches that are not files yet. The number of the last: through it they may be discarded."""
-        with self.store.write() as writer:
-            if flush_live(writer):
-                self._settle(writer, _quiet)
-        return writer.manifest.live_through
+        from loadfactor.books.writing import flush
 
-    def compact(self, progress: Progress = _quiet) -> None:
+        return flush(self.store, self.idle_below)
+
+    def compact(self, progress: "Progress" = _quiet) -> None:
         """Merge files that belong together, and bring the ledger up to date. No answer changes."""
-        with self.store.write() as writer:
-            compact_store(writer, everything=True)
-            refresh(writer, progress, self.idle_below)
+        from loadfactor.books.writing import compact
 
-    def repair(self, progress: Progress = _quiet) -> tuple[Loss, ...]:
+        compact(self.store, self.idle_below, progress)
+
+    def repair(self, progress: "Progress" = _quiet) -> tuple[Loss, ...]:
         """Put what is damaged into quarantine and make good what can be; what is lost."""
-        with self.store.write(start_repair) as writer:
-            for_good = repair_store(writer)
-            refresh(writer, progress, self.idle_below)
-        return writer.manifest.losses + for_good
+        from loadfactor.books.writing import repair
 
-    def _settle(self, writer: Writer, progress: Progress) -> None:
-        """After a change: merge what would slow readers down, and book the hours it touched."""
-        compact_store(writer, everything=False)
-        refresh(writer, progress, self.idle_below)
+        return repair(self.store, self.idle_below, progress)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -126,8 +102,10 @@ class Books:
             yield Snapshot(session, self.idle_below)
 
     @property
-    def imports(self) -> list[ImportRecord]:
+    def imports(self) -> "list[ImportRecord]":
         """What was imported, in order."""
+        from loadfactor.store.import_records import list_imports
+
         with self.store.read() as session:
             return list_imports(session)
 
@@ -159,7 +137,7 @@ class Books:
         with self.snapshot() as snapshot:
             return snapshot.show(metrics, by, start, end, timezone, basis, where, without_idle)
 
-    def check(self) -> CheckResult:
+    def check(self) -> "CheckResult":
         """Whether the books balance, and everything worth knowing of them, worst first: what `loadfactor doctor` prints."""
         with self.snapshot() as snapshot:
             return snapshot.check()

@@ -8,21 +8,23 @@ reader that meets hours nobody has booked yet books them in the memory of its se
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.links import link_peaks, list_link_peaks
 from loadfactor.catalog.prices import gpu_hour_price
-from loadfactor.store.importing import Progress
-from loadfactor.store.manifest import Manifest, StoredFile, find_moved_ends, merge, subtract
+from loadfactor.store.manifest import Manifest, StoredFile, find_moved_ends, find_restepped, merge, subtract
 from loadfactor.store.sample_files import SamplePart, read
-from loadfactor.store.sample_imports import find_restepped
 from loadfactor.store.session import Session, find_span, learnt_steps
-from loadfactor.store.writer import Writer
 from loadfactor.tables import BASES, IDLE_BELOW, PRICES, Span
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from loadfactor.store.importing import Progress
+    from loadfactor.store.writer import Writer
 
 DEFINITION = 4
 """Raise when what a ledger row means changes: every store then books itself again."""
@@ -33,7 +35,7 @@ MOST_FILES = 12
 """So many files of one day are read as fast as one."""
 
 
-def refresh(writer: Writer, progress: Progress, idle_below: float = IDLE_BELOW) -> None:
+def refresh(writer: "Writer", progress: "Progress", idle_below: float = IDLE_BELOW) -> None:
     """Book every hour that is stale, and keep it. Afterwards the ledger speaks of the whole span of the store."""
     key = ledger_key(idle_below, writer.currency)
     manifest = writer.manifest
@@ -118,7 +120,7 @@ def _without_hours(file: StoredFile, hours: tuple[Span, ...]) -> list[StoredFile
     return [replace(file, hours=left)] if left else []
 
 
-def _merge_crowded_days(writer: Writer) -> None:
+def _merge_crowded_days(writer: "Writer") -> None:
     """Days whose ledger lies in many files, in one again."""
     by_day: dict[int, list[StoredFile]] = {}
     for file in writer.manifest.of("ledger"):
@@ -159,6 +161,8 @@ def book(
 
     `cuts` are instants no row may span.
     """
+    import pyarrow as pa
+
     cuts = list(cuts)
     files = session.covering("samples", *spans)
     parts = [*session.parts(files), *session.live_samples]
@@ -237,8 +241,10 @@ def ledger_key(idle_below: float, currency: str) -> str:
     return hashlib.sha256(stands_on.encode()).hexdigest()[:16]
 
 
-def list_estimates() -> pa.Table:
+def list_estimates() -> "pa.Table":
     """The catalog's dated prices as rows of the price list."""
+    import pyarrow as pa
+
     return pa.Table.from_pylist(_estimates(), schema=PRICES.schema)
 
 

@@ -6,11 +6,8 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from shlex import quote as quote_word
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from loadfactor.books.check import CheckResult, check_books
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.rebuild import book, default_basis, open_ledger
 from loadfactor.errors import InputError, no_such
@@ -24,6 +21,11 @@ from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.tables import BASES, DIMENSIONS, TABLES, columns_of
 from loadfactor.units import MS_PER_HOUR
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from loadfactor.books.check import CheckResult
 
 Expr = Any
 
@@ -83,8 +85,10 @@ class Snapshot:
         queries = recall(question.shape, lambda: _compile(question))
         return answer(question, lambda name: self._session.fetch_columns(queries[name]))
 
-    def check(self) -> CheckResult:
+    def check(self) -> "CheckResult":
         """As `Books.check`."""
+        from loadfactor.books.check import check_books
+
         return check_books(self._session, self.show)
 
     def view(self, name: str) -> Expr:
@@ -94,7 +98,7 @@ class Snapshot:
         self._session.view_table(name, name)
         return input_table(name)
 
-    def fetch(self, rows: Expr) -> pa.Table:
+    def fetch(self, rows: Expr) -> "pa.Table":
         """The rows of an Ibis expression over tables that were viewed."""
         from loadfactor.books.expressions import write_sql
 

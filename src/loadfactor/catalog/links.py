@@ -1,11 +1,14 @@
 """Peaks of the links of accelerators: what their traffic is divided by."""
 
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from loadfactor.catalog.accelerators import accelerators
 
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-def list_link_peaks() -> pa.Table:
+
+def list_link_peaks() -> "pa.Table":
     """A row for each accelerator: its id, PCIe in one direction, NVLink in both together, bytes/s; null where not known.
 
     >>> peaks = {row["accelerator"]: row for row in list_link_peaks().to_pylist()}
@@ -14,6 +17,8 @@ def list_link_peaks() -> pa.Table:
     >>> peaks["l4"]["nvlink_peak_bytes_per_s"] is None
     True
     """
+    import pyarrow as pa
+
     columns = {
         "accelerator": pa.string(),
         "pcie_peak_bytes_per_s": pa.float64(),

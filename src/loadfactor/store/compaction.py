@@ -13,9 +13,10 @@ import pyarrow as pa
 from loadfactor.store.import_records import TABLE as IMPORTS
 from loadfactor.store.import_records import change_records
 from loadfactor.store.manifest import StoredFile, find_moved_ends, name_file
+from loadfactor.store.sample_columns import AS_TAKEN
 from loadfactor.store.sample_files import SamplePart, quote, read, taken
 from loadfactor.store.sample_imports import Series, list_hours, mark_changed_steps, reaches_next_day, write_cell
-from loadfactor.store.sample_layout import AS_TAKEN, LONGEST_REACH_MS
+from loadfactor.store.sample_layout import LONGEST_REACH_MS
 from loadfactor.store.session import learnt_steps
 from loadfactor.store.settle import settle
 from loadfactor.store.small_imports import fold_table, merge_files, merge_logs

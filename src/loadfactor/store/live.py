@@ -20,14 +20,13 @@ from loadfactor.errors import BusyError, DamageError, InputError, StoreError
 from loadfactor.store import disk
 from loadfactor.store.generations import Generation
 from loadfactor.store.live_batch import INSERT_SQL, EncodedBatch, LiveBatch, encode
-from loadfactor.store.live_copy import LOG_SUFFIX, NAME
+from loadfactor.store.live_copy import LOG_SUFFIX, NAME, has_live
 from loadfactor.store.live_database import (
     LogSpan,
     check_live,
     discard,
     explain,
     give_back,
-    has_live,
     list_bodies,
     open_database,
     read_bodies,

@@ -28,6 +28,22 @@ _FRAME_HEADER = struct.Struct(">6I")  # page, pages after a commit (0: none here
 _MAGIC = (0x377F0682, 0x377F0683)
 
 
+def has_live(folder: Path) -> bool:
+    """True where live batches were ever acknowledged. Raises DamageError where only the write-ahead log is left."""
+    if (folder / NAME).exists():
+        return True
+    if (folder / f"{NAME}{LOG_SUFFIX}").exists() and not (folder / NAME).exists():
+        raise name_damage(
+            folder, "it is gone, and its write-ahead log is there"
+        )  # a new database would take it for its own
+    return False
+
+
+def name_damage(folder: Path, what: str) -> DamageError:
+    """The error for a database that is not what was written."""
+    return DamageError(f"{folder / NAME} is damaged ({what}); `loadfactor repair --store {folder}` moves it aside")
+
+
 @contextmanager
 def open_copy(folder: Path) -> Iterator[sqlite3.Connection]:
     """The live batches of a store as of now, in a private copy that is gone afterwards.

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from loadfactor.errors import DamageError, StoreError
 from loadfactor.store import disk
 from loadfactor.store.live_batch import TABLE_SQL, LiveBatch, decode
-from loadfactor.store.live_copy import LOG_SUFFIX, NAME, open_copy
+from loadfactor.store.live_copy import LOG_SUFFIX, NAME, has_live, name_damage, open_copy
 from loadfactor.store.live_received import (
     RECEIVED_SQL,
     STATES_SQL,
@@ -50,17 +50,6 @@ class LogSpan(NamedTuple):
     def checksum(self) -> int:
         """Stored with it: a damaged number would be given twice."""
         return zlib.crc32(repr(tuple(self)).encode())
-
-
-def has_live(folder: Path) -> bool:
-    """True where live batches were ever acknowledged. Raises DamageError where only the write-ahead log is left."""
-    if (folder / NAME).exists():
-        return True
-    if (folder / f"{NAME}{LOG_SUFFIX}").exists() and not (
-        folder / NAME
-    ).exists():  # a new database would take it for its own
-        raise say_damage(folder, DamageError("it is gone, and its write-ahead log is there"))
-    return False
 
 
 def read_live(folder: Path, after: int) -> list[tuple[int, LiveBatch]]:
@@ -155,9 +144,7 @@ def explain(error: BaseException) -> str:
 
 def say_damage(folder: Path, error: BaseException) -> DamageError:
     """The error for a database that is not what was written."""
-    return DamageError(
-        f"{folder / NAME} is damaged ({explain(error)}); `loadfactor repair --store {folder}` moves it aside"
-    )
+    return name_damage(folder, explain(error))
 
 
 def _read(folder: Path, after: int, everything: bool) -> list[tuple[int, LiveBatch]]:

@@ -7,6 +7,7 @@ writes new ones. The manifest carries a checksum of itself, and names nothing ou
 import json
 import re
 import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,8 @@ from loadfactor.store.sample_layout import SampleFacts, SampleStart, StepVote
 from loadfactor.tables import Span
 
 FORMAT: Final = 3
+OLDEST: Final = 1
+"""The earliest format that can be brought into today's."""
 NAME: Final = "manifest.json"
 OWN_NAME: Final = re.compile(r"[a-z_]+(-[0-9]+)?-[0-9a-f]{32}\.parquet")
 """How the store names its files. What is called otherwise is not its own."""
@@ -110,6 +113,11 @@ def read_format(folder: Path) -> int | None:
     except OSError as error:
         raise StoreError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
     return _format(_parse(content, path), path)
+
+
+def needs_migration(folder: Path) -> bool:
+    """True where a store is of an earlier format."""
+    return OLDEST <= (read_format(folder) or FORMAT) < FORMAT
 
 
 def understand(content: bytes, path: Path) -> Manifest:
@@ -208,6 +216,14 @@ def subtract(spans: tuple[Span, ...], taken: tuple[Span, ...]) -> tuple[Span, ..
         if start < end:
             out.append((start, end))
     return tuple(out)
+
+
+def find_restepped(manifest: Manifest, before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[Span]:
+    """The spans of the files that hold samples of a source whose step is another than before."""
+    changed = {source for source in {*before, *after} if before.get(source) != after.get(source)}
+    for file in manifest.of("samples"):
+        if file.samples is not None and changed.intersection(file.samples.sources) and file.from_ms is not None:
+            yield file.from_ms, file.to_ms or file.from_ms
 
 
 def find_moved_ends(before: Span, after: Span) -> tuple[Span, ...]:

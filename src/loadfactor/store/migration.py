@@ -14,24 +14,18 @@ import pyarrow.parquet as pq
 
 from loadfactor.errors import StoreError
 from loadfactor.store.import_records import ImportRecord, add_records
-from loadfactor.store.manifest import FORMAT, NAME, Manifest, StoredFile, name_file, read_format
+from loadfactor.store.manifest import NAME, Manifest, StoredFile, name_file
+from loadfactor.store.sample_columns import AS_TAKEN
 from loadfactor.store.sample_files import read
 from loadfactor.store.sample_imports import Series, write_cell
-from loadfactor.store.sample_layout import AS_TAKEN
 from loadfactor.store.settle import settle
 from loadfactor.store.small_imports import fold_table
 from loadfactor.store.small_tables import LOGGED, name_columns
 from loadfactor.store.writer import Writer
 from loadfactor.tables import TABLES, Table
 
-OLDEST: Final = 1
 BEFORE: Final = 0
 """The number of an import that an earlier version made; it did not keep the rows of imports apart."""
-
-
-def needs_migration(folder: Path) -> bool:
-    """True where a store is of an earlier format."""
-    return OLDEST <= (read_format(folder) or FORMAT) < FORMAT
 
 
 def start_migration(folder: Path) -> Manifest:

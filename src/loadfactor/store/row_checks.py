@@ -16,7 +16,6 @@ from loadfactor.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.sources.base import Rows
 from loadfactor.tables import (
     ALLOCATIONS,
-    ARROW,
     CURRENCY,
     DEVICES,
     NODE_SAMPLES,
@@ -25,6 +24,7 @@ from loadfactor.tables import (
     SAMPLES,
     Column,
     Table,
+    arrow_type,
     table,
 )
 from loadfactor.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR
@@ -73,7 +73,7 @@ def validate_rows(rows: Rows, first_row: int) -> pa.Table:
 
 
 def _cast(rows: pa.Table, column: Column, kept: Table, where: str) -> pa.Array:
-    target = ARROW[column.kind]
+    target = arrow_type(column.kind)
     if column.name not in rows.column_names:
         return pa.nulls(rows.num_rows, target)
     values = rows.column(column.name).combine_chunks()

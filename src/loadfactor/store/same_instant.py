@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loadfactor.errors import SourceError
-from loadfactor.store.sample_layout import AS_TAKEN
+from loadfactor.store.sample_columns import AS_TAKEN
 from loadfactor.tables import MEASUREMENTS
 
 _SAID: Final = ("began_utc", *MEASUREMENTS)

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.store.manifest import Manifest, StoredFile, merge
+from loadfactor.store.manifest import StoredFile, find_restepped, merge
 from loadfactor.store.sample_files import SamplePart, quote, taken
 from loadfactor.store.sample_layout import LONGEST_REACH_MS, SampleStart
 from loadfactor.store.sample_writer import write_samples
@@ -145,14 +145,6 @@ def list_hours(rows: pa.Table) -> tuple[Span, ...]:
 def mark_changed_steps(writer: Writer, before: Mapping[str, int]) -> None:
     """Have everything of a source booked again whose step has changed with what was added or taken out."""
     writer.mark_stale(find_restepped(writer.manifest, before, learnt_steps(writer.manifest)))
-
-
-def find_restepped(manifest: Manifest, before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[Span]:
-    """The spans of the files that hold samples of a source whose step is another than before."""
-    changed = {source for source in {*before, *after} if before.get(source) != after.get(source)}
-    for file in manifest.of("samples"):
-        if file.samples is not None and changed.intersection(file.samples.sources) and file.from_ms is not None:
-            yield file.from_ms, file.to_ms or file.from_ms
 
 
 def reaches_next_day(file: StoredFile) -> bool:

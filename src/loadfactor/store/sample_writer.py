@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from loadfactor.store import disk
-from loadfactor.store.sample_layout import ON_DISK
+from loadfactor.store.sample_columns import ON_DISK
 
 ROW_GROUP_ROWS: Final = 122_880
 """Rows that DuckDB decodes at a time on one thread."""

@@ -10,16 +10,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
-import pyarrow as pa
 
 from loadfactor.store.manifest import Manifest, StoredFile, checksum_file, damaged
-from loadfactor.store.sample_files import SamplePart, quote, read, samples
+from loadfactor.store.sample_files import SamplePart, read, samples
 from loadfactor.store.sample_layout import StepVote
 from loadfactor.store.step_votes import learn_steps
 from loadfactor.tables import ALWAYS, DIAGNOSTIC, Span, columns_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MEMORY = "1000MB"
 NOT_OF_TIME = ("prices", "exchange_rates", "ledger", "imports", *(t.name for t in DIAGNOSTIC))
@@ -112,13 +114,13 @@ class Session:
         """Work a query out once, into a temporary table."""
         self.raw.execute(f'CREATE OR REPLACE TEMP TABLE "{name}" AS {sql}')
 
-    def register(self, name: str, rows: pa.Table) -> None:
+    def register(self, name: str, rows: "pa.Table") -> None:
         """Put a small Arrow table into a temporary table."""
         self.raw.register("registered", rows)
         self.raw.execute(f'CREATE OR REPLACE TEMP TABLE "{name}" AS SELECT * FROM registered')
         self.raw.unregister("registered")
 
-    def fetch(self, sql: str) -> pa.Table:
+    def fetch(self, sql: str) -> "pa.Table":
         """The rows of a query."""
         return self.raw.execute(sql).to_arrow_table()
 
@@ -195,13 +197,15 @@ def check_file(folder: Path, file: StoredFile, again: bool = False) -> Path:
 
 
 def _start(memory: str, threads: int | None) -> duckdb.DuckDBPyConnection:
-    raw = duckdb.connect()
-    raw.execute(f"SET memory_limit = {quote(memory)}")
-    raw.execute("SET preserve_insertion_order = false")
-    raw.execute("SET enable_progress_bar = false")  # faces show progress, and only where it is wanted
-    raw.execute(f"SET temp_directory = {quote(os.path.join(tempfile.gettempdir(), f'loadfactor-spill-{os.getpid()}'))}")
+    config: dict[str, str | bool | int] = {
+        "memory_limit": memory,
+        "preserve_insertion_order": False,
+        "temp_directory": os.path.join(tempfile.gettempdir(), f"loadfactor-spill-{os.getpid()}"),
+    }
     if threads is not None:
-        raw.execute(f"SET threads = {threads}")
+        config["threads"] = threads
+    raw = duckdb.connect(config=config)
+    raw.execute("SET enable_progress_bar = false")  # faces show progress, and only where it is wanted
     return raw
 
 

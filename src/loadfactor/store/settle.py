@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loadfactor.store.same_instant import fold_rows
-from loadfactor.store.sample_layout import AS_TAKEN, LONGEST_REACH_MS, LONGEST_STEP_MS, ON_DISK, SampleFacts
+from loadfactor.store.sample_columns import AS_TAKEN, ON_DISK
+from loadfactor.store.sample_layout import LONGEST_REACH_MS, LONGEST_STEP_MS, SampleFacts
 from loadfactor.store.step_votes import count_votes
 from loadfactor.tables import MEASUREMENTS, REACH_STEPS, measured_bit
 from loadfactor.units import MS_PER_HOUR

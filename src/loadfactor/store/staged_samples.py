@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.store.sample_layout import AS_TAKEN
+from loadfactor.store.sample_columns import AS_TAKEN
 from loadfactor.units import MS_PER_DAY
 
 ROWS_AT_ONCE: Final = 3_000_000

@@ -2,19 +2,18 @@
 
 import fcntl
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 
 from loadfactor.errors import InputError, StoreError
 from loadfactor.store import disk
-from loadfactor.store.cleanup import remove_leftovers
 from loadfactor.store.generations import Generation, has_manifest, remove_unread
-from loadfactor.store.live import has_live, read_live
-from loadfactor.store.live_rows import Numbered, show_live
-from loadfactor.store.manifest import NAME, Manifest
+from loadfactor.store.live_copy import has_live
+from loadfactor.store.manifest import NAME, Manifest, StoredFile
 from loadfactor.store.session import (
     MEMORY,
     Session,
@@ -22,8 +21,11 @@ from loadfactor.store.session import (
     connect_reader,
     connect_writer,
 )
-from loadfactor.store.writer import Writer
 from loadfactor.tables import DEFAULT_CURRENCY, Span
+
+if TYPE_CHECKING:  # what writes takes longer to import than most answers
+    from loadfactor.store.live_rows import Numbered
+    from loadfactor.store.writer import Writer
 
 
 def _read_newest(folder: Path) -> Manifest:
@@ -73,8 +75,10 @@ class Store:
             currency = self.currency_of(generation.manifest)
             session = Session(self.folder, generation.manifest, connect_reader(self.memory), currency)
             try:
-                with self._said(session):
+                with self._said(session.manifest.files):
                     if batches:
+                        from loadfactor.store.live_rows import show_live
+
                         show_live(session, batches)
                     yield session
             finally:
@@ -82,14 +86,18 @@ class Store:
         finally:
             generation.close()
 
-    def _open_newest(self) -> tuple[Generation, list[Numbered]]:
+    def _open_newest(self) -> "tuple[Generation, list[Numbered]]":
         """The newest generation, and the live batches that are not in its files."""
         while True:
             generation = Generation(self.folder)
+            if not has_live(self.folder):
+                return generation, []
+            from loadfactor.store.live import read_live
+
             through = generation.manifest.live_through
             try:
                 batches = read_live(self.folder, through)
-                if not has_live(self.folder) or _read_newest(self.folder).live_through == through:
+                if _read_newest(self.folder).live_through == through:
                     return generation, batches
             except BaseException:
                 generation.close()
@@ -97,11 +105,14 @@ class Store:
             generation.close()  # a flush has made files of batches meanwhile, and may have discarded them
 
     @contextmanager
-    def write(self, start: Callable[[Path], Manifest] = _read_newest) -> Iterator[Writer]:
+    def write(self, start: Callable[[Path], Manifest] = _read_newest) -> "Iterator[Writer]":
         """The store's lock and a writer; what it changed is published at the end, or nothing of it. Raises StoreError.
 
         `start` gives the manifest to begin with.
         """
+        from loadfactor.store.cleanup import remove_leftovers
+        from loadfactor.store.writer import Writer
+
         created = not self.folder.exists()
         with self._locked(), self._whole_or_nothing(created):
             manifest = start(self.folder)
@@ -109,7 +120,7 @@ class Store:
             remove_leftovers(self.folder, manifest)
             writer = Writer(self.folder, manifest, connect_writer(self.memory), currency)
             try:
-                with self._said(writer):
+                with self._said():
                     yield writer
                 if writer.has_changes:
                     writer.publish()
@@ -156,8 +167,8 @@ class Store:
                         self.folder.rmdir()
 
     @contextmanager
-    def _said(self, session: Session) -> Iterator[None]:
-        """Where the engine fails, say what it was: no memory, or a file that is damaged."""
+    def _said(self, read: Iterable[StoredFile] = ()) -> Iterator[None]:
+        """Where the engine fails, say what it was: no memory, or one of the files that were `read` is damaged."""
         try:
             yield
         except duckdb.OutOfMemoryException as error:
@@ -165,7 +176,6 @@ class Store:
                 f"{self.memory} of memory is not enough for this; give it more with LOADFACTOR_MEMORY (4GB), or ask for less"
             ) from error
         except duckdb.Error:
-            for file in session.manifest.files:
-                if not isinstance(session, Writer):
-                    check_file(self.folder, file, again=True)
+            for file in read:
+                check_file(self.folder, file, again=True)
             raise

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -145,3 +146,21 @@ def test_doctor_exits_with_1_where_the_books_do_not_balance(run: Run, monkeypatc
 def test_the_help_names_every_dimension() -> None:
     """What `--by --help` lists is what a question can be split by."""
     assert NAMED.split(", ") == list(DIMENSIONS)
+
+
+def test_a_question_imports_nothing_that_it_does_not_ask(run: Run, store: Path) -> None:
+    """Booked hours are answered without what writes, compiles, draws charts or reads live batches."""
+    assert run("show", "utilization", "--by", "team")[0] == 0  # its SQL is compiled now
+    needless = (
+        *("ibis", "pandas", "pyarrow", "numba", "matplotlib", "plotext", "sqlglot", "loadfactor.books.writing"),
+        *(f"loadfactor.store.{name}" for name in ("writer", "live", "live_rows", "importing", "compaction", "repair")),
+        *("loadfactor.books.check", "loadfactor.faces.charts.terminal", "loadfactor.sources"),
+    )
+    program = (
+        "import sys; from loadfactor.faces.cli import main\n"
+        "try: main()\n"
+        f"finally: print(sorted(set({needless!r}) & set(sys.modules)), file=sys.stderr)"
+    )
+    words = [sys.executable, "-c", program, "show", "utilization", "--by", "team", "--store", str(store)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "[]\n")

@@ -9,7 +9,6 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from loadfactor.faces.charts import terminal as chart_terminal
 from loadfactor.faces.document import Assumption, DataTable, Document, Histogram, Section, Tile
 from loadfactor.faces.formats import draw_bins
 from loadfactor.faces.visible import make_visible
@@ -72,6 +71,8 @@ def _section(section: Section, width: int, color: bool) -> list[RenderableType]:
     if section.lead:
         parts.append(Text(section.lead))
     for chart in section.charts:
+        from loadfactor.faces.charts import terminal as chart_terminal  # most answers have none
+
         drawn = chart_terminal.draw(chart, width, CHART_HEIGHT, color)
         parts += ["", Text.from_ansi(drawn, no_wrap=True, overflow="crop")]
     for table in section.tables:

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple, overload
-
-import numpy as np
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from loadfactor.errors import no_such
 from loadfactor.metrics.metric import Metric, Sum
 from loadfactor.tables import DEFAULT_CURRENCY
+
+if TYPE_CHECKING:  # Arrow takes longer to import than most answers
+    import pyarrow as pa
 
 Value = float | list[float] | None
 ORDERED_DIGITS = 12
@@ -176,22 +176,25 @@ class Readings(Sequence[Reading]):
         ]
         return Readings(self._metrics, self._by, groups, columns, self._currency)
 
-    def to_arrow(self) -> pa.Table:
+    def to_arrow(self) -> "pa.Table":
         """A row a reading, a column a dimension; `from` and `to` are instants, unknown values null.
 
         A metric that is a list of values (the histogram) has them in `values`, and no `value`.
         """
+        import numpy as np
+        import pyarrow as pa
+
         groups, metrics = len(self._groups.keys), len(self._metrics)
         of_group, of_metric = np.repeat(np.arange(groups), metrics), np.tile(np.arange(metrics), groups)
         one_after_another = pa.array(of_metric * groups + of_group)
 
-        def of_metrics(columns: Iterable[Sequence[object]], kind: pa.DataType) -> pa.Array:
+        def of_metrics(columns: Iterable[Sequence[object]], kind: "pa.DataType") -> "pa.Array":
             return pa.concat_arrays([pa.array(c, kind) for c in columns]).take(one_after_another)
 
-        def by_metric(values: Sequence[str | None]) -> pa.Array:
+        def by_metric(values: Sequence[str | None]) -> "pa.Array":
             return pa.array(values, pa.string()).take(pa.array(of_metric))
 
-        def of_groups(column: Sequence[object], kind: pa.DataType) -> pa.Array:
+        def of_groups(column: Sequence[object], kind: "pa.DataType") -> "pa.Array":
             return pa.array(column, kind).take(pa.array(of_group))
 
         lists = [isinstance(m.kind, Sum) and m.kind.each for m in self._metrics]  # whatever is known of them

@@ -13,7 +13,7 @@ from loadfactor.sources.base import Rows
 from loadfactor.sources.own_tables.headings import check_headings
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS
 from loadfactor.sources.parsing.times.columns import InstantColumn
-from loadfactor.tables import ARROW, DATED_BY_DAY, Column, Table
+from loadfactor.tables import DATED_BY_DAY, Column, Table, arrow_type
 from loadfactor.units import BYTES_PER_MIB
 
 _WANTED: Final = {
@@ -52,7 +52,7 @@ def _find_converter(
     label: str, table: Table, column: Column, stored: pa.DataType, zone: tzinfo | None
 ) -> Callable[[pa.Array, int], pa.Array]:
     """What turns an array of the stored type, and the number of its first row, into the column's values."""
-    kind, target = column.kind, ARROW[column.kind]
+    kind, target = column.kind, arrow_type(column.kind)
     plain = stored.value_type if pa.types.is_dictionary(stored) else stored
     instants = InstantColumn(label, column.name, zone)
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from loadfactor.errors import SourceError
 from loadfactor.sources.parsing.messages import quote
-from loadfactor.tables import ARROW, Kind
+from loadfactor.tables import Kind, arrow_type
 
 _UNKNOWNS: Final = ("n/a", "[n/a]", "na", "none", "null", "-", "–", "?", "unknown", "error", "[not supported]")
 _WANTED: Final = {"mask": "a whole number", "flag": "true or false"}
@@ -33,7 +33,7 @@ def parse_cells(cells: pa.Array, kind: Kind, position: CellPosition) -> pa.Array
 
     Raises SourceError naming input, row, column and value of the first cell that is none: `173%`, `1,024`, `n/a`.
     """
-    target = ARROW[kind]
+    target = arrow_type(kind)
     if kind == "text":
         return cells
 

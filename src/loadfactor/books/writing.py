@@ -1,0 +1,92 @@
+"""Changing the books: what is imported, forgotten or merged is published together with its ledger. Questions import none of it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from loadfactor.books.rebuild import refresh
+from loadfactor.errors import InputError
+from loadfactor.sources import find_source
+from loadfactor.sources.base import ReadOptions
+from loadfactor.store.compaction import compact_store, forget_import
+from loadfactor.store.import_records import ImportRecord, list_imports
+from loadfactor.store.importing import Progress, Receipt, import_files
+from loadfactor.store.live_rows import flush_live
+from loadfactor.store.manifest import Loss
+from loadfactor.store.migration import migrate, start_migration
+from loadfactor.store.repair import repair_store, start_repair
+from loadfactor.store.store import Store
+from loadfactor.store.writer import Writer
+
+
+def migrate_books(store: Store, idle_below: float) -> None:
+    """Bring books of an earlier format into today's."""
+    with store.write(start_migration) as writer:
+        migrate(writer)
+        refresh(writer, quiet, idle_below)
+
+
+def add_files(
+    store: Store,
+    idle_below: float,
+    source: str,
+    paths: Iterable[str | Path],
+    options: ReadOptions | None,
+    progress: Progress,
+) -> Receipt:
+    """As `Books.add`."""
+    kind = find_source(source)
+    files = tuple(Path(p) for p in paths)
+    with store.write() as writer:
+        receipt = import_files(writer, kind, files, options or ReadOptions(), progress)
+        _settle(writer, progress, idle_below)
+    return receipt
+
+
+def forget(store: Store, idle_below: float, number: int, progress: Progress) -> ImportRecord:
+    """As `Books.forget`."""
+    with store.write() as writer:
+        found = list_imports(writer, "import_no = ?", [number])
+        if not found:
+            raise InputError(f"no import {number} in {store.folder}; `loadfactor imports` lists them")
+        if found[0].at_ms is None:
+            raise InputError(
+                f"import {number} was read by an earlier version, which did not keep its rows apart; import what is to"
+                " stay into a new store"
+            )
+        progress("forgetting", 0.0)
+        forget_import(writer, number)
+        _settle(writer, progress, idle_below)
+    return found[0]
+
+
+def flush(store: Store, idle_below: float) -> int:
+    """As `Books.flush`."""
+    with store.write() as writer:
+        if flush_live(writer):
+            _settle(writer, quiet, idle_below)
+    return writer.manifest.live_through
+
+
+def compact(store: Store, idle_below: float, progress: Progress) -> None:
+    """As `Books.compact`."""
+    with store.write() as writer:
+        compact_store(writer, everything=True)
+        refresh(writer, progress, idle_below)
+
+
+def repair(store: Store, idle_below: float, progress: Progress) -> tuple[Loss, ...]:
+    """As `Books.repair`."""
+    with store.write(start_repair) as writer:
+        for_good = repair_store(writer)
+        refresh(writer, progress, idle_below)
+    return writer.manifest.losses + for_good
+
+
+def quiet(_what: str, _share: float) -> None:
+    """Says nothing of progress."""
+
+
+def _settle(writer: Writer, progress: Progress, idle_below: float) -> None:
+    """After a change: merge what would slow readers down, and book the hours it touched."""
+    compact_store(writer, everything=False)
+    refresh(writer, progress, idle_below)
