@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks import books, dcgm, imports, live, questions, serving, sessions, sizing, smi, training
+from benchmarks import books, dcgm, imports, live, questions, remote_write, serving, sessions, sizing, smi, training
 
 BENCHMARKS: tuple[ModuleType, ...] = (
     books,
@@ -17,6 +17,7 @@ BENCHMARKS: tuple[ModuleType, ...] = (
     dcgm,
     sessions,
     live,
+    remote_write,
     questions,
     training,
     serving,

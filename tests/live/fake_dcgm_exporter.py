@@ -97,6 +97,7 @@ class FleetTruth:
 
 
 Measure = Callable[[FleetTruth, int, float], float]
+# the engine never reads 0, which beside power drawn since the last scrape would look like a profiler that failed
 METRICS: tuple[tuple[str, str, str, Measure], ...] = (
     ("DCGM_FI_DEV_SM_CLOCK", "gauge", "SM clock frequency (in MHz).", lambda *_: 1980),
     ("DCGM_FI_DEV_GPU_TEMP", "gauge", "GPU temperature (in C).", lambda t, g, s: 35 + t.percent(g, s) // 4),
@@ -120,7 +121,7 @@ METRICS: tuple[tuple[str, str, str, Measure], ...] = (
         "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
         "gauge",
         "Ratio of time the graphics engine is active.",
-        lambda t, g, s: t.percent(g, s) / 100,
+        lambda t, g, s: max(t.percent(g, s), 1) / 100,
     ),
     (
         "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
