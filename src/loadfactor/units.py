@@ -34,6 +34,8 @@ PARAMETERS_PER_BILLION: Final = 10**9
 MILLIGPUS_PER_GPU: Final = 1000
 
 J_PER_MJ: Final = 1e-3  # millijoule, as NVML counts energy
+J_PER_UJ: Final = 1e-6  # microjoule
+W_PER_MW: Final = 1e-3  # milliwatt
 J_PER_KWH: Final = 3_600_000
 W_PER_KW: Final = 1000
 HZ_PER_MHZ: Final = 10**6

@@ -218,8 +218,8 @@ class LineScanner:
         self._entered = len(known)
 
 
-_MULTIPLY: Final = np.array([BY_KEY[key].multiply for key in KEYS], np.float64)
-_DIVIDE: Final = np.array([BY_KEY[key].divide for key in KEYS], np.float64)
+_MULTIPLY: Final = np.array([BY_KEY[key].multiply if key in BY_KEY else 1 for key in KEYS], np.float64)
+_DIVIDE: Final = np.array([BY_KEY[key].divide if key in BY_KEY else 1 for key in KEYS], np.float64)
 
 
 def _look(head: str, facts: NDArray[np.int32]) -> int:

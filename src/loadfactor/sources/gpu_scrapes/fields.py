@@ -30,6 +30,7 @@ KEYS: Final = (
     "mem_reserved_bytes",
     "mem_total_bytes",
     "mem_used_share",
+    "mem_used_of_total_share",
     "power_w",
     "power_now_w",
     "energy_j",

@@ -55,27 +55,36 @@ class CounterRates:
     """The totals of all devices, remembered until their next scrape."""
 
     def __init__(self) -> None:
-        self._at_ms = np.empty((0, len(TOTALS)), np.int64)  # by place; -1 where none was read
-        self._total = np.empty((0, len(TOTALS)))
+        self.at_ms = np.empty((0, len(TOTALS)), np.int64)  # by place; -1 where none was read
+        self.total = np.empty((0, len(TOTALS)))
+
+    def grow(self, places: int) -> None:
+        """Room for so many devices."""
+        missing = places - len(self.at_ms)
+        if missing > 0:
+            self.at_ms = np.concatenate([self.at_ms, np.full((missing, len(TOTALS)), -1)])
+            self.total = np.concatenate([self.total, np.zeros((missing, len(TOTALS)))])
+
+    def has_total(self, key: str, places: int) -> NDArray[np.bool_]:
+        """Of so many devices, those of which a total was read."""
+        self.grow(places)
+        return self.at_ms[:places, TOTALS.index(key)] >= 0
 
     def compute(self, scrapes: ScrapeColumns, step_ms: NDArray[np.int64]) -> tuple[dict[str, Measured], dict[str, int]]:
         """Rates per second since the last scrape of the device, and how often a total had been set back to 0 since.
 
         The scrapes are sorted by place, then time. No rate over a gap: the mean of hours is no measurement of the last step.
         """
-        missing = int(scrapes.place.max(initial=-1)) + 1 - len(self._at_ms)
-        if missing > 0:
-            self._at_ms = np.concatenate([self._at_ms, np.full((missing, len(TOTALS)), -1)])
-            self._total = np.concatenate([self._total, np.zeros((missing, len(TOTALS)))])
+        self.grow(int(scrapes.place.max(initial=-1)) + 1)
         rates, resets = {}, {}
         for column, key in enumerate(TOTALS):
             at = np.flatnonzero(scrapes.state[:, KEY_NUMBER[key]] == IS_TOTAL)
             place, at_ms, total = scrapes.place[at], scrapes.at_ms[at], scrapes.values[at, KEY_NUMBER[key]]
             first = np.append(True, place[1:] != place[:-1])[: len(at)]
-            before_ms = np.where(first, self._at_ms[place, column], np.roll(at_ms, 1))
-            before = np.where(first, self._total[place, column], np.roll(total, 1))
+            before_ms = np.where(first, self.at_ms[place, column], np.roll(at_ms, 1))
+            before = np.where(first, self.total[place, column], np.roll(total, 1))
             last = np.append(first[1:], True)[: len(at)]
-            self._at_ms[place[last], column], self._total[place[last], column] = at_ms[last], total[last]
+            self.at_ms[place[last], column], self.total[place[last], column] = at_ms[last], total[last]
             reset = (before_ms >= 0) & (total < before)
             close = (at_ms > before_ms) & is_within_reach(at_ms, before_ms, step_ms[at])  # type: ignore[arg-type]
             known = np.zeros(len(scrapes), bool)
@@ -109,7 +118,9 @@ def make_samples(values: dict[str, Measured], rates: dict[str, Measured]) -> tup
     parts = Measured(used.values + free.values + reserved.get(0), used.known & free.known)
     total = read["mem_total_bytes"] = total.over(parts)
     rest = Measured(share.values * (total.values - reserved.values), share.known & total.known & reserved.known)
-    read["mem_used_bytes"] = used.over(rest, also=reserved.values < total.values)
+    of_total = read["mem_used_of_total_share"]
+    used = used.over(rest, also=reserved.values < total.values)
+    read["mem_used_bytes"] = used.over(Measured(of_total.values * total.values, of_total.known & total.known))
 
     # the mean over the interval; power readings are short glimpses of it
     read["power_w"] = rates[ENERGY].over(read["power_w"]).over(read["power_now_w"])

@@ -27,7 +27,7 @@ SLICES_ELSE: Final = 7
 
 _UUID: Final = re.compile(r"(GPU-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})(?:::|-)\d+")
 _INSTANCE: Final = re.compile(r"(?:^|\.)(\d+)g\.")
-_EXPORTER: Final = "dcgm-exporter"
+_EXPORTERS: Final = ("dcgm-exporter", "metrics-exporter", "gpu-exporter")  # in the names of their own pods
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,16 @@ class SeriesIdentity:
     device: DeviceLabels
 
 
-def read_labels(labels: Mapping[str, str], node: str | None, machine: str) -> DeviceLabels:
+def read_labels(
+    labels: Mapping[str, str], node: str | None, machine: str, names: Mapping[str, tuple[str, ...]] = LABELS
+) -> DeviceLabels:
     """What these labels, their names in lower case, say.
 
-    `node` is what the caller calls the machine, `machine` what to call it where nobody says.
+    `node` is what the caller calls the machine, `machine` what to call it where nobody says; `names` as LABELS.
     """
-    said = {ours: next((labels[n] for n in names if labels.get(n)), None) for ours, names in LABELS.items()}
-    places = [labels[n] for n in LABELS["node"] if labels.get(n)]
-    node = node or next((p for p in places if _EXPORTER not in p), None)  # Hostname may be the exporter's own pod
+    said = {ours: next((labels[n] for n in all_ if labels.get(n)), None) for ours, all_ in names.items()}
+    places = [labels[n] for n in names["node"] if labels.get(n)]
+    node = node or next((p for p in places if not _is_exporter(p)), None)  # Hostname may be the exporter's own pod
     gpu, index = said["uuid"], said["index"]
     if gpu is not None:
         gpu = _UUID.sub(r"\1", gpu)  # replicas of a time-sliced GPU are one GPU
@@ -83,6 +85,20 @@ def count_slices(model: str | None) -> int:
 def _find_holder(job: str | None, pod: str | None, namespace: str | None) -> str | None:
     if job:
         return job
-    if not pod or _EXPORTER in pod:  # a scraped label of the exporter itself
+    if not pod or _is_exporter(pod):  # a scraped label of the exporter itself
         return None
     return f"{namespace}/{pod}" if namespace else pod
+
+
+def find_team(holder: str) -> str | None:
+    """The team of a holder where nobody says it: the namespace of its pod.
+
+    >>> find_team("research/llm-0"), find_team("4711")
+    ('research', None)
+    """
+    namespace, slash, _ = holder.partition("/")
+    return namespace if slash else None
+
+
+def _is_exporter(name: str) -> bool:
+    return any(exporter in name for exporter in _EXPORTERS)

@@ -22,7 +22,7 @@ from loadfactor.sources.gpu_scrapes.sample_columns import (
     read_values,
 )
 from loadfactor.sources.gpu_scrapes.scrape_table import IS_VALUE, ScrapeColumns
-from loadfactor.sources.gpu_scrapes.series_identity import count_slices
+from loadfactor.sources.gpu_scrapes.series_identity import count_slices, find_team
 from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
 from loadfactor.sources.gpu_scrapes.timeline import Timeline
 from loadfactor.tables import table
@@ -70,7 +70,11 @@ class GpuFacts:
 class ScrapeRows:
     """Turns scrapes into rows, in batches. Gaps are counted under `where`: a scrape may come from several inputs."""
 
-    def __init__(self, pool: str | None, where: str, known: KnownDevices, gaps: TextGaps) -> None:
+    def __init__(
+        self, pool: str | None, where: str, known: KnownDevices, gaps: TextGaps, names_team: bool = False
+    ) -> None:
+        """`names_team`: the namespace of a pod is its team."""
+        self._names_team = names_team
         self._pool, self._where, self._known, self._gaps = pool, where, known, gaps
         self.gpus: dict[int, GpuFacts] = {}
         self.rates = CounterRates()
@@ -112,6 +116,12 @@ class ScrapeRows:
                     "to_utc": [r.to_ms for _, r in part],
                 },
             )
+
+    def name_model(self, gpu: int, node: str | None, model: str | None) -> None:
+        """Says where a GPU is and what it is, where the labels of its fields do not."""
+        facts = self.gpus.setdefault(gpu, GpuFacts())
+        facts.read_labels(node, model)
+        facts.said = ()
 
     def _read_labels(self, line: Timeline, scrapes: ScrapeColumns) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         """What the labels of each scrape say of its GPU: whether MIG divides it, and its limit of power (W, NaN unknown)."""
@@ -187,9 +197,11 @@ class ScrapeRows:
         held = list(held)
         for i in range(0, len(held), BATCH_ROWS):
             part = held[i : i + BATCH_ROWS]
+            team = {"team": [find_team(h.job_id) for h in part]} if self._names_team else {}
             yield self._make_rows(
                 "allocations",
                 {
+                    **team,
                     "job_id": [h.job_id for h in part],
                     "device_id": self._name_devices(np.array([h.place for h in part], np.int32)),
                     "share": [h.share for h in part],

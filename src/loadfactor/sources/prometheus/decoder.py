@@ -1,0 +1,150 @@
+"""Points of Prometheus → rows: each scrape of a GPU or node once it is there whole, in the order of time. What is known outlasts us."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadfactor.sources.base import Gap, Rows
+from loadfactor.sources.dcgm.values import convert
+from loadfactor.sources.gpu_scrapes.field_values import FieldValues
+from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, Field
+from loadfactor.sources.gpu_scrapes.series_identity import read_labels
+from loadfactor.sources.prometheus.families import DCGM, Family, find_family, list_labels
+from loadfactor.sources.prometheus.gpu_source import GpuSource
+from loadfactor.sources.prometheus.pending_points import PendingPoints
+from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Points
+from loadfactor.sources.prometheus.series_facts import GPU, HOLDERS, KEY, LABELS, NAME, PLACE, SOURCE, TOTAL, SeriesFacts
+
+_BARE_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+SERIES_MAX: Final = 300_000
+SOURCES_MAX: Final = 100
+NAMES_MAX: Final = 1000
+OTHERS: Final = "others"
+
+
+class PrometheusDecoder:
+    """Turns the points of one origin into rows. For one thread at a time.
+
+    Series are numbered by `identify`; `put` takes points with the number of the body they came in; `take` gives the rows of what is
+    ripe. `state` is all that later rows depend on, as it was after the last `take`: a decoder made from it, to which the bodies
+    that are not done yet are put again, goes on with the same rows.
+    """
+
+    def __init__(self, state: bytes = b"") -> None:
+        self.not_understood: dict[str, int] = {}
+        """Series of which nothing is kept, by metric name; names beyond NAMES_MAX are counted together."""
+        self.last_sample_ms: dict[str, int] = {}
+        """The newest point taken of each source."""
+        self._facts = SeriesFacts()
+        through = 0
+        self._sources: list[GpuSource] = []
+        self._numbers: dict[str, int] = {}
+        self._units: dict[tuple[int, int], int] = {}
+        self._pending = PendingPoints(self._facts, through)
+
+    def identify(self, labels: Mapping[str, str]) -> int:
+        """The number of the series with these labels; NOT_UNDERSTOOD for one of which nothing is kept."""
+        found = find_family(labels)
+        number = None
+        if found is not None:
+            family, field = found
+            source = self._find_source(family, labels.get("job", ""))
+            number = None if source is None else self._add_series(source, family, field, labels)
+            if field is None:
+                return NOT_UNDERSTOOD  # its labels said all
+        if number is not None:
+            return number
+        name = labels.get("__name__", "")
+        if name not in self.not_understood and len(self.not_understood) >= NAMES_MAX:
+            name = OTHERS
+        self.not_understood[name] = self.not_understood.get(name, 0) + 1
+        return NOT_UNDERSTOOD
+
+    def _find_source(self, family: Family, job: str) -> int | None:
+        name = f"{family.name}:{job}" if job else family.name
+        number = self._numbers.get(name)
+        if number is None:
+            if len(self._sources) >= SOURCES_MAX:
+                return None
+            number = self._numbers[name] = len(self._sources)
+            self._sources.append(GpuSource(name))
+        return number
+
+    def _add_series(self, source: int, family: Family, field: Field | None, labels: Mapping[str, str]) -> int | None:
+        lower = {name.lower(): value for name, value in labels.items()}
+        machine = lower.get("instance", "").rpartition(":")[0] or lower.get("instance", "")
+        device = read_labels(lower, None, machine, list_labels(family))
+        if device.gpu is None:
+            return None
+        gpu = f"GPU-{device.gpu}" if family.bare_uuids and _BARE_UUID.fullmatch(device.gpu) else device.gpu
+        of = self._sources[source]
+        numbers = of.known.number(gpu, device)
+        if field is None:
+            of.rows.name_model(numbers.gpu, device.node, device.model)
+            return None
+        unit = self._units.setdefault((source, numbers.gpu), len(self._units))
+        self._pending.grow(len(self._units))
+        name = of.known.names.number(labels["__name__"])
+        facts = (source, unit, numbers.gpu, numbers.place, KEY_NUMBER[field.key], numbers.labels, numbers.holders, name)
+        return self._facts.add(facts, field, has_blanks=family.name == DCGM)
+    def put(self, points: Points, body: int, arrived_s: float) -> None:
+        """Adds the points of a body, their bodies in order; `arrived_s` on any clock that only goes on."""
+        self._pending.put(points, body, arrived_s)
+
+    def take(self, ripe_s: float | None) -> Iterator[Rows | Gap]:
+        """Rows of all scrapes whose first point arrived before `ripe_s`, of all where it is None. Use it up.
+
+        `where` of rows and gaps is their source. Devices and allocations are given as far as they were seen by now.
+        """
+        ripe, late = self._pending.take(ripe_s)
+        for points, is_late in ((ripe, False), (late, True)):
+            if not len(points.series):
+                continue
+            source = self._facts.of[points.series, SOURCE]
+            for number in np.flatnonzero(np.bincount(source)).tolist():
+                mine = source == number
+                some = points if mine.all() else Points(*(column[mine] for column in points))
+                yield from self._decode(self._sources[number], some, is_late)
+
+    def done(self) -> int | None:
+        """The number of the last body all of whose points were taken; None where none was put."""
+        return self._pending.done()
+
+    def _decode(self, source: GpuSource, points: Points, is_late: bool) -> Iterator[Rows | Gap]:
+        newest_ms = int(points.at_ms.max())
+        self.last_sample_ms[source.name] = max(newest_ms, self.last_sample_ms.get(source.name, newest_ms))
+        yield from source.decode(self._read(source, points), is_late)
+
+    def _read(self, source: GpuSource, points: Points) -> FieldValues:
+        """The values that are measurements, in our units."""
+        facts = self._facts
+        wrong = {**facts.find_blanks(points.series, points.value), **_find_unreal(points.value)}
+        if wrong:
+            for i, why in wrong.items():
+                name = source.known.names.all[facts.of[points.series[i], NAME]]
+                source.gaps.add(source.name, f"{why} in {name}")
+            points = Points(*(np.delete(column, list(wrong)) for column in points))
+        series, n = points.series, len(points.series)
+        of = facts.of[series]
+        return FieldValues(
+            of[:, PLACE],
+            of[:, GPU],
+            of[:, KEY],
+            of[:, LABELS],
+            of[:, HOLDERS],
+            of[:, NAME],
+            facts.flags[series, TOTAL],
+            convert(points.value, facts.multiply[series], facts.divide[series]),
+            points.at_ms,
+            np.full(n, -1),
+            np.zeros(n, np.int64),
+            np.zeros(n, np.int32),
+        )
+
+
+def _find_unreal(value: NDArray[np.float64]) -> dict[int, str]:
+    unreal = np.flatnonzero(~np.isfinite(value))
+    return {i: "NaN" if np.isnan(value[i]) else "infinite" for i in unreal.tolist()}

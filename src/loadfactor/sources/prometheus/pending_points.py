@@ -1,0 +1,96 @@
+"""Points that wait until the scrapes they belong to are there whole, and which of them came late."""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadfactor.sources.prometheus.remote_write import Points
+from loadfactor.sources.prometheus.series_facts import UNIT, SeriesFacts
+
+_STALE: Final = 0x7FF0000000000002
+"""The NaN by which Prometheus says that a series has ended."""
+NEVER: Final = -1
+
+
+class _Part(NamedTuple):
+    """Points of one body."""
+
+    points: Points
+    body: NDArray[np.int64]
+    arrived_s: NDArray[np.float64]
+
+
+class Taken(NamedTuple):
+    """Points in the order they came: those that are ripe, and those that came after later ones of their device were taken."""
+
+    ripe: Points
+    late: Points
+
+
+class PendingPoints:
+    """Points by the body they came in. `taken_ms` is through when each unit (a GPU or a node) was taken, NEVER before that."""
+
+    def __init__(self, facts: SeriesFacts, through: int) -> None:
+        """`through`: of bodies up to this number all was put once before."""
+        self.taken_ms = np.empty(0, np.int64)
+        self.through = through
+        self._facts = facts
+        self._before = through
+        self._last: int | None = None
+        self._parts: list[_Part] = []
+
+    def grow(self, units: int) -> None:
+        """Room for so many units."""
+        missing = units - len(self.taken_ms)
+        if missing > 0:
+            self.taken_ms = np.append(self.taken_ms, np.full(max(missing, len(self.taken_ms)), NEVER))
+
+    def put(self, points: Points, body: int, arrived_s: float) -> None:
+        """Adds the points of a body; of one that was put once before only those that were not taken."""
+        kept = np.ascontiguousarray(points.value).view(np.int64) != _STALE
+        if body <= self._before:
+            kept &= points.at_ms > self.taken_ms[self._facts.of[points.series, UNIT]]
+        if not kept.all():
+            points = Points(*(column[kept] for column in points))
+        n = len(points.series)
+        if n:
+            self._parts.append(_Part(points, np.full(n, body), np.full(n, arrived_s)))
+        self._last = max(body, self._last or body)
+
+    def take(self, ripe_s: float | None) -> Taken:
+        """All late points, and those of the scrapes that began to arrive before `ripe_s` or are older than such a one."""
+        self.through = max(self.through, self._last or self.through)
+        if not self._parts:
+            return Taken(_NOTHING, _NOTHING)
+        parts = [part.points for part in self._parts]
+        points = Points(*map(np.concatenate, zip(*parts, strict=True))) if len(parts) > 1 else parts[0]
+        arrived_s = np.concatenate([part.arrived_s for part in self._parts])
+        body = np.concatenate([part.body for part in self._parts])
+        unit = self._facts.of[points.series, UNIT]
+        is_late = points.at_ms <= self.taken_ms[unit]
+        late = _pick(points, is_late & (points.at_ms != self._facts.last_ms[points.series]))
+        until_ms = np.full(len(self.taken_ms), NEVER)
+        begun = ~is_late if ripe_s is None else ~is_late & (arrived_s < ripe_s)
+        np.maximum.at(until_ms, unit[begun], points.at_ms[begun])
+        is_ripe = ~is_late & (points.at_ms <= until_ms[unit])
+        ripe = _pick(points, is_ripe)
+        np.maximum(self.taken_ms, until_ms, out=self.taken_ms)
+        for some in (ripe, late):
+            np.maximum.at(self._facts.last_ms, some.series, some.at_ms)
+        rest = ~(is_ripe | is_late)
+        self._parts = [_Part(_pick(points, rest), body[rest], arrived_s[rest])] if rest.any() else []
+        return Taken(ripe, late)
+
+    def done(self) -> int | None:
+        """The last body all of whose points were taken; None where none was put."""
+        if not self._parts:
+            return self._last
+        return min(int(part.body.min()) for part in self._parts) - 1
+
+
+def _pick(points: Points, which: NDArray[np.bool_]) -> Points:
+    return Points(*(column[which] for column in points))
+
+
+_NOTHING: Final = Points(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0))
