@@ -1,10 +1,11 @@
-"""Points of Prometheus → rows: each scrape of a GPU or node once it is there whole, in the order of time. What is known outlasts us."""
+"""Points of Prometheus → rows: each scrape of a GPU or node once it is there whole, in the order of time."""
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from loadfactor.sources.base import Gap, Rows
@@ -12,11 +13,23 @@ from loadfactor.sources.dcgm.values import convert
 from loadfactor.sources.gpu_scrapes.field_values import FieldValues
 from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, Field
 from loadfactor.sources.gpu_scrapes.series_identity import read_labels
+from loadfactor.sources.prometheus.decoder_state import DecoderState, join_tables, pack_state, unpack_state
 from loadfactor.sources.prometheus.families import DCGM, Family, find_family, list_labels
+from loadfactor.sources.prometheus.gpu_memory import GPUS, PLACES, list_gpus, list_places, restore_gpus, restore_places
 from loadfactor.sources.prometheus.gpu_source import GpuSource
-from loadfactor.sources.prometheus.pending_points import PendingPoints
+from loadfactor.sources.prometheus.pending_points import PendingPoints, pick_points
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Points
-from loadfactor.sources.prometheus.series_facts import GPU, HOLDERS, KEY, LABELS, NAME, PLACE, SOURCE, TOTAL, SeriesFacts
+from loadfactor.sources.prometheus.series_facts import (
+    GPU,
+    HOLDERS,
+    KEY,
+    LABELS,
+    NAME,
+    PLACE,
+    SOURCE_NUMBER,
+    TOTAL,
+    SeriesFacts,
+)
 
 _BARE_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 SERIES_MAX: Final = 300_000
@@ -39,11 +52,16 @@ class PrometheusDecoder:
         self.last_sample_ms: dict[str, int] = {}
         """The newest point taken of each source."""
         self._facts = SeriesFacts()
-        through = 0
+        before = unpack_state(state) if state else DecoderState(0, 0, ())
+        self._most_series = max(SERIES_MAX, 2 * before.series)
         self._sources: list[GpuSource] = []
         self._numbers: dict[str, int] = {}
         self._units: dict[tuple[int, int], int] = {}
-        self._pending = PendingPoints(self._facts, through)
+        self._pending = PendingPoints(self._facts, before.through)
+        for restore, known in zip((restore_gpus, restore_places), before.tables, strict=False):
+            for name in pc.unique(known["source"]).to_pylist():
+                restore(self._sources[self._number_source(name)], known.filter(pc.equal(known["source"], name)))
+        self._remember_taken()
 
     def identify(self, labels: Mapping[str, str]) -> int:
         """The number of the series with these labels; NOT_UNDERSTOOD for one of which nothing is kept."""
@@ -65,13 +83,27 @@ class PrometheusDecoder:
 
     def _find_source(self, family: Family, job: str) -> int | None:
         name = f"{family.name}:{job}" if job else family.name
-        number = self._numbers.get(name)
-        if number is None:
-            if len(self._sources) >= SOURCES_MAX:
-                return None
-            number = self._numbers[name] = len(self._sources)
+        if name not in self._numbers and len(self._sources) >= SOURCES_MAX:
+            return None
+        return self._number_source(name)
+
+    def _number_source(self, name: str) -> int:
+        number = self._numbers.setdefault(name, len(self._sources))
+        if number == len(self._sources):
             self._sources.append(GpuSource(name))
         return number
+
+    def _number_unit(self, source: int, device: int) -> int:
+        unit = self._units.setdefault((source, device), len(self._units))
+        self._pending.grow(len(self._units))
+        return unit
+
+    def _remember_taken(self) -> None:
+        for number, source in enumerate(self._sources):
+            for gpu, last_ms in enumerate(source.steps.last_ms[: len(source.known.gpus)].tolist()):
+                unit = self._number_unit(number, gpu)
+                self._pending.taken_ms[unit] = last_ms
+            self.last_sample_ms[source.name] = int(source.steps.last_ms.max())
 
     def _add_series(self, source: int, family: Family, field: Field | None, labels: Mapping[str, str]) -> int | None:
         lower = {name.lower(): value for name, value in labels.items()}
@@ -85,11 +117,11 @@ class PrometheusDecoder:
         if field is None:
             of.rows.name_model(numbers.gpu, device.node, device.model)
             return None
-        unit = self._units.setdefault((source, numbers.gpu), len(self._units))
-        self._pending.grow(len(self._units))
+        unit = self._number_unit(source, numbers.gpu)
         name = of.known.names.number(labels["__name__"])
         facts = (source, unit, numbers.gpu, numbers.place, KEY_NUMBER[field.key], numbers.labels, numbers.holders, name)
         return self._facts.add(facts, field, has_blanks=family.name == DCGM)
+
     def put(self, points: Points, body: int, arrived_s: float) -> None:
         """Adds the points of a body, their bodies in order; `arrived_s` on any clock that only goes on."""
         self._pending.put(points, body, arrived_s)
@@ -103,15 +135,28 @@ class PrometheusDecoder:
         for points, is_late in ((ripe, False), (late, True)):
             if not len(points.series):
                 continue
-            source = self._facts.of[points.series, SOURCE]
+            source = self._facts.of[points.series, SOURCE_NUMBER]
             for number in np.flatnonzero(np.bincount(source)).tolist():
                 mine = source == number
-                some = points if mine.all() else Points(*(column[mine] for column in points))
+                some = points if mine.all() else pick_points(points, mine)
                 yield from self._decode(self._sources[number], some, is_late)
 
     def done(self) -> int | None:
         """The number of the last body all of whose points were taken; None where none was put."""
         return self._pending.done()
+
+    def state(self) -> bytes:
+        """What `PrometheusDecoder(state)` begins with: bytes of our own format, as it was after the last `take`."""
+        tables = (
+            join_tables([list_gpus(source) for source in self._sources], GPUS),
+            join_tables([list_places(source) for source in self._sources], PLACES),
+        )
+        return pack_state(DecoderState(self._pending.through, self._facts.count_alive(), tables))
+
+    @property
+    def is_large(self) -> bool:
+        """True when so many series came and went that it is time to start again from the state, which forgets them."""
+        return len(self._facts) > self._most_series
 
     def _decode(self, source: GpuSource, points: Points, is_late: bool) -> Iterator[Rows | Gap]:
         newest_ms = int(points.at_ms.max())
@@ -126,7 +171,9 @@ class PrometheusDecoder:
             for i, why in wrong.items():
                 name = source.known.names.all[facts.of[points.series[i], NAME]]
                 source.gaps.add(source.name, f"{why} in {name}")
-            points = Points(*(np.delete(column, list(wrong)) for column in points))
+            right = np.ones(len(points.series), bool)
+            right[list(wrong)] = False
+            points = pick_points(points, right)
         series, n = points.series, len(points.series)
         of = facts.of[series]
         return FieldValues(

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER
 from loadfactor.sources.gpu_scrapes.field_values import FieldValues
+from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER
 from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices
 from loadfactor.sources.gpu_scrapes.sample_columns import ENERGY
 from loadfactor.sources.gpu_scrapes.scrape_cells import number_cells

@@ -52,7 +52,7 @@ class PendingPoints:
         if body <= self._before:
             kept &= points.at_ms > self.taken_ms[self._facts.of[points.series, UNIT]]
         if not kept.all():
-            points = Points(*(column[kept] for column in points))
+            points = pick_points(points, kept)
         n = len(points.series)
         if n:
             self._parts.append(_Part(points, np.full(n, body), np.full(n, arrived_s)))
@@ -69,17 +69,17 @@ class PendingPoints:
         body = np.concatenate([part.body for part in self._parts])
         unit = self._facts.of[points.series, UNIT]
         is_late = points.at_ms <= self.taken_ms[unit]
-        late = _pick(points, is_late & (points.at_ms != self._facts.last_ms[points.series]))
+        late = pick_points(points, is_late & (points.at_ms != self._facts.last_ms[points.series]))
         until_ms = np.full(len(self.taken_ms), NEVER)
         begun = ~is_late if ripe_s is None else ~is_late & (arrived_s < ripe_s)
         np.maximum.at(until_ms, unit[begun], points.at_ms[begun])
         is_ripe = ~is_late & (points.at_ms <= until_ms[unit])
-        ripe = _pick(points, is_ripe)
+        ripe = pick_points(points, is_ripe)
         np.maximum(self.taken_ms, until_ms, out=self.taken_ms)
         for some in (ripe, late):
             np.maximum.at(self._facts.last_ms, some.series, some.at_ms)
         rest = ~(is_ripe | is_late)
-        self._parts = [_Part(_pick(points, rest), body[rest], arrived_s[rest])] if rest.any() else []
+        self._parts = [_Part(pick_points(points, rest), body[rest], arrived_s[rest])] if rest.any() else []
         return Taken(ripe, late)
 
     def done(self) -> int | None:
@@ -89,8 +89,9 @@ class PendingPoints:
         return min(int(part.body.min()) for part in self._parts) - 1
 
 
-def _pick(points: Points, which: NDArray[np.bool_]) -> Points:
-    return Points(*(column[which] for column in points))
+def pick_points(points: Points, which: NDArray[np.bool_]) -> Points:
+    """Some of them, by a mask."""
+    return Points(points.series[which], points.at_ms[which], points.value[which])
 
 
 _NOTHING: Final = Points(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0))

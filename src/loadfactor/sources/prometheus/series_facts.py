@@ -8,11 +8,15 @@ from numpy.typing import NDArray
 from loadfactor.sources.dcgm.fields import BLANK_FP64, BLANK_INT32, BLANK_INT64, BLANKS
 from loadfactor.sources.dcgm.values import explain_blank, is_large
 from loadfactor.sources.gpu_scrapes.fields import Field
+from loadfactor.units import MS_PER_HOUR
 
-SOURCE, UNIT, GPU, PLACE, KEY, LABELS, HOLDERS, NAME = range(8)
+SOURCE_NUMBER, UNIT, GPU, PLACE, KEY, LABELS, HOLDERS, NAME = range(8)
 """Columns of the facts: the source; the GPU or node among those of all sources; the rest are numbers of the source's own."""
 TOTAL, BLANKED, LARGE, MASK = range(4)
 """Columns of the flags: a total that only grows; blanks of DCGM stand in it; it may pass the smaller ones; bits speak."""
+
+
+_ALIVE_MS: Final = MS_PER_HOUR
 
 
 class SeriesFacts:
@@ -42,6 +46,11 @@ class SeriesFacts:
             self.flags[number] = (field.counts, has_blanks, is_large(field), field.mask)
             self.multiply[number], self.divide[number] = field.multiply, field.divide
         return number
+
+    def count_alive(self) -> int:
+        """How many series had a point not long before the newest."""
+        last_ms = self.last_ms[: len(self)]
+        return int((last_ms >= last_ms.max(initial=0) - _ALIVE_MS).sum())
 
     def find_blanks(self, series: NDArray[np.int32], value: NDArray[np.float64]) -> dict[int, str]:
         """The entries that are no measurement, and why; NaN and infinite ones not among them."""
