@@ -21,6 +21,7 @@ from tests.sources.prometheus.sender import (
 )
 
 from loadfactor.errors import SourceError
+from loadfactor.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, OTHER_NAMES, RemoteWriteScanner
 from loadfactor.sources.prometheus.remote_write_limits import MOST_NAMES, BodyTooLarge, WriteLimits
 
@@ -251,6 +252,28 @@ def test_any_requests(requests: list[list[SentSeries]], room: int) -> None:
             for sample in series.samples
         ]
         assert scan_all(scanner, known, pack_request(sent)) == expected
+
+
+@pytest.mark.parametrize("at_ms", [START, LATEST_MS, EARLIEST_MS])
+def test_samples_however_they_are_written(at_ms: int) -> None:
+    """A time before its value, a time in more bytes than it needs, a field twice or unknown: the samples are the same."""
+    scanner, _ = make_scanner()
+    value = b"\x09" + struct.pack("<d", 7.5)
+    short = b"\x10" + pack_varint(at_ms)
+    long = short[:-1] + bytes([short[-1] | 128]) + b"\x80\x00"
+    unknown = b"\x18\x01" + b"\x22\x01x" + b"\x2d" + bytes(4) + b"\x31" + bytes(8)
+    contents = [value + short, short + value, value + long, value + value + short, unknown + value + unknown + short]
+    body = pack_snappy(pack_field(1, LABELS + b"".join(pack_field(2, content) for content in contents)))
+    points = scanner.scan(body)
+    assert points.at_ms.tolist() == [at_ms] * 5
+    assert points.value.tolist() == [7.5] * 5
+
+
+@pytest.mark.parametrize("at_ms", [LATEST_MS + 1, EARLIEST_MS - 1])
+def test_instants_at_the_ends_of_the_range(at_ms: int) -> None:
+    """The first instant outside the range is refused."""
+    with pytest.raises(SourceError, match="at no instant"):
+        make_scanner()[0].scan(pack_request([SentSeries(UTIL, [(at_ms, 1.0)])]))
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:

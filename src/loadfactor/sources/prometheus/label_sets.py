@@ -56,10 +56,17 @@ def grow_sets(old: LabelSets, sets: int, size: int) -> LabelSets:
 @inner
 def read_word(data: Bytes, i: int) -> Any:
     """Eight bytes, the lowest first: one load, because the places are unsigned and so never count from the end."""
-    at, found = np.uint64(i), np.uint64(0)
-    for k in range(_WORD):
-        found |= np.uint64(data[at + np.uint64(k)]) << np.uint64(_WORD * k)
-    return found
+    at = np.uint64(i)
+    return (
+        np.uint64(data[at])
+        | np.uint64(data[at + np.uint64(1)]) << np.uint64(8)
+        | np.uint64(data[at + np.uint64(2)]) << np.uint64(16)
+        | np.uint64(data[at + np.uint64(3)]) << np.uint64(24)
+        | np.uint64(data[at + np.uint64(4)]) << np.uint64(32)
+        | np.uint64(data[at + np.uint64(5)]) << np.uint64(40)
+        | np.uint64(data[at + np.uint64(6)]) << np.uint64(48)
+        | np.uint64(data[at + np.uint64(7)]) << np.uint64(56)
+    )
 
 
 @inner

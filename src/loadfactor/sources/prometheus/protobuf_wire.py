@@ -44,7 +44,7 @@ def read_varint(data: Bytes, i: int, end: int) -> tuple[int, int]:
     """A number of up to 64 bits, as a signed one, and where it stopped."""
     if i >= end:
         return 0, TRUNCATED
-    byte: Any = np.int64(data[i])
+    byte: Any = np.int64(data[np.uint64(i)])  # unsigned places never count from the end, which would have to be asked
     if byte < _MORE:
         return byte, i + 1
     found: Any = byte & _PAYLOAD
@@ -53,7 +53,7 @@ def read_varint(data: Bytes, i: int, end: int) -> tuple[int, int]:
         i += 1
         if i >= end:
             return 0, TRUNCATED
-        byte = np.int64(data[i])
+        byte = np.int64(data[np.uint64(i)])
         if shift == _LAST_SHIFT and byte > 1:
             return 0, LONG_VARINT
         found |= (byte & _PAYLOAD) << shift

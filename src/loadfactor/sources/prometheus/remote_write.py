@@ -29,6 +29,7 @@ from loadfactor.sources.prometheus.remote_write_series import (
     ScannedSamples,
     scan_series,
 )
+from loadfactor.units import BYTES_PER_MIB
 
 NOT_UNDERSTOOD: Final = -1
 """What `identify` gives for a series of which nothing is kept."""
@@ -37,6 +38,8 @@ _NAME: Final = "__name__"
 _MOST_UNPACKED: Final = 22  # a copy of 64 bytes takes three in snappy's block format
 _SETS, _SET_BYTES, _SAMPLES = 1024, 1 << 18, 1 << 14
 """Room to begin with."""
+_USUAL_BYTES: Final = 4 * BYTES_PER_MIB
+"""Requests of up to so many bytes are unpacked into the same memory, which need not be mapped and cleared each time."""
 
 
 class Points(NamedTuple):
@@ -61,6 +64,7 @@ class RemoteWriteScanner:
         self._spans = np.zeros(4 * limits.labels, np.int64)
         self._names: dict[str, int] = {OTHER_NAMES: 0}
         self._out = _make_samples(min(_SAMPLES, limits.samples))
+        self._data = np.empty(_USUAL_BYTES, np.uint8)
         self.forget_series()
 
     def forget_series(self) -> None:
@@ -97,7 +101,7 @@ class RemoteWriteScanner:
         return self._take_points(k)
 
     def _unpack(self, body: bytes) -> NDArray[np.uint8]:
-        """The request, unpacked no further than the limits say."""
+        """The request, unpacked no further than the limits say; valid until the next one."""
         limits = self._limits
         if len(body) > limits.packed_bytes:
             raise _too_large("bytes packed", len(body), limits.packed_bytes)
@@ -107,7 +111,7 @@ class RemoteWriteScanner:
                 raise _too_large("bytes unpacked", size, limits.unpacked_bytes)
             if not body or size > _MOST_UNPACKED * len(body):
                 raise cramjam.DecompressionError(f"{len(body)} bytes cannot hold {size:,}")
-            data = np.empty(size, np.uint8)
+            data = self._data if size <= len(self._data) else np.empty(size, np.uint8)
             unpacked = cramjam.snappy.decompress_raw_into(body, data.data) if size else 0
         except cramjam.DecompressionError as error:
             raise SourceError(
