@@ -7,6 +7,7 @@ from loadfactor.books.rebuild import refresh
 from loadfactor.errors import InputError
 from loadfactor.sources import find_source
 from loadfactor.sources.base import ReadOptions
+from loadfactor.store.audit import append_audit
 from loadfactor.store.compaction import compact_store, forget_import
 from loadfactor.store.import_records import ImportRecord, list_imports
 from loadfactor.store.importing import Progress, Receipt, import_files
@@ -56,6 +57,7 @@ def forget(store: Store, idle_below: float, number: int, progress: Progress) -> 
         progress("forgetting", 0.0)
         forget_import(writer, number)
         _settle(writer, progress, idle_below)
+    append_audit(store.folder, "forget", number=number, source=found[0].source)
     return found[0]
 
 

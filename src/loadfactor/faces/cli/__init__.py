@@ -22,6 +22,7 @@ COMMANDS = (
         "imports", "loadfactor.faces.cli.imports", "List what was read into the books, with the number of each import."
     ),
     CommandEntry("forget", "loadfactor.faces.cli.imports", "Take an import out of the books again, whole."),
+    CommandEntry("token", "loadfactor.faces.cli.token", "Create, list and revoke the tokens that a server asks for."),
     CommandEntry("compact", "loadfactor.faces.cli.upkeep", "Merge the files of the books that belong together."),
     CommandEntry(
         "repair", "loadfactor.faces.cli.upkeep", "Put damaged files into quarantine and make good what can be."
