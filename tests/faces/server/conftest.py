@@ -22,7 +22,7 @@ HOUR = 3_600_000
 START = 1_790_000_000_000 // HOUR * HOUR
 HOURS = 4
 LOCAL = "http://127.0.0.1"
-MINE, THEIRS = "vision", "hushhush"
+MINE, THEIRS = "minerals", "hushhush"
 
 
 @dataclass

@@ -72,8 +72,8 @@ def test_a_body_without_a_length_is_bounded_too(team_books: Books) -> None:
         ),
         ("by=team", ShowRequest(by=("team",))),
         (
-            "metric=cost&where=team%3Dvision&last=90min",
-            ShowRequest(metrics=("cost",), where=("team=vision",), last="90min"),
+            "metric=cost&where=team%3Dminerals&last=90min",
+            ShowRequest(metrics=("cost",), where=("team=minerals",), last="90min"),
         ),
         (
             "metric=cost&by=device&sort=-cost&limit=2",

@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass
 
-from loadfactor.units import BYTES_PER_GIB, BYTES_PER_KIB, BYTES_PER_MIB, S_PER_HOUR, S_PER_MIN
+from loadfactor.sources.prometheus.remote_write_limits import WriteLimits
+from loadfactor.units import BYTES_PER_GIB, BYTES_PER_KIB, S_PER_HOUR, S_PER_MIN
 
 
 @dataclass(frozen=True)
 class Bounds:
     """The bounds of a server; what passes one of them is refused with a status that says so."""
 
-    write_bytes: int = 32 * BYTES_PER_MIB  # of a remote_write request as it comes, compressed
+    write_bytes: int = WriteLimits.packed_bytes  # of a remote_write request as it comes, compressed
     upload_bytes: int = BYTES_PER_GIB  # of a file that is imported
     unpacked_bytes: int = 8 * BYTES_PER_GIB  # of the same, decompressed
     url_bytes: int = 8 * BYTES_PER_KIB

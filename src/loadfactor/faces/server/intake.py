@@ -19,12 +19,12 @@ from loadfactor.faces.document import Document
 from loadfactor.faces.render.json import render_json
 from loadfactor.faces.server.guard import RefusedError
 from loadfactor.faces.server.models import ReceiptAnswer
-from loadfactor.faces.server.refusals import TooLargeError
 from loadfactor.faces.server.replies import access_of
 from loadfactor.faces.server.served import Served, describe_errors
 from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.sources import SOURCES
 from loadfactor.sources.base import ReadOptions
+from loadfactor.sources.prometheus.remote_write_limits import BodyTooLarge
 from loadfactor.store.audit import append_audit
 from loadfactor.store.importing import Receipt
 from loadfactor.units import BYTES_PER_MIB
@@ -135,11 +135,11 @@ def _add(served: Served, source: str, path: Path, options: ReadOptions, token: s
 
 
 async def read_body(request: Request, most_bytes: int, longest_s: float) -> AsyncIterator[bytes]:
-    """The pieces of a body. Raises TooLargeError as soon as it is, and RefusedError where it comes too slowly."""
+    """The pieces of a body. Raises BodyTooLarge as soon as it is, and RefusedError where it comes too slowly."""
     claimed = request.headers.get("content-length", "0")
     if not re.fullmatch(r"[0-9]{1,18}", claimed):
         raise InputError("Content-Length is no number of bytes")
-    too_large = TooLargeError(f"at most {most_bytes:,} bytes are taken at once; send less")
+    too_large = BodyTooLarge(f"at most {most_bytes:,} bytes are taken at once; send less")
     if int(claimed) > most_bytes:
         raise too_large
     taken = 0
@@ -157,7 +157,7 @@ async def read_body(request: Request, most_bytes: int, longest_s: float) -> Asyn
 
 
 def check_unpacked(path: Path, most_bytes: int) -> None:
-    """Raises TooLargeError where a file packed with gzip is larger than may be when it is unpacked; others pass."""
+    """Raises BodyTooLarge where a file packed with gzip is larger than may be when it is unpacked; others pass."""
     with path.open("rb") as file:
         if file.read(len(GZIP_START)) != GZIP_START:
             return
@@ -169,7 +169,7 @@ def check_unpacked(path: Path, most_bytes: int) -> None:
             except zlib.error:
                 return  # the reader says what is wrong with it
             if total > most_bytes:
-                raise TooLargeError(
+                raise BodyTooLarge(
                     f"{path.name} is more than {most_bytes:,} bytes when it is unpacked; send less at once"
                 )
             if unpacker.eof:

@@ -10,13 +10,10 @@ from loadfactor.errors import BusyError, InputError, LoadfactorError, StoreError
 from loadfactor.faces.server.guard import RefusedError
 from loadfactor.faces.server.request_log import hide_secrets
 from loadfactor.faces.visible import spell_out
+from loadfactor.sources.prometheus.remote_write_limits import BodyTooLarge
 
 STORE_RETRY_S = 5
 _FLAG = re.compile(r"(`[^`]*`)|(?<![\w-])--([a-z])")
-
-
-class TooLargeError(InputError):
-    """More bytes than are taken."""
 
 
 def refuse(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
@@ -33,7 +30,7 @@ def answer_error(error: Exception) -> Response:
         return refuse(error.status, message, {"WWW-Authenticate": "Bearer"} if error.status == 401 else None)
     if isinstance(error, BusyError):
         return refuse(429, message, {"Retry-After": str(max(1, ceil(error.retry_after_s)))})
-    if isinstance(error, TooLargeError):
+    if isinstance(error, BodyTooLarge):
         return refuse(413, message)
     if isinstance(error, InputError):
         return refuse(400, message)
