@@ -14,6 +14,7 @@ from loadfactor.books.books import Books
 from loadfactor.errors import BusyError, InputError
 from loadfactor.faces.server.app import make_app
 from loadfactor.faces.server.bounds import Bounds
+from loadfactor.faces.server.fleet_gauges import GaugeWindow
 from loadfactor.faces.server.guard import Guard
 from loadfactor.faces.server.receiver import ReceiverCounts, WriteAnswer
 from loadfactor.store.tokens import TokenFile
@@ -128,10 +129,12 @@ def team_books(fleet: Path, tmp_path_factory: pytest.TempPathFactory) -> Books:
     return books
 
 
-def serve(books: Books, bounds: Bounds | None = None, **guarded: Any) -> TestClient:
-    """A client of a server over these books."""
-    guard = Guard(TokenFile(books.store.folder), **guarded)
-    app = make_app(books, Remembering(), guard, bounds)
+def serve(books: Books, bounds: Bounds | None = None, window: GaugeWindow | None = None) -> TestClient:
+    """A client of a server over these books, in the moment at which they end."""
+    guard = Guard(TokenFile(books.store.folder))
+    app = make_app(
+        books, Remembering(), guard, bounds, window or GaugeWindow(wait_s=60), lambda: (START + HOURS * HOUR) / 1000
+    )
     return TestClient(app, LOCAL, raise_server_exceptions=False, client=("127.0.0.1", 5000))
 
 

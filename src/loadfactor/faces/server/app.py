@@ -1,7 +1,8 @@
 """The application: endpoints, what each of them asks for, and its OpenAPI document, behind the gate."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from time import time
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -15,6 +16,7 @@ from loadfactor.books.books import Books
 from loadfactor.errors import LoadfactorError
 from loadfactor.faces.server.bounds import Bounds
 from loadfactor.faces.server.endpoints import add_lists, add_readings
+from loadfactor.faces.server.fleet_gauges import FleetGauges, GaugeWindow
 from loadfactor.faces.server.gate import Gate
 from loadfactor.faces.server.guard import Guard, Need, RefusedError
 from loadfactor.faces.server.intake import add_intake
@@ -22,6 +24,7 @@ from loadfactor.faces.server.models import HealthAnswer
 from loadfactor.faces.server.question_pool import QuestionPool
 from loadfactor.faces.server.receiver import Receiver
 from loadfactor.faces.server.refusals import answer_error, refuse
+from loadfactor.faces.server.scrape import add_scrape
 from loadfactor.faces.server.served import Served, describe_errors
 
 NEEDS: Final[dict[tuple[str, str], Need]] = {
@@ -40,8 +43,15 @@ NEEDS: Final[dict[tuple[str, str], Need]] = {
 """Every endpoint, and what it asks for."""
 
 
-def make_app(books: Books, receiver: Receiver, guard: Guard, bounds: Bounds | None = None) -> Gate:
-    """The ASGI app of a server over these books."""
+def make_app(
+    books: Books,
+    receiver: Receiver,
+    guard: Guard,
+    bounds: Bounds | None = None,
+    window: GaugeWindow | None = None,
+    clock_s: Callable[[], float] = time,
+) -> Gate:
+    """The ASGI app of a server over these books. `window`: what `/metrics` shows of the fleet; `clock_s`: seconds since 1970."""
     bounds = bounds or Bounds()
     pool = QuestionPool(bounds)
 
@@ -71,6 +81,7 @@ def make_app(books: Books, receiver: Receiver, guard: Guard, bounds: Bounds | No
         return JSONResponse(receiver.health())
 
     gate = Gate(app, guard, bounds, NEEDS)
+    add_scrape(app, receiver.counts, FleetGauges(books, pool, window or GaugeWindow(), clock_s), gate.answered)
     app.add_exception_handler(HTTPException, _refuse_http)
     app.add_exception_handler(RequestValidationError, _refuse_invalid)
     for kind in (LoadfactorError, RefusedError, Exception):

@@ -1,0 +1,52 @@
+"""`/metrics`: the fleet's own numbers, and the server's."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from fastapi import FastAPI
+from starlette.responses import Response
+
+from loadfactor.faces.server.exposition import Family, write_exposition
+from loadfactor.faces.server.fleet_gauges import FleetGauges
+from loadfactor.faces.server.receiver import ReceiverCounts
+from loadfactor.faces.server.served import describe_errors
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def add_scrape(
+    app: FastAPI, counts: Callable[[], ReceiverCounts], gauges: FleetGauges, answered: Counter[tuple[str, int]]
+) -> None:
+    """Add it to an app."""
+    text = {200: {"description": "Prometheus' text format", "content": {"text/plain": {"schema": {"type": "string"}}}}}
+
+    @app.get("/metrics", responses={**text, **describe_errors()}, response_class=Response)
+    async def scrape() -> Response:
+        """The fleet's own numbers over the last hour and the server's, for Prometheus to scrape."""
+        families = [*await gauges.get(), *count_server(counts(), answered)]
+        return Response(write_exposition(families), media_type=MEDIA_TYPE)
+
+
+def count_server(counts: ReceiverCounts, answered: Counter[tuple[str, int]]) -> list[Family]:
+    """What the server did since it began."""
+
+    def one(name: str, about: str, value: float) -> Family:
+        return Family(
+            f"loadfactor_server_{name}", about, "counter" if name.endswith("_total") else "gauge", [({}, value)]
+        )
+
+    def many(name: str, about: str, label: str, values: dict[str, int]) -> Family:
+        samples = [({label: key}, float(value)) for key, value in sorted(values.items())]
+        return Family(f"loadfactor_server_{name}", about, "counter", samples)
+
+    requests = [({"path": path, "status": str(status)}, float(n)) for (path, status), n in sorted(answered.items())]
+    return [
+        one("rows_received_total", "Samples received.", counts.received),
+        one("rows_acknowledged_total", "Samples acknowledged: they are durable.", counts.acknowledged),
+        one("rows_not_understood_total", "Samples of series that no decoder knows.", counts.not_understood),
+        many("refused_total", "Requests refused, by reason.", "reason", dict(counts.refused)),
+        one("queue_bytes", "Bytes that wait to be durable.", counts.queue_bytes),
+        one("lag_seconds", "How long the oldest sample waits that readers cannot see yet.", counts.lag_s),
+        many("source_errors_total", "Errors by source.", "source", dict(counts.errors)),
+        Family("loadfactor_server_requests_total", "Requests answered, by path and status.", "counter", requests),
+    ]
