@@ -18,7 +18,9 @@ def add_scrape(
     app: FastAPI, counts: Callable[[], ReceiverCounts], gauges: FleetGauges, answered: Counter[tuple[str, int]]
 ) -> None:
     """Add it to an app."""
-    text = {200: {"description": "Prometheus' text format", "content": {"text/plain": {"schema": {"type": "string"}}}}}
+    text: dict[int | str, dict[str, object]] = {
+        200: {"description": "Prometheus' text format", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    }
 
     @app.get("/metrics", responses={**text, **describe_errors()}, response_class=Response)
     async def scrape() -> Response:
