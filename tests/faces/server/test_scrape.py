@@ -7,7 +7,7 @@ from starlette.testclient import TestClient
 from tests.faces.server.conftest import MINE, THEIRS, serve
 
 from loadfactor.books.books import Books
-from loadfactor.faces.server.exposition import Family, name_gauge, write_exposition
+from loadfactor.faces.server.exposition import MetricFamily, name_gauge, write_exposition
 from loadfactor.faces.server.fleet_gauges import SHOWN, GaugeWindow
 
 LINE = re.compile(r'(?P<name>[a-z][a-z0-9_]*)(\{(?P<labels>[a-z]+="[^"]*"(,[a-z]+="[^"]*")*)\})? (?P<value>[-+0-9.e]+)')
@@ -74,7 +74,7 @@ def test_names_of_gauges_are_names(client: TestClient) -> None:
 
 def test_labels_are_escaped() -> None:
     """A name cannot end its quotes or its line, and what is not finite has no line."""
-    family = Family("x", "a\nb", "gauge", [({"team": 'a"b\\c\nd'}, 1.0), ({"team": "e"}, float("nan"))])
+    family = MetricFamily("x", "a\nb", "gauge", [({"team": 'a"b\\c\nd'}, 1.0), ({"team": "e"}, float("nan"))])
     assert write_exposition([family]).decode().splitlines() == [
         "# HELP x a\\nb",
         "# TYPE x gauge",

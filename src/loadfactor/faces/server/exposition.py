@@ -23,7 +23,7 @@ _UNITS: Final = {
 """Units of metrics: as a metric's name writes them, and as a gauge's name ends."""
 
 
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     """All samples of one name."""
 
     name: str
@@ -46,12 +46,12 @@ def name_gauge(metric: Metric, currency: str, by: str = "") -> str:
     return "_".join(part for part in ("loadfactor", by, middle, last) if part)
 
 
-def write_exposition(families: Iterable[Family]) -> bytes:
+def write_exposition(families: Iterable[MetricFamily]) -> bytes:
     """The families as text, those without samples left out."""
     return "".join(line for family in families for line in _write_family(family)).encode("utf-8", "replace")
 
 
-def _write_family(family: Family) -> Iterator[str]:
+def _write_family(family: MetricFamily) -> Iterator[str]:
     known = [(labels, value) for labels, value in family.samples if isfinite(value)]
     if known:
         yield f"# HELP {family.name} {_escape(family.about)}\n# TYPE {family.name} {family.kind}\n"

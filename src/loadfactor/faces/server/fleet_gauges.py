@@ -13,7 +13,7 @@ from typing import Final
 from loadfactor.books.books import Books
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.errors import InputError, LoadfactorError
-from loadfactor.faces.server.exposition import Family, name_gauge
+from loadfactor.faces.server.exposition import MetricFamily, name_gauge
 from loadfactor.faces.server.question_pool import QuestionPool
 from loadfactor.faces.server.questions import is_empty
 from loadfactor.faces.server.request_log import write_line
@@ -44,11 +44,11 @@ class FleetGauges:
 
     def __init__(self, books: Books, pool: QuestionPool, window: GaugeWindow, clock_s: Callable[[], float]) -> None:
         self._books, self._pool, self._window, self._clock_s = books, pool, window, clock_s
-        self._families: list[Family] = []
+        self._families: list[MetricFamily] = []
         self._at_s: float | None = None
         self._running: asyncio.Task[None] | None = None
 
-    async def get(self) -> list[Family]:
+    async def get(self) -> list[MetricFamily]:
         """The gauges as they are known; waits a moment for newer ones, never longer."""
         stale = self._at_s is None or self._clock_s() - self._at_s >= self._window.fresh_s
         if stale and self._running is None:
@@ -69,7 +69,7 @@ class FleetGauges:
             self._running = None
 
 
-def measure_fleet(books: Books, now: datetime, window: GaugeWindow) -> list[Family]:
+def measure_fleet(books: Books, now: datetime, window: GaugeWindow) -> list[MetricFamily]:
     """The gauges of a window that ends now; none where the books know nothing of it."""
     start = now - timedelta(seconds=window.window_s)
     with books.snapshot() as snapshot:
@@ -86,7 +86,7 @@ def measure_fleet(books: Books, now: datetime, window: GaugeWindow) -> list[Fami
 
 def _measure(
     snapshot: Snapshot, by: str, within: tuple[datetime, datetime], largest: int, currency: str
-) -> list[Family]:
+) -> list[MetricFamily]:
     """The gauges of all of the fleet, or of the parts of a dimension; of all of it, the coverage too."""
     try:
         found = snapshot.show([m.name for m in SHOWN], [by] if by else [], *within)
@@ -106,11 +106,11 @@ def _measure(
         known = [value for value in rest if value is not None]
         if rest and isinstance(metric.kind, Sum) and len(known) == len(rest):  # means of means would be wrong
             samples.append(({by: OTHERS}, sum(known)))
-        families.append(Family(name_gauge(metric, currency, by), metric.meaning, "gauge", samples))
+        families.append(MetricFamily(name_gauge(metric, currency, by), metric.meaning, "gauge", samples))
     if not by:
         covered = [({"metric": r.metric}, r.coverage) for r in found if r.coverage is not None]
         about = "The share that was known of what a metric speaks of."
-        families.append(Family("loadfactor_coverage_ratio", about, "gauge", covered))
+        families.append(MetricFamily("loadfactor_coverage_ratio", about, "gauge", covered))
     return families
 
 

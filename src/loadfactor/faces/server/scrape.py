@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fastapi import FastAPI
 from starlette.responses import Response
 
-from loadfactor.faces.server.exposition import Family, write_exposition
+from loadfactor.faces.server.exposition import MetricFamily, write_exposition
 from loadfactor.faces.server.fleet_gauges import FleetGauges
 from loadfactor.faces.server.receiver import ReceiverCounts
 from loadfactor.faces.server.served import describe_errors
@@ -29,17 +29,17 @@ def add_scrape(
         return Response(write_exposition(families), media_type=MEDIA_TYPE)
 
 
-def count_server(counts: ReceiverCounts, answered: Counter[tuple[str, int]]) -> list[Family]:
+def count_server(counts: ReceiverCounts, answered: Counter[tuple[str, int]]) -> list[MetricFamily]:
     """What the server did since it began."""
 
-    def one(name: str, about: str, value: float) -> Family:
-        return Family(
+    def one(name: str, about: str, value: float) -> MetricFamily:
+        return MetricFamily(
             f"loadfactor_server_{name}", about, "counter" if name.endswith("_total") else "gauge", [({}, value)]
         )
 
-    def many(name: str, about: str, label: str, values: dict[str, int]) -> Family:
+    def many(name: str, about: str, label: str, values: dict[str, int]) -> MetricFamily:
         samples = [({label: key}, float(value)) for key, value in sorted(values.items())]
-        return Family(f"loadfactor_server_{name}", about, "counter", samples)
+        return MetricFamily(f"loadfactor_server_{name}", about, "counter", samples)
 
     requests = [({"path": path, "status": str(status)}, float(n)) for (path, status), n in sorted(answered.items())]
     return [
@@ -50,5 +50,5 @@ def count_server(counts: ReceiverCounts, answered: Counter[tuple[str, int]]) -> 
         one("queue_bytes", "Bytes that wait to be durable.", counts.queue_bytes),
         one("lag_seconds", "How long the oldest sample waits that readers cannot see yet.", counts.lag_s),
         many("source_errors_total", "Errors by source.", "source", dict(counts.errors)),
-        Family("loadfactor_server_requests_total", "Requests answered, by path and status.", "counter", requests),
+        MetricFamily("loadfactor_server_requests_total", "Requests answered, by path and status.", "counter", requests),
     ]
