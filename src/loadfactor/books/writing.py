@@ -11,7 +11,7 @@ from loadfactor.store.audit import append_audit
 from loadfactor.store.compaction import compact_store, forget_import
 from loadfactor.store.import_records import ImportRecord, list_imports
 from loadfactor.store.importing import Progress, Receipt, import_files
-from loadfactor.store.live_rows import flush_live
+from loadfactor.store.live_flush import flush_live
 from loadfactor.store.manifest import Loss
 from loadfactor.store.migration import migrate, start_migration
 from loadfactor.store.repair import repair_store, start_repair

@@ -15,10 +15,17 @@ from loadfactor.store.import_records import change_records
 from loadfactor.store.manifest import StoredFile, find_moved_ends, name_file
 from loadfactor.store.sample_columns import AS_TAKEN
 from loadfactor.store.sample_files import SamplePart, quote, read, taken
-from loadfactor.store.sample_imports import Series, list_hours, mark_changed_steps, reaches_next_day, write_cell
-from loadfactor.store.sample_layout import LONGEST_REACH_MS
+from loadfactor.store.sample_imports import (
+    Series,
+    list_hours,
+    look_around,
+    mark_changed_steps,
+    reaches_next_day,
+    write_cell,
+)
+from loadfactor.store.sample_layout import LONGEST_REACH_MS, StepVote
 from loadfactor.store.session import learnt_steps
-from loadfactor.store.settle import settle
+from loadfactor.store.settle import Settled, settle
 from loadfactor.store.small_imports import fold_table, merge_files, merge_logs
 from loadfactor.store.staged_samples import ROWS_AT_ONCE
 from loadfactor.store.step_votes import add_votes
@@ -26,8 +33,12 @@ from loadfactor.store.writer import Writer
 from loadfactor.tables import ALWAYS, Span, Table, table
 from loadfactor.units import MS_PER_DAY
 
-MOST_FILES: Final = 8
-"""So many files of one day and range of devices are read as fast as one."""
+MOST_FILES: Final = 24
+"""More files of a day come about only where merging the newest does not: then all of it is merged."""
+FEWEST_MERGED: Final = 4
+"""Files of a day are merged when together they are so many times as large as each: a row is moved a few times in a day."""
+MERGED_ROWS: Final = 1_500_000
+"""Files with so many rows stay as they are: what arrives minute by minute never rewrites a day of a large fleet."""
 MOST_UNSETTLED: Final = 3
 """Files of a day among whose samples others lie: the hours around each are put together anew whenever they are read."""
 UNSETTLED_SHARE: Final = 1 / 16
@@ -38,6 +49,9 @@ def compact_store(writer: Writer, everything: bool) -> None:
     """Merge what waits for it: days with unsettled or many files; with `everything`, every day of several files and all logs."""
     for day in list_days(writer.manifest.of("samples"), everything):
         compact_day(writer, day)
+    if not everything:
+        for day in sorted({f.day for f in writer.manifest.of("samples") if f.day is not None}):
+            merge_newest(writer, day)
     for name in sorted({f.table for f in writer.manifest.files if f.is_log} - {"samples"}):
         merge_logs(writer, name, everything)
 
@@ -65,32 +79,85 @@ def list_days(files: Sequence[StoredFile], everything: bool = False) -> list[int
     return sorted(days)
 
 
+def merge_newest(writer: Writer, day: int, closed: bool = False) -> None:
+    """Merge the newest files of a day into one as far as they are of a size; of a `closed` day, all that are not large.
+
+    A file that others lie among waits for `compact_day`, and so does a day with samples that several imports speak of.
+    """
+    files = sorted((f for f in writer.manifest.of("samples") if f.day == day), key=_newness, reverse=True)
+    if len(files) < (2 if closed else FEWEST_MERGED) or any(f.day == day for f in writer.manifest.logs_of("samples")):
+        return
+    group: list[StoredFile] = []
+    rows = most = 0
+    for place, file in enumerate(files):
+        if file.rows >= MERGED_ROWS or rows + file.rows > ROWS_AT_ONCE or not _is_settled(file):
+            break
+        rows, most = rows + file.rows, max(most, file.rows)
+        if rows >= FEWEST_MERGED * most or (closed and place):
+            group = files[: place + 1]
+    if not group:
+        return
+    first, last = (
+        min(f.samples.first_device for f in group if f.samples),
+        max(f.samples.last_device for f in group if f.samples),
+    )
+    taken_rows = _take(writer, group, (), None, first, last)
+    chosen = {f.name for f in group}
+    others = [f for f in writer.manifest.of("samples") if f.name not in chosen and (f.day or 0) <= day]
+    around = look_around(writer, taken_rows, others)
+    if not around.mixed:
+        settled = settle(taken_rows, around.before, refuse=False)
+        writer.swap(group, _write_merged(writer, settled, day, group, _add_votes(group)))
+
+
+def close_day(writer: Writer, day: int) -> None:
+    """Merge what a day of many small files holds, once nothing more is expected of it."""
+    merge_newest(writer, day, closed=True)
+
+
+def _newness(file: StoredFile) -> tuple[int, int, int]:
+    facts = file.samples
+    return (facts.last_taken_ms, facts.first_taken_ms, -file.rows) if facts is not None else (0, 0, 0)
+
+
 def compact_day(writer: Writer, day: int, without: int | None = None) -> None:
     """Merge the files of a day; `without` leaves the rows of an import out."""
     old = [f for f in writer.manifest.of("samples") if f.day == day]
     logs = [f for f in writer.manifest.logs_of("samples") if f.day == day]
-    if without is None:
-        votes = add_votes(vote for f in old if f.samples is not None for vote in f.samples.votes)
-    else:
-        votes = ()
-    numbers = [n for f in (*old, *logs) for n in (f.imports or ())]
-    imports: Span | None = (min(numbers), max(numbers)) if numbers else None
+    votes = _add_votes(old) if without is None else ()
     new: list[StoredFile] = []
     for first, last in _divide(writer, old):
         rows = _take(writer, old, logs, without, first, last)
         if not rows.num_rows:
             continue
         settled = settle(rows, _find_before(writer, day, first, last, without), refuse=False)
-        if without is None:  # the first of the ranges carries what the day has voted for
-            settled = replace(settled, facts=replace(settled.facts, votes=votes))
-            votes = ()
-        new.append(write_cell(writer, settled, day, imports, settled_alone=True, replaces=[*old, *logs]))
         writer.mark_stale(list_hours(settled.rows) if without is not None else ())
-        if settled.met is not None:
-            writer.register("met", settled.met)
-            log = StoredFile(name_file("samples", day), "samples", 0, 0, 0, day=day, is_log=True, imports=imports)
-            new.append(writer.copy("SELECT * FROM met", log, [*old, *logs]))
+        new += _write_merged(writer, settled, day, [*old, *logs], votes if without is None else settled.facts.votes)
+        votes = ()  # the first of the ranges carries what the day has voted for
     writer.swap([*old, *logs], new)
+
+
+def _write_merged(
+    writer: Writer, settled: Settled, day: int, old: Sequence[StoredFile], votes: tuple[StepVote, ...]
+) -> list[StoredFile]:
+    """The files of samples that were merged: what they are now, and what each import said of those that several speak of."""
+    numbers = [n for f in old for n in (f.imports or ())]
+    imports: Span | None = (min(numbers), max(numbers)) if numbers else None
+    settled = replace(settled, facts=replace(settled.facts, votes=votes))
+    new = [write_cell(writer, settled, day, imports, settled_alone=True, replaces=old)]
+    if settled.met is not None:
+        writer.register("met", settled.met)
+        log = StoredFile(name_file("samples", day), "samples", 0, 0, 0, day=day, is_log=True, imports=imports)
+        new.append(writer.copy("SELECT * FROM met", log, old))
+    return new
+
+
+def _add_votes(files: Sequence[StoredFile]) -> tuple[StepVote, ...]:
+    return add_votes(vote for f in files if f.samples is not None for vote in f.samples.votes)
+
+
+def _is_settled(file: StoredFile) -> bool:
+    return file.samples is not None and file.samples.settled
 
 
 def forget_import(writer: Writer, number: int) -> None:

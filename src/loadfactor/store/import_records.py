@@ -66,8 +66,20 @@ def list_imports(session: Session, where: str = "true", parameters: Sequence[obj
     ]
 
 
+def put_records(writer: Writer, records: Sequence[ImportRecord]) -> None:
+    """Write the records of imports, in place of those there are of the same numbers."""
+    numbers = {r.number for r in records}
+    known = {n for n in numbers if any(f.holds_import(n) for f in writer.manifest.logs_of(TABLE))}
+    if known:
+        listed = ", ".join(map(str, sorted(known)))
+        files = [f for f in writer.manifest.logs_of(TABLE) if any(f.holds_import(n) for n in known)]
+        change_records(writer, f"SELECT * FROM records WHERE import_no NOT IN ({listed})", files)
+    if records:
+        add_records(writer, sorted(records, key=lambda r: r.number))
+
+
 def add_records(writer: Writer, records: Sequence[ImportRecord]) -> None:
-    """Write the records of new imports."""
+    """Write the records of new imports, in the order of their numbers."""
     rows = [
         {
             "import_no": r.number,
@@ -81,19 +93,20 @@ def add_records(writer: Writer, records: Sequence[ImportRecord]) -> None:
         }
         for r in records
     ]
-    writer.register("records", pa.Table.from_pylist(rows, schema=SCHEMA))
+    writer.register("new_records", pa.Table.from_pylist(rows, schema=SCHEMA))
     numbers = (records[0].number, records[-1].number)
     file = StoredFile(name_file(TABLE), TABLE, 0, 0, 0, is_log=True, imports=numbers)
-    writer.swap((), [writer.copy("SELECT * FROM records ORDER BY import_no", file)])
+    writer.swap((), [writer.copy("SELECT * FROM new_records ORDER BY import_no", file)])
     merge_logs(writer, TABLE)
 
 
-def change_records(writer: Writer, sql: str) -> None:
-    """Put the records that a query over `records` gives in place of those there are."""
-    files = writer.manifest.logs_of(TABLE)
+def change_records(writer: Writer, sql: str, within: Sequence[StoredFile] | None = None) -> None:
+    """Put the records that a query over `records` gives in place of those there are, in some of their files or in all."""
+    files = writer.manifest.logs_of(TABLE) if within is None else tuple(within)
     if not files:
         return
     writer.create_view("records", f"SELECT * FROM {read(writer.paths(files))}")
     numbers = [n for f in files for n in (f.imports or ())]
     file = StoredFile(name_file(TABLE), TABLE, 0, 0, 0, is_log=True, imports=(min(numbers), max(numbers)))
-    writer.swap(files, [writer.copy(sql, file, files)])
+    made = writer.copy(sql, file, files)
+    writer.swap(files, [made] if made.rows else [])

@@ -19,7 +19,7 @@ from loadfactor.store.manifest import find_moved_ends
 from loadfactor.store.same_instant import SamplesDifferError
 from loadfactor.store.sample_files import read
 from loadfactor.store.sample_imports import add_samples
-from loadfactor.store.small_imports import add_small_table
+from loadfactor.store.small_imports import add_small_table, find_next_rows
 from loadfactor.store.staged_import import StagedImport
 from loadfactor.store.writer import Writer
 from loadfactor.tables import table
@@ -73,29 +73,52 @@ def import_rows(
 ) -> Receipt:
     """Add rows to the books as one import with a record of it; nothing is added where there are no rows."""
     number = writer.manifest.last_import + 1
-    before = writer.span()
-    with StagedImport(writer.work / "import", source.name, options.step_s, source.default_step_s, number) as staging:
-        for item in items:
-            staging.take(item)
-            progress(f"reading {sum(staging.rows.values()):,} rows", 0.0)
-        if staging.rows:
-            _add(writer, source, staging, options, number, progress)
-        gaps = tuple(Gap(where, what, count) for (where, what), count in staging.gaps.items())
-        if not staging.rows:
-            return Receipt(source.name, {}, gaps)
-    told = tuple((g.where, g.what, g.count) for g in gaps)
+    receipt = add_rows(writer, source, items, options, number, progress)
+    if not receipt.rows:
+        return receipt
+    told = tuple((g.where, g.what, g.count) for g in receipt.gaps)
     names = tuple(str(f) for f in files)
     record = ImportRecord(
-        number, digest, source.name, names, dict(staging.rows), told, options.held_by, int(time() * MS_PER_S)
+        number, digest, source.name, names, receipt.rows, told, options.held_by, int(time() * MS_PER_S)
     )
     add_records(writer, [record])
     losses = (replace(loss, digests=tuple(d for d in loss.digests if d != digest)) for loss in writer.manifest.losses)
     kept = tuple(
         after for loss, after in zip(writer.manifest.losses, losses, strict=True) if after.digests or loss == after
     )
-    writer.manifest = replace(writer.manifest, last_import=number, losses=kept)
+    writer.manifest = replace(writer.manifest, losses=kept)
+    return receipt
+
+
+def add_rows(
+    writer: Writer,
+    source: Source,
+    items: Iterable[Rows | Gap],
+    options: ReadOptions,
+    number: int,
+    progress: Progress,
+    live: bool = False,
+) -> Receipt:
+    """Add rows to the books as rows of an import, a new one or one there is. The caller keeps the record of it.
+
+    `live` rows were acknowledged before: what contradicts the books is left out and said, and does not refuse the others.
+    """
+    before = writer.span()
+    known = find_next_rows(writer, number) if number <= writer.manifest.last_import else {}
+    with StagedImport(
+        writer.work / "import", source.name, options.step_s, source.default_step_s, number, first_rows=known
+    ) as staging:
+        for item in items:
+            staging.take(item)
+            progress(f"reading {sum(staging.rows.values()):,} rows", 0.0)
+        if staging.rows:
+            _add(writer, source, staging, options, number, progress, live)
+        gaps = tuple(Gap(where, what, count) for (where, what), count in staging.gaps.items())
+        if not staging.rows:
+            return Receipt(source.name, {}, gaps)
+    writer.manifest = replace(writer.manifest, last_import=max(number, writer.manifest.last_import))
     writer.mark_stale(find_moved_ends(before, writer.span()))
-    return Receipt(source.name, record.rows, gaps, number=number)
+    return Receipt(source.name, dict(staging.rows), gaps, number=number)
 
 
 def digest_files(source: Source, files: Iterable[Path], options: ReadOptions) -> str:
@@ -111,7 +134,13 @@ def digest_files(source: Source, files: Iterable[Path], options: ReadOptions) ->
 
 
 def _add(
-    writer: Writer, source: Source, staging: StagedImport, options: ReadOptions, number: int, progress: Progress
+    writer: Writer,
+    source: Source,
+    staging: StagedImport,
+    options: ReadOptions,
+    number: int,
+    progress: Progress,
+    live: bool,
 ) -> None:
     """Write what was staged into the tables."""
     refuse = source.name == OWN_TABLES
@@ -121,7 +150,7 @@ def _add(
     for done, (name, path) in enumerate(sorted(small.items())):
         progress(f"merging {name}", done / (len(small) + 1))
         watched = (source.watches and name in small_tables.WATCHED) or name in staging.inferred
-        for gap in add_small_table(writer, table(name), path, number, watched, refuse, staging.name_row):
+        for gap in add_small_table(writer, table(name), path, number, watched, refuse, staging.name_row, live):
             staging.take(gap)
     if not staging.rows.get("samples"):
         return

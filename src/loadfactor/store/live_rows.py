@@ -1,15 +1,14 @@
-"""Live batches as rows of the books: shown to sessions at once, and made files by a flush."""
+"""Live batches shown to a session as rows of the books, before they are files."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 
-from loadfactor.sources.base import ReadOptions, Rows, Source
+import pyarrow as pa
+
+from loadfactor.sources.base import Rows
 from loadfactor.store import small_tables
-from loadfactor.store.importing import Receipt, import_rows
-from loadfactor.store.live import read_live
 from loadfactor.store.live_batch import LiveBatch
 from loadfactor.store.manifest import merge
 from loadfactor.store.sample_files import SamplePart, read
@@ -19,25 +18,9 @@ from loadfactor.store.settle import settle
 from loadfactor.store.small_imports import BOOKED, find_changed
 from loadfactor.store.staged_import import StagedImport
 from loadfactor.store.vote_counts import count_day_votes, find_near_day
-from loadfactor.store.writer import Writer
 from loadfactor.tables import table
 
 Numbered = tuple[int, LiveBatch]
-
-
-def flush_live(writer: Writer) -> list[Receipt]:
-    """Make files of the live batches that are not files yet: an import for each source. Discard them when it is published."""
-    batches = read_live(writer.folder, writer.manifest.live_through)
-    receipts = []
-    if batches:  # first: every file of this flush says so, for a manifest that is rebuilt from the files
-        writer.manifest = replace(writer.manifest, live_through=batches[-1][0])
-    for source, items in _by_source(batches):
-        numbers = f"live {source} {items[0][0]}-{items[-1][0]}"
-        rows = [Rows(batch.table, batch.rows, batch.where) for _, batch in items]
-        options = ReadOptions()
-        live = _as_source(source)
-        receipts.append(import_rows(writer, live, rows, options, numbers, [], lambda _what, _share: None))
-    return receipts
 
 
 def show_live(session: Session, batches: Sequence[Numbered]) -> None:
@@ -47,10 +30,10 @@ def show_live(session: Session, batches: Sequence[Numbered]) -> None:
     last: dict[Series, int] = {}
     mixed: set[int] = set()
     with tempfile.TemporaryDirectory(prefix="loadfactor-live-") as folder:
-        for place, (source, items) in enumerate(_by_source(batches)):
+        for place, (source, items) in enumerate(sort_by_source(batches)):
             number = session.manifest.last_import + place + 1
             with StagedImport(Path(folder) / str(place), source, None, None, number) as staging:
-                for _, batch in items:
+                for batch in items:
                     staging.take(Rows(batch.table, batch.rows, batch.where))
                 for name, path in staging.finish().items():
                     relation = f"live_{place}_{name}"
@@ -100,13 +83,28 @@ def _show_table(session: Session, name: str, relations: list[str]) -> None:
     session.live[name] = shown
 
 
-def _by_source(batches: Sequence[Numbered]) -> Iterator[tuple[str, list[Numbered]]]:
-    """The batches of each source, in the order they came."""
-    ordered = sorted(batches, key=lambda item: (item[1].source, item[0]))
-    for source, items in groupby(ordered, key=lambda item: item[1].source):
-        yield source, list(items)
+def sort_by_source(batches: Sequence[Numbered]) -> list[tuple[str, list[LiveBatch]]]:
+    """The batches of each source, those of one table as one batch, in the order they came."""
+    found: dict[str, dict[str, list[LiveBatch]]] = {}
+    for _, batch in sorted(batches, key=lambda item: (item[1].source, item[0])):
+        found.setdefault(batch.source, {}).setdefault(batch.table, []).append(batch)
+    return [(source, [batch for of in tables.values() for batch in _join(of)]) for source, tables in found.items()]
 
 
-def _as_source(name: str) -> Source:
-    """What live rows come from: they end where they were last seen, not where anything ended."""
-    return Source(name, lambda paths: paths, lambda _paths, _options: iter(()), watches=True)
+def _join(batches: list[LiveBatch]) -> list[LiveBatch]:
+    """Batches of one source and table as one, under the label of the first; as they are where their columns do not go together."""
+    if len(batches) == 1:
+        return batches
+    try:
+        rows = pa.concat_tables([_plain(batch.rows) for batch in batches], promote_options="permissive")
+    except pa.ArrowException:
+        return batches
+    return [replace(batches[0], rows=rows)]
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """Rows with dictionaries written out where their types would differ."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type):
+            rows = rows.set_column(place, field.name, rows[place].cast(field.type.value_type))
+    return rows

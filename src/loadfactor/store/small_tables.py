@@ -60,6 +60,20 @@ def as_logged(kept: Table, base: list[Path]) -> str:
     )
 
 
+def merge_watched(kept: Table, logged: str) -> str:
+    """SQL: logged rows; what one import saw again and again, otherwise the same, once, with the latest end."""
+    same = [c.name for c in kept.columns if c.name != "to_utc"]
+    columns = ", ".join(
+        "if(bool_or(to_utc IS NULL), NULL, max(to_utc)) AS to_utc" if c.name == "to_utc" else c.name
+        for c in kept.columns
+    )
+    return (
+        f"SELECT {name_columns(kept)}, {LOGGED} FROM {logged} WHERE NOT watched UNION ALL"
+        f" SELECT {columns}, import_no, max(seq) AS seq, true AS watched FROM {logged} WHERE watched"
+        f" GROUP BY {', '.join(same)}, import_no ORDER BY import_no, seq"
+    )
+
+
 def merge_import(kept: Table, staged: str, refuse: bool) -> str:
     """SQL: the rows of one import, those of one key merged column by column; of two values the later one counts.
 
@@ -162,4 +176,5 @@ def contradicted(devices: str) -> str:
     SELECT a.device_id, {where.format("a")}, {where.format("b")} FROM {devices} a JOIN {devices} b
       ON a.device_id = b.device_id AND coalesce(a.from_utc, 0) < coalesce(b.from_utc, 0)
       AND {open_end.format("a")} > coalesce(b.from_utc, 0)
-    WHERE a.node <> b.node OR a.accelerator <> b.accelerator OR a.pool <> b.pool OR a.share <> b.share LIMIT 1"""
+    WHERE a.node <> b.node OR a.accelerator <> b.accelerator OR a.pool <> b.pool OR a.share <> b.share
+    QUALIFY row_number() OVER (PARTITION BY a.device_id) = 1 ORDER BY a.device_id"""

@@ -3,9 +3,9 @@
 import shutil
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final
 
 import numpy as np
@@ -38,9 +38,12 @@ class StagedImport:
         lone_step_s: float | None,
         import_no: int,
         rows_at_once: int = ROWS_AT_ONCE,
+        first_rows: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
+        """`first_rows`: of tables that have rows of this import already, the number with which theirs go on."""
         self.folder, self.source, self.import_no = folder, source, import_no
         self.rows: dict[str, int] = defaultdict(int)
+        self._first_rows = first_rows
         self.gaps: dict[tuple[str, str], int] = defaultdict(int)
         self.inferred: set[str] = set()
         steps = {
@@ -71,7 +74,8 @@ class StagedImport:
             return
         if item.inferred:
             self.inferred.add(item.table)
-        first, known = self.rows[item.table], self._rows_of[item.where, item.table]
+        first = self._first_rows.get(item.table, 0) + self.rows[item.table]
+        known = self._rows_of[item.where, item.table]
         rows = validate_rows(item, known)
         if not known or self._files[item.table][-1][1] != item.where:
             self._files[item.table].append((first, item.where, known))
