@@ -1,10 +1,12 @@
 """Points of Prometheus → rows: each scrape of a GPU or node once it is there whole, in the order of time."""
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -17,7 +19,10 @@ from loadfactor.sources.prometheus.decoder_state import DecoderState, join_table
 from loadfactor.sources.prometheus.families import DCGM, Family, find_family, list_labels
 from loadfactor.sources.prometheus.gpu_memory import GPUS, PLACES, list_gpus, list_places, restore_gpus, restore_places
 from loadfactor.sources.prometheus.gpu_source import GpuSource
-from loadfactor.sources.prometheus.pending_points import PendingPoints, pick_points
+from loadfactor.sources.prometheus.node_fields import KIND_NUMBER, NODE_EXPORTER, find_node_field
+from loadfactor.sources.prometheus.node_memory import NODES, SLOTS, list_nodes, list_slots, restore_nodes, restore_slots
+from loadfactor.sources.prometheus.node_source import NodeSource
+from loadfactor.sources.prometheus.pending_points import PendingPoints, drop_repeated, pick_points
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Points
 from loadfactor.sources.prometheus.series_facts import (
     GPU,
@@ -54,25 +59,40 @@ class PrometheusDecoder:
         self._facts = SeriesFacts()
         before = unpack_state(state) if state else DecoderState(0, 0, ())
         self._most_series = max(SERIES_MAX, 2 * before.series)
-        self._sources: list[GpuSource] = []
+        self._sources: list[GpuSource | NodeSource] = []
         self._numbers: dict[str, int] = {}
+        self._series: dict[bytes, int] = {}  # by a digest of their labels
         self._units: dict[tuple[int, int], int] = {}
         self._pending = PendingPoints(self._facts, before.through)
-        for restore, known in zip((restore_gpus, restore_places), before.tables, strict=False):
+        for known, remember in zip(before.tables, _REMEMBER, strict=False):
             for name in pc.unique(known["source"]).to_pylist():
-                restore(self._sources[self._number_source(name)], known.filter(pc.equal(known["source"], name)))
+                source = self._sources[self._number_source(name)]
+                remember(source, known.filter(pc.equal(known["source"], name)))
         self._remember_taken()
 
     def identify(self, labels: Mapping[str, str]) -> int:
-        """The number of the series with these labels; NOT_UNDERSTOOD for one of which nothing is kept."""
-        found = find_family(labels)
+        """The number of the series with these labels, always the same; NOT_UNDERSTOOD for one of which nothing is kept."""
+        text = "\0".join(f"{name}\0{value}" for name, value in sorted(labels.items()))
+        digest = blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
+        known = self._series.get(digest)
+        if known is None:
+            known = self._identify(labels)
+            if known != NOT_UNDERSTOOD:
+                self._series[digest] = known
+        return known
+
+    def _identify(self, labels: Mapping[str, str]) -> int:
+        found, of_node = find_family(labels), find_node_field(labels)
         number = None
         if found is not None:
             family, field = found
-            source = self._find_source(family, labels.get("job", ""))
+            source = self._find_source(family.name, labels.get("job", ""))
             number = None if source is None else self._add_series(source, family, field, labels)
             if field is None:
                 return NOT_UNDERSTOOD  # its labels said all
+        elif of_node is not None:
+            source = self._find_source(NODE_EXPORTER, labels.get("job", ""))
+            number = None if source is None else self._add_node_series(source, *of_node, labels)
         if number is not None:
             return number
         name = labels.get("__name__", "")
@@ -81,8 +101,8 @@ class PrometheusDecoder:
         self.not_understood[name] = self.not_understood.get(name, 0) + 1
         return NOT_UNDERSTOOD
 
-    def _find_source(self, family: Family, job: str) -> int | None:
-        name = f"{family.name}:{job}" if job else family.name
+    def _find_source(self, family: str, job: str) -> int | None:
+        name = f"{family}:{job}" if job else family
         if name not in self._numbers and len(self._sources) >= SOURCES_MAX:
             return None
         return self._number_source(name)
@@ -90,7 +110,7 @@ class PrometheusDecoder:
     def _number_source(self, name: str) -> int:
         number = self._numbers.setdefault(name, len(self._sources))
         if number == len(self._sources):
-            self._sources.append(GpuSource(name))
+            self._sources.append((NodeSource if name.partition(":")[0] == NODE_EXPORTER else GpuSource)(name))
         return number
 
     def _number_unit(self, source: int, device: int) -> int:
@@ -106,13 +126,13 @@ class PrometheusDecoder:
             self.last_sample_ms[source.name] = int(source.steps.last_ms.max())
 
     def _add_series(self, source: int, family: Family, field: Field | None, labels: Mapping[str, str]) -> int | None:
-        lower = {name.lower(): value for name, value in labels.items()}
-        machine = lower.get("instance", "").rpartition(":")[0] or lower.get("instance", "")
+        lower, machine = _read_machine(labels)
         device = read_labels(lower, None, machine, list_labels(family))
         if device.gpu is None:
             return None
         gpu = f"GPU-{device.gpu}" if family.bare_uuids and _BARE_UUID.fullmatch(device.gpu) else device.gpu
         of = self._sources[source]
+        assert isinstance(of, GpuSource)
         numbers = of.known.number(gpu, device)
         if field is None:
             of.rows.name_model(numbers.gpu, device.node, device.model)
@@ -121,6 +141,19 @@ class PrometheusDecoder:
         name = of.known.names.number(labels["__name__"])
         facts = (source, unit, numbers.gpu, numbers.place, KEY_NUMBER[field.key], numbers.labels, numbers.holders, name)
         return self._facts.add(facts, field, has_blanks=family.name == DCGM)
+
+    def _add_node_series(self, source: int, field: Field, part: str, labels: Mapping[str, str]) -> int | None:
+        lower, machine = _read_machine(labels)
+        name = read_labels(lower, None, machine).node or machine
+        of = self._sources[source]
+        assert isinstance(of, NodeSource)
+        if not name:
+            return None
+        node = of.known.gpus.number(name)
+        slot = of.slots.number((node, field.key, part))
+        metric = of.known.names.number(labels["__name__"])
+        facts = (source, self._number_unit(source, node), node, slot, KIND_NUMBER[field.key], 0, 0, metric)
+        return self._facts.add(facts, field, has_blanks=False)
 
     def put(self, points: Points, body: int, arrived_s: float) -> None:
         """Adds the points of a body, their bodies in order; `arrived_s` on any clock that only goes on."""
@@ -147,9 +180,13 @@ class PrometheusDecoder:
 
     def state(self) -> bytes:
         """What `PrometheusDecoder(state)` begins with: bytes of our own format, as it was after the last `take`."""
+        gpus = [source for source in self._sources if isinstance(source, GpuSource)]
+        nodes = [source for source in self._sources if isinstance(source, NodeSource)]
         tables = (
-            join_tables([list_gpus(source) for source in self._sources], GPUS),
-            join_tables([list_places(source) for source in self._sources], PLACES),
+            join_tables(map(list_gpus, gpus), GPUS),
+            join_tables(map(list_places, gpus), PLACES),
+            join_tables(map(list_nodes, nodes), NODES),
+            join_tables(map(list_slots, nodes), SLOTS),
         )
         return pack_state(DecoderState(self._pending.through, self._facts.count_alive(), tables))
 
@@ -158,12 +195,14 @@ class PrometheusDecoder:
         """True when so many series came and went that it is time to start again from the state, which forgets them."""
         return len(self._facts) > self._most_series
 
-    def _decode(self, source: GpuSource, points: Points, is_late: bool) -> Iterator[Rows | Gap]:
+    def _decode(self, source: GpuSource | NodeSource, points: Points, is_late: bool) -> Iterator[Rows | Gap]:
         newest_ms = int(points.at_ms.max())
         self.last_sample_ms[source.name] = max(newest_ms, self.last_sample_ms.get(source.name, newest_ms))
+        if isinstance(source, NodeSource):  # where cores are added up, one that was sent twice must not count twice
+            points = drop_repeated(points)
         yield from source.decode(self._read(source, points), is_late)
 
-    def _read(self, source: GpuSource, points: Points) -> FieldValues:
+    def _read(self, source: GpuSource | NodeSource, points: Points) -> FieldValues:
         """The values that are measurements, in our units."""
         facts = self._facts
         wrong = {**facts.find_blanks(points.series, points.value), **_find_unreal(points.value)}
@@ -195,3 +234,19 @@ class PrometheusDecoder:
 def _find_unreal(value: NDArray[np.float64]) -> dict[int, str]:
     unreal = np.flatnonzero(~np.isfinite(value))
     return {i: "NaN" if np.isnan(value[i]) else "infinite" for i in unreal.tolist()}
+
+
+def _read_machine(labels: Mapping[str, str]) -> tuple[dict[str, str], str]:
+    """The labels with their names in lower case, and the host that was scraped."""
+    lower = {name.lower(): value for name, value in labels.items()}
+    instance = lower.get("instance", "")
+    return lower, instance.rpartition(":")[0] or instance
+
+
+_REMEMBER: Final[tuple[Callable[[Any, pa.Table], None], ...]] = (
+    restore_gpus,
+    restore_places,
+    restore_nodes,
+    restore_slots,
+)
+"""As the tables of a state stand."""

@@ -1,7 +1,7 @@
 """What a decoder remembers, as bytes: tables in Arrow's stream format, packed with lz4."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -51,6 +51,6 @@ def unpack_state(content: bytes) -> DecoderState:
     return DecoderState(through, series, tuple(tables))
 
 
-def join_tables(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+def join_tables(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     """All of these, one after the other."""
     return pa.concat_tables([schema.empty_table(), *tables])

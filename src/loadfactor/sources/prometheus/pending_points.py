@@ -1,6 +1,6 @@
 """Points that wait until the scrapes they belong to are there whole, and which of them came late."""
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,9 +89,17 @@ class PendingPoints:
         return min(int(part.body.min()) for part in self._parts) - 1
 
 
-def pick_points(points: Points, which: NDArray[np.bool_]) -> Points:
-    """Some of them, by a mask."""
+def pick_points(points: Points, which: NDArray[Any]) -> Points:
+    """Some of them, by a mask or numbers."""
     return Points(points.series[which], points.at_ms[which], points.value[which])
+
+
+def drop_repeated(points: Points) -> Points:
+    """Without those of the same series and time as an earlier one; order is lost."""
+    order = np.lexsort((points.at_ms, points.series))
+    points = pick_points(points, order)
+    new = (points.series[1:] != points.series[:-1]) | (points.at_ms[1:] != points.at_ms[:-1])
+    return pick_points(points, np.append(True, new)[: len(order)])
 
 
 _NOTHING: Final = Points(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0))

@@ -1,0 +1,168 @@
+"""Points of the nodes of one source → rows of node_samples: rates of what is counted, and memory."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from loadfactor.sources.base import Gap, Rows
+from loadfactor.sources.gpu_scrapes.field_values import FieldValues
+from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices, Numbering
+from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
+from loadfactor.sources.prometheus.node_fields import COUNTED, KIND_NUMBER, KINDS
+from loadfactor.sources.prometheus.running_steps import NEVER, RunningSteps
+from loadfactor.tables import table
+from loadfactor.units import MS_PER_S
+
+Slot = tuple[int, str, str]
+"""A node, a kind, and the part of the node: a disk, an interface, or nothing."""
+_BYTES: Final = {
+    "disk_read_bytes_per_s": "disk_read",
+    "disk_write_bytes_per_s": "disk_write",
+    "net_rx_bytes_per_s": "net_rx",
+    "net_tx_bytes_per_s": "net_tx",
+}
+
+
+class SlotTotals:
+    """The last total of each slot: when (NEVER), how much, and of how many series it is the sum."""
+
+    def __init__(self) -> None:
+        self.at_ms, self.total, self.series = np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64)
+
+    def grow(self, slots: int) -> None:
+        """Room for so many."""
+        if (missing := slots - len(self.at_ms)) > 0:
+            missing = max(missing, len(self.at_ms))
+            self.at_ms = np.append(self.at_ms, np.full(missing, NEVER))
+            self.total = np.append(self.total, np.zeros(missing))
+            self.series = np.append(self.series, np.zeros(missing, np.int64))
+
+
+class NodeSource:
+    """The nodes that one job of Prometheus scrapes, and what is remembered of them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.known = KnownDevices()  # its GPUs are nodes here
+        self.slots: Numbering[Slot] = Numbering()
+        self.gaps = TextGaps()
+        self.steps = RunningSteps()
+        self.totals = SlotTotals()
+
+    def decode(self, values: FieldValues, is_late: bool) -> Iterator[Rows | Gap]:
+        """The rows of values, in which places are slots; late ones have rates among themselves only."""
+        steps, totals = (RunningSteps(), SlotTotals()) if is_late else (self.steps, self.totals)
+        steps.grow(len(self.known.gpus))
+        totals.grow(len(self.slots))
+        order = np.lexsort((values.at_ms, values.gpu))
+        node, at_ms = values.gpu[order], values.at_ms[order]
+        new = np.append(True, (node[1:] != node[:-1]) | (at_ms[1:] != at_ms[:-1]))[: len(order)]
+        of_value = np.empty(len(order), np.int64)  # the row of each value
+        of_value[order] = np.cumsum(new) - 1
+        node, at_ms = node[new], at_ms[new]
+        start_ms, _, before_ms = steps.follow(node, at_ms)
+        near_ms = np.where(start_ms == before_ms, before_ms, NEVER)
+        cells = _Cells(len(node))
+        self._add_rates(cells, totals, values, of_value, near_ms)
+        for kind in KINDS[len(COUNTED) :]:
+            mine = values.key == KIND_NUMBER[kind]
+            cells.set(kind, of_value[mine], values.value[mine])
+        columns = _make_columns(cells)
+        some = np.logical_or.reduce([known for _, known in columns.values()])
+        if some.any():
+            yield Rows(
+                "node_samples", self._make_table(columns, node, start_ms, at_ms).filter(pa.array(some)), self.name
+            )
+        yield from self.gaps.take()
+
+    def _add_rates(
+        self,
+        cells: "_Cells",
+        totals: SlotTotals,
+        values: FieldValues,
+        of_value: NDArray[np.int64],
+        near_ms: NDArray[np.int64],
+    ) -> None:
+        """Rates since the scrape before, of each slot by itself: one that was set back, or is of other series now, has none."""
+        at = np.flatnonzero(values.is_total)
+        at = at[np.lexsort((values.at_ms[at], values.place[at]))]
+        if not len(at):
+            return
+        slot, when = values.place[at], values.at_ms[at]
+        begins = np.flatnonzero(np.append(True, (slot[1:] != slot[:-1]) | (when[1:] != when[:-1])))
+        total = np.add.reduceat(values.value[at], begins)
+        series = np.diff(np.append(begins, len(at)))
+        slot, when, row, key = slot[begins], when[begins], of_value[at[begins]], values.key[at[begins]]
+        is_first = np.append(True, slot[1:] != slot[:-1])
+        is_last = np.append(is_first[1:], True)
+        before = [np.where(is_first, old[slot], np.append(new[:1], new[:-1])) for old, new in (
+            (totals.at_ms, when), (totals.total, total), (totals.series, series))]  # fmt: skip
+        for old, new in ((totals.at_ms, when), (totals.total, total), (totals.series, series)):
+            old[slot[is_last]] = new[is_last]
+        known = (before[0] >= 0) & (before[0] == near_ms[row]) & (total >= before[1]) & (series == before[2])
+        rate = (total - before[1]) * MS_PER_S / np.maximum(when - before[0], 1)
+        for number, kind in enumerate(COUNTED):
+            mine = key == number
+            cells.add(kind, row[mine], rate[mine], known[mine])
+
+    def _make_table(
+        self,
+        columns: "_Columns",
+        node: NDArray[np.int32],
+        start_ms: NDArray[np.int64],
+        at_ms: NDArray[np.int64],
+    ) -> pa.Table:
+        schema = table("node_samples").schema
+        names = pa.array([self.known.gpus.all[number] for number in node.tolist()], pa.string())
+        data = {"node": names, "from_utc": pa.array(start_ms), "to_utc": pa.array(at_ms)}
+        for name, (value, known) in columns.items():
+            data[name] = pa.array(value, schema.field(name).type, mask=~known)
+        return pa.table(data)
+
+
+_Columns = dict[str, tuple[NDArray[np.float64], NDArray[np.bool_]]]
+
+
+class _Cells:
+    """Numbers by kind and row. `parts` counts what they are the sum of, `unknown` the parts without one."""
+
+    def __init__(self, rows: int) -> None:
+        self.value = {kind: np.zeros(rows) for kind in KINDS}
+        self.parts = {kind: np.zeros(rows, np.int64) for kind in KINDS}
+        self.unknown = {kind: np.zeros(rows, np.int64) for kind in KINDS}
+
+    def set(self, kind: str, row: NDArray[np.int64], value: NDArray[np.float64]) -> None:
+        """The value of each row."""
+        self.value[kind][row], self.parts[kind][row] = value, 1
+
+    def add(self, kind: str, row: NDArray[np.int64], value: NDArray[np.float64], known: NDArray[np.bool_]) -> None:
+        """Adds a part to each row."""
+        np.add.at(self.value[kind], row, np.where(known, value, 0))
+        np.add.at(self.parts[kind], row, 1)
+        np.add.at(self.unknown[kind], row, ~known)
+
+    def known(self, kind: str) -> NDArray[np.bool_]:
+        """True where all parts are known, one at least."""
+        known: NDArray[np.bool_] = (self.parts[kind] > 0) & (self.unknown[kind] == 0)
+        return known
+
+
+def _make_columns(cells: _Cells) -> _Columns:
+    """The measurements of each row, and which of them are known."""
+    value, known = cells.value, cells.known
+    core_seconds = value["cpu_idle"] + value["cpu_wait"] + value["cpu_work"]
+    no_wait = cells.parts["cpu_wait"] == 0  # only Linux counts it
+    cpu = known("cpu_idle") & known("cpu_work") & (known("cpu_wait") | no_wait) & (core_seconds > 0)
+    shared = np.maximum(core_seconds, np.finfo(float).tiny)
+    total, available = value["mem_total"], value["mem_available"]
+    memory = known("mem_total") & known("mem_available") & (available <= total)
+    return {
+        "cpu_busy_share": (np.clip(value["cpu_work"] / shared, 0, 1), cpu),
+        "io_wait_share": (np.clip(value["cpu_wait"] / shared, 0, 1), cpu & ~no_wait),
+        **{column: (value[kind], known(kind)) for column, kind in _BYTES.items()},
+        "mem_used_bytes": (total - available, memory),
+        "mem_total_bytes": (total, known("mem_total")),
+    }
