@@ -42,6 +42,7 @@ class Seen:
     samples: list[dict[str, object]] = field(default_factory=list)
     devices: list[dict[str, object]] = field(default_factory=list)
     allocations: list[dict[str, object]] = field(default_factory=list)
+    device_events: list[dict[str, object]] = field(default_factory=list)
     gaps: dict[str, int] = field(default_factory=dict)
 
     def measured(self, row: int = 0) -> dict[str, object]:

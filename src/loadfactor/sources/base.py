@@ -6,11 +6,13 @@ opens and unpacks the files that the user named. A `Source` is one kind of input
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import tzinfo
 from pathlib import Path
 
 import pyarrow as pa
+
+from loadfactor.sources.parsing.event_readings import DeviceEvent
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class ReadOptions:
     at_ms: int | None = None  # when a snapshot without a time was taken
     held_by: str | None = None  # the job that held every GPU of the log while it was recorded
     price_per_gpu_hour: float | None = None  # one price for every GPU and all time, in the store's reporting currency
+    events_before: tuple[DeviceEvent, ...] = field(default=(), repr=False)
+    """What the books know of errors already; no part of what identifies an import."""
 
 
 Decoder = Callable[[Sequence[Input], ReadOptions], Iterator[Rows | Gap]]

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from loadfactor.errors import InputError, SourceError
 from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
+from loadfactor.sources.parsing.event_readings import DeviceEvent
 from loadfactor.sources.parsing.file_names import strip_rotation
 from loadfactor.store import small_tables
 from loadfactor.store.import_records import ImportRecord, add_records, list_imports
@@ -53,6 +54,7 @@ def import_files(
         return Receipt(
             source.name, record.rows, tuple(Gap(*g) for g in record.gaps), already=True, number=record.number
         )
+    options = replace(options, events_before=_list_events(writer))
     items = chain(_give_holder(source.read(files, options), options), _flat_price(options))
     receipt = import_rows(writer, source, items, options, digest, files, progress)
     if not receipt.rows:
@@ -119,6 +121,18 @@ def add_rows(
     writer.manifest = replace(writer.manifest, last_import=max(number, writer.manifest.last_import))
     writer.mark_stale(find_moved_ends(before, writer.span()))
     return Receipt(source.name, dict(staging.rows), gaps, number=number)
+
+
+def _list_events(writer: Writer) -> tuple[DeviceEvent, ...]:
+    """The errors and resets that the books know of: a log that repeats them tells nothing new."""
+    stored = writer.manifest.of("device_events")
+    if not stored:
+        return ()
+    rows = writer.raw.execute(
+        f"SELECT at_utc, device_id, kind, coalesce(detail, ''), count::BIGINT FROM {read(writer.paths(stored))}"
+        " WHERE kind IN ('xid', 'ecc', 'reset')"
+    ).fetchall()
+    return tuple(DeviceEvent(*row) for row in rows)
 
 
 def digest_files(source: Source, files: Iterable[Path], options: ReadOptions) -> str:

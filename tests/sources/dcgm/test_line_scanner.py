@@ -14,6 +14,7 @@ from loadfactor.sources.base import Input, ReadOptions, Rows
 from loadfactor.sources.dcgm import scrape_order, scrape_window, text_reader
 from loadfactor.sources.dcgm.decoder import SeriesCache, decode_scrapes
 from loadfactor.sources.dcgm.metric_lines import LineReader
+from loadfactor.sources.gpu_scrapes.device_events import LastTold
 
 CAREFUL, SCANNED = 1 << 60, -1
 Said = tuple[list[str], Counter[tuple[str, str]]] | str
@@ -61,6 +62,7 @@ def test_scanner_and_careful_reader_agree(shared_cache: SeriesCache, seed: int) 
     held = r.choice([0, 0, 4, 16])
     wanted = decode(CAREFUL, inputs, held=held, **options)
     assert decode(SCANNED, inputs, held=held, **options) == wanted
+    shared_cache.last = LastTold()  # other expositions are no earlier logs of the same GPUs
     assert sort_rows(decode(SCANNED, inputs, shared_cache, held=held, **options)) == sort_rows(wanted)
 
 
@@ -95,7 +97,7 @@ def test_real_files_scanned(shared) -> None:  # type: ignore[no-untyped-def]
 
 def scrape(step: int, pod: str = "p") -> bytes:
     """A scrape of 8 GPUs with titles, as an exporter writes it."""
-    names = ("DEV_GPU_UTIL", "DEV_FB_USED", "DEV_XID_ERRORS", "PROF_SM_ACTIVE")
+    names = ("DEV_GPU_UTIL", "DEV_FB_USED", "DEV_FAN_SPEED", "PROF_SM_ACTIVE")
     return "".join(
         f"# HELP DCGM_FI_{name} says.\n# TYPE DCGM_FI_{name} gauge\n"
         + "".join(

@@ -44,7 +44,7 @@ def test_a_real_file_that_holds_its_scrape_twice(shared, read_paths):
     path = shared / "data/metrics/dcgm_exporter/dcgm_a100_mig_disabled_idle.prom"
     seen = read_paths(path)
     assert [(r["device_id"], r["busy_share"], r["power_w"]) for r in seen.samples] == [(UUID, 0.0, 45.999)]
-    assert seen.gaps["skipped: a further scrape without a time (say the step with --step)"] == 11
+    assert seen.gaps["skipped: a further scrape without a time (say the step with --step)"] == 12
     assert seen.gaps["last line without an end: it may be cut off"] == 1
     assert [r["to_utc"] for r in read_paths(path, step_s=30.0).samples] == [AT_MS, AT_MS + 30_000]
 

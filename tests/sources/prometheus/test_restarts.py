@@ -15,7 +15,11 @@ FIELDS = (
     "DCGM_FI_DEV_POWER_USAGE",
     "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
     "DCGM_FI_PROF_PCIE_TX_BYTES_TOTAL",
+    "DCGM_FI_DEV_XID_ERRORS",
+    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
+    "DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
 )
+OF_EVENTS = {"XID": (0, 31, 79), "ECC": (0, 1, 1, 5), "REASONS": (0, 4, 0x44)}
 
 
 def make_bodies(r: Random) -> list[list[Sample]]:
@@ -37,6 +41,8 @@ def make_bodies(r: Random) -> list[list[Sample]]:
                 mig = {"GPU_I_ID": str(part), "GPU_I_PROFILE": "2g.10gb"} if cut[gpu] else {}
                 for name in FIELDS:
                     value = totals[gpu] if "TOTAL" in name else r.randrange(1, 100) / (100 if "PROF" in name else 1)
+                    for part_of_name, codes in OF_EVENTS.items():
+                        value = r.choice(codes) if part_of_name in name else value
                     pod = {"pod": pods[gpu], "namespace": "team" if pods[gpu] else ""}
                     samples.append((series(name, gpu, **pod, **mig), at_ms + gpu, value))
     bodies = []
@@ -65,14 +71,14 @@ def run(bodies: list[list[Sample]], takes: dict[int, float | None], kills: set[i
 
 @pytest.mark.parametrize("seed", range(60))
 def test_killed_anywhere(seed):
-    """Rows, rates, and since when devices and allocations are there: all as if nothing had happened."""
+    """Rows, rates, and since when devices and allocations are there: all as if nothing had happened, and each event once."""
     r = Random(seed)
     bodies = make_bodies(r)
     numbers = range(1, len(bodies) + 1)
     takes = {n: r.choice([2.5, 3.5, 7.5]) for n in numbers if r.random() < 0.4}
     kills = {n for n in numbers if r.random() < 0.3}
     booked, expected = run(bodies, takes, kills), run(bodies, {}, set())
-    for name in ("samples", "devices", "allocations"):
+    for name in ("samples", "devices", "allocations", "device_events"):
         assert booked.list(name) == expected.list(name)
 
 

@@ -5,11 +5,11 @@ from typing import Final
 
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
-from loadfactor.sources.dcgm.known_series import KnownSeries
 from loadfactor.sources.dcgm.metric_lines import sort_by_time
 from loadfactor.sources.dcgm.scrape_window import ScrapeWindow, date_values
 from loadfactor.sources.dcgm.text_reader import SeriesCache, TextReader
 from loadfactor.sources.dcgm.window_steps import DEFAULT_STEP_S, WindowSteps
+from loadfactor.sources.gpu_scrapes.device_events import DeviceEvents
 from loadfactor.sources.gpu_scrapes.field_values import FieldValues, join_values
 from loadfactor.sources.gpu_scrapes.table_rows import ScrapeRows
 from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
@@ -34,7 +34,7 @@ def decode_scrapes(
     cache.begin()
     reader = TextReader(cache, options.node, gaps)
     where = scrapes[0].label if alone else f"{scrapes[0].label} …"
-    decoding = _Decoding(options, where, cache.known, gaps)
+    decoding = _Decoding(options, where, cache, gaps)
     waiting: list[FieldValues] = []
     try:
         for text in sort_by_time(scrapes):
@@ -55,17 +55,19 @@ def decode_scrapes(
 class _Decoding:
     """Values into scrapes, and scrapes into rows, in the order of time."""
 
-    def __init__(self, options: ReadOptions, where: str, known: KnownSeries, gaps: TextGaps) -> None:
+    def __init__(self, options: ReadOptions, where: str, cache: SeriesCache, gaps: TextGaps) -> None:
+        known = cache.known
         self._options, self._gaps = options, gaps
         self._window = ScrapeWindow(known, gaps)
         self._steps = WindowSteps(options.step_s)
+        self._events = DeviceEvents(known, where, options.events_before, cache.last)
         self._rows = ScrapeRows(options.pool, where, known, gaps)
 
     def put(self, values: list[FieldValues], texts: list[str]) -> Iterator[Rows]:
         """Adds values; the rows of the older scrapes where so many are held that those are taken out."""
         if not values:
             return
-        readings = date_values(join_values(values), self._options, texts, self._gaps)
+        readings = self._events.put(date_values(join_values(values), self._options, texts, self._gaps))
         while len(readings):
             readings = readings.pick(slice(self._window.put(readings, texts), None))
             if self._window.full:
@@ -82,3 +84,4 @@ class _Decoding:
         line = Timeline(ripe.scrapes)
         self._steps.find_intervals(line, ripe.times_ms)
         yield from self._rows.add(ripe.scrapes, line)
+        yield from self._events.take(None if everything else self._window.done_ms)

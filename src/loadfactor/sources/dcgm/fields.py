@@ -1,8 +1,10 @@
 """The fields of DCGM: old and new names, units, and what each becomes. Facts, no code."""
 
+from itertools import product
 from typing import Final
 
 from loadfactor.sources.gpu_scrapes.fields import Field
+from loadfactor.sources.parsing.event_readings import ECC_DETAILS, XID
 from loadfactor.units import BYTES_PER_MIB, HZ_PER_MHZ, J_PER_MJ, PERCENT
 
 PREFIX: Final = "DCGM_FI_"
@@ -35,6 +37,11 @@ FIELDS: Final = (
     Field("pcie_rx_bytes_per_s", ("PROF_PCIE_RX_BYTES_TOTAL",), counts=True),
     Field("nvlink_tx_bytes_per_s", ("PROF_NVLINK_TX_BYTES_TOTAL",), counts=True),
     Field("nvlink_rx_bytes_per_s", ("PROF_NVLINK_RX_BYTES_TOTAL",), counts=True),
+    Field(XID, ("DEV_XID_ERRORS", "DEV_XID_ERROR"), mask=True),  # the code of the last one, no count
+    *(
+        Field(detail, (f"DEV_ECC_{bits}_{since}_TOTAL",), counts=True)
+        for detail, (since, bits) in zip(ECC_DETAILS, product(("VOL", "AGG"), ("SBE", "DBE")), strict=True)
+    ),
 )
 
 BY_NAME: Final = {PREFIX + name: field for field in FIELDS for name in field.names}

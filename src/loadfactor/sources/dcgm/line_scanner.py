@@ -30,7 +30,7 @@ from loadfactor.sources.dcgm.plain_numbers import POWERS, read_number, read_time
 from loadfactor.sources.dcgm.scrape_order import follow_lines
 from loadfactor.sources.dcgm.values import convert, is_large
 from loadfactor.sources.gpu_scrapes.field_values import UNTIMED
-from loadfactor.sources.gpu_scrapes.fields import KEYS
+from loadfactor.sources.gpu_scrapes.fields import READ_KEYS
 from loadfactor.sources.parsing.text_blocks import TextBlock
 
 _LF, _SPACE = (ord(c) for c in "\n ")
@@ -218,8 +218,8 @@ class LineScanner:
         self._entered = len(known)
 
 
-_MULTIPLY: Final = np.array([BY_KEY[key].multiply if key in BY_KEY else 1 for key in KEYS], np.float64)
-_DIVIDE: Final = np.array([BY_KEY[key].divide if key in BY_KEY else 1 for key in KEYS], np.float64)
+_MULTIPLY: Final = np.array([BY_KEY[key].multiply if key in BY_KEY else 1 for key in READ_KEYS], np.float64)
+_DIVIDE: Final = np.array([BY_KEY[key].divide if key in BY_KEY else 1 for key in READ_KEYS], np.float64)
 
 
 def _look(head: str, facts: NDArray[np.int32]) -> int:
@@ -231,5 +231,5 @@ def _look(head: str, facts: NDArray[np.int32]) -> int:
         return STRANGE
     if kind != VALUE:
         return _ANY
-    field = BY_KEY[KEYS[facts[KEY]]]
+    field = BY_KEY[READ_KEYS[facts[KEY]]]
     return _MASK if field.mask else _LARGE if is_large(field) else _SMALL

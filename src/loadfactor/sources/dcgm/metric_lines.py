@@ -14,7 +14,7 @@ from loadfactor.sources.dcgm.known_series import FOREIGN, KEY, KIND, NAME, NOWHE
 from loadfactor.sources.dcgm.line_values import LineBatch
 from loadfactor.sources.dcgm.values import parse_value
 from loadfactor.sources.gpu_scrapes.field_values import UNTIMED
-from loadfactor.sources.gpu_scrapes.fields import KEYS
+from loadfactor.sources.gpu_scrapes.fields import READ_KEYS
 from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
 from loadfactor.sources.parsing.text_blocks import TextBlock, split_blocks
 from loadfactor.sources.parsing.times.stamps import EPOCH_MS_DIGITS, parse_epoch_ms
@@ -94,7 +94,7 @@ class LineReader:
             self.skip("last line without an end: it may be cut off")
             if len(rest[1]) != EPOCH_MS_DIGITS if len(rest) == 2 else self.timed or not _WHOLE.search(rest[0][-7:]):
                 return nothing
-        value = parse_value(rest[0], BY_KEY[KEYS[facts[KEY]]])
+        value = parse_value(rest[0], BY_KEY[READ_KEYS[facts[KEY]]])
         if isinstance(value, str):
             self.skip(f"{value} in {self._known.names.all[facts[NAME]]}")
             return nothing

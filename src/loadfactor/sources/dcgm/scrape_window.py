@@ -43,6 +43,11 @@ class ScrapeWindow:
         self._limit = 0
         self.full = False  # True when the older half should be taken out
 
+    @property
+    def done_ms(self) -> NDArray[np.int64]:
+        """Through which time the scrapes of each GPU were taken out."""
+        return np.append(self._done_ms, np.full(len(self._known.gpus) - len(self._done_ms), UNTIMED))
+
     def put(self, readings: FieldValues, texts: list[str]) -> int:
         """Adds values to their scrapes, in their order, until the window is full; how many it took."""
         if len(self._known.places) > _PLACES_MAX:

@@ -11,6 +11,7 @@ from loadfactor.sources.dcgm.known_series import SERIES_MAX, KnownSeries
 from loadfactor.sources.dcgm.line_values import LineBatch, find_values
 from loadfactor.sources.dcgm.metric_lines import LineReader
 from loadfactor.sources.dcgm.scrape_order import ScrapeOrder, follow_lines
+from loadfactor.sources.gpu_scrapes.device_events import LastTold
 from loadfactor.sources.gpu_scrapes.field_values import FieldValues
 from loadfactor.sources.gpu_scrapes.known_devices import Numbering
 from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
@@ -28,12 +29,14 @@ SCAN_FROM_BYTES: Final = 3 * BYTES_PER_MIB
 class SeriesCache:
     """What is known of the series of exporters that are read again and again, and the scanner that knows them.
 
-    Hand the same one to every call for the same exporters: their names and labels are then compared, not parsed. It is bounded.
+    Hand the same one to every call for the same exporters: their names and labels are then compared, not parsed, and events are
+    told once. It is bounded.
     """
 
     def __init__(self) -> None:
         self.known = KnownSeries()
         self.scanner: LineScanner | None = None
+        self.last = LastTold()
         self._bytes = 0
 
     def begin(self) -> None:
@@ -41,6 +44,7 @@ class SeriesCache:
         if self.known.is_large:
             self.known = KnownSeries()
             self.scanner = None
+            self.last = LastTold()
 
     def wants_scanner(self, block: TextBlock) -> bool:
         """True when so much has been read that the scanner is worth its loading."""

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from loadfactor.sources.parsing.event_readings import ECC_DETAILS, XID
+
 
 @dataclass(frozen=True)
 class Field:
@@ -43,7 +45,12 @@ KEYS: Final = (
     "nvlink_rx_bytes_per_s",
 )
 """What a scrape of a GPU can hold: columns of `samples`, and what others of them are made of."""
-KEY_NUMBER: Final = {key: number for number, key in enumerate(KEYS)}
+EVENT_KEYS: Final = (XID, *ECC_DETAILS)
+"""What tells of events and is no part of a sample: the key is the detail of the event."""
+THROTTLE: Final = "throttle_mask"
+"""The key of samples that tells of events as well."""
+READ_KEYS: Final = (*KEYS, *EVENT_KEYS)
+KEY_NUMBER: Final = {key: number for number, key in enumerate(READ_KEYS)}
 TOTALS: Final = (
     "energy_j",
     "pcie_tx_bytes_per_s",

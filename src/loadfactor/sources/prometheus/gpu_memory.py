@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from loadfactor.sources.gpu_scrapes.device_events import TOLD
 from loadfactor.sources.gpu_scrapes.fields import TOTALS
 from loadfactor.sources.gpu_scrapes.holders import OpenSpan
 from loadfactor.sources.gpu_scrapes.table_rows import GpuFacts
@@ -29,6 +30,7 @@ GPUS: Final = pa.schema(
         "from_ms": pa.list_(_INT),
         "last_ms": _INT,
         "gaps_ms": pa.list_(_INT, GAPS),
+        "told": pa.list_(_INT, len(TOLD)),
     }
 )
 PLACES: Final = pa.schema(
@@ -51,6 +53,7 @@ def list_gpus(source: GpuSource) -> pa.Table:
     numbers = kept.tolist()
     facts = [source.rows.gpus[number] for number in numbers]
     spans = [gpu.history.open for gpu in facts]
+    source.events.last.grow(len(source.known.gpus))
     columns = [
         [source.name] * len(numbers),
         [source.known.gpus.all[number] for number in numbers],
@@ -62,6 +65,7 @@ def list_gpus(source: GpuSource) -> pa.Table:
         [[from_ms for _, from_ms in span.values()] for span in spans],
         last_ms[kept],
         pa.FixedSizeListArray.from_arrays(pa.array(source.steps.gaps_ms[kept].ravel()), GAPS),
+        pa.FixedSizeListArray.from_arrays(pa.array(source.events.last.values[kept].ravel()), len(TOLD)),
     ]
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, GPUS, strict=True)], schema=GPUS)
 
@@ -92,6 +96,7 @@ def list_places(source: GpuSource) -> pa.Table:
 def restore_gpus(source: GpuSource, gpus: pa.Table) -> None:
     """Remembers the GPUs of `list_gpus`, in a source that knows none."""
     source.steps.grow(gpus.num_rows)
+    source.events.last.grow(gpus.num_rows)
     for row in gpus.to_pylist():
         number = source.known.gpus.number(row["gpu"])
         facts = source.rows.gpus[number] = GpuFacts()
@@ -100,6 +105,7 @@ def restore_gpus(source: GpuSource, gpus: pa.Table) -> None:
         facts.history.open = {device: (share, from_ms) for device, share, from_ms in spans}
         facts.history.to_ms = row["seen_ms"]
         source.steps.last_ms[number], source.steps.gaps_ms[number] = row["last_ms"], row["gaps_ms"]
+        source.events.last.values[number] = row["told"]
 
 
 def restore_places(source: GpuSource, places: pa.Table) -> None:

@@ -1,4 +1,4 @@
-"""Points of the GPUs of one source → rows: samples, and what its devices and their holders are by now."""
+"""Points of the GPUs of one source → rows: samples, events, and what its devices and their holders are by now."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from loadfactor.sources.base import Gap, Rows
+from loadfactor.sources.gpu_scrapes.device_events import DeviceEvents, drop_told
 from loadfactor.sources.gpu_scrapes.field_values import FieldValues
 from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER
 from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices
@@ -31,6 +32,7 @@ class GpuSource:
         self.known = KnownDevices()
         self.gaps = TextGaps()
         self.steps = RunningSteps()
+        self.events = DeviceEvents(self.known, name)
         self.rows = ScrapeRows(None, name, self.known, self.gaps, names_team=True)
 
     def decode(self, values: FieldValues, is_late: bool) -> Iterator[Rows | Gap]:
@@ -39,7 +41,8 @@ class GpuSource:
         yield from self.gaps.take()
 
     def _decode_next(self, values: FieldValues) -> Iterator[Rows]:
-        scrapes = self._find_scrapes(values)
+        scrapes = self._find_scrapes(self.events.put(values))
+        yield from self.events.take()
         self.steps.grow(len(self.known.gpus))
         line = Timeline(scrapes)
         line.start_ms, line.step_ms, _ = self.steps.follow(line.gpu, line.at_ms)
@@ -50,9 +53,10 @@ class GpuSource:
     def _decode_late(self, values: FieldValues) -> Iterator[Rows]:
         """The samples of values that are not later: each by itself, with rates among themselves only.
 
-        The power of a GPU that counts its energy comes from there: a glimpse of it must not stand in its place.
+        The power of a GPU that counts its energy comes from there: a glimpse of it must not stand in its place. Events are changes
+        from what was read last, so late values tell of none.
         """
-        scrapes = self._find_scrapes(values)
+        scrapes = self._find_scrapes(drop_told(values))
         counted = np.flatnonzero(self.rows.rates.has_total(ENERGY, len(self.known.places))[scrapes.place])
         scrapes.state[counted[:, None], _POWER] = UNREAD
         steps = RunningSteps()

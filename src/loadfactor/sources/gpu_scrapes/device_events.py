@@ -1,0 +1,139 @@
+"""The events that an exporter's values tell: XID and ECC errors, and what slowed a GPU down."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from loadfactor.sources.base import Rows
+from loadfactor.sources.gpu_scrapes.field_values import UNTIMED, FieldValues
+from loadfactor.sources.gpu_scrapes.fields import EVENT_KEYS, KEY_NUMBER, KEYS, READ_KEYS, THROTTLE
+from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices
+from loadfactor.sources.parsing.event_readings import (
+    SLOWING_BITS,
+    XID,
+    DeviceEvent,
+    find_counted,
+    find_last,
+    find_xid,
+)
+from loadfactor.tables import table
+from loadfactor.units import MS_PER_HOUR
+
+TOLD: Final = (*EVENT_KEYS, *SLOWING_BITS)
+"""What is remembered of each GPU: the last reading of each key, and the last hour told of each reason, ms since 1970 UTC."""
+_IS_TOLD: Final = np.array([key in EVENT_KEYS or key == THROTTLE for key in READ_KEYS])
+_MOST: Final = 2.0**53
+"""From here on a number is no code, count or mask: it has lost its last digits."""
+
+
+class LastTold:
+    """What was told last of each GPU, a row for each number of KnownDevices, a column for each of TOLD; -1 where nothing was."""
+
+    def __init__(self) -> None:
+        self.values = np.empty((0, len(TOLD)), np.int64)
+
+    def grow(self, gpus: int) -> None:
+        """Room for so many GPUs."""
+        missing = max(gpus - len(self.values), 0)
+        self.values = np.concatenate([self.values, np.full((missing, len(TOLD)), -1, np.int64)])
+
+
+class DeviceEvents:
+    """Collects the readings that tell of events, and makes rows of them in the order of time.
+
+    `last` is all that is remembered from one `take` to the next, where nothing waits.
+    """
+
+    def __init__(
+        self, known: KnownDevices, where: str, before: Iterable[DeviceEvent] = (), last: LastTold | None = None
+    ) -> None:
+        """`before`: events that are known already; they count where `last` knows nothing of a GPU."""
+        self._known, self._where = known, where
+        self.last = last or LastTold()
+        self._before: dict[str, list[DeviceEvent]] = defaultdict(list)
+        for event in sorted(before, key=lambda e: (e.at_ms, e.kind != "reset")):  # set back, then counted
+            self._before[event.device_id].append(event)
+        self._waiting: list[NDArray[np.int64]] = []  # columns: GPU, key, time, value
+
+    def put(self, values: FieldValues) -> FieldValues:
+        """Takes what tells of events; the values that samples are made of."""
+        told = _IS_TOLD[values.key] & (values.at_ms != UNTIMED) & (values.value >= 0) & (values.value < _MOST)
+        at = np.flatnonzero(told)
+        if len(at):
+            self._waiting.append(
+                np.stack([values.gpu[at], values.key[at], values.at_ms[at], values.value[at]], axis=1).astype(np.int64)
+            )
+        return drop_told(values)
+
+    def take(self, done_ms: NDArray[np.int64] | None = None) -> Iterator[Rows]:
+        """Events of the readings up to these times, by GPU; None: of all. Later calls bring later readings."""
+        if not self._waiting:
+            return
+        found = np.concatenate(self._waiting)
+        ripe = np.ones(len(found), bool) if done_ms is None else found[:, 2] <= done_ms[found[:, 0]]
+        self._waiting = [] if ripe.all() else [found[~ripe]]
+        events = sorted(self._find_changes(_list_told(found[ripe])))
+        if events:
+            data = pa.Table.from_pylist([_as_row(event) for event in events], table("device_events").schema)
+            yield Rows("device_events", data, self._where)
+
+    def _find_changes(self, told: NDArray[np.int64]) -> Iterator[DeviceEvent]:
+        """Events where a reading, or an hour, differs from the one before of its GPU."""
+        gpu, what, at_ms, value = told.T
+        n = len(told)
+        first = np.append(True, (gpu[1:] != gpu[:-1]) | (what[1:] != what[:-1]))[:n]
+        self.last.grow(len(self._known.gpus))
+        last = np.where(first, self.last.values[gpu, what], np.roll(value, 1))
+        for i in np.flatnonzero(last < 0).tolist():
+            last[i] = self._find_before(gpu[i], what[i], at_ms[i]) if self._before else 0
+        ends = np.append(first[1:], True)[:n]
+        self.last.values[gpu[ends], what[ends]] = value[ends]
+        changes = np.column_stack([told, last])[value != last].tolist()
+        for number, kind, when, now, before in changes:
+            name, detail = self._known.gpus.all[number], TOLD[kind]
+            if detail in SLOWING_BITS:
+                yield DeviceEvent(when, name, "throttle", detail)
+            elif detail == XID:
+                yield from find_xid(name, when, now, before)
+            else:
+                yield from find_counted(name, detail, when, now, before)
+
+    def _find_before(self, gpu: int, what: int, at_ms: int) -> int:
+        known = self._before.get(self._known.gpus.all[gpu], ())
+        return find_last([event for event in known if event.at_ms < at_ms], TOLD[what])
+
+
+def drop_told(values: FieldValues) -> FieldValues:
+    """Without those that only tell of events: they are no part of a sample."""
+    return values.pick(values.key < len(KEYS)) if (values.key >= len(KEYS)).any() else values
+
+
+def _list_told(readings: NDArray[np.int64]) -> NDArray[np.int64]:
+    """GPU, place in TOLD, time and value, in this order, each once: of two values at one time the greater one.
+
+    A mask is its reasons, one for each hour in which it slowed the GPU down: power caps come and go with every kernel, and each
+    of them as an event would be thousands a day.
+    """
+    is_mask = readings[:, 1] == KEY_NUMBER[THROTTLE]
+    parts = [readings[~is_mask]]
+    parts[0][:, 1] -= len(KEYS)
+    masks = readings[is_mask]
+    masks[:, 2] -= masks[:, 2] % MS_PER_HOUR
+    for place, bit in enumerate(SLOWING_BITS.values(), start=len(EVENT_KEYS)):
+        slowed = masks[masks[:, 3] & bit != 0]
+        slowed[:, 1], slowed[:, 3] = place, slowed[:, 2]
+        parts.append(slowed)
+    told: NDArray[np.int64] = np.concatenate(parts)
+    told = told[np.lexsort(told.T[::-1])]
+    same = (told[1:, :3] == told[:-1, :3]).all(axis=1)  # pods and MIG instances repeat what their GPU says
+    return np.delete(told, np.flatnonzero(same), axis=0)
+
+
+def _as_row(event: DeviceEvent) -> dict[str, object]:
+    row = asdict(event)
+    return {**row, "at_utc": row.pop("at_ms")}
