@@ -5,7 +5,8 @@ Batches have 2,000 rows, bodies 20 KB as remote_write sends them; durable one by
 `ack_over_log` is the time of a batch over that of the barest thing as durable: the same Arrow bytes appended to a file with a
 checksum, one fdatasync a batch, in the same run and on the same disk, unchecked and with nothing to read it by. Wide batches are
 DCGM's (twelve measurements), narrow ones a single metric. `kept_over_log` is the time of a body over that of the same bytes
-appended to a file, one fdatasync a body.
+appended to a file, one fdatasync a body. `flush_over_alone` is the CPU time of a flush of five minutes of 1,024 GPUs after hours of
+the same day over that of the same flush into empty books.
 """
 
 import os
@@ -21,12 +22,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from loadfactor.books.books import Books
 from loadfactor.store.live import LiveBatch, LiveLog, ReceivedBody
 from loadfactor.tables import MEASUREMENTS
+from loadfactor.units import MS_PER_HOUR
 
 NAME = "live"
 ROWS = 2_000
+STEP_MS = 15_000
 BODY_BYTES = 20_000
+FLUSHED_GPUS = 1_024
 THREADS = 16
 START_MS = 1_772_409_600_000
 WIDE, NARROW = MEASUREMENTS[:12], ("busy_share",)
@@ -52,7 +57,39 @@ def run(quick: bool) -> dict[str, float]:
                 f"{prefix}_shared_over_log": min(many_s) / min(log_s),
             }
         results |= _keep_bodies(Path(folder), batches * 4)
+        results["flush_over_alone"] = _flush(Path(folder) / "day", 4 if quick else 20) / _flush(
+            Path(folder) / "alone", 0
+        )
     return results
+
+
+def _flush(folder: Path, hours: int) -> float:
+    """CPU seconds to make files of five minutes of live rows after so many hours of the same day; the least of three."""
+    books, spent = Books.open(folder, create=True), []
+    with LiveLog.open(folder) as log:
+        for hour in range(hours):
+            log.acknowledge([_minutes(60 * hour, 60)])
+        books.flush()
+        for round_ in range(3):
+            log.acknowledge([_minutes(60 * hours + 5 * round_, 5)])
+            began = time.process_time()
+            through = books.flush()
+            spent.append(time.process_time() - began)
+            log.discard_through(through)
+    return min(spent)
+
+
+def _minutes(first: int, count: int) -> LiveBatch:
+    """Samples of 1,024 GPUs, four a minute."""
+    rng = np.random.default_rng(first)
+    steps = MS_PER_HOUR // STEP_MS // 60
+    at = START_MS + STEP_MS * np.arange(steps * first + 1, steps * (first + count) + 1)
+    names = pa.array([f"GPU-{i:08x}-aaaa-bbbb-cccc-0123456789ab" for i in range(FLUSHED_GPUS)])
+    rows = FLUSHED_GPUS * len(at)
+    devices = pa.DictionaryArray.from_arrays(pa.array(np.tile(np.arange(FLUSHED_GPUS, dtype=np.int32), len(at))), names)
+    measured = {name: pa.array(rng.random(rows).round(3)) for name in WIDE[:4]}
+    samples = pa.table({"device_id": devices, "to_utc": pa.array(np.repeat(at, FLUSHED_GPUS)), **measured})
+    return LiveBatch("dcgm:gpus", "samples", samples, "gpus")
 
 
 def _keep_bodies(folder: Path, bodies: int) -> dict[str, float]:
