@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ from loadfactor.sources.prometheus.series_facts import (
 )
 
 _BARE_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ADDRESS: Final = re.compile(r"[0-9.]+|\[.*\]")  # of a pod or a host: no name that the books could know it by
 SERIES_MAX: Final = 300_000
 SOURCES_MAX: Final = 100
 NAMES_MAX: Final = 1000
@@ -131,6 +133,8 @@ class PrometheusDecoder:
         if device.gpu is None:
             return None
         gpu = f"GPU-{device.gpu}" if family.bare_uuids and _BARE_UUID.fullmatch(device.gpu) else device.gpu
+        if device.node is None and machine and not _ADDRESS.fullmatch(machine):
+            device = replace(device, node=machine)
         of = self._sources[source]
         assert isinstance(of, GpuSource)
         numbers = of.known.number(gpu, device)
