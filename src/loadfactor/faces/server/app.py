@@ -69,9 +69,9 @@ def make_app(
         lifespan=live,
     )
     served = Served(books, receiver, bounds, pool)
+    add_intake(app, served)  # first: nothing is asked as often
     add_readings(app, served)
     add_lists(app, served)
-    add_intake(app, served)
 
     @app.get(
         "/health", responses={200: {"model": HealthAnswer, "description": "how the server does"}, **describe_errors()}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, Literal
 
@@ -98,7 +99,7 @@ class Guard:
 
     def trusts(self, peer: str) -> bool:
         """True where the request comes from a trusted proxy."""
-        address = _read_address(peer)
+        address = _read_address(peer) if self._proxies else None
         return address is not None and any(_widen(address) in network for network in self._proxies)
 
     def client_of(self, asked: Asked) -> str:
@@ -143,6 +144,7 @@ def _name_of(host: str) -> str:
     return host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
 
 
+@lru_cache(maxsize=1_000)
 def _read_address(text: str) -> IPv4Address | IPv6Address | None:
     try:
         address = ip_address(text.removeprefix("[").removesuffix("]"))

@@ -149,7 +149,8 @@ async def read_body(request: Request, most_bytes: int, longest_s: float) -> Asyn
                 taken += len(piece)
                 if taken > most_bytes:
                     raise too_large
-                yield piece
+                if piece:  # an empty one ends a body
+                    yield piece
     except TimeoutError as error:
         raise RefusedError(408, f"the body did not come within {longest_s:g} seconds; send less at once") from error
     except ClientDisconnect as error:
