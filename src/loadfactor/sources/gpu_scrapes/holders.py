@@ -29,6 +29,7 @@ class Holders:
 
     def __init__(self) -> None:
         self.open: dict[int, OpenSpan] = {}  # by place
+        self.changed: set[int] = set()  # places with other holders, until somebody takes them
 
     def see(self, place: int, holders: tuple[str, ...], from_ms: int, to_ms: int) -> Iterable[HeldSpan]:
         """In this interval these, sorted, held the device; what that ends is handed over. n that share it hold 1/n each."""
@@ -36,6 +37,9 @@ class Holders:
         if span is not None and span.holders == holders and span.to_ms >= from_ms:
             span.to_ms = to_ms
             return ()
+        if span is None and not holders:
+            return ()
+        self.changed.add(place)
         if span is not None:
             del self.open[place]
         if holders:

@@ -77,6 +77,7 @@ class ScrapeRows:
         self._names_team = names_team
         self._pool, self._where, self._known, self._gaps = pool, where, known, gaps
         self.gpus: dict[int, GpuFacts] = {}
+        self.changed: set[int] = set()  # GPUs that were told otherwise, until somebody takes them
         self.rates = CounterRates()
         self.holders = Holders()
         self._names = pa.array([], pa.string())  # of the places
@@ -122,6 +123,7 @@ class ScrapeRows:
         facts = self.gpus.setdefault(gpu, GpuFacts())
         facts.read_labels(node, model)
         facts.said = ()
+        self.changed.add(gpu)
 
     def _read_labels(self, line: Timeline, scrapes: ScrapeColumns) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         """What the labels of each scrape say of its GPU: whether MIG divides it, and its limit of power (W, NaN unknown)."""
@@ -149,6 +151,7 @@ class ScrapeRows:
             gpu = self.gpus[number] = GpuFacts()
         if said != gpu.said:
             gpu.said = said
+            self.changed.add(number)
             gpu.read_all(self._known.gpus.all[number], [self._known.labels.all[label] for label in said])
         gpu.history.see(gpu.parts, from_ms, to_ms)
         return gpu.is_divided, gpu.is_too_much, gpu.tdp_w

@@ -1,6 +1,7 @@
 """Points of Prometheus → rows: each scrape of a GPU or node once it is there whole, in the order of time."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from hashlib import blake2b
@@ -211,9 +212,9 @@ class PrometheusDecoder:
         facts = self._facts
         wrong = {**facts.find_blanks(points.series, points.value), **_find_unreal(points.value)}
         if wrong:
-            for i, why in wrong.items():
-                name = source.known.names.all[facts.of[points.series[i], NAME]]
-                source.gaps.add(source.name, f"{why} in {name}")
+            names = facts.of[points.series[list(wrong)], NAME].tolist()
+            for (why, name), count in Counter(zip(wrong.values(), names, strict=True)).items():
+                source.gaps.add(source.name, f"{why} in {source.known.names.all[name]}", count)
             right = np.ones(len(points.series), bool)
             right[list(wrong)] = False
             points = pick_points(points, right)

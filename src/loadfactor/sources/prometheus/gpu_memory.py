@@ -116,6 +116,7 @@ def restore_places(source: GpuSource, places: pa.Table) -> None:
         number = source.known.places.number((source.known.gpus.number(row["gpu"]), row["instance"], True))
         rates.at_ms[number], rates.total[number] = row["at_ms"], row["total"]
         if row["holders"]:
+            source.rows.holders.changed.add(number)
             source.rows.holders.open[number] = OpenSpan(tuple(row["holders"]), row["from_ms"], row["to_ms"])
 
 

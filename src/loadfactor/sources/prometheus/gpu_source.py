@@ -19,6 +19,7 @@ from loadfactor.sources.gpu_scrapes.table_rows import ScrapeRows
 from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
 from loadfactor.sources.gpu_scrapes.timeline import Timeline
 from loadfactor.sources.prometheus.running_steps import RunningSteps
+from loadfactor.sources.prometheus.watched_rows import WatchedRows
 
 _POWER: Final = np.array([KEY_NUMBER["power_w"], KEY_NUMBER["power_now_w"]])
 _KEY: Final = ("device_id", "to_utc")
@@ -34,6 +35,7 @@ class GpuSource:
         self.steps = RunningSteps()
         self.events = DeviceEvents(self.known, name)
         self.rows = ScrapeRows(None, name, self.known, self.gaps, names_team=True)
+        self._watched = WatchedRows(self.rows, self.known, name)
 
     def decode(self, values: FieldValues, is_late: bool) -> Iterator[Rows | Gap]:
         """The rows of values; late ones are not later than all of their GPUs that were decoded before."""
@@ -47,8 +49,8 @@ class GpuSource:
         line = Timeline(scrapes)
         line.start_ms, line.step_ms, _ = self.steps.follow(line.gpu, line.at_ms)
         yield from self.rows.add(scrapes, line)
-        yield from self.rows.make_allocations(self.rows.holders.list_open(np.unique(scrapes.place).tolist()))
-        yield from self.rows.make_devices(line.gpu[line.is_first].tolist())
+        yield from self._watched.list_allocations(scrapes)
+        yield from self._watched.list_devices(line)
 
     def _decode_late(self, values: FieldValues) -> Iterator[Rows]:
         """The samples of values that are not later: each by itself, with rates among themselves only.

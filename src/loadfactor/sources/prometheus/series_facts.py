@@ -59,11 +59,14 @@ class SeriesFacts:
         for base in (BLANK_INT32, BLANK_FP64):
             small |= (value >= base) & (value < base + len(BLANKS))
         suspect = flags[:, BLANKED] & (small | (value >= BLANK_INT64))
-        found = {}
-        for i in np.flatnonzero(suspect).tolist():
-            field = self.fields[series[i]]
-            assert field is not None
-            if why := explain_blank("", float(value[i]), field):
+        at = np.flatnonzero(suspect)
+        found, explained = {}, {}
+        for i, number, large in zip(at.tolist(), value[at].tolist(), flags[at, LARGE].tolist(), strict=True):
+            if (number, large) not in explained:
+                field = self.fields[series[i]]
+                assert field is not None
+                explained[number, large] = explain_blank("", number, field)
+            if why := explained[number, large]:
                 found[i] = why
         masks = np.flatnonzero(flags[:, MASK])
         wrong = masks[(value[masks] < 0) | (value[masks] != np.trunc(value[masks]))]
