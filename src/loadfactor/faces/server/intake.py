@@ -113,7 +113,8 @@ def _add(served: Served, source: str, path: Path, options: ReadOptions, token: s
         check_unpacked(path, served.bounds.unpacked_bytes)
         receipt = served.books.add(source, [path], options)
     except LoadfactorError as error:
-        raise type(error)(str(error).replace(folder, "")) from error
+        error.args = (str(error).replace(folder, ""),)
+        raise
     append_audit(
         served.books.store.folder,
         "import",
