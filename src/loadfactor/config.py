@@ -15,9 +15,78 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from loadfactor.errors import InputError, no_such
 from loadfactor.paths import read_store
+from loadfactor.quantities import parse_duration_s
 from loadfactor.tables import CURRENCY, IDLE_BELOW
 
 FILE = "loadfactor.toml"
+
+
+def name_server(url: str) -> str:
+    """What to call a server: its host and port, without what an address may hold of passwords.
+
+    >>> name_server("https://user:secret@prometheus.example:9090/path")
+    'prometheus.example:9090'
+    """
+    return url.split("://", 1)[1].split("/", 1)[0].rsplit("@", 1)[-1]
+
+
+class PulledServer(BaseModel):
+    """A Prometheus-compatible server that `loadfactor up` asks for samples: a table [[prometheus]]."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str = Field(pattern=r"^https?://[^\s/]+\S*$", description="What comes before /api/v1/query.")
+    name: str = Field(default="", max_length=100, description="What to call it. By default, its host.")
+    every: str = Field(default="60s", description="How often it is asked: 30s, 5min.")
+    backfill: str = Field(default="", description="How far back to begin the first time: 30d. By default, an hour.")
+    match: str = Field(default="", description='Which series: {cluster="a"}. By default, all that are understood.')
+    bearer_token_file: Path | None = Field(default=None, description="File with the token it asks for.")
+
+    @field_validator("every", "backfill")
+    @classmethod
+    def _long(cls, text: str) -> str:
+        if text:
+            parse_duration_s(text)
+        return text
+
+    @property
+    def label(self) -> str:
+        """What to call it; without what an address may hold of passwords."""
+        return self.name or name_server(self.url)
+
+    @property
+    def every_s(self) -> float:
+        """Seconds between two questions."""
+        return parse_duration_s(self.every)
+
+    @property
+    def backfill_s(self) -> float:
+        """How many seconds back it begins where nothing was pulled yet."""
+        return parse_duration_s(self.backfill or "1h")
+
+
+class ServerSettings(BaseModel):
+    """How `loadfactor up` listens: the table [server]."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tls_cert: Path | None = Field(default=None, description="File with the certificate of the server.")
+    tls_key: Path | None = Field(default=None, description="File with its key.")
+    flush_every: str = Field(default="5min", description="How often live rows become files.")
+    trusted_proxies: tuple[str, ...] = Field(
+        default=(), description="Addresses of proxies that ask who is there, and are believed."
+    )
+
+    @field_validator("flush_every")
+    @classmethod
+    def _long(cls, text: str) -> str:
+        parse_duration_s(text)
+        return text
+
+    @property
+    def flush_every_s(self) -> float:
+        """Seconds between two flushes."""
+        return parse_duration_s(self.flush_every)
 
 
 class Settings(BaseModel):
@@ -34,6 +103,11 @@ class Settings(BaseModel):
     )
 
     memory: str = Field(default="1000MB", description="Memory that a question or an import may take: 500MB, 4GB.")
+
+    prometheus: tuple[PulledServer, ...] = Field(
+        default=(), description="Servers that `loadfactor up` asks for samples."
+    )
+    server: ServerSettings = Field(default=ServerSettings(), description="How `loadfactor up` listens.")
 
     @field_validator("store")
     @classmethod
@@ -64,22 +138,26 @@ class Settings(BaseModel):
 @cache
 def settings() -> Settings:
     """The settings of this process. Raises InputError naming the line or the setting that is wrong."""
+    return read_settings(Path(FILE))
+
+
+def read_settings(path: Path) -> Settings:
+    """Settings from a file like loadfactor.toml, under those of the environment. Raises as `settings`; no file is an empty one."""
     try:
-        path = Path(FILE)
         written = loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         given = {name: os.environ.get(f"LOADFACTOR_{name.upper()}") for name in Settings.model_fields}
         return Settings(**{**written, **{name: value for name, value in given.items() if value}})
     except TOMLDecodeError as error:
-        raise InputError(f"{FILE}: {str(error)[:1].lower()}{str(error)[1:]}") from error
+        raise InputError(f"{path}: {str(error)[:1].lower()}{str(error)[1:]}") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{FILE} cannot be read: {error}") from error
+        raise InputError(f"{path} cannot be read: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
-            raise InputError(f"{FILE}: {no_such('setting', name, Settings.model_fields)}") from error
+            raise InputError(f"{path}: {no_such('setting', name, Settings.model_fields)}") from error
         said = first["msg"].removeprefix("Value error, ")
-        raise InputError(f"setting {name!r} in {FILE} or LOADFACTOR_{name.upper()}: {said}") from error
+        raise InputError(f"setting {name!r} in {path} or LOADFACTOR_{name.upper()}: {said}") from error
 
 
 def is_debugging() -> bool:

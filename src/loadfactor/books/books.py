@@ -19,7 +19,7 @@ from loadfactor.tables import IDLE_BELOW, TABLES
 
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
     from loadfactor.books.check import CheckResult
-    from loadfactor.sources.base import ReadOptions
+    from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
     from loadfactor.store.import_records import ImportRecord
     from loadfactor.store.importing import Progress, Receipt
 
@@ -65,6 +65,17 @@ class Books:
         from loadfactor.books.writing import add_files
 
         return add_files(self.store, self.idle_below, source, paths, options, progress)
+
+    def add_rows(
+        self, source: "Source", items: "Iterable[Rows | Gap]", name: str, progress: "Progress" = _quiet
+    ) -> "Receipt":
+        """Import rows that come from elsewhere than files. What is called `name` is imported once: then nothing is added.
+
+        Raises as `add`.
+        """
+        from loadfactor.books.writing import add_rows
+
+        return add_rows(self.store, self.idle_below, source, items, name, progress)
 
     def forget(self, number: int, progress: "Progress" = _quiet) -> "ImportRecord":
         """Take an import out again, whole. Raises InputError where there is none of this number; its record."""

@@ -7,9 +7,11 @@ from typing import Literal
 
 from loadfactor.books.rebuild import book, default_basis, list_estimates
 from loadfactor.errors import DamageError
+from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.reading import Reading
 from loadfactor.store.import_records import list_imports
 from loadfactor.store.session import Session, check_file
+from loadfactor.store.source_status import read_statuses
 from loadfactor.tables import ALWAYS, PRICES
 from loadfactor.units import MS_PER_HOUR
 
@@ -128,6 +130,7 @@ def find_problems(session: Session, show: Show) -> Iterator[Finding]:
     yield from _unattributed(show)
     yield from _without_rate(session)
     yield from _gaps(session, show)
+    yield from _failing_sources(session)
 
 
 def _contradictions(session: Session, show: Show) -> Iterator[Finding]:
@@ -241,3 +244,20 @@ def _gaps(session: Session, show: Show) -> Iterator[Finding]:
     for record in list_imports(session):
         for where, what, count in record.gaps:
             yield Finding("note", f"{where.rsplit('/', 1)[-1]}: {what} (×{count:,})", "not measured there")
+
+
+def _failing_sources(session: Session) -> Iterator[Finding]:
+    """Sources of live collection that send nothing, or sent nothing for a while, as the server said it last."""
+    for source in read_statuses(session.folder):
+        if source.error:
+            since = f" since {instant(source.since_ms):%Y-%m-%d %H:%M} UTC" if source.since_ms else ""
+            yield Finding(
+                "missing", f"{source.name} is {source.status}{since}: {source.error}", "see /health of `loadfactor up`"
+            )
+        for failure in source.failures:
+            times = f"{instant(failure.from_ms):%Y-%m-%d %H:%M} to {instant(failure.to_ms):%Y-%m-%d %H:%M} UTC"
+            yield Finding(
+                "note",
+                f"{source.name} failed from {times}: {failure.error}",
+                "it was asked for that time later",
+            )

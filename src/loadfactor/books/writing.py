@@ -6,11 +6,11 @@ from pathlib import Path
 from loadfactor.books.rebuild import refresh
 from loadfactor.errors import InputError
 from loadfactor.sources import find_source
-from loadfactor.sources.base import ReadOptions
+from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.store.audit import append_audit
 from loadfactor.store.compaction import compact_store, forget_import
 from loadfactor.store.import_records import ImportRecord, list_imports
-from loadfactor.store.importing import Progress, Receipt, import_files
+from loadfactor.store.importing import Progress, Receipt, import_files, import_rows
 from loadfactor.store.live_flush import flush_live
 from loadfactor.store.manifest import Loss
 from loadfactor.store.migration import migrate, start_migration
@@ -40,6 +40,20 @@ def add_files(
     with store.write() as writer:
         receipt = import_files(writer, kind, files, options or ReadOptions(), progress)
         _settle(writer, progress, idle_below)
+    return receipt
+
+
+def add_rows(
+    store: Store, idle_below: float, source: Source, items: Iterable[Rows | Gap], name: str, progress: Progress
+) -> Receipt:
+    """As `Books.add_rows`."""
+    with store.write() as writer:
+        for record in list_imports(writer, "digest = ?", [name]):
+            gaps = tuple(Gap(*gap) for gap in record.gaps)
+            return Receipt(source.name, record.rows, gaps, already=True, number=record.number)
+        receipt = import_rows(writer, source, items, ReadOptions(), name, [Path(name)], progress)
+        if receipt.rows:
+            _settle(writer, progress, idle_below)
     return receipt
 
 

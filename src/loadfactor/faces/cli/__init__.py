@@ -14,6 +14,7 @@ COMMANDS = (
     ),
     CommandEntry("report", "loadfactor.faces.cli.report", "Show how full the fleet was, what it cost and who waited."),
     CommandEntry("show", "loadfactor.faces.cli.show", "Show metrics, in all or split by device, team, day and others."),
+    CommandEntry("up", "loadfactor.faces.cli.up", "Collect live, keep the books current and serve them over HTTP."),
     CommandEntry("metrics", "loadfactor.faces.cli.metrics", "List every metric with its unit and meaning."),
     CommandEntry("tables", "loadfactor.faces.cli.tables", "List the tables that your own data is imported as."),
     CommandEntry("catalog", "loadfactor.faces.cli.catalog", "List the known models, accelerators or prices."),

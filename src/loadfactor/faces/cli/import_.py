@@ -1,16 +1,33 @@
 """`loadfactor import SOURCE PATH…`: files into the books."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import typer
 
+from loadfactor.errors import InputError
 from loadfactor.faces.cli.books_request import find_store, read_moment, read_zone
 from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document
+from loadfactor.paths import read_path
+from loadfactor.quantities import parse_duration_s
 from loadfactor.request import Request, option
 
 ABOUT = "Read files into the books, or nothing where they are wrong.\n\nThe same file twice adds nothing. Sources:"
+FLAGS = {
+    "last": "--last",
+    "start": "--from",
+    "end": "--to",
+    "match": "--match",
+    "bearer_token_file": "--bearer-token-file",
+}
+"""Options of what is asked for over the network."""
+
+
+DEFAULT_LAST = "1d"
+PROMETHEUS = "prometheus"
+"""The source that is asked over the network."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +35,9 @@ class ImportRequest(Request):
     """What to read, and what the files do not say themselves."""
 
     source: str = option("What kind of files these are.", is_argument=True)
-    paths: tuple[Path, ...] = option("Files or a folder, as the source asks.", is_argument=True)
+    paths: tuple[str, ...] = option(
+        "Files or a folder, as the source asks; of prometheus the server's URL.", is_argument=True
+    )
     store: Path | None = option("Folder of the books. [default: books, or what loadfactor.toml says]", None)
     price_per_gpu_hour: float | None = option("One flat price for every GPU, at any time.", None, above=0)
     held_by: str | None = option("The job that held every GPU of a log, where no scheduler says who did.", None)
@@ -27,6 +46,11 @@ class ImportRequest(Request):
     node: str | None = option("The machine a node-local log was taken on.", None)
     pool: str | None = option("The pool its GPUs belong to.", None)
     at: str | None = option("When a snapshot without a time was taken.", None)
+    last: str | None = option("prometheus: how far back to ask for: 12h, 30d. [default: 1d]", None)
+    start: str | None = option("prometheus: ask from here on.", None, name="--from")
+    end: str | None = option("prometheus: ask up to here. [default: now]", None, name="--to")
+    match: str | None = option('prometheus: only these series: {cluster="a"}.', None)
+    bearer_token_file: Path | None = option("prometheus: file with the token that the server asks for.", None)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -46,6 +70,11 @@ def build_page(request: ImportRequest) -> Document:
     from loadfactor.metrics.query.calendar import milliseconds
     from loadfactor.sources.base import ReadOptions
 
+    if request.source == PROMETHEUS:
+        return build_history(request)
+    given = next((name for name in FLAGS if getattr(request, name) is not None), None)
+    if given:
+        raise InputError(f"{FLAGS[given]} is for `loadfactor import {PROMETHEUS} URL` alone; leave it out")
     taken = read_moment(request.at, read_zone(request.timezone))
     options = ReadOptions(
         timezone=read_zone(request.timezone) if request.timezone or settings().timezone != "UTC" else None,
@@ -58,5 +87,42 @@ def build_page(request: ImportRequest) -> Document:
     )
     books = Books(find_store(request.store), settings().idle_below)
     with ProgressBar() as bar:
-        receipt = books.add(request.source, request.paths, options, bar)
+        receipt = books.add(request.source, [read_path(path) for path in request.paths], options, bar)
     return build_document(receipt, books)
+
+
+def build_history(request: ImportRequest) -> Document:
+    """Ask a server for the past, a day at a time: days that are over are asked for once."""
+    from loadfactor.books.books import Books
+    from loadfactor.collect.history import import_history
+    from loadfactor.collect.prometheus_server import PrometheusServer
+    from loadfactor.config import name_server, settings
+    from loadfactor.faces.pages.receipt import build_document
+    from loadfactor.faces.progress import ProgressBar
+
+    if len(request.paths) != 1 or not request.paths[0].startswith(("http://", "https://")):
+        raise InputError("name one server by its URL: `loadfactor import prometheus http://HOST:9090 --last 30d`")
+    url = request.paths[0]
+    server = PrometheusServer(name_server(url), url, request.bearer_token_file)
+    start, end = read_window(request)
+    books = Books(find_store(request.store), settings().idle_below)
+    with ProgressBar() as bar:
+        receipt = import_history(books.add_rows, server, request.match or "", (start, end), bar)
+    return build_document(receipt, books)
+
+
+def read_window(request: ImportRequest) -> tuple[int, int]:
+    """From when to when a server is asked, in ms; up to now, and for a day, where nothing else is said."""
+    from loadfactor.metrics.query.calendar import milliseconds
+
+    zone = read_zone(request.timezone)
+    start, end, now = read_moment(request.start, zone), read_moment(request.end, zone), datetime.now(UTC)
+    if start is not None and request.last is not None:
+        raise InputError("--last and --from both say where to begin; give one of them")
+    end = min(end or now, now)
+    start = start or end - timedelta(seconds=parse_duration_s(request.last or DEFAULT_LAST))
+    if start >= end:
+        raise InputError(
+            f"nothing lies between {start:%Y-%m-%d %H:%M} and {end:%Y-%m-%d %H:%M}; give an earlier --from"
+        )
+    return milliseconds(start), milliseconds(end)

@@ -145,3 +145,8 @@ def find_family(labels: Mapping[str, str]) -> tuple[Family, Field | None] | None
 def list_labels(family: Family) -> Mapping[str, tuple[str, ...]]:
     """What this exporter calls the labels that matter, best first."""
     return _LABELS[id(family)]
+
+
+def list_names() -> list[str]:
+    """The metrics of all exporters but DCGM's, whose names share a beginning."""
+    return sorted({*_BY_NAME, *_BY_INFO})

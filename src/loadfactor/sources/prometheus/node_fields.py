@@ -58,3 +58,8 @@ def find_node_field(labels: Mapping[str, str]) -> tuple[Field, str] | None:
     if field.key in (NET_RX, NET_TX):
         return (field, part) if part and not _NO_INTERFACE.fullmatch(part) else None
     return field, ""
+
+
+def list_node_names() -> list[str]:
+    """The metrics of node-exporter."""
+    return sorted(_BY_NAME)

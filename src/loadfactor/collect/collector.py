@@ -1,0 +1,138 @@
+"""The collector: every origin's stream, what they were sent and what of it readers do not see yet."""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from loadfactor.collect.stream import REMOTE_WRITE, Received, Stream
+from loadfactor.errors import BusyError, InputError, LoadfactorError, StoreError
+from loadfactor.store.live import LiveLog, ReceivedBody
+from loadfactor.units import MS_PER_S
+
+HOLD_S = 6.0
+"""A scrape is booked so long after its first sample came: Prometheus sends the rest of it within five seconds."""
+MOST_WAITING_BODIES = 20_000
+"""With more that is not booked, senders are asked to come back; the log itself bounds their bytes."""
+RETRY_AFTER_S = 5
+
+
+@dataclass
+class Counts:
+    """What one origin sent, since this process began."""
+
+    received_bodies: int = 0
+    received_bytes: int = 0
+    received_samples: int = 0
+    acknowledged_bodies: int = 0
+    acknowledged_samples: int = 0
+    booked_rows: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+class LiveCollector:
+    """Takes bodies in, answers when they are durable, and books them. One for each store and process."""
+
+    def __init__(self, log: LiveLog, clock_ms: Callable[[], int] = lambda: int(time.time() * MS_PER_S)) -> None:
+        self._log = log
+        self._clock_ms = clock_ms
+        self._lock = threading.Lock()
+        self._scanning = ThreadPoolExecutor(1, "scan")
+        self._states = log.states()
+        bodies = list(log.received())
+        origins = sorted({body.origin for _, body in bodies} | set(self._states) | {REMOTE_WRITE})
+        self._streams = {o: Stream(o, log, self._states.get(o), bodies) for o in origins}
+        self.counts: dict[str, Counts] = {o: Counts() for o in origins}
+        self._began_s = time.monotonic()
+        self._seen_s: dict[str, float] = {}
+
+    def stream(self, origin: str) -> Stream:
+        """The stream of an origin, a new one where it is new."""
+        with self._lock:
+            if origin not in self._streams:
+                self._streams[origin] = Stream(origin, self._log, None, ())
+                self.counts[origin] = Counts()
+            return self._streams[origin]
+
+    async def write(self, content: bytes, origin: str = REMOTE_WRITE, kind: str = REMOTE_WRITE) -> Received:
+        """Take a body; when this returns it outlasts a power loss.
+
+        Raises InputError for what cannot be taken, BusyError where too much waits, StoreError where it cannot be kept.
+        """
+        stream = self.stream(origin)
+        counts = self.counts[origin]
+        counts.received_bodies += 1
+        counts.received_bytes += len(content)
+        try:
+            if stream.waiting > MOST_WAITING_BODIES:
+                raise BusyError(f"too much waits to be stored; send it again in {RETRY_AFTER_S} seconds", RETRY_AFTER_S)
+            body = ReceivedBody(origin, kind, self._clock_ms(), content)
+            loop = asyncio.get_running_loop()
+            received = await loop.run_in_executor(self._scanning, stream.receive, body, time.monotonic())
+            counts.received_samples += received.samples
+            await asyncio.wrap_future(received.number)
+        except LoadfactorError as error:
+            counts.refused[_reason(error)] += 1
+            raise
+        counts.acknowledged_bodies += 1
+        counts.acknowledged_samples += received.samples
+        return received
+
+    def book(self, everything: bool = False) -> int:
+        """Make rows of what came; how many. Raises StoreError where they cannot be stored: they are kept for the next time."""
+        began = time.monotonic()
+        rows, before = 0, self.last_sample_ms
+        for origin, stream in list(self._streams.items()):
+            booked = stream.book(None if everything or origin != REMOTE_WRITE else began - HOLD_S)
+            self.counts[origin].booked_rows += booked
+            rows += booked
+        self._seen_s |= {s: began for s, at_ms in self.last_sample_ms.items() if at_ms != before.get(s)}
+        return rows
+
+    @property
+    def lag_s(self) -> float:
+        """For how long the oldest acknowledged samples that readers cannot see yet have waited."""
+        since = [at for stream in list(self._streams.values()) if (at := stream.waits_since()) is not None]
+        return time.monotonic() - min(since) if since else 0.0
+
+    @property
+    def last_sample_ms(self) -> dict[str, int]:
+        """The newest sample of each source."""
+        found: dict[str, int] = {}
+        for stream in list(self._streams.values()):
+            for source, at_ms in stream.last_sample_ms.items():
+                found[source] = max(at_ms, found.get(source, at_ms))
+        return found
+
+    def seen_s_ago(self, source: str) -> float:
+        """Seconds since a sample of this source came last: by our clock, whatever the sample's own says."""
+        return time.monotonic() - self._seen_s.get(source, self._began_s)
+
+    @property
+    def not_understood(self) -> Counter[str]:
+        """Samples of series that no decoder knows, by metric name."""
+        found: Counter[str] = Counter()
+        for stream in list(self._streams.values()):
+            found.update(stream.not_understood)
+        return found
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that wait for their commit."""
+        return self._log.waiting_bytes
+
+    def close(self) -> None:
+        """Scan no more."""
+        self._scanning.shutdown()
+
+
+def _reason(error: LoadfactorError) -> str:
+    """Why a body was refused, in one of a few words."""
+    if isinstance(error, BusyError):
+        return "busy"
+    if isinstance(error, StoreError):
+        return "disk"
+    return "malformed" if isinstance(error, InputError) else "other"

@@ -1,0 +1,87 @@
+"""Asking a Prometheus-compatible server for raw samples: a query with a range selector gives them with their own times."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from loadfactor.errors import InputError, LoadfactorError
+from loadfactor.units import BYTES_PER_MIB, MS_PER_S
+
+LARGEST_ANSWER_BYTES = 256 * BYTES_PER_MIB
+SAID_CHARACTERS = 200
+
+
+class FetchError(LoadfactorError):
+    """A server could not be asked, or did not answer with samples."""
+
+
+class TooMuchError(FetchError):
+    """The answer would be larger than the server or we allow: ask for a shorter time."""
+
+
+@dataclass(frozen=True)
+class PrometheusServer:
+    """A server to ask. `url` is what comes before /api/v1/query."""
+
+    name: str
+    url: str
+    bearer_token_file: Path | None = None
+    timeout_s: float = 30.0
+
+    def headers(self) -> dict[str, str]:
+        """What every request says; the token is read each time, so that it may be renewed."""
+        if self.bearer_token_file is None:
+            return {}
+        try:
+            return {"Authorization": f"Bearer {self.bearer_token_file.read_text().strip()}"}
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the token of {self.name} cannot be read: {error}") from error
+
+
+async def fetch_range(
+    client: httpx.AsyncClient, server: PrometheusServer, selector: str, from_ms: int, to_ms: int
+) -> bytes:
+    """The answer with all samples after `from_ms`, through `to_ms`. Raises FetchError in one line."""
+    query = {"query": f"{selector}[{to_ms - from_ms}ms]", "time": f"{to_ms / MS_PER_S:.3f}"}
+    try:
+        async with client.stream(
+            "POST",
+            f"{server.url.rstrip('/')}/api/v1/query",
+            data=query,
+            headers=server.headers(),
+            timeout=server.timeout_s,
+        ) as answer:
+            content = b"".join([part async for part in _bounded(answer)])
+    except httpx.HTTPError as error:
+        raise FetchError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
+    if answer.status_code != httpx.codes.OK:
+        said = _read_error(content)
+        raise (TooMuchError if _is_too_much(answer.status_code, said) else FetchError)(
+            f"answered {answer.status_code}: {said}"
+        )
+    return content
+
+
+async def _bounded(answer: httpx.Response) -> AsyncIterator[bytes]:
+    size = 0
+    async for part in answer.aiter_bytes():
+        size += len(part)
+        if size > LARGEST_ANSWER_BYTES:
+            raise TooMuchError(f"its answer is larger than {LARGEST_ANSWER_BYTES / BYTES_PER_MIB:,.0f} MiB")
+        yield part
+
+
+def _read_error(content: bytes) -> str:
+    """What went wrong, as the server says it."""
+    try:
+        said = str(json.loads(content)["error"])
+    except (ValueError, KeyError, TypeError):
+        said = content[:SAID_CHARACTERS].decode(errors="replace")
+    return " ".join(said.split())[:SAID_CHARACTERS]
+
+
+def _is_too_much(status: int, said: str) -> bool:
+    return status == httpx.codes.REQUEST_ENTITY_TOO_LARGE or "too many samples" in said or "maxSamples" in said

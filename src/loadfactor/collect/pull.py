@@ -1,0 +1,134 @@
+"""Pulling samples from a Prometheus-compatible server: in chunks of time, on a schedule, and on from where it stopped."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import httpx
+
+from loadfactor.collect.prometheus_server import FetchError, PrometheusServer, TooMuchError, fetch_range
+from loadfactor.errors import LoadfactorError
+from loadfactor.store.source_status import MOST_FAILURES, Failure
+from loadfactor.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR, S_PER_MIN
+
+DELAY_S = 20.0
+"""So long after a scrape began all its samples can be asked for: scrapes may take ten seconds."""
+OVERLAP_S = 60.0
+"""So much is asked for again, for samples that a server stored late. A stream takes each sample once."""
+FIRST_CHUNK_S = 10.0 * S_PER_MIN
+LONGEST_CHUNK_S = 6.0 * S_PER_HOUR
+SHORTEST_CHUNK_S = 1.0
+ENOUGH_BYTES = 8 * BYTES_PER_MIB
+"""A chunk whose answer is smaller may be longer next time."""
+LONGEST_PAUSE_S = 5.0 * S_PER_MIN
+
+Take = Callable[[bytes, int, int], Awaitable[None]]
+"""Given a chunk; done when it is kept."""
+
+
+class Chunk(NamedTuple):
+    """An answer with all samples after `from_ms`, through `to_ms`; it may have earlier ones, too."""
+
+    answer: bytes
+    from_ms: int
+    to_ms: int
+
+
+@dataclass
+class PullStatus:
+    """How a pull fares."""
+
+    through_ms: int | None = None
+    error: str = ""
+    failures: int = 0
+    failing_since_ms: int | None = None
+    over: tuple[Failure, ...] = ()  # failures that are
+    errors: int = 0  # ever, in this process
+
+    @property
+    def status(self) -> str:
+        """One word for it."""
+        if self.error:
+            return "failing"
+        return "waiting" if self.through_ms is None else "ok"
+
+
+class Pull:
+    """Samples of one server from `through_ms` on, handed to `take` chunk by chunk."""
+
+    def __init__(
+        self,
+        server: PrometheusServer,
+        selector: str,
+        every_s: float,
+        through_ms: int,
+        take: Take,
+        over: tuple[Failure, ...] = (),
+    ) -> None:
+        """`over`: failures of earlier processes."""
+        self.server = server
+        self.status = PullStatus(over=over)
+        self._selector = selector
+        self._every_s = every_s
+        self._through_ms = through_ms
+        self._take = take
+        self._chunk_s = FIRST_CHUNK_S
+        self._overlap_ms = 0  # of the first: an earlier process took exactly what lies before
+
+    async def run(self, client: httpx.AsyncClient) -> None:
+        """Pull until cancelled. A server that fails is asked again later, and later still while it goes on failing."""
+        await asyncio.sleep(random.uniform(0, min(self._every_s, S_PER_MIN) / 10))  # not all at once
+        while True:
+            began = time.monotonic()
+            try:
+                await self.catch_up(client, int(time.time() * MS_PER_S) - int(DELAY_S * MS_PER_S))
+            except (LoadfactorError, TimeoutError) as error:
+                self._fail(error)
+            pause = min(self._every_s * 2 ** min(self.status.failures, 6), max(LONGEST_PAUSE_S, self._every_s))
+            await asyncio.sleep(max(0.0, began + pause - time.monotonic()))
+
+    async def catch_up(self, client: httpx.AsyncClient, to_ms: int) -> None:
+        """Take everything through `to_ms`. Raises FetchError, with what was taken before it taken."""
+        while self._through_ms < to_ms:
+            chunk = await self.fetch_next(client, to_ms)
+            await self._take(*chunk)
+            self.go_on(chunk.to_ms)
+
+    async def fetch_next(self, client: httpx.AsyncClient, to_ms: int) -> Chunk:
+        """The chunk that follows, at most through `to_ms`; as long as its server answers well. Raises FetchError."""
+        while True:
+            end_ms = min(to_ms, self._through_ms + int(self._chunk_s * MS_PER_S))
+            from_ms = self._through_ms - self._overlap_ms
+            try:
+                async with asyncio.timeout(2 * self.server.timeout_s):  # also of one that answers byte by byte
+                    answer = await fetch_range(client, self.server, self._selector, from_ms, end_ms)
+            except TooMuchError:
+                if self._chunk_s <= SHORTEST_CHUNK_S:
+                    raise
+                self._chunk_s = max(SHORTEST_CHUNK_S, self._chunk_s / 4)
+                continue
+            except TimeoutError as error:
+                self._chunk_s = max(SHORTEST_CHUNK_S, self._chunk_s / 2)
+                raise FetchError(f"did not answer within {2 * self.server.timeout_s:g} seconds") from error
+            if len(answer) < ENOUGH_BYTES:
+                self._chunk_s = min(LONGEST_CHUNK_S, 2 * self._chunk_s)
+            return Chunk(answer, self._through_ms, end_ms)
+
+    def go_on(self, through_ms: int, overlap_s: float = OVERLAP_S) -> None:
+        """A chunk was taken: what follows comes next, with some of it again, and what failed before is over."""
+        self._through_ms, self._overlap_ms = through_ms, int(overlap_s * MS_PER_S)
+        was = self.status
+        over = was.over
+        if was.failing_since_ms:
+            over = (*over, Failure(was.failing_since_ms, int(time.time() * MS_PER_S), was.error))[-MOST_FAILURES:]
+        self.status = PullStatus(through_ms, over=over, errors=was.errors)
+
+    def _fail(self, error: BaseException) -> None:
+        now_ms = int(time.time() * MS_PER_S)
+        self.status.failures += 1
+        self.status.errors += 1
+        self.status.error = str(error)
+        self.status.failing_since_ms = self.status.failing_since_ms or now_ms

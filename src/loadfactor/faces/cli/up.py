@@ -1,0 +1,35 @@
+"""`loadfactor up`: collects, keeps the books current and serves them, until it is told to stop."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loadfactor.faces.cli.books_request import find_store
+
+ABOUT = (
+    "Collect live, keep the books current and serve them over HTTP, until it is told to stop.\n\n"
+    "Prometheus, VictoriaMetrics and collectors send to /api/v1/write (remote_write); servers in the configuration are asked by it."
+)
+LISTEN = "127.0.0.1:9417"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add `up`."""
+
+    @app.command("up", help=ABOUT)
+    def up(
+        store: Annotated[
+            Path | None, typer.Option(help="Folder of the books. [default: books, or what loadfactor.toml says]")
+        ] = None,
+        listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where it listens. Port 0 takes any.")] = LISTEN,
+        config: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="The configuration. [default: loadfactor.toml]")
+        ] = None,
+    ) -> None:
+        from loadfactor.config import read_settings, settings
+        from loadfactor.faces.server.run import serve
+
+        chosen = settings() if config is None else read_settings(config)
+        folder = chosen.store if store is None and config is not None else find_store(store)
+        serve(folder, listen, chosen)

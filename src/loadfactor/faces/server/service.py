@@ -1,0 +1,192 @@
+"""`loadfactor up` as a process: it collects, books and flushes on its own schedules, and serves HTTP, until it is told to stop."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx
+
+from loadfactor.books.books import Books
+from loadfactor.collect.collector import LiveCollector
+from loadfactor.collect.prometheus_server import PrometheusServer
+from loadfactor.collect.pull import Pull
+from loadfactor.collect.pulled_body import pack_answer
+from loadfactor.collect.stream import QUERY
+from loadfactor.config import PulledServer, Settings
+from loadfactor.errors import LoadfactorError
+from loadfactor.faces.server.receiver import ReceiverCounts, WriteAnswer
+from loadfactor.faces.server.request_log import write_line
+from loadfactor.metrics.query.calendar import instant
+from loadfactor.sources.prometheus.selector import write_selector
+from loadfactor.store.live import LiveLog
+from loadfactor.store.source_status import SourceStatus, read_statuses, write_statuses
+from loadfactor.units import MS_PER_S
+
+BOOK_EVERY_S = 2.0
+FLUSH_ROWS = 1_000_000
+"""With so many live rows they are made files before their time."""
+FLUSH_AGAIN_S = 20.0
+"""After a flush that could not be done: an import may be writing."""
+STATUS_EVERY_S = 5.0
+SILENT_S = 900.0
+"""A source that sent samples and sends none for so long is called silent."""
+MOST_CONNECTIONS = 64
+MOST_ANSWERS = 3
+"""So many pulled answers may wait for their booking; then the pull waits."""
+
+
+@dataclass
+class _Flush:
+    """When live rows became files last, and what hinders it."""
+
+    at_s: float
+    rows: int = 0
+    error: str = ""
+
+
+class LiveService:
+    """Everything that runs beside the HTTP server, on its event loop; what takes long runs in threads."""
+
+    def __init__(self, books: Books, live: LiveLog, settings: Settings) -> None:
+        self.books = books
+        self.collector = LiveCollector(live)
+        self._live = live
+        self._flush_every_s = settings.server.flush_every_s
+        self._flush = _Flush(time.monotonic())
+        self._written: list[SourceStatus] = []
+        self._failed = {s.name: s.failures for s in read_statuses(books.store.folder)}
+        self._pulls = [self._make_pull(server) for server in settings.prometheus]
+        self.book_error = ""
+
+    async def run(self) -> None:
+        """Collect until cancelled."""
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=MOST_CONNECTIONS)
+        async with httpx.AsyncClient(limits=limits, follow_redirects=False) as client, asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._repeat(BOOK_EVERY_S, self._book))
+            tasks.create_task(self._repeat(STATUS_EVERY_S, self._keep_statuses))
+            for pull in self._pulls:
+                tasks.create_task(pull.run(client))
+
+    async def stop(self) -> None:
+        """Book what came, make files of it, and close the log. What cannot be done now is done at the next start."""
+        with suppress(LoadfactorError):
+            await asyncio.to_thread(self.collector.book)
+            await asyncio.to_thread(self._flush_rows)
+        with suppress(LoadfactorError, OSError):
+            await asyncio.to_thread(write_statuses, self.books.store.folder, self.statuses())
+        self.collector.close()
+        await asyncio.to_thread(self._live.close)
+
+    async def write(self, body: bytes, origin: str) -> WriteAnswer:
+        """Take a remote_write request as it came; returns when it is durable. Raises as `LiveCollector.write`."""
+        received = await self.collector.write(body, origin)
+        return WriteAnswer(received.samples, received.not_understood)
+
+    def counts(self) -> ReceiverCounts:
+        """What was received so far, over all origins."""
+        of = self.collector.counts.values()
+        refused: Counter[str] = Counter()
+        for one in of:
+            refused += one.refused
+        return ReceiverCounts(
+            received=sum(one.received_samples for one in of),
+            acknowledged=sum(one.acknowledged_samples for one in of),
+            refused=refused,
+            not_understood=sum(self.collector.not_understood.values()),
+            queue_bytes=self.collector.waiting_bytes,
+            lag_s=self.collector.lag_s,
+            errors={pull.server.name: pull.status.errors for pull in self._pulls},
+        )
+
+    def health(self) -> dict[str, Any]:
+        """What GET /health answers; it asks neither the disk nor the books."""
+        sources = self.statuses()
+        wrong = [s for s in sources if s.status in ("failing", "silent")]
+        error = self.book_error or self._flush.error
+        return {
+            "status": "failing" if error else "degraded" if wrong else "ok",
+            "sources": [
+                {"name": s.name, "status": s.status, "last_sample": _iso(s.last_sample_ms), "error": s.error}
+                for s in sources
+            ],
+            "lag_s": round(self.collector.lag_s, 3),
+            "error": error or None,
+        }
+
+    def statuses(self) -> list[SourceStatus]:
+        """How every source fares: what is pulled, and what sends."""
+        found = []
+        for pull in self._pulls:
+            said = pull.status
+            since_ms = said.failing_since_ms
+            found.append(
+                SourceStatus(pull.server.name, said.status, said.through_ms, said.error or None, since_ms, said.over)
+            )
+        for source, at_ms in sorted(self.collector.last_sample_ms.items()):
+            silent = self.collector.seen_s_ago(source) > SILENT_S
+            error = f"no sample since {_iso(at_ms)}" if silent else None
+            found.append(SourceStatus(source, "silent" if silent else "ok", at_ms, error, at_ms if silent else None))
+        return found or [SourceStatus("remote_write", "waiting")]
+
+    def _make_pull(self, server: PulledServer) -> Pull:
+        origin = f"prometheus {server.label}"
+        stream = self.collector.stream(origin)
+        begin_ms = stream.reached_ms or int((time.time() - server.backfill_s) * MS_PER_S)
+
+        async def take(answer: bytes, from_ms: int, to_ms: int) -> None:
+            while stream.waiting > MOST_ANSWERS:
+                await asyncio.sleep(BOOK_EVERY_S / 10)
+            await self.collector.write(pack_answer(answer, from_ms, to_ms), origin, QUERY)
+
+        asked = PrometheusServer(origin, server.url, server.bearer_token_file)
+        return Pull(asked, write_selector(server.match), server.every_s, begin_ms, take, self._failed.get(origin, ()))
+
+    async def _repeat(self, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
+        """Do it again and again, whatever comes out: one failure ends nothing."""
+        while True:
+            began = time.monotonic()
+            try:
+                await work()
+            except Exception as error:  # a defect of ours must not stop collection
+                write_line(
+                    level="error",
+                    event="a repeated task failed",
+                    task=work.__name__,
+                    error=f"{type(error).__name__}: {error}",
+                )
+            await asyncio.sleep(max(0.05, began + every_s - time.monotonic()))
+
+    async def _book(self) -> None:
+        try:
+            self._flush.rows += await asyncio.to_thread(self.collector.book)
+            self.book_error = ""
+        except LoadfactorError as error:
+            self.book_error = str(error)
+        now = time.monotonic()
+        if now - self._flush.at_s >= self._flush_every_s or self._flush.rows >= FLUSH_ROWS:
+            await asyncio.to_thread(self._flush_rows)
+
+    def _flush_rows(self) -> None:
+        """Make files of the live rows; where another import is writing, a little later."""
+        try:
+            self._live.discard_through(self.books.flush())
+            self._flush = _Flush(time.monotonic())
+        except LoadfactorError as error:
+            self._flush.error = str(error)
+            self._flush.at_s = time.monotonic() - self._flush_every_s + FLUSH_AGAIN_S
+            self._flush.rows = 0
+            write_line(level="warning", event="live rows stay live for now", error=str(error))
+
+    async def _keep_statuses(self) -> None:
+        now = self.statuses()
+        if [replace(s, last_sample_ms=None) for s in now] != [replace(s, last_sample_ms=None) for s in self._written]:
+            await asyncio.to_thread(write_statuses, self.books.store.folder, now)
+            self._written = now
+
+
+def _iso(at_ms: int | None) -> str | None:
+    return None if at_ms is None else instant(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,50 @@
+"""What live collection last said of its sources, in a small file of the store: for `doctor`, while the server runs and after."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from loadfactor.store import disk
+
+NAME = "sources.json"
+MOST_FAILURES = 5
+"""So many of a source are remembered."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A source failed for a time."""
+
+    from_ms: int
+    to_ms: int
+    error: str
+
+
+@dataclass(frozen=True)
+class SourceStatus:
+    """One source: `status` is ok, waiting (nothing came yet), silent (nothing comes any more) or failing."""
+
+    name: str
+    status: str
+    last_sample_ms: int | None = None
+    error: str | None = None
+    since_ms: int | None = None  # of the error
+    failures: tuple[Failure, ...] = ()  # the last ones that are over
+
+
+def write_statuses(folder: Path, statuses: Sequence[SourceStatus]) -> None:
+    """Keep the statuses, in place of those before. Raises OSError where the disk does not take them."""
+    new = folder / f"{NAME}.new"
+    content = json.dumps([asdict(s) for s in statuses], indent=1)
+    disk.write_file(new, content.encode())
+    disk.rename(new, folder / NAME)
+
+
+def read_statuses(folder: Path) -> list[SourceStatus]:
+    """The statuses kept last; none where nothing was ever collected, or the file is not readable: they are no books."""
+    try:
+        found = json.loads((folder / NAME).read_text())
+        return [SourceStatus(**{**one, "failures": tuple(Failure(**f) for f in one["failures"])}) for one in found]
+    except (OSError, ValueError, TypeError, KeyError):
+        return []
