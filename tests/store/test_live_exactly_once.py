@@ -8,7 +8,7 @@ import pytest
 
 from loadfactor.books.books import Books
 from loadfactor.books.rebuild import open_ledger
-from loadfactor.errors import DamageError, StoreError
+from loadfactor.errors import DamageError, InputError, StoreError
 from loadfactor.store.live import LiveBatch, LiveLog, read_live
 from loadfactor.store.manifest import NAME
 from loadfactor.tables import IDLE_BELOW
@@ -201,3 +201,15 @@ def test_flushers_and_an_import_at_once(store: Path, tmp_path: Path) -> None:
     assert read_live(store, 0) == []
     assert len(says(store)[1]) == 55
     assert sum(record.rows.get("samples", 0) for record in Books(store).imports) == 55
+
+
+def test_rows_taken_live_alone_are_books(tmp_path: Path) -> None:
+    """Before anything was imported or flushed; a folder whose log is empty is an empty store."""
+    with pytest.raises(InputError, match="no books"):
+        Books.open(tmp_path)
+    LiveLog.open(tmp_path).close()
+    with pytest.raises(InputError, match="are empty"):
+        _ = Books.open(tmp_path).span
+    acknowledge(tmp_path, batch(0))
+    assert len(says(tmp_path)[1]) == 5
+    assert Books.open(tmp_path).check().is_sound

@@ -14,6 +14,8 @@ from typing import Any, Final
 from uuid import uuid4
 
 from loadfactor.errors import DamageError, StoreError
+from loadfactor.store.live_copy import LOG_SUFFIX
+from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.sample_layout import SampleFacts, SampleStart, StepVote
 from loadfactor.tables import Span
 
@@ -93,8 +95,9 @@ def name_file(table: str, day: int | None = None) -> str:
 
 
 def has_books(folder: Path) -> bool:
-    """True where an import has left a manifest, or files of the store's own that have lost theirs."""
-    return (folder / NAME).exists() or any(OWN_NAME.fullmatch(p.name) for p in _listed(folder))
+    """True where an import has left a manifest, or files of the store's own that have lost theirs, or rows were taken live."""
+    known = (NAME, LIVE, LIVE + LOG_SUFFIX)
+    return any(p.name in known or OWN_NAME.fullmatch(p.name) for p in _listed(folder))
 
 
 def write_down(manifest: Manifest) -> bytes:
