@@ -174,6 +174,9 @@ def test_a_lost_manifest_is_rebuilt_from_the_files(
     assert totals(Books(one_day)) == pytest.approx(whole, rel=1e-12)
     assert len(Books(one_day).imports) == 2
     assert Books(one_day).check().is_sound
+    named = {file.name for file in Books(one_day).store.manifest.files}
+    assert {path.name for path in one_day.glob("*.parquet")} == named  # also those that the tables folded anew replace
+    assert not list(one_day.glob("manifest-*.json"))
 
 
 def test_a_second_import_meanwhile_is_refused_in_one_line(

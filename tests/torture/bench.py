@@ -7,15 +7,26 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.torture.answers import Answers, ask_in_child
-from tests.torture.children import OPERATIONS, acknowledge, counted, import_part, run
+from tests.torture.children import OPERATIONS, acknowledge, counted, flush, import_part, run
 from tests.torture.conftest import ALL_ROUNDS, ROUNDS
 from tests.torture.fleet import PARTS, write_parts
 
 from loadfactor.store.manifest import NAME
 
 Case = TypeVar("Case")
-BEFORE_EACH = {"first": 0, "import": 3, "forget": 4, "compact": 4, "refresh": 4, "flush": 4, "repair": 4}
-"""How many parts of the fleet are in the store when an operation begins."""
+BEFORE_EACH = {
+    "first": 0,
+    "import": 3,
+    "forget": 4,
+    "compact": 4,
+    "refresh": 4,
+    "flush": 4,
+    "repair": 4,
+    "rebuild": "live",
+    **{name: name for name in ("format-1", "format-2")},
+}
+"""How many parts of the fleet are in the store when an operation begins; or which store it is."""
+EARLIER = Path(__file__).parents[1] / "store" / "earlier_formats"
 LOST = "outages"
 """The table whose only file is damaged before a repair: its logs bring it back."""
 
@@ -28,9 +39,14 @@ class Bench:
         self.parts = folder / "parts"
         write_parts(self.parts)
         self._made: dict[str, tuple[Answers, Answers, list[str]]] = {}
-        for count in sorted(set(BEFORE_EACH.values())):
+        for count in sorted({count for count in BEFORE_EACH.values() if isinstance(count, int)}):
             for part in list(PARTS)[:count]:
                 self._do(import_part, folder / f"store{count}", self.parts / part)
+        for name in ("format-1", "format-2"):
+            shutil.copytree(EARLIER / name, folder / f"store{name}")
+        live = shutil.copytree(folder / "store4", folder / "storelive")
+        self._do(acknowledge, live, self.parts)
+        self._do(flush, live, self.parts)  # what is in files now stays in the log as well
         self._do(acknowledge, folder / "store4", self.parts)
 
     def _do(self, act: Callable[..., object], *arguments: Path) -> None:
@@ -42,6 +58,8 @@ class Bench:
         shutil.rmtree(to, ignore_errors=True)
         if BEFORE_EACH[operation]:
             shutil.copytree(self.folder / f"store{BEFORE_EACH[operation]}", to)
+        if operation == "rebuild":
+            (to / NAME).unlink()
         if operation == "repair":
             files = json.loads((to / NAME).read_bytes())["files"]
             (name,) = (f["name"] for f in files if f["table"] == LOST and not f["is_log"])
@@ -57,6 +75,7 @@ class Bench:
         if operation not in self._made:
             store = self.copy(operation, self.folder / "once")
             before = ask_in_child(store, self.idle_below(operation))
+            store = self.copy(operation, store)  # to ask a store of an earlier version migrates it
             done = run(counted, operation, store, self.parts)
             assert done.code == 0, done.said
             self._made[operation] = before, ask_in_child(store, self.idle_below(operation)), done.result

@@ -147,6 +147,11 @@ def repair(store: Path, _parts: Path) -> None:
     Books(store).repair()
 
 
+def migrate(store: Path, _parts: Path) -> None:
+    """Open a store of an earlier version, which brings it to today's format."""
+    Books(store)
+
+
 OPERATIONS: dict[str, Callable[[Path, Path], None]] = {
     "first": import_first,
     "import": import_last,
@@ -155,6 +160,9 @@ OPERATIONS: dict[str, Callable[[Path, Path], None]] = {
     "refresh": book_anew,
     "flush": flush,
     "repair": repair,
+    "rebuild": repair,
+    "format-1": migrate,
+    "format-2": migrate,
 }
 
 

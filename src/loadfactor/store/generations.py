@@ -66,15 +66,20 @@ def has_manifest(folder: Path) -> bool:
 
 
 def publish(folder: Path, old: Manifest, new: Manifest) -> Manifest:
-    """Swap the manifest by rename, durably; the one before goes on under a second name while somebody reads it."""
+    """Swap the manifest by rename, durably; the one before goes on under a second name while somebody reads it.
+
+    So does one that was rebuilt from the files and never published: its files that the new one does not name go with it.
+    """
     new = replace(new, generation=old.generation + 1)
+    earlier = folder / f"manifest-{old.generation}.json"
     beside = folder / f"{NAME}.{uuid4().hex}.tmp"
     try:
         disk.write_file(beside, write_down(new))
+        disk.remove(earlier)  # of a writer that died here
         if (folder / NAME).exists():
-            earlier = folder / f"manifest-{old.generation}.json"
-            disk.remove(earlier)  # of a writer that died here
             disk.link(folder / NAME, earlier)
+        elif old.files:
+            disk.write_file(earlier, write_down(old))
         disk.rename(beside, folder / NAME)
     except BaseException:
         with suppress(OSError):

@@ -42,23 +42,25 @@ def start_repair(folder: Path) -> Manifest:
 
 
 def rebuild_manifest(folder: Path) -> Manifest:
-    """A manifest of the files that say what they are, without those that others of them replaced or that were never published."""
+    """A manifest of the files that say what they are, without those that were never published.
+
+    Those that others of them replaced are still in it: `repair_store` drops them, and with that manifest they go.
+    """
     found: dict[str, StoredFile] = {}
     unfinished = list_unfinished(folder)
-    replaced: set[str] = set()
     currency, live_through = "", 0
     for path in sorted(folder.iterdir()):
         is_own = OWN_NAME.fullmatch(path.name) and path.name not in unfinished
         footer = read_footer(path) if is_own else None
         if footer is not None:
-            replaced |= set(footer.pop("replaces"))
+            footer.pop("replaces")
             currency = footer.pop("currency") or currency
             live_through = max(live_through, footer.pop("live_through", 0))
             file = read_file(footer)
             found[path.name] = replace(
                 file, rows=count_rows(path), bytes=path.stat().st_size, crc32=checksum_file(path)
             )
-    files = tuple(f for name, f in found.items() if name not in replaced)
+    files = tuple(found.values())
     last = max([0, *(f.imports[1] for f in files if f.imports is not None)])
     generations = [int(p.stem.removeprefix("manifest-")) for p in folder.glob("manifest-*.json")]
     return Manifest(max([1, *generations]), currency, files, last, live_through=live_through)
@@ -70,6 +72,8 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
     What is lost for good and changes no answer is returned, not noted: what the lost records of imports said.
     """
     rebuilt = not writer.manifest.ledger_key  # from the files: they do not say what time their rows speak of
+    if rebuilt:
+        _drop_replaced(writer)
     damaged = [f for f in writer.manifest.files if not _is_whole(writer.folder, f)]
     if set_damaged_aside(writer.folder, writer.folder / QUARANTINE, writer.manifest.live_through):
         lost_live = Loss(LIVE, f"what was taken live and is in no file: batches after {writer.manifest.live_through:,}")
@@ -151,6 +155,13 @@ def _log_anew(writer: Writer, kept: Table, base: tuple[StoredFile, ...], logs: t
         logs,
     )
     writer.swap(logs, [log])
+
+
+def _drop_replaced(writer: Writer) -> None:
+    """Files that others replaced, as those say, are no part of the books any more."""
+    footers = (read_footer(writer.folder / f.name) or {} for f in writer.manifest.files)
+    replaced = {name for footer in footers for name in footer.get("replaces", ())}
+    writer.swap([f for f in writer.manifest.files if f.name in replaced], [])
 
 
 def _tidy_unnamed(writer: Writer) -> None:
