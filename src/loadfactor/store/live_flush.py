@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loadfactor.sources.base import ReadOptions, Rows, Source
+from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
 from loadfactor.store.compaction import close_day
 from loadfactor.store.import_records import ImportRecord, list_imports, put_records
 from loadfactor.store.importing import Receipt, add_rows
@@ -50,7 +51,7 @@ def _add_day(writer: Writer, source: str, day: int, batches: Sequence[LiveBatch]
     name, now = f"live {source} {date}", int(time() * MS_PER_S)
     known = list_imports(writer, "digest = ?", [name])
     before = known[0] if known else ImportRecord(writer.manifest.last_import + 1, name, source, (f"live {date}",), {})
-    seen = Source(source, lambda paths: paths, lambda _paths, _options: iter(()), watches=True)
+    seen = Source(source, lambda paths: paths, lambda _paths, _options: iter(()), EXPORTER_STEP_S, watches=True)
     items = [Rows(batch.table, batch.rows, batch.where) for batch in batches]
     added = add_rows(writer, seen, items, ReadOptions(), before.number, lambda _what, _share: None, live=True)
     rows = {name: before.rows.get(name, 0) + added.rows.get(name, 0) for name in sorted({*before.rows, *added.rows})}

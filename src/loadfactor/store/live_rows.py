@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from loadfactor.sources.base import Rows
+from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
 from loadfactor.store import small_tables
 from loadfactor.store.live_batch import LiveBatch
 from loadfactor.store.manifest import merge
@@ -32,7 +33,7 @@ def show_live(session: Session, batches: Sequence[Numbered]) -> None:
     with tempfile.TemporaryDirectory(prefix="loadfactor-live-") as folder:
         for place, (source, items) in enumerate(sort_by_source(batches)):
             number = session.manifest.last_import + place + 1
-            with StagedImport(Path(folder) / str(place), source, None, None, number) as staging:
+            with StagedImport(Path(folder) / str(place), source, None, EXPORTER_STEP_S, number) as staging:
                 for batch in items:
                     staging.take(Rows(batch.table, batch.rows, batch.where))
                 for name, path in staging.finish().items():

@@ -8,14 +8,14 @@ from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.dcgm.metric_lines import sort_by_time
 from loadfactor.sources.dcgm.scrape_window import ScrapeWindow, date_values
 from loadfactor.sources.dcgm.text_reader import SeriesCache, TextReader
-from loadfactor.sources.dcgm.window_steps import DEFAULT_STEP_S, WindowSteps
+from loadfactor.sources.dcgm.window_steps import WindowSteps
 from loadfactor.sources.gpu_scrapes.device_events import DeviceEvents
 from loadfactor.sources.gpu_scrapes.field_values import FieldValues, join_values
 from loadfactor.sources.gpu_scrapes.table_rows import ScrapeRows
 from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
 from loadfactor.sources.gpu_scrapes.timeline import Timeline
 
-__all__ = ["DEFAULT_STEP_S", "SeriesCache", "decode_scrapes"]
+__all__ = ["SeriesCache", "decode_scrapes"]
 
 VALUES_AT_ONCE: Final = 200_000
 

@@ -1,14 +1,10 @@
 """The steps of GPUs, seen in the scrapes that the window holds, and the intervals that follow."""
 
-from typing import Final
-
 import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.sources.gpu_scrapes.timeline import Timeline
-from loadfactor.sources.parsing.steps import is_within_reach, learn_step_of
-
-DEFAULT_STEP_S: Final = 30.0  # the exporter's own
+from loadfactor.sources.parsing.steps import EXPORTER_STEP_S, is_within_reach, learn_step_of
 
 
 class WindowSteps:
@@ -29,7 +25,7 @@ class WindowSteps:
             if gpu not in self._step_ms or len(times) > 2:
                 seen = times.tobytes()
                 if seen not in steps:
-                    steps[seen] = learn_step_of(times, self._step_s, DEFAULT_STEP_S)  # type: ignore[arg-type]
+                    steps[seen] = learn_step_of(times, self._step_s, EXPORTER_STEP_S)  # type: ignore[arg-type]
                 self._step_ms[gpu] = steps[seen]
             at_ms, step_ms = line.at_ms[a:b], self._step_ms[gpu]
             before_ms = np.append(self._last_ms.get(gpu, -1), at_ms[:-1])

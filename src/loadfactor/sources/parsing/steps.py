@@ -1,12 +1,16 @@
 """The nominal step of a series, and how far a sample reaches back."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.tables import REACH_STEPS
 from loadfactor.units import MS_PER_HOUR, MS_PER_S
+
+EXPORTER_STEP_S: Final = 30.0
+"""What dcgm-exporter collects at unless it is told otherwise: the step of a series that shows none."""
 
 
 def learn_step(gaps_ms: NDArray[np.int64], step_s: float | None) -> int | None:

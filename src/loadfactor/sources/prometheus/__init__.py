@@ -4,6 +4,7 @@ from pathlib import Path
 
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Source
+from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
 
 
 def _refuse_files(paths: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -12,5 +13,5 @@ def _refuse_files(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     )
 
 
-SOURCE = Source("prometheus", _refuse_files, lambda _paths, _options: iter(()), watches=True)
+SOURCE = Source("prometheus", _refuse_files, lambda _paths, _options: iter(()), EXPORTER_STEP_S, watches=True)
 """Imports of this name bring what exporters measured: their rows name them."""

@@ -5,14 +5,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.sources.parsing.steps import is_within_reach
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.sources.parsing.steps import EXPORTER_STEP_S, is_within_reach
+from loadfactor.units import MS_PER_HOUR, MS_PER_S
 
 GAPS: Final = 9
 """The step is the median of so many distances between scrapes, of an even number the lower one."""
 NO_GAP: Final = np.iinfo(np.int64).max
 NEVER: Final = -1
-DEFAULT_STEP_MS: Final = 30_000
+DEFAULT_STEP_MS: Final = round(EXPORTER_STEP_S * MS_PER_S)
 
 
 class RunningSteps:
