@@ -22,6 +22,8 @@ BLOCK = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.D
 IN_TEXT = re.compile(r"`(loadfactor [^`]+)`")
 REAL_TRACE = {"TRACE": "data/utilization"}
 """Words of commands that stand for real data, which is not part of the project."""
+RUNS_ON = (["up"], ["import", "prometheus"])
+"""How commands begin that run until they are told to stop, or need a server: here it is seen that they are there."""
 MAY_SAY_NO = ("plan", "validate")
 """Commands whose answer may be no: exit code 1."""
 
@@ -69,6 +71,8 @@ def test_the_commands_of_a_page_run(
         if None in typed or (skipped and "fleet" in words):  # the books of that data are not there either
             skipped.append(shlex.join(words))
             continue
+        if any(words[: len(begin)] == begin for begin in RUNS_ON):
+            typed = [words[0], "--help"]
         monkeypatch.setattr(sys, "argv", ["loadfactor", *(word for word in typed if word)])
         with pytest.raises(SystemExit) as left:
             main()
