@@ -1,7 +1,7 @@
 """Asking a Prometheus-compatible server for raw samples: a query with a range selector gives them with their own times."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,11 +41,24 @@ class PrometheusServer:
             raise InputError(f"the token of {self.name} cannot be read: {error}") from error
 
 
+@dataclass(frozen=True)
+class QueryAnswer:
+    """What a server answered: the JSON as it came, and when by its own clock (the header Date; empty where it says none)."""
+
+    content: bytes
+    date: str
+
+
 async def fetch_range(
     client: httpx.AsyncClient, server: PrometheusServer, selector: str, from_ms: int, to_ms: int
 ) -> bytes:
     """The answer with all samples after `from_ms`, through `to_ms`. Raises FetchError in one line."""
     query = {"query": f"{selector}[{to_ms - from_ms}ms]", "time": f"{to_ms / MS_PER_S:.3f}"}
+    return (await fetch_answer(client, server, query)).content
+
+
+async def fetch_answer(client: httpx.AsyncClient, server: PrometheusServer, query: Mapping[str, str]) -> QueryAnswer:
+    """The answer to an instant query. Raises FetchError in one line."""
     try:
         async with client.stream(
             "POST",
@@ -62,7 +75,7 @@ async def fetch_range(
         raise (TooMuchError if _is_too_much(answer.status_code, said) else FetchError)(
             f"answered {answer.status_code}: {said}"
         )
-    return content
+    return QueryAnswer(content, answer.headers.get("date", ""))
 
 
 async def _bounded(answer: httpx.Response) -> AsyncIterator[bytes]:

@@ -8,12 +8,14 @@ from loadfactor import __version__
 from loadfactor.faces.cli.lazy import CommandEntry, LazyGroup
 
 COMMANDS = (
+    CommandEntry("init", "loadfactor.faces.cli.init", "Look around and write a first loadfactor.toml."),
     CommandEntry("demo", "loadfactor.faces.cli.demo", "Simulate a fleet of about 200 GPUs and print its report."),
     CommandEntry(
         "import", "loadfactor.faces.cli.import_", "Read files into the books, or nothing where they are wrong."
     ),
     CommandEntry("report", "loadfactor.faces.cli.report", "Show how full the fleet was, what it cost and who waited."),
     CommandEntry("show", "loadfactor.faces.cli.show", "Show metrics, in all or split by device, team, day and others."),
+    CommandEntry("check", "loadfactor.faces.cli.check", "Say what each configured source gives and what is missing."),
     CommandEntry("up", "loadfactor.faces.cli.up", "Collect live, keep the books current and serve them over HTTP."),
     CommandEntry("metrics", "loadfactor.faces.cli.metrics", "List every metric with its unit and meaning."),
     CommandEntry("tables", "loadfactor.faces.cli.tables", "List the tables that your own data is imported as."),

@@ -1,0 +1,55 @@
+"""The first loadfactor.toml: short, commented, and true of what was found."""
+
+from loadfactor.contact.surroundings import Surroundings
+
+_HEAD = """\
+# Written by `loadfactor init`. `loadfactor up` reads it in the folder it is started in, or with --config FILE;
+# `loadfactor check` says what each source gives and what is missing.
+
+store = "books"        # folder of the books
+timezone = "UTC"       # where days begin: Europe/Berlin
+# currency = "EUR"     # reporting currency of the books, USD where nothing is said; settled with the first import
+# idle_below = 0.05    # held, and activity under this share: idle
+"""
+_PROMETHEUS = """
+[[prometheus]]         # {why}
+url = "{url}"
+every = "60s"
+backfill = "1h"        # how far back to begin the first time: 30d
+# match = '{{cluster="a"}}'
+# bearer_token_file = "/etc/loadfactor/prometheus.token"
+"""
+_SERVER = """
+[server]
+# tls_cert = "/etc/loadfactor/tls.crt"    # needed, with tls_key, to listen to other machines directly
+# tls_key = "/etc/loadfactor/tls.key"
+# trusted_proxies = ["10.0.0.7"]          # a proxy that checks who asks
+"""
+
+
+def write_configuration(found: Surroundings, prometheus: str) -> str:
+    """The text of the file; `prometheus` is where that server was looked for."""
+    parts = [_HEAD]
+    notes = []
+    if found.prometheus is not None:
+        gpus = f"{found.prometheus.gpus} GPUs" if found.prometheus.gpus else "it has no metrics of GPUs yet"
+        parts.append(_PROMETHEUS.format(why=f"found on this machine: {gpus}", url=found.prometheus.url))
+    if found.driver is not None:
+        notes.append(
+            "The GPUs of this machine need no line here: `loadfactor up` samples them where nothing is configured."
+        )
+    if found.exporter is not None and found.prometheus is None:
+        notes.append(f"A dcgm-exporter answers at {found.exporter}: have a Prometheus scrape it.")
+    if found.slurm:
+        notes.append(f"Slurm is here ({', '.join(found.slurm)}): jobs come in with `loadfactor import tables`.")
+    if found.kubernetes:
+        notes.append("This is a pod of Kubernetes: docs/install.md has the chart.")
+    if notes:
+        parts.append("\n" + "".join(f"# {note}\n" for note in notes))
+    if found.prometheus is None:
+        example = _PROMETHEUS.format(why="a Prometheus, VictoriaMetrics, Mimir or Thanos to ask", url=prometheus)
+        parts.append(
+            "".join(f"# {line}\n".replace("# # ", "#   ") if line else "\n" for line in example.split("\n")[:-1])
+        )
+    parts.append(_SERVER)
+    return "".join(parts)

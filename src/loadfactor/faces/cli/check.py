@@ -1,0 +1,42 @@
+"""`loadfactor check`: what each configured source gives, and what is missing."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from loadfactor.faces.cli.books_request import find_store
+from loadfactor.faces.cli.commands import add_command
+from loadfactor.faces.document import Document
+from loadfactor.request import Request, option
+
+ABOUT = (
+    "Say what each configured source gives, what is missing and what that costs in answers.\n\n"
+    "Exits with 1 when something that is configured cannot be reached. Changes nothing."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcesRequest(Request):
+    """Which configuration and books."""
+
+    config: Path | None = option("The configuration. [default: loadfactor.toml]", None)
+    store: Path | None = option("Folder of the books. [default: books, or what loadfactor.toml says]", None)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add `check`."""
+    add_command(app, "check", SourcesRequest, build_page, ABOUT)
+
+
+def build_page(request: SourcesRequest) -> Document:
+    """The check of the sources that the configuration names."""
+    from loadfactor.config import read_settings, settings
+    from loadfactor.errors import InputError
+    from loadfactor.faces.pages.sources_check import check_sources
+
+    if request.config is not None and not request.config.is_file():
+        raise InputError(f"there is no file {request.config}; `loadfactor init` writes a loadfactor.toml")
+    chosen = settings() if request.config is None else read_settings(request.config)
+    folder = chosen.store if request.store is None else find_store(request.store)
+    return check_sources(chosen, folder)

@@ -1,0 +1,37 @@
+"""`loadfactor init`: looks around and writes a first loadfactor.toml."""
+
+from dataclasses import dataclass
+
+import typer
+
+from loadfactor.faces.cli.commands import add_command
+from loadfactor.faces.document import Document
+from loadfactor.request import Request, option
+
+ABOUT = (
+    "Look around and write a first loadfactor.toml into this folder.\n\n"
+    "Looks for an NVIDIA driver, dcgm-exporter (port 9400), Prometheus (port 9090), Slurm and Kubernetes, for a second at most."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitRequest(Request):
+    """Whether a file that is there may be replaced."""
+
+    force: bool = option("Replace a loadfactor.toml that is there.", False)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add `init`."""
+    add_command(app, "init", InitRequest, build_page, ABOUT)
+
+
+def build_page(request: InitRequest) -> Document:
+    """Write the file; what was found, and the next step."""
+    from pathlib import Path
+
+    from loadfactor.config import FILE
+    from loadfactor.contact.surroundings import Machine
+    from loadfactor.faces.pages.first_configuration import write_first_configuration
+
+    return write_first_configuration(Machine(), Path(FILE), request.force)

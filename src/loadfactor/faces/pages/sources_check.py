@@ -1,0 +1,171 @@
+"""The page of `loadfactor check`: what each configured source gives, what is missing, and what comes in live."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from loadfactor.collect.prometheus_server import PrometheusServer
+from loadfactor.config import Settings
+from loadfactor.contact.shortfalls import Shortfall
+from loadfactor.contact.source_check import CLOCKS_AGREE_S, SourceCheck, check_servers
+from loadfactor.faces.document import DataTable, Document, Section, Suggestion, TableColumn
+from loadfactor.faces.formats import counted, duration, instant
+from loadfactor.faces.pages.books_check import MARKS
+from loadfactor.metrics.query.calendar import instant as read_ms
+from loadfactor.store.manifest import has_books
+from loadfactor.store.source_status import SourceStatus, read_statuses
+
+LONGEST_ANSWER_S = 10.0
+MISSING = (TableColumn(""), TableColumn("missing"), TableColumn("unknown without it"), TableColumn("what to do"))
+SIGNALS = (TableColumn(""), TableColumn("signal"), TableColumn("unknown without it"), TableColumn("field"))
+ENABLE = "The field is what dcgm-exporter calls it: a line each in its file of counters (-f, DCGM_EXPORTER_COLLECTORS)."
+LIVE = (TableColumn("source"), TableColumn("status"), TableColumn("last sample"), TableColumn("error"))
+
+
+@dataclass(frozen=True)
+class CheckedSource:
+    """What one source gives. `clock_s`: how far its clock is ahead of ours; `signals`: the fields of GPUs it gives."""
+
+    name: str
+    url: str
+    reachable: bool
+    error: str | None
+    exporters: tuple[str, ...]
+    gpus: int
+    nodes: int
+    held_gpus: int
+    step_s: float | None
+    newest_s: float | None
+    clock_s: float | None
+    signals: tuple[str, ...]
+    missing: tuple[Shortfall, ...]
+
+
+@dataclass(frozen=True)
+class LiveSource:
+    """How a source of `loadfactor up` fared last."""
+
+    name: str
+    status: str
+    last_sample: datetime | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class SourcesCheck:
+    """The configured sources, and what the books last received live."""
+
+    sources: tuple[CheckedSource, ...]
+    live: tuple[LiveSource, ...]
+    store: str
+    has_books: bool
+
+
+def check_sources(settings: Settings, folder: Path) -> Document:
+    """Ask every configured source; the answer is no where one cannot be reached."""
+    asked = [
+        (PrometheusServer(s.label, s.url, s.bearer_token_file, LONGEST_ANSWER_S), s.match) for s in settings.prometheus
+    ]
+    found = asyncio.run(check_servers(asked)) if asked else []
+    return build_document(found, read_statuses(folder), folder)
+
+
+def build_document(found: Sequence[SourceCheck], statuses: Sequence[SourceStatus], folder: Path) -> Document:
+    """The page of what was found."""
+    live = tuple(
+        LiveSource(s.name, s.status, None if s.last_sample_ms is None else read_ms(s.last_sample_ms), s.error)
+        for s in statuses
+    )
+    exists = folder.is_dir() and has_books(folder)
+    data = SourcesCheck(tuple(map(_describe, found)), live, str(folder), exists)
+    sections = [_draw_source(one) for one in found]
+    if live:
+        rows = [(s.name, s.status, instant(s.last_sample) if s.last_sample else None, s.error or "") for s in live]
+        lead = "As `loadfactor up` said last."
+        sections.append(Section("Collected live", lead=lead, tables=(DataTable(LIVE, rows),)))
+    books = f"The books are in {folder}." if exists else f"No books in {folder} yet."
+    if not found:
+        sections.append(Section("Next", suggestions=_list_steps(exists)))
+    return Document(_say(found), sections, books, data=data, is_no=any(not one.reachable for one in found))
+
+
+def _describe(one: SourceCheck) -> CheckedSource:
+    return CheckedSource(
+        one.name,
+        _hide_password(one.url),
+        one.reachable,
+        one.error,
+        one.exporters,
+        one.gpus,
+        one.nodes,
+        one.held_gpus,
+        one.step_s,
+        one.newest_s,
+        one.clock_s,
+        tuple(sorted(one.keys)),
+        one.shortfalls,
+    )
+
+
+def _hide_password(url: str) -> str:
+    """The address without what may be a password.
+
+    >>> _hide_password("https://user:secret@prometheus.example:9090/path")
+    'https://prometheus.example:9090/path'
+    """
+    scheme, _, rest = url.partition("://")
+    place, slash, path = rest.partition("/")
+    return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
+
+
+def _say(found: Sequence[SourceCheck]) -> str:
+    if not found:
+        return "No source is configured: there is no [[prometheus]] in loadfactor.toml."
+    answering = [one for one in found if one.reachable]
+    gpus = f", {counted(sum(one.gpus for one in answering), 'GPU')}" if answering else ""
+    missing = sum(s.grade == "missing" for one in answering for s in one.shortfalls)
+    lacking = f"; {counted(missing, 'thing')} missing" if missing else "; nothing that matters is missing"
+    return f"Sources that answer: {len(answering)} of {len(found)}{gpus}{lacking if answering else ''}."
+
+
+def _draw_source(one: SourceCheck) -> Section:
+    if not one.reachable:
+        return Section(one.name, lead=f"Not reachable: {one.error}.")
+    others = [(MARKS[s.grade], s.what, s.costs, s.do) for s in one.shortfalls if not s.field]
+    signals = [(MARKS[s.grade], s.what, s.costs, s.field) for s in one.shortfalls if s.field]
+    tables = [DataTable(MISSING, others)] if others else []
+    if signals:
+        tables.append(DataTable(SIGNALS, signals, note=ENABLE))
+    return Section(one.name, lead=_say_given(one), tables=tables)
+
+
+def _say_given(one: SourceCheck) -> str:
+    """What the source gives, in a sentence or two."""
+    parts = []
+    if one.gpus:
+        of = [
+            f"{counted(one.gpus, 'GPU')} in {counted(one.nodes, 'node')}",
+            f"{one.held_gpus} held by a pod or job now",
+        ]
+        if one.step_s is not None:
+            of.append(f"scraped every {duration(round(one.step_s))}")
+        if one.newest_s is not None:
+            of.append(f"the last {duration(round(one.newest_s))} ago")
+        parts.append(", ".join(of) + ".")
+    parts.append(
+        f"Exporters: {', '.join(one.exporters)}." if one.exporters else "It has no exporter that is understood."
+    )
+    if one.clock_s is not None:
+        agree = abs(one.clock_s) <= CLOCKS_AGREE_S
+        way = "ahead" if one.clock_s > 0 else "behind"
+        parts.append("Clocks agree." if agree else f"Its clock is {duration(round(abs(one.clock_s)))} {way}.")
+    return " ".join(parts)
+
+
+def _list_steps(exists: bool) -> tuple[Suggestion, ...]:
+    init = Suggestion("loadfactor init", "Look around and write a loadfactor.toml.")
+    if exists:
+        return (init, Suggestion("loadfactor doctor", "Whether the books balance, and what they lack."))
+    return (init, Suggestion("loadfactor demo", "How the answers look, with a simulated fleet."))

@@ -1,0 +1,243 @@
+"""First contact: what `init` finds and writes, and what `check` says of sources, as texts that somebody has read and kept.
+
+`UPDATE_PAGES=1 pytest tests/contact` writes them anew; read the difference before it is kept.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.contact.fake_prometheus import FakePrometheus, list_gpus
+from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth
+from tests.live.up_process import free_port
+
+from loadfactor.collect.prometheus_server import PrometheusServer
+from loadfactor.config import PulledServer, Settings, read_settings
+from loadfactor.contact.configuration import write_configuration
+from loadfactor.contact.signals import SIGNALS, list_metrics
+from loadfactor.contact.source_check import check_server
+from loadfactor.contact.surroundings import Machine, look_around
+from loadfactor.errors import InputError
+from loadfactor.faces.document import Document
+from loadfactor.faces.pages.first_configuration import build_document as build_first_page
+from loadfactor.faces.pages.first_configuration import write_first_configuration
+from loadfactor.faces.pages.sources_check import check_sources
+from loadfactor.faces.render.ascii import to_ascii
+from loadfactor.faces.render.terminal import render_text
+from loadfactor.metrics import METRICS
+from loadfactor.sources.dcgm.fields import FIELDS, PREFIX
+from loadfactor.sources.gpu_scrapes.fields import KEYS
+from loadfactor.store.source_status import SourceStatus, write_statuses
+
+KEPT = Path(__file__).parent / "pages"
+NODE = [{"__name__": "node_cpu_seconds_total", "mode": "idle", "cpu": "0", "instance": "node-0:9100"}]
+USUAL = [  # the counters that dcgm-exporter gives unless it is told otherwise
+    PREFIX + name
+    for name in (
+        "DEV_SM_CLOCK", "DEV_GPU_TEMP", "DEV_POWER_USAGE", "DEV_TOTAL_ENERGY_CONSUMPTION", "DEV_GPU_UTIL", "DEV_FB_FREE",
+        "DEV_FB_USED", "PROF_GR_ENGINE_ACTIVE", "PROF_PIPE_TENSOR_ACTIVE", "PROF_DRAM_ACTIVE", "PROF_PCIE_TX_BYTES",
+        "PROF_PCIE_RX_BYTES",
+    )
+]  # fmt: skip
+EVERYTHING = [PREFIX + field.names[0] for field in FIELDS]
+
+
+def keep(name: str, text: str) -> None:
+    """The text is the one that was kept."""
+    path = KEPT / name
+    if os.environ.get("UPDATE_PAGES"):
+        path.write_text(text, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == text, f"{name} changed; read it, then run with UPDATE_PAGES=1"
+
+
+def keep_page(name: str, page: Document) -> None:
+    """The page is the one that was kept, at 80 and 100 columns; in ASCII it is as wide."""
+    for width in (80, 100):
+        text = render_text(page, width) + "\n"
+        assert max(map(len, text.splitlines())) <= width
+        assert to_ascii(text).isascii()
+        keep(f"{name}.{width}.txt", text)
+
+
+@contextmanager
+def bare_machine(folder: Path) -> Iterator[Machine]:
+    """A machine on which nothing is; nobody listens on its ports."""
+    (folder / "bin").mkdir()
+    dead = f"http://127.0.0.1:{free_port()}"
+    yield Machine(folder, str(folder / "bin"), f"{dead}/metrics", dead)
+
+
+def add_driver(root: Path, gpus: int = 8) -> None:
+    """The files of a driver and its GPUs."""
+    (root / "proc/driver/nvidia").mkdir(parents=True)
+    said = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri May 31 09:35:42 UTC 2024\nGCC version:\n"
+    (root / "proc/driver/nvidia/version").write_text(said)
+    (root / "dev").mkdir()
+    for name in ("nvidiactl", *(f"nvidia{i}" for i in range(gpus))):
+        (root / "dev" / name).touch()
+
+
+def add_slurm(machine: Machine) -> None:
+    """The commands of Slurm on the search path."""
+    for name in ("sacct", "squeue", "sinfo", "scontrol"):
+        command = machine.root / "bin" / name
+        command.write_text("#!/bin/sh\n")
+        command.chmod(0o755)
+
+
+def begin(name: str, machine: Machine) -> Settings:
+    """Run `init` there, keep its page and its file as they are with the usual addresses, and read the file as `up` does."""
+    found, usual = look_around(machine), Machine()
+    if found.prometheus is not None:
+        found = replace(found, prometheus=replace(found.prometheus, url=usual.prometheus))
+    keep_page(f"init-{name}", build_first_page(found, usual, Path("loadfactor.toml")))
+    keep(f"init-{name}.toml", write_configuration(found, usual.prometheus))
+    file = machine.root / "loadfactor.toml"
+    write_first_configuration(machine, file, force=False)
+    return read_settings(file)
+
+
+def test_a_bare_machine(tmp_path: Path) -> None:
+    """Nothing is found: the file is a valid one without sources, and the page says how to go on."""
+    with bare_machine(tmp_path) as machine:
+        assert not begin("bare", machine).prometheus
+
+
+def test_a_machine_with_a_driver(tmp_path: Path) -> None:
+    """The version of the driver and its GPUs are found without asking the driver."""
+    with bare_machine(tmp_path) as machine:
+        add_driver(tmp_path)
+        assert not begin("driver", machine).prometheus
+
+
+def test_a_machine_with_an_exporter(tmp_path: Path) -> None:
+    """A dcgm-exporter is found with the GPUs it speaks of."""
+    with bare_machine(tmp_path) as machine, FakeDcgmExporter(FleetTruth(gpus=8)) as exporter:
+        found = look_around(
+            Machine(machine.root, machine.search_path, f"http://{exporter.address}/metrics", machine.prometheus)
+        )
+        assert (found.exporter_gpus, found.prometheus) == (8, None)
+
+
+def test_a_prometheus_with_dcgm(tmp_path: Path) -> None:
+    """A Prometheus becomes a source of the file, with what it has."""
+    with bare_machine(tmp_path) as bare, FakePrometheus(list_gpus(USUAL)) as server:
+        machine = Machine(bare.root, bare.search_path, bare.exporter, server.url)
+        assert [s.url for s in begin("prometheus", machine).prometheus] == [server.url]
+
+
+def test_a_prometheus_without_dcgm(tmp_path: Path) -> None:
+    """A Prometheus that knows of no GPU becomes a source, and both say that nothing comes of it yet."""
+    with bare_machine(tmp_path) as bare, FakePrometheus(NODE) as server:
+        machine = Machine(bare.root, bare.search_path, bare.exporter, server.url)
+        assert begin("prometheus-without-dcgm", machine).prometheus
+
+
+def test_a_machine_of_slurm(tmp_path: Path) -> None:
+    """Slurm's commands and a service account are found."""
+    with bare_machine(tmp_path) as machine:
+        add_slurm(machine)
+        (tmp_path / "var/run/secrets/kubernetes.io/serviceaccount").mkdir(parents=True)
+        (tmp_path / "var/run/secrets/kubernetes.io/serviceaccount/token").write_text("secret")
+        begin("slurm", machine)
+
+
+def test_slow_servers_are_not_waited_for(tmp_path: Path) -> None:
+    """A server that does not answer within a second is not there."""
+    with bare_machine(tmp_path) as bare, FakePrometheus(NODE, delay_s=20) as server:
+        began = time.monotonic()
+        found = look_around(Machine(bare.root, bare.search_path, bare.exporter, server.url))
+        assert found.prometheus is None
+        assert time.monotonic() - began < 10
+
+
+def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
+    """`init` replaces nothing without --force."""
+    file = tmp_path / "loadfactor.toml"
+    file.write_text("store = 'mine'\n")
+    with bare_machine(tmp_path) as machine:
+        with pytest.raises(InputError, match="is there already"):
+            write_first_configuration(machine, file, force=False)
+        assert file.read_text() == "store = 'mine'\n"
+        write_first_configuration(machine, file, force=True)
+        assert read_settings(file).store == Path("books")
+
+
+def check(name: str, folder: Path, *servers: FakePrometheus, url: str = "") -> Document:
+    """Run `check` of these servers, and keep its page."""
+    urls = [server.url for server in servers] + ([url] if url else [])
+    sources = tuple(PulledServer(url=url, name=f"cluster-{i}") for i, url in enumerate(urls))
+    with chdir(folder):
+        page = check_sources(Settings(prometheus=sources), Path("books"))
+    keep_page(f"check-{name}", page)
+    return page
+
+
+def test_nothing_is_configured(tmp_path: Path) -> None:
+    """A bare folder is no mistake: the page says how to begin."""
+    assert not check("bare", tmp_path).is_no
+
+
+def test_a_source_that_gives_everything(tmp_path: Path) -> None:
+    """Nothing that matters is missing."""
+    series = list_gpus(EVERYTHING, pod="train-0", namespace="ml") + NODE
+    with FakePrometheus(series) as server:
+        page = check("everything", tmp_path, server)
+    (source,) = page.data.sources
+    assert (source.gpus, source.nodes, source.held_gpus, source.step_s, source.missing) == (16, 2, 16, 15.0, ())
+
+
+def test_a_usual_exporter(tmp_path: Path) -> None:
+    """What dcgm-exporter leaves out by itself is named, with the field to enable and the metrics it costs."""
+    with FakePrometheus(list_gpus(USUAL)) as server:
+        page = check("usual", tmp_path, server)
+    missing = {s.what: s for s in page.data.sources[0].missing}
+    assert missing["no SM active"].field == "DCGM_FI_PROF_SM_ACTIVE"
+    assert "sm_activity" in missing["no SM active"].costs
+    assert "no pod or job label on any GPU" in missing
+
+
+def test_a_wrong_clock_and_no_gpus(tmp_path: Path) -> None:
+    """A clock that differs is said in seconds; a server without GPUs gives nothing to book."""
+    with FakePrometheus(NODE, ahead_s=-90) as server:
+        page = check("clock", tmp_path, server)
+    assert page.data.sources[0].clock_s == pytest.approx(-90, abs=2)
+    assert not page.is_no
+
+
+def test_what_cannot_be_reached(tmp_path: Path) -> None:
+    """One that is away or refuses makes the answer no; the others are shown all the same, and what came in live."""
+    (tmp_path / "books").mkdir()
+    write_statuses(
+        tmp_path / "books", [SourceStatus("dcgm:gpus", "silent", 1_772_409_600_000, "no sample since 00:00")]
+    )
+    with FakePrometheus(list_gpus(USUAL)) as fine, FakePrometheus((), status=403) as closed:
+        page = check("unreachable", tmp_path, fine, closed, url="http://127.0.0.1:1")
+    assert page.is_no
+    assert [source.reachable for source in page.data.sources] == [True, False, False]
+
+
+def test_what_is_no_prometheus() -> None:
+    """An answer of something else is said in one line."""
+    with FakePrometheus(({"__name__": PREFIX + "DEV_GPU_UTIL"},)) as server:
+        server._rows = lambda _query: [{"metric": {}, "value": "x"}]  # type: ignore[method-assign]
+
+        async def ask() -> str | None:
+            async with httpx.AsyncClient() as client:
+                return (await check_server(client, PrometheusServer("a", server.url), "")).error
+
+        assert asyncio.run(ask()) == "answered, but not as Prometheus does; check the address"
+
+
+def test_every_signal_costs_a_metric() -> None:
+    """Each signal is given by fields there are, and some metric is unknown without it."""
+    for signal in SIGNALS:
+        assert set(signal.keys) <= set(KEYS), signal
+        assert set(list_metrics(signal)) <= {metric.name for metric in METRICS}
+        assert list_metrics(signal), signal
