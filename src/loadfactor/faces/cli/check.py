@@ -11,7 +11,7 @@ from loadfactor.faces.document import Document
 from loadfactor.request import Request, option
 
 ABOUT = (
-    "Say what each configured source gives, what is missing and what that costs in answers.\n\n"
+    "Say what each configured source gives and what is missing.\n\n"
     "Exits with 1 when something that is configured cannot be reached. Changes nothing."
 )
 

@@ -9,7 +9,7 @@ from loadfactor.faces.document import Document
 from loadfactor.request import Request, option
 
 ABOUT = (
-    "Look around and write a first loadfactor.toml into this folder.\n\n"
+    "Look around and write a first loadfactor.toml.\n\n"
     "Looks for an NVIDIA driver, dcgm-exporter (port 9400), Prometheus (port 9090), Slurm and Kubernetes, for a second at most."
 )
 
