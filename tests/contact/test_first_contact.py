@@ -22,7 +22,7 @@ from loadfactor.config import PulledServer, Settings, read_settings
 from loadfactor.contact.configuration import write_configuration
 from loadfactor.contact.signals import SIGNALS, list_metrics
 from loadfactor.contact.source_check import check_server
-from loadfactor.contact.surroundings import Machine, look_around
+from loadfactor.contact.surroundings import ProbedPlaces, look_around
 from loadfactor.errors import InputError
 from loadfactor.faces.document import Document
 from loadfactor.faces.pages.first_configuration import build_document as build_first_page
@@ -66,11 +66,11 @@ def keep_page(name: str, page: Document) -> None:
 
 
 @contextmanager
-def bare_machine(folder: Path) -> Iterator[Machine]:
+def bare_machine(folder: Path) -> Iterator[ProbedPlaces]:
     """A machine on which nothing is; nobody listens on its ports."""
     (folder / "bin").mkdir()
     dead = f"http://127.0.0.1:{free_port()}"
-    yield Machine(folder, str(folder / "bin"), f"{dead}/metrics", dead)
+    yield ProbedPlaces(folder, str(folder / "bin"), f"{dead}/metrics", dead)
 
 
 def add_driver(root: Path, gpus: int = 8) -> None:
@@ -83,7 +83,7 @@ def add_driver(root: Path, gpus: int = 8) -> None:
         (root / "dev" / name).touch()
 
 
-def add_slurm(machine: Machine) -> None:
+def add_slurm(machine: ProbedPlaces) -> None:
     """The commands of Slurm on the search path."""
     for name in ("sacct", "squeue", "sinfo", "scontrol"):
         command = machine.root / "bin" / name
@@ -91,9 +91,9 @@ def add_slurm(machine: Machine) -> None:
         command.chmod(0o755)
 
 
-def begin(name: str, machine: Machine) -> Settings:
+def begin(name: str, machine: ProbedPlaces) -> Settings:
     """Run `init` there, keep its page and its file as they are with the usual addresses, and read the file as `up` does."""
-    found, usual = look_around(machine), Machine()
+    found, usual = look_around(machine), ProbedPlaces()
     if found.prometheus is not None:
         found = replace(found, prometheus=replace(found.prometheus, url=usual.prometheus))
     keep_page(f"init-{name}", build_first_page(found, usual, Path("loadfactor.toml")))
@@ -120,7 +120,7 @@ def test_a_machine_with_an_exporter(tmp_path: Path) -> None:
     """A dcgm-exporter is found with the GPUs it speaks of."""
     with bare_machine(tmp_path) as machine, FakeDcgmExporter(FleetTruth(gpus=8)) as exporter:
         found = look_around(
-            Machine(machine.root, machine.search_path, f"http://{exporter.address}/metrics", machine.prometheus)
+            ProbedPlaces(machine.root, machine.search_path, f"http://{exporter.address}/metrics", machine.prometheus)
         )
         assert (found.exporter_gpus, found.prometheus) == (8, None)
 
@@ -128,14 +128,14 @@ def test_a_machine_with_an_exporter(tmp_path: Path) -> None:
 def test_a_prometheus_with_dcgm(tmp_path: Path) -> None:
     """A Prometheus becomes a source of the file, with what it has."""
     with bare_machine(tmp_path) as bare, FakePrometheus(list_gpus(USUAL)) as server:
-        machine = Machine(bare.root, bare.search_path, bare.exporter, server.url)
+        machine = ProbedPlaces(bare.root, bare.search_path, bare.exporter, server.url)
         assert [s.url for s in begin("prometheus", machine).prometheus] == [server.url]
 
 
 def test_a_prometheus_without_dcgm(tmp_path: Path) -> None:
     """A Prometheus that knows of no GPU becomes a source, and both say that nothing comes of it yet."""
     with bare_machine(tmp_path) as bare, FakePrometheus(NODE) as server:
-        machine = Machine(bare.root, bare.search_path, bare.exporter, server.url)
+        machine = ProbedPlaces(bare.root, bare.search_path, bare.exporter, server.url)
         assert begin("prometheus-without-dcgm", machine).prometheus
 
 
@@ -152,7 +152,7 @@ def test_slow_servers_are_not_waited_for(tmp_path: Path) -> None:
     """A server that does not answer within a second is not there."""
     with bare_machine(tmp_path) as bare, FakePrometheus(NODE, delay_s=20) as server:
         began = time.monotonic()
-        found = look_around(Machine(bare.root, bare.search_path, bare.exporter, server.url))
+        found = look_around(ProbedPlaces(bare.root, bare.search_path, bare.exporter, server.url))
         assert found.prometheus is None
         assert time.monotonic() - began < 10
 
@@ -203,12 +203,19 @@ def test_a_usual_exporter(tmp_path: Path) -> None:
     assert "no pod or job label on any GPU" in missing
 
 
-def test_a_wrong_clock_and_no_gpus(tmp_path: Path) -> None:
-    """A clock that differs is said in seconds; a server without GPUs gives nothing to book."""
+def test_a_source_without_gpus(tmp_path: Path) -> None:
+    """A server that knows of no GPU is reachable, and gives nothing to book."""
+    with FakePrometheus(NODE) as server:
+        assert not check("without-dcgm", tmp_path, server).is_no
+
+
+def test_a_wrong_clock(tmp_path: Path) -> None:
+    """A clock that differs is said in seconds."""
     with FakePrometheus(NODE, ahead_s=-90) as server:
-        page = check("clock", tmp_path, server)
-    assert page.data.sources[0].clock_s == pytest.approx(-90, abs=2)
-    assert not page.is_no
+        page = check_sources(Settings(prometheus=(PulledServer(url=server.url),)), tmp_path)
+    (source,) = page.data.sources
+    assert source.clock_s == pytest.approx(-90, abs=2)
+    assert "behind this machine's" in source.missing[0].what
 
 
 def test_what_cannot_be_reached(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ SLURM_COMMANDS: Final = ("sacct", "squeue", "sinfo", "scontrol")
 
 
 @dataclass(frozen=True)
-class Machine:
+class ProbedPlaces:
     """Where to look. Tests give another root, search path and addresses."""
 
     root: Path = Path("/")
@@ -45,24 +45,24 @@ class Surroundings:
     kubernetes: bool = False
 
 
-def look_around(machine: Machine) -> Surroundings:
-    """What is on a machine. Each probe ends after a second; all run at once; none changes anything."""
-    return asyncio.run(_look_around(machine))
+def look_around(places: ProbedPlaces) -> Surroundings:
+    """What is there. Each probe ends after a second; all run at once; none changes anything."""
+    return asyncio.run(_look_around(places))
 
 
-async def _look_around(machine: Machine) -> Surroundings:
+async def _look_around(places: ProbedPlaces) -> Surroundings:
     async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=LONGEST_PROBE_S) as client:
         exporter_gpus, prometheus = await asyncio.gather(
-            _count_exported_gpus(client, machine.exporter), _ask_prometheus(client, machine.prometheus)
+            _count_exported_gpus(client, places.exporter), _ask_prometheus(client, places.prometheus)
         )
     return Surroundings(
-        _read_driver(machine.root),
-        len(list(machine.root.glob("dev/nvidia[0-9]*"))),
-        None if exporter_gpus is None else machine.exporter,
+        _read_driver(places.root),
+        len(list(places.root.glob("dev/nvidia[0-9]*"))),
+        None if exporter_gpus is None else places.exporter,
         exporter_gpus or 0,
         prometheus,
-        tuple(name for name in SLURM_COMMANDS if shutil.which(name, path=machine.search_path)),
-        (machine.root / "var/run/secrets/kubernetes.io/serviceaccount/token").exists(),
+        tuple(name for name in SLURM_COMMANDS if shutil.which(name, path=places.search_path)),
+        (places.root / "var/run/secrets/kubernetes.io/serviceaccount/token").exists(),
     )
 
 

@@ -31,7 +31,7 @@ def build_page(request: InitRequest) -> Document:
     from pathlib import Path
 
     from loadfactor.config import FILE
-    from loadfactor.contact.surroundings import Machine
+    from loadfactor.contact.surroundings import ProbedPlaces
     from loadfactor.faces.pages.first_configuration import write_first_configuration
 
-    return write_first_configuration(Machine(), Path(FILE), request.force)
+    return write_first_configuration(ProbedPlaces(), Path(FILE), request.force)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadfactor.contact.configuration import write_configuration
-from loadfactor.contact.surroundings import Machine, Surroundings, look_around
+from loadfactor.contact.surroundings import ProbedPlaces, Surroundings, look_around
 from loadfactor.errors import InputError
 from loadfactor.faces.document import DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.faces.formats import counted
@@ -28,17 +28,17 @@ class FirstConfiguration:
     kubernetes: bool
 
 
-def write_first_configuration(machine: Machine, file: Path, force: bool) -> Document:
+def write_first_configuration(places: ProbedPlaces, file: Path, force: bool) -> Document:
     """Look around and write the file. Raises InputError where it is there already and may not be replaced."""
     if not force and (file.exists() or file.is_symlink()):
         raise InputError(f"{file} is there already, and stays as it is; `loadfactor init --force` replaces it")
-    found = look_around(machine)
+    found = look_around(places)
     with replacing(file) as beside:
-        beside.write_text(write_configuration(found, machine.prometheus), encoding="utf-8")
-    return build_document(found, machine, file)
+        beside.write_text(write_configuration(found, places.prometheus), encoding="utf-8")
+    return build_document(found, places, file)
 
 
-def build_document(found: Surroundings, machine: Machine, file: Path) -> Document:
+def build_document(found: Surroundings, places: ProbedPlaces, file: Path) -> Document:
     """What was found, and the next step."""
     asked = found.prometheus
     data = FirstConfiguration(
@@ -54,8 +54,8 @@ def build_document(found: Surroundings, machine: Machine, file: Path) -> Documen
     driver = f"version {found.driver}, {counted(found.gpus, 'GPU')}" if found.driver else NOT_FOUND
     rows = [
         ("NVIDIA driver", driver),
-        (f"dcgm-exporter at {machine.exporter}", counted(found.exporter_gpus, "GPU") if found.exporter else NOT_FOUND),
-        (f"Prometheus at {machine.prometheus}", _say_prometheus(found)),
+        (f"dcgm-exporter at {places.exporter}", counted(found.exporter_gpus, "GPU") if found.exporter else NOT_FOUND),
+        (f"Prometheus at {places.prometheus}", _say_prometheus(found)),
         ("Slurm commands", ", ".join(found.slurm) or NOT_FOUND),
         ("Kubernetes service account", "found" if found.kubernetes else NOT_FOUND),
     ]
