@@ -1,6 +1,7 @@
 """One origin of samples: bodies are kept before they are acknowledged, decoded in their order, and booked as rows."""
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -85,13 +86,11 @@ class Stream:
             QUERY: lambda content: read_answer(unpack_answer(content), identify),
         }
         self._last_ms = np.empty(0, np.int64)  # by series
-        for number, body in bodies:  # as if they came just now
+        now_s = time.monotonic()  # as if they came just now: the rest of their scrapes is still to come
+        for number, body in bodies:
             if body.origin == self.origin:
-                self._put(
-                    _Arrival(
-                        number, body.content, body.format, self._readers[body.format](body.content), self._readers, 0.0
-                    )
-                )
+                points = self._readers[body.format](body.content)
+                self._put(_Arrival(number, body.content, body.format, points, self._readers, now_s))
 
     def receive(self, body: ReceivedBody, now_s: float) -> Received:
         """Take a body. Its number is known when it outlasts a power loss: when the future is done.
