@@ -3,13 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test torture check pages bench bench-quick lock clean
+.PHONY: demo test real torture check pages bench bench-quick lock clean
 
 demo: $(READY)
 	$(BIN)/loadfactor demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --ignore=tests/real
+
+# Beside the real Prometheus, VictoriaMetrics and node-exporter; their Debian packages are in .ci/run. Most of it is waiting.
+real: $(READY)
+	$(BIN)/python -m pytest tests/real -n 4 --dist worksteal
 
 # Kills, damage, full disks and power losses at every durable step of the store, in so many rounds; CI does 20.
 ROUNDS ?= 200

@@ -1,0 +1,145 @@
+"""Prometheus, VictoriaMetrics, vmagent and node-exporter as processes of a test, each with a folder and a port of loopback."""
+
+import json
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+from tests.live.up_process import free_port
+
+BINARIES = {
+    "prometheus": "prometheus",
+    "victoria-metrics": "victoria-metrics",
+    "vmagent": "victoria-metrics",
+    "prometheus-node-exporter": "prometheus-node-exporter",
+}
+"""Each program, and the Debian package it is in."""
+_SCRAPED = "prometheus_remote_storage_highest_timestamp_in_seconds"
+_SENT = "prometheus_remote_storage_queue_highest_sent_timestamp_seconds"
+LONGEST_START_S = 60.0
+INTERVAL_S = 1
+JOB = "gpus"
+NODES = "nodes"
+
+
+def list_missing() -> list[str]:
+    """The packages of the programs that are not installed."""
+    return sorted({package for binary, package in BINARIES.items() if shutil.which(binary) is None})
+
+
+class Component:
+    """A program that serves HTTP; it may be stopped or killed and started again, with its port and its data."""
+
+    def __init__(self, folder: Path, binary: str, arguments: Sequence[str], listen: str, ready: str) -> None:
+        """`listen`: how its argument begins that takes the address; `ready`: the path that answers 200 when it can be used."""
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.folder = folder
+        self._command = [binary, *arguments, f"{listen}127.0.0.1:{self.port}"]
+        self._ready = self.url + ready
+        self.log = folder / f"{binary}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        """Start it, and wait until it can be used."""
+        with self.log.open("ab") as said:
+            self._process = subprocess.Popen(self._command, stdout=said, stderr=said, cwd=self.folder)
+        end = time.monotonic() + LONGEST_START_S
+        while time.monotonic() < end and self._process.poll() is None:
+            try:
+                if httpx.get(self._ready, timeout=5).status_code == httpx.codes.OK:
+                    return self
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.05)
+        raise AssertionError(f"{self._command[0]} does not answer: {self.log.read_text()[-500:]}")
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        assert self._process
+        self._process.send_signal(how)
+        self._process.wait(timeout=60)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process and self._process.poll() is None:
+            self.kill()
+
+    def wait_until_sent(self) -> None:
+        """Until a Prometheus has sent everything: one that is ended before leaves out what it has not read again by then."""
+        end = time.monotonic() + LONGEST_START_S
+        while time.monotonic() < end:
+            if self._read_own(_SENT) >= self._read_own(_SCRAPED) - INTERVAL_S > 0:
+                return
+            time.sleep(0.2)
+        raise AssertionError("Prometheus does not catch up")
+
+    def _read_own(self, name: str) -> float:
+        """The largest value of a metric of its own, 0 where there is none."""
+        lines = httpx.get(f"{self.url}/metrics", timeout=10).text.splitlines()
+        return max((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name)), default=0.0)
+
+    def list_instants(self, selector: str) -> list[int]:
+        """When the samples of these series are, ms, each instant once: what the server itself keeps."""
+        answer = httpx.get(f"{self.url}/api/v1/query", params={"query": f"{selector}[1h]", "nocache": "1"}, timeout=30)
+        assert answer.status_code == httpx.codes.OK, answer.text
+        series: list[Any] = json.loads(answer.text)["data"]["result"]
+        return sorted({round(float(at) * 1000) for one in series for at, _ in one["values"]})
+
+
+def write_scrapes(folder: Path, targets: Mapping[str, str], *further: str) -> Path:
+    """A configuration that scrapes each job's target every INTERVAL_S, and has these further lines."""
+    lines = ["global:", f"  scrape_interval: {INTERVAL_S}s", f"  scrape_timeout: {INTERVAL_S}s", "scrape_configs:"]
+    for job, target in targets.items():
+        lines += [f"  - job_name: {job}", "    static_configs:", f'      - targets: ["{target}"]']
+    folder.mkdir()
+    path = folder / "scrapes.yml"
+    path.write_text("\n".join([*lines, *further, ""]))
+    return path
+
+
+def make_prometheus(folder: Path, targets: Mapping[str, str], write_to: str | None = None) -> Component:
+    """A Prometheus that scrapes these targets, and sends on what it scraped."""
+    further = ("remote_write:", f"  - url: {write_to}/api/v1/write") if write_to else ()
+    config = write_scrapes(folder, targets, *further)
+    arguments = [f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}", "--log.level=warn"]
+    return Component(folder, "prometheus", arguments, "--web.listen-address=", "/-/ready")
+
+
+def make_victoria_metrics(folder: Path, targets: Mapping[str, str] | None = None) -> Component:
+    """A VictoriaMetrics that scrapes these targets, if any, and takes what is sent to it."""
+    config = write_scrapes(folder, targets or {})
+    arguments = [f"-storageDataPath={folder / 'data'}", "-retentionPeriod=1y", "-memory.allowedPercent=10"]
+    arguments += [f"-promscrape.config={config}"] if targets else []
+    return Component(folder, "victoria-metrics", arguments, "-httpListenAddr=", "/health")
+
+
+def make_vmagent(folder: Path, targets: Mapping[str, str], write_to: Sequence[str]) -> Component:
+    """A vmagent that scrapes these targets, and sends what it scraped to each of these servers."""
+    config = write_scrapes(folder, targets)
+    arguments = [f"-promscrape.config={config}", f"-remoteWrite.tmpDataPath={folder / 'data'}"]
+    arguments += [f"-remoteWrite.url={url}/api/v1/write" for url in write_to]
+    return Component(folder, "vmagent", arguments, "-httpListenAddr=", "/health")
+
+
+def make_node_exporter(folder: Path) -> Component:
+    """A node-exporter of this machine."""
+    folder.mkdir()
+    return Component(folder, "prometheus-node-exporter", [], "--web.listen-address=", "/metrics")
