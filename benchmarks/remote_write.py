@@ -2,9 +2,10 @@
 
 `remote_write_scan_ns` is the processor time of a sample of known series from the packed request to points, snappy included, and
 `remote_write_first_sight_us` that of a series never seen before, without what the decoder makes of it.
-`remote_write_over_victoriametrics` is the processor time of our server over that of VictoriaMetrics for the same requests, from the
-first one to the last acknowledgement: HTTP included, each server alone on one core, every series new in the first scrape and one in
-a hundred new in each later one. VictoriaMetrics acknowledges before its data is on disk; we after. It is measured where the program
+`remote_write_over_victoriametrics` is the processor time of our whole process over that of VictoriaMetrics for the same requests,
+from the first one until both have been quiet for a while and ours has made rows of all: HTTP included, each server on one core, every
+series new in the first scrape and one in a hundred new in each later one. `..._to_ack_...` is the same until the last
+acknowledgement. VictoriaMetrics acknowledges before its data is on disk; we after. Both are measured where the program
 `victoria-metrics` is installed (Debian's package of that name).
 """
 
@@ -13,6 +14,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -27,10 +29,34 @@ from loadfactor.sources.prometheus.remote_write import RemoteWriteScanner
 from loadfactor.sources.prometheus.remote_write_limits import WriteLimits
 
 NAME = "remote_write"
-GPUS, METRICS, REQUEST, STEP_MS = 1_000, 20, 2_000, 30_000
+GPUS, REQUEST, STEP_MS = 1_000, 2_000, 30_000
+METRICS = {
+    "DCGM_FI_DEV_SM_CLOCK": 1_000,
+    "DCGM_FI_DEV_GPU_TEMP": 50,
+    "DCGM_FI_DEV_POWER_USAGE": 400,
+    "DCGM_FI_DEV_POWER_USAGE_INSTANT": 400,
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 0,
+    "DCGM_FI_DEV_GPU_UTIL": 50,
+    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": 0,
+    "DCGM_FI_DEV_FB_FREE": 20_000,
+    "DCGM_FI_DEV_FB_USED": 40_000,
+    "DCGM_FI_DEV_FB_RESERVED": 500,
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.5,
+    "DCGM_FI_PROF_SM_ACTIVE": 0.5,
+    "DCGM_FI_PROF_SM_OCCUPANCY": 0.2,
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.3,
+    "DCGM_FI_PROF_PIPE_FP32_ACTIVE": 0.1,
+    "DCGM_FI_PROF_DRAM_ACTIVE": 0.4,
+    "DCGM_FI_PROF_PCIE_TX_BYTES": 1e9,
+    "DCGM_FI_PROF_PCIE_RX_BYTES": 1e9,
+    "DCGM_FI_PROF_NVLINK_TX_BYTES": 1e10,
+    "DCGM_FI_PROF_NVLINK_RX_BYTES": 1e10,
+}
+"""What is sent, and around which values; 0: totals that only grow. All of them are understood."""
 CHURN = 100  # one GPU in so many gets a new pod with every scrape
 SERVER_CORE = 0
-START_S = 30.0  # within which a server has to answer
+WARM_S, QUIET_S = 10.0, 15.0
+START_S = 60.0  # within which a server has to answer
 
 
 class RunningServer(NamedTuple):
@@ -52,8 +78,14 @@ def run(quick: bool) -> dict[str, float]:
             print("victoria-metrics is not installed: not compared with it")
             return results
         requests = list(make_requests(8 if quick else 40))
-        results["victoriametrics_write_ns"] = measure_cpu_ns(start_victoria_metrics, Path(folder) / "vm", requests)
-    return results
+        ours = measure_cpu(start_loadfactor, Path(folder) / "books", requests)
+        theirs = measure_cpu(start_victoria_metrics, Path(folder) / "vm", requests)
+        return results | {
+            "remote_write_ns": ours.in_all_ns,
+            "victoriametrics_write_ns": theirs.in_all_ns,
+            "remote_write_over_victoriametrics": ours.in_all_ns / theirs.in_all_ns,
+            "remote_write_to_ack_over_victoriametrics": ours.to_ack_ns / theirs.to_ack_ns,
+        }
 
 
 def make_requests(scrapes: int) -> Iterator[bytes]:
@@ -64,12 +96,17 @@ def make_requests(scrapes: int) -> Iterator[bytes]:
         for gpu in range(scrape % CHURN, GPUS if scrape else 0, CHURN):
             labels[gpu] = _labels(gpu, scrape)
         series = [
-            pack_field(1, packed + pack_sample(began_ms + scrape * STEP_MS, (gpu * 37 + metric * scrape) % 1000 / 10))
+            pack_field(1, packed + pack_sample(began_ms + scrape * STEP_MS, _value(gpu, around, scrape)))
             for gpu in range(GPUS)
-            for metric, packed in enumerate(labels[gpu])
+            for packed, around in zip(labels[gpu], METRICS.values(), strict=True)
         ]
         for at in range(0, len(series), REQUEST):
             yield pack_snappy(b"".join(series[at : at + REQUEST]))
+
+
+def _value(gpu: int, around: float, scrape: int) -> float:
+    """Another one with every scrape."""
+    return round(around * (1 + (gpu * 37 + scrape * 11) % 100 / 100), 6) if around else scrape * 1024.0
 
 
 def _labels(gpu: int, pod: int) -> list[bytes]:
@@ -88,19 +125,16 @@ def _labels(gpu: int, pod: int) -> list[bytes]:
         "pci_bus_id": f"00000000:{gpu % 8:02X}:00.0",
         "pod": f"train-{gpu}-{pod}",
     }
-    return [
-        b"".join(pack_label(*pair) for pair in sorted({**common, "__name__": f"DCGM_FI_DEV_METRIC_NUMBER_{k}"}.items()))
-        for k in range(METRICS)
-    ]
+    return [b"".join(pack_label(*pair) for pair in sorted({**common, "__name__": name}.items())) for name in METRICS]
 
 
 def _scan(rounds: int) -> dict[str, float]:
     """The scanner alone, compiled and warm."""
-    scrapes = GPUS * METRICS // REQUEST
+    scrapes = GPUS * len(METRICS) // REQUEST
     requests = list(make_requests(1))
     numbers = iter(range(10**9))
-    RemoteWriteScanner(lambda _: 0, WriteLimits()).scan(requests[0])
-    scanner = RemoteWriteScanner(lambda _: next(numbers), WriteLimits())
+    RemoteWriteScanner(lambda *_: 0, WriteLimits()).scan(requests[0])
+    scanner = RemoteWriteScanner(lambda *_: next(numbers), WriteLimits())
     spent = [_spend(scanner, requests) for _ in range(1 + rounds)]
     samples = scrapes * REQUEST
     return {
@@ -116,12 +150,25 @@ def _spend(scanner: RemoteWriteScanner, requests: list[bytes]) -> float:
     return time.process_time() - began
 
 
-def measure_cpu_ns(start: Start, folder: Path, requests: list[bytes]) -> float:
-    """Nanoseconds of the server's processor time for a sample, from the first request to the last acknowledgement."""
+class CpuTime(NamedTuple):
+    """Nanoseconds of a server's processor time for a sample: until the last acknowledgement, and until it was quiet again."""
+
+    to_ack_ns: float
+    in_all_ns: float
+
+
+def measure_cpu(start: Start, folder: Path, requests: list[bytes]) -> CpuTime:
+    """What these requests cost a server, from the first one on."""
     with start(folder) as server:
-        before = _cpu_s(server.pid)
-        send(server, requests)
-        return (_cpu_s(server.pid) - before) / (len(requests) * REQUEST) * 1e9
+        send(server, requests[:1])  # what is done once, whatever is sent
+        time.sleep(WARM_S)
+        times = [_cpu_s(server.pid)]
+        send(server, requests[1:])
+        times.append(_cpu_s(server.pid))
+        time.sleep(QUIET_S)
+        times.append(_cpu_s(server.pid))
+    samples = (len(requests) - 1) * REQUEST
+    return CpuTime(*((until - times[0]) / samples * 1e9 for until in times[1:]))
 
 
 def send(server: RunningServer, requests: list[bytes]) -> None:
@@ -142,6 +189,16 @@ def start_victoria_metrics(folder: Path) -> Iterator[RunningServer]:
     """VictoriaMetrics on one core, ended with the block."""
     address = f"127.0.0.1:{find_port()}"
     command = ["victoria-metrics", f"-storageDataPath={folder}", f"-httpListenAddr={address}", "-retentionPeriod=1y"]
+    with run_server(command, f"http://{address}/health") as pid:
+        yield RunningServer(pid, f"http://{address}/api/v1/write")
+
+
+@contextmanager
+def start_loadfactor(folder: Path) -> Iterator[RunningServer]:
+    """`loadfactor up` on one core, ended with the block."""
+    address = f"127.0.0.1:{find_port()}"
+    program = "from loadfactor.faces.cli import main; main()"
+    command = [sys.executable, "-c", program, "up", f"--store={folder}", f"--listen={address}"]
     with run_server(command, f"http://{address}/health") as pid:
         yield RunningServer(pid, f"http://{address}/api/v1/write")
 

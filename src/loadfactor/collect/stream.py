@@ -80,7 +80,7 @@ class Stream:
     def _start(self, state: bytes, bodies: Iterable[tuple[int, ReceivedBody]]) -> None:
         self._decoder = PrometheusDecoder(state)
         identify = self._decoder.identify
-        scanner = self._scanner = RemoteWriteScanner(identify, WriteLimits())
+        scanner = self._scanner = RemoteWriteScanner(self._decoder.identify_series, WriteLimits())
         self._readers: dict[str, Read] = {
             REMOTE_WRITE: scanner.scan,
             QUERY: lambda content: read_answer(unpack_answer(content), identify),

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.dcgm.values import convert
 from loadfactor.sources.gpu_scrapes.field_values import FieldValues
 from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, Field
+from loadfactor.sources.gpu_scrapes.known_devices import DeviceNumbers
 from loadfactor.sources.gpu_scrapes.series_identity import read_labels
 from loadfactor.sources.prometheus.decoder_state import DecoderState, join_tables, pack_state, unpack_state
 from loadfactor.sources.prometheus.families import DCGM, Family, find_family, list_labels
@@ -25,7 +26,7 @@ from loadfactor.sources.prometheus.node_fields import KIND_NUMBER, NODE_EXPORTER
 from loadfactor.sources.prometheus.node_memory import NODES, SLOTS, list_nodes, list_slots, restore_nodes, restore_slots
 from loadfactor.sources.prometheus.node_source import NodeSource
 from loadfactor.sources.prometheus.pending_points import PendingPoints, drop_repeated, pick_points
-from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Points
+from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Others, Points
 from loadfactor.sources.prometheus.series_facts import (
     GPU,
     HOLDERS,
@@ -44,6 +45,25 @@ SERIES_MAX: Final = 300_000
 SOURCES_MAX: Final = 100
 NAMES_MAX: Final = 1000
 OTHERS: Final = "others"
+SHARED_MAX: Final = 10_000
+"""Sets of labels but the name that are found again without a digest."""
+
+
+class _SeriesDevice(NamedTuple):
+    """The GPU of a series: the source, numbers of its own, and what the labels call node and model."""
+
+    source: int
+    numbers: DeviceNumbers
+    node: str | None
+    model: str | None
+
+
+class _SharedLabels(NamedTuple):
+    """The labels of series that differ in their names only, the device they mean by exporter, and the numbers of series by name."""
+
+    labels: dict[str, str]
+    devices: dict[int, _SeriesDevice | None]  # by the identity of the family
+    series: dict[str, int]
 
 
 class PrometheusDecoder:
@@ -64,7 +84,8 @@ class PrometheusDecoder:
         self._most_series = max(SERIES_MAX, 2 * before.series)
         self._sources: list[GpuSource | NodeSource] = []
         self._numbers: dict[str, int] = {}
-        self._series: dict[bytes, int] = {}  # by a digest of their labels
+        self._by_digest: dict[bytes, _SharedLabels] = {}
+        self._shared: dict[Others, _SharedLabels] = {}
         self._units: dict[tuple[int, int], int] = {}
         self._pending = PendingPoints(self._facts, before.through)
         for known, remember in zip(before.tables, _REMEMBER, strict=False):
@@ -75,22 +96,43 @@ class PrometheusDecoder:
 
     def identify(self, labels: Mapping[str, str]) -> int:
         """The number of the series with these labels, always the same; NOT_UNDERSTOOD for one of which nothing is kept."""
-        text = "\0".join(f"{name}\0{value}" for name, value in sorted(labels.items()))
-        digest = blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
-        known = self._series.get(digest)
+        others = tuple(text for pair in sorted(labels.items()) if pair[0] != "__name__" for text in pair)
+        return self.identify_series(labels.get("__name__", ""), others)
+
+    def identify_series(self, name: str, others: Others) -> int:
+        """The same for a name and the other labels: names and values in turn, by name."""
+        shared = self._shared.get(others)
+        if shared is None:
+            shared = self._share(others)
+        known = shared.series.get(name)
         if known is None:
-            known = self._identify(labels)
+            known = self._identify(name, shared)
             if known != NOT_UNDERSTOOD:
-                self._series[digest] = known
+                shared.series[name] = known
         return known
 
-    def _identify(self, labels: Mapping[str, str]) -> int:
+    def _share(self, others: Others) -> "_SharedLabels":
+        """What the series with these labels share; it is kept for good under a digest, and under the labels for a while."""
+        digest = blake2b("\0".join(others).encode(errors="surrogatepass"), digest_size=16).digest()
+        shared = self._by_digest.setdefault(digest, _SharedLabels({}, {}, {}))
+        if len(self._shared) >= SHARED_MAX:
+            for before in self._shared.values():
+                before.labels.clear()
+            self._shared.clear()
+        shared.labels.update(zip(others[::2], others[1::2], strict=True))
+        self._shared[others] = shared
+        return shared
+
+    def _identify(self, name: str, shared: "_SharedLabels") -> int:
+        labels = {"__name__": name, **shared.labels}
         found, of_node = find_family(labels), find_node_field(labels)
         number = None
         if found is not None:
             family, field = found
-            source = self._find_source(family.name, labels.get("job", ""))
-            number = None if source is None else self._add_series(source, family, field, labels)
+            if id(family) not in shared.devices:
+                shared.devices[id(family)] = self._find_device(family, shared.labels)
+            device = shared.devices[id(family)]
+            number = None if device is None else self._add_series(device, family, field, labels)
             if field is None:
                 return NOT_UNDERSTOOD  # its labels said all
         elif of_node is not None:
@@ -98,7 +140,6 @@ class PrometheusDecoder:
             number = None if source is None else self._add_node_series(source, *of_node, labels)
         if number is not None:
             return number
-        name = labels.get("__name__", "")
         if name not in self.not_understood and len(self.not_understood) >= NAMES_MAX:
             name = OTHERS
         self.not_understood[name] = self.not_understood.get(name, 0) + 1
@@ -128,23 +169,32 @@ class PrometheusDecoder:
                 self._pending.taken_ms[unit] = last_ms
             self.last_sample_ms[source.name] = int(source.steps.last_ms.max())
 
-    def _add_series(self, source: int, family: Family, field: Field | None, labels: Mapping[str, str]) -> int | None:
+    def _find_device(self, family: Family, labels: Mapping[str, str]) -> "_SeriesDevice | None":
+        """The GPU of the series with these labels; None where they are of none, or of more sources than are told apart."""
+        source = self._find_source(family.name, labels.get("job", ""))
         lower, machine = _read_machine(labels)
         device = read_labels(lower, None, machine, list_labels(family))
-        if device.gpu is None:
+        if source is None or device.gpu is None:
             return None
         gpu = f"GPU-{device.gpu}" if family.bare_uuids and _BARE_UUID.fullmatch(device.gpu) else device.gpu
         if device.node is None and machine and not _ADDRESS.fullmatch(machine):
             device = replace(device, node=machine)
         of = self._sources[source]
         assert isinstance(of, GpuSource)
-        numbers = of.known.number(gpu, device)
+        return _SeriesDevice(source, of.known.number(gpu, device), device.node, device.model)
+
+    def _add_series(
+        self, device: "_SeriesDevice", family: Family, field: Field | None, labels: Mapping[str, str]
+    ) -> int | None:
+        of, numbers = self._sources[device.source], device.numbers
+        assert isinstance(of, GpuSource)
         if field is None:
             of.rows.name_model(numbers.gpu, device.node, device.model)
             return None
-        unit = self._number_unit(source, numbers.gpu)
+        unit = self._number_unit(device.source, numbers.gpu)
         name = of.known.names.number(labels["__name__"])
-        facts = (source, unit, numbers.gpu, numbers.place, KEY_NUMBER[field.key], numbers.labels, numbers.holders, name)
+        key = KEY_NUMBER[field.key]
+        facts = (device.source, unit, numbers.gpu, numbers.place, key, numbers.labels, numbers.holders, name)
         return self._facts.add(facts, field, has_blanks=family.name == DCGM)
 
     def _add_node_series(self, source: int, field: Field, part: str, labels: Mapping[str, str]) -> int | None:

@@ -21,6 +21,8 @@ WIRE_MASK: Final = 7
 _MORE: Final = 128  # the bit of a byte that says that the varint goes on
 _PAYLOAD: Final = 127
 _LAST_SHIFT: Final = 63  # of the tenth byte, of which one bit is left
+_NAME: Final = np.frombuffer(b"__name__", np.uint8)
+NAME_SPANS: Final = 4
 _HIGHEST_TAG: Final = (1 << 32) - 1
 FIRST_BYTES: Final = 1 << WIRE_BITS | BYTES
 """The tag of field 1 where it is bytes: a series of a request, a label of a series, the name of a label."""
@@ -88,14 +90,26 @@ def skip_field(data: Bytes, i: int, end: int, tag: int) -> int:
     return i + size if size <= end - i else TRUNCATED
 
 
+@inner
+def _is_name(data: Bytes, i: int) -> bool:
+    same = True
+    for k in range(len(_NAME)):
+        same &= data[i + k] == _NAME[k]
+    return same
+
+
 @entry
 def split_labels(data: Bytes, i: int, end: int, spans: Ints, longest: int) -> int:
     """Splits the labels of a series; gives how many have a value, whose name and value lie where `spans` says: four ends each.
 
-    A label with an empty value is no label, as Prometheus has it.
+    The last four of `spans` (NAME_SPANS) say where the value of the label `__name__` lies, and where its whole field does; 0 where
+    there is none. A label with an empty value is no label, as Prometheus has it.
     """
-    count, most = 0, len(spans) // 4
+    last = len(spans) - NAME_SPANS
+    count, most = 0, last // 4
+    spans[last:] = 0
     while i < end:
+        begin = i
         _, i = read_varint(data, i, end)  # the caller has seen that every field is a label
         size, i = read_length(data, i, end)
         if i < 0:
@@ -130,5 +144,7 @@ def split_labels(data: Bytes, i: int, end: int, spans: Ints, longest: int) -> in
             return MANY_LABELS
         spans[4 * count], spans[4 * count + 1] = name, name_end
         spans[4 * count + 2], spans[4 * count + 3] = value, value_end
+        if name_end - name == len(_NAME) and _is_name(data, name):
+            spans[last], spans[last + 1], spans[last + 2], spans[last + 3] = value, value_end, begin, i
         count += 1
     return count

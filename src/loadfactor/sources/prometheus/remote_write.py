@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from loadfactor.errors import SourceError
 from loadfactor.limits import shorten
 from loadfactor.sources.prometheus.label_sets import COUNT, LabelSets, grow_sets, keep_first, make_sets
-from loadfactor.sources.prometheus.protobuf_wire import LONG_LABEL, MANY_LABELS, split_labels
+from loadfactor.sources.prometheus.protobuf_wire import LONG_LABEL, MANY_LABELS, NAME_SPANS, split_labels
 from loadfactor.sources.prometheus.remote_write_limits import MOST_NAMES, BodyTooLarge, WriteLimits
 from loadfactor.sources.prometheus.remote_write_series import (
     DONE,
@@ -36,10 +36,18 @@ NOT_UNDERSTOOD: Final = -1
 OTHER_NAMES: Final = "(other names)"
 _NAME: Final = "__name__"
 _MOST_UNPACKED: Final = 22  # a copy of 64 bytes takes three in snappy's block format
+_OTHERS: Final = 10_000
+"""Sets of labels but the name that are remembered: the series of a device share one."""
 _SETS, _SET_BYTES, _SAMPLES = 1024, 1 << 18, 1 << 14
 """Room to begin with."""
 _USUAL_BYTES: Final = 4 * BYTES_PER_MIB
 """Requests of up to so many bytes are unpacked into the same memory, which need not be mapped and cleared each time."""
+
+
+Others = tuple[str, ...]
+"""The labels of a series but its name: names and values in turn, by name."""
+Identify = Callable[[str, Others], int]
+"""Gives the number of the series of this name with these labels, or NOT_UNDERSTOOD."""
 
 
 class Points(NamedTuple):
@@ -53,15 +61,15 @@ class Points(NamedTuple):
 class RemoteWriteScanner:
     """Scans the requests of one stream of senders, one after the other; not for several threads at once."""
 
-    def __init__(self, identify: Callable[[dict[str, str]], int], limits: WriteLimits) -> None:
-        """`identify` gives the number of the series with these labels, or NOT_UNDERSTOOD."""
+    def __init__(self, identify: Identify, limits: WriteLimits) -> None:
         self._identify, self._limits = identify, limits
         self.samples = self.exemplars = self.histograms = 0
         """What all requests held so far that were not refused; exemplars and histograms are skipped."""
         self.not_understood: dict[str, int] = {}
         """Samples of series that are not understood, by metric name."""
         self._bounds = np.array([limits.series, limits.labels_bytes], np.int64)
-        self._spans = np.zeros(4 * limits.labels, np.int64)
+        self._spans = np.zeros(4 * limits.labels + NAME_SPANS, np.int64)
+        self._others: dict[bytes, Others] = {}  # by their bytes
         self._names: dict[str, int] = {OTHER_NAMES: 0}
         self._out = _make_samples(min(_SAMPLES, limits.samples))
         self._data = np.empty(_USUAL_BYTES, np.uint8)
@@ -122,38 +130,33 @@ class RemoteWriteScanner:
     def _settle(self, since: int, k: int) -> None:
         """Identifies the labels that are new, and puts the numbers of series in the place of those of labels."""
         while self._identified < self._known.state[COUNT]:
-            labels = self._read_labels(self._identified)
-            number = self._identify(labels)
-            self._numbers[self._identified] = number if number >= 0 else -1 - self._number_name(labels[_NAME])
+            name, others = self._read_labels(self._identified)
+            number = self._identify(name, others)
+            self._numbers[self._identified] = number if number >= 0 else -1 - self._number_name(name)
             self._identified += 1
         labels_of = self._out.labels[since:k]
         labels_of[:] = self._numbers[labels_of]
 
-    def _read_labels(self, number: int) -> dict[str, str]:
+    def _read_labels(self, number: int) -> tuple[str, Others]:
+        """The name of a series and its other labels, which are read once for all series that share them."""
         known, spans = self._known, self._spans
         start, end = int(known.start[number]), int(known.start[number + 1])
         count = split_labels(known.bytes, start, end, spans, self._limits.label_bytes)
         if count < 0:
             raise self._describe_fault(count, None)
         content = known.bytes[start:end].tobytes()
-        ends = (spans[: 4 * count] - start).tolist()
+        name, name_end, field, field_end = (spans[-NAME_SPANS:] - start).tolist()
+        rest = content[:field] + content[field_end:]
+        others = self._others.get(rest)
         try:
-            if content.isascii():
-                text = content.decode()
-                parts = [text[a:b] for a, b in zip(ends[::2], ends[1::2], strict=True)]
-            else:
-                parts = [content[a:b].decode() for a, b in zip(ends[::2], ends[1::2], strict=True)]
+            if others is None:
+                others = _list_others(content, (spans[: 4 * count] - start).tolist())
+                if len(self._others) >= _OTHERS:
+                    self._others.clear()
+                self._others[rest] = others
+            return content[name:name_end].decode(), others
         except UnicodeDecodeError as error:
             raise SourceError(f"a label of a remote_write request is not UTF-8: {shorten(error.object)}") from None
-        labels = dict(zip(parts[::2], parts[1::2], strict=True))
-        if len(labels) < count:
-            twice = next(name for name in labels if parts[::2].count(name) > 1)
-            raise SourceError(f"a series of a remote_write request has the label {shorten(twice)} twice")
-        if _NAME not in labels:
-            raise SourceError(
-                f"a series of a remote_write request has no name (label {_NAME}); it has {shorten(labels)}"
-            )
-        return labels
 
     def _number_name(self, name: str) -> int:
         if len(self._names) > MOST_NAMES:
@@ -210,6 +213,18 @@ class RemoteWriteScanner:
             )
         where = "" if byte is None else f", in what begins at byte {byte:,} of it unpacked"
         return SourceError(f"a remote_write request {SERIES_FAULTS[why]}{where}")
+
+
+def _list_others(content: bytes, ends: list[int]) -> Others:
+    """All labels but the name, whose names and values end there. Raises SourceError where they are no labels of a series."""
+    parts = [content[a:b].decode() for a, b in zip(ends[::2], ends[1::2], strict=True)]
+    labels = dict(zip(parts[::2], parts[1::2], strict=True))
+    if 2 * len(labels) < len(parts):
+        twice = next(name for name in labels if parts[::2].count(name) > 1)
+        raise SourceError(f"a series of a remote_write request has the label {shorten(twice)} twice")
+    if labels.pop(_NAME, None) is None:
+        raise SourceError(f"a series of a remote_write request has no name (label {_NAME}); it has {shorten(labels)}")
+    return tuple(text for pair in sorted(labels.items()) for text in pair)
 
 
 def _make_samples(room: int) -> ScannedSamples:
