@@ -3,8 +3,8 @@
 `remote_write_scan_ns` is the processor time of a sample of known series from the packed request to points, snappy included, and
 `remote_write_first_sight_us` that of a series never seen before, without what the decoder makes of it.
 `remote_write_over_victoriametrics` is the processor time of our whole process over that of VictoriaMetrics for the same requests,
-from the first one until both have been quiet for a while and ours has made rows of all: HTTP included, each server on one core, every
-series new in the first scrape and one in a hundred new in each later one. `..._to_ack_...` is the same until the last
+from the first one until both have been quiet for a while and ours has made rows of all: HTTP included, each server on one core,
+every series new in the first scrape and one in a hundred new in each later one. `..._to_ack_...` is the same until the last
 acknowledgement. VictoriaMetrics acknowledges before its data is on disk; we after. Both are measured where the program
 `victoria-metrics` is installed (Debian's package of that name).
 """
