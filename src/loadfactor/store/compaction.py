@@ -41,6 +41,8 @@ MERGED_ROWS: Final = 1_500_000
 """Files with so many rows stay as they are: what arrives minute by minute never rewrites a day of a large fleet."""
 MOST_UNSETTLED: Final = 3
 """Files of a day among whose samples others lie: the hours around each are put together anew whenever they are read."""
+AFTER_LOGGED = 1 << 40
+"""More than any number of a row in its import."""
 UNSETTLED_SHARE: Final = 1 / 16
 """Of the rows of a day: more than that, and merging the day once is less work than reading around it."""
 
@@ -214,8 +216,8 @@ def _take(
     """The samples of a range of devices as they were taken; of what several imports speak of, what each said."""
     columns = ", ".join(AS_TAKEN.names)
     devices = f"device_id BETWEEN {quote(first)} AND {quote(last)}"
-    stored = f"SELECT * FROM {taken(writer.parts(files), devices)}"
-    sql = f"SELECT *, 0::BIGINT AS seq FROM ({stored})"
+    stored = taken(writer.parts(files), devices, numbered=True)
+    sql = f"SELECT *, {AFTER_LOGGED} + part AS seq FROM {stored}"  # what logs hold was merged before these files were written
     if logs:
         sql += " WHERE import_no IS NOT NULL"
         sql = (

@@ -48,22 +48,24 @@ def rebuild_manifest(folder: Path) -> Manifest:
     """
     found: dict[str, StoredFile] = {}
     unfinished = list_unfinished(folder)
-    currency, live_through = "", 0
+    currency, flushed = "", {}
     for path in sorted(folder.iterdir()):
         is_own = OWN_NAME.fullmatch(path.name) and path.name not in unfinished
         footer = read_footer(path) if is_own else None
         if footer is not None:
             footer.pop("replaces")
             currency = footer.pop("currency") or currency
-            live_through = max(live_through, footer.pop("live_through", 0))
+            flushed[path.name] = footer.pop("live_through", 0)
             file = read_file(footer)
             found[path.name] = replace(
                 file, rows=count_rows(path), bytes=path.stat().st_size, crc32=checksum_file(path)
             )
-    files = tuple(found.values())
+    files = tuple(
+        sorted(found.values(), key=lambda file: flushed[file.name])
+    )  # as they were written, where one import has several
     last = max([0, *(f.imports[1] for f in files if f.imports is not None)])
     generations = [int(p.stem.removeprefix("manifest-")) for p in folder.glob("manifest-*.json")]
-    return Manifest(max([1, *generations]), currency, files, last, live_through=live_through)
+    return Manifest(max([1, *generations]), currency, files, last, live_through=max([0, *flushed.values()]))
 
 
 def repair_store(writer: Writer) -> tuple[Loss, ...]:

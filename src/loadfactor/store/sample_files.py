@@ -15,6 +15,8 @@ from loadfactor.units import MS_PER_HOUR
 
 _COLUMNS = ", ".join(SAMPLE_COLUMNS)
 _KEY = "device_id, source, sampled_utc"
+MOST_PARTS = 1_000_000
+"""More than there ever are."""
 _TOLD = ("began_utc", "step_ms", "lone_step_ms", *MEASUREMENTS)
 
 
@@ -107,11 +109,19 @@ def list_patches(parts: Sequence[SamplePart]) -> list[Patch]:
     return patches
 
 
-def taken(parts: Sequence[SamplePart], where: str = "true") -> str:
-    """SQL: samples as they were taken: `sampled_utc`, `began_utc` where it was given, what they measure, and their import."""
+def taken(parts: Sequence[SamplePart], where: str = "true", numbered: bool = False) -> str:
+    """SQL: samples as they were taken: `sampled_utc`, `began_utc` where it was given, what they measure, and their import.
+
+    `numbered`: with `part`, the number of the part they lie in. Parts are in the order they were written, and one import may
+    have several: those of a day's live rows.
+    """
     columns = ["device_id", "source", "to_utc AS sampled_utc", "if(given, to_utc - reach_ms, NULL) AS began_utc"]
     columns += ["step_ms", "lone_step_ms", "measured_mask", *MEASUREMENTS, "import_no"]
-    whole = " UNION ALL ".join(f"SELECT * FROM {relation}" for relation in _gather(parts))
+    if numbered:
+        columns.append("part")
+        whole = " UNION ALL ".join(f"SELECT *, {n} AS part FROM {part.relation}" for n, part in enumerate(parts))
+    else:
+        whole = " UNION ALL ".join(f"SELECT * FROM {relation}" for relation in _gather(parts))
     return f"(SELECT {', '.join(columns)} FROM ({whole}) WHERE late_ms = 0 AND {where})"
 
 
@@ -177,10 +187,11 @@ def _put_together(parts: Sequence[SamplePart], patch: Patch, inside: str, step: 
         f" AND to_utc > {patch.from_ms - patch.reach_ms}"
         f" AND (to_utc <= {patch.to_ms + patch.reach_ms} OR (given AND to_utc - reach_ms < {patch.to_ms}))"
     )
-    latest = ", ".join(f"arg_max({c}, coalesce(import_no, -1)) AS {c}" for c in _TOLD)
+    order = f"coalesce(import_no, -1)::BIGINT * {MOST_PARTS} + part"
+    latest = ", ".join(f"arg_max({c}, {order}) AS {c}" for c in _TOLD)
     told = ", ".join(_TOLD)
     return f"""SELECT {_COLUMNS} FROM (
-      WITH taken AS {taken(parts, near)},
+      WITH taken AS {taken(parts, near, numbered=True)},
       twice AS (SELECT {_KEY} FROM taken GROUP BY ALL HAVING count(*) > 1),
       merged AS (
         SELECT {_KEY}, measured_mask, {told} FROM taken ANTI JOIN twice USING ({_KEY}) UNION ALL
