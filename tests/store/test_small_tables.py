@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadfactor.store.small_tables import completed, contradicted, fold, in_order, listed_twice, repeated, together
-from loadfactor.tables import ARROW, SAMPLES, TABLES, Table
+from loadfactor.tables import SAMPLES, TABLES, Table, arrow_type
 
 SMALL = [t for t in TABLES if t.name != SAMPLES.name]
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -37,7 +37,7 @@ def logged(draw: st.DrawFn, kept: Table) -> pa.Table:
         for c in kept.columns
     }
     rows = draw(st.lists(st.fixed_dictionaries(cells), max_size=5))
-    schema = pa.schema([pa.field(c.name, ARROW[c.kind]) for c in kept.columns])
+    schema = pa.schema([pa.field(c.name, arrow_type(c.kind)) for c in kept.columns])
     told = {
         "import_no": pa.array([draw(st.sampled_from([None, 1, 2])) for _ in rows], pa.int32()),
         "seq": pa.array(range(len(rows)), pa.int64()),
