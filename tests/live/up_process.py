@@ -30,6 +30,7 @@ class UpProcess:
     def __init__(self, store: Path, port: int | None = None, config: Path | None = None) -> None:
         self.store, self.port, self._config = store, port or free_port(), config
         self.url = f"http://127.0.0.1:{self.port}"
+        self._client = httpx.Client(verify=False)  # no certificates are read for each request
         self.process: subprocess.Popen[bytes] | None = None
         self.log = store.with_name(f"{store.name}.log")
 
@@ -54,7 +55,7 @@ class UpProcess:
         end = time.monotonic() + LONGEST_START_S
         while time.monotonic() < end:
             try:
-                if httpx.get(f"{self.url}/health", timeout=5).status_code == httpx.codes.OK:
+                if self._client.get(f"{self.url}/health", timeout=5).status_code == httpx.codes.OK:
                     return self
             except httpx.HTTPError:
                 if self.process.poll() is not None:
@@ -77,11 +78,13 @@ class UpProcess:
     def write(self, body: bytes, timeout_s: float = 20.0) -> int:
         """Send a packed remote_write request; the status."""
         headers = {"Content-Encoding": "snappy", "Content-Type": "application/x-protobuf"}
-        return httpx.post(f"{self.url}/api/v1/write", content=body, headers=headers, timeout=timeout_s).status_code
+        return self._client.post(
+            f"{self.url}/api/v1/write", content=body, headers=headers, timeout=timeout_s
+        ).status_code
 
     def ask(self, path: str, **question: str) -> Any:
         """The JSON of an answer."""
-        answer = httpx.get(f"{self.url}{path}", params=question, timeout=60)
+        answer = self._client.get(f"{self.url}{path}", params=question, timeout=60)
         assert answer.status_code == httpx.codes.OK, answer.text
         return json.loads(answer.text)
 

@@ -14,7 +14,7 @@ import pytest
 
 from loadfactor.errors import DamageError, InputError, SourceError, StoreError
 from loadfactor.store import live
-from loadfactor.store.live import LiveBatch, LiveLog, read_live
+from loadfactor.store.live import LOCK, LiveBatch, LiveLog, read_live
 from loadfactor.store.live_batch import encode
 
 START = 1_767_225_600_000  # 2026-01-01
@@ -213,6 +213,7 @@ def test_one_process_writes(tmp_path: Path) -> None:
         code, (said,) = in_child(lambda _: LiveLog.open(tmp_path) and None)
         assert code == 1
         assert said.startswith("StoreError another process takes live batches")
+        assert f"(process {os.getpid()})" in said
     LiveLog.open(tmp_path).close()
     with pytest.raises(StoreError, match="is closed"):
         log.acknowledge([batch()])
@@ -357,9 +358,14 @@ def test_too_much_at_once_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert numbers(tmp_path) == list(range(1, 9))
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a folder, but for the lock, which says who held it last."""
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != LOCK}
+
+
 def whole_or_said(folder: Path, expected: list[tuple[int, LiveBatch]]) -> str:
     """Read damaged batches: what was acknowledged, or one line; anything else fails the test."""
-    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    before = contents(folder)
     refused = ""
     try:
         found = read_live(folder, 0)
@@ -369,7 +375,7 @@ def whole_or_said(folder: Path, expected: list[tuple[int, LiveBatch]]) -> str:
         assert len(refused.splitlines()) == 1
         with pytest.raises(DamageError):
             LiveLog.open(folder)
-        assert {p.name: p.read_bytes() for p in folder.iterdir()} == before  # moved aside by repair alone
+        assert contents(folder) == before  # moved aside by repair alone
         return "said"
     assert [(n, b.source, b.table, b.where) for n, b in found] == [(n, b.source, b.table, b.where) for n, b in expected]
     assert all(a.rows.equals(b.rows) for (_, a), (_, b) in zip(found, expected, strict=True))

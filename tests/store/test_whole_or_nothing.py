@@ -17,7 +17,7 @@ import loadfactor.books.writing as writing_room
 from loadfactor.books.books import Books
 from loadfactor.errors import DamageError, StoreError
 from loadfactor.sources.base import ReadOptions
-from loadfactor.store import manifest
+from loadfactor.store import manifest, store
 
 START = 1_767_225_600_000  # 2026-01-01
 CHILD = "import sys; from tests.store.test_whole_or_nothing import main; main(*sys.argv[1:])"
@@ -188,7 +188,8 @@ def test_a_second_import_meanwhile_is_refused_in_one_line(
     process = child(one_day, "wait", flag)
     assert process.stdout is not None
     assert process.stdout.readline().strip() == "booking"
-    with pytest.raises(StoreError, match="another import is writing to"):
+    monkeypatch.setattr(store, "LONGEST_WAIT_S", 0.2)
+    with pytest.raises(StoreError, match=rf"another import is writing to .* \(process {process.pid}\)"):
         add(Books(one_day), 2, tmp_path, monkeypatch)
     assert totals(reader) == said
     assert totals(Books(one_day)) == said

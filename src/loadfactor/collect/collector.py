@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from loadfactor.collect.stream import REMOTE_WRITE, Received, Stream
+from loadfactor.collect.decoding import REMOTE_WRITE
+from loadfactor.collect.stream import Received, Stream
 from loadfactor.errors import BusyError, InputError, LoadfactorError, StoreError
 from loadfactor.store.live import LiveLog, ReceivedBody
 from loadfactor.units import MS_PER_S
@@ -41,6 +43,7 @@ class LiveCollector:
         self._clock_ms = clock_ms
         self._lock = threading.Lock()
         self._scanning = ThreadPoolExecutor(1, "scan")
+        self._reading = ThreadPoolExecutor(1, "read answers")  # one large answer at a time, and no sender behind it
         self._states = log.states()
         bodies = list(log.received())
         origins = sorted({body.origin for _, body in bodies} | set(self._states) | {REMOTE_WRITE})
@@ -71,7 +74,8 @@ class LiveCollector:
                 raise BusyError(f"too much waits to be stored; send it again in {RETRY_AFTER_S} seconds", RETRY_AFTER_S)
             body = ReceivedBody(origin, kind, self._clock_ms(), content)
             loop = asyncio.get_running_loop()
-            received = await loop.run_in_executor(self._scanning, stream.receive, body, time.monotonic())
+            threads = self._scanning if kind == REMOTE_WRITE else self._reading
+            received = await loop.run_in_executor(threads, stream.receive, body, time.monotonic())
             counts.received_samples += received.samples
             await asyncio.wrap_future(received.number)
         except LoadfactorError as error:
@@ -82,14 +86,24 @@ class LiveCollector:
         return received
 
     def book(self, everything: bool = False) -> int:
-        """Make rows of what came; how many. Raises StoreError where they cannot be stored: they are kept for the next time."""
+        """Make rows of what came; how many. Raises StoreError where they cannot be stored: they are kept for the next time.
+
+        One origin that cannot be booked keeps none of the others from it.
+        """
         began = time.monotonic()
         rows, before = 0, self.last_sample_ms
+        failed: Exception | None = None
         for origin, stream in list(self._streams.items()):
-            booked = stream.book(None if everything or origin != REMOTE_WRITE else began - HOLD_S)
+            try:
+                booked = stream.book(None if everything or origin != REMOTE_WRITE else began - HOLD_S)
+            except Exception as error:
+                failed = failed or error
+                continue
             self.counts[origin].booked_rows += booked
             rows += booked
         self._seen_s |= {s: began for s, at_ms in self.last_sample_ms.items() if at_ms != before.get(s)}
+        if failed is not None:
+            raise failed
         return rows
 
     @property
@@ -120,6 +134,11 @@ class LiveCollector:
         return found
 
     @property
+    def set_aside(self) -> list[Path]:
+        """Bodies that this process could not decode, as files."""
+        return [path for stream in list(self._streams.values()) for path in stream.set_aside]
+
+    @property
     def waiting_bytes(self) -> int:
         """Bytes that wait for their commit."""
         return self._log.waiting_bytes
@@ -127,6 +146,7 @@ class LiveCollector:
     def close(self) -> None:
         """Scan no more."""
         self._scanning.shutdown()
+        self._reading.shutdown()
 
 
 def _reason(error: LoadfactorError) -> str:

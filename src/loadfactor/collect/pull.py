@@ -24,6 +24,7 @@ SHORTEST_CHUNK_S = 1.0
 ENOUGH_BYTES = 8 * BYTES_PER_MIB
 """A chunk whose answer is smaller may be longer next time."""
 LONGEST_PAUSE_S = 5.0 * S_PER_MIN
+LARGEST_SKEW_S = 5.0 * S_PER_MIN
 
 Take = Callable[[bytes, int, int], Awaitable[None]]
 """Given a chunk; done when it is kept."""
@@ -85,15 +86,22 @@ class Pull:
             began = time.monotonic()
             try:
                 await self.catch_up(client, int(time.time() * MS_PER_S) - int(DELAY_S * MS_PER_S))
-            except (LoadfactorError, TimeoutError) as error:
+            except Exception as error:  # whatever a server does, it ends neither its own pull nor the others
                 self._fail(error)
             pause = min(self._every_s * 2 ** min(self.status.failures, 6), max(LONGEST_PAUSE_S, self._every_s))
+            if self.status.failures:
+                pause *= random.uniform(0.8, 1.2)  # those that failed at once do not come back at once
             await asyncio.sleep(max(0.0, began + pause - time.monotonic()))
 
     async def catch_up(self, client: httpx.AsyncClient, to_ms: int) -> None:
         """Take everything through `to_ms`. Raises FetchError, with what was taken before it taken."""
+        if self._through_ms - to_ms > LARGEST_SKEW_S * MS_PER_S:
+            ahead_s = (self._through_ms - to_ms) / MS_PER_S
+            raise FetchError(f"samples were taken {ahead_s:,.0f} seconds ahead of our clock; set it by NTP, or wait")
         while self._through_ms < to_ms:
             chunk = await self.fetch_next(client, to_ms)
+            if chunk.to_ms <= chunk.from_ms:
+                return  # its clock is a little behind
             await self._take(*chunk)
             self.go_on(chunk.to_ms)
 
@@ -113,9 +121,21 @@ class Pull:
             except TimeoutError as error:
                 self._chunk_s = max(SHORTEST_CHUNK_S, self._chunk_s / 2)
                 raise FetchError(f"did not answer within {2 * self.server.timeout_s:g} seconds") from error
-            if len(answer) < ENOUGH_BYTES:
+            if len(answer.content) < ENOUGH_BYTES:
                 self._chunk_s = min(LONGEST_CHUNK_S, 2 * self._chunk_s)
-            return Chunk(answer, self._through_ms, end_ms)
+            if (
+                answer.now_ms is not None
+            ):  # samples bear the time of its clock: nothing is there yet of what is ahead of it
+                end_ms = min(end_ms, self._read_clock(answer.now_ms))
+            return Chunk(answer.content, self._through_ms, end_ms)
+
+    def _read_clock(self, now_ms: int) -> int:
+        """Through when a server has everything. Raises FetchError where its clock and ours are far apart."""
+        behind_s = time.time() - now_ms / MS_PER_S
+        there_ms = now_ms + MS_PER_S - int(DELAY_S * MS_PER_S)
+        if there_ms <= self._through_ms and behind_s > LARGEST_SKEW_S:
+            raise FetchError(f"its clock is {behind_s:,.0f} seconds behind ours; set both by NTP")
+        return there_ms
 
     def go_on(self, through_ms: int, overlap_s: float = OVERLAP_S) -> None:
         """A chunk was taken: what follows comes next, with some of it again, and what failed before is over."""
@@ -130,5 +150,5 @@ class Pull:
         now_ms = int(time.time() * MS_PER_S)
         self.status.failures += 1
         self.status.errors += 1
-        self.status.error = str(error)
+        self.status.error = str(error) if isinstance(error, LoadfactorError) else f"{type(error).__name__}: {error}"
         self.status.failing_since_ms = self.status.failing_since_ms or now_ms

@@ -5,7 +5,6 @@ gathered meanwhile, so that many requests share one sync. Batches are numbered i
 number is given twice. Readers leave the disk alone (`read_live`).
 """
 
-import fcntl
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,6 +36,7 @@ from loadfactor.store.live_database import (
     write_span,
 )
 from loadfactor.store.live_received import BODY_BYTES, INSERT_BODY_SQL, REPLACE_STATE_SQL, OriginState, ReceivedBody
+from loadfactor.store.locks import take_lock
 from loadfactor.units import BYTES_PER_MIB
 
 __all__ = ["LiveBatch", "LiveLog", "OriginState", "ReceivedBody", "has_live", "read_live"]
@@ -151,6 +151,11 @@ class LiveLog:
         self._put(_Request(_promise(), discard_through=number)).result()
 
     @property
+    def folder(self) -> Path:
+        """The store's."""
+        return self._path.parent
+
+    @property
     def waiting_bytes(self) -> int:
         """Bytes that were handed in and are not durable yet."""
         return self._waiting_bytes
@@ -191,14 +196,13 @@ class LiveLog:
     def _put(self, request: _Request, longest_s: float | None = None) -> "Future[int]":
         """Hand a request to the writing thread when there is room for it."""
         size, most = request.bytes, MOST_WAITING_BYTES
-        if size > most:
+        if size > most and request.state is None:
             mib = f"{size / BYTES_PER_MIB:,.0f} MiB for the live log at once, at most {most / BYTES_PER_MIB:,.0f} are taken"
             raise InputError(f"{mib}; send less at a time")
 
         def has_room() -> bool:
-            return (
-                self._waiting_bytes + size <= most and self._received_bytes + request.kept_bytes <= MOST_RECEIVED_BYTES
-            )
+            fits = self._waiting_bytes + size <= most or not self._waiting_bytes  # a large booking alone
+            return fits and self._received_bytes + request.kept_bytes <= MOST_RECEIVED_BYTES
 
         with self._changed:
             wait_s = LONGEST_WAIT_S if longest_s is None else longest_s
@@ -320,14 +324,5 @@ def set_damaged_aside(folder: Path, to: Path, after: int) -> bool:
 
 def _locked(folder: Path) -> IO[str]:
     """The lock of the one process that writes."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("w")
-    except OSError as error:
-        raise StoreError(f"{folder} cannot be written ({error.strerror}); choose another folder") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        lock.close()
-        raise StoreError(f"another process takes live batches into {folder}; stop it first") from error
-    return lock
+    held = f"another process takes live batches into {folder} ({{holder}}); stop it first"
+    return take_lock(folder / LOCK, held)

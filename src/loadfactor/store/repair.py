@@ -20,11 +20,11 @@ from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.manifest import NAME, OWN_NAME, Loss, Manifest, StoredFile, checksum_file, read_file
 from loadfactor.store.sample_files import read, taken
 from loadfactor.store.session import check_file
+from loadfactor.store.set_aside import QUARANTINE
 from loadfactor.store.small_tables import LOGGED, name_columns
 from loadfactor.store.writer import Writer, count_rows, read_footer
 from loadfactor.tables import ALWAYS, TABLES, Table
 
-QUARANTINE = "quarantine"
 UNKNOWN = "unknown"
 """The source of an import whose record was lost."""
 

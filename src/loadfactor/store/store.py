@@ -1,6 +1,5 @@
 """The folder of one store: who reads it gets a session on a generation, who writes it the lock and a writer."""
 
-import fcntl
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from loadfactor.errors import InputError, StoreError
 from loadfactor.store import disk
 from loadfactor.store.generations import Generation, has_manifest, remove_unread
 from loadfactor.store.live_copy import has_live
+from loadfactor.store.locks import take_lock
 from loadfactor.store.manifest import NAME, Manifest, StoredFile
 from loadfactor.store.session import (
     MEMORY,
@@ -26,6 +26,9 @@ from loadfactor.tables import DEFAULT_CURRENCY, Span
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
     from loadfactor.store.live_rows import Numbered
     from loadfactor.store.writer import Writer
+
+LONGEST_WAIT_S = 10.0
+"""So long a writer waits for another one: a flush of live rows takes moments, an import may take minutes."""
 
 
 def _read_newest(folder: Path) -> Manifest:
@@ -135,18 +138,8 @@ class Store:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        try:
-            disk.make_folder(self.folder)
-            lock = (self.folder / "lock").open("w")
-        except OSError as error:
-            raise StoreError(
-                f"{self.folder} cannot be written ({error.strerror}); choose another folder with --store"
-            ) from error
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise StoreError(f"another import is writing to {self.folder}; wait for it to end") from error
+        held = f"another import is writing to {self.folder} ({{holder}}); wait for it to end"
+        with take_lock(self.folder / "lock", held, LONGEST_WAIT_S):
             yield
 
     @contextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 import signal
 import socket
 import sys
@@ -32,10 +33,13 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
     tokens, tls = TokenFile(folder), settings.server
     warning = check_binding(host, tokens, tls.trusted_proxies, tls.tls_cert is not None)
     guard = Guard(tokens, host, tls.trusted_proxies)
-    listening = bind(host, port)
-    with listening, contextlib.ExitStack() as opened:
-        live = LiveLog.open(folder, after=books.store.manifest.live_through)
+    with contextlib.ExitStack() as opened:
+        live = LiveLog.open(
+            folder, after=books.store.manifest.live_through
+        )  # first: a second server hears of the first
         opened.callback(live.close)
+        listening = opened.enter_context(bind(host, port))
+        _allow_connections()
         service = LiveService(books, live, settings)
         server = _Server(
             uvicorn.Config(
@@ -83,6 +87,13 @@ def bind(host: str, port: int) -> socket.socket:
             f"cannot listen on {host}:{port} ({error.strerror or error}); choose another with --listen"
         ) from error
     return listening
+
+
+def _allow_connections() -> None:
+    """As many open files as this machine allows: a thousand servers that never answer must leave some for senders."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class _Server(uvicorn.Server):

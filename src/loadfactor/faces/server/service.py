@@ -1,6 +1,7 @@
 """`loadfactor up` as a process: it collects, books and flushes on its own schedules, and serves HTTP, until it is told to stop."""
 
 import asyncio
+import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -12,10 +13,10 @@ import httpx
 
 from loadfactor.books.books import Books
 from loadfactor.collect.collector import LiveCollector
-from loadfactor.collect.prometheus_server import PrometheusServer
+from loadfactor.collect.decoding import QUERY
+from loadfactor.collect.prometheus_server import MOST_LONG, PrometheusServer
 from loadfactor.collect.pull import Pull
 from loadfactor.collect.pulled_body import pack_answer
-from loadfactor.collect.stream import QUERY
 from loadfactor.config import PulledServer, Settings
 from loadfactor.errors import LoadfactorError
 from loadfactor.faces.server.receiver import ReceiverCounts, WriteAnswer
@@ -23,6 +24,7 @@ from loadfactor.faces.server.request_log import write_line
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.sources.prometheus.selector import write_selector
 from loadfactor.store.live import LiveLog
+from loadfactor.store.set_aside import count_set_aside
 from loadfactor.store.source_status import SourceStatus, read_statuses, write_statuses
 from loadfactor.units import MS_PER_S
 
@@ -34,7 +36,9 @@ FLUSH_AGAIN_S = 20.0
 STATUS_EVERY_S = 5.0
 SILENT_S = 900.0
 """A source that sent samples and sends none for so long is called silent."""
-MOST_CONNECTIONS = 64
+MOST_CONNECTIONS = 1024
+"""Kept open to servers that are asked again."""
+KEPT_OPEN_S = 120.0
 MOST_ANSWERS = 3
 """So many pulled answers may wait for their booking; then the pull waits."""
 
@@ -57,16 +61,23 @@ class LiveService:
         self._live = live
         self._flush_every_s = settings.server.flush_every_s
         self._flush = _Flush(time.monotonic())
+        self._flushing = threading.Lock()
+        self._aside_before = count_set_aside(books.store.folder)
+        self._told_aside = 0
         self._written: list[SourceStatus] = []
         self._failed = {s.name: s.failures for s in read_statuses(books.store.folder)}
+        self._long_answers = asyncio.Semaphore(MOST_LONG)
         self._pulls = [self._make_pull(server) for server in settings.prometheus]
         self.book_error = ""
 
     async def run(self) -> None:
         """Collect until cancelled."""
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=MOST_CONNECTIONS)
+        limits = httpx.Limits(
+            max_connections=None, max_keepalive_connections=MOST_CONNECTIONS, keepalive_expiry=KEPT_OPEN_S
+        )
         async with httpx.AsyncClient(limits=limits, follow_redirects=False) as client, asyncio.TaskGroup() as tasks:
             tasks.create_task(self._repeat(BOOK_EVERY_S, self._book))
+            tasks.create_task(self._repeat(BOOK_EVERY_S, self._flush_when_due))
             tasks.create_task(self._repeat(STATUS_EVERY_S, self._keep_statuses))
             for pull in self._pulls:
                 tasks.create_task(pull.run(client))
@@ -103,18 +114,19 @@ class LiveService:
         )
 
     def health(self) -> dict[str, Any]:
-        """What GET /health answers; it asks neither the disk nor the books."""
+        """What GET /health answers; it asks neither the disk nor the books. `set_aside`: bodies that nobody could decode."""
         sources = self.statuses()
         wrong = [s for s in sources if s.status in ("failing", "silent")]
-        error = self.book_error or self._flush.error
+        error, aside = self.book_error or self._flush.error, len(self.collector.set_aside)
         return {
-            "status": "failing" if error else "degraded" if wrong else "ok",
+            "status": "failing" if error else "degraded" if wrong or aside else "ok",
             "sources": [
                 {"name": s.name, "status": s.status, "last_sample": _iso(s.last_sample_ms), "error": s.error}
                 for s in sources
             ],
             "lag_s": round(self.collector.lag_s, 3),
             "error": error or None,
+            "set_aside": self._aside_before + aside,
         }
 
     def statuses(self) -> list[SourceStatus]:
@@ -142,7 +154,7 @@ class LiveService:
                 await asyncio.sleep(BOOK_EVERY_S / 10)
             await self.collector.write(pack_answer(answer, from_ms, to_ms), origin, QUERY)
 
-        asked = PrometheusServer(origin, server.url, server.bearer_token_file)
+        asked = PrometheusServer(origin, server.url, server.bearer_token_file, long_answers=self._long_answers)
         return Pull(asked, write_selector(server.match), server.every_s, begin_ms, take, self._failed.get(origin, ()))
 
     async def _repeat(self, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
@@ -166,20 +178,25 @@ class LiveService:
             self.book_error = ""
         except LoadfactorError as error:
             self.book_error = str(error)
+        for path in self.collector.set_aside[self._told_aside :]:
+            self._told_aside += 1
+            write_line(level="error", event="a body that could not be decoded was set aside", file=str(path))
+
+    async def _flush_when_due(self) -> None:
         now = time.monotonic()
         if now - self._flush.at_s >= self._flush_every_s or self._flush.rows >= FLUSH_ROWS:
             await asyncio.to_thread(self._flush_rows)
 
     def _flush_rows(self) -> None:
         """Make files of the live rows; where another import is writing, a little later."""
-        try:
-            self._live.discard_through(self.books.flush())
-            self._flush = _Flush(time.monotonic())
-        except LoadfactorError as error:
-            self._flush.error = str(error)
-            self._flush.at_s = time.monotonic() - self._flush_every_s + FLUSH_AGAIN_S
-            self._flush.rows = 0
-            write_line(level="warning", event="live rows stay live for now", error=str(error))
+        with self._flushing:  # the last one waits for one that is under way
+            try:
+                self._live.discard_through(self.books.flush())
+                self._flush = _Flush(time.monotonic())
+            except LoadfactorError as error:
+                again_s = time.monotonic() - self._flush_every_s + FLUSH_AGAIN_S
+                self._flush = _Flush(again_s, error=str(error))
+                write_line(level="warning", event="live rows stay live for now", error=str(error))
 
     async def _keep_statuses(self) -> None:
         now = self.statuses()

@@ -1,0 +1,145 @@
+"""Bodies that were acknowledged and cannot be decoded: set aside and counted, while everything else is booked."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.live.scrapes import Fleet
+from tests.sources.prometheus.sender import SentSeries, pack_request
+
+from loadfactor.collect.collector import LiveCollector
+from loadfactor.errors import InputError
+from loadfactor.sources.prometheus.decoder import PrometheusDecoder
+from loadfactor.sources.prometheus.remote_write import Points
+from loadfactor.store.live import LiveLog, read_live
+from loadfactor.units import MS_PER_HOUR
+
+NOW_MS = 1_772_409_600_000
+FLEET = Fleet(NOW_MS - MS_PER_HOUR, gpus=2)
+POISON = 666.0
+
+
+@pytest.fixture
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decoder with a defect: it fails on the value 666."""
+    put, take = PrometheusDecoder.put, PrometheusDecoder.take
+
+    def bad_put(self: Any, points: Points, body: int, arrived_s: float) -> None:
+        self.is_poisoned = getattr(self, "is_poisoned", False) or POISON in points.value
+        put(self, points, body, arrived_s)
+
+    def bad_take(self: Any, ripe_s: float | None) -> Iterator[Any]:
+        yield from take(self, ripe_s)
+        if getattr(self, "is_poisoned", False):
+            raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(PrometheusDecoder, "put", bad_put)
+    monkeypatch.setattr(PrometheusDecoder, "take", bad_take)
+
+
+def bad_body() -> bytes:
+    labels = {"__name__": "DCGM_FI_DEV_GPU_TEMP", "gpu": "0", "UUID": "GPU-bad", "Hostname": "n", "job": "dcgm"}
+    return pack_request([SentSeries(labels, [(NOW_MS, POISON)])])
+
+
+def write(collector: LiveCollector, *bodies: bytes) -> None:
+    """Each is acknowledged when this returns."""
+    for body in bodies:
+        asyncio.run(collector.write(body))
+
+
+def times(folder: Path) -> list[int]:
+    """The times of the samples that readers see, of all devices."""
+    batches = [b.rows for _, b in read_live(folder, 0) if b.table == "samples"]
+    return sorted(t for rows in batches for t in rows["to_utc"].to_pylist())
+
+
+@pytest.mark.usefixtures("poisoned")
+def test_a_body_that_cannot_be_decoded_is_set_aside(tmp_path: Path) -> None:
+    """All others are booked once, before and after it; it lies in the quarantine as it came."""
+    with LiveLog.open(tmp_path) as log:
+        collector = LiveCollector(log, lambda: NOW_MS)
+        write(collector, *(b for k in range(3) for b in FLEET.bodies(k)))
+        collector.book(everything=True)
+        write(collector, *FLEET.bodies(3), bad_body(), *FLEET.bodies(4))
+        collector.book(everything=True)
+        assert [path.read_bytes() for path in collector.set_aside] == [bad_body()]
+        assert {path.parent.name for path in collector.set_aside} == {"quarantine"}
+        write(collector, *FLEET.bodies(5))
+        collector.book(everything=True)
+        assert times(tmp_path) == sorted(FLEET.at_ms(k) for k in range(6) for _ in range(2))
+        assert collector.lag_s == 0
+        assert log.received_bytes == 0
+        collector.close()
+
+
+@pytest.mark.usefixtures("poisoned")
+def test_a_poisoned_body_of_an_earlier_process_does_not_keep_the_next_from_starting(tmp_path: Path) -> None:
+    """It is set aside at the first booking; the rest that was left is booked."""
+    with LiveLog.open(tmp_path) as log:
+        collector = LiveCollector(log, lambda: NOW_MS)
+        write(collector, *FLEET.bodies(0), bad_body(), *FLEET.bodies(1))
+        collector.close()
+    with LiveLog.open(tmp_path) as log:
+        collector = LiveCollector(log, lambda: NOW_MS)
+        assert collector.lag_s > 0
+        collector.book(everything=True)
+        assert len(collector.set_aside) == 1
+        assert times(tmp_path) == sorted(FLEET.at_ms(k) for k in range(2) for _ in range(2))
+        collector.close()
+
+
+def test_rows_that_cannot_be_true_do_not_stop_the_others(tmp_path: Path) -> None:
+    """A share of 250 % of an exporter that is broken is a gap; the rest of its body is booked."""
+    labels = {"gpu": "0", "UUID": "GPU-odd", "Hostname": "n", "job": "dcgm"}
+    odd = [
+        SentSeries({"__name__": "DCGM_FI_DEV_FB_USED", **labels}, [(FLEET.at_ms(0), -7.0)]),
+        SentSeries({"__name__": "DCGM_FI_PROF_SM_ACTIVE", **labels}, [(FLEET.at_ms(0), 2.5)]),
+    ]
+    with LiveLog.open(tmp_path) as log:
+        collector = LiveCollector(log, lambda: NOW_MS)
+        write(collector, pack_request(odd), *FLEET.bodies(0))
+        collector.book(everything=True)
+        assert times(tmp_path).count(FLEET.at_ms(0)) >= 2
+        assert not collector.set_aside
+        assert log.received_bytes == 0
+        collector.close()
+
+
+def test_one_origin_that_cannot_be_booked_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error is raised when all others were booked."""
+    with LiveLog.open(tmp_path) as log:
+        collector = LiveCollector(log, lambda: NOW_MS)
+        first = collector.stream("a first one")
+        monkeypatch.setattr(first, "book", lambda _ripe: 1 / 0)
+        collector._streams = dict(sorted(collector._streams.items()))
+        write(collector, *FLEET.bodies(0))
+        with pytest.raises(ZeroDivisionError):
+            collector.book(everything=True)
+        assert times(tmp_path) == [FLEET.at_ms(0)] * 2
+        collector.close()
+
+
+@pytest.mark.parametrize("jump_ms", [-MS_PER_HOUR, MS_PER_HOUR])
+def test_a_clock_that_jumps_an_hour_loses_and_doubles_nothing(tmp_path: Path, jump_ms: int) -> None:
+    """Samples before, during and after the jump are booked once, across a restart; two hours ahead are refused."""
+    clock = [NOW_MS]
+    for run in range(3):
+        clock[0] = NOW_MS + (jump_ms if run == 1 else 0)
+        with LiveLog.open(tmp_path) as log:
+            collector = LiveCollector(log, lambda: clock[0])
+            near = Fleet(NOW_MS - 15_000 + run * 60_000, gpus=2)
+            write(collector, *(b for k in range(4) for b in near.bodies(k)))
+            collector.book(everything=run != 1)
+            with pytest.raises(InputError, match="in the future"):
+                write(collector, *Fleet(clock[0] + 2 * MS_PER_HOUR).bodies(0))
+            collector.close()
+    with LiveLog.open(tmp_path) as log:
+        collector = LiveCollector(log, lambda: NOW_MS)
+        collector.book(everything=True)
+        collector.close()
+    assert times(tmp_path) == sorted(NOW_MS + k * 15_000 for k in range(12) for _ in range(2))
