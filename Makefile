@@ -15,10 +15,12 @@ test: $(READY)
 real: $(READY)
 	$(BIN)/python -m pytest tests/real -n 4 --dist worksteal
 
-# Kills, damage, full disks and power losses at every durable step of the store, in so many rounds; CI does 20.
+# Kills, damage, full disks and power losses at every durable step of the store, in so many rounds; CI does 20. Then the live server
+# is killed as often, and prints what it acknowledged.
 ROUNDS ?= 200
 torture: $(READY)
 	TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/torture -n auto --dist worksteal
+	TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/live -n 0 -s
 
 check: $(READY)
 	$(BIN)/ruff check .
