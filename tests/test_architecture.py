@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from collections import defaultdict
 from importlib import import_module
 from pathlib import Path
@@ -97,6 +98,18 @@ def test_imports_follow_the_table() -> None:
             other = package_of(used)
             if other not in {own, "loadfactor", "planner"} and "everything" not in allowed and other not in allowed:
                 wrong.append(f"{path.relative_to(SOURCE)} uses {other}")
+    assert not wrong
+
+
+def test_agent_stands_alone() -> None:
+    """The agent imports the standard library, nvidia-ml-py and itself; it can be installed without the rest."""
+    allowed = {*sys.stdlib_module_names, "pynvml", "loadfactor_agent"}
+    wrong = []
+    for path in sorted(SOURCE.with_name("loadfactor_agent").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            wrong += [f"{path.name} imports {name}" for name in names if name.split(".")[0] not in allowed]
     assert not wrong
 
 

@@ -22,8 +22,8 @@ BLOCK = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.D
 IN_TEXT = re.compile(r"`(loadfactor [^`]+)`")
 REAL_TRACE = {"TRACE": "data/utilization"}
 """Words of commands that stand for real data, which is not part of the project."""
-RUNS_ON = (["up"], ["import", "prometheus"])
-"""How commands begin that run until they are told to stop, or need a server: here it is seen that they are there."""
+RUNS_ON = (["up"], ["agent"], ["record"], ["import", "prometheus"])
+"""How commands begin that run until they are told to stop, or need a server or a driver: here it is seen that they are there."""
 MAY_SAY_NO = ("plan", "validate")
 """Commands whose answer may be no: exit code 1."""
 

@@ -1,0 +1,198 @@
+"""One GPU: everything NVML says of it at an instant, under the names of dcgm-exporter."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+import pynvml
+
+from loadfactor_agent.card import Card
+from loadfactor_agent.card_fields import FIELDS, NVLINK_FIELDS, CardFields
+from loadfactor_agent.holder import Holder
+from loadfactor_agent.instances import GpuInstance, list_instances
+from loadfactor_agent.notices import Notices
+from loadfactor_agent.profiler import Profiler, has_profiler
+from loadfactor_agent.readings import Labels, Reading
+from loadfactor_agent.units import BYTES_PER_KIB, BYTES_PER_MIB, MS_PER_S, MW_PER_W
+
+INSTANCES_EVERY_S: Final = 30.0
+"""So often it is looked which MIG instances there are."""
+_WHOLE: Final = 0xFFFFFFFF
+_HELD: Final = "DCGM_FI_DEV_FB_TOTAL"
+"""The metric that stands there once for each holder beyond the first."""
+FindHolder = Callable[[int], Holder | None]
+
+
+class RunningProcess(NamedTuple):
+    """A process on a GPU. `instance`: the GPU instance it runs in, None where the GPU is not divided."""
+
+    pid: int
+    instance: int | None
+
+
+class GpuReadings(NamedTuple):
+    """What one look at a GPU gave."""
+
+    readings: list[Reading]
+    pids: set[int]
+
+
+class GpuReader:
+    """Reads one GPU. All its calls come from one thread."""
+
+    def __init__(self, index: int, node: str, notices: Notices, find_holder: FindHolder) -> None:
+        """Raises pynvml.NVMLError where there is no such GPU."""
+        self.index = index
+        self.handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        self.uuid = str(pynvml.nvmlDeviceGetUUID(self.handle))
+        model = str(pynvml.nvmlDeviceGetName(self.handle))
+        self.card = Card(model, notices)
+        pci = self.card.ask("PCI address", pynvml.nvmlDeviceGetPciInfo, self.handle)
+        self._facts = {
+            "gpu": str(index),
+            "UUID": self.uuid,
+            "pci_bus_id": _read_text(pci.busId) if pci is not None else "",
+            "device": f"nvidia{index}",
+            "modelName": model,
+            "Hostname": node,
+            "instance": node,
+            "job": "loadfactor-agent",
+        }
+        self._notices, self._find_holder = notices, find_holder
+        self._labels: dict[tuple[int | None, Holder | None], Labels] = {}
+        self._instances: list[GpuInstance] = []
+        self._profilers: dict[int | None, Profiler] = {}
+        self._has_profiler = has_profiler(self.card, self.handle)
+        self._fields = CardFields(self.card, self.handle, FIELDS + (() if self._has_profiler else NVLINK_FIELDS))
+        self._looked_s = float("-inf")
+
+    def read(self) -> GpuReadings:
+        """Everything, now. Raises CardLostError."""
+        self._look_at_instances()
+        at_ms = int(time.time() * MS_PER_S)
+        values = self._fields.read()
+        values |= self._read_gauges()
+        values |= self._read_memory(self.handle)
+        if self._has_profiler:
+            values |= self._profile(None, lambda sample: pynvml.nvmlGpmSampleGet(self.handle, sample))
+        else:
+            values |= self._read_pcie()
+        processes = self._list_processes()
+        readings = self._name_holders(at_ms, values, None, () if self._instances else processes)
+        for instance in self._instances:
+            mine = [process for process in processes if process.instance == instance.number]
+            readings += self._name_holders(at_ms, self._read_instance(instance), instance, mine)
+        return GpuReadings(readings, {process.pid for process in processes})
+
+    def _look_at_instances(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_s < INSTANCES_EVERY_S:
+            return
+        self._looked_s = now
+        self._instances = list_instances(self.card, self.handle)
+        here = {None, *(instance.number for instance in self._instances)}
+        for gone in [number for number in self._profilers if number not in here]:
+            self._profilers.pop(gone).close()
+        self._labels = {key: labels for key, labels in self._labels.items() if key[0] in here}
+
+    def _read_gauges(self) -> dict[str, float]:
+        ask, handle, found = self.card.ask, self.handle, {}
+        if not self._instances and (rates := ask("utilization", pynvml.nvmlDeviceGetUtilizationRates, handle)):
+            found = {"DCGM_FI_DEV_GPU_UTIL": float(rates.gpu), "DCGM_FI_DEV_MEM_COPY_UTIL": float(rates.memory)}
+        milliwatts = ask("power", pynvml.nvmlDeviceGetPowerUsage, handle)
+        gauges = {
+            "DCGM_FI_DEV_POWER_USAGE": None if milliwatts is None else milliwatts / MW_PER_W,
+            "DCGM_FI_DEV_SM_CLOCK": ask("SM clock", pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
+            "DCGM_FI_DEV_MEM_CLOCK": ask("memory clock", pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_MEM),
+            "DCGM_FI_DEV_GPU_TEMP": ask(
+                "temperature", pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU
+            ),
+            "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": ask(
+                "throttle reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle
+            ),
+        }
+        return found | {name: float(value) for name, value in gauges.items() if value is not None}
+
+    def _read_memory(self, handle: Any) -> dict[str, float]:
+        """Memory in MiB. Drivers before 510 count the reserved part as used, as DCGM does there."""
+        memory = self.card.ask("reserved memory", pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+        if memory is None:
+            memory = self.card.ask("memory", pynvml.nvmlDeviceGetMemoryInfo, handle)
+        if memory is None:
+            return {}
+        found = {"FB_USED": memory.used, "FB_FREE": memory.free, "FB_TOTAL": memory.total}
+        if hasattr(memory, "reserved"):
+            found["FB_RESERVED"] = memory.reserved
+        return {f"DCGM_FI_DEV_{name}": size / BYTES_PER_MIB for name, size in found.items()}
+
+    def _read_pcie(self) -> dict[str, float]:
+        """What passed in the last 20 ms: the call takes so long."""
+        found = {}
+        for name, way in (("TX", pynvml.NVML_PCIE_UTIL_TX_BYTES), ("RX", pynvml.NVML_PCIE_UTIL_RX_BYTES)):
+            rate = self.card.ask("PCIe traffic", pynvml.nvmlDeviceGetPcieThroughput, self.handle, way)
+            if rate is not None:
+                found[f"DCGM_FI_PROF_PCIE_{name}_BYTES"] = float(rate * BYTES_PER_KIB)
+        return found
+
+    def _read_instance(self, instance: GpuInstance) -> dict[str, float]:
+        values = self._read_memory(instance.handle)
+        if self._has_profiler:
+            number = instance.number
+            values |= self._profile(number, lambda s: pynvml.nvmlGpmMigSampleGet(self.handle, number, s))
+        return values
+
+    def _profile(self, instance: int | None, take: Callable[[Any], object]) -> dict[str, float]:
+        if instance is None and self._instances:
+            return {}
+        if instance not in self._profilers:
+            self._profilers[instance] = Profiler(self.card, take)
+        return self._profilers[instance].read()
+
+    def _list_processes(self) -> list[RunningProcess]:
+        ask, found = self.card.ask, []
+        for what, function in (
+            ("processes", pynvml.nvmlDeviceGetComputeRunningProcesses),
+            ("MPS processes", pynvml.nvmlDeviceGetMPSComputeRunningProcesses),
+        ):
+            for process in ask(what, function, self.handle) or ():
+                number = process.gpuInstanceId
+                found.append(RunningProcess(process.pid, None if number in (None, _WHOLE) else number))
+        return found
+
+    def _name_holders(
+        self, at_ms: int, values: dict[str, float], instance: GpuInstance | None, processes: Iterable[RunningProcess]
+    ) -> list[Reading]:
+        """The values under the first holder; of others one metric that repeats what it said, so that they hold it together."""
+        pids = {process.pid for process in processes}
+        holders = {found for pid in pids if (found := self._find_holder(pid)) is not None}
+        if pids and not holders:
+            self._notices.say(
+                "processes",
+                "processes on GPUs cannot be seen, so their jobs are unknown; share the host's process numbers",
+            )
+        ordered = sorted(holders, key=repr)
+        readings = [Reading(self._label(instance, ordered[0] if ordered else None), at_ms, values)]
+        if _HELD in values:
+            again = {_HELD: values[_HELD]}
+            readings += [Reading(self._label(instance, other), at_ms, again) for other in ordered[1:]]
+        return readings
+
+    def _label(self, instance: GpuInstance | None, holder: Holder | None) -> Labels:
+        key = (instance and instance.number, holder)
+        if key not in self._labels:
+            if len(self._labels) > _MOST_LABELS:
+                self._labels.clear()
+            part = {"GPU_I_ID": str(instance.number), "GPU_I_PROFILE": instance.profile} if instance else {}
+            self._labels[key] = Labels({**self._facts, **part, **(holder.labels() if holder else {})})
+        return self._labels[key]
+
+    def find_labels(self) -> Labels:
+        """The labels of the GPU itself, whoever holds it."""
+        return self._label(None, None)
+
+
+_MOST_LABELS: Final = 1000
+
+
+def _read_text(text: bytes | str) -> str:
+    return text.decode(errors="replace") if isinstance(text, bytes) else text

@@ -1,0 +1,145 @@
+"""Who holds a GPU: the job, pod or command of a process that runs on it, from /proc."""
+
+import os
+import pwd
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from loadfactor_agent.pods import PodNames
+
+EXPERIMENT: Final = "LOADFACTOR_EXPERIMENT"
+_SLURM_JOB: Final = re.compile(r"slurm.*/job_(\d+)(?:/|$)")
+_POD: Final = re.compile(r"kubepods.*[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})")
+_SHELLS: Final = frozenset(
+    {
+        "bash",
+        "sh",
+        "zsh",
+        "fish",
+        "dash",
+        "csh",
+        "tcsh",
+        "tmux",
+        "screen",
+        "sshd",
+        "login",
+        "su",
+        "sudo",
+        "systemd",
+        "init",
+    }
+)
+_LONGEST_COMMAND: Final = 60
+_MOST_PARENTS: Final = 32
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A job, as labels say it. Everybody who is the same holder is one job on all GPUs."""
+
+    job: str = ""
+    pod: str = ""
+    namespace: str = ""
+    user: str = ""
+    experiment: str = ""
+
+    def labels(self) -> dict[str, str]:
+        """The labels of dcgm-exporter, and two more."""
+        return {
+            "hpc_job": self.job,
+            "pod": self.pod,
+            "namespace": self.namespace,
+            "user": self.user,
+            "experiment": self.experiment,
+        }
+
+
+class HolderFinder:
+    """Finds the holders of processes, each once as long as it runs."""
+
+    def __init__(self, proc: Path, pods: PodNames) -> None:
+        self._proc, self._pods = proc, pods
+        self._known: dict[int, Holder | None] = {}
+
+    def find(self, pid: int) -> Holder | None:
+        """The holder; None where the process cannot be seen."""
+        if pid not in self._known:
+            self._known[pid] = self._read(pid)
+        return self._known[pid]
+
+    def keep_only(self, pids: set[int]) -> None:
+        """Forgets processes that are gone: their numbers are given again."""
+        for pid in set(self._known) - pids:
+            self._known.pop(pid, None)
+
+    def _read(self, pid: int) -> Holder | None:
+        folder = self._proc / str(pid)
+        try:
+            uid = folder.stat().st_uid
+            cgroup = (folder / "cgroup").read_text(errors="replace")
+        except OSError:
+            return None
+        environment = _read_environment(folder)
+        experiment = environment.get(EXPERIMENT, "")
+        user = _name_user(uid)
+        if found := _SLURM_JOB.search(cgroup):
+            return Holder(job=found[1], user=user, experiment=experiment)
+        if found := _POD.search(cgroup):
+            name, namespace = self._pods.find(found[1].replace("_", "-"), folder, environment)
+            return Holder(pod=name, namespace=namespace, experiment=experiment)
+        if job := environment.get("SLURM_JOB_ID"):
+            return Holder(job=job, user=user, experiment=experiment)
+        if experiment:
+            return Holder(job=f"{user} {experiment}", user=user, experiment=experiment)
+        return Holder(job=f"{user} {self._name_command(pid, uid)}", user=user)
+
+    def _name_command(self, pid: int, uid: int) -> str:
+        """The command a person gave: of the highest parent that is theirs and no shell, with its process number."""
+        top = pid
+        for _ in range(_MOST_PARENTS):
+            parent = _read_parent(self._proc / str(top))
+            folder = self._proc / str(parent)
+            try:
+                if parent <= 1 or folder.stat().st_uid != uid:
+                    break
+                if (folder / "comm").read_text().strip().lstrip("-") in _SHELLS:
+                    break
+            except OSError:
+                break
+            top = parent
+        try:
+            said = (self._proc / str(top) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            said = []
+        words = [word.rpartition("/")[2] for word in said if word]
+        return f"{' '.join(words)[:_LONGEST_COMMAND].strip() or '?'} {top}"
+
+
+def _read_environment(folder: Path) -> Mapping[str, str]:
+    """What the process was started with; nothing where that may not be read."""
+    try:
+        content = (folder / "environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (entry.partition("=") for entry in content.decode(errors="replace").split("\0"))
+    return {name: value for name, _, value in pairs}
+
+
+def _read_parent(folder: Path) -> int:
+    try:
+        return int((folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _name_user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+PROC: Final = Path(os.sep, "proc")

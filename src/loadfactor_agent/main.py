@@ -1,0 +1,80 @@
+"""The command line of the agent: `loadfactor agent` and `loadfactor-agent`."""
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+from loadfactor_agent.errors import AgentError
+from loadfactor_agent.notices import Notices, write_to_stderr
+from loadfactor_agent.run import AgentOptions, run
+
+_WRONG_USE: Final = 2
+_EVERY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m)?")
+_SECONDS: Final = {"s": 1, "m": 60, None: 1}
+_ABOUT: Final = (
+    "Sample the GPUs of this machine and what it does besides, and send it to `loadfactor up`, or show it as /metrics"
+    " under the names dcgm-exporter and node-exporter use."
+)
+
+
+class _OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        write_to_stderr(f"{message}; see {self.prog} --help")
+        sys.exit(_WRONG_USE)
+
+
+def main(arguments: Sequence[str] | None = None, called: str = "loadfactor-agent") -> None:
+    """Run the agent. Exits with 2 where it cannot begin, in one line."""
+    options = _make_parser(called).parse_args(arguments)
+    try:
+        run(_read(options), Notices(), lambda page: print(page, end=""))
+    except AgentError as error:
+        write_to_stderr(str(error))
+        sys.exit(_WRONG_USE)
+
+
+def _make_parser(called: str) -> argparse.ArgumentParser:
+    default = AgentOptions()
+    parser = _OneLineParser(prog=called, description=_ABOUT, allow_abbrev=False)
+    parser.add_argument("--server", default="", metavar="URL", help="Where `loadfactor up` listens: http://HOST:9417.")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="File with the token that the server asks for.")
+    parser.add_argument("--every", default="10s", metavar="TIME", help="How often, 1s to 60s. [default: 10s]")
+    parser.add_argument(
+        "--spool",
+        type=Path,
+        default=default.spool,
+        metavar="DIR",
+        help=f"Folder for what the server has not taken yet. [default: {default.spool}]",
+    )
+    parser.add_argument(
+        "--spool-mib",
+        type=int,
+        default=default.spool_mib,
+        metavar="N",
+        help=f"Most that is kept there; the oldest is dropped and counted. [default: {default.spool_mib}]",
+    )
+    parser.add_argument(
+        "--listen",
+        nargs="?",
+        const="127.0.0.1:9418",
+        default="",
+        metavar="HOST:PORT",
+        help="Show /metrics here. [without an address: 127.0.0.1:9418]",
+    )
+    parser.add_argument("--once", action="store_true", help="Look once, print it and end.")
+    return parser
+
+
+def _read(given: argparse.Namespace) -> AgentOptions:
+    every = _EVERY.fullmatch(given.every)
+    if every is None:
+        raise AgentError(f"--every {given.every} is no time; write 10s")
+    if given.spool_mib < 1:
+        raise AgentError(f"--spool-mib {given.spool_mib} is no room; write 1024")
+    every_s = float(every[1]) * _SECONDS[every[2]]
+    return AgentOptions(given.server, given.token_file, every_s, given.spool, given.spool_mib, given.listen, given.once)

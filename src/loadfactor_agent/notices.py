@@ -1,0 +1,35 @@
+"""What the agent says: each thing once, on stderr or wherever it was told to."""
+
+import sys
+import threading
+from collections.abc import Callable
+
+
+def write_to_stderr(text: str) -> None:
+    """One line."""
+    print(f"loadfactor agent: {text}", file=sys.stderr, flush=True)
+
+
+class Notices:
+    """Says each thing once, until it is over; any thread may call."""
+
+    def __init__(self, write: Callable[[str], None] = write_to_stderr) -> None:
+        self._write = write
+        self._said: set[str] = set()
+        self._lock = threading.Lock()
+
+    def say(self, topic: str, text: str) -> None:
+        """Say it, if nothing was said of this topic since it was over."""
+        with self._lock:
+            if topic in self._said:
+                return
+            self._said.add(topic)
+        self._write(text)
+
+    def end(self, topic: str, text: str) -> None:
+        """It is over: say that, if it had been said that it began."""
+        with self._lock:
+            if topic not in self._said:
+                return
+            self._said.discard(topic)
+        self._write(text)

@@ -1,0 +1,123 @@
+"""Looks at all GPUs and the node once, each GPU in a thread of its own, and says what is wrong with those that do not answer."""
+
+import os
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pynvml
+
+from loadfactor_agent.attendant import Attendant, NotAnsweredError
+from loadfactor_agent.card import CardLostError
+from loadfactor_agent.errors import AgentError
+from loadfactor_agent.faults import METRIC, Faults
+from loadfactor_agent.gpu import GpuReader, GpuReadings
+from loadfactor_agent.holder import PROC, HolderFinder
+from loadfactor_agent.node import NodeReader
+from loadfactor_agent.notices import Notices
+from loadfactor_agent.pods import PodNames
+from loadfactor_agent.readings import Reading
+from loadfactor_agent.units import MS_PER_S
+
+OPEN_WITHIN_S: Final = 20.0
+ANSWER_WITHIN_S: Final = 5.0
+LOST_AGAIN_S: Final = 60.0
+"""So often a lost GPU is asked whether it is back."""
+
+
+@dataclass
+class _WatchedGpu:
+    """A GPU and the thread that asks it."""
+
+    reader: GpuReader
+    attendant: Attendant[GpuReadings]
+    lost_until_s: float = 0.0
+    pids: set[int] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        return f"GPU {self.reader.index} ({self.reader.uuid})"
+
+
+class Sampler:
+    """All GPUs of this machine, and the machine."""
+
+    def __init__(self, notices: Notices, node: str = "", proc: Path = PROC, pods: PodNames | None = None) -> None:
+        """Raises AgentError where there is no driver or it does not answer."""
+        self.node = node or os.environ.get("NODE_NAME") or socket.gethostname()
+        self._notices = notices
+        self._holders = HolderFinder(proc, pods or PodNames())
+        self._machine = NodeReader(proc, self.node)
+        self._driver = Attendant("driver", self._open_driver)
+        self._driver.ask()
+        try:
+            self._gpus = self._driver.wait(time.monotonic() + OPEN_WITHIN_S)
+        except NotAnsweredError:
+            raise AgentError(f"the NVIDIA driver does not answer within {OPEN_WITHIN_S:.0f} s; see dmesg") from None
+        except pynvml.NVMLError as error:
+            raise AgentError(f"no NVIDIA driver to ask ({error}); is it installed and loaded?") from error
+        self._xids = Attendant("faults", self._faults.read)
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs there are."""
+        return len(self._gpus)
+
+    def sample(self, within_s: float = ANSWER_WITHIN_S) -> list[Reading]:
+        """What everything says now; a GPU that takes longer than `within_s` is left out this time."""
+        asked = [gpu for gpu in self._gpus if time.monotonic() >= gpu.lost_until_s]
+        for gpu in asked:
+            gpu.attendant.ask()
+        self._xids.ask()
+        readings = self._machine.read(int(time.time() * MS_PER_S))
+        until_s = time.monotonic() + within_s
+        for gpu in asked:
+            readings += self._collect(gpu, until_s)
+        readings += self._collect_faults(until_s)
+        self._holders.keep_only(set().union(*(gpu.pids for gpu in self._gpus)))
+        return readings
+
+    def _open_driver(self) -> list[_WatchedGpu]:
+        pynvml.nvmlInit()
+        self._faults = Faults()
+        gpus = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                reader = GpuReader(index, self.node, self._notices, self._holders.find)
+            except (pynvml.NVMLError, CardLostError) as error:
+                self._notices.say(f"GPU {index}", f"GPU {index} is left out: {error}")
+                continue
+            self._faults.watch(reader.handle, reader.uuid)
+            gpus.append(_WatchedGpu(reader, Attendant(f"GPU {index}", reader.read)))
+        return gpus
+
+    def _collect(self, gpu: _WatchedGpu, until_s: float) -> list[Reading]:
+        hangs, lost = f"{gpu.name} hangs", f"{gpu.name} is lost"
+        try:
+            found = gpu.attendant.wait(until_s)
+        except NotAnsweredError:
+            self._notices.say(hangs, f"{gpu.name} does not answer; the others go on")
+            return []
+        except CardLostError as error:
+            gpu.lost_until_s = time.monotonic() + LOST_AGAIN_S
+            self._notices.say(lost, f"{gpu.name} is lost: {error}; the others go on")
+            return []
+        except Exception as error:  # one card must not stop the others
+            self._notices.say(f"{gpu.name} {error}", f"{gpu.name} cannot be read: {type(error).__name__}: {error}")
+            return []
+        self._notices.end(hangs, f"{gpu.name} answers again")
+        self._notices.end(lost, f"{gpu.name} is back")
+        gpu.pids = found.pids
+        return found.readings
+
+    def _collect_faults(self, until_s: float) -> list[Reading]:
+        """The last XID of each GPU: the driver tells of it also where the GPU itself is lost."""
+        try:
+            codes = self._xids.wait(until_s)
+        except NotAnsweredError:
+            return []
+        at_ms = int(time.time() * MS_PER_S)
+        of = {gpu.reader.uuid: gpu.reader.find_labels() for gpu in self._gpus}
+        return [Reading(of[uuid], at_ms, {METRIC: float(code)}) for uuid, code in codes.items() if uuid in of]
