@@ -5,6 +5,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -65,10 +66,11 @@ class FakePrometheus:
         body = json.dumps({"status": "success", "data": {"resultType": "vector", "result": rows}}).encode()
         if self.status != 200:
             body = json.dumps({"status": "error", "error": "not allowed"}).encode()
-        request.send_response(self.status)
-        request.send_header("Content-Length", str(len(body)))
-        request.end_headers()
-        request.wfile.write(body)
+        with suppress(ConnectionError):  # who asked may not wait
+            request.send_response(self.status)
+            request.send_header("Content-Length", str(len(body)))
+            request.end_headers()
+            request.wfile.write(body)
 
     def _rows(self, query: str) -> list[dict[str, Any]]:
         at_s = time.time() + self.ahead_s

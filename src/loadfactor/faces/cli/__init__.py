@@ -18,6 +18,7 @@ COMMANDS = (
     CommandEntry("check", "loadfactor.faces.cli.check", "Say what each configured source gives and what is missing."),
     CommandEntry("up", "loadfactor.faces.cli.up", "Collect live, keep the books current and serve them over HTTP."),
     CommandEntry("agent", "loadfactor.faces.cli.agent", "Sample this machine's GPUs for a server or for Prometheus."),
+    CommandEntry("top", "loadfactor.faces.cli.top", "Show live what GPUs, nodes, jobs and teams do."),
     CommandEntry("metrics", "loadfactor.faces.cli.metrics", "List every metric with its unit and meaning."),
     CommandEntry("tables", "loadfactor.faces.cli.tables", "List the tables that your own data is imported as."),
     CommandEntry("catalog", "loadfactor.faces.cli.catalog", "List the known models, accelerators or prices."),

@@ -8,8 +8,9 @@ import typer
 from loadfactor.faces.cli.books_request import find_store
 
 ABOUT = (
-    "Collect live, keep the books current and serve them over HTTP, until it is told to stop.\n\n"
-    "Prometheus, VictoriaMetrics and collectors send to /api/v1/write (remote_write); servers in the configuration are asked by it."
+    "Collect live, keep the books current and serve them over HTTP.\n\n"
+    "Runs until it is told to stop. Prometheus, VictoriaMetrics and collectors send to /api/v1/write (remote_write); "
+    "servers in the configuration are asked by it."
 )
 LISTEN = "127.0.0.1:9417"
 
