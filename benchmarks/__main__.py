@@ -8,7 +8,20 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks import books, dcgm, imports, live, questions, remote_write, serving, sessions, sizing, smi, training
+from benchmarks import (
+    agent,
+    books,
+    dcgm,
+    imports,
+    live,
+    questions,
+    remote_write,
+    serving,
+    sessions,
+    sizing,
+    smi,
+    training,
+)
 
 BENCHMARKS: tuple[ModuleType, ...] = (
     books,
@@ -18,6 +31,7 @@ BENCHMARKS: tuple[ModuleType, ...] = (
     sessions,
     live,
     remote_write,
+    agent,
     questions,
     training,
     serving,

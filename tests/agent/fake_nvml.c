@@ -1,4 +1,5 @@
-/* A libnvidia-ml.so.1 without GPUs. The file FAKE_NVML_STATE is read at every call; without it nothing ever changes.
+/* A libnvidia-ml.so.1 without GPUs. The file FAKE_NVML_STATE is read at every call; without it nothing ever changes, and
+   FAKE_NVML_PID says which process holds every GPU.
 
    A line is "GPU KEY NUMBER"; GPU is a number, or * for all. Keys: count (of GPU *), util, mem_util, used_mib, power_mw, energy_mj,
    temp, clock, throttle, tx, rx (KB/s), sm, tensor, dram (percent), ecc, replays, nvlink_kib, xid, pid, gi (of that process), mig
@@ -96,7 +97,8 @@ int nvmlDeviceGetFieldValues(Device *d, int n, struct value *f) {
 struct process { U pid; UL memory; U gi, ci; };
 int nvmlDeviceGetComputeRunningProcesses_v3(Device *d, U *n, struct process *p) {
     CHECK(d);
-    U pid = (U)state(d->gpu, "pid", 0), room = *n;
+    const char *always = getenv("FAKE_NVML_PID");
+    U pid = (U)state(d->gpu, "pid", always ? atoi(always) : 0), room = *n;
     *n = pid ? 1 : 0;
     if (!pid) return OK;
     if (!p || !room) return SMALL;
