@@ -83,6 +83,16 @@ def test_nothing_is_lost_while_the_server_is_away_and_the_agent_is_killed(driver
     assert "wait in the spool" in agent.log.read_text()
 
 
+def test_server_samples_its_own_gpus(driver: FakeDriver, tmp_path: Path) -> None:
+    """On a machine with a driver, `up` without any configuration fills the books by itself."""
+    began_s = time.time()
+    with UpProcess(tmp_path / "books", environment=driver.environment) as up:
+        wait_for(lambda: has_sample_of(up, began_s + 11))
+        up.wait_until_booked()
+        assert set(up.readings("observed_gpu_hours", by="device")) == set(GPUS)
+        assert up.readings("gpu_util", by="device")[GPUS[0]] == pytest.approx(0.8)
+
+
 def test_page_is_there_for_prometheus(driver: FakeDriver, tmp_path: Path) -> None:
     """With --listen the same numbers are on a page."""
     port = free_port()

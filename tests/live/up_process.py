@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,7 +28,14 @@ def free_port() -> int:
 class UpProcess:
     """The server on one store and port; it may be killed and started again."""
 
-    def __init__(self, store: Path, port: int | None = None, config: Path | None = None) -> None:
+    def __init__(
+        self,
+        store: Path,
+        port: int | None = None,
+        config: Path | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._environment = dict(environment)
         self.store, self.port, self._config = store, port or free_port(), config
         self.url = f"http://127.0.0.1:{self.port}"
         self._client = httpx.Client(verify=False)  # no certificates are read for each request
@@ -50,7 +58,7 @@ class UpProcess:
             command += ["--config", str(self._config)]
         with self.log.open("ab") as said:
             self.process = subprocess.Popen(
-                command, stdout=said, stderr=said, cwd=self.store.parent, env=dict(os.environ)
+                command, stdout=said, stderr=said, cwd=self.store.parent, env=self._environment
             )
         end = time.monotonic() + LONGEST_START_S
         while time.monotonic() < end:

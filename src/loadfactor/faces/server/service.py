@@ -14,6 +14,7 @@ import httpx
 from loadfactor.books.books import Books
 from loadfactor.collect.collector import LiveCollector
 from loadfactor.collect.decoding import QUERY
+from loadfactor.collect.own_gpus import ORIGIN, sample_own_gpus
 from loadfactor.collect.prometheus_server import MOST_LONG, PrometheusServer
 from loadfactor.collect.pull import Pull
 from loadfactor.collect.pulled_body import pack_answer
@@ -81,6 +82,8 @@ class LiveService:
             tasks.create_task(self._repeat(STATUS_EVERY_S, self._keep_statuses))
             for pull in self._pulls:
                 tasks.create_task(pull.run(client))
+            if not self._pulls:  # nothing is configured: collect what is here
+                tasks.create_task(sample_own_gpus(lambda body: self.collector.write(body, ORIGIN), _say_of_own_gpus))
 
     async def stop(self) -> None:
         """Book what came, make files of it, and close the log. What cannot be done now is done at the next start."""
@@ -203,6 +206,10 @@ class LiveService:
         if [replace(s, last_sample_ms=None) for s in now] != [replace(s, last_sample_ms=None) for s in self._written]:
             await asyncio.to_thread(write_statuses, self.books.store.folder, now)
             self._written = now
+
+
+def _say_of_own_gpus(text: str) -> None:
+    write_line(level="info", event="own GPUs", said=text)
 
 
 def _iso(at_ms: int | None) -> str | None:
