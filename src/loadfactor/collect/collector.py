@@ -12,14 +12,19 @@ from pathlib import Path
 from loadfactor.collect.decoding import REMOTE_WRITE
 from loadfactor.collect.stream import Received, Stream
 from loadfactor.errors import BusyError, InputError, LoadfactorError, StoreError
+from loadfactor.sources.prometheus.remote_write import compile_scanner
 from loadfactor.store.live import LiveLog, ReceivedBody
-from loadfactor.units import MS_PER_S
+from loadfactor.units import BYTES_PER_KIB, MS_PER_S
 
 HOLD_S = 6.0
 """A scrape is booked so long after its first sample came: Prometheus sends the rest of it within five seconds."""
 MOST_WAITING_BODIES = 20_000
 """With more that is not booked, senders are asked to come back; the log itself bounds their bytes."""
 RETRY_AFTER_S = 5
+READY_WAIT_S = 5.0
+"""So long a sender waits while the process begins; its own patience is some 30 seconds."""
+AT_ONCE_BYTES = 128 * BYTES_PER_KIB
+"""Bodies up to this size are read where they are taken; for longer ones nobody else could be answered meanwhile."""
 
 
 @dataclass
@@ -44,6 +49,7 @@ class LiveCollector:
         self._lock = threading.Lock()
         self._scanning = ThreadPoolExecutor(1, "scan")
         self._reading = ThreadPoolExecutor(1, "read answers")  # one large answer at a time, and no sender behind it
+        self._ready = self._scanning.submit(compile_scanner)
         self._states = log.states()
         bodies = list(log.received())
         origins = sorted({body.origin for _, body in bodies} | set(self._states) | {REMOTE_WRITE})
@@ -73,9 +79,13 @@ class LiveCollector:
             if stream.waiting > MOST_WAITING_BODIES:
                 raise BusyError(f"too much waits to be stored; send it again in {RETRY_AFTER_S} seconds", RETRY_AFTER_S)
             body = ReceivedBody(origin, kind, self._clock_ms(), content)
-            loop = asyncio.get_running_loop()
-            threads = self._scanning if kind == REMOTE_WRITE else self._reading
-            received = await loop.run_in_executor(threads, stream.receive, body, time.monotonic())
+            await self._wait_until_ready()
+            now_s, received = time.monotonic(), None
+            if kind == REMOTE_WRITE and len(content) <= AT_ONCE_BYTES:
+                received = stream.receive_at_once(body, now_s)
+            if received is None:
+                threads = self._scanning if kind == REMOTE_WRITE else self._reading
+                received = await asyncio.get_running_loop().run_in_executor(threads, stream.receive, body, now_s)
             counts.received_samples += received.samples
             await asyncio.wrap_future(received.number)
         except LoadfactorError as error:
@@ -84,6 +94,14 @@ class LiveCollector:
         counts.acknowledged_bodies += 1
         counts.acknowledged_samples += received.samples
         return received
+
+    async def _wait_until_ready(self) -> None:
+        """Returns when bodies can be read. Raises StoreError where that takes long: on a new machine code is compiled first."""
+        if not self._ready.done():
+            done, _ = await asyncio.wait([asyncio.wrap_future(self._ready)], timeout=READY_WAIT_S)
+            if not done:
+                raise StoreError(f"still getting ready; send it again in {RETRY_AFTER_S} seconds")
+        self._ready.result()
 
     def book(self, everything: bool = False) -> int:
         """Make rows of what came; how many. Raises StoreError where they cannot be stored: they are kept for the next time.

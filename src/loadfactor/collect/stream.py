@@ -111,13 +111,26 @@ class Stream:
         Raises SourceError for what is no such body, InputError for samples of the future, StoreError where it cannot be kept.
         """
         with self._lock:
-            readers, before = self._readers, self._scanner.samples
-            points = readers[body.format](body.content)
-            if len(points.at_ms) and (ahead := int(points.at_ms.max()) - body.received_ms) > FUTURE_MS:
-                raise InputError(
-                    f"samples are {ahead / MS_PER_S / S_PER_HOUR:,.1f} hours in the future; check the clocks of both machines"
-                )
-            kept = self._log.keep([body])  # in here, so that numbers are in the order in which bodies were read
+            return self._receive(body, now_s)
+
+    def receive_at_once(self, body: ReceivedBody, now_s: float) -> Received | None:
+        """The same; None where that would have to wait, because rows are being made."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self._receive(body, now_s)
+        finally:
+            self._lock.release()
+
+    def _receive(self, body: ReceivedBody, now_s: float) -> Received:
+        readers, before = self._readers, self._scanner.samples
+        points = readers[body.format](body.content)
+        if len(points.at_ms) and (ahead := int(points.at_ms.max()) - body.received_ms) > FUTURE_MS:
+            raise InputError(
+                f"samples are {ahead / MS_PER_S / S_PER_HOUR:,.1f} hours in the future; check the clocks of both machines"
+            )
+        kept = self._log.keep([body])  # under the lock, so that numbers are in the order in which bodies were read
+        samples = self._scanner.samples - before if body.format == REMOTE_WRITE else len(points.at_ms)
 
         def arrive(done: "Future[int]") -> None:
             if done.exception() is None:
@@ -125,7 +138,6 @@ class Stream:
                 self._arrived.append(_Arrival(done.result(), body, points, readers, now_s))
 
         kept.add_done_callback(arrive)
-        samples = self._scanner.samples - before if body.format == REMOTE_WRITE else len(points.at_ms)
         return Received(samples, samples - len(points.at_ms), kept)
 
     @property

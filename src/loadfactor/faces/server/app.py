@@ -19,7 +19,7 @@ from loadfactor.faces.server.endpoints import add_lists, add_readings
 from loadfactor.faces.server.fleet_gauges import FleetGauges, GaugeWindow
 from loadfactor.faces.server.gate import Gate
 from loadfactor.faces.server.guard import Guard, Need, RefusedError
-from loadfactor.faces.server.intake import add_intake
+from loadfactor.faces.server.intake import DirectWrites, add_intake
 from loadfactor.faces.server.models import HealthAnswer
 from loadfactor.faces.server.question_pool import QuestionPool
 from loadfactor.faces.server.receiver import Receiver
@@ -80,7 +80,7 @@ def make_app(
         """How the server and its sources do; answers at once, and asks for no token."""
         return JSONResponse(receiver.health())
 
-    gate = Gate(app, guard, bounds, NEEDS)
+    gate = Gate(DirectWrites(app, served), guard, bounds, NEEDS)
     add_scrape(app, receiver.counts, FleetGauges(books, pool, window or GaugeWindow(), clock_s), gate.answered)
     app.add_exception_handler(HTTPException, _refuse_http)
     app.add_exception_handler(RequestValidationError, _refuse_invalid)

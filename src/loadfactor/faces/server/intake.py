@@ -12,6 +12,7 @@ from typing import Annotated, Final
 from fastapi import FastAPI, Query
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from loadfactor.errors import InputError, LoadfactorError, no_such
 from loadfactor.faces.cli.books_request import read_moment, read_zone
@@ -29,6 +30,7 @@ from loadfactor.store.audit import append_audit
 from loadfactor.store.importing import Receipt
 from loadfactor.units import BYTES_PER_MIB
 
+WRITE: Final = "/api/v1/write"
 ORIGIN: Final = "remote_write"
 FILE_NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}"
 GZIP_START: Final = b"\x1f\x8b"
@@ -39,7 +41,7 @@ def add_intake(app: FastAPI, served: Served) -> None:
     bounds = served.bounds
 
     @app.post(
-        "/api/v1/write",
+        WRITE,
         status_code=204,
         response_class=Response,
         responses={204: {"description": "every sample is durable"}, **describe_errors(408, 413, 415)},
@@ -47,13 +49,7 @@ def add_intake(app: FastAPI, served: Served) -> None:
     )
     async def write(request: Request) -> Response:
         """Takes samples as Prometheus and VictoriaMetrics send them; answers when they are durable."""
-        if request.headers.get("content-encoding", "snappy") != "snappy":
-            raise RefusedError(415, "only snappy is understood; send Content-Encoding: snappy")
-        if "v2" in request.headers.get("content-type", ""):
-            raise RefusedError(415, "only remote_write 1.0 is understood; send prometheus.WriteRequest")
-        pieces = [piece async for piece in read_body(request, bounds.write_bytes, bounds.write_s)]
-        await served.receiver.write(b"".join(pieces), ORIGIN)
-        return Response(status_code=204)
+        return await take_write(request, served)
 
     @app.post(
         "/api/v1/imports",
@@ -104,6 +100,32 @@ def add_intake(app: FastAPI, served: Served) -> None:
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, True)
         return Response(render_json(Document("", data=receipt)), 201, media_type="application/json")
+
+
+async def take_write(request: Request, served: Served) -> Response:
+    """Take a remote_write request; the answer when it is durable."""
+    if request.headers.get("content-encoding", "snappy") != "snappy":
+        raise RefusedError(415, "only snappy is understood; send Content-Encoding: snappy")
+    if "v2" in request.headers.get("content-type", ""):
+        raise RefusedError(415, "only remote_write 1.0 is understood; send prometheus.WriteRequest")
+    pieces = [piece async for piece in read_body(request, served.bounds.write_bytes, served.bounds.write_s)]
+    await served.receiver.write(b"".join(pieces), ORIGIN)
+    return Response(status_code=204)
+
+
+class DirectWrites:
+    """An ASGI app around another one, which it spares the writes: the way through its routes costs more than taking one."""
+
+    def __init__(self, app: ASGIApp, served: Served) -> None:
+        self._app, self._served = app, served
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request; errors of a write are for the caller to answer."""
+        if scope["type"] == "http" and scope["path"] == WRITE and scope["method"] == "POST":
+            answer = await take_write(Request(scope, receive), self._served)
+            await answer(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 def _add(served: Served, source: str, path: Path, options: ReadOptions, token: str) -> Receipt:
