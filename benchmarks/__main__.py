@@ -20,6 +20,7 @@ from benchmarks import (
     sessions,
     sizing,
     smi,
+    soak,
     training,
 )
 
@@ -32,6 +33,7 @@ BENCHMARKS: tuple[ModuleType, ...] = (
     live,
     remote_write,
     agent,
+    soak,
     questions,
     training,
     serving,

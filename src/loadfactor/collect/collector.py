@@ -55,6 +55,8 @@ class LiveCollector:
         origins = sorted({body.origin for _, body in bodies} | set(self._states) | {REMOTE_WRITE})
         self._streams = {o: Stream(o, log, self._states.get(o), bodies) for o in origins}
         self.counts: dict[str, Counts] = {o: Counts() for o in origins}
+        self.keep_error = ""
+        """Why the last body could not be kept; empty where it could, or nothing came since."""
         self._began_s = time.monotonic()
         self._seen_s: dict[str, float] = {}
 
@@ -90,7 +92,10 @@ class LiveCollector:
             await asyncio.wrap_future(received.number)
         except LoadfactorError as error:
             counts.refused[_reason(error)] += 1
+            if isinstance(error, StoreError) and not isinstance(error, BusyError):
+                self.keep_error = str(error)
             raise
+        self.keep_error = ""
         counts.acknowledged_bodies += 1
         counts.acknowledged_samples += received.samples
         return received

@@ -120,7 +120,7 @@ class LiveService:
         """What GET /health answers; it asks neither the disk nor the books. `set_aside`: bodies that nobody could decode."""
         sources = self.statuses()
         wrong = [s for s in sources if s.status in ("failing", "silent")]
-        error, aside = self.book_error or self._flush.error, len(self.collector.set_aside)
+        error, aside = self.book_error or self.collector.keep_error or self._flush.error, len(self.collector.set_aside)
         return {
             "status": "failing" if error else "degraded" if wrong or aside else "ok",
             "sources": [
