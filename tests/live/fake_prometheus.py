@@ -44,9 +44,12 @@ class FakePrometheus:
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         self._loop.run_forever()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0.1))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError):
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 size = int(re.search(r"content-length: (\d+)", head, re.I)[1])  # type: ignore[index]

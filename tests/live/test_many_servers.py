@@ -14,7 +14,7 @@ from loadfactor.books.books import Books
 SERVERS = 1_000 if ROUNDS >= 200 else 200
 BAD = ("never", "drip", "html", "wrong", "endless", "turns")
 GOOD = 3
-WATCHED_S = 30.0
+WATCHED_S = 20.0
 MOST_RSS = 2 << 30
 
 

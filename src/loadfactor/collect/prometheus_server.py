@@ -16,8 +16,10 @@ from loadfactor.units import BYTES_PER_KIB, BYTES_PER_MIB, MS_PER_S
 LARGEST_ANSWER_BYTES = 32 * BYTES_PER_MIB
 """Read as JSON it takes some six times as much memory. A server with more to say is asked for a shorter time."""
 LONG_BYTES = BYTES_PER_MIB
-MOST_LONG = 8
+MOST_LONG = 2
 """So many answers of more than `LONG_BYTES` are received at once."""
+PAUSE_S = 5 / MS_PER_S
+"""After each piece of a long answer, for everybody else: servers that never end would take all there is."""
 LONGEST_BLANK_BYTES = 100
 LONGEST_ERROR_BYTES = 64 * BYTES_PER_KIB
 SAID_CHARACTERS = 200
@@ -107,6 +109,8 @@ async def _read(answer: httpx.Response, long_answers: asyncio.Semaphore) -> byte
         async for part in answer.aiter_bytes():
             if len(found) <= LONG_BYTES < len(found) + len(part):
                 await turn.enter_async_context(long_answers)
+            elif len(found) > LONG_BYTES:
+                await asyncio.sleep(PAUSE_S)
             found += part
             is_error = answer.status_code != httpx.codes.OK or not found[:LONGEST_BLANK_BYTES].lstrip().startswith(b"{")
             if is_error and len(found) > LONGEST_ERROR_BYTES:
