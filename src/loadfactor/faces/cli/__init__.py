@@ -17,6 +17,9 @@ COMMANDS = (
     CommandEntry("show", "loadfactor.faces.cli.show", "Show metrics, in all or split by device, team, day and others."),
     CommandEntry("check", "loadfactor.faces.cli.check", "Say what each configured source gives and what is missing."),
     CommandEntry("up", "loadfactor.faces.cli.up", "Collect live, keep the books current and serve them over HTTP."),
+    CommandEntry(
+        "record", "loadfactor.faces.cli.record", "Run a command and show what it cost and how full its GPUs were."
+    ),
     CommandEntry("agent", "loadfactor.faces.cli.agent", "Sample this machine's GPUs for a server or for Prometheus."),
     CommandEntry("top", "loadfactor.faces.cli.top", "Show live what GPUs, nodes, jobs and teams do."),
     CommandEntry("metrics", "loadfactor.faces.cli.metrics", "List every metric with its unit and meaning."),
