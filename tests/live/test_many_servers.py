@@ -68,7 +68,8 @@ def test_bad_servers_disturb_no_good_one(tmp_path: Path, capsys: pytest.CaptureF
             assert times == list(range(times[0], times[-1] + 1, STEP_S * 1000))
         with capsys.disabled():
             print(
-                f"\nmany servers: {SERVERS} configured, {GOOD} good, asked {asked} times in {watched_s:.0f} s; /health took at most "
-                f"{max(took):.2f} s; {most_rss / 2**20:,.0f} MiB; {len(turned)} healed ones came back; asked {dict(fake.kinds)}"
+                f"\nmany servers: {SERVERS} configured, {GOOD} good, asked {asked} times in {watched_s:.0f} s; /health took at "
+                f"most {max(took):.2f} s; {most_rss / 2**20:,.0f} MiB; {len(turned)} healed ones came back; "
+                f"asked {dict(fake.kinds)}"
             )
         assert most_rss < MOST_RSS
