@@ -16,8 +16,9 @@ from loadfactor.sources.prometheus.remote_write import compile_scanner
 from loadfactor.store.live import LiveLog, ReceivedBody
 from loadfactor.units import BYTES_PER_KIB, MS_PER_S
 
-HOLD_S = 6.0
-"""A scrape is booked so long after its first sample came: Prometheus sends the rest of it within five seconds."""
+HOLD_S = 11.0
+"""A scrape is booked so long after its first sample came: Prometheus sends the rest of it within five seconds, and within five more
+where it was refused and backs off."""
 MOST_WAITING_BODIES = 20_000
 """With more that is not booked, senders are asked to come back; the log itself bounds their bytes."""
 RETRY_AFTER_S = 5
