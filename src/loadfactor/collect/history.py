@@ -27,8 +27,6 @@ SETTLED_MS = MS_PER_HOUR
 TRIES = 3
 PAUSE_S = 2.0
 AddRows = Callable[[Source, Iterable[Rows | Gap], str, Progress], Receipt]
-MEASURED = ("samples", "node_samples")
-"""Tables whose rows say what measured them."""
 
 
 def import_history(
@@ -120,8 +118,8 @@ async def _take_nothing(_answer: bytes, _from_ms: int, _to_ms: int) -> None:
 
 
 def _name_source(rows: Rows) -> Rows:
-    """Rows of measurements with the exporter that took them: one import has several."""
-    if rows.table not in MEASURED:
+    """Samples with the exporter that took them: one import has several. Other rows say it themselves."""
+    if rows.table != "samples":
         return rows
     source = pa.array([rows.where] * rows.data.num_rows, pa.string())
     return replace(rows, data=rows.data.append_column("source", source))

@@ -36,6 +36,7 @@ def test_what_a_node_did():
     rows = decode(scrape(0), scrape(1)).list("node_samples")
     assert rows[0] == {
         "node": "n1",
+        "source": "node-exporter:node",
         "from_utc": AT_MS - STEP_MS,
         "to_utc": AT_MS,
         "mem_used_bytes": 12e9,
@@ -43,6 +44,7 @@ def test_what_a_node_did():
     }
     assert rows[1] == {
         "node": "n1",
+        "source": "node-exporter:node",
         "from_utc": AT_MS,
         "to_utc": AT_MS + STEP_MS,
         "cpu_busy_share": pytest.approx(0.5),

@@ -120,7 +120,7 @@ class NodeSource:
         data = {"node": names, "from_utc": pa.array(start_ms), "to_utc": pa.array(at_ms)}
         for name, (value, known) in columns.items():
             data[name] = pa.array(value, schema.field(name).type, mask=~known)
-        return pa.table(data)
+        return pa.table({**data, "source": pa.array([self.name] * len(node), pa.string())})
 
 
 _Columns = dict[str, tuple[NDArray[np.float64], NDArray[np.bool_]]]
