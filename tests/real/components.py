@@ -36,9 +36,11 @@ def list_missing() -> list[str]:
 class Component:
     """A program that serves HTTP; it may be stopped or killed and started again, with its port and its data."""
 
-    def __init__(self, folder: Path, binary: str, arguments: Sequence[str], listen: str, ready: str) -> None:
+    def __init__(
+        self, folder: Path, binary: str, arguments: Sequence[str], listen: str, ready: str, port: int | None = None
+    ) -> None:
         """`listen`: how its argument begins that takes the address; `ready`: the path that answers 200 when it can be used."""
-        self.port = free_port()
+        self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.folder = folder
         self._command = [binary, *arguments, f"{listen}127.0.0.1:{self.port}"]
@@ -84,6 +86,8 @@ class Component:
 
     def wait_until_sent(self) -> None:
         """Until a Prometheus has sent everything: one that is ended before leaves out what it has not read again by then."""
+        if _SENT not in httpx.get(f"{self.url}/metrics", timeout=10).text:
+            return
         end = time.monotonic() + LONGEST_START_S
         while time.monotonic() < end:
             if self._read_own(_SENT) >= self._read_own(_SCRAPED) - INTERVAL_S > 0:
@@ -101,7 +105,7 @@ class Component:
         answer = httpx.get(f"{self.url}/api/v1/query", params={"query": f"{selector}[1h]", "nocache": "1"}, timeout=30)
         assert answer.status_code == httpx.codes.OK, answer.text
         series: list[Any] = json.loads(answer.text)["data"]["result"]
-        return sorted({round(float(at) * 1000) for one in series for at, _ in one["values"]})
+        return sorted({round(float(at) * 1000) for one in series for at, value in one["values"] if value != "NaN"})
 
 
 def write_scrapes(folder: Path, targets: Mapping[str, str], *further: str) -> Path:
@@ -115,20 +119,22 @@ def write_scrapes(folder: Path, targets: Mapping[str, str], *further: str) -> Pa
     return path
 
 
-def make_prometheus(folder: Path, targets: Mapping[str, str], write_to: str | None = None) -> Component:
+def make_prometheus(
+    folder: Path, targets: Mapping[str, str], write_to: str | None = None, port: int | None = None
+) -> Component:
     """A Prometheus that scrapes these targets, and sends on what it scraped."""
     further = ("remote_write:", f"  - url: {write_to}/api/v1/write") if write_to else ()
     config = write_scrapes(folder, targets, *further)
     arguments = [f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}", "--log.level=warn"]
-    return Component(folder, "prometheus", arguments, "--web.listen-address=", "/-/ready")
+    return Component(folder, "prometheus", arguments, "--web.listen-address=", "/-/ready", port)
 
 
-def make_victoria_metrics(folder: Path, targets: Mapping[str, str] | None = None) -> Component:
+def make_victoria_metrics(folder: Path, targets: Mapping[str, str] | None = None, port: int | None = None) -> Component:
     """A VictoriaMetrics that scrapes these targets, if any, and takes what is sent to it."""
     config = write_scrapes(folder, targets or {})
     arguments = [f"-storageDataPath={folder / 'data'}", "-retentionPeriod=1y", "-memory.allowedPercent=10"]
     arguments += [f"-promscrape.config={config}"] if targets else []
-    return Component(folder, "victoria-metrics", arguments, "-httpListenAddr=", "/health")
+    return Component(folder, "victoria-metrics", arguments, "-httpListenAddr=", "/health", port)
 
 
 def make_vmagent(folder: Path, targets: Mapping[str, str], write_to: Sequence[str]) -> Component:
