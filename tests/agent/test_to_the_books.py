@@ -1,6 +1,7 @@
 """From the driver to the books: what the agent reads is what `loadfactor up` answers, over kills and while it is away."""
 
 import os
+import pwd
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -57,6 +58,8 @@ def test_readings_are_what_the_driver_said(driver: FakeDriver, tmp_path: Path) -
         jobs = [job for job in up.readings("allocated_gpu_hours", by="job") if job]
         assert len(jobs) == 1
         assert "pytest" in jobs[0] or "python" in jobs[0]
+        users = up.readings("allocated_gpu_hours", by="user")
+        assert pwd.getpwuid(os.getuid()).pw_name in users
 
 
 def test_nothing_is_lost_while_the_server_is_away_and_the_agent_is_killed(driver: FakeDriver, tmp_path: Path) -> None:

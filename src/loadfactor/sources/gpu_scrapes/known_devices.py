@@ -40,6 +40,13 @@ class PlaceFacts(NamedTuple):
     sized: NDArray[np.bool_]
 
 
+class HolderFacts(NamedTuple):
+    """What the labels say of a holder besides its name."""
+
+    user: str | None = None
+    experiment_id: str | None = None
+
+
 class DeviceNumbers(NamedTuple):
     """The numbers of what the labels of a series say."""
 
@@ -58,6 +65,7 @@ class KnownDevices:
         self.places: Numbering[Place] = Numbering()
         self.labels: Numbering[Labels] = Numbering()
         self.holders: Numbering[tuple[str, ...]] = Numbering()
+        self.told: dict[str, HolderFacts] = {}  # by holder, where anything is
         self._places = PlaceFacts(np.empty(0, bool), np.empty(0, bool))
 
     def list_places(self) -> PlaceFacts:
@@ -71,6 +79,8 @@ class KnownDevices:
     def number(self, gpu: str, of: DeviceLabels) -> DeviceNumbers:
         """The numbers of a series of this GPU."""
         number = self.gpus.number(gpu)
+        if of.holder is not None and (of.user or of.experiment):
+            self.told[of.holder] = HolderFacts(of.user, of.experiment)
         place = self.places.number((number, of.instance, of.instance is None or of.slices is not None))
         labels = self.labels.number((of.node, of.model, of.instance, of.slices))
         return DeviceNumbers(number, place, labels, self.holders.number((of.holder,) if of.holder is not None else ()))

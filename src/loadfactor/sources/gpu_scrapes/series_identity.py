@@ -17,6 +17,8 @@ LABELS: Final = {
     "job": ("hpc_job", "exported_hpc_job"),
     "pod": ("exported_pod", "pod", "pod_name"),
     "namespace": ("exported_namespace", "namespace", "pod_namespace"),
+    "user": ("user",),
+    "experiment": ("experiment",),
 }
 """Labels in lower case, best first. Prometheus calls a pod's labels exported_… where it keeps `pod` for the exporter's own."""
 
@@ -40,6 +42,8 @@ class DeviceLabels:
     instance: str | None  # id of the MIG instance
     slices: int | None  # compute slices of that instance; None: the labels do not say
     holder: str | None  # the job or pod
+    user: str | None = None  # whose it is
+    experiment: str | None = None  # of which it is a run
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,16 @@ def read_labels(
         gpu = f"{node or machine}/{index}"
     slices = _INSTANCE.search(said["profile"] or "")
     holder = _find_holder(said["job"], said["pod"], said["namespace"])
-    return DeviceLabels(gpu, node, said["model"], said["instance"], int(slices[1]) if slices else None, holder)
+    return DeviceLabels(
+        gpu,
+        node,
+        said["model"],
+        said["instance"],
+        int(slices[1]) if slices else None,
+        holder,
+        said.get("user"),
+        said.get("experiment"),
+    )
 
 
 def count_slices(model: str | None) -> int:

@@ -12,7 +12,7 @@ from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.signals import PROFILED, find_failed_profiling
 from loadfactor.sources.base import Rows
 from loadfactor.sources.gpu_scrapes.holders import HeldSpan, Holders
-from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices, Labels
+from loadfactor.sources.gpu_scrapes.known_devices import HolderFacts, KnownDevices, Labels
 from loadfactor.sources.gpu_scrapes.mig_history import MigHistory, divide
 from loadfactor.sources.gpu_scrapes.sample_columns import (
     CounterRates,
@@ -200,11 +200,14 @@ class ScrapeRows:
         held = list(held)
         for i in range(0, len(held), BATCH_ROWS):
             part = held[i : i + BATCH_ROWS]
+            told = [self._known.told.get(h.job_id, HolderFacts()) for h in part]
             team = {"team": [find_team(h.job_id) for h in part]} if self._names_team else {}
             yield self._make_rows(
                 "allocations",
                 {
                     **team,
+                    "user": [t.user for t in told],
+                    "experiment_id": [t.experiment_id for t in told],
                     "job_id": [h.job_id for h in part],
                     "device_id": self._name_devices(np.array([h.place for h in part], np.int32)),
                     "share": [h.share for h in part],

@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from loadfactor.sources.base import Rows
-from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices
+from loadfactor.sources.gpu_scrapes.known_devices import HolderFacts, KnownDevices
 from loadfactor.sources.gpu_scrapes.scrape_table import ScrapeColumns
 from loadfactor.sources.gpu_scrapes.series_identity import find_team
 from loadfactor.sources.gpu_scrapes.table_rows import BATCH_ROWS, ScrapeRows
@@ -17,7 +17,7 @@ from loadfactor.sources.prometheus.seen_rows import SeenRows
 from loadfactor.tables import table
 
 _DEVICE: Final = ("device_id", "node", "accelerator", "from_utc")
-_ALLOCATION: Final = ("job_id", "device_id", "team", "from_utc")
+_ALLOCATION: Final = ("job_id", "device_id", "team", "user", "experiment_id", "from_utc")
 
 
 class WatchedRows:
@@ -69,7 +69,9 @@ class WatchedRows:
                 self._shared.add(place)
             elif span is not None:
                 holder = span.holders[0]
-                self._allocations.put(place, (holder, self._known.name_place(place), find_team(holder), span.from_ms))
+                told = self._known.told.get(holder, HolderFacts())
+                device = self._known.name_place(place)
+                self._allocations.put(place, (holder, device, find_team(holder), *told, span.from_ms))
         self._rows.holders.changed = changed - seen
 
     def _make(self, name: str, data: pa.Table) -> Iterator[Rows]:
