@@ -35,6 +35,11 @@ COMMANDS = (
     CommandEntry(
         "repair", "loadfactor.faces.cli.upkeep", "Put damaged files into quarantine and make good what can be."
     ),
+    CommandEntry(
+        "backup",
+        "loadfactor.faces.cli.upkeep",
+        "Copy the books into a new folder, also while they are read and written.",
+    ),
     CommandEntry("plan", "loadfactor.faces.cli.plan", "Plan training, serving, the size of a cluster, and owning it."),
     CommandEntry(
         "validate", "loadfactor.faces.cli.validate", "Compare predictions with measurements, published or your own."

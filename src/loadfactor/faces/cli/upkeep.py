@@ -1,10 +1,14 @@
-"""`loadfactor compact` and `loadfactor repair`: the files of the books in order."""
+"""`loadfactor compact`, `repair` and `backup`: the files of the books in order."""
+
+from dataclasses import dataclass
+from pathlib import Path
 
 import typer
 
-from loadfactor.faces.cli.books_request import StoreRequest
+from loadfactor.faces.cli.books_request import StoreRequest, find_store
 from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document
+from loadfactor.request import option
 
 ABOUT_COMPACT = "Merge the files of the books that belong together.\n\nNo answer changes."
 ABOUT_REPAIR = (
@@ -12,11 +16,24 @@ ABOUT_REPAIR = (
     "A lost manifest is rebuilt from the files. Exits with 1 where something is lost, and says which imports would bring it again."
 )
 
+ABOUT_BACKUP = (
+    "Copy the books into a new folder, also while they are read and written.\n\n"
+    "With live rows and tokens. The copy is books like any other: `--store FOLDER` asks it."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackupRequest(StoreRequest):
+    """Where to copy the books."""
+
+    folder: Path = option("A folder that does not exist yet, or is empty.", is_argument=True)
+
 
 def add_to(app: typer.Typer) -> None:
-    """Add `compact` and `repair`."""
+    """Add `compact`, `repair` and `backup`."""
     add_command(app, "compact", StoreRequest, build_compaction, ABOUT_COMPACT)
     add_command(app, "repair", StoreRequest, build_repair, ABOUT_REPAIR)
+    add_command(app, "backup", BackupRequest, build_backup, ABOUT_BACKUP)
 
 
 def build_compaction(request: StoreRequest) -> Document:
@@ -40,3 +57,11 @@ def build_repair(request: StoreRequest) -> Document:
     with ProgressBar() as bar:
         losses = books.repair(bar)
     return build_document(losses)
+
+
+def build_backup(request: BackupRequest) -> Document:
+    """Copy the books, and what was copied."""
+    from loadfactor.faces.pages.upkeep import build_backup as build_document
+    from loadfactor.store.backup import back_up
+
+    return build_document(back_up(find_store(request.store), request.folder), request.folder)

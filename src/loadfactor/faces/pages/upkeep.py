@@ -1,9 +1,12 @@
-"""The pages of `loadfactor compact` and `loadfactor repair`: what became of the files of the books."""
+"""The pages of `loadfactor compact`, `repair` and `backup`: what became of the files of the books."""
 
 from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote as quote_word
 from typing import TYPE_CHECKING
 
-from loadfactor.faces.document import DataTable, Document, Section, TableColumn
+from loadfactor.faces.document import DataTable, Document, Section, Suggestion, TableColumn
+from loadfactor.units import BYTES_PER_MIB
 
 if TYPE_CHECKING:
     from loadfactor.store.manifest import Loss, Manifest
@@ -26,6 +29,26 @@ class RepairResult:
     """What is lost, in which files."""
 
     losses: tuple["Loss", ...]
+
+
+@dataclass(frozen=True)
+class Backup:
+    """What was copied where."""
+
+    folder: str
+    files: int
+    bytes: int
+
+
+def build_backup(copied: "Manifest", folder: Path) -> Document:
+    """How much was copied, and how to ask it."""
+    data = Backup(str(folder), len(copied.files), sum(f.bytes for f in copied.files))
+    check = Suggestion(f"loadfactor doctor --store {quote_word(str(folder))}", "Reads every file of the copy.")
+    return Document(
+        f"{data.files:,} files of the books, {data.bytes / BYTES_PER_MIB:,.1f} MiB, and what was live are copied to {folder}.",
+        (Section("Next", suggestions=(check,)),),
+        data=data,
+    )
 
 
 def build_compaction(before: "Manifest", after: "Manifest") -> Document:

@@ -1,0 +1,76 @@
+"""A backup taken while `loadfactor up` runs: the restored books answer, and go on collecting."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tests.live.scrapes import Fleet
+from tests.live.up_process import UpProcess
+
+from loadfactor.books.books import Books
+from loadfactor.errors import InputError, StoreError
+from loadfactor.store.backup import back_up
+from loadfactor.units import MS_PER_HOUR
+
+SCRAPES, MORE = 12, 24
+NO_CONTENT = 204
+LONGEST_WRITE_S = 120.0
+
+
+def count(books: Books) -> int:
+    """Samples in the books, each once."""
+    with books.snapshot() as snapshot:
+        return snapshot.fetch(snapshot.view("samples").select("device_id", "to_utc")).num_rows
+
+
+def test_a_backup_while_samples_come_in(tmp_path: Path) -> None:
+    """What was acknowledged before is in the copy; a server on the copy goes on from there, and each sample counts once."""
+    fleet = Fleet(int(time.time() * 1000) // MS_PER_HOUR * MS_PER_HOUR - MS_PER_HOUR)
+    configuration = tmp_path / "often.toml"
+    configuration.write_text('[server]\nflush_every = "3s"\n')  # flushes while the copy is taken
+    with UpProcess(tmp_path / "books", config=configuration) as up:
+        for k in range(SCRAPES):
+            assert [up.write(body, LONGEST_WRITE_S) for body in fleet.bodies(k, parts=1)] == [NO_CONTENT]
+        up.wait_until_booked()
+
+        def go_on() -> None:
+            for k in range(SCRAPES, MORE):
+                for body in fleet.bodies(k, parts=1):
+                    up.write(body, LONGEST_WRITE_S)
+
+        sending = threading.Thread(target=go_on)
+        sending.start()
+        back_up(tmp_path / "books", tmp_path / "copy")
+        sending.join()
+        up.wait_until_booked()
+        up.stop()
+    copied, whole = count(Books(tmp_path / "copy")), count(Books(tmp_path / "books"))
+    assert SCRAPES * fleet.gpus <= copied <= whole == MORE * fleet.gpus
+    assert Books(tmp_path / "copy").check().balance.holds
+    with UpProcess(tmp_path / "copy") as restored:  # senders send again what they were not told of
+        for k in range(MORE):
+            for body in fleet.bodies(k, parts=1):
+                assert restored.write(body, LONGEST_WRITE_S) == NO_CONTENT
+        restored.wait_until_booked()
+        restored.stop()
+    assert count(Books(tmp_path / "copy")) == whole
+    for metric in ("sm_activity", "energy_kwh", "paid_gpu_hours"):
+        copy, original = (Books(tmp_path / name).show(metric)[0].value for name in ("copy", "books"))
+        assert copy == pytest.approx(original), metric
+
+
+def test_a_backup_is_never_half(simulated_books: Books, tmp_path: Path) -> None:
+    """A folder that is taken and a damaged file are refused; the copy of whole books answers as they do."""
+    folder = simulated_books.store.folder
+    back_up(folder, tmp_path / "copy")
+    assert list(Books(tmp_path / "copy").show("cost", by="team")) == list(simulated_books.show("cost", by="team"))
+    with pytest.raises(InputError, match="is there already"):
+        back_up(folder, tmp_path / "copy")
+    with pytest.raises(InputError, match="there are no books"):
+        back_up(tmp_path / "nothing", tmp_path / "other")
+    damaged = next((tmp_path / "copy").glob("samples-*.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-9] + b"x" * 9)
+    with pytest.raises(StoreError, match="is damaged"):
+        back_up(tmp_path / "copy", tmp_path / "third")
+    assert not (tmp_path / "third" / "manifest.json").exists()
