@@ -130,6 +130,7 @@ def find_problems(session: Session, show: Show) -> Iterator[Finding]:
     yield from _unattributed(show)
     yield from _without_rate(session)
     yield from _gaps(session, show)
+    yield from _inferred_holders(session)
     yield from _failing_sources(session)
 
 
@@ -261,3 +262,16 @@ def _failing_sources(session: Session) -> Iterator[Finding]:
                 f"{source.name} failed from {times}: {failure.error}",
                 "it was asked for that time later",
             )
+
+
+def _inferred_holders(session: Session) -> Iterator[Finding]:
+    """Holders that nobody listed: they are read from the labels of pods and jobs."""
+    from loadfactor.sources.prometheus.families import holds_by_labels
+
+    sources = {r.source for r in list_imports(session) if r.rows.get("allocations") and holds_by_labels(r.source)}
+    if sources:
+        yield Finding(
+            "note",
+            f"who held GPUs is inferred from labels of pods and jobs ({', '.join(sorted(sources))}); the team is the namespace",
+            "import what a scheduler says instead, where there is one",
+        )
