@@ -3,18 +3,18 @@
 from collections.abc import Iterable
 from typing import Final
 
-from loadfactor_agent.readings import Reading, is_counter
+from loadfactor_agent.readings import SeriesValues, is_counter
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _TARGET: Final = ("instance", "job")
 """Labels that whoever scrapes gives."""
 
 
-def write_page(readings: Iterable[Reading]) -> str:
+def write_page(readings: Iterable[SeriesValues]) -> str:
     """The page: the values of a metric together, below its type.
 
     >>> from loadfactor_agent.readings import Labels
-    >>> print(write_page([Reading(Labels({"gpu": "0"}), 0, {"DCGM_FI_DEV_GPU_UTIL": 97.0})]), end="")
+    >>> print(write_page([SeriesValues(Labels({"gpu": "0"}), 0, {"DCGM_FI_DEV_GPU_UTIL": 97.0})]), end="")
     # TYPE DCGM_FI_DEV_GPU_UTIL gauge
     DCGM_FI_DEV_GPU_UTIL{gpu="0"} 97
     """

@@ -12,7 +12,7 @@ from loadfactor_agent.holder import Holder
 from loadfactor_agent.instances import GpuInstance, list_instances
 from loadfactor_agent.notices import Notices
 from loadfactor_agent.profiler import Profiler, has_profiler
-from loadfactor_agent.readings import Labels, Reading
+from loadfactor_agent.readings import Labels, SeriesValues
 from loadfactor_agent.units import BYTES_PER_KIB, BYTES_PER_MIB, MS_PER_S, MW_PER_W
 
 INSTANCES_EVERY_S: Final = 30.0
@@ -33,7 +33,7 @@ class RunningProcess(NamedTuple):
 class GpuReadings(NamedTuple):
     """What one look at a GPU gave."""
 
-    readings: list[Reading]
+    readings: list[SeriesValues]
     pids: set[int]
 
 
@@ -161,7 +161,7 @@ class GpuReader:
 
     def _name_holders(
         self, at_ms: int, values: dict[str, float], instance: GpuInstance | None, processes: Iterable[RunningProcess]
-    ) -> list[Reading]:
+    ) -> list[SeriesValues]:
         """The values under the first holder; of others one metric that repeats what it said, so that they hold it together."""
         pids = {process.pid for process in processes}
         holders = {found for pid in pids if (found := self._find_holder(pid)) is not None}
@@ -171,10 +171,10 @@ class GpuReader:
                 "processes on GPUs cannot be seen, so their jobs are unknown; share the host's process numbers",
             )
         ordered = sorted(holders, key=repr)
-        readings = [Reading(self._label(instance, ordered[0] if ordered else None), at_ms, values)]
+        readings = [SeriesValues(self._label(instance, ordered[0] if ordered else None), at_ms, values)]
         if _HELD in values:
             again = {_HELD: values[_HELD]}
-            readings += [Reading(self._label(instance, other), at_ms, again) for other in ordered[1:]]
+            readings += [SeriesValues(self._label(instance, other), at_ms, again) for other in ordered[1:]]
         return readings
 
     def _label(self, instance: GpuInstance | None, holder: Holder | None) -> Labels:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from loadfactor_agent.readings import Labels, Reading
+from loadfactor_agent.readings import Labels, SeriesValues
 from loadfactor_agent.units import BYTES_PER_KIB, BYTES_PER_SECTOR
 
 _MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
@@ -27,12 +27,12 @@ class NodeReader:
         host = proc / "1" / "net" / "dev"  # of the machine, where the agent is in a container that sees its processes
         self._interfaces = host if os.access(host, os.R_OK) else proc / "net" / "dev"
 
-    def read(self, at_ms: int) -> list[Reading]:
+    def read(self, at_ms: int) -> list[SeriesValues]:
         """Everything, read now."""
-        found: list[Reading] = []
+        found: list[SeriesValues] = []
         for read in (self._read_cores, self._read_memory, self._read_disks, self._read_interfaces):
             try:
-                found += [Reading(labels, at_ms, values) for labels, values in read()]
+                found += [SeriesValues(labels, at_ms, values) for labels, values in read()]
             except (OSError, ValueError, IndexError):
                 continue
         return found

@@ -17,7 +17,7 @@ class Labels:
         self.after = b"".join(write_label(*pair) for pair in self.pairs if pair[0] > _NAME)
 
 
-class Reading(NamedTuple):
+class SeriesValues(NamedTuple):
     """Values by metric name, read at `at_ms` (ms since 1970 UTC)."""
 
     labels: Labels

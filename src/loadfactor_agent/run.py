@@ -12,7 +12,7 @@ from loadfactor_agent.errors import AgentError
 from loadfactor_agent.exposition import write_page
 from loadfactor_agent.notices import Notices
 from loadfactor_agent.page_server import PageServer
-from loadfactor_agent.readings import AGENT_PREFIX, Labels, Reading
+from loadfactor_agent.readings import AGENT_PREFIX, Labels, SeriesValues
 from loadfactor_agent.sampler import ANSWER_WITHIN_S, Sampler
 from loadfactor_agent.sender import Sender
 from loadfactor_agent.spool import Spool
@@ -62,8 +62,8 @@ class Agent:
         """Raises AgentError for options that do not work."""
         self._options, self._sampler, self._notices = options, sampler, notices
         self._labels = Labels({"instance": sampler.node, "job": "loadfactor-agent"})
-        self._last: list[Reading] = []
-        self._kept: list[Reading] = []
+        self._last: list[SeriesValues] = []
+        self._kept: list[SeriesValues] = []
         self._spool: Spool | None = None
         self._sender: Sender | None = None
         self._page: PageServer | None = None
@@ -123,7 +123,7 @@ class Agent:
         except OSError as error:
             self._notices.say("sync", f"the spool cannot be synced: {error}")
 
-    def _count(self) -> Reading:
+    def _count(self) -> SeriesValues:
         """What the agent says of itself."""
         values: dict[str, float] = {"gpus": self._sampler.gpus}
         if self._spool and self._sender:
@@ -137,7 +137,7 @@ class Agent:
                 "refused_bodies_total": sent.refused_bodies,
                 "send_failures_total": sent.failures,
             }
-        return Reading(
+        return SeriesValues(
             self._labels, int(time.time() * MS_PER_S), {AGENT_PREFIX + name: float(v) for name, v in values.items()}
         )
 

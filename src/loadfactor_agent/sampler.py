@@ -18,7 +18,7 @@ from loadfactor_agent.holder import PROC, HolderFinder
 from loadfactor_agent.node import NodeReader
 from loadfactor_agent.notices import Notices
 from loadfactor_agent.pods import PodNames
-from loadfactor_agent.readings import Reading
+from loadfactor_agent.readings import SeriesValues
 from loadfactor_agent.units import MS_PER_S
 
 OPEN_WITHIN_S: Final = 20.0
@@ -55,7 +55,7 @@ class Sampler:
         try:
             self._gpus = self._driver.wait(time.monotonic() + OPEN_WITHIN_S)
         except NotAnsweredError:
-            raise AgentError(f"the NVIDIA driver does not answer within {OPEN_WITHIN_S:.0f} s; see dmesg") from None
+            raise AgentError(f"the NVIDIA driver does not answer within {OPEN_WITHIN_S:g} s; see dmesg") from None
         except pynvml.NVMLError as error:
             raise AgentError(f"no NVIDIA driver to ask ({error}); is it installed and loaded?") from error
         self._xids = Attendant("faults", self._faults.read)
@@ -65,7 +65,7 @@ class Sampler:
         """How many GPUs there are."""
         return len(self._gpus)
 
-    def sample(self, within_s: float = ANSWER_WITHIN_S) -> list[Reading]:
+    def sample(self, within_s: float = ANSWER_WITHIN_S) -> list[SeriesValues]:
         """What everything says now; a GPU that takes longer than `within_s` is left out this time."""
         asked = [gpu for gpu in self._gpus if time.monotonic() >= gpu.lost_until_s]
         for gpu in asked:
@@ -93,7 +93,7 @@ class Sampler:
             gpus.append(_WatchedGpu(reader, Attendant(f"GPU {index}", reader.read)))
         return gpus
 
-    def _collect(self, gpu: _WatchedGpu, until_s: float) -> list[Reading]:
+    def _collect(self, gpu: _WatchedGpu, until_s: float) -> list[SeriesValues]:
         hangs, lost = f"{gpu.name} hangs", f"{gpu.name} is lost"
         try:
             found = gpu.attendant.wait(until_s)
@@ -112,7 +112,7 @@ class Sampler:
         gpu.pids = found.pids
         return found.readings
 
-    def _collect_faults(self, until_s: float) -> list[Reading]:
+    def _collect_faults(self, until_s: float) -> list[SeriesValues]:
         """The last XID of each GPU: the driver tells of it also where the GPU itself is lost."""
         try:
             codes = self._xids.wait(until_s)
@@ -120,4 +120,4 @@ class Sampler:
             return []
         at_ms = int(time.time() * MS_PER_S)
         of = {gpu.reader.uuid: gpu.reader.find_labels() for gpu in self._gpus}
-        return [Reading(of[uuid], at_ms, {METRIC: float(code)}) for uuid, code in codes.items() if uuid in of]
+        return [SeriesValues(of[uuid], at_ms, {METRIC: float(code)}) for uuid, code in codes.items() if uuid in of]

@@ -144,14 +144,13 @@ class Spool:
         return True
 
     def _begin_segment(self) -> None:
-        number = self._next
+        number, self._next = self._next, self._next + 1  # a number that failed once is not tried again
         opened = os.open(self._path(number), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         if self._file is not None:
             os.fdatasync(self._file)
             os.close(self._file)
         self._file = opened
         self._segments.append(_Segment(number, 0))
-        self._next = number + 1
 
     def _find(self) -> Waiting | None:
         while self._segments:

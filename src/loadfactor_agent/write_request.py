@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from loadfactor_agent.protobuf import TIMESERIES, write_instant, write_label, write_sample, write_varint
-from loadfactor_agent.readings import Labels, Reading
+from loadfactor_agent.readings import Labels, SeriesValues
 from loadfactor_agent.snappy import SnappyBlock
 
 
-def pack_readings(readings: Iterable[Reading]) -> bytes:
+def pack_readings(readings: Iterable[SeriesValues]) -> bytes:
     """The body. Samples of one series stand together, in the order in which they were read; NaN is left out."""
     series: dict[tuple[int, str], tuple[Labels, list[bytes]]] = {}
     instants: dict[int, bytes] = {}

@@ -5,7 +5,7 @@ from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.remote_write import RemoteWriteScanner
 from loadfactor.sources.prometheus.remote_write_limits import WriteLimits
 from loadfactor_agent.holder import Holder
-from loadfactor_agent.readings import Labels, Reading
+from loadfactor_agent.readings import Labels, SeriesValues
 from loadfactor_agent.write_request import pack_readings
 
 BEGAN_MS = 1_772_409_600_000
@@ -15,7 +15,7 @@ def allocate(*holders: Holder) -> list[dict[str, object]]:
     """The last allocations of a GPU that these held together for three scrapes."""
     labels = [Labels({"UUID": "GPU-1", "gpu": "0", "Hostname": "n1", "job": "agent", **h.labels()}) for h in holders]
     readings = [
-        Reading(of, BEGAN_MS + k * 10_000, {"DCGM_FI_DEV_FB_TOTAL": 80_000.0}) for k in range(3) for of in labels
+        SeriesValues(of, BEGAN_MS + k * 10_000, {"DCGM_FI_DEV_FB_TOTAL": 80_000.0}) for k in range(3) for of in labels
     ]
     decoder = PrometheusDecoder()
     decoder.put(RemoteWriteScanner(decoder.identify_series, WriteLimits()).scan(pack_readings(readings)), 1, 0.0)

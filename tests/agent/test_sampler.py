@@ -155,6 +155,19 @@ def test_others_go_on_beside_a_gpu_that_hangs(tmp_path: Path) -> None:
     assert said.count("does not answer; the others go on") == said.count("answers again") == 1
 
 
+def test_driver_that_hangs_from_the_beginning_is_one_line(tmp_path: Path) -> None:
+    """A driver that does not even open is given up after a while, and said."""
+    driver = FakeDriver(tmp_path)
+    driver.set(hang_init=1)
+    impatient = (
+        "import loadfactor_agent.sampler as s; s.OPEN_WITHIN_S = 0.5;"
+        "from loadfactor_agent.main import main; main(['--once'])"
+    )
+    done = driver.run("-c", impatient)
+    assert done.returncode == 2
+    assert done.stderr == "loadfactor agent: the NVIDIA driver does not answer within 0.5 s; see dmesg\n"
+
+
 def test_no_driver_is_one_line(tmp_path: Path) -> None:
     """Without a driver the agent ends with 2 and one line."""
     environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from loadfactor.sources.prometheus.remote_write import RemoteWriteScanner
 from loadfactor.sources.prometheus.remote_write_limits import WriteLimits
-from loadfactor_agent.readings import Labels, Reading
+from loadfactor_agent.readings import Labels, SeriesValues
 from loadfactor_agent.snappy import SnappyBlock
 from loadfactor_agent.write_request import pack_readings
 
@@ -15,15 +15,15 @@ LABELS = st.dictionaries(st.sampled_from(["A", "UUID", "gpu", "pod", "zone"]), T
 VALUES = st.dictionaries(
     st.sampled_from(["up", "DCGM_FI_DEV_GPU_UTIL", "x" * 70]), st.floats(allow_nan=False), max_size=3
 )
-READINGS = st.builds(Reading, LABELS, st.integers(1_000_000_000_000, 4_000_000_000_000), VALUES)
+READINGS = st.builds(SeriesValues, LABELS, st.integers(1_000_000_000_000, 4_000_000_000_000), VALUES)
 
 
 def scan(body: bytes) -> list[tuple[list[tuple[str, str]], int, float]]:
     """What the server reads: labels, instant and value of each sample."""
     seen: list[dict[str, str]] = []
 
-    def identify(labels: dict[str, str]) -> int:
-        seen.append(dict(labels))
+    def identify(name: str, others: tuple[str, ...]) -> int:
+        seen.append({"__name__": name, **dict(zip(others[::2], others[1::2], strict=True))})
         return len(seen) - 1
 
     points = RemoteWriteScanner(identify, WriteLimits()).scan(body)
@@ -32,7 +32,7 @@ def scan(body: bytes) -> list[tuple[list[tuple[str, str]], int, float]]:
 
 @settings(deadline=None)
 @given(st.lists(READINGS, max_size=12))
-def test_server_reads_what_was_packed(readings: list[Reading]) -> None:
+def test_server_reads_what_was_packed(readings: list[SeriesValues]) -> None:
     """Every sample arrives with its labels, instant and value, whatever they are."""
     sent = [
         (sorted({"__name__": name, **dict(labels.pairs)}.items()), at_ms, value)
@@ -55,14 +55,14 @@ def test_any_snappy_unpacks_the_block(parts: list[tuple[bool, bytes]], far: int)
 
 def test_nan_is_not_sent() -> None:
     """What is not known is not sent."""
-    readings = [Reading(Labels({"gpu": "0"}), 1_772_409_600_000, {"a": float("nan"), "b": 1.0})]
+    readings = [SeriesValues(Labels({"gpu": "0"}), 1_772_409_600_000, {"a": float("nan"), "b": 1.0})]
     assert scan(pack_readings(readings)) == [([("__name__", "b"), ("gpu", "0")], 1_772_409_600_000, 1.0)]
 
 
 def test_labels_that_repeat_cost_little() -> None:
     """Eight GPUs with thirty metrics fit in a third of what they are unpacked."""
     readings = [
-        Reading(
+        SeriesValues(
             Labels({"UUID": f"GPU-{gpu:08x}-0000-4000-8000-000000000000", "Hostname": "node-001", "gpu": str(gpu), "job": "x" * 60,
                     "modelName": "NVIDIA H100 80GB HBM3", "hpc_job": "4711", "user": "ana", "pci_bus_id": "00000000:01:00.0"}),
             1_772_409_600_000,

@@ -21,7 +21,7 @@ from loadfactor.units import BYTES_PER_GIB, MS_PER_S
 from loadfactor_agent.errors import AgentError
 from loadfactor_agent.holder import EXPERIMENT
 from loadfactor_agent.notices import Notices
-from loadfactor_agent.readings import Reading
+from loadfactor_agent.readings import SeriesValues
 from loadfactor_agent.sampler import Sampler
 from loadfactor_agent.spool import Spool
 from loadfactor_agent.write_request import pack_readings
@@ -138,7 +138,7 @@ def record_command(command: Sequence[str], every_s: float, spool: Path) -> Recor
     return Recording(job, experiment, code, from_ms, to_ms, tuple(sorted(used or busy)), sampler.gpus, spool)
 
 
-def _see(readings: Sequence[Reading], experiment: str, used: set[str], busy: set[str]) -> None:
+def _see(readings: Sequence[SeriesValues], experiment: str, used: set[str], busy: set[str]) -> None:
     """Notes GPUs that the command was seen on, and those at work of which nobody can be seen."""
     for labels, _, values in readings:
         said = dict(labels.pairs)
