@@ -4,7 +4,7 @@ import typer
 
 from loadfactor_agent.main import main
 
-ABOUT = "Sample this machine's GPUs, and send them to a server or show them to Prometheus."
+ABOUT = "Sample this machine's GPUs for a server or for Prometheus."
 
 
 def add_to(app: typer.Typer) -> None:

@@ -13,8 +13,8 @@ from loadfactor.faces.cli.invocation import as_typed
 from loadfactor.faces.cli.options import Brief, Format, Json, Output
 
 ABOUT = (
-    "Run a command, sample the GPUs it uses, and show its cost, how full they were and what stood out.\n\n"
-    "What was read is in the books. Ends with the exit code of the command."
+    "Run a command and show what it cost and how full its GPUs were.\n\n"
+    "The GPUs it uses are sampled; what stood out is said, and what was read is in the books. Ends with the exit code of the command."
 )
 SHORTEST_S, LONGEST_S = 1.0, 60.0
 
