@@ -14,7 +14,7 @@ from loadfactor.faces.cli.options import Brief, Format, Json, Output
 
 ABOUT = (
     "Run a command and show what it cost and how full its GPUs were.\n\n"
-    "The GPUs it uses are sampled; what stood out is said, and what was read is in the books. Ends with the exit code of the command."
+    "The GPUs it uses are sampled, what stood out is said, and what was read is in the books. It ends with the command's exit code."
 )
 SHORTEST_S, LONGEST_S = 1.0, 60.0
 
