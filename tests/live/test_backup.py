@@ -1,5 +1,6 @@
 """A backup taken while `loadfactor up` runs: the restored books answer, and go on collecting."""
 
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -11,11 +12,20 @@ from tests.live.up_process import UpProcess
 from loadfactor.books.books import Books
 from loadfactor.errors import InputError, StoreError
 from loadfactor.store.backup import back_up
+from loadfactor.store.tokens import create_token
 from loadfactor.units import MS_PER_HOUR
 
 SCRAPES, MORE = 12, 24
-NO_CONTENT = 204
+NO_CONTENT, AGAIN = 204, (429, 503)
 LONGEST_WRITE_S = 120.0
+
+
+def send(up: UpProcess, fleet: Fleet, k: int) -> None:
+    """A scrape in one request, again until it is acknowledged: a server that begins asks for patience."""
+    for body in fleet.bodies(k, parts=1):
+        while (status := up.write(body, LONGEST_WRITE_S)) in AGAIN:
+            time.sleep(0.2)
+        assert status == NO_CONTENT
 
 
 def count(books: Books) -> int:
@@ -31,13 +41,12 @@ def test_a_backup_while_samples_come_in(tmp_path: Path) -> None:
     configuration.write_text('[server]\nflush_every = "3s"\n')  # flushes while the copy is taken
     with UpProcess(tmp_path / "books", config=configuration) as up:
         for k in range(SCRAPES):
-            assert [up.write(body, LONGEST_WRITE_S) for body in fleet.bodies(k, parts=1)] == [NO_CONTENT]
+            send(up, fleet, k)
         up.wait_until_booked()
 
         def go_on() -> None:
             for k in range(SCRAPES, MORE):
-                for body in fleet.bodies(k, parts=1):
-                    up.write(body, LONGEST_WRITE_S)
+                send(up, fleet, k)
 
         sending = threading.Thread(target=go_on)
         sending.start()
@@ -50,8 +59,7 @@ def test_a_backup_while_samples_come_in(tmp_path: Path) -> None:
     assert Books(tmp_path / "copy").check().balance.holds
     with UpProcess(tmp_path / "copy") as restored:  # senders send again what they were not told of
         for k in range(MORE):
-            for body in fleet.bodies(k, parts=1):
-                assert restored.write(body, LONGEST_WRITE_S) == NO_CONTENT
+            send(restored, fleet, k)
         restored.wait_until_booked()
         restored.stop()
     assert count(Books(tmp_path / "copy")) == whole
@@ -63,7 +71,14 @@ def test_a_backup_while_samples_come_in(tmp_path: Path) -> None:
 def test_a_backup_is_never_half(simulated_books: Books, tmp_path: Path) -> None:
     """A folder that is taken and a damaged file are refused; the copy of whole books answers as they do."""
     folder = simulated_books.store.folder
-    back_up(folder, tmp_path / "copy")
+    with_more = tmp_path / "books"
+    shutil.copytree(folder, with_more)
+    (with_more / "quarantine").mkdir()
+    (with_more / "quarantine" / "body-7.query").write_bytes(b"{}")
+    create_token(with_more, "read", None, "", 0)
+    back_up(with_more, tmp_path / "copy")
+    assert (tmp_path / "copy" / "quarantine" / "body-7.query").read_bytes() == b"{}"
+    assert (tmp_path / "copy" / "tokens.json").stat().st_mode & 0o777 == 0o600
     assert list(Books(tmp_path / "copy").show("cost", by="team")) == list(simulated_books.show("cost", by="team"))
     with pytest.raises(InputError, match="is there already"):
         back_up(folder, tmp_path / "copy")

@@ -12,6 +12,7 @@ from loadfactor.store.generations import Generation
 from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.live_copy import has_live, open_copy
 from loadfactor.store.manifest import NAME, Manifest, checksum_file, has_books, write_down
+from loadfactor.store.set_aside import QUARANTINE, list_set_aside
 from loadfactor.store.source_status import NAME as STATUSES
 from loadfactor.store.tokens import NAME as TOKENS
 
@@ -45,6 +46,7 @@ def back_up(folder: Path, target: Path) -> Manifest:
                 for name in BESIDE:
                     with suppress(FileNotFoundError):
                         _copy(folder / name, target / name)
+                _copy_set_aside(folder, target)
                 if generation.manifest.generation:
                     disk.write_file(
                         target / NAME, write_down(generation.manifest)
@@ -66,6 +68,13 @@ def _copy_live(folder: Path, target: Path) -> None:
     with open_copy(folder) as live, closing(sqlite3.connect(target / LIVE)) as copy:
         live.backup(copy)
     disk.sync_file(target / LIVE)
+
+
+def _copy_set_aside(folder: Path, target: Path) -> None:
+    """The bodies that were acknowledged and that no decoder took."""
+    for path in list_set_aside(folder):
+        disk.make_folder(target / QUARANTINE)
+        _copy(path, target / QUARANTINE / path.name)
 
 
 def _copy(source: Path, target: Path, crc32: int | None = None) -> None:

@@ -19,6 +19,11 @@ def set_body_aside(folder: Path, number: int, body: ReceivedBody) -> Path:
     return path
 
 
+def list_set_aside(folder: Path) -> list[Path]:
+    """Where they lie."""
+    return [path for path in (folder / QUARANTINE).glob("body-*") if path.suffix != ".new"]
+
+
 def count_set_aside(folder: Path) -> int:
     """How many lie there."""
-    return sum(1 for path in (folder / QUARANTINE).glob("body-*") if path.suffix != ".new")
+    return len(list_set_aside(folder))

@@ -12,7 +12,7 @@ ORDERS: tuple[Order, ...] = (
 )  # fmt: skip
 GROUPINGS: dict[str, Grouping] = {"g": "gpu", "n": "node", "j": "job", "t": "team"}
 UP, DOWN, ENTER, ESCAPE, RUB_OUT = "up", "down", "enter", "escape", "rub out"
-KEYS = "g n j t: by GPU, node, job, team   s: order   r: reverse   /: filter   arrows, enter: one GPU   q: quit"
+KEYS = "g n j t: group  s: order  r: reverse  /: filter  arrows, enter: open  q: quit"
 
 
 @dataclass(frozen=True)
