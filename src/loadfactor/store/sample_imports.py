@@ -115,15 +115,17 @@ def look_around(session: Session, rows: pa.Table, files: Iterable[StoredFile]) -
 
 
 def find_starts(rows: pa.Table) -> tuple[SampleStart, ...]:
-    """Where the earliest samples of each source begin; `rows` are those of a file."""
+    """Where the earliest samples of each source begin; `rows` are those of a file.
+
+    Only the first of a series can begin a step before it was taken: the others reach back to a sample, or begin after it.
+    """
     keys = ["source", "step_ms", "lone_step_ms"]
-    at = pc.add(rows["to_utc"], rows["late_ms"])
-    given = rows["given"]
+    at, reach = pc.add(rows["to_utc"], rows["late_ms"]), rows["reach_ms"]
     told = pa.table(
         {
             **{key: rows[key] for key in keys},
-            "taken_ms": pc.if_else(given, pa.scalar(None, pa.int64()), at),
-            "given_ms": pc.if_else(given, pc.subtract(at, rows["reach_ms"]), pa.scalar(None, pa.int64())),
+            "taken_ms": pc.if_else(pc.is_null(reach), at, pa.scalar(None, pa.int64())),
+            "given_ms": pc.subtract(at, reach),
         }
     ).unify_dictionaries()
     if all(len(pc.unique(told[key])) == 1 for key in keys):  # quicker than grouping

@@ -34,13 +34,15 @@ class StepVote:
 
 @dataclass(frozen=True)
 class SampleStart:
-    """Where the earliest samples of a source begin: one nominal step before `taken_ms`, or at `given_ms`."""
+    """Where the earliest samples of a source begin: one nominal step before `taken_ms`, or not before `given_ms`."""
 
     source: str
     step_ms: int | None  # stated by the importer
     lone_step_ms: int | None
-    taken_ms: int | None  # the first instant at which a sample without a given start was taken
-    given_ms: int | None  # the first start that was given
+    taken_ms: (
+        int | None
+    )  # the first instant at which the first sample of a series was taken, where its start was not given
+    given_ms: int | None  # the first start that was given, or sample that another one reaches back to
 
 
 @dataclass(frozen=True)
