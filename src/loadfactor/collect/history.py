@@ -14,7 +14,7 @@ from loadfactor.collect.prometheus_server import FetchError, PrometheusServer
 from loadfactor.collect.pull import Chunk, Pull
 from loadfactor.errors import InputError
 from loadfactor.sources.base import Gap, Rows, Source
-from loadfactor.sources.prometheus import SOURCE
+from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.query_answers import read_answer
 from loadfactor.sources.prometheus.selector import write_selector
@@ -22,6 +22,8 @@ from loadfactor.store.importing import Progress, Receipt
 from loadfactor.tables import Span
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S
 
+SOURCE = Source("prometheus", lambda paths: paths, lambda _paths, _options: iter(()), EXPORTER_STEP_S, watches=True)
+"""Imports of this name bring what exporters measured: their rows name them. It reads no files."""
 SETTLED_MS = MS_PER_HOUR
 """So long after its end a day may still get samples."""
 TRIES = 3

@@ -27,11 +27,6 @@ SOURCES = (
     ),
     SourceEntry("dcgm", "loadfactor.sources.dcgm", "saved scrapes of dcgm-exporter, which are Prometheus text"),
     SourceEntry(
-        "prometheus",
-        "loadfactor.sources.prometheus",
-        "a Prometheus-compatible server, by its URL: what it keeps of GPUs and nodes",
-    ),
-    SourceEntry(
         "tables",
         "loadfactor.sources.own_tables",
         "your own data: CSV or Parquet in the tables that `loadfactor tables` prints",

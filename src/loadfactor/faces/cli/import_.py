@@ -58,7 +58,8 @@ def add_to(app: typer.Typer) -> None:
     from loadfactor.sources import SOURCES
 
     sources = "\n\n".join(f"{source.name}: {source.reads}" for source in SOURCES)
-    add_command(app, "import", ImportRequest, build_page, f"{ABOUT}\n\n{sources}")
+    asked = f"{PROMETHEUS}: a Prometheus-compatible server, by its URL: what it keeps of GPUs and nodes"
+    add_command(app, "import", ImportRequest, build_page, f"{ABOUT}\n\n{sources}\n\n{asked}")
 
 
 def build_page(request: ImportRequest) -> Document:
