@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.ledger.fleets import HOUR, STARTS, add, batch
 
 from loadfactor.books.books import Books
+from loadfactor.sources.base import Rows, Source
 
 START = STARTS[-1]
 DEVICES = [{"device_id": "g0", "node": "n0", "from_utc": START, "to_utc": START + HOUR}]
@@ -43,3 +45,17 @@ def test_kept_and_lost_work_of_one_interval_are_two_rows(tmp_path: Path) -> None
     add(books, [batch("progress", rows[2:])], "b", tmp_path)
     kept = books.table("progress").to_pyarrow().to_pylist()
     assert sorted((r["amount"], r["kept"]) for r in kept) == [(100.0, False), (950.0, None)]
+
+
+def test_a_second_row_of_a_node_completes_the_first(tmp_path: Path) -> None:
+    """Measurements of one node and instant that come apart are one row; of two values of one column the later counts."""
+    source = Source("node", lambda paths: paths, lambda _paths, _options: iter(()), watches=True)
+    books = Books(tmp_path / "store")
+    at = {"node": "n", "to_utc": 1_700_000_000_000, "source": "s"}
+    for n, told in enumerate(({"mem_used_bytes": 5.0, "cpu_busy_share": 0.1}, {"cpu_busy_share": 0.5})):
+        row = {k: [v] for k, v in (at | told).items()}
+        books.add_rows(source, [Rows("node_samples", pa.table(row))], f"part {n}")
+    with books.store.read() as session:
+        session.view_table("node_samples", "node_samples")
+        found = session.raw.execute("SELECT mem_used_bytes, cpu_busy_share FROM node_samples").fetchall()
+    assert found == [(5.0, 0.5)]

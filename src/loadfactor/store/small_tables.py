@@ -11,6 +11,8 @@ from loadfactor.tables import ALWAYS, Column, Table
 
 WATCHED = {"devices": ("node", "accelerator", "pool", "share"), "allocations": ()}
 """Tables of which a log can have seen a part: where an import is one, what earlier ones knew of a row stays."""
+MEASURED = ("node_samples",)
+"""Tables of measurements: a row may bring some of them, and another row of the same instant the others."""
 LOGGED = "import_no, seq, watched"
 """What a log knows of a row besides its columns."""
 
@@ -21,7 +23,7 @@ def name_columns(kept: Table) -> str:
 
 
 def fold(kept: Table, rows: str) -> str:
-    """SQL: the table that logged rows make; of those with the same key the latest counts.
+    """SQL: the table that logged rows make; of those with one key the latest counts, of measurements that of each column.
 
     Not so the end of what was only watched: a log that breaks off earlier than another does not say that anything ended there.
     """
@@ -29,6 +31,11 @@ def fold(kept: Table, rows: str) -> str:
     placed = (
         f"SELECT *, row_number() OVER (PARTITION BY {key} ORDER BY import_no NULLS FIRST, seq) AS place FROM {rows}"
     )
+    if kept.name in MEASURED:
+        latest = ", ".join(
+            c.name if c.name in kept.key else f"arg_max({c.name}, place) AS {c.name}" for c in kept.columns
+        )
+        return f"SELECT {latest} FROM ({placed}) GROUP BY {key} ORDER BY {key}"
     if kept.name not in WATCHED:
         last = f"SELECT {columns} FROM ({placed}) QUALIFY place = max(place) OVER (PARTITION BY {key})"
         return f"{last} ORDER BY {key}"
