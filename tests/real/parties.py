@@ -15,6 +15,7 @@ from tests.real.components import JOB, NODES, Component, make_node_exporter
 from tests.real.fleet_books import Scrape, list_scrapes
 
 GPUS = 64
+SHOWN_AFTER_S = 6.0
 
 
 @dataclass
@@ -45,8 +46,13 @@ class Parties:
         time.sleep(1)
 
     def list_scrapes(self, server: Component) -> list[Scrape]:
-        """What a server keeps of the fleet."""
-        return list_scrapes(server, self.exporter)
+        """What a server keeps of the fleet: it shows the last samples some seconds after it took them."""
+        found = list_scrapes(server, self.exporter)
+        while True:
+            time.sleep(SHOWN_AFTER_S)
+            before, found = found, list_scrapes(server, self.exporter)
+            if found == before:
+                return found
 
     def wait_until_pulled(self, name: str, through_ms: int) -> None:
         """Until everything through an instant was asked for."""
