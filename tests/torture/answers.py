@@ -75,9 +75,9 @@ def check_one_of(store: Path, *states: Answers, idle_below: float | None = None)
 
 
 def list_leftovers(store: Path) -> set[str]:
-    """The names in a store that are neither its manifest, its locks, in quarantine, nor named by the manifest."""
+    """The names in a store that are neither its manifest, its locks, its audit log, in quarantine, nor named by the manifest."""
     named = {file["name"] for file in json.loads((store / NAME).read_bytes())["files"]}
-    kept = {NAME, "lock", "quarantine", *LIVE}
+    kept = {NAME, "lock", "quarantine", "audit.log", *LIVE}
     return {p.name for p in store.iterdir()} - named - kept
 
 
