@@ -58,7 +58,8 @@ def test_a_disk_a_little_too_small(bench: Bench, round_: int, disk: Path) -> Non
     tried = run(OPERATIONS[operation], store, bench.parts)
     if tried.code:
         assert says_full(tried), tried.said
-    check_one_of(store, before if tried.code else after, idle_below=threshold)
+    if not operation.startswith("format"):  # books of an earlier format are brought to today's before they are asked
+        check_one_of(store, before if tried.code else after, idle_below=threshold)
     subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
     again = run(OPERATIONS[operation if tried.code else "compact"], store, bench.parts)
     assert again.code == 0, again.said
