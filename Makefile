@@ -37,9 +37,10 @@ bench: $(READY)
 bench-quick: $(READY)
 	$(BIN)/python -m benchmarks --quick
 
-# Needs uv. The lock pins versions and hashes and names no package index.
+# Needs uv. The locks pin versions and hashes and name no package index; the agent's has what its image holds.
 lock: $(READY)
 	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-emit-index-url --no-header -o requirements.lock
+	uv pip compile packaging/agent/pyproject.toml --extra kubernetes -c requirements.lock --universal --generate-hashes --no-emit-index-url --no-header -o packaging/agent/requirements.lock
 
 $(READY): requirements.lock pyproject.toml setup.sh
 	PYTHON=$(PYTHON) sh setup.sh

@@ -6,7 +6,7 @@ command -v systemd-analyze >/dev/null || { echo "units: not checked, because the
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for unit in *.service; do
-  sed 's|/opt/loadfactor/bin/[a-z]*|/bin/true|' "$unit" > "$work/$unit"
+  sed 's|/opt/[a-z-]*/bin/[a-z-]*|/bin/true|' "$unit" > "$work/$unit"
 done
 systemd-analyze verify "$work"/*.service
 for unit in *.service; do

@@ -18,5 +18,5 @@ wheel=$(ls "$work"/dist/loadfactor-*.whl)
 "$work/empty/bin/pip" check
 cd "$work"
 XDG_CACHE_HOME="$work/cache" "$work/empty/bin/loadfactor" demo --brief
-"$work/empty/bin/python" -m loadfactor_agent --help >/dev/null
+"$work/empty/bin/python" -m loadfactor.agent --help >/dev/null
 echo "$(basename "$wheel") installs into an empty environment and runs the demo"

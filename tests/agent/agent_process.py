@@ -21,7 +21,7 @@ class AgentProcess:
         """Start it."""
         with self.log.open("ab") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "loadfactor_agent", *self._options],
+                [sys.executable, "-m", "loadfactor.agent", *self._options],
                 env={**self._driver.environment, "NODE_NAME": "node-7"},
                 stdout=said,
                 stderr=said,

@@ -1,12 +1,12 @@
 """What the agent says of holders is in the allocations that the server makes of it."""
 
+from loadfactor.agent.holder import Holder
+from loadfactor.agent.readings import Labels, SeriesValues
+from loadfactor.agent.write_request import pack_readings
 from loadfactor.sources.base import Rows
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.remote_write import RemoteWriteScanner
 from loadfactor.sources.prometheus.remote_write_limits import WriteLimits
-from loadfactor_agent.holder import Holder
-from loadfactor_agent.readings import Labels, SeriesValues
-from loadfactor_agent.write_request import pack_readings
 
 BEGAN_MS = 1_772_409_600_000
 

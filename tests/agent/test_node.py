@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tests.agent.pages import read_page
 
-from loadfactor_agent.exposition import write_page
-from loadfactor_agent.node import NodeReader
+from loadfactor.agent.exposition import write_page
+from loadfactor.agent.node import NodeReader
 
 
 def write_proc(folder: Path) -> None:

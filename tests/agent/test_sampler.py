@@ -13,9 +13,9 @@ pytestmark = needs_compiler
 
 LOOK = """
 import sys, time
-from loadfactor_agent.exposition import write_page
-from loadfactor_agent.notices import Notices
-from loadfactor_agent.sampler import Sampler
+from loadfactor.agent.exposition import write_page
+from loadfactor.agent.notices import Notices
+from loadfactor.agent.sampler import Sampler
 sampler = Sampler(Notices(), "n1")
 for command in sys.stdin:
     print(write_page(sampler.sample(float(command))), "END", sep="", flush=True)
@@ -24,7 +24,7 @@ for command in sys.stdin:
 
 def look(driver: FakeDriver) -> str:
     """The page after two looks."""
-    done = driver.run("-m", "loadfactor_agent", "--once")
+    done = driver.run("-m", "loadfactor.agent", "--once")
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -82,7 +82,7 @@ def test_old_driver_is_read_without_what_it_lacks(tmp_path: Path) -> None:
     """Functions that are not there are left out and said once, not once a GPU; everything else is read."""
     driver = FakeDriver(tmp_path, old=True)
     driver.set(old=1, count=4, tx=3, nvlink_kib=7)
-    done = driver.run("-m", "loadfactor_agent", "--once")
+    done = driver.run("-m", "loadfactor.agent", "--once")
     found = values_of(read_page(done.stdout), 3)
     assert found["DEV_GPU_UTIL"] == 53
     assert found["DEV_FB_USED"] == 40000
@@ -160,8 +160,8 @@ def test_driver_that_hangs_from_the_beginning_is_one_line(tmp_path: Path) -> Non
     driver = FakeDriver(tmp_path)
     driver.set(hang_init=1)
     impatient = (
-        "import loadfactor_agent.sampler as s; s.OPEN_WITHIN_S = 0.5;"
-        "from loadfactor_agent.main import main; main(['--once'])"
+        "import loadfactor.agent.sampler as s; s.OPEN_WITHIN_S = 0.5;"
+        "from loadfactor.agent.main import main; main(['--once'])"
     )
     done = driver.run("-c", impatient)
     assert done.returncode == 2
@@ -172,7 +172,7 @@ def test_no_driver_is_one_line(tmp_path: Path) -> None:
     """Without a driver the agent ends with 2 and one line."""
     environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-m", "loadfactor_agent", "--once"],
+        [sys.executable, "-m", "loadfactor.agent", "--once"],
         env=environment,
         capture_output=True,
         text=True,

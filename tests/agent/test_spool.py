@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadfactor_agent.errors import AgentError
-from loadfactor_agent.spool import Spool
+from loadfactor.agent.errors import AgentError
+from loadfactor.agent.spool import Spool
 
 MIB = 1024**2
 
@@ -137,7 +137,7 @@ def test_torn_end_loses_only_what_was_torn(cut: int, flipped: bool) -> None:
 FILL = """
 import sys
 from pathlib import Path
-from loadfactor_agent.spool import Spool
+from loadfactor.agent.spool import Spool
 spool = Spool(Path(sys.argv[1]), 2**24)
 for number in range(int(sys.argv[2]), 10**9):
     spool.add(str(number).encode().ljust(1000, b"."), 1)

@@ -2,7 +2,7 @@
 
 import typer
 
-from loadfactor_agent.main import main
+from loadfactor.agent.main import main
 
 ABOUT = "Sample this machine's GPUs for a server or for Prometheus."
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from loadfactor_agent.errors import AgentError
-from loadfactor_agent.notices import Notices, write_to_stderr
-from loadfactor_agent.run import AgentOptions, run
+from .errors import AgentError
+from .notices import Notices, write_to_stderr
+from .run import AgentOptions, run
 
 _WRONG_USE: Final = 2
 _EVERY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m)?")

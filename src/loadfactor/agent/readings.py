@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from loadfactor_agent.protobuf import write_label
+from .protobuf import write_label
 
 _NAME: Final = "__name__"
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from functools import lru_cache
 
-from loadfactor_agent.protobuf import TIMESERIES, write_instant, write_label, write_sample, write_varint
-from loadfactor_agent.readings import Labels, SeriesValues
-from loadfactor_agent.snappy import SnappyBlock
+from .protobuf import TIMESERIES, write_instant, write_label, write_sample, write_varint
+from .readings import Labels, SeriesValues
+from .snappy import SnappyBlock
 
 
 def pack_readings(readings: Iterable[SeriesValues]) -> bytes:

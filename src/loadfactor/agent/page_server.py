@@ -5,8 +5,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
-from loadfactor_agent.errors import AgentError
-from loadfactor_agent.exposition import CONTENT_TYPE
+from .errors import AgentError
+from .exposition import CONTENT_TYPE
 
 _TIMEOUT_S: Final = 10.0
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pynvml
 
-from loadfactor_agent.notices import Notices
+from .notices import Notices
 
 _LACKING: Final = {
     pynvml.NVML_ERROR_NOT_SUPPORTED,

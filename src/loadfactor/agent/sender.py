@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from loadfactor_agent.errors import AgentError
-from loadfactor_agent.notices import Notices
-from loadfactor_agent.spool import Spool, Waiting
+from .errors import AgentError
+from .notices import Notices
+from .spool import Spool, Waiting
 
 PATH: Final = "/api/v1/write"
 TIMEOUT_S: Final = 30.0

@@ -4,7 +4,7 @@ from typing import Any, Final, NamedTuple
 
 import pynvml
 
-from loadfactor_agent.card import Card
+from .card import Card
 
 _MIB_PER_GIB: Final = 1024
 

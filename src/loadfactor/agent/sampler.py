@@ -9,17 +9,17 @@ from typing import Final
 
 import pynvml
 
-from loadfactor_agent.attendant import Attendant, NotAnsweredError
-from loadfactor_agent.card import CardLostError
-from loadfactor_agent.errors import AgentError
-from loadfactor_agent.faults import METRIC, Faults
-from loadfactor_agent.gpu import GpuReader, GpuReadings
-from loadfactor_agent.holder import PROC, HolderFinder
-from loadfactor_agent.node import NodeReader
-from loadfactor_agent.notices import Notices
-from loadfactor_agent.pods import PodNames
-from loadfactor_agent.readings import SeriesValues
-from loadfactor_agent.units import MS_PER_S
+from .attendant import Attendant, NotAnsweredError
+from .card import CardLostError
+from .errors import AgentError
+from .faults import METRIC, Faults
+from .gpu import GpuReader, GpuReadings
+from .holder import PROC, HolderFinder
+from .node import NodeReader
+from .notices import Notices
+from .pods import PodNames
+from .readings import SeriesValues
+from .units import MS_PER_S
 
 OPEN_WITHIN_S: Final = 20.0
 ANSWER_WITHIN_S: Final = 5.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from loadfactor_agent.pods import PodNames
+from .pods import PodNames
 
 EXPERIMENT: Final = "LOADFACTOR_EXPERIMENT"
 _SLURM_JOB: Final = re.compile(r"slurm.*/job_(\d+)(?:/|$)")

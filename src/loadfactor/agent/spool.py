@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from loadfactor_agent.errors import AgentError
+from .errors import AgentError
 
 _HEAD: Final = struct.Struct("<III")
 _SENT: Final = "sent"

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import pynvml
 
-from loadfactor_agent.card import Card
-from loadfactor_agent.units import BYTES_PER_MIB, PERCENT
+from .card import Card
+from .units import BYTES_PER_MIB, PERCENT
 
 WHAT: Final = "GPM (what SMs, tensor cores and memory did)"
 _SHARES: Final = {

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from loadfactor_agent.protobuf import write_varint
+from .protobuf import write_varint
 
 _LONGEST_COPY: Final = 64
 _SHORTEST_COPY: Final = 16

@@ -4,9 +4,9 @@ from typing import Any, Final, NamedTuple
 
 import pynvml
 
-from loadfactor_agent.card import Card
-from loadfactor_agent.counters import NarrowTotals
-from loadfactor_agent.units import BYTES_PER_KIB
+from .card import Card
+from .counters import NarrowTotals
+from .units import BYTES_PER_KIB
 
 _ALL_LINKS: Final = 0xFFFFFFFF
 _TYPES: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")

@@ -6,14 +6,14 @@ from typing import Any, Final, NamedTuple
 
 import pynvml
 
-from loadfactor_agent.card import Card
-from loadfactor_agent.card_fields import FIELDS, NVLINK_FIELDS, CardFields
-from loadfactor_agent.holder import Holder
-from loadfactor_agent.instances import GpuInstance, list_instances
-from loadfactor_agent.notices import Notices
-from loadfactor_agent.profiler import Profiler, has_profiler
-from loadfactor_agent.readings import Labels, SeriesValues
-from loadfactor_agent.units import BYTES_PER_KIB, BYTES_PER_MIB, MS_PER_S, MW_PER_W
+from .card import Card
+from .card_fields import FIELDS, NVLINK_FIELDS, CardFields
+from .holder import Holder
+from .instances import GpuInstance, list_instances
+from .notices import Notices
+from .profiler import Profiler, has_profiler
+from .readings import Labels, SeriesValues
+from .units import BYTES_PER_KIB, BYTES_PER_MIB, MS_PER_S, MW_PER_W
 
 INSTANCES_EVERY_S: Final = 30.0
 """So often it is looked which MIG instances there are."""

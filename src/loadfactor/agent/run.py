@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from loadfactor_agent.errors import AgentError
-from loadfactor_agent.exposition import write_page
-from loadfactor_agent.notices import Notices
-from loadfactor_agent.page_server import PageServer
-from loadfactor_agent.readings import AGENT_PREFIX, Labels, SeriesValues
-from loadfactor_agent.sampler import ANSWER_WITHIN_S, Sampler
-from loadfactor_agent.sender import Sender
-from loadfactor_agent.spool import Spool
-from loadfactor_agent.units import BYTES_PER_MIB, MS_PER_S
-from loadfactor_agent.write_request import pack_readings
+from .errors import AgentError
+from .exposition import write_page
+from .notices import Notices
+from .page_server import PageServer
+from .readings import AGENT_PREFIX, Labels, SeriesValues
+from .sampler import ANSWER_WITHIN_S, Sampler
+from .sender import Sender
+from .spool import Spool
+from .units import BYTES_PER_MIB, MS_PER_S
+from .write_request import pack_readings
 
 SHORTEST_S: Final = 1.0
 LONGEST_S: Final = 60.0

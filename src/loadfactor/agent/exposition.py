@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from loadfactor_agent.readings import SeriesValues, is_counter
+from .readings import SeriesValues, is_counter
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _TARGET: Final = ("instance", "job")
@@ -13,7 +13,7 @@ _TARGET: Final = ("instance", "job")
 def write_page(readings: Iterable[SeriesValues]) -> str:
     """The page: the values of a metric together, below its type.
 
-    >>> from loadfactor_agent.readings import Labels
+    >>> from loadfactor.agent.readings import Labels
     >>> print(write_page([SeriesValues(Labels({"gpu": "0"}), 0, {"DCGM_FI_DEV_GPU_UTIL": 97.0})]), end="")
     # TYPE DCGM_FI_DEV_GPU_UTIL gauge
     DCGM_FI_DEV_GPU_UTIL{gpu="0"} 97

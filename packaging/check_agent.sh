@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Builds the agent's own sdist and wheel, installs it into an empty environment and reads the fake driver of the tests once.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-.venv/bin/python}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset PYTHONPATH
+cmp LICENSE packaging/agent/LICENSE
+python=$(realpath -s "$PYTHON")
+
+(cd packaging/agent && "$python" -m hatchling build -t sdist -d "$work" >/dev/null)
+tar -xzf "$work"/loadfactor_agent-*.tar.gz -C "$work"
+(cd "$work"/loadfactor_agent-*/ && "$python" -m hatchling build -t wheel -d "$work/dist" >/dev/null)
+"$python" -m hatchling build -t wheel -d "$work/dist" >/dev/null
+wheel=$(ls "$work"/dist/loadfactor_agent-*.whl)
+"$python" - "$wheel" "$work"/dist/loadfactor-*.whl <<'END'
+import sys
+from zipfile import ZipFile
+
+agent, whole = (ZipFile(path) for path in sys.argv[1:])
+if both := set(agent.namelist()) & set(whole.namelist()):
+    sys.exit(f"loadfactor and loadfactor-agent install the same files: {sorted(both)[:3]}")
+packed = {name.partition("/")[2]: agent.read(name) for name in agent.namelist() if name.startswith("loadfactor_agent/")}
+if packed != {name.removeprefix("loadfactor/agent/"): whole.read(name) for name in whole.namelist() if name.startswith("loadfactor/agent/")}:
+    sys.exit("the agent of loadfactor is not that of loadfactor-agent")
+versions = {path.rpartition("/")[2].split("-")[1] for path in sys.argv[1:]}
+if len(versions) > 1:
+    sys.exit(f"loadfactor and loadfactor-agent have different versions: {versions}")
+END
+
+"$python" -m venv "$work/empty" 2>/dev/null || "$python" -m virtualenv --quiet "$work/empty"
+"$work/empty/bin/pip" install --quiet --disable-pip-version-check "$wheel"
+"$work/empty/bin/pip" check
+for heavy in duckdb numba numpy pyarrow grpc loadfactor; do
+  ! "$work/empty/bin/python" -c "import $heavy" 2>/dev/null || { echo "loadfactor-agent brings $heavy with it" >&2; exit 1; }
+done
+cd "$work"
+empty/bin/loadfactor-agent --help >/dev/null
+size=$(du -sm "$work/empty/lib" | cut -f1)
+cc -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 "$OLDPWD/tests/agent/fake_nvml.c" -o libnvidia-ml.so.1
+LD_LIBRARY_PATH="$work" empty/bin/loadfactor-agent --once > page
+grep -q '^DCGM_FI_DEV_POWER_USAGE{.*gpu="7".*} 350$' page || { echo "the agent does not read the fake driver:" >&2; head page >&2; exit 1; }
+empty/bin/pip install --quiet --disable-pip-version-check "$wheel[kubernetes]"
+empty/bin/python -c 'import grpc'
+echo "$(basename "$wheel") installs into an empty environment ($size MB) and reads $(grep -c ^DCGM page) values of the fake driver"
