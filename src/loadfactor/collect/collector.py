@@ -32,10 +32,7 @@ AT_ONCE_BYTES = 128 * BYTES_PER_KIB
 class Counts:
     """What one origin sent, since this process began."""
 
-    received_bodies: int = 0
-    received_bytes: int = 0
     received_samples: int = 0
-    acknowledged_bodies: int = 0
     acknowledged_samples: int = 0
     booked_rows: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -76,8 +73,6 @@ class LiveCollector:
         """
         stream = self.stream(origin)
         counts = self.counts[origin]
-        counts.received_bodies += 1
-        counts.received_bytes += len(content)
         try:
             if stream.waiting > MOST_WAITING_BODIES:
                 raise BusyError(f"too much waits to be stored; send it again in {RETRY_AFTER_S} seconds", RETRY_AFTER_S)
@@ -97,7 +92,6 @@ class LiveCollector:
                 self.keep_error = str(error)
             raise
         self.keep_error = ""
-        counts.acknowledged_bodies += 1
         counts.acknowledged_samples += received.samples
         return received
 
