@@ -255,13 +255,26 @@ def _failing_sources(session: Session) -> Iterator[Finding]:
             yield Finding(
                 "missing", f"{source.name} is {source.status}{since}: {source.error}", "see /health of `loadfactor up`"
             )
+        for gap in source.gaps:
+            began = f"{source.name}: {gap.target} gave nothing"
+            if gap.to_ms is None:
+                since = f"{instant(gap.from_ms):%Y-%m-%d %H:%M} UTC"
+                yield Finding("missing", f"{began} since {since}: {gap.error}", "start it, or take it off the list")
+            else:
+                yield Finding(
+                    "note", f"{began} from {_say_times(gap.from_ms, gap.to_ms)}: {gap.error}", "not measured there"
+                )
         for failure in source.failures:
-            times = f"{instant(failure.from_ms):%Y-%m-%d %H:%M} to {instant(failure.to_ms):%Y-%m-%d %H:%M} UTC"
+            times = _say_times(failure.from_ms, failure.to_ms)
             yield Finding(
                 "note",
                 f"{source.name} failed from {times}: {failure.error}",
                 "it was asked for that time later",
             )
+
+
+def _say_times(from_ms: int, to_ms: int) -> str:
+    return f"{instant(from_ms):%Y-%m-%d %H:%M} to {instant(to_ms):%Y-%m-%d %H:%M} UTC"
 
 
 def _inferred_holders(session: Session) -> Iterator[Finding]:

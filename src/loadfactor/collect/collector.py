@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loadfactor.collect.decoding import REMOTE_WRITE
+from loadfactor.collect.decoding import PAGE, REMOTE_WRITE
 from loadfactor.collect.stream import Received, Stream
 from loadfactor.errors import BusyError, InputError, LoadfactorError, StoreError
 from loadfactor.sources.prometheus.remote_write import compile_scanner
@@ -77,9 +77,10 @@ class LiveCollector:
             if stream.waiting > MOST_WAITING_BODIES:
                 raise BusyError(f"too much waits to be stored; send it again in {RETRY_AFTER_S} seconds", RETRY_AFTER_S)
             body = ReceivedBody(origin, kind, self._clock_ms(), content)
-            await self._wait_until_ready()
+            if kind == REMOTE_WRITE:
+                await self._wait_until_ready()
             now_s, received = time.monotonic(), None
-            if kind == REMOTE_WRITE and len(content) <= AT_ONCE_BYTES:
+            if kind in (REMOTE_WRITE, PAGE) and len(content) <= AT_ONCE_BYTES:
                 received = stream.receive_at_once(body, now_s)
             if received is None:
                 threads = self._scanning if kind == REMOTE_WRITE else self._reading

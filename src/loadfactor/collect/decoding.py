@@ -7,9 +7,11 @@ from typing import Final
 import numpy as np
 
 from loadfactor.collect.pulled_body import unpack_answer
+from loadfactor.collect.scraped_page import unpack_page
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
+from loadfactor.sources.prometheus.metrics_page import PageReader
 from loadfactor.sources.prometheus.query_answers import read_answer
 from loadfactor.sources.prometheus.remote_write import Points, RemoteWriteScanner
 from loadfactor.sources.prometheus.remote_write_limits import WriteLimits
@@ -19,7 +21,9 @@ from loadfactor.store.row_checks import validate_rows
 
 REMOTE_WRITE: Final = "remote_write"
 QUERY: Final = "query"
-"""Formats of bodies: a snappy remote_write request, a packed answer of a query. `REMOTE_WRITE` is an origin as well."""
+PAGE: Final = "page"
+"""Formats of bodies: a snappy remote_write request, a packed answer of a query, an exporter's page. `REMOTE_WRITE` is an origin
+as well."""
 NO_POINTS: Final = Points(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0))
 
 Readers = dict[str, Callable[[bytes], Points]]
@@ -30,9 +34,16 @@ Numbered = tuple[int, ReceivedBody]
 def make_readers(decoder: PrometheusDecoder) -> tuple[RemoteWriteScanner, Readers]:
     """The readers whose points are of this decoder's series, and the one of requests, which counts."""
     scanner = RemoteWriteScanner(decoder.identify_series, WriteLimits())
+    pages = PageReader(decoder.identify, decoder.not_understood)
+
+    def read_page(content: bytes) -> Points:
+        at_ms, target, page = unpack_page(content)
+        return pages.read(page, target, at_ms)
+
     return scanner, {
         REMOTE_WRITE: scanner.scan,
         QUERY: lambda content: read_answer(unpack_answer(content), decoder.identify),
+        PAGE: read_page,
     }
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from loadfactor.store import disk
 
@@ -22,8 +23,21 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class TargetGap:
+    """One exporter of a group gave nothing for a time; `to_ms` is None while that lasts."""
+
+    target: str
+    from_ms: int
+    to_ms: int | None
+    error: str
+
+
+@dataclass(frozen=True)
 class SourceStatus:
-    """One source: `status` is ok, waiting (nothing came yet), silent (nothing comes any more) or failing."""
+    """One source: `status` is ok, waiting (nothing came yet), silent (nothing comes any more), degraded or failing.
+
+    A group of exporters has `targets`, of which `answering` answered last; `gaps` are of those that did not.
+    """
 
     name: str
     status: str
@@ -31,6 +45,9 @@ class SourceStatus:
     error: str | None = None
     since_ms: int | None = None  # of the error
     failures: tuple[Failure, ...] = ()  # the last ones that are over
+    gaps: tuple[TargetGap, ...] = ()
+    targets: int | None = None
+    answering: int | None = None
 
 
 def write_statuses(folder: Path, statuses: Sequence[SourceStatus]) -> None:
@@ -45,6 +62,11 @@ def read_statuses(folder: Path) -> list[SourceStatus]:
     """The statuses kept last; none where nothing was ever collected, or the file is not readable: they are no books."""
     try:
         found = json.loads((folder / NAME).read_text())
-        return [SourceStatus(**{**one, "failures": tuple(Failure(**f) for f in one["failures"])}) for one in found]
+        return [_read_status(one) for one in found]
     except (OSError, ValueError, TypeError, KeyError):
         return []
+
+
+def _read_status(one: dict[str, Any]) -> SourceStatus:
+    failures = tuple(Failure(**failure) for failure in one["failures"])
+    return SourceStatus(**{**one, "failures": failures, "gaps": tuple(TargetGap(**gap) for gap in one.get("gaps", ()))})

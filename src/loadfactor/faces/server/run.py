@@ -119,7 +119,7 @@ async def _run(server: uvicorn.Server, service: LiveService, listening: socket.s
 
 
 def _greet(address: str, folder: Path, settings: Settings) -> None:
-    pulled = ", ".join(server.label for server in settings.prometheus)
+    pulled = ", ".join([server.label for server in settings.prometheus] + [group.label for group in settings.exporters])
     asked = f"asks {pulled}" if pulled else "nothing is configured to be asked"
     print(f"loadfactor: books in {folder}, listening on {address}; {asked}; takes remote_write at {address}/api/v1/write",
           file=sys.stderr, flush=True)  # fmt: skip

@@ -13,13 +13,15 @@ import httpx
 
 from loadfactor.books.books import Books
 from loadfactor.collect.collector import LiveCollector
-from loadfactor.collect.decoding import QUERY
+from loadfactor.collect.decoding import PAGE, QUERY
 from loadfactor.collect.own_gpus import ORIGIN, sample_own_gpus
 from loadfactor.collect.prometheus_server import MOST_LONG, PrometheusServer
 from loadfactor.collect.pull import Pull
 from loadfactor.collect.pulled_body import pack_answer
-from loadfactor.config import PulledServer, Settings
+from loadfactor.collect.scrape_group import ScrapeGroup, ScrapeLanes
+from loadfactor.config import ExporterGroup, PulledServer, Settings
 from loadfactor.errors import LoadfactorError
+from loadfactor.faces.exporter_groups import make_access, make_finder
 from loadfactor.faces.server.receiver import ReceiverCounts, WriteAnswer
 from loadfactor.faces.server.request_log import write_line
 from loadfactor.metrics.query.calendar import instant
@@ -66,9 +68,11 @@ class LiveService:
         self._aside_before = count_set_aside(books.store.folder)
         self._told_aside = 0
         self._written: list[SourceStatus] = []
-        self._failed = {s.name: s.failures for s in read_statuses(books.store.folder)}
+        self._said = {s.name: s for s in read_statuses(books.store.folder)}
         self._long_answers = asyncio.Semaphore(MOST_LONG)
         self._pulls = [self._make_pull(server) for server in settings.prometheus]
+        lanes = ScrapeLanes()
+        self._groups = [self._make_group(group, lanes) for group in settings.exporters]
         self.book_error = ""
 
     async def run(self) -> None:
@@ -82,7 +86,9 @@ class LiveService:
             tasks.create_task(self._repeat(STATUS_EVERY_S, self._keep_statuses))
             for pull in self._pulls:
                 tasks.create_task(pull.run(client))
-            if not self._pulls:  # nothing is configured: collect what is here
+            for group in self._groups:
+                tasks.create_task(group.run())
+            if not self._pulls and not self._groups:  # nothing is configured: collect what is here
                 tasks.create_task(sample_own_gpus(lambda body: self.collector.write(body, ORIGIN), _say_of_own_gpus))
 
     async def stop(self) -> None:
@@ -113,20 +119,18 @@ class LiveService:
             not_understood=sum(self.collector.not_understood.values()),
             queue_bytes=self.collector.waiting_bytes,
             lag_s=self.collector.lag_s,
-            errors={pull.server.name: pull.status.errors for pull in self._pulls},
+            errors={pull.server.name: pull.status.errors for pull in self._pulls}
+            | {group.name: group.counts.failed for group in self._groups},
         )
 
     def health(self) -> dict[str, Any]:
         """What GET /health answers; it asks neither the disk nor the books. `set_aside`: bodies that nobody could decode."""
         sources = self.statuses()
-        wrong = [s for s in sources if s.status in ("failing", "silent")]
+        wrong = [s for s in sources if s.status in ("failing", "degraded", "silent")]
         error, aside = self.book_error or self.collector.keep_error or self._flush.error, len(self.collector.set_aside)
         return {
             "status": "failing" if error else "degraded" if wrong or aside else "ok",
-            "sources": [
-                {"name": s.name, "status": s.status, "last_sample": _iso(s.last_sample_ms), "error": s.error}
-                for s in sources
-            ],
+            "sources": [_describe(source) for source in sources],
             "lag_s": round(self.collector.lag_s, 3),
             "error": error or None,
             "set_aside": self._aside_before + aside,
@@ -141,6 +145,7 @@ class LiveService:
             found.append(
                 SourceStatus(pull.server.name, said.status, said.through_ms, said.error or None, since_ms, said.over)
             )
+        found += [group.status() for group in self._groups]
         for source, at_ms in sorted(self.collector.last_sample_ms.items()):
             silent = self.collector.seen_s_ago(source) > SILENT_S
             error = f"no sample since {_iso(at_ms)}" if silent else None
@@ -158,7 +163,17 @@ class LiveService:
             await self.collector.write(pack_answer(answer, from_ms, to_ms), origin, QUERY)
 
         asked = PrometheusServer(origin, server.url, server.bearer_token_file, long_answers=self._long_answers)
-        return Pull(asked, write_selector(server.match), server.every_s, begin_ms, take, self._failed.get(origin, ()))
+        over = self._said[origin].failures if origin in self._said else ()
+        return Pull(asked, write_selector(server.match), server.every_s, begin_ms, take, over)
+
+    def _make_group(self, group: ExporterGroup, lanes: ScrapeLanes) -> ScrapeGroup:
+        origin = group.label
+
+        async def take(page: bytes) -> None:
+            await self.collector.write(page, origin, PAGE)
+
+        before = self._said[origin].gaps if origin in self._said else ()
+        return ScrapeGroup(origin, make_finder(group), make_access(group), group.every_s, lanes, take, before)
 
     async def _repeat(self, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
         """Do it again and again, whatever comes out: one failure ends nothing."""
@@ -210,6 +225,18 @@ class LiveService:
 
 def _say_of_own_gpus(text: str) -> None:
     write_line(level="info", event="own GPUs", said=text)
+
+
+def _describe(source: SourceStatus) -> dict[str, Any]:
+    """One source in /health; of a group of exporters how many there are, and how many answer."""
+    found = {
+        "name": source.name,
+        "status": source.status,
+        "last_sample": _iso(source.last_sample_ms),
+        "error": source.error,
+    }
+    group = {} if source.targets is None else {"targets": source.targets, "answering": source.answering}
+    return {**found, **group}
 
 
 def _iso(at_ms: int | None) -> str | None:

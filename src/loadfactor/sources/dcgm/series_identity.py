@@ -24,10 +24,29 @@ def parse_series(head: str, node: str | None, machine: str) -> SeriesIdentity | 
     >>> s.device.gpu, s.device.instance, s.device.slices, s.device.holder
     ('GPU-1', '9', 1, 'n/p')
     """
-    found = _HEAD.fullmatch(head)
-    if found is None or not found["name"].startswith(PREFIX):
+    parts = split_head(head)
+    if parts is None or not parts[0].startswith(PREFIX):
         return None
-    return SeriesIdentity(found["name"], find_field(found["name"]), _parse_labels(found["labels"] or "", node, machine))
+    return SeriesIdentity(parts[0], find_field(parts[0]), _parse_labels(parts[1], node, machine))
+
+
+def split_head(head: str) -> tuple[str, str] | None:
+    """The name and the text of the labels before a value; None when it is no exposition.
+
+    >>> split_head('up{job="a"}'), split_head("<html>")
+    (('up', 'job="a"'), None)
+    """
+    found = _HEAD.fullmatch(head)
+    return (found["name"], found["labels"] or "") if found is not None else None
+
+
+def list_labels(text: str) -> dict[str, str]:
+    """The labels between the braces of an exposition, as they are written there.
+
+    >>> list_labels('gpu="0",UUID="GPU-1"')
+    {'gpu': '0', 'UUID': 'GPU-1'}
+    """
+    return {name: _unescape(value) for name, value in _LABEL.findall(text)}
 
 
 def find_field(name: str) -> Field | None:
@@ -41,7 +60,7 @@ def find_field(name: str) -> Field | None:
 
 @lru_cache(_LABELS_MAX)  # a device has the same ones in all of its fields
 def _parse_labels(text: str, node: str | None, machine: str) -> DeviceLabels:
-    return read_labels({k.lower(): _unescape(v) for k, v in _LABEL.findall(text)}, node, machine)
+    return read_labels({name.lower(): value for name, value in list_labels(text).items()}, node, machine)
 
 
 def _unescape(text: str) -> str:

@@ -1,0 +1,191 @@
+"""Scraping a group of exporters: each on a schedule of its own, none in the way of another, and what is known of how they fare."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
+
+from loadfactor.collect.exporter_page import MOST_LONG, ExporterAccess, Target, fetch_page
+from loadfactor.collect.scraped_page import pack_page
+from loadfactor.collect.target_finders import TargetFinder
+from loadfactor.errors import LoadfactorError
+from loadfactor.store.source_status import SourceStatus, TargetGap
+from loadfactor.units import MS_PER_S
+
+MOST_ANSWERING: Final = 500
+MOST_DOUBTFUL: Final = 500
+"""So many exporters are asked at once: of those that answered last, and of those that did not or were never asked."""
+MOST_GAPS: Final = 100
+"""So many of a group that are over are remembered."""
+NAMED: Final = 3
+"""So many exporters that do not answer are named."""
+
+Take = Callable[[bytes], Awaitable[object]]
+"""Given a body; done when it is kept."""
+
+
+class ScrapeLanes:
+    """Turns to ask, shared by all groups. Those that do not answer wait among themselves, so that no other waits for them."""
+
+    def __init__(self) -> None:
+        self.answering = asyncio.Semaphore(MOST_ANSWERING)
+        self.doubtful = asyncio.Semaphore(MOST_DOUBTFUL)
+        self.long_pages = asyncio.Semaphore(MOST_LONG)
+
+
+@dataclass
+class TargetStatus:
+    """How one exporter fares: when it answered last, and since when and why it does not."""
+
+    last_ms: int | None = None
+    error: str = ""
+    since_ms: int | None = None
+    answers: bool = False  # the last time
+
+    def fail(self, error: BaseException, at_ms: int) -> None:
+        """It did not answer."""
+        self.error = str(error) if isinstance(error, LoadfactorError) else f"{type(error).__name__}: {error}"
+        self.since_ms, self.answers = self.since_ms or at_ms, False
+
+
+@dataclass
+class GroupCounts:
+    """Scrapes since the process began."""
+
+    taken: int = 0
+    failed: int = 0
+
+
+@dataclass
+class ScrapeGroup:
+    """The exporters that `finder` finds, each asked every `every_s` seconds; its pages go to `take` as bodies.
+
+    `before`: gaps that earlier processes left.
+    """
+
+    name: str
+    finder: TargetFinder
+    access: ExporterAccess
+    every_s: float
+    lanes: ScrapeLanes
+    take: Take
+    before: tuple[TargetGap, ...] = ()
+    counts: GroupCounts = field(default_factory=GroupCounts)
+    error: str = ""
+    """What is wrong with the list of exporters."""
+
+    def __post_init__(self) -> None:
+        self._over = [gap for gap in self.before if gap.to_ms is not None]
+        self._open = {gap.target: gap for gap in self.before if gap.to_ms is None}
+        self._fares: dict[Target, TargetStatus] = {}
+        self._tasks: dict[Target, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Scrape until cancelled, and look again and again which exporters there are."""
+        try:
+            while True:
+                try:
+                    found = await self.finder.find()
+                    self.error = found.error
+                    self._follow(found.targets)
+                except Exception as error:  # whatever stands in files and names, scraping goes on
+                    self.error = f"{type(error).__name__}: {error}"
+                await asyncio.sleep(self.finder.every_s)
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _follow(self, targets: Iterable[Target]) -> None:
+        """Begin with those that are new, and leave those that are gone."""
+        wanted = dict.fromkeys(targets)
+        for target in [target for target in self._tasks if target not in wanted]:
+            self._tasks.pop(target).cancel()
+            self._end_gap(target, self._fares.pop(target), _now_ms())
+        names = {target.name for target in wanted}
+        for name in [name for name in self._open if name not in names]:
+            self._remember(self._open.pop(name), _now_ms())  # it left while nobody looked
+        for target in wanted:
+            if target not in self._tasks:
+                self._fares[target] = TargetStatus()
+                if (gap := self._open.pop(target.name, None)) is not None:
+                    self._fares[target] = TargetStatus(None, gap.error, gap.from_ms)
+                self._tasks[target] = asyncio.create_task(self._scrape_on(target))
+
+    async def _scrape_on(self, target: Target) -> None:
+        """Scrape one exporter at instants that are its own, the same after a restart, and spread over the interval."""
+        digest = blake2b(f"{self.name} {target.url}".encode(), digest_size=8).digest()
+        offset_s = int.from_bytes(digest, "little") / 2**64 * self.every_s
+        due_s = 0.0
+        while True:
+            now_s = time.time()
+            done_s = due_s + self.every_s / 2 if abs(now_s - due_s) < self.every_s else now_s  # else the clock was set
+            due_s = ((max(done_s, now_s) - offset_s) // self.every_s + 1) * self.every_s + offset_s
+            await asyncio.sleep(due_s - now_s)
+            await self._scrape(target, self._fares[target])
+
+    async def _scrape(self, target: Target, fares: TargetStatus) -> None:
+        lane = self.lanes.answering if fares.answers else self.lanes.doubtful
+        at_ms = _now_ms()
+        try:
+            async with asyncio.timeout(self.every_s) as patience:
+                await lane.acquire()
+                try:
+                    patience.reschedule(None)
+                    answer = await fetch_page(target, self.access, lambda: self.lanes.long_pages)
+                finally:
+                    lane.release()
+            at_ms = int(answer.at_s * MS_PER_S)
+            await self.take(pack_page(at_ms, target.labels, answer.content, answer.is_gzip))
+        except TimeoutError:
+            return  # so many others do not answer that this one had no turn; its gap, if it has one, goes on
+        except Exception as error:  # whatever an exporter does, it ends neither its own scrapes nor those of others
+            self.counts.failed += 1
+            fares.fail(error, at_ms)
+            return
+        self.counts.taken += 1
+        self._end_gap(target, fares, at_ms)
+        fares.last_ms, fares.error, fares.since_ms, fares.answers = at_ms, "", None, True
+
+    def _end_gap(self, target: Target, fares: TargetStatus, to_ms: int) -> None:
+        if fares.since_ms is not None:
+            self._remember(TargetGap(target.name, fares.since_ms, None, fares.error), to_ms)
+
+    def _remember(self, gap: TargetGap, to_ms: int) -> None:
+        self._over = [*self._over, TargetGap(gap.target, gap.from_ms, to_ms, gap.error)][-MOST_GAPS:]
+
+    def status(self) -> SourceStatus:
+        """How the group fares: all of its exporters in one, with the gaps of each."""
+        fares = list(self._fares.items())
+        dead = [(target, one) for target, one in fares if one.since_ms is not None]
+        answering = sum(one.answers for _, one in fares)
+        last = [one.last_ms for _, one in fares if one.last_ms is not None]
+        since = [one.since_ms for _, one in dead if one.since_ms is not None]
+        gaps = [TargetGap(target.name, one.since_ms or 0, None, one.error) for target, one in dead]
+        said = [f"{len(dead)} of {len(fares)} do not answer: {_name_dead(dead)}"] if dead else []
+        said += [self.error] if self.error else []
+        if not fares:
+            word = "failing" if self.error else "waiting"
+        else:
+            word = "degraded" if said and answering else "failing" if dead else "ok" if answering else "waiting"
+        return SourceStatus(
+            self.name,
+            word,
+            max(last, default=None),
+            "; ".join(said) or None,
+            min(since, default=None),
+            gaps=(*self._over, *gaps),
+            targets=len(fares),
+            answering=answering,
+        )
+
+
+def _name_dead(dead: list[tuple[Target, TargetStatus]]) -> str:
+    named = ", ".join(f"{target.name} ({one.error})" for target, one in dead[:NAMED])
+    return named + (f" and {len(dead) - NAMED} more" if len(dead) > NAMED else "")
+
+
+def _now_ms() -> int:
+    return int(time.time() * MS_PER_S)
