@@ -5,20 +5,17 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs
+
+from tests.live.local_server import LocalServer
 
 Labels = Mapping[str, str]
 
 
 @dataclass
-class FakePrometheus:
+class FakePrometheus(LocalServer):
     """Serves the series on loopback. Samples are `step_s` apart, the last `age_s` ago; its clock is `ahead_s` ahead."""
 
     series: Sequence[Labels]
@@ -29,48 +26,15 @@ class FakePrometheus:
     delay_s: float = 0
     asked: list[str] = field(default_factory=list)
 
-    @property
-    def url(self) -> str:
-        """Its address."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        fake = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-                fake._answer(self, parse_qs(body)["query"][0])
-
-            def date_time_string(self, _timestamp: float | None = None) -> str:
-                return formatdate(time.time() + fake.ahead_s, usegmt=True)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _answer(self, request: BaseHTTPRequestHandler, query: str) -> None:
-        time.sleep(self.delay_s)
+    def respond(self, _path: str, body: str, _headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+        """The answer to a query."""
+        query = parse_qs(body)["query"][0]
         self.asked.append(query)
         rows = self._rows(query)
-        body = json.dumps({"status": "success", "data": {"resultType": "vector", "result": rows}}).encode()
+        content = json.dumps({"status": "success", "data": {"resultType": "vector", "result": rows}}).encode()
         if self.status != 200:
-            body = json.dumps({"status": "error", "error": "not allowed"}).encode()
-        with suppress(ConnectionError):  # who asked may not wait
-            request.send_response(self.status)
-            request.send_header("Content-Length", str(len(body)))
-            request.end_headers()
-            request.wfile.write(body)
+            content = json.dumps({"status": "error", "error": "not allowed"}).encode()
+        return self.status, {}, content
 
     def _rows(self, query: str) -> list[dict[str, Any]]:
         at_s = time.time() + self.ahead_s

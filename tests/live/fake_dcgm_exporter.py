@@ -8,13 +8,12 @@ Run by hand: `python -m tests.live.fake_dcgm_exporter --gpus 64` prints its addr
 """
 
 import argparse
+import gzip
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from types import TracebackType
-from typing import Self
+
+from tests.live.local_server import LocalServer
 
 PATTERN = (0, 97, 100, 35, 88, 0, 62, 100, 5, 71, 93)  # percent busy, one tick after the other
 IDLE_W, PER_PERCENT_W = 70, 6
@@ -166,8 +165,9 @@ def _label(truth: FleetTruth, gpu: int, at_s: float) -> str:
 
 
 @dataclass
-class FakeDcgmExporter:
-    """Serves /metrics on loopback. `answers` keeps the instant of every page; a value belongs to its page's instant.
+class FakeDcgmExporter(LocalServer):
+    """Serves /metrics on loopback. `answers` keeps the instant of every page; a value belongs to its page's instant; `asked` the
+    headers of every request.
 
     Set `status` or `delay_s` while it runs to have it fail or be slow.
     """
@@ -178,52 +178,24 @@ class FakeDcgmExporter:
     clock: Callable[[], float] = time.time
     status: int = 200
     delay_s: float = 0.0
+    ahead_s: float = 0.0
+    packs: bool = True  # gzip, as dcgm-exporter does
     answers: list[float] = field(default_factory=list)
+    asked: list[dict[str, str]] = field(default_factory=list)
 
-    @property
-    def address(self) -> str:
-        """Host and port, as a scrape target."""
-        return f"127.0.0.1:{self.port}"
-
-    def __enter__(self) -> Self:
-        """Serves from a thread."""
-        exporter = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                exporter._answer(self)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
-        self._server.daemon_threads = True
-        self.port = self._server.server_address[1]
-        self._thread = Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Ends; the port stays the same when it is entered again."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def _answer(self, request: BaseHTTPRequestHandler) -> None:
-        time.sleep(self.delay_s)
-        status = self.status if request.path == "/metrics" else 404
+    def respond(self, path: str, _body: str, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+        """The page of this instant, packed where the request allows it."""
+        self.asked.append(headers)
+        status = self.status if path == "/metrics" else 404
         page = b""
         if status == 200:
             at_s = round(self.clock(), 3)
             page = expose(self.truth, at_s, self.timed).encode()
             self.answers.append(at_s)
-        request.send_response(status)
-        request.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-        request.send_header("Content-Length", str(len(page)))
-        request.end_headers()
-        request.wfile.write(page)
+        said = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        if self.packs and "gzip" in headers.get("accept-encoding", ""):
+            return status, {**said, "Content-Encoding": "gzip"}, gzip.compress(page, 1)
+        return status, said, page
 
 
 def main() -> None:

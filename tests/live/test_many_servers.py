@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.live.fake_prometheus import STEP_S, FakePrometheus
+from tests.live.server_farm import STEP_S, ServerFarm, answer_range
 from tests.live.test_kills import ROUNDS
 from tests.live.up_process import UpProcess, free_port
 
@@ -23,7 +23,7 @@ MOST_RSS = 2 << 30
 
 def test_bad_servers_disturb_no_good_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The good ones are asked as often as configured and their samples booked once; /health answers; the healed come back."""
-    with FakePrometheus() as fake:
+    with ServerFarm(answer_range) as fake:
         lines = []
         closed = free_port()
         for number in range(SERVERS):

@@ -1,4 +1,6 @@
-"""Prometheus servers on one port, as their path says: /good/…, /never/…, /drip/…, /html/…, /wrong/…, /endless/…, /turns/…."""
+"""Any number of servers on one port, good and bad as their path says: /good/…, /never/…, /drip/…, /html/…, /wrong/…, /endless/…,
+/turns/…. What the good ones answer is for the test to say; `answer_range` is a Prometheus.
+"""
 
 import asyncio
 import json
@@ -6,6 +8,7 @@ import re
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from email.utils import formatdate
 from types import TracebackType
@@ -15,10 +18,16 @@ STEP_S = 5
 PIECE = b"[" * 65_536
 
 
-class FakePrometheus:
+Question = dict[str, list[str]]
+Answer = Callable[[str, Question], bytes]
+"""Given the name behind the kind in the path, and the fields of the body."""
+
+
+class ServerFarm:
     """Serves until it is left. `asked`: when each path was asked; `healed`: kinds that are good from now on."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer: Answer) -> None:
+        self._good = answer
         self.asked: dict[str, list[float]] = defaultdict(list)
         self.kinds: Counter[str] = Counter()
         self.healed: set[str] = set()
@@ -27,7 +36,7 @@ class FakePrometheus:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> "FakePrometheus":
+    def __enter__(self) -> "ServerFarm":
         self._thread.start()
         self._ready.wait()
         return self
@@ -52,15 +61,15 @@ class FakePrometheus:
         with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                size = int(re.search(r"content-length: (\d+)", head, re.I)[1])  # type: ignore[index]
-                question = parse_qs((await reader.readexactly(size)).decode())
+                size = re.search(r"content-length: (\d+)", head, re.I)
+                question = parse_qs((await reader.readexactly(int(size[1]) if size else 0)).decode())
                 _, kind, name, *_ = head.split(" ", 2)[1].split("/")
                 self.asked[f"{kind}/{name}"].append(time.monotonic())
                 self.kinds[kind] += 1
                 await self._answer("good" if kind in self.healed else kind, name, question, writer)
         writer.close()
 
-    async def _answer(self, kind: str, name: str, question: dict[str, list[str]], writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, kind: str, name: str, question: Question, writer: asyncio.StreamWriter) -> None:
         start = f"HTTP/1.1 200 OK\r\nDate: {formatdate(usegmt=True)}\r\n"
         if kind == "never":
             await asyncio.sleep(3600)
@@ -81,12 +90,12 @@ class FakePrometheus:
             "wrong": b'{"status":"success","data":[{"a":1}]}',
         }.get(kind)
         if content is None:
-            content = answer_range(name, question)
+            content = self._good(name, question)
         writer.write(f"{start}Content-Length: {len(content)}\r\n\r\n".encode() + content)
         await writer.drain()
 
 
-def answer_range(name: str, question: dict[str, list[str]]) -> bytes:
+def answer_range(name: str, question: Question) -> bytes:
     """The samples that a good server has in the time it is asked for: one GPU, every five seconds."""
     end = float(question["time"][0])
     length = int(re.search(r"\[(\d+)ms\]", question["query"][0])[1]) / 1000  # type: ignore[index]
