@@ -13,6 +13,7 @@ from loadfactor.errors import SourceError
 from loadfactor.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.sources.dcgm.metric_lines import find_head_end
 from loadfactor.sources.dcgm.series_identity import TOTAL, find_field, list_labels, split_head
+from loadfactor.sources.parsing.times.stamps import parse_epoch_ms
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Points
 
 UNREADABLE_LINES: Final = "(unreadable lines)"
@@ -121,9 +122,11 @@ def _list_lines(page: bytes) -> list[str]:
 def _read_sample(rest: str, at_ms: int) -> tuple[float, int] | None:
     """Value and time behind the name and labels of a line; None where they cannot be read."""
     words = rest.partition("#")[0].split()  # behind the mark stands an exemplar
+    if not 1 <= len(words) <= 2 or "_" in words[0]:  # which Python would read as a number
+        return None
     try:
         value = float(words[0])
-        at_ms = int(words[1]) if len(words) > 1 else at_ms
-    except (ValueError, IndexError):
+    except ValueError:
         return None
-    return (value, at_ms) if len(words) <= 2 and EARLIEST_MS <= at_ms <= LATEST_MS else None
+    said_ms = at_ms if len(words) == 1 else parse_epoch_ms(words[1])
+    return (value, said_ms) if said_ms is not None and EARLIEST_MS <= said_ms <= LATEST_MS else None
