@@ -4,69 +4,14 @@ This is the one definition behind the storage schema, the checks at import, `loa
 Instants are stored as int64 milliseconds since 1970 UTC. A sample describes the interval that *ends* at its timestamp.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+from loadfactor.columns import TYPES, Column, Kind, Table
 
 Span = tuple[int, int]
 """An interval [from, to) of instants, int64 milliseconds UTC."""
 ALWAYS: Final[Span] = (0, 2**62)
 """Since ever and for ever: what an interval without a start and without an end covers."""
-
-Kind = Literal["text", "instant", "share", "amount", "count", "mask", "flag"]
-
-
-_TYPES: Final[dict[Kind, str]] = {"text": "string", "instant": "int64", "mask": "int64", "flag": "boolean"}
-"""Types of cells, as Arrow and Ibis name them; of other kinds `float64`."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column. `empty` says what a null means; an empty string there means the column may not be null."""
-
-    name: str
-    kind: Kind
-    meaning: str
-    empty: str = ""
-    one_of: tuple[str, ...] = ()
-    is_currency: bool = False
-    above_zero: bool = False
-    stands_for: bool | None = None
-    """In a key an empty cell is the same as this value."""
-
-    @property
-    def required(self) -> bool:
-        """True when a row without it is refused."""
-        return not self.empty
-
-
-@dataclass(frozen=True)
-class Table:
-    """One table. `key` identifies a row: a later import with the same key replaces the earlier row."""
-
-    name: str
-    says: str
-    key: tuple[str, ...]
-    columns: tuple[Column, ...]
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """SQL of what rows with one key have in common: the key's columns, empty cells as what they stand for."""
-        given = ((name, self.column(name).stands_for) for name in self.key)
-        return tuple(name if value is None else f"coalesce({name}, {value})" for name, value in given)
-
-    @property
-    def schema(self) -> "pa.Schema":
-        """The Arrow schema of the table, all columns in their order."""
-        import pyarrow as pa
-
-        return pa.schema([pa.field(c.name, arrow_type(c.kind)) for c in self.columns])
-
-    def column(self, name: str) -> Column:
-        """The column called `name`; KeyError when there is none."""
-        return {c.name: c for c in self.columns}[name]
 
 
 def _measured(name: str, kind: Kind, meaning: str) -> Column:
@@ -95,12 +40,25 @@ CURRENCY: Final = "^[A-Z]{3}$"
 DEFAULT_CURRENCY: Final = "USD"
 """The currency of a store that names none."""
 
+KNOWN_FROM: Final = ("labels", "even_split")
+"""How an allocation is known where nobody listed it as it is: from labels of samples, or its GPUs split evenly over its nodes."""
+
 _HOLDER = (
     Column("user", "text", "who asked for it", "not known"),
     Column("team", "text", "the team that pays", "not known"),
     Column("project", "text", "the project it belongs to", "not known"),
     Column("experiment_id", "text", "the experiment it is a run of", "not tagged"),
     Column("purpose", "text", "training, serving, notebook, …", "not known"),
+)
+
+_SAID = (
+    Column(
+        "job_number", "text", "the scheduler's number of the job, where its id says more (an array's task)", "its id"
+    ),
+    Column("queue", "text", "partition or queue it was sent to", "not known"),
+    Column(
+        "tags", "text", "what the scheduler says of the job, as a JSON object of texts, for rules of tagging", "nothing"
+    ),
 )
 
 DEVICES = Table(
@@ -166,6 +124,8 @@ ALLOCATIONS = Table(
         Column("from_utc", "instant", "held since"),
         Column("to_utc", "instant", "held until", "still held"),
         Column("end_state", "text", "completed, failed, cancelled, timeout, preempted, running, …", "not known"),
+        *_SAID,
+        Column("known_from", "text", "how it is known, where it is inferred or estimated", "listed", one_of=KNOWN_FROM),
     ),
 )
 
@@ -209,6 +169,7 @@ QUEUE_EVENTS = Table(
         Column("reason", "text", "why it waits", "not known"),
         Column("pool", "text", "where it waits", "not known"),
         *_HOLDER,
+        *_SAID,
     ),
 )
 
@@ -326,14 +287,7 @@ def columns_of(name: str) -> dict[str, str]:
     """Columns of a stored table and their types, as Ibis names them."""
     if name == "samples":
         return SAMPLE_COLUMNS
-    return {c.name: _TYPES.get(c.kind, "float64") for c in table(name).columns}
-
-
-def arrow_type(kind: Kind) -> "pa.DataType":
-    """The Arrow type of cells of a kind."""
-    import pyarrow as pa  # takes longer to import than to name the tables
-
-    return pa.type_for_alias(_TYPES.get(kind, "float64"))
+    return {c.name: TYPES.get(c.kind, "float64") for c in table(name).columns}
 
 
 def measured_bit(name: str) -> int:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadfactor.columns import Table, arrow_type
 from loadfactor.store.small_tables import completed, contradicted, fold, in_order, listed_twice, repeated, together
-from loadfactor.tables import SAMPLES, TABLES, Table, arrow_type
+from loadfactor.tables import SAMPLES, TABLES
 
 SMALL = [t for t in TABLES if t.name != SAMPLES.name]
 VALUES: dict[str, st.SearchStrategy[Any]] = {

@@ -19,7 +19,7 @@ from loadfactor.config import cache_folder
 
 Queries = dict[str, str]
 """SQL by name."""
-DEFINED_IN = ("ledger", "metrics", "tables.py", "units.py")
+DEFINED_IN = ("ledger", "metrics", "columns.py", "tables.py", "units.py")
 MOST_KEPT = 500
 _known: dict[str, Queries] = {}
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from loadfactor.columns import Table
 from loadfactor.store.import_records import TABLE as IMPORTS
 from loadfactor.store.import_records import change_records
 from loadfactor.store.manifest import StoredFile, find_moved_ends, name_file
@@ -29,8 +30,9 @@ from loadfactor.store.settle import Settled, settle
 from loadfactor.store.small_imports import fold_table, merge_files, merge_logs
 from loadfactor.store.staged_samples import ROWS_AT_ONCE
 from loadfactor.store.step_votes import add_votes
+from loadfactor.store.table_files import read_rows
 from loadfactor.store.writer import Writer
-from loadfactor.tables import ALWAYS, Span, Table, table
+from loadfactor.tables import ALWAYS, Span, table
 from loadfactor.units import MS_PER_DAY
 
 MOST_FILES: Final = 24
@@ -188,7 +190,7 @@ def refold_table(writer: Writer, kept: Table) -> None:
     """Make a table anew from its logs."""
     logs = writer.manifest.logs_of(kept.name)
     if logs:
-        fold_table(writer, kept, read(writer.paths(logs)))
+        fold_table(writer, kept, read_rows(kept.name, writer.paths(logs)))
     else:
         old = writer.manifest.of(kept.name)
         writer.mark_stale([(f.from_ms or 0, f.to_ms or ALWAYS[1]) for f in old])

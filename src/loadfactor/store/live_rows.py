@@ -18,6 +18,7 @@ from loadfactor.store.session import NOT_OF_TIME, Session
 from loadfactor.store.settle import settle
 from loadfactor.store.small_imports import BOOKED, find_changed
 from loadfactor.store.staged_import import StagedImport
+from loadfactor.store.table_files import read_rows
 from loadfactor.store.vote_counts import count_day_votes, find_near_day
 from loadfactor.tables import table
 
@@ -75,7 +76,7 @@ def _show_table(session: Session, name: str, relations: list[str]) -> None:
         session.materialize("live_devices_completed", small_tables.completed(shown))
         shown = "live_devices_completed"
     if name in BOOKED:
-        changed = find_changed(session, shown, read(stored) if stored else None)
+        changed = find_changed(session, shown, read_rows(kept.name, stored) if stored else None)
         session.live_spans = merge([*session.live_spans, *changed])
     if name not in NOT_OF_TIME and (extent := small_tables.extent(kept)) is not None:
         start, end = extent

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from loadfactor.columns import Table
 from loadfactor.errors import DamageError
 from loadfactor.store import disk
 from loadfactor.store.cleanup import list_unfinished
@@ -22,8 +23,9 @@ from loadfactor.store.sample_files import read, taken
 from loadfactor.store.session import check_file
 from loadfactor.store.set_aside import QUARANTINE
 from loadfactor.store.small_tables import LOGGED, name_columns
+from loadfactor.store.table_files import read_rows
 from loadfactor.store.writer import Writer, count_rows, read_footer
-from loadfactor.tables import ALWAYS, TABLES, Table
+from loadfactor.tables import ALWAYS, TABLES
 
 UNKNOWN = "unknown"
 """The source of an import whose record was lost."""
@@ -152,7 +154,7 @@ def _log_anew(writer: Writer, kept: Table, base: tuple[StoredFile, ...], logs: t
     made = StoredFile(base[0].name, kept.name, 0, 0, 0, is_log=True)
     path = writer.name_new(kept.name)
     log = writer.copy(
-        f"SELECT {name_columns(kept)}, {LOGGED} FROM ({rows} FROM {read(writer.paths(base))})",
+        f"SELECT {name_columns(kept)}, {LOGGED} FROM ({rows} FROM {read_rows(kept.name, writer.paths(base))})",
         replace(made, name=path.name),
         logs,
     )

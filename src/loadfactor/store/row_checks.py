@@ -11,22 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loadfactor.catalog.accelerators import find_accelerator
+from loadfactor.columns import Column, Table, arrow_type
 from loadfactor.errors import SourceError
 from loadfactor.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.sources.base import Rows
-from loadfactor.tables import (
-    ALLOCATIONS,
-    CURRENCY,
-    DEVICES,
-    NODE_SAMPLES,
-    OUTAGES,
-    PROGRESS,
-    SAMPLES,
-    Column,
-    Table,
-    arrow_type,
-    table,
-)
+from loadfactor.tables import ALLOCATIONS, CURRENCY, DEVICES, NODE_SAMPLES, OUTAGES, PROGRESS, SAMPLES, table
 from loadfactor.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR
 
 LONGEST_SAMPLE_MS: Final = 31 * MS_PER_DAY

@@ -4,7 +4,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from loadfactor.tables import MEASUREMENTS, SAMPLES, arrow_type
+from loadfactor.columns import arrow_type
+from loadfactor.tables import MEASUREMENTS, SAMPLES
 
 _MEASURED: Final = {name: arrow_type(SAMPLES.column(name).kind) for name in MEASUREMENTS}
 

@@ -18,6 +18,7 @@ from loadfactor.store.manifest import Manifest, StoredFile, checksum_file, damag
 from loadfactor.store.sample_files import SamplePart, read, samples
 from loadfactor.store.sample_layout import StepVote
 from loadfactor.store.step_votes import learn_steps
+from loadfactor.store.table_files import empty, read_rows
 from loadfactor.tables import ALWAYS, DIAGNOSTIC, Span, columns_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ NOT_OF_TIME = ("prices", "exchange_rates", "ledger", "imports", *(t.name for t i
 Extent = tuple[int | None, int | None]
 """The first start and the last instant that rows name; None where they name none."""
 
-_SQL_TYPES = {"string": "VARCHAR", "float64": "DOUBLE", "int64": "BIGINT", "int32": "INTEGER", "boolean": "BOOLEAN"}
 _engines: dict[tuple[int, str], duckdb.DuckDBPyConnection] = {}
 _starting = Lock()
 _checksums: dict[tuple[Path, int, int], int] = {}  # of files read in this process, by path, inode and time of change
@@ -72,7 +72,11 @@ class Session:
         elif table in self.live:
             sql = f"SELECT * FROM {self.live[table]}"
         else:
-            sql = f"SELECT {', '.join(columns_of(table))} FROM {read(self.paths(files))}" if files else empty(table)
+            sql = (
+                f"SELECT {', '.join(columns_of(table))} FROM {read_rows(table, self.paths(files))}"
+                if files
+                else empty(table)
+            )
         self.create_view(name, sql)
 
     def parts(self, files: Iterable[StoredFile]) -> list[SamplePart]:
@@ -147,11 +151,6 @@ def connect_reader(memory: str = MEMORY) -> duckdb.DuckDBPyConnection:
 def connect_writer(memory: str = MEMORY) -> duckdb.DuckDBPyConnection:
     """A connection of its own engine, which works on all cores."""
     return _start(memory, threads=None)
-
-
-def empty(table: str) -> str:
-    """SQL: a table without rows."""
-    return f"SELECT {', '.join(f'NULL::{_SQL_TYPES[t]} AS {c}' for c, t in columns_of(table).items())} WHERE false"
 
 
 def find_span(

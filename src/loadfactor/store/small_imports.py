@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from loadfactor.columns import Table
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap
 from loadfactor.store import small_tables
@@ -10,8 +11,9 @@ from loadfactor.store.manifest import StoredFile, merge, name_file
 from loadfactor.store.sample_files import read
 from loadfactor.store.session import Session
 from loadfactor.store.small_tables import LOGGED, name_columns
+from loadfactor.store.table_files import read_rows
 from loadfactor.store.writer import Writer
-from loadfactor.tables import ALWAYS, SAMPLES, TABLES, Span, Table, table
+from loadfactor.tables import ALWAYS, SAMPLES, TABLES, Span, table
 
 BOOKED = ("devices", "allocations", "outages", "prices", "exchange_rates")
 """Tables that the ledger is made of, beside samples."""
@@ -63,7 +65,7 @@ def add_small_table(
         rows += f" UNION ALL {small_tables.as_logged(kept, writer.paths(old))}"
     writer.swap((), [log])
     if _is_overruled(writer, kept, log, number):
-        rows = f"SELECT * FROM {read(writer.paths(writer.manifest.logs_of(kept.name)))}"
+        rows = f"SELECT * FROM {read_rows(kept.name, writer.paths(writer.manifest.logs_of(kept.name)))}"
     fold_table(writer, kept, f"({rows})", apart and not old)
     merge_logs(writer, kept.name)
 
@@ -135,7 +137,7 @@ def fold_table(writer: Writer, kept: Table, rows: str, apart: bool = False) -> N
         if clash:
             raise SourceError(f"device {clash[0]} would be in two places at once: {clash[1]} and {clash[2]}")
     if kept.name in BOOKED:
-        writer.mark_stale(find_changed(writer, after, read(writer.paths(old)) if old else None))
+        writer.mark_stale(find_changed(writer, after, read_rows(kept.name, writer.paths(old)) if old else None))
     writer.swap(old, [made] if made.rows else [])
 
 
@@ -147,7 +149,7 @@ def merge_logs(writer: Writer, name: str, everything: bool = False) -> None:
     while rest and rest[-1].rows <= TIER * sum(f.rows for f in group):
         group = [rest.pop(), *group]
     if len(group) > 1:
-        relation = read(writer.paths(group))
+        relation = read_rows(name, writer.paths(group))
         if name in small_tables.WATCHED:
             relation = f"({small_tables.merge_watched(table(name), relation)})"
         writer.swap(group, [merge_files(writer, group, relation=relation)])
@@ -161,7 +163,9 @@ def merge_files(
     numbers = [n for f in files for n in (f.imports or ())]
     imports: Span | None = (min(numbers), max(numbers)) if numbers else None
     merged = StoredFile(name_file(first.table), first.table, 0, 0, 0, is_log=first.is_log, imports=imports)
-    return writer.copy(f"SELECT * FROM {relation or read(writer.paths(files))} WHERE {where}", merged, files)
+    paths = writer.paths(files)
+    relation = relation or read_rows(first.table, paths)
+    return writer.copy(f"SELECT * FROM {relation} WHERE {where}", merged, files)
 
 
 def _merge_import(writer: Writer, kept: Table, rows: str, refuse: bool, name_row: NameRow) -> Iterator[Gap]:

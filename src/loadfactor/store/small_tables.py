@@ -6,8 +6,10 @@ has its import and its number in it (`import_no`, `seq`), and whether it was onl
 
 from pathlib import Path
 
+from loadfactor.columns import Column, Table
 from loadfactor.store.sample_files import read
-from loadfactor.tables import ALWAYS, Column, Table
+from loadfactor.store.table_files import read_rows
+from loadfactor.tables import ALWAYS
 
 WATCHED = {"devices": ("node", "accelerator", "pool", "share"), "allocations": ()}
 """Tables of which a log can have seen a part: where an import is one, what earlier ones knew of a row stays."""
@@ -63,7 +65,8 @@ def together(kept: Table, rows: str) -> str:
 def as_logged(kept: Table, base: list[Path]) -> str:
     """SQL: the folded table as rows that came before every import."""
     return (
-        f"SELECT {name_columns(kept)}, NULL::INTEGER AS import_no, 0::BIGINT AS seq, false AS watched FROM {read(base)}"
+        f"SELECT {name_columns(kept)}, NULL::INTEGER AS import_no, 0::BIGINT AS seq, false AS watched"
+        f" FROM {read_rows(kept.name, base)}"
     )
 
 

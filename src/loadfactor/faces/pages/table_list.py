@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from loadfactor.columns import Column, Table
 from loadfactor.faces.document import DataTable, Document, Section, TableColumn
 from loadfactor.sources.own_tables.templates import describe_kind
-from loadfactor.tables import TABLES, Column, Table
+from loadfactor.tables import TABLES
 
 COLUMNS = (TableColumn("column"), TableColumn("written as"), TableColumn("meaning"))
 

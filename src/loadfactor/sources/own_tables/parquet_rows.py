@@ -8,12 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from loadfactor.columns import Column, Table, arrow_type
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Rows
 from loadfactor.sources.own_tables.headings import check_headings
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS
 from loadfactor.sources.parsing.times.columns import InstantColumn
-from loadfactor.tables import DATED_BY_DAY, Column, Table, arrow_type
+from loadfactor.tables import DATED_BY_DAY
 from loadfactor.units import BYTES_PER_MIB
 
 _WANTED: Final = {

@@ -7,13 +7,14 @@ from typing import Final
 
 import pyarrow as pa
 
+from loadfactor.columns import Table
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, ReadOptions, Rows
 from loadfactor.sources.file_chunks import FileChunks, check_plain
 from loadfactor.sources.own_tables.parquet_rows import decode_parquet
 from loadfactor.sources.own_tables.presence import Presence
 from loadfactor.sources.own_tables.text_rows import decode_csv
-from loadfactor.tables import TABLES, Table
+from loadfactor.tables import TABLES
 
 ENDINGS: Final = (".parquet", ".csv", ".csv.gz")
 _NAMES: Final = tuple(t.name for t in TABLES)

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from loadfactor.tables import TABLES, Column, Table
+from loadfactor.columns import Column, Table
+from loadfactor.tables import TABLES
 
 _README: Final = "README.md"
 _KINDS: Final = {

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loadfactor.columns import Kind
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.cells import CellPosition, parse_cells
 from loadfactor.sources.parsing.csv_text import split_csv
-from loadfactor.tables import Kind
 from loadfactor.units import MS_PER_S
 
 

@@ -1,0 +1,67 @@
+"""What a table is made of: columns with their kinds, units and meaning, and what an empty cell says."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Kind = Literal["text", "instant", "share", "amount", "count", "mask", "flag"]
+
+
+TYPES: Final[dict[Kind, str]] = {"text": "string", "instant": "int64", "mask": "int64", "flag": "boolean"}
+"""Types of cells, as Arrow and Ibis name them; of other kinds `float64`."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. `empty` says what a null means; an empty string there means the column may not be null."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    empty: str = ""
+    one_of: tuple[str, ...] = ()
+    is_currency: bool = False
+    above_zero: bool = False
+    stands_for: bool | None = None
+    """In a key an empty cell is the same as this value."""
+
+    @property
+    def required(self) -> bool:
+        """True when a row without it is refused."""
+        return not self.empty
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table. `key` identifies a row: a later import with the same key replaces the earlier row."""
+
+    name: str
+    says: str
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """SQL of what rows with one key have in common: the key's columns, empty cells as what they stand for."""
+        given = ((name, self.column(name).stands_for) for name in self.key)
+        return tuple(name if value is None else f"coalesce({name}, {value})" for name, value in given)
+
+    @property
+    def schema(self) -> "pa.Schema":
+        """The Arrow schema of the table, all columns in their order."""
+        import pyarrow as pa
+
+        return pa.schema([pa.field(c.name, arrow_type(c.kind)) for c in self.columns])
+
+    def column(self, name: str) -> Column:
+        """The column called `name`; KeyError when there is none."""
+        return {c.name: c for c in self.columns}[name]
+
+
+def arrow_type(kind: Kind) -> "pa.DataType":
+    """The Arrow type of cells of a kind."""
+    import pyarrow as pa  # takes longer to import than to name the tables
+
+    return pa.type_for_alias(TYPES.get(kind, "float64"))
