@@ -8,7 +8,7 @@ import pynvml
 
 from .card import Card
 from .card_fields import FIELDS, NVLINK_FIELDS, CardFields
-from .holder import Holder
+from .holder import GivenPod, Holder, join_holders
 from .instances import GpuInstance, list_instances
 from .notices import Notices
 from .profiler import Profiler, has_profiler
@@ -21,6 +21,8 @@ _WHOLE: Final = 0xFFFFFFFF
 _HELD: Final = "DCGM_FI_DEV_FB_TOTAL"
 """The metric that stands there once for each holder beyond the first."""
 FindHolder = Callable[[int], Holder | None]
+FindPods = Callable[[Iterable[str]], list[GivenPod]]
+"""Gives the pods that were given a device, by the names it may have."""
 
 
 class RunningProcess(NamedTuple):
@@ -40,7 +42,7 @@ class GpuReadings(NamedTuple):
 class GpuReader:
     """Reads one GPU. All its calls come from one thread."""
 
-    def __init__(self, index: int, node: str, notices: Notices, find_holder: FindHolder) -> None:
+    def __init__(self, index: int, node: str, notices: Notices, find_holder: FindHolder, find_pods: FindPods) -> None:
         """Raises pynvml.NVMLError where there is no such GPU."""
         self.index = index
         self.handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -58,7 +60,7 @@ class GpuReader:
             "instance": node,
             "job": "loadfactor-agent",
         }
-        self._notices, self._find_holder = notices, find_holder
+        self._notices, self._find_holder, self._find_pods = notices, find_holder, find_pods
         self._labels: dict[tuple[int | None, Holder | None], Labels] = {}
         self._instances: list[GpuInstance] = []
         self._profilers: dict[int | None, Profiler] = {}
@@ -78,7 +80,10 @@ class GpuReader:
         else:
             values |= self._read_pcie()
         processes = self._list_processes()
-        readings = self._name_holders(at_ms, values, None, () if self._instances else processes)
+        if self._instances:  # who holds them holds the GPU
+            readings = [SeriesValues(self._label(None, None), at_ms, values)]
+        else:
+            readings = self._name_holders(at_ms, values, None, processes)
         for instance in self._instances:
             mine = [process for process in processes if process.instance == instance.number]
             readings += self._name_holders(at_ms, self._read_instance(instance), instance, mine)
@@ -162,7 +167,7 @@ class GpuReader:
     def _name_holders(
         self, at_ms: int, values: dict[str, float], instance: GpuInstance | None, processes: Iterable[RunningProcess]
     ) -> list[SeriesValues]:
-        """The values under the first holder; of others one metric that repeats what it said, so that they hold it together."""
+        """The values under the first who runs here or was given it; of others one metric again, so that they hold it together."""
         pids = {process.pid for process in processes}
         holders = {found for pid in pids if (found := self._find_holder(pid)) is not None}
         if pids and not holders:
@@ -170,12 +175,18 @@ class GpuReader:
                 "processes",
                 "processes on GPUs cannot be seen, so their jobs are unknown; share the host's process numbers",
             )
-        ordered = sorted(holders, key=repr)
+        ordered = join_holders(holders, self._find_pods(self._list_names(instance)))
         readings = [SeriesValues(self._label(instance, ordered[0] if ordered else None), at_ms, values)]
         if _HELD in values:
             again = {_HELD: values[_HELD]}
             readings += [SeriesValues(self._label(instance, other), at_ms, again) for other in ordered[1:]]
         return readings
+
+    def _list_names(self, instance: GpuInstance | None) -> list[str]:
+        """What Kubernetes may call it: NVIDIA's device plugin its UUID, GKE's what its file is called."""
+        if instance is None:
+            return [self.uuid, self._facts["device"]]
+        return [*instance.uuids, f"{self._facts['device']}/gi{instance.number}"]
 
     def _label(self, instance: GpuInstance | None, holder: Holder | None) -> Labels:
         key = (instance and instance.number, holder)

@@ -1,12 +1,12 @@
-"""Who holds a GPU: the job, pod or command of a process that runs on it, from /proc."""
+"""Who holds a GPU: the job, pod or command of a process that runs on it, from /proc, and the pods it was given to."""
 
 import os
 import pwd
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from .pods import PodNames
 
@@ -45,6 +45,7 @@ class Holder:
     namespace: str = ""
     user: str = ""
     experiment: str = ""
+    container: str = ""
 
     def labels(self) -> dict[str, str]:
         """The labels of dcgm-exporter, and two more."""
@@ -52,9 +53,35 @@ class Holder:
             "hpc_job": self.job,
             "pod": self.pod,
             "namespace": self.namespace,
+            "container": self.container,
             "user": self.user,
             "experiment": self.experiment,
         }
+
+
+class GivenPod(NamedTuple):
+    """A pod that was given a device, and the container it is for."""
+
+    namespace: str
+    name: str
+    container: str
+
+
+def join_holders(running: Collection[Holder], given: Collection[GivenPod]) -> list[Holder]:
+    """Those that run on a device and the pods it was given to, in order; who is both is one, known by what both say.
+
+    A running pod whose name nobody knew is one of those it was given to.
+    """
+    pods = {
+        (pod.namespace, pod.name): pod.container for pod in sorted(given, reverse=True)
+    }  # the first container stays
+    nameless = {holder for holder in running if pods and holder.pod and not holder.namespace}
+    found = {holder for holder in running if (holder.namespace, holder.pod) not in pods} - nameless
+    for (namespace, name), container in pods.items():
+        same = [holder for holder in running if (holder.namespace, holder.pod) == (namespace, name)]
+        same = same or (list(nameless) if len(pods) == 1 else []) or [Holder()]
+        found |= {replace(holder, pod=name, namespace=namespace, container=container) for holder in same}
+    return sorted(found, key=repr)
 
 
 class HolderFinder:

@@ -10,11 +10,12 @@ _MIB_PER_GIB: Final = 1024
 
 
 class GpuInstance(NamedTuple):
-    """One GPU instance: its id, a handle of a device in it, and its profile, 1g.10gb."""
+    """One GPU instance: its id, a handle of a device in it, its profile, 1g.10gb, and the UUIDs of the devices in it."""
 
     number: int
     handle: Any
     profile: str
+    uuids: list[str]
 
 
 def list_instances(card: Card, handle: Any) -> list[GpuInstance]:
@@ -29,8 +30,12 @@ def list_instances(card: Card, handle: Any) -> list[GpuInstance]:
         except pynvml.NVMLError:  # free places answer so
             continue
         number = card.ask("MIG instance id", pynvml.nvmlDeviceGetGpuInstanceId, device)
-        if number is not None and number not in found:
-            found[number] = GpuInstance(number, device, _name_profile(card, device))
+        if number is None:
+            continue
+        if number not in found:
+            found[number] = GpuInstance(number, device, _name_profile(card, device), [])
+        if uuid := card.ask("MIG UUID", pynvml.nvmlDeviceGetUUID, device):
+            found[number].uuids.append(str(uuid))
     return [found[number] for number in sorted(found)]
 
 

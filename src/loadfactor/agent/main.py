@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from .errors import AgentError
+from .kubelet import SOCKET
 from .notices import Notices, write_to_stderr
 from .run import AgentOptions, run
 
@@ -66,6 +67,12 @@ def _make_parser(called: str) -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="Show /metrics here. [without an address: 127.0.0.1:9418]",
     )
+    parser.add_argument(
+        "--kubelet-socket",
+        type=Path,
+        metavar="FILE",
+        help=f"Where the kubelet says which pod was given which GPU (extra [kubernetes]). [default: {SOCKET}]",
+    )
     parser.add_argument("--once", action="store_true", help="Look once, print it and end.")
     return parser
 
@@ -77,4 +84,13 @@ def _read(given: argparse.Namespace) -> AgentOptions:
     if given.spool_mib < 1:
         raise AgentError(f"--spool-mib {given.spool_mib} is no room; write 1024")
     every_s = float(every[1]) * _SECONDS[every[2]]
-    return AgentOptions(given.server, given.token_file, every_s, given.spool, given.spool_mib, given.listen, given.once)
+    return AgentOptions(
+        given.server,
+        given.token_file,
+        every_s,
+        given.spool,
+        given.spool_mib,
+        given.listen,
+        given.once,
+        given.kubelet_socket,
+    )

@@ -10,6 +10,7 @@ from typing import Final
 
 from .errors import AgentError
 from .exposition import write_page
+from .kubelet import SOCKET, Kubelet
 from .notices import Notices
 from .page_server import PageServer
 from .readings import AGENT_PREFIX, Labels, SeriesValues
@@ -37,6 +38,7 @@ class AgentOptions:
     spool_mib: int = 1024
     listen: str = ""
     once: bool = False
+    kubelet_socket: Path | None = None
 
 
 def run(options: AgentOptions, notices: Notices, print_page: Callable[[str], object]) -> None:
@@ -45,7 +47,8 @@ def run(options: AgentOptions, notices: Notices, print_page: Callable[[str], obj
         raise AgentError(f"--every takes {SHORTEST_S:.0f}s to {LONGEST_S:.0f}s")
     if not (options.once or options.server or options.listen):
         raise AgentError("nothing to do with what is read; give --server URL, --listen HOST:PORT or --once")
-    agent = Agent(options, Sampler(notices), notices)
+    kubelet = Kubelet(options.kubelet_socket or SOCKET, options.kubelet_socket is not None, notices)
+    agent = Agent(options, Sampler(notices, kubelet=kubelet), notices)
     if options.once:
         print_page(agent.look_once())
         return

@@ -3,6 +3,7 @@
 import os
 import socket
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,8 @@ from .card import CardLostError
 from .errors import AgentError
 from .faults import METRIC, Faults
 from .gpu import GpuReader, GpuReadings
-from .holder import PROC, HolderFinder
+from .holder import PROC, GivenPod, HolderFinder
+from .kubelet import Kubelet
 from .node import NodeReader
 from .notices import Notices
 from .pods import PodNames
@@ -44,11 +46,19 @@ class _WatchedGpu:
 class Sampler:
     """All GPUs of this machine, and the machine."""
 
-    def __init__(self, notices: Notices, node: str = "", proc: Path = PROC, pods: PodNames | None = None) -> None:
-        """Raises AgentError where there is no driver or it does not answer."""
+    def __init__(
+        self,
+        notices: Notices,
+        node: str = "",
+        proc: Path = PROC,
+        pods: PodNames | None = None,
+        kubelet: Kubelet | None = None,
+    ) -> None:
+        """Without a kubelet pods are known by what they run. Raises AgentError where no driver is there or it does not answer."""
         self.node = node or os.environ.get("NODE_NAME") or socket.gethostname()
         self._notices = notices
         self._holders = HolderFinder(proc, pods or PodNames())
+        self._kubelet = kubelet
         self._machine = NodeReader(proc, self.node)
         self._driver = Attendant("driver", self._open_driver)
         self._driver.ask()
@@ -67,6 +77,8 @@ class Sampler:
 
     def sample(self, within_s: float = ANSWER_WITHIN_S) -> list[SeriesValues]:
         """What everything says now; a GPU that takes longer than `within_s` is left out this time."""
+        if self._kubelet:
+            self._kubelet.look()
         asked = [gpu for gpu in self._gpus if time.monotonic() >= gpu.lost_until_s]
         for gpu in asked:
             gpu.attendant.ask()
@@ -82,10 +94,11 @@ class Sampler:
     def _open_driver(self) -> list[_WatchedGpu]:
         pynvml.nvmlInit()
         self._faults = Faults()
+        find_pods = self._kubelet.find_pods if self._kubelet else _find_none
         gpus = []
         for index in range(pynvml.nvmlDeviceGetCount()):
             try:
-                reader = GpuReader(index, self.node, self._notices, self._holders.find)
+                reader = GpuReader(index, self.node, self._notices, self._holders.find, find_pods)
             except (pynvml.NVMLError, CardLostError) as error:
                 self._notices.say(f"GPU {index}", f"GPU {index} is left out: {error}")
                 continue
@@ -121,3 +134,8 @@ class Sampler:
         at_ms = int(time.time() * MS_PER_S)
         of = {gpu.reader.uuid: gpu.reader.find_labels() for gpu in self._gpus}
         return [SeriesValues(of[uuid], at_ms, {METRIC: float(code)}) for uuid, code in codes.items() if uuid in of]
+
+
+def _find_none(names: Iterable[str]) -> list[GivenPod]:
+    del names
+    return []
