@@ -83,7 +83,7 @@ class Kubelet:
 
     def _list_pods(self) -> PodsByDevice:
         """Raises ImportError without gRPC, grpc.RpcError where it does not answer, ValueError for an answer that is none."""
-        import grpc  # only where there is a kubelet: it takes 20 MB
+        import grpc  # only where there is a kubelet: it takes 16 MiB
 
         options = [
             ("grpc.default_authority", "localhost"),  # a path is none, and servers in Go refuse it
