@@ -6,6 +6,7 @@ the bytes that follow, bounded in size and, by the caller, in time.
 
 import asyncio
 import contextlib
+import os
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
@@ -16,15 +17,15 @@ from typing import Final
 
 from httptools import HttpParserError, HttpResponseParser
 
-from loadfactor.collect.prometheus_server import FetchError
+from loadfactor.collect.prometheus_server import PAUSE_S, FetchError
 from loadfactor.collect.scraped_page import LARGEST_PAGE_BYTES, unpack_gzip
 from loadfactor.errors import InputError
 from loadfactor.sources.prometheus.metrics_page import TargetLabels
 from loadfactor.units import BYTES_PER_KIB, BYTES_PER_MIB
 
-LONG_BYTES: Final = 512 * BYTES_PER_KIB
-MOST_LONG: Final = 8
-"""So many pages of more than `LONG_BYTES` are received at once; the pages of 64 GPUs are some 150 KiB, packed ten."""
+LONG_BYTES: Final = 256 * BYTES_PER_KIB
+MOST_LONG: Final = 4
+"""So many pages of more than `LONG_BYTES` are received at once; the page of 64 GPUs is some 150 KiB, packed 10."""
 USUAL_PATH: Final = "/metrics"
 _PIECE_BYTES: Final = 64 * BYTES_PER_KIB
 _LONGEST_HEAD_BYTES: Final = 64 * BYTES_PER_KIB
@@ -104,7 +105,8 @@ async def fetch_page(target: Target, access: ExporterAccess, long_pages: Acquire
     except ssl.SSLError as error:
         raise FetchError(f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}") from error
     except OSError as error:  # also of names that are not found
-        raise FetchError(f"{error.strerror or error}".lower()) from error
+        said = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+        raise FetchError(said.lower()) from error
     except (HttpParserError, asyncio.IncompleteReadError) as error:
         raise FetchError("its answer is no HTTP") from error
 
@@ -119,15 +121,19 @@ async def _fetch(target: Target, access: ExporterAccess, long_pages: Acquire) ->
     try:
         writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
         answer = _Answer()
+        parser = HttpResponseParser(answer)
         async with contextlib.AsyncExitStack() as turn:
             async for piece in _receive(reader):
                 before = len(answer.content)
-                answer.feed(piece)
+                parser.feed_data(piece)
+                answer.bound(len(piece))
                 if before <= LONG_BYTES < len(answer.content):
                     await turn.enter_async_context(long_pages())
+                elif before > LONG_BYTES:
+                    await asyncio.sleep(PAUSE_S)
                 if answer.is_complete:
                     break
-        return answer.check(at_s)
+        return answer.check(parser.get_status_code(), at_s)
     finally:
         writer.transport.abort()  # nothing is left to be sent, and a close of TLS would be waited for
 
@@ -138,7 +144,7 @@ async def _receive(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 class _Answer:
-    """An HTTP answer as it comes in."""
+    """An HTTP answer as it comes in. It does not know its parser: a page in a circle would stay in memory for a while."""
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -146,13 +152,11 @@ class _Answer:
         self._headers: dict[bytes, bytes] = {}
         self._has_head = False
         self._head_bytes = 0
-        self._parser = HttpResponseParser(self)
 
-    def feed(self, piece: bytes) -> None:
-        """The bytes that came next. Raises FetchError where there are too many."""
-        self._parser.feed_data(piece)
+    def bound(self, size: int) -> None:
+        """So many bytes came. Raises FetchError where there are too many."""
         if not self._has_head:
-            self._head_bytes += len(piece)
+            self._head_bytes += size
         if self._head_bytes > _LONGEST_HEAD_BYTES:
             raise FetchError("its answer has too long a head")
         if len(self.content) > LARGEST_PAGE_BYTES:
@@ -174,13 +178,12 @@ class _Answer:
         """Of the parser."""
         self.is_complete = True
 
-    def check(self, at_s: float) -> ExporterAnswer:
+    def check(self, status: int, at_s: float) -> ExporterAnswer:
         """The whole page. Raises FetchError where it is none."""
         headers = self._headers
         has_length = b"content-length" in headers or b"transfer-encoding" in headers  # else its end is the connection's
         if not self._has_head or (not self.is_complete and has_length):
             raise FetchError("the connection ended before its answer did")
-        status = self._parser.get_status_code()
         encoding = headers.get(b"content-encoding", b"identity").strip().lower()
         if status != HTTPStatus.OK:
             said = "" if encoding != b"identity" else self.content[:_SAID_CHARACTERS].decode(errors="replace")

@@ -26,13 +26,20 @@ Take = Callable[[bytes], Awaitable[object]]
 """Given a body; done when it is kept."""
 
 
+class ScrapeLane:
+    """Turns to ask, and among those that have one, to receive a long page."""
+
+    def __init__(self, most: int) -> None:
+        self.turns = asyncio.Semaphore(most)
+        self.long_pages = asyncio.Semaphore(MOST_LONG)
+
+
 class ScrapeLanes:
-    """Turns to ask, shared by all groups. Those that do not answer wait among themselves, so that no other waits for them."""
+    """Lanes that all groups share. Those that do not answer wait among themselves, so that no other waits for them."""
 
     def __init__(self) -> None:
-        self.answering = asyncio.Semaphore(MOST_ANSWERING)
-        self.doubtful = asyncio.Semaphore(MOST_DOUBTFUL)
-        self.long_pages = asyncio.Semaphore(MOST_LONG)
+        self.answering = ScrapeLane(MOST_ANSWERING)
+        self.doubtful = ScrapeLane(MOST_DOUBTFUL)
 
 
 @dataclass
@@ -131,12 +138,12 @@ class ScrapeGroup:
         at_ms = _now_ms()
         try:
             async with asyncio.timeout(self.every_s) as patience:
-                await lane.acquire()
+                await lane.turns.acquire()
                 try:
                     patience.reschedule(None)
-                    answer = await fetch_page(target, self.access, lambda: self.lanes.long_pages)
+                    answer = await fetch_page(target, self.access, lambda: lane.long_pages)
                 finally:
-                    lane.release()
+                    lane.turns.release()
             at_ms = int(answer.at_s * MS_PER_S)
             await self.take(pack_page(at_ms, target.labels, answer.content, answer.is_gzip))
         except TimeoutError:

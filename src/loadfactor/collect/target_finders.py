@@ -174,7 +174,10 @@ class FileTargets:
 
 def drop_repeated(targets: Sequence[Target]) -> tuple[Target, ...]:
     """Each exporter once, as it was named first."""
-    return tuple({target.url: target for target in reversed(targets)}.values())[::-1]
+    found: dict[str, Target] = {}
+    for target in targets:
+        found.setdefault(target.url, target)
+    return tuple(found.values())
 
 
 def read_target_groups(path: Path, defaults: TargetDefaults) -> tuple[Target, ...]:
