@@ -96,7 +96,7 @@ def test_the_books_are_the_truth_after_restarts(tmp_path: Path, capsys: pytest.C
                 joules = truth.energy_j(gpu, before_ms / MS_PER_S, at_s)
                 assert row.power_w * (row.to_utc - before.to_utc) / MS_PER_S == pytest.approx(joules, rel=1e-4)
                 energies += 1
-    assert energies > GPUS * len(answers) / 2
+    assert energies >= GPUS * 3
     assert set(books.table("devices").execute()["node"]) == {truth.node(gpu) for gpu in range(GPUS)}
     held = {job for job in books.table("allocations").execute()["job_id"] if job}
     true = {truth.holder(gpu, truth.began_s + k * truth.stay_s) for gpu in range(GPUS) for k in range(100)}
