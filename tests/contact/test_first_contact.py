@@ -15,6 +15,7 @@ import httpx
 import pytest
 from tests.contact.fake_prometheus import FakePrometheus, list_gpus
 from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth
+from tests.live.local_server import LocalServer
 from tests.live.up_process import free_port
 
 from loadfactor.collect.prometheus_server import PrometheusServer
@@ -27,7 +28,7 @@ from loadfactor.errors import InputError
 from loadfactor.faces.document import Document
 from loadfactor.faces.pages.first_configuration import build_document as build_first_page
 from loadfactor.faces.pages.first_configuration import write_first_configuration
-from loadfactor.faces.pages.sources_check import check_sources
+from loadfactor.faces.pages.sources_check import CheckedSource, check_sources
 from loadfactor.faces.render.ascii import to_ascii
 from loadfactor.faces.render.terminal import render_text
 from loadfactor.metrics import METRICS
@@ -97,7 +98,7 @@ def begin(name: str, machine: ProbedPlaces) -> Settings:
     if found.prometheus is not None:
         found = replace(found, prometheus=replace(found.prometheus, url=usual.prometheus))
     keep_page(f"init-{name}", build_first_page(found, usual, Path("loadfactor.toml")))
-    keep(f"init-{name}.toml", write_configuration(found, usual.prometheus))
+    keep(f"init-{name}.toml", write_configuration(found, usual.prometheus, usual.exporter_address))
     file = machine.root / "loadfactor.toml"
     write_first_configuration(machine, file, force=False)
     return read_settings(file)
@@ -117,12 +118,13 @@ def test_a_machine_with_a_driver(tmp_path: Path) -> None:
 
 
 def test_a_machine_with_an_exporter(tmp_path: Path) -> None:
-    """A dcgm-exporter is found with the GPUs it speaks of."""
-    with bare_machine(tmp_path) as machine, FakeDcgmExporter(FleetTruth(gpus=8)) as exporter:
-        found = look_around(
-            ProbedPlaces(machine.root, machine.search_path, f"http://{exporter.address}/metrics", machine.prometheus)
-        )
-        assert (found.exporter_gpus, found.prometheus) == (8, None)
+    """A dcgm-exporter without a Prometheus is scraped by loadfactor itself, and is found with the GPUs it speaks of."""
+    with bare_machine(tmp_path) as bare, FakeDcgmExporter(FleetTruth(gpus=8)) as exporter:
+        add_driver(tmp_path)
+        machine = ProbedPlaces(bare.root, bare.search_path, f"{exporter.url}/metrics", bare.prometheus)
+        settings = begin("exporter", machine)
+    assert [group.targets for group in settings.dcgm] == [(exporter.address,)]
+    assert not settings.prometheus
 
 
 def test_a_prometheus_with_dcgm(tmp_path: Path) -> None:
@@ -228,6 +230,65 @@ def test_what_cannot_be_reached(tmp_path: Path) -> None:
         page = check("unreachable", tmp_path, fine, closed, url="http://127.0.0.1:1")
     assert page.is_no
     assert [source.reachable for source in page.data.sources] == [True, False, False]
+
+
+def check_exporters(name: str, **group: object) -> CheckedSource:
+    """Run `check` of a group of exporters, and keep its page."""
+    page = check_sources(Settings.model_validate({"dcgm": [{"name": "gpus", **group}]}), Path("books"))
+    keep_page(f"check-{name}", page)
+    assert page.is_no is (not page.data.sources[0].reachable)
+    found: CheckedSource = page.data.sources[0]
+    return found
+
+
+def test_a_group_of_exporters(tmp_path: Path) -> None:
+    """How many answer, what they give together, which are away and why, and what to enable."""
+    truth = FleetTruth(gpus=16)
+    with (
+        chdir(tmp_path),
+        FakeDcgmExporter(truth, clock=lambda: truth.began_s) as one,
+        FakeDcgmExporter(FleetTruth(4)) as other,
+    ):
+        other.status = 503
+        found = check_exporters("exporters", targets=[one.address, "127.0.0.1:1", "127.0.0.1:2"])
+        assert (found.targets, found.answering, found.gpus, found.nodes, found.step_s) == (3, 1, 16, 2, 15)
+        assert found.held_gpus == sum(truth.holder(gpu, truth.began_s) is not None for gpu in range(16))
+        one.ahead_s = 75
+        assert (
+            "75 s ahead"
+            in check_sources(Settings.model_validate({"dcgm": [{"targets": [one.address]}]}), tmp_path)
+            .data.sources[0]
+            .missing[0]
+            .what
+        )
+        refused = check_sources(
+            Settings.model_validate({"dcgm": [{"targets": [other.address]}]}), tmp_path
+        ).data.sources[0]
+        assert refused.error == f"{other.address} (answered 503)"
+
+
+def test_exporters_in_files_that_are_broken(tmp_path: Path) -> None:
+    """A file that cannot be read is named with what is wrong in it."""
+    with chdir(tmp_path):
+        Path("gpus.json").write_text("[{")
+        found = check_exporters("broken-list", file_sd=["gpus.json"])
+    assert found.error
+    assert found.error.startswith("gpus.json: no JSON")
+
+
+def test_exporters_without_gpus(tmp_path: Path) -> None:
+    """A group of node-exporters lacks nothing; pages of something else are said to be that."""
+
+    class NodePages(LocalServer):
+        page = b'node_cpu_seconds_total{cpu="0",mode="idle"} 5\n'
+
+        def respond(self, _path: str, _body: str, _headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+            return 200, {}, self.page
+
+    with chdir(tmp_path), NodePages() as pages:
+        assert check_exporters("node-exporters", targets=[pages.address]).missing == ()
+        pages.page = b"go_threads 8\n"
+        assert "dcgm-exporters" in check_exporters("other-exporters", targets=[pages.address]).missing[0].do
 
 
 def test_what_is_no_prometheus() -> None:

@@ -19,6 +19,11 @@ backfill = "1h"        # how far back to begin the first time: 30d
 # match = '{{cluster="a"}}'
 # bearer_token_file = "/etc/loadfactor/prometheus.token"
 """
+_DCGM = """
+[[dcgm]]               # {why}
+targets = ["{address}"]    # of other nodes as well; or dns = "dcgm-exporter.monitoring.svc:9400", or file_sd = ["gpus/*.json"]
+every = "15s"
+"""
 _SERVER = """
 [server]
 # tls_cert = "/etc/loadfactor/tls.crt"    # needed, with tls_key, to listen to other machines directly
@@ -27,19 +32,20 @@ _SERVER = """
 """
 
 
-def write_configuration(found: Surroundings, prometheus: str) -> str:
-    """The text of the file; `prometheus` is where that server was looked for."""
+def write_configuration(found: Surroundings, prometheus: str, exporter: str) -> str:
+    """The text of the file; `prometheus` is where that server was looked for, `exporter` host and port of the exporter."""
     parts = [_HEAD]
     notes = []
     if found.prometheus is not None:
         gpus = f"{found.prometheus.gpus} GPUs" if found.prometheus.gpus else "it has no metrics of GPUs yet"
         parts.append(_PROMETHEUS.format(why=f"found on this machine: {gpus}", url=found.prometheus.url))
-    if found.driver is not None:
+    asks_exporter = found.exporter is not None and found.prometheus is None
+    if asks_exporter:
+        parts.append(_DCGM.format(why=f"a dcgm-exporter answers here: {found.exporter_gpus} GPUs", address=exporter))
+    if found.driver is not None and not asks_exporter:
         notes.append(
             "The GPUs of this machine need no line here: `loadfactor up` samples them where nothing is configured."
         )
-    if found.exporter is not None and found.prometheus is None:
-        notes.append(f"A dcgm-exporter answers at {found.exporter}: have a Prometheus scrape it.")
     if found.slurm:
         notes.append(f"Slurm is here ({', '.join(found.slurm)}): jobs come in with `loadfactor import tables`.")
     if found.kubernetes:

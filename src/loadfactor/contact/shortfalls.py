@@ -43,6 +43,8 @@ class Given(Protocol):
     def step_s(self) -> float | None: ...
     @property
     def clock_s(self) -> float | None: ...
+    @property
+    def targets(self) -> int | None: ...
 
 
 def list_shortfalls(given: Given) -> tuple[Shortfall, ...]:
@@ -59,7 +61,8 @@ def list_shortfalls(given: Given) -> tuple[Shortfall, ...]:
             )
         )
     if not given.keys:
-        return (*found, _no_gpus())
+        has_nodes = given.targets is not None and NODE_EXPORTER in given.exporters  # a group of node-exporters is whole
+        return (*found, *(() if has_nodes else (_no_gpus(given),)))
     found += _list_labels(given)
     found += _list_signals(given)
     if given.step_s is not None and given.step_s > LONGEST_STEP_S:
@@ -68,7 +71,9 @@ def list_shortfalls(given: Given) -> tuple[Shortfall, ...]:
                 "note",
                 f"GPUs are scraped every {given.step_s:.0f} s",
                 "short idle spells are not seen",
-                "set scrape_interval of that job to 15s or 30s",
+                "set scrape_interval of that job to 15s or 30s"
+                if given.targets is None
+                else "set `every` to 15s or 30s",
             )
         )
     if NODE_EXPORTER not in given.exporters:
@@ -77,18 +82,24 @@ def list_shortfalls(given: Given) -> tuple[Shortfall, ...]:
                 "note",
                 "no node-exporter",
                 "nothing tells whether a GPU waited for CPU, disk or network",
-                "run node-exporter on the GPU nodes, or loadfactor agent",
+                "run node-exporter on the GPU nodes, or loadfactor agent"
+                if given.targets is None
+                else "run node-exporter (port 9100) on the GPU nodes and name it in a [[scrape]], or run loadfactor agent",
             )
         )
     return tuple(found)
 
 
-def _no_gpus() -> Shortfall:
+def _no_gpus(given: Given) -> Shortfall:
+    if given.targets is None:
+        do = "have it scrape dcgm-exporter (port 9400) on the GPU nodes, or run loadfactor agent there; check `match`"
+    else:
+        do = "name the dcgm-exporters of the GPU nodes (port 9400); check `path`"
     return Shortfall(
         "missing",
         "no metrics of GPUs",
         "everything: nothing can be booked from it",
-        "have it scrape dcgm-exporter (port 9400) on the GPU nodes, or run loadfactor agent there; check `match`",
+        do,
     )
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from itertools import pairwise
@@ -15,7 +15,7 @@ import httpx
 from loadfactor.collect.prometheus_server import FetchError, PrometheusServer, fetch_answer
 from loadfactor.contact.shortfalls import Shortfall, list_shortfalls
 from loadfactor.errors import LoadfactorError
-from loadfactor.sources.gpu_scrapes.series_identity import read_labels
+from loadfactor.sources.gpu_scrapes.series_identity import DeviceLabels, read_labels
 from loadfactor.sources.prometheus.families import find_family, list_labels
 from loadfactor.sources.prometheus.node_fields import NODE_EXPORTER, list_node_names
 from loadfactor.sources.prometheus.selector import write_selector
@@ -29,8 +29,9 @@ CLOCKS_AGREE_S: Final = 2.0
 
 @dataclass(frozen=True)
 class SourceCheck:
-    """What one server gives. `clock_s`: how far its clock is ahead of ours; `step_s`: time between two scrapes;
-    `newest_s`: age of the newest sample by the server's clock; `keys`: the fields its exporters give of GPUs.
+    """What one server or group of exporters gives. `clock_s`: how far its clock is ahead of ours; `step_s`: time between two
+    scrapes; `newest_s`: age of the newest sample by the server's clock; `keys`: the fields its exporters give of GPUs.
+    `targets`: the exporters of a group, of which so many are `answering`.
 
     Numbers are None where the server does not say them.
     """
@@ -49,6 +50,8 @@ class SourceCheck:
     newest_s: float | None = None
     keys: frozenset[str] = frozenset()
     shortfalls: tuple[Shortfall, ...] = ()
+    targets: int | None = None
+    answering: int | None = None
 
 
 async def check_server(client: httpx.AsyncClient, server: PrometheusServer, match: str) -> SourceCheck:
@@ -57,9 +60,9 @@ async def check_server(client: httpx.AsyncClient, server: PrometheusServer, matc
     try:
         began_s = time.time()
         answer = await fetch_answer(client, server, {"query": f"count by (__name__) ({write_selector(match)})"})
-        found = replace(found, clock_s=_read_clock(answer.date, (began_s + time.time()) / 2))
+        found = replace(found, clock_s=read_clock(answer.date, (began_s + time.time()) / 2))
         counts = {row["metric"].get("__name__", ""): float(row["value"][1]) for row in _read_vector(answer.content)}
-        found = replace(found, reachable=True, **_understand(counts))
+        found = replace(found, reachable=True, **understand(counts))
         if found.keys:
             found = replace(found, **await _look_at_gpus(client, server, match, counts))
         return replace(found, shortfalls=list_shortfalls(found))
@@ -82,11 +85,11 @@ async def _check_in_time(client: httpx.AsyncClient, server: PrometheusServer, ma
         return SourceCheck(server.name, server.url, reachable=False, error=late)
 
 
-def _understand(counts: Mapping[str, float]) -> dict[str, Any]:
+def understand(names: Collection[str]) -> dict[str, Any]:
     """The exporters and fields behind these names of metrics."""
-    gpus = {name: found for name in counts if (found := find_family({"__name__": name})) is not None}
+    gpus = {name: found for name in names if (found := find_family({"__name__": name})) is not None}
     exporters = {family.name for family, _ in gpus.values()}
-    if any(name in counts for name in list_node_names()):
+    if any(name in names for name in list_node_names()):
         exporters.add(NODE_EXPORTER)
     keys = frozenset(field.key for _, field in gpus.values() if field is not None)
     return {"exporters": tuple(sorted(exporters)), "keys": keys}
@@ -102,14 +105,10 @@ async def _look_at_gpus(
     series = f'{{__name__="{name}"{"," if further else ""}{further}}}'
     stamped = await fetch_answer(client, server, {"query": f"timestamp({series})"})
     rows = _read_vector(stamped.content)
-    devices = [_read_device({**row["metric"], "__name__": name}) for row in rows]
-    gpus = {d.gpu for d in devices if d.gpu is not None}
+    devices = [read_device({**row["metric"], "__name__": name}) for row in rows]
     ages = [float(row["value"][0]) - float(row["value"][1]) for row in rows]
     return {
-        "gpus": len(gpus),
-        "nodes": len({d.node for d in devices if d.node is not None}),
-        "held_gpus": len({d.gpu for d in devices if d.gpu is not None and d.holder is not None}),
-        "named_gpus": len({d.gpu for d in devices if d.gpu is not None and d.model is not None}),
+        **count_devices(devices),
         "step_s": await _find_step(client, server, {**rows[0]["metric"], "__name__": name}) if rows else None,
         "newest_s": max(0.0, min(ages)) if ages else None,
     }
@@ -126,7 +125,18 @@ async def _find_step(client: httpx.AsyncClient, server: PrometheusServer, labels
         return None  # the series has ended meanwhile
 
 
-def _read_device(labels: Mapping[str, str]) -> Any:
+def count_devices(devices: Iterable[DeviceLabels]) -> dict[str, Any]:
+    """How many GPUs these are, in how many nodes, and of how many it is said who holds them and what model they are."""
+    gpus = [d for d in devices if d.gpu is not None]
+    return {
+        "gpus": len({d.gpu for d in gpus}),
+        "nodes": len({d.node for d in gpus if d.node is not None}),
+        "held_gpus": len({d.gpu for d in gpus if d.holder is not None}),
+        "named_gpus": len({d.gpu for d in gpus if d.model is not None}),
+    }
+
+
+def read_device(labels: Mapping[str, str]) -> DeviceLabels:
     """What the labels of a series say of its GPU."""
     found = find_family(labels)
     assert found is not None
@@ -148,7 +158,7 @@ def _read_vector(content: bytes) -> list[dict[str, Any]]:
     return list(rows)
 
 
-def _read_clock(date: str, ours_s: float) -> float | None:
+def read_clock(date: str, ours_s: float) -> float | None:
     """How far the clock that said this date is ahead of ours; None where it says none."""
     try:
         return parsedate_to_datetime(date).timestamp() + 0.5 - ours_s  # the date is cut to the second

@@ -27,6 +27,11 @@ class ProbedPlaces:
     exporter: str = "http://localhost:9400/metrics"
     prometheus: str = "http://localhost:9090"
 
+    @property
+    def exporter_address(self) -> str:
+        """Host and port of the exporter."""
+        return self.exporter.partition("://")[2].partition("/")[0]
+
 
 @dataclass(frozen=True)
 class Surroundings:

@@ -13,6 +13,7 @@ from loadfactor.collect.target_finders import (
     split_address,
 )
 from loadfactor.config import ExporterGroup
+from loadfactor.contact.exporter_check import AskedGroup
 from loadfactor.errors import InputError
 
 
@@ -37,3 +38,9 @@ def make_access(group: ExporterGroup) -> ExporterAccess:
             f"ca_file {group.ca_file} of {group.label} cannot be read: {error.strerror or error}"
         ) from error
     return ExporterAccess(group.bearer_token_file, tls, group.timeout_s)
+
+
+def make_asked_group(group: ExporterGroup) -> AskedGroup:
+    """How `check` asks it. Raises InputError as the others."""
+    where = group.dns or ", ".join(group.file_sd or group.targets)
+    return AskedGroup(group.label, where, make_finder(group), make_access(group), group.every_s)

@@ -34,7 +34,7 @@ def write_first_configuration(places: ProbedPlaces, file: Path, force: bool) -> 
         raise InputError(f"{file} is there already, and stays as it is; `loadfactor init --force` replaces it")
     found = look_around(places)
     with replacing(file) as beside:
-        beside.write_text(write_configuration(found, places.prometheus), encoding="utf-8")
+        beside.write_text(write_configuration(found, places.prometheus, places.exporter_address), encoding="utf-8")
     return build_document(found, places, file)
 
 
@@ -76,7 +76,7 @@ def _list_steps(found: Surroundings) -> tuple[Suggestion, ...]:
     up = Suggestion(
         "loadfactor up", "Collect from now on; `loadfactor top` and `loadfactor report` in another terminal."
     )
-    if found.prometheus is not None and found.prometheus.gpus:
+    if found.exporter_gpus if found.prometheus is None else found.prometheus.gpus:
         return (check, up)
     if found.prometheus is not None:
         return (check, Suggestion("loadfactor demo", "How the answers look, with a simulated fleet."))

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.config import Settings
+from loadfactor.contact.exporter_check import AskedGroup, check_groups
 from loadfactor.contact.shortfalls import Shortfall
 from loadfactor.contact.source_check import CLOCKS_AGREE_S, SourceCheck, check_servers
 from loadfactor.faces.document import DataTable, Document, Section, Suggestion, TableColumn
+from loadfactor.faces.exporter_groups import make_asked_group
 from loadfactor.faces.formats import counted, duration, instant
 from loadfactor.faces.pages.books_check import MARKS
 from loadfactor.metrics.query.calendar import instant as read_ms
@@ -26,7 +28,9 @@ LIVE = (TableColumn("source"), TableColumn("status"), TableColumn("last sample")
 
 @dataclass(frozen=True)
 class CheckedSource:
-    """What one source gives. `clock_s`: how far its clock is ahead of ours; `signals`: the fields of GPUs it gives."""
+    """What one source gives. `clock_s`: how far its clock is ahead of ours; `signals`: the fields of GPUs it gives; `targets`: the
+    exporters of a group, of which so many are `answering`.
+    """
 
     name: str
     url: str
@@ -41,6 +45,8 @@ class CheckedSource:
     clock_s: float | None
     signals: tuple[str, ...]
     missing: tuple[Shortfall, ...]
+    targets: int | None = None
+    answering: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,8 +74,14 @@ def check_sources(settings: Settings, folder: Path) -> Document:
     asked = [
         (PrometheusServer(s.label, s.url, s.bearer_token_file, LONGEST_ANSWER_S), s.match) for s in settings.prometheus
     ]
-    found = asyncio.run(check_servers(asked)) if asked else []
+    groups = [make_asked_group(group) for group in settings.exporters]
+    found = asyncio.run(_ask(asked, groups))
     return build_document(found, read_statuses(folder), folder)
+
+
+async def _ask(servers: Sequence[tuple[PrometheusServer, str]], groups: Sequence[AskedGroup]) -> list[SourceCheck]:
+    found = await asyncio.gather(check_servers(servers), check_groups(groups))
+    return [one for several in found for one in several]
 
 
 def build_document(found: Sequence[SourceCheck], statuses: Sequence[SourceStatus], folder: Path) -> Document:
@@ -106,6 +118,8 @@ def _describe(one: SourceCheck) -> CheckedSource:
         one.clock_s,
         tuple(sorted(one.keys)),
         one.shortfalls,
+        one.targets,
+        one.answering,
     )
 
 
@@ -122,7 +136,7 @@ def _hide_password(url: str) -> str:
 
 def _say(found: Sequence[SourceCheck]) -> str:
     if not found:
-        return "No source is configured: there is no [[prometheus]] in loadfactor.toml."
+        return "No source is configured: there is no [[prometheus]] and no [[dcgm]] in loadfactor.toml."
     answering = [one for one in found if one.reachable]
     gpus = f", {counted(sum(one.gpus for one in answering), 'GPU')}" if answering else ""
     missing = sum(s.grade == "missing" for one in answering for s in one.shortfalls)
@@ -144,6 +158,8 @@ def _draw_source(one: SourceCheck) -> Section:
 def _say_given(one: SourceCheck) -> str:
     """What the source gives, in a sentence or two."""
     parts = []
+    if one.targets is not None:
+        parts.append(f"Exporters that answer: {one.answering} of {one.targets}.")
     if one.gpus:
         of = [
             f"{counted(one.gpus, 'GPU')} in {counted(one.nodes, 'node')}",
@@ -154,13 +170,14 @@ def _say_given(one: SourceCheck) -> str:
         if one.newest_s is not None:
             of.append(f"the last {duration(round(one.newest_s))} ago")
         parts.append(", ".join(of) + ".")
-    parts.append(
-        f"Exporters: {', '.join(one.exporters)}." if one.exporters else "It has no exporter that is understood."
-    )
+    kinds = "Exporters" if one.targets is None else "They are"
+    none = "It has no exporter that is understood." if one.targets is None else "Nothing on their pages is understood."
+    parts.append(f"{kinds}: {', '.join(one.exporters)}." if one.exporters else none)
     if one.clock_s is not None:
         agree = abs(one.clock_s) <= CLOCKS_AGREE_S
         way = "ahead" if one.clock_s > 0 else "behind"
-        parts.append("Clocks agree." if agree else f"Its clock is {duration(round(abs(one.clock_s)))} {way}.")
+        whose = "Its clock is" if one.targets is None else "The clock that differs most is"
+        parts.append("Clocks agree." if agree else f"{whose} {duration(round(abs(one.clock_s)))} {way}.")
     return " ".join(parts)
 
 
