@@ -26,6 +26,7 @@ NAMES = {
     "dcgm": "gpu.prom",
     "alibaba-genai": "pod_gpu_duty_cycle.csv",
     "alibaba-openb": "openb_node_list.csv",
+    "kubernetes": "pods.json",
 }
 OPTIONS = ReadOptions(at_ms=1_700_000_000_000)
 HEADING = b"device_id,to_utc,busy_share\n"
@@ -161,7 +162,7 @@ def test_every_source_refuses_bombs(tmp_path, source, byte):
     names += ["openb_pod_list.csv.gz"] if source == "alibaba-openb" else []
     for name in names:
         (tmp_path / name).write_bytes(pack(byte * BYTES_PER_MIB, 256))
-    with pytest.raises(SourceError, match=r"empty|1 MiB") as refused:
+    with pytest.raises(SourceError, match=r"empty|1 MiB|250 times") as refused:
         import_of(source, tmp_path)
     assert_one_line(refused, tmp_path)
 

@@ -27,6 +27,11 @@ SOURCES = (
     ),
     SourceEntry("dcgm", "loadfactor.sources.dcgm", "saved scrapes of dcgm-exporter, which are Prometheus text"),
     SourceEntry(
+        "kubernetes",
+        "loadfactor.sources.kubernetes",
+        "objects of Kubernetes: what `kubectl get pods,nodes,jobs,workloads -A -o json` printed",
+    ),
+    SourceEntry(
         "tables",
         "loadfactor.sources.own_tables",
         "your own data: CSV or Parquet in the tables that `loadfactor tables` prints",

@@ -1,0 +1,82 @@
+"""What a pod asks for: units of GPUs by container, of the resources that device plugins name."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from loadfactor.sources.kubernetes.fields import Object, part, parts, quantity, text
+
+NVIDIA: Final = "nvidia.com/gpu"
+SHARED: Final = ".shared"
+MIG: Final = "nvidia.com/mig-"
+AWS_SHARES: Final = "k8s.amazonaws.com/vgpu"
+WHOLE: Final = ("amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi", "google.com/tpu")
+"""Resources of which a unit is always a whole accelerator."""
+MEMORY_MB, MEMORY_PERCENT, CORES = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"
+"""What HAMi lets a container ask for of each of its GPUs."""
+_ANY: Final = re.compile(r"gpu|/mig-|accelerator|cuda", re.IGNORECASE)
+
+
+class Ask(NamedTuple):
+    """Units of one resource; of HAMi also the memory (MB or percent) and the cores (percent) of each."""
+
+    resource: str
+    units: float
+    memory_mb: float | None = None
+    memory_percent: float | None = None
+    cores_percent: float | None = None
+
+
+Asks = tuple[Ask, ...]
+
+
+def is_gpu(resource: str) -> bool:
+    """Whether a unit of this resource is an accelerator, or a part of one.
+
+    >>> is_gpu("nvidia.com/mig-1g.10gb"), is_gpu("nvidia.com/gpu.shared"), is_gpu("nvidia.com/gpumem"), is_gpu("cpu")
+    (True, True, False, False)
+    """
+    return resource.removesuffix(SHARED) == NVIDIA or resource.startswith(MIG) or resource in (*WHOLE, AWS_SHARES)
+
+
+def list_unknown(pod: Object) -> Iterator[str]:
+    """Resources of a pod whose names speak of GPUs and that nobody here knows."""
+    for container in (*parts(pod, "containers"), *parts(pod, "initContainers")):
+        for name in _limits(container):
+            if _ANY.search(name) and not is_gpu(name) and name not in (MEMORY_MB, MEMORY_PERCENT, CORES):
+                yield name
+
+
+def list_asked(pod: Object) -> tuple[Asks, ...]:
+    """What a pod's spec asks for at each stage of its life, of which the largest counts: its containers, and each init container.
+
+    Init containers run one after the other, before the others; those that restart always go on beside what follows them.
+    """
+    beside: Asks = ()
+    stages = []
+    for container in parts(pod, "initContainers"):
+        asked = _read_container(container)
+        if text(container, "restartPolicy") == "Always":
+            beside += asked
+        elif asked:
+            stages.append(beside + asked)
+    running = beside + tuple(ask for container in parts(pod, "containers") for ask in _read_container(container))
+    return tuple(stage for stage in (running, *stages) if stage)
+
+
+def _read_container(container: Object) -> Asks:
+    limits = _limits(container)
+    memory_mb, percent, cores = (quantity(limits, name) or None for name in (MEMORY_MB, MEMORY_PERCENT, CORES))
+    found = []
+    for name in limits:
+        units = quantity(limits, name) if is_gpu(name) else None
+        if units:
+            divided = (memory_mb, percent, cores) if name == NVIDIA else (None, None, None)
+            found.append(Ask(name, units, *divided))
+    return tuple(found)
+
+
+def _limits(container: Object) -> Mapping[str, object]:
+    """Limits; requests of extended resources are the same, and where only they are there, they count."""
+    resources = part(container, "resources")
+    return {**part(resources, "requests"), **part(resources, "limits")}

@@ -1,0 +1,163 @@
+"""A cluster as its objects tell it one after the other, and the rows that follow from what is known of them now."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadfactor.sources.kubernetes.claims import ClaimFacts, Device, add_shares
+from loadfactor.sources.kubernetes.nodes import NodeFacts
+from loadfactor.sources.kubernetes.owners import PURPOSES, OwnerFacts, follow_up
+from loadfactor.sources.kubernetes.pods import EVICTED, PREEMPTED, REFUSED, PodFacts
+from loadfactor.sources.kubernetes.stages import Held, add_up
+from loadfactor.sources.kubernetes.tags import choose_texts, write_tags
+from loadfactor.sources.kubernetes.workloads import WorkloadFacts
+
+Row = dict[str, Any]
+TableRow = tuple[str, Row]
+"""The name of a table, and a row of it."""
+
+RUNNING = "running"
+
+
+@dataclass
+class ClusterFacts:
+    """The objects that are there, as far as they concern GPUs: pods, workloads and owners by uid, nodes and claims by name."""
+
+    name: str = ""
+    pods: dict[str, PodFacts] = field(default_factory=dict)
+    nodes: dict[str, NodeFacts] = field(default_factory=dict)
+    workloads: dict[str, WorkloadFacts] = field(default_factory=dict)
+    claims: dict[str, ClaimFacts] = field(default_factory=dict)
+    owners: dict[str, OwnerFacts] = field(default_factory=dict)
+    shares: dict[Device, float] = field(default_factory=dict)
+    """Devices of DRA that are parts of a GPU."""
+    held: dict[str, Held] = field(default_factory=dict)
+    """What bound pods hold, by uid: as their node divided its GPUs when they were first seen on it."""
+    _workload_of: dict[str, str] = field(default_factory=dict)  # by namespace/name, and by the uid of its owner
+
+    def find_held(self, pod: PodFacts) -> Held:
+        """How many GPUs a pod holds or asks for."""
+        if pod.uid in self.held:
+            return self.held[pod.uid]
+        node = self.nodes.get(pod.node)
+        claims = tuple(c for name in pod.claims if (c := self.claims.get(f"{pod.namespace}/{name}")) is not None)
+        found = add_up(pod.stages, node, add_shares(claims, self.shares))
+        if pod.from_ms is not None and found.is_sure and (len(claims) == len(pod.claims)):
+            self.held[pod.uid] = found
+        return found
+
+    def keep_workload(self, workload: WorkloadFacts) -> None:
+        """Know a workload as it is now."""
+        self.workloads[workload.uid] = workload
+        for name in _names_of(workload):
+            self._workload_of[name] = workload.uid
+
+    def drop_workload(self, workload: WorkloadFacts) -> None:
+        """A workload is gone."""
+        del self.workloads[workload.uid]
+        for name in _names_of(workload):
+            self._workload_of.pop(name, None)
+
+    def find_workload(self, pod: PodFacts) -> WorkloadFacts | None:
+        """The workload of Kueue that a pod is of: it says so, or an owner of the pod owns the workload too."""
+        owner = follow_up(pod.owner, {}, self.owners)
+        names = (f"{pod.namespace}/{pod.workload}", pod.uid, *(owner.uids if owner else ()))
+        uid = next((self._workload_of[name] for name in names if name in self._workload_of), None)
+        return None if uid is None else self.workloads[uid]
+
+    def tell_pod(self, pod: PodFacts, gone_ms: int | None = None, gone_as: str = "") -> Iterator[TableRow]:
+        """The rows of a pod; `gone_ms`, `gone_as`: when and how it ended, where it was deleted before it was over."""
+        held = self.find_held(pod)
+        if held.total <= 0:
+            return
+        workload = self.find_workload(pod)
+        owner = follow_up(pod.owner, dict(pod.labels), self.owners)
+        who = {
+            "job_id": pod.job_id,
+            "team": pod.namespace,
+            "queue": pod.queue or (workload.queue if workload else "") or None,
+            "tags": write_tags(
+                {
+                    "cluster": self.name,
+                    "namespace": pod.namespace,
+                    "owner": f"{owner.kind}/{owner.name}" if owner else "",
+                    "purpose_hint": PURPOSES.get(owner.kind, "") if owner else "",
+                    **(_name_queue(workload) if workload else {}),
+                    **choose_texts(dict(owner.labels if owner else ()), dict(owner.annotations if owner else ())),
+                    **dict(pod.texts),
+                }
+            ),
+        }
+        if pod.from_ms is None or pod.end_state == REFUSED:
+            if workload is None:
+                yield from _tell_wait(pod, who | {"gpus": held.total}, gone_ms)
+            return
+        end_state, to_ms = (pod.end_state, pod.to_ms) if pod.end_state else (gone_as, gone_ms)
+        if end_state == "cancelled" and workload is not None and workload.evicted_ms is not None:
+            end_state = PREEMPTED if "Preempt" in workload.evicted_why else EVICTED
+        submitted_ms = (
+            pod.created_ms if workload is None else None
+        )  # a workload's wait is told once, not by each of its pods
+        yield (
+            "allocations",
+            {
+                **who,
+                "node": pod.node,
+                "gpus": held.gpus,
+                "share": held.share,
+                "submitted_utc": None if submitted_ms is None else min(submitted_ms, pod.from_ms),
+                "from_utc": pod.from_ms,
+                "to_utc": None if to_ms is None else max(to_ms, pod.from_ms),
+                "end_state": end_state or RUNNING,
+            },
+        )
+
+    def tell_workload(self, workload: WorkloadFacts, was_told: bool, gone_ms: int | None = None) -> Iterator[TableRow]:
+        """The queue events of a workload. `was_told`: it was known before it was evicted for the first time."""
+        asked = [(count, add_up(stages, None)) for count, stages in workload.pod_sets]
+        event = {
+            "job_id": workload.job_id,
+            "gpus": sum(count * held.total for count, held in asked),
+            "team": workload.namespace,
+            "queue": workload.queue or None,
+            "tags": write_tags(
+                {
+                    "cluster": self.name,
+                    "namespace": workload.namespace,
+                    "owner": "/".join(workload.owner[1:]) if workload.owner else "",
+                    "purpose_hint": PURPOSES.get(workload.owner[1], "") if workload.owner else "",
+                    **_name_queue(workload),
+                    **dict(workload.texts),
+                }
+            ),
+        }
+        told: list[tuple[str, int | None, str]] = []
+        if was_told or not workload.was_evicted:
+            told.append(("submitted", workload.created_ms, "" if workload.was_evicted else workload.waits_for))
+        told.append(("requeued", workload.evicted_ms, workload.evicted_why))
+        told.append(("started", workload.admitted_ms, ""))
+        if workload.admitted_ms is None:
+            told.append(("cancelled", workload.finished_ms or gone_ms, ""))
+        for name, at_ms, reason in told:
+            if at_ms is not None:
+                yield "queue_events", event | {"event": name, "at_utc": at_ms, "reason": reason or None}
+
+
+def _names_of(workload: WorkloadFacts) -> tuple[str, ...]:
+    name = f"{workload.namespace}/{workload.name}"
+    return (name, workload.owner[0]) if workload.owner else (name,)
+
+
+def _name_queue(workload: WorkloadFacts) -> dict[str, str]:
+    return {"cluster_queue": workload.cluster_queue, "priority": workload.priority}
+
+
+def _tell_wait(pod: PodFacts, who: Mapping[str, Any], gone_ms: int | None) -> Iterator[TableRow]:
+    """The queue events of a pod that holds nothing yet, or never did."""
+    if pod.created_ms is None:
+        return
+    yield "queue_events", {**who, "event": "submitted", "at_utc": pod.created_ms, "reason": pod.waits_for or None}
+    ended_ms = pod.to_ms if pod.end_state else gone_ms
+    if ended_ms is not None:
+        reason = {"reason": pod.end_state or None}
+        yield "queue_events", {**who, **reason, "event": "cancelled", "at_utc": max(ended_ms, pod.created_ms)}

@@ -1,0 +1,196 @@
+"""Decoder of Kubernetes: objects come in one after the other, rows come out once, and again where they changed."""
+
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from loadfactor.sources.base import Gap, Rows
+from loadfactor.sources.kubernetes.claims import read_claim, read_slice
+from loadfactor.sources.kubernetes.cluster import ClusterFacts, Row, TableRow
+from loadfactor.sources.kubernetes.fields import Object, part, text
+from loadfactor.sources.kubernetes.node_outages import NodeOutages
+from loadfactor.sources.kubernetes.nodes import read_node
+from loadfactor.sources.kubernetes.owners import read_owner
+from loadfactor.sources.kubernetes.pods import find_deletion, name_deletion, read_pod
+from loadfactor.sources.kubernetes.workloads import read_workload
+from loadfactor.sources.parsing.gaps import Gaps
+from loadfactor.tables import table
+
+POD, NODE, WORKLOAD, CLAIM, SLICE = "Pod", "Node", "Workload", "ResourceClaim", "ResourceSlice"
+KINDS: Final = (NODE, WORKLOAD, SLICE, CLAIM, POD)
+"""Kinds that are understood, in the order in which they explain each other. Others can be owners."""
+VANISHED: Final = "vanished"
+"""How a pod ended that was gone when the pods were listed again."""
+
+
+class KubernetesDecoder:
+    """The objects of one cluster on their way to rows."""
+
+    def __init__(self, name: str = "", where: str = "kubernetes") -> None:
+        """`name`: what to call the cluster in tags; `where`: the label of rows and gaps."""
+        self.cluster = ClusterFacts(name)
+        self.outages = NodeOutages()
+        self.told: dict[str, dict[str, int]] = {}
+        """By uid: the checksum of each row that was told of an object."""
+        self.changed: set[str] = set()
+        """Uids of pods that must be told again."""
+        self._where = where
+        self._rows: dict[str, dict[str, Row]] = {}  # by table and what identifies them: the last of each counts
+        self._gaps = Gaps()
+
+    def put(self, kind: str, found: Object, at_ms: int | None) -> None:
+        """An object as it is now. `at_ms`: when that was seen; None where nobody says."""
+        put: dict[str, Callable[[Object, int | None], None]] = {
+            POD: self._put_pod, NODE: self._put_node, WORKLOAD: self._put_workload, CLAIM: self._put_claim, SLICE: self._put_slice,
+        }  # fmt: skip
+        put.get(kind, self._put_owner)(found, at_ms)
+
+    def remove(self, kind: str, found: Object, at_ms: int | None) -> None:
+        """An object is gone; `found` is how it was last."""
+        if kind == POD:
+            self._put_pod(found, at_ms)
+        metadata = part(found, "metadata")
+        uid = text(metadata, "uid") or text(metadata, "name")
+        if kind == POD and uid in self.cluster.pods:
+            gone_ms = find_deletion(found, self.cluster.pods[uid].from_ms, at_ms)
+            self._forget_pod(uid, gone_ms, name_deletion(found))
+        elif kind == WORKLOAD and uid in self.cluster.workloads:
+            self._forget_workload(uid, at_ms)
+        elif kind == NODE:
+            self._forget_node(text(metadata, "name"), at_ms)
+
+    def vanish(self, kind: str, there: set[str], last_ms: int) -> None:
+        """Of this kind only these are there still: uids, of nodes and claims names. The others ended by `last_ms`, when they were
+        seen last."""
+        if kind == POD:
+            gone = [uid for uid in self.cluster.pods if uid not in there]
+            running = [
+                uid
+                for uid in gone
+                if self.cluster.pods[uid].from_ms is not None and not self.cluster.pods[uid].end_state
+            ]
+            self._gaps.add(
+                self._where, "pods that ended while nobody watched: they end when they were seen last", len(running)
+            )
+            for uid in gone:
+                self._forget_pod(uid, last_ms, VANISHED)
+        elif kind == WORKLOAD:
+            for uid in [uid for uid in self.cluster.workloads if uid not in there]:
+                self._forget_workload(uid, last_ms)
+        elif kind == NODE:
+            for name in [name for name in self.cluster.nodes if name not in there]:
+                self._forget_node(name, last_ms)
+        elif kind == CLAIM:
+            self.cluster.claims = {name: claim for name, claim in self.cluster.claims.items() if name in there}
+
+    def take(self) -> Iterator[Rows | Gap]:
+        """The rows that are new or changed since they were taken last."""
+        for uid in sorted(self.changed):
+            if uid in self.cluster.pods:
+                self._tell(uid, self.cluster.tell_pod(self.cluster.pods[uid]))
+        self.changed = set()
+        for row in self.outages.take():
+            self._rows.setdefault("outages", {})[f"{row['node']} {row['from_utc']}"] = row
+        taken, self._rows = self._rows, {}
+        for name, named in taken.items():
+            rows = list(named.values())
+            names = [column for column in table(name).schema.names if any(row.get(column) is not None for row in rows)]
+            schema = pa.schema([table(name).schema.field(column) for column in names])
+            yield Rows(
+                name, pa.Table.from_pylist([{c: row.get(c) for c in names} for row in rows], schema), self._where
+            )
+        yield from self._gaps.take()
+
+    def count_unsure(self) -> int:
+        """How many pods are on nodes that do not say how they divide their GPUs."""
+        return sum(
+            pod.from_ms is not None and not self.cluster.find_held(pod).is_sure for pod in self.cluster.pods.values()
+        )
+
+    def _put_pod(self, found: Object, at_ms: int | None) -> None:
+        pod = read_pod(found)
+        if pod is None:
+            return
+        if pod.uid not in self.cluster.pods:
+            for name in pod.unknown:
+                self._gaps.add(self._where, f"pods that ask for {name}, which nobody here knows")
+        elif (before := self.cluster.pods[pod.uid]).from_ms is not None:
+            pod = replace(pod, from_ms=before.from_ms, node=before.node)  # what was told stays: it names the row
+        if pod.end_state and pod.to_ms is None and at_ms is not None:  # it is over, and nobody says since when
+            pod = replace(pod, to_ms=max(at_ms, pod.from_ms or 0))
+        self.cluster.pods[pod.uid] = pod
+        self.changed.add(pod.uid)
+
+    def _put_node(self, found: Object, at_ms: int | None) -> None:
+        node = read_node(found)
+        if node is None:
+            return
+        self.outages.see(node, at_ms)
+        if node != self.cluster.nodes.get(node.name):
+            self.cluster.nodes[node.name] = node
+            self.changed |= {uid for uid, pod in self.cluster.pods.items() if pod.node == node.name}
+
+    def _put_workload(self, found: Object, _at_ms: int | None) -> None:
+        workload = read_workload(found)
+        if workload is None or workload == self.cluster.workloads.get(workload.uid):
+            return
+        self.cluster.keep_workload(workload)
+        self._tell(
+            workload.uid, self.cluster.tell_workload(workload, workload.uid in self.told)
+        )  # nobody says it again
+        self.changed.update(self._list_pods(workload.namespace))
+
+    def _put_claim(self, found: Object, _at_ms: int | None) -> None:
+        claim = read_claim(found)
+        if claim is None:
+            return
+        self.cluster.claims[claim.name] = claim
+        namespace, _, name = claim.name.partition("/")
+        self.changed |= {
+            uid for uid, pod in self.cluster.pods.items() if name in pod.claims and pod.namespace == namespace
+        }
+
+    def _put_slice(self, found: Object, _at_ms: int | None) -> None:
+        self.cluster.shares |= read_slice(found)
+
+    def _put_owner(self, found: Object, _at_ms: int | None) -> None:
+        owner = read_owner(found)
+        if owner is not None and owner != self.cluster.owners.get(owner.uid):
+            self.cluster.owners[owner.uid] = owner
+            self.changed.update(self._list_pods(text(part(found, "metadata"), "namespace")))
+
+    def _list_pods(self, namespace: str) -> list[str]:
+        """The uids of the pods of a namespace, of all where it is empty."""
+        return [uid for uid, pod in self.cluster.pods.items() if namespace in ("", pod.namespace)]
+
+    def _forget_pod(self, uid: str, gone_ms: int | None, gone_as: str) -> None:
+        """Tell how a pod ended, and know it no longer."""
+        pod = self.cluster.pods[uid]
+        self._tell(uid, self.cluster.tell_pod(pod, gone_ms, gone_as))
+        del self.cluster.pods[uid]
+        self.cluster.held.pop(uid, None)
+        self.told.pop(uid, None)
+
+    def _forget_workload(self, uid: str, gone_ms: int | None) -> None:
+        workload = self.cluster.workloads[uid]
+        self._tell(uid, self.cluster.tell_workload(workload, uid in self.told, gone_ms))
+        self.cluster.drop_workload(workload)
+        self.told.pop(uid, None)
+
+    def _forget_node(self, name: str, gone_ms: int | None) -> None:
+        self.outages.end(name, gone_ms)
+        self.cluster.nodes.pop(name, None)
+
+    def _tell(self, uid: str, rows: Iterator[TableRow]) -> None:
+        """Keep the rows that were not told just like this before."""
+        told = self.told.setdefault(uid, {})
+        for name, row in rows:
+            key = f"{name} {row.get('event', '')} {row.get('at_utc', row.get('from_utc'))}"
+            check = zlib.crc32(json.dumps(row, sort_keys=True).encode())
+            if told.get(key) != check:
+                told[key] = check
+                self._rows.setdefault(name, {})[f"{uid} {key}"] = row

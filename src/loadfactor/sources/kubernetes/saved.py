@@ -1,0 +1,132 @@
+"""Decoder of what kubectl saved: lists, single objects and watch events, one after the other in a file, as JSON."""
+
+import codecs
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
+from loadfactor.sources.kubernetes.decoder import KINDS, KubernetesDecoder
+from loadfactor.sources.kubernetes.fields import Object, instant, part, text
+from loadfactor.sources.parsing.messages import quote
+from loadfactor.sources.parsing.text_blocks import join_pieces
+from loadfactor.units import BYTES_PER_MIB
+
+LARGEST_BYTES: Final = 512 * BYTES_PER_MIB
+LISTED: Final = "LISTED"
+DELETED: Final = "DELETED"
+_EVENTS: Final = ("ADDED", "MODIFIED", DELETED)
+_NO_OBJECTS: Final = ("BOOKMARK", "ERROR")
+_DEEPEST: Final = 8
+_BETWEEN: Final = " \t\r\n,\x1e"
+_AHEAD: Final = ("deletionTimestamp", "requeueAt")
+"""Instants that may lie ahead of the moment in which an object was saved."""
+
+Event = tuple[str, Object]
+"""LISTED, ADDED, MODIFIED or DELETED, and the object."""
+
+
+def decode_objects(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
+    """The rows of all files together: nodes in one explain pods in another.
+
+    What still runs is held until the files were saved: `at_ms` of the options, else the newest instant in them. Raises SourceError
+    for what is no JSON, or none of Kubernetes.
+    """
+    decoder = KubernetesDecoder()
+    events = [event for source in inputs for event in read_events(source)]
+    if not events:
+        raise SourceError(f"{inputs[0].label}: no object of Kubernetes in it; save `kubectl get pods,nodes -A -o json`")
+    saved_ms = options.at_ms or max((at for _, found in events for at in _list_instants(found, 0)), default=None)
+    places = {kind: place for place, kind in enumerate(KINDS)}
+    listed = [found for what, found in events if what == LISTED]
+    for found in sorted(listed, key=lambda found: places.get(text(found, "kind"), -1)):
+        decoder.put(text(found, "kind"), found, saved_ms)
+    for what, found in events:
+        if what == DELETED:
+            decoder.remove(text(found, "kind"), found, None)
+        elif what != LISTED:
+            decoder.put(text(found, "kind"), found, None)
+    unsure = decoder.count_unsure()
+    if unsure:
+        yield Gap(inputs[0].label, "pods whose node is not in it: their GPUs count as undivided ones", unsure)
+    for item in decoder.take():
+        yield _end_at(item, saved_ms) if isinstance(item, Rows) and saved_ms is not None else item
+
+
+def read_events(source: Input) -> Iterator[Event]:
+    """The objects of one file, those of lists one by one. Raises SourceError where it is no JSON."""
+    content = _read_text(source)
+    decoder, place = json.JSONDecoder(), 0
+    while True:
+        while place < len(content) and content[place] in _BETWEEN:
+            place += 1
+        if place == len(content):
+            return
+        try:
+            found, place = decoder.raw_decode(content, place)
+        except (ValueError, RecursionError) as error:
+            line = content.count("\n", 0, getattr(error, "pos", place)) + 1
+            why = getattr(error, "msg", "nested too deeply")
+            raise SourceError(f"{source.label}, line {line}: no JSON ({why}); save it with `-o json`") from None
+        yield from _list_events(source.label, found, "", 0)
+
+
+def _read_text(source: Input) -> str:
+    """All of a file as text; a line may be as long as the file."""
+    data = join_pieces(source.label, source.chunks, LARGEST_BYTES, "save fewer kinds, or one namespace at a time")
+    try:
+        return data.decode("utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig")
+    except UnicodeDecodeError:
+        raise SourceError(f"{source.label}: not text; is this the right file?") from None
+
+
+def _list_events(label: str, found: Any, kind: str, depth: int) -> Iterator[Event]:
+    """The objects in a document: a list of any kind, a watch event, or an object."""
+    if depth > _DEEPEST:
+        return
+    if isinstance(found, list):
+        for one in found:
+            yield from _list_events(label, one, kind, depth + 1)
+        return
+    if not isinstance(found, dict):
+        raise SourceError(f"{label}: {quote(found)} is no object of Kubernetes; save it with `-o json`")
+    what, inside = text(found, "type"), found.get("object")
+    if isinstance(inside, dict) and what in (*_EVENTS, *_NO_OBJECTS):
+        if what in _EVENTS:
+            yield what, inside
+        return
+    if isinstance(found.get("items"), list):
+        of = text(found, "kind").removesuffix("List")  # items of a PodList do not say what they are
+        yield from _list_events(label, found["items"], of, depth + 1)
+    elif text(part(found, "metadata"), "name"):
+        yield LISTED, found if text(found, "kind") else {**found, "kind": kind}
+
+
+def _list_instants(found: Any, depth: int) -> Iterator[int]:
+    """Every instant in an object that had passed when it was saved."""
+    if depth > _DEEPEST:
+        return
+    if isinstance(found, list):
+        for one in found:
+            yield from _list_instants(one, depth + 1)
+    elif isinstance(found, dict):
+        for name, value in found.items():
+            if isinstance(value, dict | list):
+                yield from _list_instants(value, depth + 1)
+            elif isinstance(name, str) and name.lower().endswith(("time", "timestamp", "at")) and name not in _AHEAD:
+                at_ms = instant(found, name)
+                if at_ms is not None:
+                    yield at_ms
+
+
+def _end_at(rows: Rows, saved_ms: int) -> Rows:
+    """The rows, with an end for what had none when the files were saved."""
+    if "from_utc" not in rows.data.column_names:
+        return rows
+    given = rows.data.to_pylist()
+    ends = [row.get("to_utc") if row.get("to_utc") is not None else max(saved_ms, row["from_utc"]) for row in given]
+    data = rows.data.drop_columns(["to_utc"]) if "to_utc" in rows.data.column_names else rows.data
+    return Rows(rows.table, data.append_column("to_utc", pa.array(ends, pa.int64())), rows.where, rows.inferred)

@@ -1,0 +1,184 @@
+"""Objects of the Kubernetes API as it writes them (v1.29 to 1.34, Kueue v1beta1), and hours of a story to put into them."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+Object = dict[str, Any]
+DAY = datetime(2026, 11, 2, tzinfo=UTC)
+_NUMBERS = count(1)
+
+
+def at(hour: float) -> str:
+    """An hour of the story as the API writes instants: to the second."""
+    return (DAY + timedelta(hours=hour)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def ms(hour: float) -> int:
+    """The same as the books write it."""
+    return round((DAY + timedelta(hours=hour)).timestamp() * 1000)
+
+
+def condition(kind: str, status: str, since: float, reason: str = "", message: str = "") -> Object:
+    """A condition of a status."""
+    told = {"reason": reason, "message": message}
+    return {"type": kind, "status": status, "lastTransitionTime": at(since), **{k: v for k, v in told.items() if v}}
+
+
+def owner(kind: str, name: str, uid: str, api: str = "batch/v1") -> Object:
+    """A reference to the controlling owner."""
+    return {"apiVersion": api, "kind": kind, "name": name, "uid": uid, "controller": True, "blockOwnerDeletion": True}
+
+
+def node(name: str, gpus: int = 8, *, ready: Object | None = None, **more: Any) -> Object:
+    """A node with H100s; `labels`, `annotations`, `resources` and `spec` are added."""
+    resources = {
+        "cpu": "192",
+        "memory": "2113481012Ki",
+        "pods": "110",
+        **more.pop("resources", {"nvidia.com/gpu": str(gpus)}),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "uid": f"node-{name}",
+            "creationTimestamp": at(-100),
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "nvidia.com/gpu.present": "true",
+                "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+                "nvidia.com/gpu.count": str(gpus),
+                "nvidia.com/gpu.memory": "81559",
+                "nvidia.com/gpu.replicas": "1",
+                "nvidia.com/mig.strategy": "mixed",
+                **more.get("labels", {}),
+            },
+            "annotations": more.get("annotations", {}),
+        },
+        "spec": more.get("spec", {}),
+        "status": {
+            "capacity": resources,
+            "allocatable": resources,
+            "conditions": [
+                condition("MemoryPressure", "False", -100, "KubeletHasSufficientMemory"),
+                ready or condition("Ready", "True", -100, "KubeletReady", "kubelet is posting ready status"),
+            ],
+            "nodeInfo": {"kubeletVersion": "v1.31.4"},
+        },
+    }
+
+
+def container(resources: Object | None = None, name: str = "main", **more: Any) -> Object:
+    """A container with these limits."""
+    limits = {"nvidia.com/gpu": "1"} if resources is None else resources
+    return {
+        "name": name,
+        "image": "nvcr.io/nvidia/pytorch:25.01-py3",
+        "resources": {"limits": limits, "requests": limits},
+        **more,
+    }
+
+
+def pod(name: str, created: float, **more: Any) -> Object:
+    """A pod of team-a that asks for one GPU: `node` and `bound` (an hour) put it somewhere, `ended` and `phase` end it."""
+    namespace, bound, ended = more.get("namespace", "team-a"), more.get("bound"), more.get("ended")
+    phase = more.get("phase", "Pending" if bound is None else "Succeeded" if ended is not None else "Running")
+    conditions = [condition("PodScheduled", "True", bound)] if bound is not None else [
+        condition("PodScheduled", "False", created, more.get("why", "Unschedulable"),
+                  more.get("message", "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."))
+    ]  # fmt: skip
+    if bound is not None and phase in ("Succeeded", "Failed"):
+        conditions.append(condition("Ready", "False", ended, "PodCompleted"))
+    status: Object = {
+        "phase": phase,
+        "qosClass": "Guaranteed",
+        "conditions": [*conditions, *more.get("conditions", [])],
+    }
+    if bound is not None:
+        status["startTime"] = at(bound)
+        state = {"running": {"startedAt": at(bound)}}
+        if ended is not None:
+            state = {"terminated": {"exitCode": 0 if phase == "Succeeded" else 1, "reason": more.get("exit", "Completed"),
+                                    "startedAt": at(bound), "finishedAt": at(ended)}}  # fmt: skip
+        status["containerStatuses"] = [{"name": "main", "ready": ended is None, "restartCount": 0, "state": state}]
+    status |= more.get("status", {})
+    spec: Object = {
+        "containers": more.get("containers", [container()]),
+        "restartPolicy": "Never",
+        **more.get("spec", {}),
+    }
+    if more.get("node"):
+        spec["nodeName"] = more["node"]
+    metadata: Object = {
+        "name": name,
+        "namespace": namespace,
+        "uid": more.get("uid") or f"pod-{next(_NUMBERS)}-{name}",
+        "resourceVersion": str(next(_NUMBERS)),
+        "creationTimestamp": at(created),
+        "labels": more.get("labels", {}),
+        "annotations": more.get("annotations", {}),
+    }
+    if more.get("owner"):
+        metadata["ownerReferences"] = [more["owner"]]
+    if more.get("deleted") is not None:
+        metadata |= {"deletionTimestamp": at(more["deleted"]), "deletionGracePeriodSeconds": 30}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+
+
+def owned(kind: str, name: str, uid: str, above: Object | None = None, **more: Any) -> Object:
+    """An object that owns pods."""
+    metadata: Object = {"name": name, "namespace": "team-a", "uid": uid, "creationTimestamp": at(0), **more}
+    if above:
+        metadata["ownerReferences"] = [above]
+    return {"apiVersion": "batch/v1", "kind": kind, "metadata": metadata, "spec": {}, "status": {}}
+
+
+def workload(name: str, created: float, conditions: list[Object], **more: Any) -> Object:
+    """A workload of Kueue: `pods` pods of `gpus` GPUs each, in the local queue `research`."""
+    gpus = str(more.get("gpus", 1))
+    limits = {"nvidia.com/gpu": gpus}
+    metadata: Object = {
+        "name": f"job-{name}-3f2a1",
+        "namespace": "team-a",
+        "uid": more.get("uid", f"workload-{name}"),
+        "creationTimestamp": at(created),
+        "ownerReferences": [owner("Job", name, more.get("owner", f"job-{name}"))],
+    }
+    status: Object = {"conditions": conditions}
+    if any(c["type"] == "QuotaReserved" and c["status"] == "True" for c in conditions):
+        status["admission"] = {
+            "clusterQueue": "gpus",
+            "podSetAssignments": [
+                {
+                    "name": "main",
+                    "count": more.get("pods", 1),
+                    "flavors": {"nvidia.com/gpu": "h100"},
+                    "resourceUsage": limits,
+                }
+            ],
+        }
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "Workload",
+        "metadata": metadata,
+        "spec": {
+            "active": True,
+            "queueName": "research",
+            "priorityClassName": "normal",
+            "podSets": [
+                {
+                    "name": "main",
+                    "count": more.get("pods", 1),
+                    "template": {"spec": {"containers": [container(limits)]}},
+                }
+            ],
+        },
+        "status": status | more.get("status", {}),
+    }
+
+
+def listed(*objects: Object) -> Object:
+    """What `kubectl get` prints of several."""
+    return {"apiVersion": "v1", "items": list(objects), "kind": "List", "metadata": {"resourceVersion": ""}}
