@@ -1,0 +1,141 @@
+"""Decoder of a cluster that is watched: lists and events as they come, and what of it outlasts a restart.
+
+An event is [when it came (ms), kind, what, object]. `what` is ADDED, MODIFIED or DELETED as the API says it; LISTING before and
+LISTED after the objects of a list, so that what is not in it is known to be gone; ALIVE where nothing changed until then.
+"""
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import Gap, Rows
+from loadfactor.sources.kubernetes.asked import Ask
+from loadfactor.sources.kubernetes.claims import ClaimFacts
+from loadfactor.sources.kubernetes.decoder import CLAIM, NODE, KubernetesDecoder
+from loadfactor.sources.kubernetes.fields import Object, part, text
+from loadfactor.sources.kubernetes.nodes import NodeFacts
+from loadfactor.sources.kubernetes.owners import OwnerFacts
+from loadfactor.sources.kubernetes.pods import PodFacts
+from loadfactor.sources.kubernetes.stages import Held
+from loadfactor.sources.kubernetes.workloads import WorkloadFacts
+
+LISTING, LISTED, ALIVE = "LISTING", "LISTED", "ALIVE"
+ADDED, DELETED = "ADDED", "DELETED"
+_VERSION: Final = 1
+_QUICK: Final = 1
+
+Event = Sequence[Any]
+
+
+class LiveKubernetesDecoder:
+    """The rows of one cluster, and its state."""
+
+    def __init__(self, name: str, state: bytes = b"") -> None:
+        """`name`: of the cluster. `state`: as `state()` gave it; empty for a new one. Raises SourceError where it is none."""
+        self._decoder = KubernetesDecoder(name, f"kubernetes:{name}" if name else "kubernetes")
+        self._last_ms: dict[str, int] = {}
+        """When each kind was seen last."""
+        self._listing: dict[str, tuple[int, set[str]]] = {}
+        """Kinds of which a list is under way: when they were seen last before it, and what is in it so far."""
+        if state:
+            self._restore(state)
+
+    def put(self, events: Sequence[Event]) -> None:
+        """Events in the order in which they came."""
+        for at_ms, kind, what, found in events:
+            if what == LISTING:
+                self._listing[kind] = self._last_ms.get(kind, at_ms), set()
+            elif what == LISTED:
+                last_ms, there = self._listing.pop(kind, (at_ms, set()))
+                self._decoder.vanish(kind, there, last_ms)
+            elif what == DELETED:
+                self._decoder.remove(kind, found, at_ms)
+            elif what != ALIVE:
+                if kind in self._listing:
+                    self._listing[kind][1].add(_name(kind, found))
+                self._decoder.put(kind, found, at_ms)
+            if kind not in self._listing:
+                self._last_ms[kind] = max(at_ms, self._last_ms.get(kind, 0))
+
+    def take(self) -> Iterator[Rows | Gap]:
+        """The rows that are new or changed since they were taken last."""
+        return self._decoder.take()
+
+    def state(self) -> bytes:
+        """All of it, to go on from here in another process."""
+        decoder, facts = self._decoder, self._decoder.cluster
+        needed = {pod.owner[0] for pod in facts.pods.values() if pod.owner}
+        for uid in list(needed):  # and those above them
+            while (owner := facts.owners.get(uid)) is not None and owner.above and owner.above[0] not in needed:
+                uid = owner.above[0]
+                needed.add(uid)
+        facts.owners = {uid: owner for uid, owner in facts.owners.items() if uid in needed}
+        said = {
+            "version": _VERSION,
+            "pods": [_list_values(one) for one in facts.pods.values()],
+            "nodes": [_list_values(one) for one in facts.nodes.values()],
+            "workloads": [_list_values(one) for one in facts.workloads.values()],
+            "claims": [_list_values(one) for one in facts.claims.values()],
+            "owners": [_list_values(one) for one in facts.owners.values()],
+            "shares": [[*device, share] for device, share in facts.shares.items()],
+            "held": {uid: list(held) for uid, held in facts.held.items()},
+            "told": decoder.told,
+            "outages": decoder.outages.open,
+            "last_ms": self._last_ms,
+            "listing": {kind: [last_ms, sorted(there)] for kind, (last_ms, there) in self._listing.items()},
+        }
+        return zlib.compress(json.dumps(said, separators=(",", ":")).encode(), _QUICK)
+
+    def _restore(self, state: bytes) -> None:
+        facts = self._decoder.cluster
+        try:
+            said = json.loads(zlib.decompress(state))
+            if said["version"] != _VERSION:
+                raise SourceError(f"the state of a cluster is of version {said['version']!r}; this is another loadfactor")
+            facts.pods = {pod.uid: pod for pod in map(_read_pod, said["pods"])}
+            facts.nodes = {node.name: node for node in (NodeFacts(*_freeze(one)) for one in said["nodes"])}
+            for one in said["workloads"]:
+                facts.keep_workload(_read_workload(one))
+            facts.claims = {claim.name: claim for claim in (ClaimFacts(*_freeze(one)) for one in said["claims"])}
+            facts.owners = {owner.uid: owner for owner in (OwnerFacts(*_freeze(one)) for one in said["owners"])}
+            facts.shares = {(driver, pool, device): share for driver, pool, device, share in said["shares"]}
+            facts.held = {uid: Held(*held) for uid, held in said["held"].items()}
+            self._decoder.told = said["told"]
+            self._decoder.outages.open = {key: (since, why) for key, (since, why) in said["outages"].items()}
+            self._last_ms = said["last_ms"]
+            self._listing = {kind: (last_ms, set(there)) for kind, (last_ms, there) in said["listing"].items()}
+        except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SourceError(f"the state of a cluster cannot be read ({type(error).__name__}: {error})") from error
+
+
+def _name(kind: str, found: Object) -> str:
+    """What `KubernetesDecoder.vanish` knows an object by."""
+    metadata = part(found, "metadata")
+    if kind == CLAIM:
+        return f"{text(metadata, 'namespace') or 'default'}/{text(metadata, 'name')}"
+    return text(metadata, "name") if kind == NODE else text(metadata, "uid") or text(metadata, "name")
+
+
+def _list_values(of: Any) -> list[Any]:
+    return [getattr(of, one.name) for one in fields(of)]
+
+
+def _freeze(value: Any) -> Any:
+    return tuple(_freeze(one) for one in value) if isinstance(value, list) else value
+
+
+def _read_stages(stages: Any) -> tuple[tuple[Ask, ...], ...]:
+    return tuple(tuple(Ask(*ask) for ask in stage) for stage in stages)
+
+
+def _read_pod(values: list[Any]) -> PodFacts:
+    said = dict(zip((one.name for one in fields(PodFacts)), map(_freeze, values), strict=True))
+    return PodFacts(**{**said, "stages": _read_stages(said["stages"])})
+
+
+def _read_workload(values: list[Any]) -> WorkloadFacts:
+    said = dict(zip((one.name for one in fields(WorkloadFacts)), map(_freeze, values), strict=True))
+    return WorkloadFacts(**{**said, "pod_sets": tuple((count, _read_stages(stages)) for count, stages in said["pod_sets"])})

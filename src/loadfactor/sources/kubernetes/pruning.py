@@ -1,0 +1,82 @@
+"""Objects cut down to what the books need before they are kept: no environments, no images, nothing of what may be secret."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from loadfactor.sources.kubernetes.fields import Object, part, parts, text, texts
+from loadfactor.sources.kubernetes.tags import choose_texts
+
+_METADATA: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "ownerReferences")
+_SPEC: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pod": ("nodeName", "resourceClaims"),
+    "Node": ("unschedulable", "taints"),
+    "Workload": ("active", "queueName", "priorityClassName", "priorityClassRef"),
+    "ResourceSlice": ("driver", "pool", "devices"),
+}
+_STATUS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pod": ("phase", "reason", "startTime", "resourceClaimStatuses"),
+    "Node": ("allocatable", "capacity"),
+    "Workload": ("admission", "requeueState"),
+    "ResourceClaim": ("allocation", "reservedFor"),
+}
+_NODE_ANNOTATIONS: Final = "hami.io/node-nvidia-register"
+
+
+def prune(kind: str, found: Object) -> dict[str, Any]:
+    """The parts of an object that `KubernetesDecoder` reads."""
+    metadata = part(found, "metadata")
+    labels, annotations = texts(metadata, "labels"), texts(metadata, "annotations")
+    kept = choose_texts(labels if kind != "Node" else {}, annotations)
+    pruned: dict[str, Any] = {
+        "kind": kind,
+        "metadata": {
+            **_pick(metadata, _METADATA),
+            "labels": labels if kind == "Node" else _strip(kept, "label.") | _pick_hash(labels),
+            "annotations": _pick(annotations, (_NODE_ANNOTATIONS,)) if kind == "Node" else _strip(kept, "annotation."),
+        },
+        "spec": _pick(part(found, "spec"), _SPEC.get(kind, ())),
+        "status": _pick(part(found, "status"), _STATUS.get(kind, ())),
+    }
+    if kind == "Pod":
+        pruned["spec"] |= _prune_containers(part(found, "spec"))
+        for name in ("containerStatuses", "initContainerStatuses"):
+            pruned["status"][name] = [_prune_state(c) for c in parts(part(found, "status"), name)]
+    if kind == "Workload":
+        pruned["spec"]["podSets"] = [
+            {**_pick(s, ("name", "count")), "template": {"spec": _prune_containers(part(s, "template", "spec"))}}
+            for s in parts(part(found, "spec"), "podSets")
+        ]
+    pruned["status"]["conditions"] = [
+        _pick(c, ("type", "status", "reason", "message", "lastTransitionTime"))
+        for c in parts(part(found, "status"), "conditions")
+        if kind != "Node" or text(c, "type") == "Ready"
+    ]
+    return pruned
+
+
+def _pick(of: Object, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: of[name] for name in names if name in of}
+
+
+def _pick_hash(labels: Mapping[str, str]) -> dict[str, str]:
+    """The label that says which part of a ReplicaSet's name was generated."""
+    return _pick(labels, ("pod-template-hash",))
+
+
+def _strip(kept: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name.removeprefix(prefix): value for name, value in kept.items() if name.startswith(prefix)}
+
+
+def _prune_containers(spec: Object) -> dict[str, Any]:
+    return {
+        name: [_pick(c, ("name", "resources", "restartPolicy")) for c in parts(spec, name)]
+        for name in ("containers", "initContainers")
+    }
+
+
+def _prune_state(container: Object) -> dict[str, Any]:
+    """Whether a container has ended, when and why; nothing of its image."""
+    state = part(container, "state")
+    if "terminated" not in state:
+        return {"state": {}}
+    return {"state": {"terminated": _pick(part(state, "terminated"), ("finishedAt", "reason"))}}
