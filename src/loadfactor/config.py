@@ -144,6 +144,18 @@ class DcgmExporters(ExporterGroup):
     default_port: ClassVar[int] = 9400
 
 
+class WatchedCluster(BaseModel):
+    """A Kubernetes cluster that `loadfactor up` watches: a table [[kubernetes]]. By default the one it is a pod of."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(default="", max_length=100, description="What to call the cluster, where there are several.")
+    kubeconfig: Path | None = Field(default=None, description="File that says how to reach it, as kubectl reads it.")
+    context: str = Field(default="", description="Which context of that file. By default, its current one.")
+    namespace: str = Field(default="", description="Only this namespace. By default, all.")
+    labels: str = Field(default="", description="Only pods with these labels: team=vision,tier!=test.")
+
+
 class ServerSettings(BaseModel):
     """How `loadfactor up` listens: the table [server]."""
 
@@ -188,6 +200,7 @@ class Settings(BaseModel):
     )
     dcgm: tuple[DcgmExporters, ...] = Field(default=(), description="dcgm-exporters that `loadfactor up` scrapes.")
     scrape: tuple[ExporterGroup, ...] = Field(default=(), description="Exporters of any kind that it scrapes.")
+    kubernetes: tuple[WatchedCluster, ...] = Field(default=(), description="Clusters of Kubernetes that it watches.")
     server: ServerSettings = Field(default=ServerSettings(), description="How `loadfactor up` listens.")
 
     @property
@@ -202,6 +215,13 @@ class Settings(BaseModel):
             if count > 1:
                 raise ValueError(f"{count} groups are called {label!r}; give each a name")
         return groups
+
+    @field_validator("kubernetes")
+    @classmethod
+    def _named_apart(cls, clusters: tuple[WatchedCluster, ...]) -> tuple[WatchedCluster, ...]:
+        if len({cluster.name for cluster in clusters}) < len(clusters):
+            raise ValueError("two clusters of Kubernetes have one name; give each its own")
+        return clusters
 
     @field_validator("store")
     @classmethod

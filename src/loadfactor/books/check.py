@@ -250,7 +250,9 @@ def _gaps(session: Session, show: Show) -> Iterator[Finding]:
 def _failing_sources(session: Session) -> Iterator[Finding]:
     """Sources of live collection that send nothing, or sent nothing for a while, as the server said it last."""
     for source in read_statuses(session.folder):
-        if source.error:
+        if source.status == "absent":
+            yield Finding("note", f"{source.name}: {source.error}", "nothing, unless you use it")
+        elif source.error:
             since = f" since {instant(source.since_ms):%Y-%m-%d %H:%M} UTC" if source.since_ms else ""
             yield Finding(
                 "missing", f"{source.name} is {source.status}{since}: {source.error}", "see /health of `loadfactor up`"

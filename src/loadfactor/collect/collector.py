@@ -4,16 +4,17 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loadfactor.collect.decoding import PAGE, REMOTE_WRITE
+from loadfactor.collect.decoding import PAGE, REMOTE_WRITE, Numbered
+from loadfactor.collect.listed_stream import ListedStream, is_listed
 from loadfactor.collect.stream import Received, Stream
 from loadfactor.errors import BusyError, InputError, LoadfactorError, StoreError
 from loadfactor.sources.prometheus.remote_write import compile_scanner
-from loadfactor.store.live import LiveLog, ReceivedBody
+from loadfactor.store.live import LiveLog, OriginState, ReceivedBody
 from loadfactor.units import BYTES_PER_KIB, MS_PER_S
 
 HOLD_S = 11.0
@@ -51,18 +52,18 @@ class LiveCollector:
         self._states = log.states()
         bodies = list(log.received())
         origins = sorted({body.origin for _, body in bodies} | set(self._states) | {REMOTE_WRITE})
-        self._streams = {o: Stream(o, log, self._states.get(o), bodies) for o in origins}
+        self._streams = {o: _make_stream(o, log, self._states.get(o), bodies) for o in origins}
         self.counts: dict[str, Counts] = {o: Counts() for o in origins}
         self.keep_error = ""
         """Why the last body could not be kept; empty where it could, or nothing came since."""
         self._began_s = time.monotonic()
         self._seen_s: dict[str, float] = {}
 
-    def stream(self, origin: str) -> Stream:
+    def stream(self, origin: str) -> Stream | ListedStream:
         """The stream of an origin, a new one where it is new."""
         with self._lock:
             if origin not in self._streams:
-                self._streams[origin] = Stream(origin, self._log, None, ())
+                self._streams[origin] = _make_stream(origin, self._log, None, ())
                 self.counts[origin] = Counts()
             return self._streams[origin]
 
@@ -166,6 +167,13 @@ class LiveCollector:
         """Scan no more."""
         self._scanning.shutdown()
         self._reading.shutdown()
+
+
+def _make_stream(
+    origin: str, log: LiveLog, state: OriginState | None, bodies: Sequence[Numbered]
+) -> Stream | ListedStream:
+    """The stream of an origin: of samples, or of what somebody lists."""
+    return (ListedStream if is_listed(origin) else Stream)(origin, log, state, bodies)
 
 
 def _reason(error: LoadfactorError) -> str:

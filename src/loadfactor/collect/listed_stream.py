@@ -77,7 +77,8 @@ class ListedStream:
         """Go on from what was booked last, with what arrived since."""
         marks, decoded = _split(state.content) if state else ({}, b"")
         self._booked_marks = marks
-        self.marks = {**marks, **self.marks}
+        for name, mark in marks.items():
+            self.marks.setdefault(name, mark)
         self._decoder = self._make_decoder(decoded)
         self._through = state.through if state else 0
         now_s = time.monotonic()
@@ -89,7 +90,7 @@ class ListedStream:
         return DECODERS[family](name, decoded)
 
     def receive(self, body: ReceivedBody, now_s: float) -> Received:
-        """Take a body. Its number is known when it outlasts a power loss. Raises SourceError for what is no such body, StoreError."""
+        """Take a body; its number is known when it outlasts a power loss. Raises SourceError for what is none, StoreError."""
         events = unpack_listed(body.content).events
         with self._lock:
             kept = self._log.keep([body])  # under the lock: numbers are in the order of arrival
@@ -138,7 +139,7 @@ class ListedStream:
             self._through = number
         rows = 0
         for item in self._decoder.take():
-            for part in (pick_valid(item, self._count) if isinstance(item, Rows) else ()):
+            for part in pick_valid(item, self._count) if isinstance(item, Rows) else ():
                 rows += part.data.num_rows
                 self._unbooked.append(LiveBatch(part.where, part.table, part.data, part.where))
             if isinstance(item, Gap):

@@ -17,6 +17,9 @@ CREATE TABLE batches (
 )"""
 INSERT_SQL = "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)"
 
+LISTING = ("kubernetes",)
+"""Sources that list what there is, rather than watch it: of rows with one key the later one counts whole, its end too."""
+
 Stored = tuple[int, str, str, str, int, bytes]
 """A row of the database: number, source, table, label, checksum of the others, Arrow IPC (lz4)."""
 
@@ -44,6 +47,15 @@ class EncodedBatch:
         """The row of the database."""
         crc = _checksum(number, self.source, self.table, self.where, self.rows)
         return number, self.source, self.table, self.where, crc, self.rows
+
+
+def is_listing(source: str) -> bool:
+    """Whether the live rows of a source are a list that it corrects.
+
+    >>> is_listing("kubernetes:prod"), is_listing("dcgm:nodes")
+    (True, False)
+    """
+    return source.partition(":")[0] in LISTING
 
 
 def encode(batch: LiveBatch) -> EncodedBatch:

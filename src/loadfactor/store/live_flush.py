@@ -1,4 +1,7 @@
-"""A flush: live batches become files of the books. What a source said of one UTC day is one import, to which each flush adds."""
+"""A flush: live batches become files of the books. What a source said of one UTC day is one import, to which each flush adds.
+
+What a source lists and corrects is one import for each UTC day on which it did, whatever time it speaks of.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,7 +19,7 @@ from loadfactor.store.compaction import close_day
 from loadfactor.store.import_records import ImportRecord, list_imports, put_records
 from loadfactor.store.importing import Receipt, add_rows
 from loadfactor.store.live import read_live
-from loadfactor.store.live_batch import LiveBatch
+from loadfactor.store.live_batch import LiveBatch, is_listing
 from loadfactor.store.live_rows import sort_by_source
 from loadfactor.store.small_imports import count_rows_of
 from loadfactor.store.writer import Writer
@@ -35,7 +38,7 @@ def flush_live(writer: Writer) -> list[Receipt]:
     newest = _newest_day(writer)
     receipts, records = [], []
     for source, items in sort_by_source(batches):
-        for day, rows in _divide(items):
+        for day, rows in [(_today(), items)] if is_listing(source) else _divide(items):
             record, receipt = _add_day(writer, source, day, rows)
             records.append(record)
             receipts.append(receipt)
@@ -51,16 +54,22 @@ def _add_day(writer: Writer, source: str, day: int, batches: Sequence[LiveBatch]
     name, now = f"live {source} {date}", int(time() * MS_PER_S)
     known = list_imports(writer, "digest = ?", [name])
     before = known[0] if known else ImportRecord(writer.manifest.last_import + 1, name, source, (f"live {date}",), {})
-    seen = Source(source, lambda paths: paths, lambda _paths, _options: iter(()), EXPORTER_STEP_S, watches=True)
+    lists = is_listing(source)
+    seen = Source(source, lambda paths: paths, lambda _paths, _options: iter(()), EXPORTER_STEP_S, watches=not lists)
     items = [Rows(batch.table, batch.rows, batch.where) for batch in batches]
     added = add_rows(writer, seen, items, ReadOptions(), before.number, lambda _what, _share: None, live=True)
     rows = {name: before.rows.get(name, 0) + added.rows.get(name, 0) for name in sorted({*before.rows, *added.rows})}
     rows |= {name: n for name in added.rows if (n := count_rows_of(writer, table(name), before.number)) is not None}
     gaps = {(where, what): count for where, what, count in before.gaps}
-    for gap in added.gaps:
+    for gap in () if lists else added.gaps:  # of rows that are corrected the last one counts: nothing is lost
         gaps[gap.where, gap.what] = gaps.get((gap.where, gap.what), 0) + gap.count
     told = tuple((where, what, count) for (where, what), count in gaps.items())
     return replace(before, rows=rows, gaps=told, at_ms=now), replace(added, number=before.number)
+
+
+def _today() -> int:
+    """The UTC day on which rows are listed: what corrects them is listed later, and so is its import."""
+    return int(time()) * MS_PER_S // MS_PER_DAY
 
 
 def _divide(batches: Sequence[LiveBatch]) -> Iterator[tuple[int, list[LiveBatch]]]:
@@ -70,7 +79,7 @@ def _divide(batches: Sequence[LiveBatch]) -> Iterator[tuple[int, list[LiveBatch]
     """
     days = [_days(batch) for batch in batches]
     named = [int(d.max()) for d in days if len(d) and d.max() >= 0]
-    newest = max(named, default=int(time()) * MS_PER_S // MS_PER_DAY)
+    newest = max(named, default=_today())
     found: dict[int, list[LiveBatch]] = {}
     for batch, of in zip(batches, days, strict=True):
         there = np.where(of < 0, newest, of)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from loadfactor.sources.base import Rows
 from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
 from loadfactor.store import small_tables
-from loadfactor.store.live_batch import LiveBatch
+from loadfactor.store.live_batch import LiveBatch, is_listing
 from loadfactor.store.manifest import merge
 from loadfactor.store.sample_files import SamplePart, read
 from loadfactor.store.sample_imports import Series, find_starts, look_around
@@ -39,7 +39,7 @@ def show_live(session: Session, batches: Sequence[Numbered]) -> None:
                     staging.take(Rows(batch.table, batch.rows, batch.where))
                 for name, path in staging.finish().items():
                     relation = f"live_{place}_{name}"
-                    watched = "true" if name in small_tables.WATCHED else "false"
+                    watched = "true" if name in small_tables.WATCHED and not is_listing(source) else "false"
                     session.materialize(relation, f"SELECT *, {watched} AS watched FROM {read([path])}")
                     small.setdefault(name, []).append(relation)
                 for cell, (day, rows) in enumerate(staging.cells()):

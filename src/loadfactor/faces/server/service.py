@@ -14,12 +14,16 @@ import httpx
 from loadfactor.books.books import Books
 from loadfactor.collect.collector import LiveCollector
 from loadfactor.collect.decoding import PAGE, QUERY
+from loadfactor.collect.kubernetes_api import ClusterAccess
+from loadfactor.collect.kubernetes_watch import ClusterWatch
+from loadfactor.collect.listed_body import LISTED
+from loadfactor.collect.listed_stream import ListedStream
 from loadfactor.collect.own_gpus import ORIGIN, sample_own_gpus
 from loadfactor.collect.prometheus_server import MOST_LONG, PrometheusServer
 from loadfactor.collect.pull import Pull
 from loadfactor.collect.pulled_body import pack_answer
 from loadfactor.collect.scrape_group import ScrapeGroup, ScrapeLanes
-from loadfactor.config import ExporterGroup, PulledServer, Settings
+from loadfactor.config import ExporterGroup, PulledServer, Settings, WatchedCluster
 from loadfactor.errors import LoadfactorError
 from loadfactor.faces.exporter_groups import make_access, make_finder
 from loadfactor.faces.server.receiver import ReceiverCounts, WriteAnswer
@@ -73,6 +77,7 @@ class LiveService:
         self._pulls = [self._make_pull(server) for server in settings.prometheus]
         lanes = ScrapeLanes()
         self._groups = [self._make_group(group, lanes) for group in settings.exporters]
+        self._clusters = [self._make_cluster(cluster) for cluster in settings.kubernetes]
         self.book_error = ""
 
     async def run(self) -> None:
@@ -88,6 +93,8 @@ class LiveService:
                 tasks.create_task(pull.run(client))
             for group in self._groups:
                 tasks.create_task(group.run())
+            for cluster in self._clusters:
+                tasks.create_task(cluster.run(asyncio.get_running_loop()))
             if not self._pulls and not self._groups:  # nothing is configured: collect what is here
                 tasks.create_task(sample_own_gpus(lambda body: self.collector.write(body, ORIGIN), _say_of_own_gpus))
 
@@ -146,6 +153,7 @@ class LiveService:
                 SourceStatus(pull.server.name, said.status, said.through_ms, said.error or None, since_ms, said.over)
             )
         found += [group.status() for group in self._groups]
+        found += [status for cluster in self._clusters for status in cluster.statuses()]
         for source, at_ms in sorted(self.collector.last_sample_ms.items()):
             silent = self.collector.seen_s_ago(source) > SILENT_S
             error = f"no sample since {_iso(at_ms)}" if silent else None
@@ -174,6 +182,18 @@ class LiveService:
 
         before = self._said[origin].gaps if origin in self._said else ()
         return ScrapeGroup(origin, make_finder(group), make_access(group), group.every_s, lanes, take, before)
+
+    def _make_cluster(self, cluster: WatchedCluster) -> ClusterWatch:
+        access = ClusterAccess(**cluster.model_dump())
+        stream = self.collector.stream(access.origin)
+        assert isinstance(stream, ListedStream)
+
+        async def take(body: bytes) -> None:
+            while stream.waiting > MOST_ANSWERS:
+                await asyncio.sleep(BOOK_EVERY_S / 10)
+            await self.collector.write(body, access.origin, LISTED)
+
+        return ClusterWatch(access, stream.marks, take)
 
     async def _repeat(self, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
         """Do it again and again, whatever comes out: one failure ends nothing."""

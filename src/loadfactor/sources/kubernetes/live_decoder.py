@@ -47,7 +47,7 @@ class LiveKubernetesDecoder:
         """Events in the order in which they came."""
         for at_ms, kind, what, found in events:
             if what == LISTING:
-                self._listing[kind] = self._last_ms.get(kind, at_ms), set()
+                self._listing[kind] = self._last_ms.get(kind, int(at_ms)), set()
             elif what == LISTED:
                 last_ms, there = self._listing.pop(kind, (at_ms, set()))
                 self._decoder.vanish(kind, there, last_ms)
@@ -94,7 +94,9 @@ class LiveKubernetesDecoder:
         try:
             said = json.loads(zlib.decompress(state))
             if said["version"] != _VERSION:
-                raise SourceError(f"the state of a cluster is of version {said['version']!r}; this is another loadfactor")
+                raise SourceError(
+                    f"the state of a cluster is of version {said['version']!r}; this is another loadfactor"
+                )
             facts.pods = {pod.uid: pod for pod in map(_read_pod, said["pods"])}
             facts.nodes = {node.name: node for node in (NodeFacts(*_freeze(one)) for one in said["nodes"])}
             for one in said["workloads"]:
@@ -138,4 +140,6 @@ def _read_pod(values: list[Any]) -> PodFacts:
 
 def _read_workload(values: list[Any]) -> WorkloadFacts:
     said = dict(zip((one.name for one in fields(WorkloadFacts)), map(_freeze, values), strict=True))
-    return WorkloadFacts(**{**said, "pod_sets": tuple((count, _read_stages(stages)) for count, stages in said["pod_sets"])})
+    return WorkloadFacts(
+        **{**said, "pod_sets": tuple((count, _read_stages(stages)) for count, stages in said["pod_sets"])}
+    )

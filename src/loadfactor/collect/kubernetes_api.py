@@ -1,0 +1,222 @@
+"""The Kubernetes API, asked through the official client: pages of lists, watches, and single owners, as plain objects."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from loadfactor.errors import LoadfactorError
+from loadfactor.sources.kubernetes.decoder import CLAIM, NODE, POD, SLICE, WORKLOAD
+
+PAGE_OBJECTS: Final = 500
+WATCH_S: Final = 290
+"""So long a watch is asked for; then it is begun again where it ended."""
+ANSWER_S: Final = 30.0
+_CONNECT_S: Final = 5.0
+_SAID_CHARACTERS: Final = 200
+_CONNECTIONS: Final = 16
+_TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+NOT_FOUND, FORBIDDEN, GONE = 404, 403, 410
+
+
+class KubernetesError(LoadfactorError):
+    """The API could not be asked, or refused. `status`: of HTTP, 0 where there is none."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A kind of object: where the API has it. `versions`: best first; `needs`: what has to be installed for it."""
+
+    kind: str
+    plural: str
+    group: str = ""
+    versions: tuple[str, ...] = ("v1",)
+    is_namespaced: bool = True
+    needs: str = ""
+
+
+PODS: Final = Resource(POD, "pods")
+RESOURCES: Final = (
+    Resource(NODE, "nodes", is_namespaced=False),
+    Resource(WORKLOAD, "workloads", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), needs="Kueue"),
+    Resource(SLICE, "resourceslices", "resource.k8s.io", ("v1", "v1beta2", "v1beta1"), False, "dynamic resource allocation"),
+    Resource(CLAIM, "resourceclaims", "resource.k8s.io", ("v1", "v1beta2", "v1beta1"), needs="dynamic resource allocation"),
+    PODS,
+)  # fmt: skip
+"""What is watched; pods last, because the others explain them."""
+
+
+@dataclass(frozen=True)
+class ClusterAccess:
+    """How to reach a cluster; by default as a pod of it, else as kubectl does. `namespace`: only that one; `labels`: of pods."""
+
+    name: str = ""
+    kubeconfig: Path | None = None
+    context: str = ""
+    namespace: str = ""
+    labels: str = ""
+
+    @property
+    def origin(self) -> str:
+        """What its stream is called."""
+        return f"kubernetes {self.name}".strip()
+
+
+class KubernetesApi:
+    """Asks one cluster. Its methods raise KubernetesError in one line; any thread may call them."""
+
+    def __init__(self, access: ClusterAccess) -> None:
+        """Raises KubernetesError where the client or its configuration is missing."""
+        try:
+            from kubernetes import client, config
+        except ImportError as error:
+            raise KubernetesError("its client is not installed: pip install 'loadfactor[kubernetes]'") from error
+        settings = client.Configuration()
+        settings.retries = 1
+        settings.connection_pool_maxsize = _CONNECTIONS
+        try:
+            if access.kubeconfig is None and not access.context and _TOKEN.exists():
+                config.load_incluster_config(client_configuration=settings)
+            else:
+                file = None if access.kubeconfig is None else str(access.kubeconfig)
+                config.load_kube_config(file, access.context or None, client_configuration=settings)
+        except Exception as error:  # of several libraries: YAML, base64, files
+            raise KubernetesError(f"no configuration to reach it with ({_shorten(error)})") from error
+        self.access = access
+        self.address = str(settings.host)
+        self._client = client.ApiClient(settings)
+        self._core = client.CoreV1Api(self._client)
+        self._custom = client.CustomObjectsApi(self._client)
+        self._versions: dict[str, str] = {}
+
+    def list_page(self, resource: Resource, go_on: str = "", limit: int = PAGE_OBJECTS) -> dict[str, Any]:
+        """A page of a list; `go_on` as the page before said it."""
+        given = {"limit": limit, **({"_continue": go_on} if go_on else {})}
+        return _read(self._ask(resource, {**given, "_request_timeout": (_CONNECT_S, ANSWER_S)}))
+
+    def watch(self, resource: Resource, version: str, keep: Callable[[Any], None]) -> Iterator[list[dict[str, Any]]]:
+        """What changes after `version`, events as they come together; ends when the server ends it. `keep` gets the answer,
+        whose connection may be shut to end it earlier."""
+        answer = self._ask(
+            resource,
+            {
+                "watch": True,
+                "allow_watch_bookmarks": True,
+                "resource_version": version,
+                "timeout_seconds": WATCH_S,
+                "_request_timeout": (_CONNECT_S, WATCH_S + ANSWER_S),
+            },
+        )
+        keep(answer)
+        rest = b""
+        try:
+            for piece in answer.stream(amt=None, decode_content=True):
+                *lines, rest = (rest + piece).split(b"\n")
+                events = [json.loads(line) for line in lines if line.strip()]
+                if events:
+                    yield [one for one in events if isinstance(one, dict)]
+        except KubernetesError:
+            raise
+        except Exception as error:  # of urllib3, of sockets and of JSON that was cut
+            raise KubernetesError(f"a watch was cut ({_shorten(error)})") from error
+        finally:
+            answer.close()
+            answer.release_conn()
+
+    def get_owner(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any]:
+        """An object that owns others, with its kind."""
+        group, _, version = api_version.rpartition("/")
+        asked = {"_preload_content": False, "_request_timeout": (_CONNECT_S, ANSWER_S)}
+        plural = name_plural(kind)
+        return _read(
+            self._call(
+                lambda: self._custom.get_namespaced_custom_object(group, version, namespace, plural, name, **asked)
+            )
+        ) | {"kind": kind}
+
+    def _ask(self, resource: Resource, given: Mapping[str, Any]) -> Any:
+        """The answer to a list or a watch, of the first version that the API has."""
+        asked = {**given, "_preload_content": False}
+        if resource == PODS and self.access.labels:
+            asked["label_selector"] = self.access.labels
+        namespace = self.access.namespace if resource.is_namespaced else ""
+        if not resource.group:
+            if resource.kind == NODE:
+                return self._call(lambda: self._core.list_node(**asked))
+            if namespace:
+                return self._call(lambda: self._core.list_namespaced_pod(namespace, **asked))
+            return self._call(lambda: self._core.list_pod_for_all_namespaces(**asked))
+        known = self._versions.get(resource.plural)
+        versions = (known,) if known else resource.versions
+        for version in versions:
+            try:
+                answer = self._call(partial(self._ask_custom, resource, version, namespace, asked))
+            except KubernetesError as error:
+                if error.status != NOT_FOUND or version == versions[-1]:
+                    self._versions.pop(resource.plural, None)
+                    raise
+            else:
+                self._versions[resource.plural] = version
+                return answer
+        raise AssertionError("a resource without versions")
+
+    def _ask_custom(self, resource: Resource, version: str, namespace: str, asked: Mapping[str, Any]) -> Any:
+        if namespace:
+            return self._custom.list_namespaced_custom_object(
+                resource.group, version, namespace, resource.plural, **asked
+            )
+        return self._custom.list_cluster_custom_object(resource.group, version, resource.plural, **asked)
+
+    def _call(self, ask: Callable[[], Any]) -> Any:
+        from kubernetes.client.exceptions import ApiException
+
+        try:
+            return ask()
+        except ApiException as error:
+            raise KubernetesError(_explain(error), int(error.status or 0)) from error
+        except Exception as error:  # of urllib3, of TLS and of plugins that fetch a token
+            raise KubernetesError(_shorten(error)) from error
+
+
+def name_plural(kind: str) -> str:
+    """The name of a kind in addresses.
+
+    >>> name_plural("PyTorchJob"), name_plural("InferencePolicy"), name_plural("Ingress")
+    ('pytorchjobs', 'inferencepolicies', 'ingresses')
+    """
+    lower = kind.lower()
+    if lower.endswith("y"):
+        return f"{lower[:-1]}ies"
+    return f"{lower}es" if lower.endswith(("s", "x", "ch")) else f"{lower}s"
+
+
+def _read(answer: Any) -> dict[str, Any]:
+    try:
+        found = json.loads(answer.data)
+    except Exception as error:  # cut, or no JSON
+        raise KubernetesError(f"its answer cannot be read ({_shorten(error)})") from error
+    finally:
+        answer.release_conn()
+    if not isinstance(found, dict):
+        raise KubernetesError("answered, but not as Kubernetes does; check the address")
+    return found
+
+
+def _explain(error: Any) -> str:
+    """What the API said of an error."""
+    try:
+        said = str(json.loads(error.body)["message"])
+    except (ValueError, KeyError, TypeError):
+        said = str(error.reason or "")
+    return f"answered {error.status}: {' '.join(said.split())}"[:_SAID_CHARACTERS]
+
+
+def _shorten(error: BaseException) -> str:
+    said = " ".join(str(error).split())
+    return f"{type(error).__name__}: {said}"[:_SAID_CHARACTERS] if said else type(error).__name__
