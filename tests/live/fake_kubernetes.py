@@ -14,8 +14,18 @@ from urllib.parse import parse_qs, urlsplit
 
 Object = dict[str, Any]
 TOKEN = "a-token-of-tests"
-PATH = re.compile(r"/(?:api/(?P<core>v1)|apis/(?P<group>[^/]+)/(?P<version>[^/]+))(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+))?$")  # fmt: skip
-SERVED = {"": "v1", "kueue.x-k8s.io": "v1beta1", "resource.k8s.io": "v1beta1", "apps": "v1", "batch": "v1", "kubeflow.org": "v1"}
+PATH = re.compile(
+    r"/(?:api/(?P<core>v1)|apis/(?P<group>[^/]+)/(?P<version>[^/]+))(?:/namespaces/(?P<namespace>[^/]+))?"
+    r"/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+))?$"
+)
+SERVED = {
+    "": "v1",
+    "kueue.x-k8s.io": "v1beta1",
+    "resource.k8s.io": "v1beta1",
+    "apps": "v1",
+    "batch": "v1",
+    "kubeflow.org": "v1",
+}
 
 
 class FakeKubernetes:
@@ -124,7 +134,10 @@ class FakeKubernetes:
                 metadata["continue"] = base64.b64encode(json.dumps([version, start + limit]).encode()).decode()
                 metadata["remainingItemCount"] = len(found) - start - limit
             # items of a list do not say their kind
-            items = [{k: v for k, v in one.items() if k not in ("kind", "apiVersion")} for one in found[start : start + limit]]
+            items = [
+                {k: v for k, v in one.items() if k not in ("kind", "apiVersion")}
+                for one in found[start : start + limit]
+            ]
             return 200, {"kind": f"{plural.capitalize()}List", "apiVersion": "v1", "metadata": metadata, "items": items}
 
     def watch(self, plural: str, query: dict[str, str], send: Any) -> None:
@@ -132,7 +145,10 @@ class FakeKubernetes:
         seen, epoch = int(query.get("resourceVersion") or self.version), self._epoch
         end = time.monotonic() + float(query.get("timeoutSeconds", 300))
         if seen < self.oldest:
-            send(json.dumps({"type": "ERROR", "object": _status(410, "Expired", f"too old resource version: {seen}")}) + "\n")
+            send(
+                json.dumps({"type": "ERROR", "object": _status(410, "Expired", f"too old resource version: {seen}")})
+                + "\n"
+            )
             return
         while time.monotonic() < end:
             with self._changed:
@@ -149,7 +165,10 @@ class FakeKubernetes:
                 seen = version
             if not new and query.get("allowWatchBookmarks", "").lower() == "true":
                 seen = max(seen, now)
-                mark = {"kind": plural[:-1].capitalize(), "metadata": {"resourceVersion": str(seen), "creationTimestamp": None}}
+                mark = {
+                    "kind": plural[:-1].capitalize(),
+                    "metadata": {"resourceVersion": str(seen), "creationTimestamp": None},
+                }
                 send(json.dumps({"type": "BOOKMARK", "object": mark}) + "\n")
 
 
@@ -158,7 +177,14 @@ def _key(one: Object) -> str:
 
 
 def _status(code: int, reason: str, message: str) -> Object:
-    return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message}
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+    }
 
 
 def _is_selected(one: Object, query: dict[str, str]) -> bool:
@@ -178,7 +204,7 @@ def _make_handler(api: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             asked = urlsplit(self.path)
             query = {name: values[0] for name, values in parse_qs(asked.query).items()}
             api.requests.append(self.path)
