@@ -24,7 +24,7 @@ MOST_FILE_BYTES: Final = 16 * BYTES_PER_MIB
 DNS_EVERY_S: Final = S_PER_MIN / 2
 FILES_EVERY_S: Final = 5.0
 LONGEST_LOOK_UP_S: Final = 10.0
-KEPT_LABELS: Final = ("cluster", "hostname", "instance", "job", "kubernetes_node", "node")
+KEPT_LABELS: Final = ("hostname", "instance", "job", "kubernetes_node", "node")
 """Labels of file_sd, in lower case, that are kept. Those of the exporter's own pod would make it the holder of its GPUs."""
 
 
