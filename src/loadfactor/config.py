@@ -10,15 +10,16 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 from tomllib import TOMLDecodeError, loads
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from loadfactor.errors import InputError, no_such
-from loadfactor.paths import read_store
+from loadfactor.paths import read_path, read_store
 from loadfactor.quantities import parse_duration_s
 from loadfactor.tables import CURRENCY, IDLE_BELOW
+from loadfactor.tagging.rules import read_rules
 from loadfactor.units import S_PER_MIN
 
 FILE = "loadfactor.toml"
@@ -180,6 +181,33 @@ class ServerSettings(BaseModel):
         return parse_duration_s(self.flush_every)
 
 
+class TaggingSettings(BaseModel):
+    """Where experiment, team, project and purpose of jobs come from besides rules: the table [tagging]."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mapping: Path | None = Field(default=None, description="CSV that says, with dates, whose jobs were of what.")
+
+    @field_validator("mapping")
+    @classmethod
+    def _at_home(cls, path: Path | None) -> Path | None:
+        return path and read_path(path)
+
+
+class PrivacySettings(BaseModel):
+    """What the books say of people: the table [privacy]."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    users: Literal["names", "pseudonyms"] = Field(default="names", description="What stands for users in the books.")
+    key_file: Path | None = Field(default=None, description="File with the key of pseudonyms.")
+
+    @field_validator("key_file")
+    @classmethod
+    def _at_home(cls, path: Path | None) -> Path | None:
+        return path and read_path(path)
+
+
 class Settings(BaseModel):
     """Everything that can be settled once."""
 
@@ -202,6 +230,11 @@ class Settings(BaseModel):
     scrape: tuple[ExporterGroup, ...] = Field(default=(), description="Exporters of any kind that it scrapes.")
     kubernetes: tuple[WatchedCluster, ...] = Field(default=(), description="Clusters of Kubernetes that it watches.")
     server: ServerSettings = Field(default=ServerSettings(), description="How `loadfactor up` listens.")
+    tag: tuple[dict[str, Any], ...] = Field(
+        default=(), description="Rules that give jobs experiment, team, project and purpose: tables [[tag]]."
+    )
+    tagging: TaggingSettings = Field(default=TaggingSettings(), description="What the rules leave open.")
+    privacy: PrivacySettings = Field(default=PrivacySettings(), description="What the books say of people.")
 
     @property
     def exporters(self) -> tuple[ExporterGroup, ...]:
@@ -227,6 +260,12 @@ class Settings(BaseModel):
     @classmethod
     def _found(cls, folder: Path) -> Path:
         return read_store(folder)
+
+    @field_validator("tag")
+    @classmethod
+    def _understood(cls, tables: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+        read_rules(tables)
+        return tables
 
     @field_validator("memory")
     @classmethod

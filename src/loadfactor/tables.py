@@ -59,6 +59,12 @@ _SAID = (
     Column(
         "tags", "text", "what the scheduler says of the job, as a JSON object of texts, for rules of tagging", "nothing"
     ),
+    Column(
+        "original_holder",
+        "text",
+        "experiment_id, team, project and purpose as the source said them, as a JSON object, where rules of tagging say otherwise",
+        "as the columns say",
+    ),
 )
 
 DEVICES = Table(

@@ -21,6 +21,7 @@ BEFORE_EACH = {
     "compact": 4,
     "refresh": 4,
     "flush": 4,
+    "retag": 4,
     "repair": 4,
     "rebuild": "live",
     **{name: name for name in ("format-1", "format-2")},

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
-from tests.torture.fleet import LIVE
+from tests.torture.fleet import LIVE, MAPPING_FILE
 
 from loadfactor.books.books import Books
 from loadfactor.errors import LoadfactorError
@@ -142,6 +142,11 @@ def acknowledge(store: Path, _parts: Path) -> None:
             log.acknowledge([LiveBatch(source, table, pa.table(rows), "live")])
 
 
+def retag(store: Path, parts: Path) -> None:
+    """Give the jobs of history an experiment by a mapping."""
+    Books(store).retag(parts / MAPPING_FILE)
+
+
 def repair(store: Path, _parts: Path) -> None:
     """Repair what is damaged."""
     Books(store).repair()
@@ -159,6 +164,7 @@ OPERATIONS: dict[str, Callable[[Path, Path], None]] = {
     "compact": compact,
     "refresh": book_anew,
     "flush": flush,
+    "retag": retag,
     "repair": repair,
     "rebuild": repair,
     "format-1": migrate,

@@ -72,6 +72,8 @@ LAST = {
 }
 PARTS = {"inventory": INVENTORY, "work": WORK, "late": LATE, "last": LAST}
 """In the order of their imports; `last` is the one that tests import."""
+MAPPING_FILE = "mapping.csv"
+MAPPING = ["job_id,from,experiment,project", "a,,alpha,", "c,2026-05-01,gamma,cats", "b,2027-01-01,never,"]
 
 
 def _ms(hours: float) -> int:
@@ -98,8 +100,9 @@ LIVE += [
 
 
 def write_parts(folder: Path) -> None:
-    """Each part as a folder of CSV tables."""
+    """Each part as a folder of CSV tables, and a mapping that speaks of some of their jobs."""
     for name, tables in PARTS.items():
         (folder / name).mkdir(parents=True)
         for table, rows in tables.items():
             (folder / name / f"{table}.csv").write_text("\n".join(rows) + "\n")
+    (folder / MAPPING_FILE).write_text("\n".join(MAPPING) + "\n")

@@ -1,6 +1,6 @@
 """kill -9 at every durable step of whatever changes a store, and at random moments.
 
-That is imports, a refresh, compaction, forgetting, a flush of live batches, repairs, and migrations from earlier formats.
+That is imports, a refresh, compaction, forgetting, retagging, a flush of live batches, repairs, and migrations.
 """
 
 import random

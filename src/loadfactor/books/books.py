@@ -7,6 +7,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from loadfactor.books.entry_rules import EntryRules
 from loadfactor.books.rebuild import open_ledger
 from loadfactor.books.snapshot import Snapshot, find_span
 from loadfactor.config import settings
@@ -19,6 +20,7 @@ from loadfactor.tables import IDLE_BELOW, TABLES
 
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
     from loadfactor.books.check import CheckResult
+    from loadfactor.books.retagging import Retagging
     from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
     from loadfactor.store.import_records import ImportRecord
     from loadfactor.store.importing import Progress, Receipt
@@ -33,7 +35,7 @@ class Books:
 
     def __init__(self, folder: str | Path, idle_below: float = IDLE_BELOW, currency: str | None = None) -> None:
         """Raises InputError when the books are kept in another currency than the one asked for, StoreError when they are newer."""
-        self.store = Store(Path(folder), currency or settings().currency, settings().memory)
+        self.store = Store(Path(folder), currency or settings().currency, settings().memory, EntryRules())
         self.idle_below = idle_below
         with suppress(DamageError):  # the first question says it, and `repair` is for that
             if needs_migration(self.store.folder):
@@ -82,6 +84,17 @@ class Books:
         from loadfactor.books.writing import forget
 
         return forget(self.store, self.idle_below, number, progress)
+
+    def retag(
+        self, mapping: Path | None = None, is_dry_run: bool = False, progress: "Progress" = _quiet
+    ) -> "Retagging":
+        """Apply the rules of today, with `mapping` in place of theirs, to everything imported before; what that changes.
+
+        Raises InputError where rules or mapping are wrong. Doing it again changes nothing.
+        """
+        from loadfactor.books.retagging import retag
+
+        return retag(self.store, self.idle_below, mapping, is_dry_run, progress)
 
     def flush(self) -> int:
         """Make files of the live batches that are not files yet. The number of the last: through it they may be discarded."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from loadfactor.books.check import CheckResult
+    from loadfactor.books.untagged import Untagged
 
 Expr = Any
 
@@ -90,6 +91,23 @@ class Snapshot:
         from loadfactor.books.check import check_books
 
         return check_books(self._session, self.show)
+
+    def find_untagged(
+        self,
+        by: Sequence[str] = (),
+        start: datetime | None = None,
+        end: datetime | None = None,
+        timezone: tzinfo = UTC,
+        basis: str | None = None,
+        where: Mapping[str, str] | None = None,
+    ) -> "Untagged":
+        """Held time without experiment, by user and team where nothing else is asked for. Raises as `show`."""
+        from loadfactor.books.untagged import find_untagged
+
+        def ask(metrics: Sequence[str], of: Sequence[str]) -> Readings:
+            return self.show(metrics, of, start, end, timezone, basis, where)
+
+        return find_untagged(self._session, ask, by)
 
     def view(self, name: str) -> Expr:
         """A table of the store under its own name, as an Ibis expression to `fetch`."""

@@ -111,7 +111,7 @@ def add_rows(
         writer.work / "import", source.name, options.step_s, source.default_step_s, number, first_rows=known
     ) as staging:
         for item in items:
-            staging.take(item)
+            staging.take(writer.entry.mask_item(item))
             progress(f"reading {sum(staging.rows.values()):,} rows", 0.0)
         if staging.rows:
             _add(writer, source, staging, options, number, progress, live)

@@ -19,6 +19,7 @@ from loadfactor.store.settle import settle
 from loadfactor.store.small_imports import BOOKED, find_changed
 from loadfactor.store.staged_import import StagedImport
 from loadfactor.store.table_files import read_rows
+from loadfactor.store.tagged_rows import tag_relation
 from loadfactor.store.vote_counts import count_day_votes, find_near_day
 from loadfactor.tables import table
 
@@ -40,7 +41,9 @@ def show_live(session: Session, batches: Sequence[Numbered]) -> None:
                 for name, path in staging.finish().items():
                     relation = f"live_{place}_{name}"
                     watched = "true" if name in small_tables.WATCHED and not is_listing(source) else "false"
-                    session.materialize(relation, f"SELECT *, {watched} AS watched FROM {read([path])}")
+                    tagged = path.with_name(f"tagged-{path.name}")
+                    rows = tag_relation(session, name, read([path]), session.entry.tag, tagged)
+                    session.materialize(relation, f"SELECT *, {watched} AS watched FROM {rows}")
                     small.setdefault(name, []).append(relation)
                 for cell, (day, rows) in enumerate(staging.cells()):
                     around = look_around(session, rows, session.manifest.of("samples"))

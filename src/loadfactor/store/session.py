@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from loadfactor.store.entry import Entry
 from loadfactor.store.manifest import Manifest, StoredFile, checksum_file, damaged
 from loadfactor.store.sample_files import SamplePart, read, samples
 from loadfactor.store.sample_layout import StepVote
@@ -45,6 +46,7 @@ class Session:
         self.manifest = manifest
         self.raw = raw
         self.currency = currency
+        self.entry = Entry()
         # what is in no file yet: tables as relations of this connection, samples, and the spans all of it speaks of
         self.live: dict[str, str] = {}
         self.live_samples: tuple[SamplePart, ...] = ()

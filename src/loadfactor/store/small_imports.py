@@ -12,6 +12,7 @@ from loadfactor.store.sample_files import read
 from loadfactor.store.session import Session
 from loadfactor.store.small_tables import LOGGED, name_columns
 from loadfactor.store.table_files import read_rows
+from loadfactor.store.tagged_rows import tag_relation
 from loadfactor.store.writer import Writer
 from loadfactor.tables import ALWAYS, SAMPLES, TABLES, Span, table
 
@@ -56,6 +57,7 @@ def add_small_table(
         writer.materialize("staged_rows", f"SELECT * FROM {rows}")
         rows = "staged_rows"
         yield from _leave_out_clashes(writer, kept)
+    rows = tag_relation(writer, kept.name, rows, writer.entry.tag, writer.work / f"tagged-{staged.name}")
     columns = f"{name_columns(kept)}, {LOGGED}"
     log = StoredFile(name_file(kept.name), kept.name, 0, 0, 0, is_log=True, imports=(number, number))
     log = writer.copy(f"SELECT {columns} FROM {rows} ORDER BY seq", log)

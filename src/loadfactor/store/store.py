@@ -10,6 +10,7 @@ import duckdb
 
 from loadfactor.errors import InputError, StoreError
 from loadfactor.store import disk
+from loadfactor.store.entry import Entry
 from loadfactor.store.generations import Generation, has_manifest, remove_unread
 from loadfactor.store.live_copy import has_live
 from loadfactor.store.locks import take_lock
@@ -40,11 +41,26 @@ def _read_newest(folder: Path) -> Manifest:
 class Store:
     """A folder of Parquet files under a manifest. Any number of sessions read it while one writer writes."""
 
-    def __init__(self, folder: Path, currency: str | None = None, memory: str = MEMORY) -> None:
-        """`currency`: that of new books, and of these where they have another an error; `memory`: as DuckDB writes it."""
+    def __init__(
+        self,
+        folder: Path,
+        currency: str | None = None,
+        memory: str = MEMORY,
+        entry: Callable[[], Entry] = Entry,
+    ) -> None:
+        """`currency`: that of new books, and of these where they have another an error; `memory`: as DuckDB writes it.
+
+        `entry` says what becomes of rows that enter; it is asked whenever some may.
+        """
         self.folder = folder
         self.memory = memory
         self._wanted = currency
+        self._entry = entry
+
+    @property
+    def entry(self) -> Entry:
+        """What becomes of rows that enter now."""
+        return self._entry()
 
     @property
     def manifest(self) -> Manifest:
@@ -82,6 +98,7 @@ class Store:
                     if batches:
                         from loadfactor.store.live_rows import show_live
 
+                        session.entry = self._entry()
                         show_live(session, batches)
                     yield session
             finally:
@@ -122,6 +139,7 @@ class Store:
             currency = self.currency_of(manifest)
             remove_leftovers(self.folder, manifest)
             writer = Writer(self.folder, manifest, connect_writer(self.memory), currency)
+            writer.entry = self._entry()
             try:
                 with self._said():
                     yield writer

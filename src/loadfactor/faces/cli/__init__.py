@@ -27,10 +27,23 @@ COMMANDS = (
     CommandEntry("catalog", "loadfactor.faces.cli.catalog", "List the known models, accelerators or prices."),
     CommandEntry("doctor", "loadfactor.faces.cli.doctor", "Check that the books balance and say what is missing."),
     CommandEntry(
+        "untagged",
+        "loadfactor.faces.cli.tagging",
+        "List held GPU-hours and cost without an experiment, by who could fix them.",
+    ),
+    CommandEntry(
+        "retag",
+        "loadfactor.faces.cli.tagging",
+        "Apply the rules and the mapping of today to what is in the books already.",
+    ),
+    CommandEntry(
         "imports", "loadfactor.faces.cli.imports", "List what was read into the books, with the number of each import."
     ),
     CommandEntry("forget", "loadfactor.faces.cli.imports", "Take an import out of the books again, whole."),
     CommandEntry("token", "loadfactor.faces.cli.token", "Create, list and revoke the tokens that a server asks for."),
+    CommandEntry(
+        "pseudonym", "loadfactor.faces.cli.pseudonym", "Make the key of pseudonyms, and say with it who is who."
+    ),
     CommandEntry("compact", "loadfactor.faces.cli.upkeep", "Merge the files of the books that belong together."),
     CommandEntry(
         "repair", "loadfactor.faces.cli.upkeep", "Put damaged files into quarantine and make good what can be."

@@ -1,0 +1,98 @@
+"""What the settings say of rows that enter the books: rules of tagging and the mapping, read again when their files change."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loadfactor.config import FILE, Settings, read_settings
+from loadfactor.errors import InputError
+from loadfactor.store.entry import ChangeRows, Entry
+from loadfactor.tagging.rules import Tagging, TagRule, read_rules
+
+if TYPE_CHECKING:  # Arrow takes longer to import than most answers
+    import pyarrow as pa
+
+Signature = tuple[int, int] | None
+
+
+class EntryRules:
+    """Gives the `Entry` that the settings ask for now; the last good one where somebody is just writing them."""
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[Signature, ...], Entry] | None = None
+        self._mapping: Path | None = None
+
+    def __call__(self) -> Entry:
+        """Raises InputError where they are wrong from the beginning."""
+        files = (Path(FILE), *([self._mapping] if self._mapping else []))
+        if self._last is not None and self._last[0] == tuple(_sign(file) for file in files):
+            return self._last[1]
+        try:
+            settings = read_settings(Path(FILE))
+            self._mapping = settings.tagging.mapping
+            entry = make_entry(settings)
+        except InputError:
+            if self._last is None:
+                raise
+            return self._last[1]
+        files = (Path(FILE), *([self._mapping] if self._mapping else []))
+        self._last = tuple(_sign(file) for file in files), entry
+        return entry
+
+
+def make_entry(settings: Settings, mapping: Path | None = None) -> Entry:
+    """What is done to rows that enter; `mapping` in place of that of the settings."""
+    tag = make_tagger(read_tagging(settings, mapping))
+    if settings.privacy.users == "names":
+        return Entry(tag=tag)
+    from loadfactor.privacy.key_file import read_key
+    from loadfactor.privacy.masking import mask_rows, reveal_rows
+
+    pseudonyms = read_key(settings.privacy.key_file)
+
+    def mask(table: str, rows: "pa.Table") -> "pa.Table":
+        return mask_rows(pseudonyms, table, rows)
+
+    def tag_names(table: str, rows: "pa.Table") -> "pa.Table":  # rules speak of people by their names
+        return mask(table, tag(table, reveal_rows(pseudonyms, table, rows)) if tag else rows)
+
+    return Entry(mask, tag_names if tag else None, pseudonyms.seal, pseudonyms.open)
+
+
+def read_tagging(settings: Settings, mapping: Path | None = None) -> Tagging:
+    """The rules of the settings, and the rows of the mapping. Raises InputError with file and line."""
+    path = mapping or settings.tagging.mapping
+    rows: tuple[TagRule, ...] = ()
+    if path is not None:
+        from loadfactor.tagging.mapping import read_mapping
+
+        try:
+            rows = read_mapping(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is not UTF-8"
+            raise InputError(f"the mapping {path} cannot be read ({why}); see [tagging] in {FILE}") from error
+    return Tagging(read_rules(settings.tag), rows)
+
+
+def make_tagger(tagging: Tagging) -> ChangeRows | None:
+    """What tags rows; None where there are no rules."""
+    if not tagging:
+        return None
+    from loadfactor.tagging.apply import apply_rules
+
+    return lambda table, rows: apply_rules(tagging, rows, table)
+
+
+def restore_said(table: str, rows: "pa.Table") -> "pa.Table":
+    """Rows as rules make them where there are none: as their source said them."""
+    from loadfactor.tagging.apply import apply_rules
+
+    return apply_rules(Tagging(), rows, table)
+
+
+def _sign(path: Path) -> Signature:
+    """What changes when a file does; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
