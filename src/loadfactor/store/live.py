@@ -10,13 +10,14 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Final, TypeVar
 
 from loadfactor.errors import BusyError, DamageError, InputError, StoreError
 from loadfactor.store import disk
+from loadfactor.store.entry import Entry
 from loadfactor.store.generations import Generation
 from loadfactor.store.live_batch import INSERT_SQL, EncodedBatch, LiveBatch, encode
 from loadfactor.store.live_copy import LOG_SUFFIX, NAME, has_live
@@ -41,6 +42,8 @@ from loadfactor.units import BYTES_PER_MIB
 
 __all__ = ["LiveBatch", "LiveLog", "OriginState", "ReceivedBody", "has_live", "read_live"]
 
+Kept = TypeVar("Kept", ReceivedBody, OriginState)
+PLAIN: Final = Entry()
 LOCK = "live.lock"
 MOST_WAITING_BYTES = 64 * BYTES_PER_MIB
 """Batches and bodies that wait for their commit; with more, `acknowledge` and `book` wait for room, and `keep` refuses."""
@@ -74,8 +77,9 @@ class _Request:
 class LiveLog:
     """The live log of one store, held open by the one process that writes it. Any thread may call its methods."""
 
-    def __init__(self, folder: Path, lock: IO[str], connection: sqlite3.Connection) -> None:
+    def __init__(self, folder: Path, lock: IO[str], connection: sqlite3.Connection, entry: Entry) -> None:
         """Use `LiveLog.open`."""
+        self._entry = entry
         self._path = folder / NAME
         self._lock = lock
         self._connection = connection
@@ -91,9 +95,10 @@ class LiveLog:
         self._writer.start()
 
     @classmethod
-    def open(cls, folder: Path, after: int = 0) -> "LiveLog":
+    def open(cls, folder: Path, after: int = 0, entry: Entry = PLAIN) -> "LiveLog":
         """Open the live log of a store for writing. Batches that its manifest, or `after`, says are in files are discarded.
 
+        `entry` masks names in batches, and seals bodies and states, which hold names as they came.
         Raises StoreError when another process has it open or the folder cannot be written, DamageError when it is damaged.
         """
         lock = _locked(folder)
@@ -106,7 +111,7 @@ class LiveLog:
             if isinstance(error, OSError | sqlite3.Error):
                 raise StoreError(f"{folder / NAME} cannot be written ({explain(error)})") from error
             raise
-        return cls(folder, lock, connection)
+        return cls(folder, lock, connection, entry)
 
     def keep(self, bodies: Sequence[ReceivedBody]) -> "Future[int]":
         """Keep bodies as they came, all or none. The future is done when they outlast a power loss: the number of the last.
@@ -114,7 +119,7 @@ class LiveLog:
         Returns at once. Raises BusyError when so much waits to be stored or booked that no more is taken, StoreError when the log
         can no longer be written; the future raises StoreError when the disk is full.
         """
-        return self._put(_Request(_promise(), bodies=tuple(bodies)), longest_s=0)
+        return self._put(_Request(_promise(), bodies=tuple(self._seal(body) for body in bodies)), longest_s=0)
 
     def received(self) -> Iterator[tuple[int, ReceivedBody]]:
         """The bodies that are kept and not booked, in the order of their numbers. Raises DamageError."""
@@ -123,20 +128,22 @@ class LiveLog:
         for number in numbers:  # one at a time: together they may be more than fits into memory
             with self._reading():
                 found = read_bodies(self._connection, [number])
-            yield from found
+            yield from ((number, self._unseal(body)) for number, body in found)
 
     def states(self) -> dict[str, OriginState]:
         """The state of each origin, as it was last booked. Raises DamageError."""
         with self._reading():
-            return read_states(self._connection)
+            found = read_states(self._connection)
+        return {origin: self._unseal(state) for origin, state in found.items()}
 
     def book(self, state: OriginState, done: int, batches: Iterable[LiveBatch]) -> int:
         """Store batches, replace the state of an origin, and remove its bodies with numbers up to `done`: all of it or nothing.
 
         When this returns it outlasts a power loss. The number of the last batch. Raises as `acknowledge` does.
         """
-        encoded = tuple(encode(batch) for batch in batches)
-        return self._put(_Request(_promise(), batches=encoded, state=state, booked_through=done)).result()
+        encoded = tuple(encode(self._mask(batch)) for batch in batches)
+        sealed = self._seal(state)
+        return self._put(_Request(_promise(), batches=encoded, state=sealed, booked_through=done)).result()
 
     def acknowledge(self, batches: Iterable[LiveBatch]) -> int:
         """Store batches, all or none; when this returns they outlast a power loss. The number of the last: they are in a row.
@@ -144,7 +151,7 @@ class LiveLog:
         Raises InputError when one could not be imported, and StoreError when they cannot be stored: the disk is full, or so much
         waits that there was no room in `LONGEST_WAIT_S`.
         """
-        return self._put(_Request(_promise(), batches=tuple(encode(batch) for batch in batches))).result()
+        return self._put(_Request(_promise(), batches=tuple(encode(self._mask(batch)) for batch in batches))).result()
 
     def discard_through(self, number: int) -> None:
         """Remove the batches up to this number: they are in files of the books now."""
@@ -181,6 +188,18 @@ class LiveLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _mask(self, batch: LiveBatch) -> LiveBatch:
+        mask = self._entry.mask
+        return batch if mask is None else replace(batch, rows=mask(batch.table, batch.rows))
+
+    def _seal(self, kept: Kept) -> Kept:
+        seal = self._entry.seal
+        return kept if seal is None else replace(kept, content=seal(kept.content))
+
+    def _unseal(self, kept: Kept) -> Kept:
+        unseal = self._entry.open
+        return kept if unseal is None else replace(kept, content=unseal(kept.content))
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

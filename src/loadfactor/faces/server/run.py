@@ -35,7 +35,7 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
     guard = Guard(tokens, host, tls.trusted_proxies)
     with contextlib.ExitStack() as opened:
         live = LiveLog.open(
-            folder, after=books.store.manifest.live_through
+            folder, after=books.store.manifest.live_through, entry=books.store.entry
         )  # first: a second server hears of the first
         opened.callback(live.close)
         listening = opened.enter_context(bind(host, port))
