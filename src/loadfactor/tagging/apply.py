@@ -13,6 +13,7 @@ from loadfactor.tagging.rules import GIVES, Condition, Tagging, TagRule, split_t
 
 TAGGED = {"allocations": "from_utc", "queue_events": "at_utc"}
 """The tables whose rows have a holder, and the instant that decides which dated rule counts."""
+_NOTHING: npt.NDArray[np.object_] = np.array(None, dtype=object)
 Texts = npt.NDArray[np.object_]
 Flags = npt.NDArray[np.bool_]
 Groups = dict[str, Texts]
@@ -112,6 +113,8 @@ def _compare(condition: Condition, facts: Facts, rows: Places) -> tuple[Flags, G
 
 def _fill_in(template: str, facts: Facts, rows: Places, groups: Groups) -> Texts:
     """The text that a rule gives each of the rows; None where it refers to what a row lacks."""
+    if "{" not in template:
+        return np.full(len(rows), template, dtype=object)
     parts = []
     for text, is_reference in split_template(template):
         if not is_reference:
@@ -127,9 +130,13 @@ def _write(rows: pa.Table, said: dict[str, Texts], final: dict[str, Texts]) -> p
     """The rows with their final columns, and what was said beside where that is otherwise."""
     replaced = {column: final[column] != said[column] for column in said}
     kept = np.full(rows.num_rows, None, dtype=object)
+    written: dict[tuple[tuple[str, str], ...], str] = {}  # few differ
     for row in np.flatnonzero(np.logical_or.reduce(list(replaced.values()))).tolist():
-        original = {column: said[column][row] or "" for column in said if replaced[column][row]}
-        kept[row] = json.dumps(original, sort_keys=True, ensure_ascii=False)
+        original = tuple((column, said[column][row] or "") for column in said if replaced[column][row])
+        text = written.get(original)
+        if text is None:
+            text = written[original] = json.dumps(dict(original), sort_keys=True, ensure_ascii=False)
+        kept[row] = text
     for column, values in (*final.items(), (ORIGINAL, kept)):
         if column == ORIGINAL or replaced[column].any():
             rows = rows.set_column(rows.column_names.index(column), column, pa.array(values, pa.string()))
@@ -137,5 +144,5 @@ def _write(rows: pa.Table, said: dict[str, Texts], final: dict[str, Texts]) -> p
 
 
 def _is_null(values: Texts) -> Flags:
-    nulls: Flags = np.fromiter((value is None for value in values), np.bool_, len(values))
+    nulls: Flags = np.equal(values, _NOTHING, dtype=object).astype(np.bool_)
     return nulls
