@@ -27,8 +27,8 @@ Ask = Callable[[Sequence[str], Sequence[str]], Readings]
 
 
 @dataclass
-class Held:
-    """Held time and its cost; None where no price of it is known."""
+class HeldTime:
+    """Held GPU-hours and their cost; None where no price of it is known."""
 
     gpu_hours: float = 0.0
     cost: float | None = None
@@ -71,9 +71,9 @@ class Untagged:
     tagged_share: float | None
     tagged_cost_share: float | None
     rows: tuple[UntaggedGroup, ...]
-    held: Held
-    without: dict[str, Held]
-    unattributed: Held
+    held: HeldTime
+    without: dict[str, HeldTime]
+    unattributed: HeldTime
     hints: tuple[TagHint, ...]
 
 
@@ -93,7 +93,7 @@ class _Job:
 
 @dataclass
 class _Group:
-    held: Held = field(default_factory=Held)
+    held: HeldTime = field(default_factory=HeldTime)
     jobs: set[str] = field(default_factory=set)
     missing: set[str] = field(default_factory=set)
     match: dict[str, str] = field(default_factory=dict)
@@ -113,7 +113,7 @@ def find_untagged(session: Session, ask: Ask, by: Sequence[str]) -> Untagged:
     jobs = _read_jobs(session)
     readings = ask(ASKED, ("job", "user", "team", *[name for name in GIVES if name != "team"]))
     groups: dict[tuple[str | None, ...], _Group] = {}
-    total, without = Held(), {name: Held() for name in GIVES}
+    total, without = HeldTime(), {name: HeldTime() for name in GIVES}
     by_tag: dict[str, float] = {}
     for job, (user, team, experiment, project, purpose), hours, cost in _list_held(readings):
         has = {"experiment": experiment, "team": team, "project": project, "purpose": purpose}
@@ -159,10 +159,10 @@ def _list_held(readings: Readings) -> Iterator[tuple[str, Sequence[str | None], 
             yield job, key[1:], held, cost if isinstance(cost, float) else None
 
 
-def _list_unattributed(ask: Ask) -> Iterator[Held]:
+def _list_unattributed(ask: Ask) -> Iterator[HeldTime]:
     """What was held by nobody knows whom."""
     hours, cost = (r.value for r in ask(("unattributed_gpu_hours", "unattributed_cost"), ()))
-    yield Held(hours if isinstance(hours, float) else 0.0, cost if isinstance(cost, float) else None)
+    yield HeldTime(hours if isinstance(hours, float) else 0.0, cost if isinstance(cost, float) else None)
 
 
 def _read_jobs(session: Session) -> dict[str, _Job]:

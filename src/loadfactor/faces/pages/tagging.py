@@ -8,7 +8,7 @@ from loadfactor.faces.pages.receipt import name_rows
 
 if TYPE_CHECKING:
     from loadfactor.books.retagging import Retagging
-    from loadfactor.books.untagged import Held, Untagged
+    from loadfactor.books.untagged import HeldTime, Untagged
 
 MOST_ROWS = 25
 NOTHING = "(none)"
@@ -54,7 +54,7 @@ def _list_rest(found: "Untagged") -> list[Section]:
     )
     whole = found.held.gpu_hours
 
-    def row(name: str, held: "Held") -> tuple[Cell, ...]:
+    def row(name: str, held: "HeldTime") -> tuple[Cell, ...]:
         return name, held.gpu_hours, held.cost, held.gpu_hours / whole if whole else None
 
     rows = [row(name, held) for name, held in found.without.items() if name != "experiment" and held.gpu_hours]
