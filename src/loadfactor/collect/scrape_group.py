@@ -128,8 +128,7 @@ class ScrapeGroup:
         due_s = 0.0
         while True:
             now_s = time.time()
-            done_s = due_s + self.every_s / 2 if abs(now_s - due_s) < self.every_s else now_s  # else the clock was set
-            due_s = ((max(done_s, now_s) - offset_s) // self.every_s + 1) * self.every_s + offset_s
+            due_s = find_next(due_s, now_s, self.every_s, offset_s)
             await asyncio.sleep(due_s - now_s)
             await self._scrape(target, self._fares[target])
 
@@ -187,6 +186,17 @@ class ScrapeGroup:
             targets=len(fares),
             answering=answering,
         )
+
+
+def find_next(last_s: float, now_s: float, every_s: float, offset_s: float) -> float:
+    """The instant after `now_s` that lies `offset_s` behind a multiple of `every_s`, and is not the last one again.
+
+    >>> find_next(0, 100.0, 15, 4), find_next(109, 108.999, 15, 4), find_next(109, 122.0, 15, 4)
+    (109.0, 124.0, 124.0)
+    """
+    was_set = abs(now_s - last_s) >= every_s  # the clock, or nothing was scraped yet
+    since_s = now_s if was_set else max(now_s, last_s + every_s / 2)
+    return (since_s - offset_s) // every_s * every_s + every_s + offset_s
 
 
 def _name_dead(dead: list[tuple[Target, TargetStatus]]) -> str:
