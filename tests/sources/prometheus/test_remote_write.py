@@ -22,6 +22,7 @@ from tests.sources.prometheus.sender import (
 
 from loadfactor.errors import SourceError
 from loadfactor.limits import EARLIEST_MS, LATEST_MS
+from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, OTHER_NAMES, RemoteWriteScanner
 from loadfactor.sources.prometheus.remote_write_limits import MOST_NAMES, BodyTooLarge, WriteLimits
 
@@ -100,6 +101,17 @@ def test_series_that_are_not_understood_are_counted() -> None:
     assert scanner.not_understood["other_7"] == 6
     assert scanner.not_understood[OTHER_NAMES] == 5 * 6
     assert len(scanner.not_understood) == MOST_NAMES + 1
+
+
+def test_what_an_agent_says_of_itself_is_no_riddle() -> None:
+    """The agent's own counts are neither kept nor counted as not understood, by the scanner and by the decoder."""
+    decoder = PrometheusDecoder()
+    scanner = RemoteWriteScanner(decoder.identify_series, WriteLimits())
+    names = ("loadfactor_agent_spool_bytes", "loadfactor_agent_gpus", "other")
+    body = pack_request([SentSeries({"__name__": name, "instance": "n1"}, [(START, 1.0)]) for name in names])
+    for _ in range(2):
+        assert len(scanner.scan(body).series) == 0
+    assert (scanner.not_understood, decoder.not_understood) == ({"other": 2}, {"other": 1})
 
 
 def test_empty_labels_are_no_labels_and_order_does_not_matter() -> None:

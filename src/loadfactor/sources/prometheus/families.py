@@ -115,6 +115,7 @@ _AMD: Final = Family(
     {"index": ("gpu_id",), "model": ("card_series", "card_model"), "job": ("job_id",)},
 )
 
+_OF_SENDERS: Final = "loadfactor_agent_"
 _FAMILIES: Final = (_NVIDIA_SMI, _JOBSTATS, _TELEGRAF, _OMNISTAT, _AMD)
 _DCGM: Final = Family(DCGM, (PREFIX,), (), {})
 _BY_NAME: Final = {name: (family, field) for family in _FAMILIES for name, field in family.by_name.items()}
@@ -140,6 +141,15 @@ def find_family(labels: Mapping[str, str]) -> tuple[Family, Field | None] | None
     if found is not None and found[0] is _TELEGRAF and name in _BARE and "name" not in labels:
         return _NVIDIA_SMI, _BARE[name]  # it writes a temperature without a unit, but nothing beside the UUID
     return found
+
+
+def is_about_sender(name: str) -> bool:
+    """True for what the agent says of itself: it is understood, and nothing of it is kept.
+
+    >>> is_about_sender("loadfactor_agent_spool_bytes"), is_about_sender("DCGM_FI_DEV_GPU_UTIL")
+    (True, False)
+    """
+    return name.startswith(_OF_SENDERS)
 
 
 def list_labels(family: Family) -> Mapping[str, tuple[str, ...]]:

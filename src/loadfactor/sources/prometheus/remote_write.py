@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from loadfactor.errors import SourceError
 from loadfactor.limits import shorten
+from loadfactor.sources.prometheus.families import is_about_sender
 from loadfactor.sources.prometheus.label_sets import COUNT, LabelSets, grow_sets, keep_first, make_sets
 from loadfactor.sources.prometheus.protobuf_wire import LONG_LABEL, MANY_LABELS, NAME_SPANS, split_labels
 from loadfactor.sources.prometheus.remote_write_limits import MOST_NAMES, BodyTooLarge, WriteLimits
@@ -33,6 +34,8 @@ from loadfactor.units import BYTES_PER_MIB
 
 NOT_UNDERSTOOD: Final = -1
 """What `identify` gives for a series of which nothing is kept."""
+_PASSED_OVER: Final = int(np.iinfo(np.int32).min)
+"""Stands for a series that is known and of which nothing is kept."""
 OTHER_NAMES: Final = "(other names)"
 _NAME: Final = "__name__"
 _MOST_UNPACKED: Final = 22  # a copy of 64 bytes takes three in snappy's block format
@@ -132,7 +135,9 @@ class RemoteWriteScanner:
         while self._identified < self._known.state[COUNT]:
             name, others = self._read_labels(self._identified)
             number = self._identify(name, others)
-            self._numbers[self._identified] = number if number >= 0 else -1 - self._number_name(name)
+            if number < 0:
+                number = _PASSED_OVER if is_about_sender(name) else -1 - self._number_name(name)
+            self._numbers[self._identified] = number
             self._identified += 1
         labels_of = self._out.labels[since:k]
         labels_of[:] = self._numbers[labels_of]
@@ -190,7 +195,7 @@ class RemoteWriteScanner:
         kept = series >= 0
         if kept.all():
             return Points(series.copy(), at_ms.copy(), bits.copy().view(np.float64))
-        counts = np.bincount(-1 - series[~kept], minlength=len(self._names))
+        counts = np.bincount(-1 - series[~kept & (series != _PASSED_OVER)], minlength=len(self._names))
         for name, count in zip(self._names, counts.tolist(), strict=True):
             if count:
                 self.not_understood[name] = self.not_understood.get(name, 0) + count
