@@ -1,6 +1,6 @@
 """The books at one moment: questions asked of one session, whose answers fit together whatever is written meanwhile."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from itertools import chain
@@ -38,6 +38,7 @@ class Snapshot:
         self._session = session
         self._idle_below = idle_below
         self._has_waits = False
+        self._cuts: dict[int, frozenset[int]] = {}  # hours that are booked as `cut`, and where they are cut
         open_ledger(session, idle_below)
 
     @property
@@ -85,6 +86,15 @@ class Snapshot:
             self._session.materialize(name, _write_rows(columns))
         queries = recall(question.shape, lambda: _compile(question))
         return answer(question, lambda name: self._session.fetch_columns(queries[name]))
+
+    def prepare(self, windows: Iterable[tuple[datetime, datetime]]) -> None:
+        """Book at once all hours that these windows cut: `show` of each of them then needs no booking of its own."""
+        cuts: dict[int, set[int]] = {}
+        for start, end in windows:
+            for hour, points in self._find_cuts(Window(milliseconds(start), milliseconds(end), UTC), False).items():
+                cuts.setdefault(hour, set()).update(points)
+        if cuts:
+            self._book_cut(cuts)
 
     def check(self) -> "CheckResult":
         """As `Books.check`."""
@@ -149,18 +159,29 @@ class Snapshot:
 
     def _view_ledger(self, window: Window, by_day: bool) -> None:
         """Name the ledger of a window `asked_ledger`: booked hours, and those that a limit or local midnight cuts booked afresh."""
-        session, (start, end) = self._session, self._session.span()
+        session, cuts = self._session, self._find_cuts(window, by_day)
         sql = f"SELECT * FROM ledger WHERE from_utc < {window.end_ms} AND to_utc > {window.start_ms}"
-        # in the hour where the books begin or end, no row spans a cut outside them
-        inside = {h: [p for p in points if start < p < end] for h, points in window.cut_hours(by_day).items()}
-        cuts = {h: points for h, points in sorted(inside.items()) if points}
         if cuts:
-            spans = tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in cuts)
-            book(session, spans, chain.from_iterable(cuts.values()), self._idle_below)
-            within = f"from_utc >= {window.start_ms} AND to_utc <= {window.end_ms}"
-            session.materialize("cut", f"SELECT * FROM book WHERE {within} ORDER BY ALL")  # sums keep their digits
-            sql += f" AND hour_utc NOT IN ({', '.join(map(str, cuts))}) UNION ALL BY NAME SELECT * FROM cut"
+            if any(not self._cuts.get(hour, frozenset()).issuperset(points) for hour, points in cuts.items()):
+                self._book_cut(cuts)
+            hours = f"({', '.join(map(str, cuts))})"
+            within = f"hour_utc IN {hours} AND from_utc >= {window.start_ms} AND to_utc <= {window.end_ms}"
+            sql += f" AND hour_utc NOT IN {hours} UNION ALL BY NAME SELECT * FROM cut WHERE {within}"
         session.create_view("asked_ledger", sql)
+
+    def _find_cuts(self, window: Window, by_day: bool) -> dict[int, list[int]]:
+        """The instants that cut hours of a window, by hour. In the hour where the books begin or end no row spans a cut outside."""
+        start, end = self._session.span()
+        inside = {h: [p for p in points if start < p < end] for h, points in window.cut_hours(by_day).items()}
+        return {h: points for h, points in sorted(inside.items()) if points}
+
+    def _book_cut(self, cuts: Mapping[int, Iterable[int]]) -> None:
+        """Book these hours as `cut`, no row of which spans a cut: the windows that end at these instants are asked of it, too."""
+        start, end = self._session.span()
+        spans = tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in sorted(cuts))
+        book(self._session, spans, sorted(chain.from_iterable(cuts.values())), self._idle_below)
+        self._session.materialize("cut", "SELECT * FROM book ORDER BY ALL")  # sums keep their digits
+        self._cuts = {hour: frozenset(points) for hour, points in cuts.items()}
 
     def _check_filters(self, where: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         """Filters that name something the books know; InputError naming what is near when they do not."""

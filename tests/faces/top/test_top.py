@@ -5,14 +5,18 @@
 
 import os
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import astuple, replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from starlette.testclient import TestClient
 from tests.faces.server.conftest import LOCAL, Remembering
 
+from loadfactor.books import snapshot
 from loadfactor.books.books import Books
 from loadfactor.collect.prometheus_server import FetchError
 from loadfactor.errors import InputError
@@ -23,7 +27,7 @@ from loadfactor.faces.render.terminal import render_text
 from loadfactor.faces.server.app import make_app
 from loadfactor.faces.server.guard import Guard
 from loadfactor.faces.top.page import build_history, build_page
-from loadfactor.faces.top.readers import ServerReader, StoreReader
+from loadfactor.faces.top.readers import ServerReader, StoreReader, TopQuestion
 from loadfactor.faces.top.rows import Grouping, TopAnswer, ask_history, ask_top, find_gpu
 from loadfactor.faces.top.view import DOWN, ENTER, ESCAPE, RUB_OUT, TopView
 from loadfactor.store.tokens import TokenFile
@@ -55,6 +59,35 @@ def keep(name: str, page: Document) -> None:
             assert path.read_text(encoding="utf-8") == shown, (
                 f"{path.name} changed; run with UPDATE_PAGES=1 once it is read"
             )
+
+
+class OneByOne:
+    """Asks each question on its own."""
+
+    def __init__(self, reader: StoreReader) -> None:
+        self._reader = reader
+
+    def ask(self, questions: Sequence[TopQuestion]) -> list[list[dict[str, Any]]]:
+        return [self._reader.ask([question])[0] for question in questions]
+
+
+def test_an_hour_is_booked_once_for_all_its_steps(
+    reader: StoreReader, by_gpu: TopAnswer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twelve steps of a GPU's hour come of one booking, and are what they are asked one by one."""
+    gpu = by_gpu.rows[0].names[0]
+    assert gpu
+    assert by_gpu.end
+    end = by_gpu.end - timedelta(minutes=22)
+    alone = ask_history(OneByOne(reader), gpu, end)
+    booked = []
+    book = snapshot.book
+    monkeypatch.setattr(snapshot, "book", lambda *given: booked.append(given) or book(*given))
+    together = ask_history(reader, gpu, end)
+    assert len(booked) == 1
+    assert together.ends == alone.ends
+    for step, expected in zip(together.steps, alone.steps, strict=True):
+        assert astuple(step) == pytest.approx(astuple(expected), rel=1e-12)
 
 
 @pytest.mark.parametrize("grouping", ["gpu", "node", "job", "team"])

@@ -52,11 +52,13 @@ class StoreReader:
     def ask(self, questions: Sequence[TopQuestion]) -> list[list[dict[str, Any]]]:
         """The readings of each question, all of one snapshot."""
         with self.books.snapshot() as snapshot:
+            windows = (_request(question).window(snapshot) for question in questions)
+            snapshot.prepare((start, end) for start, end in windows if start is not None and end is not None)
             return [_answer(lambda q: _show(snapshot, q), question) for question in questions]
 
 
-def _show(snapshot: Snapshot, question: TopQuestion) -> list[dict[str, Any]]:
-    asked = ShowRequest(
+def _request(question: TopQuestion) -> ShowRequest:
+    return ShowRequest(
         metrics=tuple(question.metrics),
         by=tuple(question.by),
         last=question.last,
@@ -65,6 +67,10 @@ def _show(snapshot: Snapshot, question: TopQuestion) -> list[dict[str, Any]]:
         where=tuple(question.where),
         timezone="UTC",
     )
+
+
+def _show(snapshot: Snapshot, question: TopQuestion) -> list[dict[str, Any]]:
+    asked = _request(question)
     start, end = asked.window(snapshot)
     readings = snapshot.show(asked.metrics, asked.by, start, end, asked.zone, where=asked.filters)
     return [reading.as_json() for reading in readings]
