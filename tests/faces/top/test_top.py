@@ -87,7 +87,7 @@ def test_an_hour_is_booked_once_for_all_its_steps(
     assert len(booked) == 1
     assert together.ends == alone.ends
     for step, expected in zip(together.steps, alone.steps, strict=True):
-        assert astuple(step) == pytest.approx(astuple(expected), rel=1e-12)
+        assert astuple(step)[1:] == pytest.approx(astuple(expected)[1:], rel=1e-12)
 
 
 @pytest.mark.parametrize("grouping", ["gpu", "node", "job", "team"])
