@@ -1,5 +1,7 @@
 """What the agent says of holders is in the allocations that the server makes of it."""
 
+from collections.abc import Sequence
+
 from loadfactor.agent.holder import Holder
 from loadfactor.agent.readings import Labels, SeriesValues
 from loadfactor.agent.write_request import pack_readings
@@ -13,9 +15,16 @@ BEGAN_MS = 1_772_409_600_000
 
 def allocate(*holders: Holder) -> list[dict[str, object]]:
     """The last allocations of a GPU that these held together for three scrapes."""
-    labels = [Labels({"UUID": "GPU-1", "gpu": "0", "Hostname": "n1", "job": "agent", **h.labels()}) for h in holders]
+    return follow(holders, holders, holders)
+
+
+def follow(*scrapes: Sequence[Holder]) -> list[dict[str, object]]:
+    """The last allocations of a GPU that was held so at each scrape."""
+    facts = {"UUID": "GPU-1", "gpu": "0", "Hostname": "n1", "job": "agent"}
     readings = [
-        SeriesValues(of, BEGAN_MS + k * 10_000, {"DCGM_FI_DEV_FB_TOTAL": 80_000.0}) for k in range(3) for of in labels
+        SeriesValues(Labels({**facts, **holder.labels()}), BEGAN_MS + k * 10_000, {"DCGM_FI_DEV_FB_TOTAL": 80_000.0})
+        for k, holders in enumerate(scrapes)
+        for holder in holders
     ]
     decoder = PrometheusDecoder()
     decoder.put(RemoteWriteScanner(decoder.identify_series, WriteLimits()).scan(pack_readings(readings)), 1, 0.0)
@@ -39,3 +48,17 @@ def test_holders_of_one_gpu_share_it() -> None:
     """Two jobs on one GPU hold half of it each, each with its own user."""
     rows = allocate(Holder(job="1", user="ana"), Holder(job="2", user="bo"))
     assert [(row["job_id"], row["share"], row["user"]) for row in rows] == [("1", 0.5, "ana"), ("2", 0.5, "bo")]
+
+
+def test_pod_stays_one_job_when_its_container_becomes_known() -> None:
+    """A pod whose first samples were read before the kubelet said more is one allocation from its beginning."""
+    unknown, known = Holder(pod="llm-0", namespace="a"), Holder(pod="llm-0", namespace="a", container="trainer")
+    rows = follow([unknown], [unknown], [known], [known])
+    assert {row["job_id"] for row in rows} == {"a/llm-0"}
+    assert len({row["from_utc"] for row in rows}) == 1
+
+
+def test_pods_that_share_a_gpu_hold_half_of_it() -> None:
+    """Two pods with replicas of one GPU share it, whether or not they run anything."""
+    rows = allocate(*(Holder(pod=f"llm-{k}", namespace="a", container="c") for k in range(2)))
+    assert [(row["job_id"], row["share"]) for row in rows] == [("a/llm-0", 0.5), ("a/llm-1", 0.5)]

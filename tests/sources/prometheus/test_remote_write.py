@@ -20,6 +20,7 @@ from tests.sources.prometheus.sender import (
     pack_varint,
 )
 
+from loadfactor.agent.readings import AGENT_PREFIX
 from loadfactor.errors import SourceError
 from loadfactor.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
@@ -107,7 +108,7 @@ def test_what_an_agent_says_of_itself_is_no_riddle() -> None:
     """The agent's own counts are neither kept nor counted as not understood, by the scanner and by the decoder."""
     decoder = PrometheusDecoder()
     scanner = RemoteWriteScanner(decoder.identify_series, WriteLimits())
-    names = ("loadfactor_agent_spool_bytes", "loadfactor_agent_gpus", "other")
+    names = (f"{AGENT_PREFIX}spool_bytes", f"{AGENT_PREFIX}gpus", "other")
     body = pack_request([SentSeries({"__name__": name, "instance": "n1"}, [(START, 1.0)]) for name in names])
     for _ in range(2):
         assert len(scanner.scan(body).series) == 0
