@@ -7,6 +7,7 @@ Instants are stored as int64 milliseconds since 1970 UTC. A sample describes the
 from typing import Final
 
 from loadfactor.columns import TYPES, Column, Kind, Table
+from loadfactor.units import MS_PER_S
 
 Span = tuple[int, int]
 """An interval [from, to) of instants, int64 milliseconds UTC."""
@@ -40,8 +41,12 @@ CURRENCY: Final = "^[A-Z]{3}$"
 DEFAULT_CURRENCY: Final = "USD"
 """The currency of a store that names none."""
 
-KNOWN_FROM: Final = ("labels", "even_split")
+LABELS, EVEN_SPLIT = "labels", "even_split"
+KNOWN_FROM: Final = (LABELS, EVEN_SPLIT)
 """How an allocation is known where nobody listed it as it is: from labels of samples, or its GPUs split evenly over its nodes."""
+
+LINGER_MS: Final = 600 * MS_PER_S
+"""How long before and after a listed job its labels are taken for the same job: longer than exporters and clocks are late."""
 
 _HOLDER = (
     Column("user", "text", "who asked for it", "not known"),

@@ -192,6 +192,7 @@ class Fleet:
                 "from_utc": a,
                 "to_utc": b,
                 "attempt": self.rnd.choice((None, attempt)),
+                "job_number": self.rnd.choice((None, job, f"number of {job}")),
             }
             level = self.rnd.choice(levels)
             if level in ("node", "all"):
@@ -216,6 +217,21 @@ class Fleet:
                 if key not in keys:
                     self.tables["allocations"].append({**row, "device_id": name})
                 keys.add(key)
+        for _ in range(self.rnd.choice((0, 0, 1, 3, 6))):
+            self._label(keys)
+
+    def _label(self, keys: set[tuple[object, ...]]) -> None:
+        """What labels of samples say of a GPU: a job that is listed, too, or that nobody else knows."""
+        a, b = self.span()
+        job = self.rnd.choice(list(self.jobs))
+        name = self.rnd.choice((job, job, f"number of {job}", "unlisted"))
+        device = self.rnd.choice([*self.ids, "ghost"])
+        if (key := (name, None, device, None, None, a)) not in keys:
+            row = {"job_id": name, "device_id": device, "from_utc": a, "to_utc": b, "known_from": "labels"}
+            self.tables["allocations"].append(
+                {**row, **self._who(), "share": self.rnd.choice((None, None, 0.5, 1 / 3))}
+            )
+        keys.add(key)
 
     def _outages(self) -> None:
         for k in range(self.rnd.choice((0, 0, 1, 2))):

@@ -16,6 +16,9 @@ from loadfactor.store.sample_layout import StepVote
 from loadfactor.store.step_votes import learn_steps
 from loadfactor.tables import MEASUREMENTS
 
+LINGER = 10 * 60 * 1000
+"""So long before and after a listed job its labels count for nothing, in milliseconds."""
+
 
 def covers(row: Row, at: int) -> bool:
     """Does a row speak of the instant? Open ends speak of everything."""
@@ -182,6 +185,10 @@ class Oracle:
         for name in ("devices", "allocations", "outages", "prices", "exchange_rates"):
             points |= {r[c] for r in self.t[name] for c in ("from_utc", "to_utc")} - {None}
         points |= {x for s in self.samples for x in (s.from_utc, s.to_utc)}
+        listed = [r for r in self.t["allocations"] if r["known_from"] != "labels"]
+        points |= {r["from_utc"] - LINGER for r in listed} | {
+            r["to_utc"] + LINGER for r in listed if r["to_utc"] is not None
+        }
         edges = sorted(p for p in points if self.start <= p <= self.end)
         cells = [cell for a, b in itertools.pairwise(edges) for cell in self.moment(a, b)]
         hours: dict[tuple[str, int], list[Cell]] = defaultdict(list)
@@ -203,16 +210,21 @@ class Oracle:
         for d in there.values():
             if d["node"] is not None:
                 of_node[d["node"]].append(d["device_id"])
-        asks = []
+        asks: list[Row] = []
         for row in self.t["allocations"]:
-            if not covers(row, a):
+            if not covers(row, a) or row["known_from"] == "labels":
                 continue
             gpus = (1.0 if row["gpus"] is None else row["gpus"]) * (1.0 if row["share"] is None else row["share"])
-            ask = {**{c: row[c] for c in (*HOLDER, "device_id", "node", "pool")}, "gpus": gpus}
+            ask = {
+                **{c: row[c] for c in (*HOLDER, "job_number", "device_id", "node", "pool")},
+                "gpus": gpus,
+                "inferred": False,
+            }
             if row["device_id"] is None and row["node"] is not None and gpus == len(of_node[row["node"]]):
                 asks += [{**ask, "device_id": d, "gpus": 1.0} for d in of_node[row["node"]]]
             else:
                 asks.append(ask)
+        asks = self.named_by_labels(asks, a, there)
         unnamed = [x for x in asks if x["device_id"] is None]
         nodes = {x["node"] for x in unnamed} - {None}
         pools = {x["pool"] for x in unnamed if x["node"] is None} - {None}
@@ -246,6 +258,52 @@ class Oracle:
         for name, devices in members.items():
             yield from self.shared_out(a, b, devices, wanted[name])
 
+    def named_by_labels(self, asks: list[Row], at: int, there: dict[str, Row]) -> list[Row]:
+        """Listed holders on the GPUs that labels name for them, and holders that only labels know."""
+        labels = [
+            {**r, "gpus": (1.0 if r["gpus"] is None else r["gpus"]) * (1.0 if r["share"] is None else r["share"])}
+            for r in self.t["allocations"]
+            if r["known_from"] == "labels" and covers(r, at)
+        ]
+        out = []
+        for ask in asks:
+            named: dict[str, list[Row]] = defaultdict(list)
+            for label in labels if ask["device_id"] is None else []:
+                device = there.get(label["device_id"])
+                if device is None or label["job_id"] not in (ask["job_id"], ask["job_number"]):
+                    continue
+                if ask["node"] is not None and device["node"] != ask["node"]:
+                    continue
+                if ask["node"] is None and ask["pool"] is not None and device["pool"] != ask["pool"]:
+                    continue
+                named[label["device_id"]].append(label)
+            if not named:
+                out.append(ask)
+                continue
+            said = [label for of in named.values() for label in of]
+            filled = {**ask}
+            for column in ("user", "team", "project", "experiment_id", "purpose"):
+                if filled[column] is None:
+                    filled[column] = max((s[column] for s in said if s[column] is not None), default=None)
+            most = {d: max(label["gpus"] for label in of) for d, of in named.items()}
+            whole = sum(gpus * there[d]["share"] for d, gpus in most.items())
+            fits = min(1.0, ask["gpus"] / whole)
+            out += [{**filled, "device_id": d, "gpus": gpus * fits} for d, gpus in most.items()]
+            if ask["gpus"] - whole > 1e-9:
+                out.append({**filled, "gpus": ask["gpus"] - whole})
+        for label in labels:
+            lists = [
+                r
+                for r in self.t["allocations"]
+                if r["known_from"] != "labels"
+                and label["job_id"] in (r["job_id"], r["job_number"])
+                and r["from_utc"] - LINGER <= at
+                and (r["to_utc"] is None or at < r["to_utc"] + LINGER)
+            ]
+            if not lists:
+                out.append({**{c: label[c] for c in (*HOLDER, "device_id", "node", "pool", "gpus")}, "inferred": True})
+        return out
+
     def shared_out(self, a: int, b: int, devices: list[Row], asks: list[Row]) -> Iterable[Cell]:
         """One place: what holders have (scaled down alike where they ask for more than there is), what is down, what is left."""
         total = sum(d["share"] for d in devices)
@@ -258,8 +316,14 @@ class Oracle:
                 None if None in prices else sum(p * w for p, w in zip(prices, weights, strict=True)) / sum(weights)
             )
         same = {c: devices[0][c] if len({d[c] for d in devices}) == 1 else None for c in ("device_id", *PLACE)}
-        demand = sum(x["gpus"] for x in asks)
-        fits = min(1.0, total / demand) if demand else 1.0
+        listed = sum(x["gpus"] for x in asks if not x["inferred"])
+        labelled = sum(x["gpus"] for x in asks if x["inferred"])
+        demand = listed + labelled
+        left = total - min(listed, total) if total - min(listed, total) > 1e-9 else 0.0
+        fits = {
+            False: min(1.0, total / listed) if listed else 1.0,
+            True: min(1.0, left / labelled) if labelled else 1.0,
+        }
 
         spoken = all(self.speaks(d) for d in devices)
 
@@ -271,10 +335,10 @@ class Oracle:
             return out
 
         for x in asks:
-            if x["gpus"] * fits > 0:
+            if x["gpus"] * fits[x["inferred"]] > 0:
                 where = {c: same[c] if x["own"][c] is None else x["own"][c] for c in same}
-                yield cell("held", x["gpus"] * fits, x, where)
-        rest = total - min(demand, total)
+                yield cell("held", x["gpus"] * fits[x["inferred"]], x, where)
+        rest = left - min(labelled, left)
         broken = min(broken, rest)
         for state, gpus in (("unallocated", rest - broken), ("down", broken)):
             if gpus > 1e-9:

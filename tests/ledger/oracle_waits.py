@@ -12,6 +12,8 @@ def list_waits(tables: dict[str, list[Row]]) -> list[Row]:
     starts: dict[tuple[Any, ...], Row] = {}
     queued = {row["job_id"] for row in tables["queue_events"]}
     for row in tables["allocations"]:
+        if row["known_from"] == "labels":
+            continue
         if row["submitted_utc"] is not None or row["eligible_utc"] is not None or row["job_id"] in queued:
             key = (row["job_id"], row["submitted_utc"], row["eligible_utc"], row["from_utc"])
             start = starts.setdefault(key, {"gpus": 0.0, **dict.fromkeys(("pool", *WHO))})

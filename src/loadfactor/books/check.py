@@ -12,7 +12,7 @@ from loadfactor.metrics.query.reading import Reading
 from loadfactor.store.import_records import list_imports
 from loadfactor.store.session import Session, check_file
 from loadfactor.store.source_status import read_statuses
-from loadfactor.tables import ALWAYS, PRICES
+from loadfactor.tables import ALWAYS, EVEN_SPLIT, LABELS, PRICES
 from loadfactor.units import MS_PER_HOUR
 
 Show = Callable[[Sequence[str]], Sequence[Reading]]
@@ -141,7 +141,7 @@ def _contradictions(session: Session, show: Show) -> Iterator[Finding]:
     asked = session.raw.execute(
         f"""WITH asking AS (
               SELECT *, greatest(from_utc, {start}) AS since, least(coalesce(to_utc, {end}), {end}) AS until
-              FROM allocations WHERE from_utc < {end}
+              FROM allocations WHERE from_utc < {end} AND known_from IS DISTINCT FROM '{LABELS}'
             ), again AS (  -- a run that overlapping logs name twice on one GPU asks once
               SELECT *, if(device_id IS NULL, NULL, max(until) OVER (
                 PARTITION BY device_id, job_id, attempt ORDER BY since ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
@@ -280,13 +280,25 @@ def _say_times(from_ms: int, to_ms: int) -> str:
 
 
 def _inferred_holders(session: Session) -> Iterator[Finding]:
-    """Holders that nobody listed: they are read from the labels of pods and jobs."""
-    from loadfactor.sources.prometheus.families import holds_by_labels
-
-    sources = {r.source for r in list_imports(session) if r.rows.get("allocations") and holds_by_labels(r.source)}
-    if sources:
+    """Holders that nobody listed as they are: read from labels of samples, or estimated."""
+    session.view_table("allocations", "allocations")
+    listed = f"FROM allocations WHERE known_from IS DISTINCT FROM '{LABELS}'"
+    labelled, split = session.fetch_one(
+        f"""SELECT
+              count(DISTINCT job_id) FILTER (known_from = '{LABELS}' AND job_id NOT IN (
+                SELECT job_id {listed} UNION SELECT coalesce(job_number, job_id) {listed})),
+              count(DISTINCT job_id) FILTER (known_from = '{EVEN_SPLIT}')
+            FROM allocations"""
+    )
+    if labelled:
         yield Finding(
             "note",
-            f"who held GPUs is inferred from labels of pods and jobs ({', '.join(sorted(sources))}); the team is the namespace",
-            "import what a scheduler says instead, where there is one",
+            f"jobs that only labels of samples name: {labelled:,}; who held their GPUs is inferred",
+            "import what a scheduler says, where there is one",
+        )
+    if split:
+        yield Finding(
+            "note",
+            f"jobs of several nodes whose GPUs were split evenly over these: {split:,}; how many were on which node is an estimate",
+            "collect labels of samples, or import what the scheduler says of single nodes",
         )

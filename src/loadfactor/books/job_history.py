@@ -7,6 +7,7 @@ import ibis
 
 from loadfactor.books.books import Books
 from loadfactor.errors import InputError
+from loadfactor.ledger.labels import drop_repeats
 from loadfactor.units import MS_PER_S
 
 Expr = Any
@@ -51,7 +52,7 @@ def list_jobs(allocations: Expr) -> Expr:
 
 def job_history(books: Books) -> JobHistory:
     """The jobs of the books that ended. Jobs still held are counted and left out; raises InputError where none ended."""
-    frame = list_jobs(books.table("allocations")).to_pandas()
+    frame = list_jobs(drop_repeats(books.table("allocations"))).to_pandas()
     ended = frame[frame.to_ms.notna() & (frame.to_ms > frame.from_ms)]
     ended = ended.sort_values(["submitted_ms", "from_ms", "to_ms", "gpus", "team"])
     if len(ended) < 2:

@@ -40,7 +40,11 @@ class JobActivity:
 def job_activity(books: Snapshot, job: str, start: datetime, end: datetime) -> JobActivity | None:
     """What the GPUs of the job did within [start, end). None where its allocations name no GPU, or no sample is of them."""
     first, last = milliseconds(start), milliseconds(end)
-    held = books.view("allocations").filter(lambda t: (t.job_id == job) & t.device_id.notnull())
+    rows = books.view("allocations")
+    numbers = rows.filter(rows.job_id == job).select(
+        name=ibis.coalesce(rows.job_number, rows.job_id)
+    )  # what labels call it
+    held = rows.filter(rows.device_id.notnull(), (rows.job_id == job) | rows.job_id.isin(numbers.name))
     held = held.select(
         "device_id",
         held_from=ibis.greatest(held.from_utc, first),

@@ -12,23 +12,41 @@ import ibis
 from loadfactor.ledger.columns import HOLDER
 from loadfactor.ledger.intervals import clip, covers, cut_at_bounds, split_by_bucket
 from loadfactor.ledger.inventory import LOCATION
+from loadfactor.ledger.labels import ROUNDING_GPUS, drop_listed, name_gpus, pick_labelled, pick_listed
 from loadfactor.ledger.prices import PRICE_COLUMNS
-from loadfactor.ledger.scope import DAY, OWN, spread_whole_nodes
+from loadfactor.ledger.scope import CLAIM, DAY, OWN, spread_whole_nodes
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
-
-ROUNDING_GPUS = 1e-9  # what is left of a GPU after shares like 1/7 have been added up
 
 Expr = Any
 
 
-def list_claims(allocations: Expr, locations: Expr, bounds: Expr) -> Expr:
-    """Allocations within `bounds` by day, with how many GPUs they take; see `spread_whole_nodes`."""
+def list_listed(allocations: Expr, locations: Expr, bounds: Expr) -> Expr:
+    """Allocations that somebody listed, within `bounds` by day, with how many GPUs they take; see `spread_whole_nodes`."""
+    return spread_whole_nodes(_claim(pick_listed(allocations), bounds), locations)
+
+
+def list_labelled(allocations: Expr, bounds: Expr) -> Expr:
+    """Allocations that labels name, in the same form."""
+    return _claim(pick_labelled(allocations), bounds)
+
+
+def list_claims(listed: Expr, labelled: Expr, allocations: Expr, locations: Expr, bounds: Expr) -> Expr:
+    """Who claims which GPUs by day; `inferred`: nobody lists the job, only labels name it. See `ledger.labels`."""
+    lone = drop_listed(labelled, allocations, bounds)
+    return ibis.union(
+        name_gpus(listed, labelled, locations).mutate(inferred=ibis.literal(False)),
+        lone.mutate(inferred=ibis.literal(True)),
+    )
+
+
+def _claim(allocations: Expr, bounds: Expr) -> Expr:
     rows = clip(allocations, bounds)
     rows = rows.mutate(
         attempt=ibis.coalesce(rows.attempt, 0.0),
         gpus=ibis.coalesce(rows.gpus, 1.0) * ibis.coalesce(rows.share, 1.0),
-    ).select(*HOLDER, "device_id", "node", "pool", "gpus", "from_utc", "to_utc")
-    return spread_whole_nodes(split_by_bucket(rows, MS_PER_DAY, DAY), locations)
+    )
+    columns = [c for c in CLAIM if c != DAY]
+    return split_by_bucket(rows.select(*columns, "device_id", "node", "pool", "from_utc", "to_utc"), MS_PER_DAY, DAY)
 
 
 def cut_capacity(capacity: Expr, claims: Expr, cuts: Expr | None = None) -> Expr:
@@ -53,11 +71,17 @@ def attribute_time(slices: Expr, claims: Expr) -> Expr:
     """
     keys = ["scope", DAY]
     claimed = slices.join(claims, covers(slices, claims, keys)).select(
-        *(slices[c] for c in (*keys, "from_utc")), *(claims[c] for c in (*HOLDER, *OWN, "gpus"))
+        *(slices[c] for c in (*keys, "from_utc")), *(claims[c] for c in (*HOLDER, *OWN, "gpus", "inferred"))
     )
     at = [*keys, "from_utc"]
-    demand = claimed.group_by(at).aggregate(demand=claimed.gpus.sum())
-    there = slices.left_join(demand, at).select(slices, demand=ibis.coalesce(demand.demand, 0.0))
+    demand = claimed.group_by(at).aggregate(
+        listed=ibis.coalesce(claimed.gpus.sum(where=~claimed.inferred), 0.0),
+        inferred=ibis.coalesce(claimed.gpus.sum(where=claimed.inferred), 0.0),
+    )
+    there = slices.left_join(demand, at).select(
+        slices, listed=ibis.coalesce(demand.listed, 0.0), inferred=ibis.coalesce(demand.inferred, 0.0)
+    )
+    there = there.mutate(for_inferred=_round_off(there.total - ibis.least(there.listed, there.total)))
     everything = split_by_bucket(ibis.union(_held(claimed, there, at), _rest(there)), MS_PER_HOUR, "hour_utc")
     stretch = ["device_id", "from_utc", "to_utc"]
     within = ibis.window(group_by=everything.hour_utc, order_by=[everything[c] for c in stretch])
@@ -66,9 +90,13 @@ def attribute_time(slices: Expr, claims: Expr) -> Expr:
 
 
 def _held(claimed: Expr, there: Expr, at: list[str]) -> Expr:
-    """The holders' rows; a scope too small for all is divided in proportion to what each claims."""
+    """The holders' rows; a scope too small for all is divided in proportion to what each claims, after those that are listed."""
     rows = claimed.join(there, at)
-    fits = ibis.least(1.0, there.total / there.demand)
+    fits = ibis.ifelse(
+        claimed.inferred,
+        ibis.least(1.0, there.for_inferred / there.inferred),
+        ibis.least(1.0, there.total / there.listed),
+    )
     return rows.select(
         *(claimed[c] for c in HOLDER),
         **{c: ibis.coalesce(claimed[f"own_{c}"], there[c]) for c in ("device_id", *LOCATION)},
@@ -85,7 +113,7 @@ def _held(claimed: Expr, there: Expr, at: list[str]) -> Expr:
 
 def _rest(there: Expr) -> Expr:
     """What nobody held: first what is down, the remainder unallocated."""
-    rest = there.total - ibis.least(there.demand, there.total)
+    rest = there.for_inferred - ibis.least(there.inferred, there.for_inferred)
     out_of_use = ibis.least(there.down, rest)
     nobody = {c: ibis.null("float64" if c == "attempt" else "string") for c in HOLDER}
 
@@ -97,9 +125,14 @@ def _rest(there: Expr) -> Expr:
             held=ibis.literal(False),
             down=ibis.literal(down),
             has_source=there.has_source,
-            free=(there.demand == 0) & there.device_id.notnull(),
+            free=(there.listed == 0) & (there.inferred == 0) & there.device_id.notnull(),
             from_utc=there.from_utc,
             to_utc=there.to_utc,
         ).filter(lambda t: t.gpus > ROUNDING_GPUS)
 
     return ibis.union(rows(rest - out_of_use, False), rows(out_of_use, True))
+
+
+def _round_off(gpus: Expr) -> Expr:
+    """What is left of GPUs; nothing, where that is only what adding shares up took away."""
+    return ibis.ifelse(gpus > ROUNDING_GPUS, gpus, 0.0)

@@ -16,7 +16,8 @@ from loadfactor.ledger.inventory import LOCATION
 
 DAY = "day_utc"
 OWN = tuple(f"own_{c}" for c in ("device_id", *LOCATION))
-_CLAIM = (*HOLDER, "gpus", DAY)
+CLAIM = (*HOLDER, "job_number", "gpus", DAY)
+"""Columns of an allocation cut by the day."""
 
 Expr = Any
 
@@ -34,14 +35,14 @@ def spread_whole_nodes(claims: Expr, locations: Expr) -> Expr:
     pieces = cut_at_bounds([of_node.select(*keys, "from_utc", "to_utc")], keys)
     sizes = pieces.join(of_node, covers(pieces, of_node, keys)).select(pieces, of_node.device_id)
     sizes = sizes.group_by([*keys, "from_utc", "to_utc"]).aggregate(size=sizes.count().cast("float64"))
-    columns = [*_CLAIM, "device_id", "node", "pool"]
+    columns = [*CLAIM, "device_id", "node", "pool"]
     by_node = claims.filter(claims.device_id.isnull() & claims.node.notnull())
     sized = by_node.join(sizes, shares_time(by_node, sizes, keys)).select(
         *(by_node[c] for c in columns), sizes.size, **intersect(by_node, sizes)
     )
     whole, part = sized.filter(sized.gpus == sized.size), sized.filter(sized.gpus != sized.size)
     spread = whole.join(of_node, shares_time(whole, of_node, keys)).select(
-        *(whole[c] for c in (*HOLDER, DAY)),
+        *(whole[c] for c in CLAIM if c != "gpus"),
         of_node.device_id,
         whole.node,
         whole.pool,
@@ -88,7 +89,7 @@ def scope_devices(locations: Expr, claims: Expr) -> Expr:
 def scope_claims(claims: Expr, scopes: Expr) -> Expr:
     """Allocations by scope. `own_…` is what the allocation itself knows of its GPU. Held but not installed: not in the books."""
     none = {c: ibis.null("string") for c in OWN}
-    keep = [*HOLDER, DAY]
+    keep = [*HOLDER, "inferred", DAY]
     named = claims.filter(claims.device_id.notnull())
     levels = [
         named.join(scopes, shares_time(named, scopes, ["device_id", DAY])).select(

@@ -11,7 +11,7 @@ from typing import Any
 
 import ibis
 
-from loadfactor.ledger.attribution import attribute_time, cut_capacity, list_claims
+from loadfactor.ledger.attribution import attribute_time, cut_capacity, list_claims, list_labelled, list_listed
 from loadfactor.ledger.capacity import measure_capacity
 from loadfactor.ledger.evidence import find_unheld_work, list_spans
 from loadfactor.ledger.holders import list_sources, mark_sources
@@ -97,7 +97,10 @@ def _attribute(cut: bool, currency: str) -> Steps:
     steps["segments"] = cut_segments(of("presence"), of("down_time"), of("matched_prices"), of("sources"))
     steps["days"] = split_by_bucket(of("segments"), MS_PER_DAY, DAY)
     steps["locations"] = locate_devices(of("days"))
-    steps["claims"] = list_claims(_input("allocations"), of("locations"), bounds)
+    allocations = _input("allocations")
+    steps["listed"] = list_listed(allocations, of("locations"), bounds)
+    steps["labelled"] = list_labelled(allocations, bounds)
+    steps["claims"] = list_claims(of("listed"), of("labelled"), allocations, of("locations"), bounds)
     steps["scopes"] = scope_devices(of("locations"), of("claims"))
     steps["scoped_claims"] = scope_claims(of("claims"), of("scopes"))
     steps["capacity"] = measure_capacity(of("days"), of("scopes"))

@@ -5,6 +5,7 @@ from typing import Any
 import ibis
 
 from loadfactor.ledger.columns import HOLDER
+from loadfactor.ledger.labels import pick_listed
 from loadfactor.units import MS_PER_S
 
 Expr = Any
@@ -18,7 +19,8 @@ def list_waits(allocations: Expr, queue_events: Expr) -> Expr:
     holds GPUs waits no longer. The same event from both sides is one. A requeued job waits again: each start or cancellation
     ends an episode.
     """
-    rows = ibis.union(_recorded(queue_events), *_implied(allocations, queue_events), distinct=False)
+    listed = pick_listed(allocations)  # labels say when a job worked, not when it got its GPUs
+    rows = ibis.union(_recorded(queue_events), *_implied(listed, queue_events), distinct=False)
     who = rows.group_by("job_id").aggregate(**{c: rows[c].max() for c in ("pool", *_WHO)})
     events = rows.group_by("job_id", "at_utc", "event").aggregate(gpus=rows.gpus.max())
     ends = events.event.isin(["started", "cancelled"])

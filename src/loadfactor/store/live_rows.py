@@ -79,7 +79,7 @@ def _show_table(session: Session, name: str, relations: list[str]) -> None:
         session.materialize("live_devices_completed", small_tables.completed(shown))
         shown = "live_devices_completed"
     if name in BOOKED:
-        changed = find_changed(session, shown, read_rows(kept.name, stored) if stored else None)
+        changed = find_changed(session, kept, shown, read_rows(kept.name, stored) if stored else None)
         session.live_spans = merge([*session.live_spans, *changed])
     if name not in NOT_OF_TIME and (extent := small_tables.extent(kept)) is not None:
         start, end = extent

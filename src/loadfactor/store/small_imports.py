@@ -14,7 +14,7 @@ from loadfactor.store.small_tables import LOGGED, name_columns
 from loadfactor.store.table_files import read_rows
 from loadfactor.store.tagged_rows import tag_relation
 from loadfactor.store.writer import Writer
-from loadfactor.tables import ALWAYS, SAMPLES, TABLES, Span, table
+from loadfactor.tables import ALLOCATIONS, ALWAYS, LINGER_MS, SAMPLES, TABLES, Span, table
 
 BOOKED = ("devices", "allocations", "outages", "prices", "exchange_rates")
 """Tables that the ledger is made of, beside samples."""
@@ -139,7 +139,8 @@ def fold_table(writer: Writer, kept: Table, rows: str, apart: bool = False) -> N
         if clash:
             raise SourceError(f"device {clash[0]} would be in two places at once: {clash[1]} and {clash[2]}")
     if kept.name in BOOKED:
-        writer.mark_stale(find_changed(writer, after, read_rows(kept.name, writer.paths(old)) if old else None))
+        before = read_rows(kept.name, writer.paths(old)) if old else None
+        writer.mark_stale(find_changed(writer, kept, after, before))
     writer.swap(old, [made] if made.rows else [])
 
 
@@ -190,10 +191,11 @@ def _merge_import(writer: Writer, kept: Table, rows: str, refuse: bool, name_row
         yield Gap(kept.name, "rows of one key that agree: counted once", before - after - differing)
 
 
-def find_changed(session: Session, after: str, before: str | None) -> tuple[Span, ...]:
-    """The spans of the rows that were added, altered or replaced."""
+def find_changed(session: Session, kept: Table, after: str, before: str | None) -> tuple[Span, ...]:
+    """The spans of which the rows that were added, altered or replaced speak: allocations also of the labels around them."""
+    around_ms = LINGER_MS if kept == ALLOCATIONS else 0
     spans = session.raw.execute(
-        f"SELECT DISTINCT coalesce(from_utc, {ALWAYS[0]}), coalesce(to_utc, {ALWAYS[1]})"
+        f"SELECT DISTINCT coalesce(from_utc - {around_ms}, {ALWAYS[0]}), coalesce(to_utc + {around_ms}, {ALWAYS[1]})"
         f" FROM ({small_tables.changed(after, before)})"
     ).fetchall()
     return merge([(start, end) for start, end in spans])

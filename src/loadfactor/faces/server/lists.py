@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.faces.server.reach import names_of_team
+from loadfactor.ledger.labels import drop_repeats
 from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.tables import DIMENSIONS
 
@@ -19,7 +20,7 @@ def list_jobs(
     snapshot: Snapshot, start: datetime | None, end: datetime | None, filters: dict[str, str], limit: int, offset: int
 ) -> pa.Table:
     """A row each time a job held GPUs in a window, in the order of the starts; `filters` are of the holder and the pool."""
-    rows = snapshot.view("allocations")
+    rows = drop_repeats(snapshot.view("allocations"))
     for name, value in filters.items():
         rows = rows.filter(rows[DIMENSIONS[name]] == value)
     gpus = ibis.coalesce(rows.gpus, 1.0) * ibis.coalesce(rows.share, 1.0)

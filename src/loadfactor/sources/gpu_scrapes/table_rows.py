@@ -25,7 +25,7 @@ from loadfactor.sources.gpu_scrapes.scrape_table import IS_VALUE, ScrapeColumns
 from loadfactor.sources.gpu_scrapes.series_identity import count_slices, find_team
 from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
 from loadfactor.sources.gpu_scrapes.timeline import Timeline
-from loadfactor.tables import table
+from loadfactor.tables import LABELS, table
 
 BATCH_ROWS: Final = 20_000
 
@@ -213,6 +213,7 @@ class ScrapeRows:
                     "share": [h.share for h in part],
                     "from_utc": [h.from_ms for h in part],
                     "to_utc": [h.to_ms for h in part],
+                    "known_from": [LABELS] * len(part),
                 },
             )
 

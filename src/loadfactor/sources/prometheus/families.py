@@ -160,12 +160,3 @@ def list_labels(family: Family) -> Mapping[str, tuple[str, ...]]:
 def list_names() -> list[str]:
     """The metrics of all exporters but DCGM's, whose names share a beginning."""
     return sorted({*_BY_NAME, *_BY_INFO})
-
-
-def holds_by_labels(source: str) -> bool:
-    """True for a source whose allocations are read from labels of pods and jobs: nobody listed them.
-
-    >>> holds_by_labels("dcgm:exporters"), holds_by_labels("prometheus"), holds_by_labels("tables")
-    (True, True, False)
-    """
-    return source.partition(":")[0] in {DCGM, "prometheus", *(family.name for family in _FAMILIES)}

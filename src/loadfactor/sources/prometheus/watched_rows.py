@@ -14,10 +14,10 @@ from loadfactor.sources.gpu_scrapes.series_identity import find_team
 from loadfactor.sources.gpu_scrapes.table_rows import BATCH_ROWS, ScrapeRows
 from loadfactor.sources.gpu_scrapes.timeline import Timeline
 from loadfactor.sources.prometheus.seen_rows import SeenRows
-from loadfactor.tables import table
+from loadfactor.tables import LABELS, table
 
 _DEVICE: Final = ("device_id", "node", "accelerator", "from_utc")
-_ALLOCATION: Final = ("job_id", "device_id", "team", "user", "experiment_id", "from_utc")
+_ALLOCATION: Final = ("job_id", "device_id", "team", "user", "experiment_id", "known_from", "from_utc")
 
 
 class WatchedRows:
@@ -71,7 +71,7 @@ class WatchedRows:
                 holder = span.holders[0]
                 told = self._known.told.get(holder, HolderFacts())
                 device = self._known.name_place(place)
-                self._allocations.put(place, (holder, device, find_team(holder), *told, span.from_ms))
+                self._allocations.put(place, (holder, device, find_team(holder), *told, LABELS, span.from_ms))
         self._rows.holders.changed = changed - seen
 
     def _make(self, name: str, data: pa.Table) -> Iterator[Rows]:

@@ -1,0 +1,96 @@
+"""A job that a scheduler lists and labels name is one job: the list says how much of whom, the labels on which GPUs."""
+
+from pathlib import Path
+
+import pytest
+
+from loadfactor import Books
+
+DAY = "2026-10-01T"
+DEVICES = "device_id,node,from_utc,to_utc\n" + "".join(f"g{k},n1,{DAY}00:00:00Z,{DAY}12:00:00Z\n" for k in range(4))
+HEAD = "job_id,job_number,device_id,node,gpus,from_utc,to_utc,team,known_from\n"
+
+
+def make_books(folder: Path, *allocations: str) -> Books:
+    """Four GPUs of one node for twelve hours, with these holders; hours as 8-10."""
+    lines = []
+    for line in allocations:
+        *cells, hours, team, known_from = line.split(",")
+        start, end = (f"{DAY}{int(h):02d}:00:00Z" for h in hours.split("-"))
+        lines.append(",".join([*cells, start, end, team, known_from]))
+    tables = folder / "tables"
+    tables.mkdir()
+    (tables / "devices.csv").write_text(DEVICES)
+    (tables / "allocations.csv").write_text(HEAD + "\n".join(lines) + "\n")
+    books = Books(folder / "books")
+    books.add("tables", [tables])
+    return books
+
+
+def hours(books: Books, by: str) -> dict[str | None, float]:
+    """GPU-hours held, by a dimension; what is zero is left out."""
+    return {
+        r.by[by]: r.value for r in books.show("allocated_gpu_hours", by=by) if isinstance(r.value, float) and r.value
+    }
+
+
+def test_labels_say_which_gpus_a_listed_job_has(tmp_path: Path) -> None:
+    """Two of four GPUs of a node are listed; while labels name them, the hours are theirs, of the team that the list names."""
+    books = make_books(tmp_path, "7,,,n1,2,2-6,red,", "7,,g1,,,3-6,,labels", "7,,g2,,,3-6,,labels")
+    assert hours(books, "job") == {"7": 8.0}
+    assert hours(books, "team") == {"red": 8.0}
+    assert hours(books, "device") == {None: 2.0, "g1": 3.0, "g2": 3.0}
+
+
+def test_labels_carry_the_number_of_an_array_task(tmp_path: Path) -> None:
+    """Labels say 103, the list says 102_1 with the number 103: one job, under the name that people know."""
+    books = make_books(tmp_path, "102_1,103,,n1,1,2-6,red,", "103,,g3,,,2-6,blue,labels")
+    assert hours(books, "job") == {"102_1": 4.0}
+    assert hours(books, "team") == {"red": 4.0}
+    assert hours(books, "device") == {"g3": 4.0}
+
+
+def test_labels_that_linger_count_for_nothing(tmp_path: Path) -> None:
+    """A label that ends minutes after its job adds nothing; hours later it is somebody's again, whom nobody lists."""
+    books = make_books(tmp_path, "7,,,n1,1,2-4,red,", "7,,g0,,,2-5,,labels")
+    minutes = 50 / 60  # of the hour after the job, ten minutes are taken for the same job
+    assert hours(books, "job")["7"] == pytest.approx(2 + minutes)
+    assert hours(books, "team") == {"red": 2.0, None: pytest.approx(minutes)}
+
+
+def test_what_is_listed_comes_first(tmp_path: Path) -> None:
+    """A GPU that somebody lists is his; who is only named by labels has what is left of it."""
+    books = make_books(tmp_path, "7,,g0,,,2-6,red,", "stray,,g0,,,4-8,blue,labels")
+    assert hours(books, "team") == {"red": 4.0, "blue": 2.0}
+
+
+def test_labels_do_not_take_from_a_full_node(tmp_path: Path) -> None:
+    """All four GPUs are listed by node; a label of another job gets nothing, and the listed hours stay whole."""
+    books = make_books(tmp_path, "7,,,n1,4,2-6,red,", "stray,,g0,,,2-6,blue,labels")
+    assert hours(books, "team") == {"red": 16.0}
+
+
+def test_more_labels_than_gpus_share_them(tmp_path: Path) -> None:
+    """Three GPUs are named for a job that holds two: it holds two thirds of each, not three."""
+    books = make_books(tmp_path, "7,,,n1,2,2-5,red,", *(f"7,,g{k},,,2-5,,labels" for k in range(3)))
+    assert hours(books, "job") == {"7": pytest.approx(6.0)}
+    assert hours(books, "device") == {f"g{k}": pytest.approx(2.0) for k in range(3)}
+
+
+def test_who_pays_is_filled_in_from_labels(tmp_path: Path) -> None:
+    """Where the list does not say whose a job is, the labels of its GPUs do."""
+    books = make_books(tmp_path, "7,,,n1,1,2-6,,", "7,,g1,,,2-6,blue,labels")
+    assert hours(books, "team") == {"blue": 4.0}
+
+
+def test_labels_of_two_jobs_share_a_gpu(tmp_path: Path) -> None:
+    """Without any list, two holders that labels name have half of the GPU each."""
+    books = make_books(tmp_path, "a,,g1,,,2-6,red,labels", "b,,g1,,,2-6,blue,labels")
+    assert hours(books, "team") == {"red": 2.0, "blue": 2.0}
+
+
+def test_doctor_counts_only_jobs_that_nobody_lists(tmp_path: Path) -> None:
+    """A listed job that labels name, too, is no inferred holder; another one is."""
+    books = make_books(tmp_path, "7,,,n1,1,2-6,red,", "7,,g0,,,2-6,,labels", "stray,,g1,,,2-6,,labels")
+    found = [f.what for f in books.check().findings if "labels" in f.what]
+    assert found == ["jobs that only labels of samples name: 1; who held their GPUs is inferred"]
