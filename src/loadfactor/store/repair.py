@@ -20,6 +20,7 @@ from loadfactor.store.live import set_damaged_aside
 from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.manifest import NAME, OWN_NAME, Loss, Manifest, StoredFile, checksum_file, read_file
 from loadfactor.store.sample_files import read, taken
+from loadfactor.store.sample_imports import reaches_next_day, recount_votes
 from loadfactor.store.session import check_file
 from loadfactor.store.set_aside import QUARANTINE
 from loadfactor.store.small_tables import LOGGED, name_columns
@@ -88,6 +89,8 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
         _tidy_unnamed(writer)
     gone = {f.name for f in damaged}
     writer.swap(damaged, [])
+    among = [f for f in writer.manifest.of("samples") if f.samples is not None and not f.samples.settled]
+    _recount_votes(writer, [*damaged, *among] if rebuilt else damaged)
     writer.mark_stale([ALWAYS])  # every hour: who knows what was lost, or which ledger a rebuilt manifest is without
     lost = [f for f in damaged if f.table != "ledger"]
     names = {f.table for f in writer.manifest.files} | {f.table for f in damaged}
@@ -113,6 +116,13 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
         with suppress(FileNotFoundError):
             _quarantine(writer.folder, name)
     return tuple(Loss(f.name, "names of imported files") for f in records)
+
+
+def _recount_votes(writer: Writer, files: Iterable[StoredFile]) -> None:
+    """Count the votes for steps anew of the days of files that lay among others: the manifest said how these vote together."""
+    found = [(f.day, reaches_next_day(f)) for f in files if f.day is not None and f.samples is not None]
+    for day in sorted({day for day, _ in found} | {day + 1 for day, reaches in found if reaches}):
+        recount_votes(writer, day)
 
 
 def _forget_digests(writer: Writer, lost: Iterable[StoredFile]) -> Iterator[set[str]]:
