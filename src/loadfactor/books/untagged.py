@@ -77,7 +77,10 @@ class Untagged:
     hints: tuple[TagHint, ...]
 
 
-@dataclass
+_NOTHING_SAID: Final = (None, None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
 class _Job:
     """What its allocations say of a job."""
 
@@ -123,8 +126,9 @@ def find_untagged(session: Session, ask: Ask, by: Sequence[str]) -> Untagged:
             without[name].add(hours, cost)
         if experiment is not None:
             continue
-        known = jobs.get(job) or _Job({}, {}, {})
-        known.columns = {**known.columns, "job": job, "user": user, "team": team, "project": project}
+        queue, pool, tags, original = jobs.get(job, _NOTHING_SAID)
+        columns = {"job": job, "user": user, "team": team, "project": project, "queue": queue, "pool": pool}
+        known = _Job(columns, read_object(tags), read_object(original))
         values = tuple(known.find(name) for name in by)
         group = groups.setdefault(values, _Group(match=_match(by, values, known)))
         group.held.add(hours, cost)
@@ -165,16 +169,13 @@ def _list_unattributed(ask: Ask) -> Iterator[HeldTime]:
     yield HeldTime(hours if isinstance(hours, float) else 0.0, cost if isinstance(cost, float) else None)
 
 
-def _read_jobs(session: Session) -> dict[str, _Job]:
-    """What the allocations say of each job; of several rows the one that says most."""
+def _read_jobs(session: Session) -> dict[str, tuple[str | None, ...]]:
+    """Of each job queue, pool, tags and original holder, as its allocations say; of several texts the greatest."""
     session.view_table("allocations", "allocations")
     columns = ("queue", "pool", "tags", ORIGINAL)
     latest = ", ".join(f"max({column}) AS {column}" for column in columns)
     rows = session.raw.execute(f"SELECT job_id, {latest} FROM allocations GROUP BY job_id").fetchall()
-    return {
-        job: _Job({"queue": queue, "pool": pool}, read_object(tags), read_object(original))
-        for job, queue, pool, tags, original in rows
-    }
+    return {job: texts for job, *texts in rows}
 
 
 def _match(by: Sequence[str], values: Sequence[str | None], job: _Job) -> dict[str, str]:

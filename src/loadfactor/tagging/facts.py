@@ -91,8 +91,10 @@ class Facts:
 
 def read_object(text: str | None) -> dict[str, Any]:
     """A JSON object; an empty one where the text is none."""
+    if not text:
+        return {}
     try:
-        found = json.loads(text or "{}")
+        found = json.loads(text)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

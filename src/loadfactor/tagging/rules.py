@@ -33,6 +33,7 @@ TAGS: Final = (
     "cluster",
     "namespace",
     "owner",
+    "purpose_hint",
 )
 """Tags that schedulers give every job."""
 PREFIXES: Final = ("label.", "annotation.", "tag.", "env.", "wandb.", "mlflow.")
