@@ -30,6 +30,11 @@ def lasts(row: Row) -> bool:
     return row["from_utc"] is None or row["to_utc"] is None or row["from_utc"] < row["to_utc"]
 
 
+def ask(row: Row) -> float:
+    """How many GPUs an allocation asks for."""
+    return (1.0 if row["gpus"] is None else row["gpus"]) * (1.0 if row["share"] is None else row["share"])
+
+
 def settled(rows: Iterable[Row], step_ms: float | None, lone_ms: float | None) -> list[Sample]:
     """Every sample's interval, cut at hours; one without length stays as an instant, which nothing can be booked on.
 
@@ -116,6 +121,36 @@ class Oracle:
         ends = [max(x for x in pair if x is not None) for pair in known if pair != (None, None)]
         starts = [a for a, _ in known if a is not None]
         self.start, self.end = (min(starts), max(ends)) if starts else (0, 0)
+        self.unlisted = list(self.count_unlisted())
+
+    def count_unlisted(self) -> Iterable[Row]:
+        """GPUs that jobs held at once where they name none, at most: as devices since the first of them."""
+        of_place: dict[tuple[str | None, str | None], list[Row]] = defaultdict(list)
+        for row in self.t["allocations"]:
+            if row["device_id"] is None and lasts(row):
+                of_place[row["node"], None if row["node"] else row["pool"]].append(row)
+        for (node, pool), rows in of_place.items():
+            starts = [r["from_utc"] or 0 for r in rows]
+            held = [sum(ask(r) for r in rows if covers(r, at)) for at in starts]
+            name = node or (f"pool {pool}" if pool else "fleet")
+            for number in range(math.ceil(max(held) - 1e-9)):
+                own = {"device_id": f"{name}:gpu{number}", "node": node, "pool": pool, "from_utc": min(starts)}
+                yield {**own, "accelerator": None, "share": None, "to_utc": None, "estimated": True}
+
+    def there(self, at: int) -> dict[str, Row]:
+        """The GPUs at an instant: those listed, and on nodes, in pools or in fleets of which none is, those that must be."""
+        listed = [d for d in self.t["devices"] if covers(d, at)]
+        found = list(listed)
+        for d in self.unlisted:
+            if d["node"] is not None:
+                known = any(o["node"] == d["node"] for o in listed)
+            elif d["pool"] is not None:
+                known = any(o["pool"] in (d["pool"], None) for o in listed)
+            else:
+                known = bool(listed)
+            if not known and covers(d, at):
+                found.append(d)
+        return {d["device_id"]: {**d, "share": 1.0 if d["share"] is None else d["share"]} for d in found}
 
     # -- at an instant -------------------------------------------------------------------------------------------------
 
@@ -153,7 +188,12 @@ class Oracle:
         )
 
     def speaks(self, device: Row) -> bool:
-        """Does any allocation, whenever it was, name the GPU, another of its node, its node, its pool or the whole fleet?"""
+        """Does any allocation, whenever it was, name the GPU, another of its node, its node, its pool or the whole fleet?
+
+        None speaks of a GPU that is only estimated to be there.
+        """
+        if device.get("estimated"):
+            return False
         node, pool = device["node"], device["pool"]
         on_node = {d["device_id"] for d in self.t["devices"] if lasts(d) and node is not None and d["node"] == node}
         for row in filter(lasts, self.t["allocations"]):
@@ -197,15 +237,14 @@ class Oracle:
                 hours[cell.keys["device_id"], cell.hour].append(cell)
         for of_hour in hours.values():
             find_unknown_holders(of_hour)
+        for cell in cells:
+            if cell.state == "unallocated" and not cell.spoken:
+                cell.keys["holder"], cell.state = "unknown", cell.activity
         return cells
 
     def moment(self, a: int, b: int) -> Iterable[Cell]:
         """All cells between two instants between which nothing changes."""
-        there = {
-            d["device_id"]: {**d, "share": 1.0 if d["share"] is None else d["share"]}
-            for d in self.t["devices"]
-            if covers(d, a)
-        }
+        there = self.there(a)
         of_node: dict[str, list[str]] = defaultdict(list)
         for d in there.values():
             if d["node"] is not None:
@@ -214,16 +253,16 @@ class Oracle:
         for row in self.t["allocations"]:
             if not covers(row, a) or row["known_from"] == "labels":
                 continue
-            gpus = (1.0 if row["gpus"] is None else row["gpus"]) * (1.0 if row["share"] is None else row["share"])
-            ask = {
+            gpus = ask(row)
+            own_ask = {
                 **{c: row[c] for c in (*HOLDER, "job_number", "device_id", "node", "pool")},
                 "gpus": gpus,
                 "inferred": False,
             }
             if row["device_id"] is None and row["node"] is not None and gpus == len(of_node[row["node"]]):
-                asks += [{**ask, "device_id": d, "gpus": 1.0} for d in of_node[row["node"]]]
+                asks += [{**own_ask, "device_id": d, "gpus": 1.0} for d in of_node[row["node"]]]
             else:
-                asks.append(ask)
+                asks.append(own_ask)
         asks = self.named_by_labels(asks, a, there)
         unnamed = [x for x in asks if x["device_id"] is None]
         nodes = {x["node"] for x in unnamed} - {None}
@@ -326,11 +365,12 @@ class Oracle:
         }
 
         spoken = all(self.speaks(d) for d in devices)
+        is_listed = not any(d.get("estimated") for d in devices)
 
         def cell(state: str, gpus: float, holder: Row, where: Row) -> Cell:
             who = "known" if state == "held" else "nobody"
             keys = {c: holder.get(c) for c in HOLDER} | {c: where[c] for c in ("device_id", *PLACE)} | {"holder": who}
-            out = Cell(a, b, state, keys, gpus, cost, self.sample(where["device_id"], a), spoken, demand)
+            out = Cell(a, b, state, keys, gpus, cost, self.sample(where["device_id"], a), spoken, demand, is_listed)
             out.state = out.activity if state == "held" else state
             return out
 

@@ -117,7 +117,7 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
         "paid_gpu_hours": (paid / 3600, 1.0),
         "allocated_gpu_hours": (allocated / 3600, 1.0),
         "unattributed_gpu_hours": (unattributed / 3600, 1.0),
-        "unallocated_gpu_hours": (s["unallocated"] / 3600, 1.0),
+        "unallocated_gpu_hours": known(s["unallocated"] / 3600, share(total("listed_s"), paid)),
         "unobserved_gpu_hours": (s["unobserved"] / 3600, 1.0),
         "down_gpu_hours": (s["down"] / 3600, 1.0),
         "observed_gpu_hours": known(observed / 3600, seen),

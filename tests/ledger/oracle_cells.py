@@ -51,6 +51,7 @@ class Cell:
     part: Sample | None
     spoken: bool
     demand: float = 0.0
+    listed: bool = True
 
     @property
     def sample(self) -> Row | None:
@@ -72,7 +73,7 @@ class Cell:
         s = self.gpus * (self.to_utc - self.from_utc) / 1000
         out: dict[str, float] = defaultdict(float)
         out["gpu_s"] = s
-        out["has_source_s"] = s * self.spoken
+        out["has_source_s"], out["listed_s"] = s * self.spoken, s * self.listed
         for basis, cost in self.cost.items():
             if cost is not None:
                 out[f"cost_{basis}"] = cost * s / 3600

@@ -114,7 +114,7 @@ def test_what_is_left_of_a_shared_gpu_is_unallocated(tmp_path: Path) -> None:
 
 def test_coverage_of_nothing_is_unknown(tmp_path: Path) -> None:
     """Where nobody held anything, nothing had to be observed: coverage is unknown, not 100 %."""
-    held = [{"job_id": "j", "node": "n0", "from_utc": START + 4 * HOUR, "to_utc": START + 5 * HOUR}]
+    held = [{"job_id": "j", "device_id": "g0", "from_utc": START + 4 * HOUR, "to_utc": START + 5 * HOUR}]
     books = books_of(tmp_path, samples("g0", 0.0), allocations=held)
     effective, utilization = books.show(["effective_gpu_hours", "utilization"])
     assert (effective.value, effective.coverage) == (0.0, None)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from loadfactor.store.importing import Progress
     from loadfactor.store.writer import Writer
 
-DEFINITION = 5
+DEFINITION = 6
 """Raise when what a ledger row means changes: every store then books itself again."""
 
 SAMPLES_AT_ONCE = 24_000_000  # more at once amortizes planning, less keeps memory small
@@ -132,19 +132,27 @@ def _merge_crowded_days(writer: "Writer") -> None:
 
 
 def _digest_sources(session: Session) -> str:
-    """Put what allocations name into the table `sources`; a digest of it."""
+    """Put what allocations name into the tables `sources` and `unlisted`; a digest of each."""
     session.view_table("allocations", "allocations")
     session.view_table("devices", "devices")
-    session.materialize("sources", recall("sources", _compile_sources)["sources"])
-    names = session.fetch("SELECT * FROM sources ORDER BY ALL")
-    return hashlib.sha256(repr(names.to_pydict()).encode()).hexdigest()[:16]
+    keys = []
+    for name in ("sources", "unlisted"):
+        session.materialize(name, recall("sources", _compile_sources)[name])
+        rows = session.fetch(f"SELECT * FROM {name} ORDER BY ALL").to_pydict()
+        keys.append(hashlib.sha256(repr(rows).encode()).hexdigest()[:16])
+    return " ".join(keys)
 
 
 def _find_changed_hours(session: Session, sources_key: str) -> list[Span]:
-    """The booked hours of GPUs of which an allocation source now speaks and did not before, or no longer does."""
+    """The booked hours of GPUs of which an allocation source now speaks and did not before, or no longer does.
+
+    All hours where another number of GPUs was held at once than before: they are taken to have been there all the time.
+    """
     files = session.manifest.of("ledger")
     if sources_key == session.manifest.sources_key or not files:
         return []
+    if sources_key.partition(" ")[2] != session.manifest.sources_key.partition(" ")[2]:
+        return [session.span()]
     session.create_view("kept_ledger", select_ledger(session, files))
     hours = session.raw.execute(recall("sources", _compile_sources)["changed"]).fetchall()
     return [(hour, hour + MS_PER_HOUR) for (hour,) in hours]
@@ -196,9 +204,9 @@ def _compile_steps(measured: int, overlaps: bool, cut: bool, idle_below: float, 
 
 def _compile_sources() -> Queries:
     """The SQL of what allocations name, and of the booked hours that it changes."""
-    from loadfactor.ledger.steps import compile_changed_sources, compile_sources
+    from loadfactor.ledger.steps import compile_changed_sources, compile_sources, compile_unlisted
 
-    return {"sources": compile_sources(), "changed": compile_changed_sources()}
+    return {"sources": compile_sources(), "unlisted": compile_unlisted(), "changed": compile_changed_sources()}
 
 
 def may_overlap(parts: list[SamplePart]) -> bool:

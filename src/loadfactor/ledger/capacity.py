@@ -39,7 +39,11 @@ def measure_capacity(days: Expr, scopes: Expr) -> Expr:
     return parts.group_by([*keys, "from_utc", "to_utc"]).aggregate(
         total=parts.gpus.sum(),
         down=ibis.coalesce(parts.gpus.sum(where=parts.down), 0.0),
-        has_source=ibis.ifelse(parts.has_source, 1, 0).min() == 1,
+        has_source=ibis.ifelse(
+            parts.has_source.count() < parts.count(),
+            ibis.null("boolean"),
+            ibis.ifelse(parts.has_source, 1, 0).min() == 1,
+        ),
         **{c: shared(c) for c in ("device_id", *LOCATION)},
         **{c: mean_cost(c) for c in PRICE_COLUMNS},
     )

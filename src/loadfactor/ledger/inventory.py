@@ -14,20 +14,23 @@ Expr = Any
 
 
 def list_presence(devices: Expr, bounds: Expr) -> Expr:
-    """When each GPU was where, within `bounds`: device_id, node, accelerator, pool, share, from_utc, to_utc."""
+    """When each GPU was where, within `bounds`: device_id, node, accelerator, pool, share, estimated, from_utc, to_utc."""
     there = clip(devices, bounds)
     there = there.mutate(share=ibis.coalesce(there.share, 1.0))
-    return unite(there.select("device_id", *LOCATION, "share", "from_utc", "to_utc"), ["device_id", *LOCATION, "share"])
+    keys = ["device_id", *LOCATION, "share", "estimated"]
+    return unite(there.select(*keys, "from_utc", "to_utc"), keys)
 
 
 def cut_segments(presence: Expr, outages: Expr, prices: Expr, sources: Expr) -> Expr:
     """Segments in which nothing about a GPU changes, from where it was, its outages and the prices that apply to it.
 
-    Columns: device_id, node, accelerator, pool, share, from_utc, to_utc, has_source (see `mark_sources`), down (installed but
-    not usable), and a price per basis, null where unknown. The segments of one GPU are disjoint and cover exactly the time it
-    was installed.
+    Columns: device_id, node, accelerator, pool, share, from_utc, to_utc, has_source (see `mark_sources`; null of an estimated
+    GPU), down (installed but not usable), and a price per basis, null where unknown. The segments of one GPU are disjoint and
+    cover exactly the time it was installed.
     """
     presence = mark_sources(presence, sources)
+    nobody_lists = ibis.ifelse(presence.estimated, ibis.null("boolean"), presence.has_source)
+    presence = presence.mutate(has_source=nobody_lists).drop("estimated")
     bounds = [t.select("device_id", "from_utc", "to_utc") for t in (presence, outages, prices)]
     pieces = cut_at_bounds(bounds, ["device_id"])
     segments = pieces.join(presence, covers(pieces, presence, ["device_id"])).select(

@@ -6,8 +6,8 @@ A ledger row is a holder's stretch on a GPU inside one hour, in one state:
     down          installed, not usable              busy        held, and working
                                                      unobserved  held, with no valid sample
 
-Held is what a known holder has, and what has an unknown one (`holder`): a GPU that no part of is allocated, where no allocation
-source speaks of it, or while it works all the same (`find_unheld_work`). What is left of a GPU that somebody holds a part of has no
+Held is what a known holder has, and what has an unknown one (`holder`): what no allocation source speaks of, and a GPU that no
+part of is allocated while it works all the same (`find_unheld_work`). What is left of a GPU that somebody holds a part of has no
 unknown holder: its activity is that of who holds the rest. Outages stay down unless the GPU works.
 
 Inside that, a row is under one set of circumstances: which signals were measured (`measured_mask`), in which twentieth of the scale
@@ -101,7 +101,8 @@ def book_states(holdings: Expr, spans: Expr, observed: Expr, work: Expr) -> Expr
     )
     account = ibis.union(sampled, _unsampled(spans, sampled))
     rows = holdings.join(account, "span")
-    unknown = holdings.free & (account.works | (~holdings.has_source & ~holdings.down))
+    spoken = ibis.coalesce(holdings.has_source, False)
+    unknown = (holdings.free & account.works) | (~holdings.held & ~spoken & ~holdings.down)
     activity = ibis.cases((account.idle.isnull(), "unobserved"), (account.idle, "idle"), else_="busy")
     given = {
         "state": ibis.cases((holdings.held | unknown, activity), (holdings.down, "down"), else_="unallocated"),
@@ -165,7 +166,8 @@ def measures(book: Expr) -> dict[str, Expr]:
         "energy_measured_s": where(measured("power_w"), book.gpu_s),
         **{f"{c.removesuffix('_bytes_per_s')}_measured_s": where(measured(c), book.gpu_s) for c in others},
         **_measure_links(book),
-        "has_source_s": where(book.has_source, book.gpu_s),
+        "has_source_s": where(ibis.coalesce(book.has_source, False), book.gpu_s),
+        "listed_s": where(book.has_source.notnull(), book.gpu_s),
         "throttled_s": where(book.throttled, book.gpu_s),
         "throttle_measured_s": where(measured("throttle_mask"), book.gpu_s),
         **{name: where(counted & (book.activity_bin == k), book.gpu_s) for k, name in enumerate(HISTOGRAM)},

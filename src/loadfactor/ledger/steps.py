@@ -22,6 +22,7 @@ from loadfactor.ledger.overlaps import resolve_overlaps
 from loadfactor.ledger.prices import convert_prices, match_prices
 from loadfactor.ledger.scope import DAY, locate_devices, scope_claims, scope_devices
 from loadfactor.ledger.states import book_states, summarize_samples
+from loadfactor.ledger.unlisted import complete_devices, count_unlisted
 from loadfactor.tables import DEFAULT_CURRENCY, IDLE_BELOW, columns_of
 from loadfactor.units import MS_PER_DAY
 
@@ -62,6 +63,11 @@ def compile_sources(dialect: str = "duckdb") -> str:
     return _sql(dialect, _attribute, (False, DEFAULT_CURRENCY), "sources")
 
 
+def compile_unlisted(dialect: str = "duckdb") -> str:
+    """SQL: how many GPUs jobs held at once where they name none, see `count_unlisted`."""
+    return _sql(dialect, _attribute, (False, DEFAULT_CURRENCY), "unlisted")
+
+
 def compile_changed_sources(dialect: str = "duckdb") -> str:
     """SQL: the hours in which rows of the table `kept_ledger` say otherwise than `sources` whether a source speaks of their GPU."""
     kept = ibis.table(
@@ -89,7 +95,9 @@ def _attribute(cut: bool, currency: str) -> Steps:
     def of(name: str) -> Expr:
         return _result(steps, name)
 
-    steps["presence"] = list_presence(_input("devices"), bounds)
+    steps["unlisted"] = count_unlisted(_input("allocations"), _input("devices"))
+    steps["inventory"] = complete_devices(_input("devices"), of("unlisted"))
+    steps["presence"] = list_presence(of("inventory"), bounds)
     steps["down_time"] = list_outages(of("presence"), _input("outages"))
     steps["worth"] = convert_prices(prices, _input("exchange_rates"), currency)
     steps["matched_prices"] = match_prices(of("presence"), of("worth"))

@@ -18,6 +18,8 @@ def gpu_hours(*states: str, coverage: Coverage | None = None, holder: str = "") 
 PAID = gpu_hours()
 SPOKEN_OF = Coverage(known=Part(("has_source_s",)), needed=Part(("gpu_s",)))
 """The paid time of which an allocation source speaks."""
+LISTED = Coverage(known=Part(("listed_s",)), needed=Part(("gpu_s",)))
+"""The paid time of GPUs that somebody lists, rather than of those that jobs show to be there."""
 ALLOCATED = gpu_hours(*HELD, holder=KNOWN)
 OBSERVED_HOURS = gpu_hours("idle", "busy", coverage=OBSERVED)
 EFFECTIVE = Sum(Part(EFFECTIVE_S), S_PER_HOUR, OBSERVED)
@@ -43,7 +45,13 @@ FULLNESS = (
         "lower",
         gpu_hours(*HELD, holder=UNKNOWN),
     ),
-    _hours("unallocated_gpu_hours", "Unallocated", "Usable and held by nobody.", "lower", gpu_hours("unallocated")),
+    _hours(
+        "unallocated_gpu_hours",
+        "Unallocated",
+        "Usable and held by nobody; unknown where nobody lists the GPUs.",
+        "lower",
+        gpu_hours("unallocated", coverage=LISTED),
+    ),
     _hours(
         "observed_gpu_hours",
         "Observed",

@@ -1,0 +1,103 @@
+"""GPUs that nobody lists one by one: those that a scheduler counts, and those that allocations show to be there.
+
+Three things may say which GPUs a node has, and they describe the same machines, so they are never added up. What lists GPUs (an
+exporter, an inventory) counts. GPUs that a scheduler knows by their number alone (`node:gpu0`) count beyond those that are listed
+just then. On a node of which nothing is listed just then, there are as many as jobs ever held at once, since the first of them.
+Whether more are there, or what these do between jobs, nobody knows: no allocation source speaks of what is estimated, so what is
+not held of it has an unknown holder.
+"""
+
+from typing import Any
+
+import ibis
+
+from loadfactor.ledger.intervals import covers, cut_at_bounds, open_ends, unite
+from loadfactor.ledger.labels import ROUNDING_GPUS
+from loadfactor.tables import ALWAYS
+
+NUMBERED = ":gpu"
+"""Between a node and a number: the name of a GPU that is known by its number alone."""
+_KEY = ("place",)
+_COLUMNS = ("device_id", "node", "accelerator", "pool", "share", "from_utc", "to_utc", "estimated")
+
+Expr = Any
+
+
+def complete_devices(devices: Expr, unlisted: Expr) -> Expr:
+    """The device list without GPUs that two sides list, and with those that nobody lists, marked by `estimated`.
+
+    `unlisted` as `count_unlisted`. All columns of a device, from_utc and to_utc filled in.
+    """
+    rows = open_ends(devices).mutate(estimated=ibis.literal(False))
+    by_number = ibis.coalesce(rows.device_id.startswith(rows.node + ibis.literal(NUMBERED)), False)
+    named = rows.filter(~by_number).select(*_COLUMNS)
+    listed = named.union(_list_beyond(rows.filter(by_number), named))
+    return listed.union(_list_estimated(unlisted, listed))
+
+
+def count_unlisted(allocations: Expr, devices: Expr) -> Expr:
+    """How many GPUs jobs held at once where they name no GPU, at most: node, pool, most, from_utc (of the first of them).
+
+    Not of nodes, pools and fleets of which something is listed for ever since before.
+    """
+    rows = open_ends(allocations)
+    rows = rows.filter(rows.device_id.isnull()).mutate(
+        amount=ibis.coalesce(rows.gpus, 1.0) * ibis.coalesce(rows.share, 1.0),
+        pool=ibis.ifelse(rows.node.isnull(), rows.pool, None),
+    )
+    changes = ibis.union(
+        rows.select("node", "pool", at_utc=rows.from_utc, change=rows.amount),
+        rows.select("node", "pool", at_utc=rows.to_utc, change=-rows.amount),
+    )
+    changes = changes.group_by("node", "pool", "at_utc").aggregate(change=changes.change.sum())
+    running = ibis.cumulative_window(group_by=["node", "pool"], order_by=changes.at_utc)
+    held = changes.mutate(held=changes.change.sum().over(running))
+    out = held.group_by("node", "pool").aggregate(held=held.held.max(), from_utc=held.at_utc.min())
+    out = out.select("node", "pool", most=(out.held - ROUNDING_GPUS).ceil().cast("int64"), from_utc=out.from_utc)
+    staying = devices.filter(devices.to_utc.isnull())
+    staying = staying.mutate(since=ibis.coalesce(staying.from_utc, ALWAYS[0]))
+    by_node = staying.group_by("node").aggregate(since=staying.since.min())
+    by_pool = staying.group_by("pool").aggregate(since=staying.since.min())
+    out = out.anti_join(by_node, [out.node == by_node.node, out.from_utc >= by_node.since])
+    in_pool = (out.pool == by_pool.pool) | by_pool.pool.isnull() | out.pool.isnull()
+    return out.anti_join(by_pool, [out.node.isnull(), in_pool, out.from_utc >= by_pool.since])
+
+
+def _list_beyond(numbered: Expr, named: Expr) -> Expr:
+    """GPUs known by number, while their number is beyond what is listed by name on their node."""
+    on_node = named.semi_join(numbered, "node").mutate(share=ibis.coalesce(named.share, 1.0))
+    keys = ["node"]
+    pieces = cut_at_bounds([t.select(*keys, "from_utc", "to_utc") for t in (on_node, numbered)], keys)
+    counted = pieces.left_join(on_node, covers(pieces, on_node, keys)).select(pieces, on_node.share)
+    counted = counted.group_by([*keys, "from_utc", "to_utc"]).aggregate(there=ibis.coalesce(counted.share.sum(), 0.0))
+    cut = counted.join(numbered, covers(counted, numbered, keys)).select(
+        *(counted[c] if c in ("from_utc", "to_utc") else numbered[c] for c in _COLUMNS), counted.there
+    )
+    number = cut.device_id.substr(cut.node.length() + len(NUMBERED)).try_cast("int64").cast("float64")
+    kept = cut.filter(ibis.coalesce(number, 0.0) >= cut.there - ROUNDING_GPUS)
+    return unite(kept.select(*_COLUMNS), [c for c in _COLUMNS if c not in ("from_utc", "to_utc")]).select(*_COLUMNS)
+
+
+def _list_estimated(unlisted: Expr, listed: Expr) -> Expr:
+    """The GPUs that nobody lists, while nothing is listed of their node, of their pool or at all."""
+    place = ibis.coalesce(unlisted.node, ibis.literal("pool ") + unlisted.pool, ibis.literal("fleet"))
+    there = unlisted.mutate(place=place, to_utc=ibis.literal(ALWAYS[1], "int64"))
+    spans = listed.select("node", "pool", "from_utc", "to_utc")
+    by_node, by_pool = unite(spans.drop("pool"), ["node"]), unite(spans.drop("node"), ["pool"])
+    of_node, of_pool = there.filter(there.node.notnull()), there.filter(there.node.isnull() & there.pool.notnull())
+    nowhere = there.filter(there.node.isnull() & there.pool.isnull())
+    around = [
+        of_node.join(by_node, of_node.node == by_node.node).select(of_node.place, by_node.from_utc, by_node.to_utc),
+        of_pool.join(by_pool, (of_pool.pool == by_pool.pool) | by_pool.pool.isnull()).select(
+            of_pool.place, by_pool.from_utc, by_pool.to_utc
+        ),
+        nowhere.cross_join(by_pool).select(nowhere.place, by_pool.from_utc, by_pool.to_utc),
+    ]
+    taken = ibis.union(*around)
+    pieces = cut_at_bounds([t.select(*_KEY, "from_utc", "to_utc") for t in (there, taken)], _KEY)
+    free = pieces.join(there, covers(pieces, there, ["place"])).select(pieces, there.node, there.pool, there.most)
+    free = free.anti_join(taken, covers(free, taken, _KEY))
+    each = free.mutate(number=ibis.range(0, free.most).unnest())
+    nothing = {"accelerator": ibis.null("string"), "share": ibis.null("float64"), "estimated": ibis.literal(True)}
+    own = {"device_id": each.place + ibis.literal(NUMBERED) + each.number.cast("string"), **nothing}
+    return each.mutate(**own).select(*_COLUMNS)
