@@ -32,6 +32,11 @@ SOURCES = (
         "objects of Kubernetes: what `kubectl get pods,nodes,jobs,workloads -A -o json` printed",
     ),
     SourceEntry(
+        "slurm",
+        "loadfactor.sources.slurm",
+        "what Slurm writes: `sacct -P`, scontrol show job and node, JSON of squeue, sacct, sinfo, slurmrestd",
+    ),
+    SourceEntry(
         "tables",
         "loadfactor.sources.own_tables",
         "your own data: CSV or Parquet in the tables that `loadfactor tables` prints",

@@ -1,8 +1,11 @@
 """`loadfactor import SOURCE PATH…`: files into the books."""
 
+import shutil
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import typer
 
@@ -26,6 +29,7 @@ FLAGS = {
 
 
 DEFAULT_LAST = "1d"
+STANDARD_INPUT = "-"
 PROMETHEUS = "prometheus"
 """The source that is asked over the network."""
 
@@ -36,7 +40,7 @@ class ImportRequest(Request):
 
     source: str = option("What kind of files these are.", is_argument=True)
     paths: tuple[str, ...] = option(
-        "Files or a folder, as the source asks; of prometheus the server's URL.", is_argument=True
+        "Files or a folder, as the source asks, - for standard input; of prometheus the server's URL.", is_argument=True
     )
     store: Path | None = option("Folder of the books. [default: books, or what loadfactor.toml says]", None)
     price_per_gpu_hour: float | None = option("One flat price for every GPU, at any time.", None, above=0)
@@ -87,9 +91,20 @@ def build_page(request: ImportRequest) -> Document:
         price_per_gpu_hour=request.price_per_gpu_hour,
     )
     books = Books(find_store(request.store), settings().idle_below)
-    with ProgressBar() as bar:
-        receipt = books.add(request.source, [read_path(path) for path in request.paths], options, bar)
+    with ProgressBar() as bar, TemporaryDirectory(prefix="loadfactor-") as folder:
+        paths = [
+            save_standard_input(Path(folder)) if path == STANDARD_INPUT else read_path(path) for path in request.paths
+        ]
+        receipt = books.add(request.source, paths, options, bar)
     return build_document(receipt, books)
+
+
+def save_standard_input(folder: Path) -> Path:
+    """What comes in, as a file: sources may read one twice."""
+    path = folder / "standard-input"
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return path
 
 
 def build_history(request: ImportRequest) -> Document:

@@ -1,0 +1,219 @@
+"""Decoder of the JSON of slurmrestd, squeue, sacct, scontrol and sinfo, of any API version: jobs as `JOBS`, nodes as records."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import Input
+from loadfactor.sources.parsing.text_blocks import join_pieces
+from loadfactor.sources.slurm.hostlists import expand_hostlist
+from loadfactor.sources.slurm.job_gpus import find_grant
+from loadfactor.sources.slurm.job_table import make_jobs, name_job, read_state, read_text
+from loadfactor.sources.slurm.json_values import dig, first_word, list_words, read_id, read_number, read_seconds
+from loadfactor.sources.slurm.node_rows import NodeRecord, read_node_state
+from loadfactor.sources.slurm.placing import write_placed
+from loadfactor.sources.slurm.tres import count_gpus
+from loadfactor.units import BYTES_PER_MIB
+
+LIMIT_BYTES: Final = 512 * BYTES_PER_MIB
+_LISTS: Final = ("jobs", "nodes", "sinfo", "reservations", "partitions", "statistics")
+Document = dict[str, Any]
+
+
+def parse_documents(source: Input) -> list[Document]:
+    """The documents in an input, one after the other. SourceError: no JSON, or none of Slurm, or over 512 MiB."""
+    data = join_pieces(
+        source.label, source.chunks, LIMIT_BYTES, "write it with `sacct -P`, which is read piece by piece"
+    )
+    try:
+        text = data.decode("utf-8-sig")
+        decoder, at, found = json.JSONDecoder(), 0, []
+        while at < len(text):
+            if text[at].isspace():
+                at += 1
+                continue
+            document, at = decoder.raw_decode(text, at)
+            found.append(document)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(
+            f"{source.label} is no whole JSON ({str(error).splitlines()[0][:80]}); write it again"
+        ) from None
+    if not found or not all(
+        isinstance(d, dict) and any(isinstance(d.get(n), list | dict) for n in _LISTS) for d in found
+    ):
+        raise SourceError(f"{source.label} is no JSON of Slurm: it has no {', '.join(_LISTS[:3])}")
+    return found
+
+
+def decode_rest_jobs(document: Document, label: str) -> pa.Table:
+    """The jobs of a document of slurmctld (squeue) or slurmdbd (sacct). SourceError names a job whose resources are none."""
+    rows = []
+    for number, job in enumerate(_list(document, "jobs"), 1):
+        try:
+            row = _read_recorded(job) if isinstance(job.get("time"), dict) else _read_queued(job)
+        except ValueError as error:
+            raise SourceError(f"{label}, job {number}: {error}") from None
+        if row["job_id"]:
+            rows.append(row)
+    return make_jobs(rows)
+
+
+def decode_rest_nodes(document: Document) -> Iterator[NodeRecord]:
+    """The nodes of a document: of slurmrestd and scontrol one by one, of sinfo those alike together."""
+    at_ms = read_seconds(document.get("last_update"))
+    for node in _list(document, "nodes"):
+        state = "+".join([*list_words(node.get("state")), *list_words(node.get("state_flags"))])
+        if name := read_text(node.get("name")):
+            yield NodeRecord(
+                name,
+                read_text(node.get("gres")),
+                read_node_state(state),
+                read_text(node.get("reason")),
+                read_seconds(node.get("reason_changed_at")),
+                tuple(list_words(node.get("partitions"))),
+                at_ms,
+            )
+    for group in _list(document, "sinfo"):
+        partition = read_text(dig(group, "partition", "name"))
+        for name in list_words(dig(group, "nodes", "nodes")):
+            yield NodeRecord(
+                name,
+                read_text(dig(group, "gres", "total")),
+                read_node_state("+".join(list_words(dig(group, "node", "state")))),
+                read_text(dig(group, "reason", "description")),
+                read_seconds(dig(group, "reason", "time")),
+                (partition,) if partition else (),
+                at_ms,
+            )
+
+
+def count_others(document: Document) -> dict[str, int]:
+    """What a document lists that is not booked, by name."""
+    counts = {name: len(document[name]) for name in _LISTS[3:] if isinstance(document.get(name), list)}
+    return {name: count for name, count in counts.items() if count}
+
+
+def _list(document: Document, name: str) -> list[Document]:
+    items = document.get(name)
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+def _read_queued(job: Document) -> dict[str, Any]:
+    """A job as slurmctld has it. ValueError where its resources or nodes are none."""
+    texts = {name: read_text(value) for name, value in job.items()}
+    number = read_id(job.get("job_id")) or ""
+    task = read_number(job.get("array_task_id"))
+    array = read_id(job.get("array_job_id"))
+    name = name_job(
+        number,
+        array,
+        texts.get("array_task_string") if task is None else str(int(task)),
+        read_id(job.get("het_job_id")),
+        _whole(job.get("het_job_offset")),
+    )
+    nodes = expand_hostlist(texts.get("nodes") or "")
+    placed = _place(nodes, job.get("gres_detail"))
+    per_node, count = texts.get("tres_per_node"), len(nodes) or int(read_number(job.get("node_count")) or 1)
+    return {
+        **_name_parts(name, number),
+        **{ours: texts.get(theirs) for ours, theirs in _QUEUED.items()},
+        "state": read_state(first_word(job.get("job_state"))),
+        "held": find_grant(texts.get("tres_alloc_str"), placed, per_node, count),
+        "asked": find_grant(texts.get("tres_req_str"), {}, per_node, count),
+        "placed": write_placed(placed),
+        "restarts": _count(job.get("restart_cnt")),
+        **{ours: read_seconds(job.get(f"{theirs}_time")) for ours, theirs in _QUEUED_TIMES.items()},
+    }
+
+
+def _read_recorded(job: Document) -> dict[str, Any]:
+    """A job as slurmdbd has it. ValueError where its resources are none."""
+    number = read_id(job.get("job_id")) or ""
+    task = read_number(dig(job, "array", "task_id"))
+    name = name_job(
+        number,
+        read_id(dig(job, "array", "job_id")),
+        read_text(dig(job, "array", "task")) if task is None else str(int(task)),
+        read_id(dig(job, "het", "job_id")),
+        _whole(dig(job, "het", "job_offset")),
+    )
+    held, asked = (_write_tres(dig(job, "tres", which)) for which in ("allocated", "requested"))
+    count_gpus(held), count_gpus(asked)
+    return {
+        **_name_parts(name, number),
+        "cluster": read_text(job.get("cluster")) or read_text(dig(job, "association", "cluster")),
+        "user": read_text(job.get("user")) or read_text(dig(job, "association", "user")),
+        "account": read_text(job.get("account")) or read_text(dig(job, "association", "account")),
+        "wckey": read_text(dig(job, "wckey", "wckey")),
+        "qos": read_text(job.get("qos")),
+        "partition": read_text(job.get("partition")),
+        "job_name": read_text(job.get("name")),
+        "comment": read_text(dig(job, "comment", "job")),
+        "admin_comment": read_text(dig(job, "comment", "administrator")),
+        "reservation": read_text(dig(job, "reservation", "name")),
+        "reason": read_text(dig(job, "state", "reason")),
+        "state": read_state(first_word(dig(job, "state", "current"))),
+        "held": held,
+        "asked": asked,
+        "nodes": read_text(job.get("nodes")),
+        "restarts": _count(job.get("restart_cnt")),
+        "submitted": read_seconds(dig(job, "time", "submission")),
+        "eligible": read_seconds(dig(job, "time", "eligible")),
+        "started": read_seconds(dig(job, "time", "start")),
+        "ended": read_seconds(dig(job, "time", "end")),
+    }
+
+
+_QUEUED: Final = {
+    "cluster": "cluster",
+    "user": "user_name",
+    "account": "account",
+    "wckey": "wckey",
+    "qos": "qos",
+    "partition": "partition",
+    "job_name": "name",
+    "comment": "comment",
+    "admin_comment": "admin_comment",
+    "reservation": "resv_name",
+    "reason": "state_reason",
+    "nodes": "nodes",
+}
+_QUEUED_TIMES: Final = {"submitted": "submit", "eligible": "eligible", "started": "start", "ended": "end"}
+
+
+def _name_parts(name: str, number: str) -> dict[str, str | None]:
+    return {"job_id": name, "job_number": number if number != name else None}
+
+
+def _place(nodes: tuple[str, ...], detail: Any) -> dict[str, float]:
+    """GPUs by node: one text a node, in the order of the nodes."""
+    texts = list_words(detail)
+    if len(texts) != len(nodes):
+        return {}
+    return {node: count_gpus(text).gpus for node, text in zip(nodes, texts, strict=True) if count_gpus(text).gpus}
+
+
+def _write_tres(items: Any) -> str | None:
+    """TRES in a list as their text; None where there are none."""
+    if not isinstance(items, list):
+        return read_text(items)
+    parts = []
+    for item in items:
+        kind, count = read_text(dig(item, "type")), read_number(dig(item, "count"))
+        if kind and count is not None and count >= 0:
+            name = read_text(dig(item, "name"))
+            parts.append(f"{kind}/{name}={int(count)}" if name else f"{kind}={int(count)}")
+    return ",".join(parts) or None
+
+
+def _count(value: Any) -> int | None:
+    number = read_number(value)
+    return int(number) if number is not None and 0 <= number < LIMIT_BYTES else None
+
+
+def _whole(value: Any) -> str | None:
+    number = _count(value)
+    return None if number is None else str(number)

@@ -1,0 +1,113 @@
+"""Decoder of scontrol's text: jobs as `JOBS`, nodes as `NodeRecord`s."""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import tzinfo
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import Input
+from loadfactor.sources.slurm.hostlists import expand_hostlist
+from loadfactor.sources.slurm.job_gpus import find_grant
+from loadfactor.sources.slurm.job_table import INSTANTS, make_jobs, name_job, read_state, read_text
+from loadfactor.sources.slurm.job_times import JobTimes
+from loadfactor.sources.slurm.node_rows import NodeRecord, read_node_state
+from loadfactor.sources.slurm.notes import Notes
+from loadfactor.sources.slurm.placing import write_placed
+from loadfactor.sources.slurm.scontrol_text import ControlRecord, split_records
+from loadfactor.sources.slurm.tres import count_gpus
+
+_TIMES: Final = dict(zip(INSTANTS, ("SubmitTime", "EligibleTime", "StartTime", "EndTime"), strict=True))
+_REASON: Final = re.compile(r"(.*?)\s*\[[^@\[\]]*@([^\]]+)\]")  # bad GPU [root@2026-10-01T10:00:00]
+
+
+def decode_scontrol_jobs(source: Input, zone: tzinfo | None, notes: Notes) -> pa.Table:
+    """The jobs in a text. SourceError names the line of a time or of resources that are none."""
+    records = [record for record in split_records(source) if record.kind == "JobId"]
+    if not records:
+        return make_jobs([])
+    lines = np.array([record.line for record in records], dtype=np.int64)
+    fields = [record.first() for record in records]
+    texts = {ours: pa.array([of.get(theirs) for of in fields], pa.string()) for ours, theirs in _TIMES.items()}
+    times = JobTimes(source.label, zone, notes).convert(texts, lines, None)
+    rows = []
+    for number, record in enumerate(records):
+        try:
+            row = _read_job(record, fields[number])
+        except ValueError as error:
+            raise SourceError(f"{source.label}, line {record.line}: {error}") from None
+        rows.append(row | {name: times[name][number].as_py() for name in INSTANTS})
+    return make_jobs(rows)
+
+
+def decode_scontrol_nodes(source: Input, zone: tzinfo | None, notes: Notes) -> Iterator[NodeRecord]:
+    """The nodes in a text. SourceError names the line of a time that is none."""
+    clock = JobTimes(source.label, zone, notes)
+    for record in split_records(source):
+        if record.kind != "NodeName":
+            continue
+        of = record.first()
+        said = _REASON.fullmatch(of.get("Reason", ""))
+        since = None
+        if said is not None:
+            texts = {"since": pa.array([said[2]], pa.string())}
+            since = clock.convert(texts, np.array([record.line], dtype=np.int64), None)["since"][0].as_py()
+        yield NodeRecord(
+            of["NodeName"],
+            read_text(of.get("Gres")),
+            read_node_state(of.get("State", "")),
+            read_text(said[1] if said else of.get("Reason")),
+            since,
+            tuple(filter(None, of.get("Partitions", "").split(","))),
+        )
+
+
+def _read_job(record: ControlRecord, of: dict[str, str]) -> dict[str, Any]:
+    """A job without its times. ValueError where its resources or nodes are none."""
+    number = of["JobId"].split()[0] if of["JobId"] else ""
+    texts = {name: read_text(value) for name, value in of.items()}
+    name = name_job(
+        number, texts.get("ArrayJobId"), texts.get("ArrayTaskId"), texts.get("HetJobId"), texts.get("HetJobOffset")
+    )
+    placed = _place(record.fields)
+    nodes = len(expand_hostlist(texts.get("NodeList") or "")) or 1
+    per_node = texts.get("TresPerNode") or texts.get("Gres")
+    held = texts.get("AllocTRES") or texts.get("TRES")
+    wckey = (texts.get("WCKey") or "").lstrip("*")
+    return {
+        "job_id": name,
+        "job_number": number if number != name else None,
+        "user": (texts.get("UserId") or "").partition("(")[0] or None,
+        "account": texts.get("Account"),
+        "wckey": wckey or None,
+        "qos": texts.get("QOS"),
+        "partition": texts.get("Partition"),
+        "job_name": texts.get("JobName"),
+        "comment": texts.get("Comment"),
+        "admin_comment": texts.get("AdminComment"),
+        "reservation": texts.get("Reservation"),
+        "reason": texts.get("Reason"),
+        "state": read_state(of.get("JobState")),
+        "held": find_grant(held, placed, per_node, nodes),
+        "asked": find_grant(texts.get("ReqTRES") or texts.get("TRES"), {}, per_node, nodes),
+        "nodes": texts.get("NodeList"),
+        "placed": write_placed(placed),
+        "restarts": int(of["Restarts"]) if of.get("Restarts", "").isdigit() else None,
+        "line": record.line,
+    }
+
+
+def _place(fields: Sequence[tuple[str, str]]) -> dict[str, float]:
+    """GPUs by node: `Nodes=n[1-2] CPU_IDs=… GRES=gpu:h100:3(IDX:0-2)` of -d says what each of these nodes has."""
+    nodes: tuple[str, ...] = ()
+    out: dict[str, float] = {}
+    for name, value in fields:
+        if name == "Nodes":
+            nodes = expand_hostlist(value)
+        elif name == "GRES" and nodes:
+            out |= dict.fromkeys(nodes, count_gpus(value).gpus)
+            nodes = ()
+    return {node: count for node, count in out.items() if count}

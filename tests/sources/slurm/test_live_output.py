@@ -1,0 +1,200 @@
+"""scontrol's text and the JSON of squeue, sacct, sinfo and slurmrestd, of several versions, beside text of sacct."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.sources.reading import read
+from tests.sources.slurm.sacct_files import DAY, Books, job, write_sacct
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import ReadOptions
+from loadfactor.sources.slurm import SOURCE
+from loadfactor.sources.slurm.decoder import decode_slurm
+
+AT = int(datetime(2026, 10, 1, 9, tzinfo=UTC).timestamp())
+JOB = """JobId=104 JobName=a b=c StartTime=never
+   UserId=ann(1001) GroupId=ann(1001) MCS_label=N/A
+   Priority=1 Nice=0 Account=vision QOS=normal WCKey=*
+   JobState={state} Reason={reason} Dependency=(null)
+   Requeue=1 Restarts={restarts} BatchFlag=1 Reboot=0 ExitCode=0:0
+   SubmitTime=2026-10-01T08:00:00 EligibleTime=2026-10-01T08:00:00
+   StartTime={start} EndTime=2026-10-02T09:00:00 Deadline=N/A
+   Partition=gpu AllocNode:Sid=login:1
+   ReqNodeList=(null) ExcNodeList=(null)
+   NodeList={nodes}
+   NumNodes=2 NumCPUs=16 NumTasks=2 CPUs/Task=8
+   ReqTRES=cpu=16,node=2,billing=16,gres/gpu=4
+   AllocTRES={held}
+   JOB_GRES=gpu:h100:4
+     Nodes=n1 CPU_IDs=0-7 Mem=0 GRES=gpu:h100:3(IDX:0-2)
+     Nodes=n2 CPU_IDs=0-7 Mem=0 GRES=gpu:h100:1(IDX:5)
+   Comment=exp-7
+
+"""
+RUNNING = JOB.format(
+    state="RUNNING", reason="None", restarts=1, start=f"{DAY}09:00:00", nodes="n[1-2]", held="cpu=16,gres/gpu:h100=4"
+)
+PENDING = JOB.format(
+    state="PENDING", reason="JobHeldUser", restarts=0, start="2026-10-05T09:00:00", nodes="(null)", held="(null)"
+)
+NODE = """NodeName=n1 Arch=x86_64 CoresPerSocket=8
+   Gres=gpu:h100:8(S:0-1),shard:h100:32(S:0-1)
+   GresUsed=gpu:h100:3(IDX:0-2)
+   State={state} ThreadsPerCore=1 Partitions=gpu
+   CfgTRES=cpu=16,gres/gpu=8
+   Reason=bad GPU 3 [root@2026-10-01T10:00:00]
+"""
+
+
+def test_a_running_job_is_where_its_gpus_are(tmp_path):
+    """scontrol show job -d counts GPUs by node; the end of a running job is only expected."""
+    books = Books(RUNNING, folder=tmp_path)
+    assert books.held("104") == [("n1", 3.0), ("n2", 1.0)]
+    (row, _) = books.allocations
+    assert (row["to_utc"], row["known_from"], row["attempt"], row["end_state"]) == (None, None, 1, "running")
+    assert json.loads(row["tags"])["job_name"] == "a b=c StartTime=never"
+
+
+def test_one_line_a_job(tmp_path):
+    """-o writes the same in one line a record."""
+    line = " ".join(RUNNING.split()) + "\n"
+    assert Books(line + line.replace("104", "105"), folder=tmp_path).held("105") == [("n1", 3.0), ("n2", 1.0)]
+
+
+def test_a_held_job_waits_and_is_not_eligible(tmp_path):
+    """The start of a pending job is only expected, and a job that somebody holds back may not start."""
+    books = Books(PENDING, folder=tmp_path)
+    assert not books.allocations
+    assert sorted(books.happened("104")) == ["held", "submitted"]
+    assert {e["reason"] for e in books.events} == {"JobHeldUser"}
+
+
+def test_sacct_and_scontrol_tell_of_one_run(tmp_path):
+    """sacct knows the end, scontrol which node had how many: together they are one run."""
+    ended = job("104", gpus=4, NodeList="n[1-2]", end="11:00:00")
+    for texts in ((write_sacct([ended]), RUNNING), (RUNNING, write_sacct([ended]))):
+        books = Books(*texts, folder=tmp_path)
+        assert books.hours("node") == {"n1": 6.0, "n2": 2.0}
+        assert len(books.allocations) == 2
+
+
+def test_nodes_list_their_gpus_and_say_since_when_they_are_drained(tmp_path):
+    """GPUs are called by node and number; a drained node is out of use since its reason's time, until the output was taken."""
+    taken = (AT + 7200) * 1000
+    books = Books(NODE.format(state="IDLE+DRAIN"), folder=tmp_path, at_ms=taken)
+    assert [d["device_id"] for d in books.devices] == [f"n1:gpu{number}" for number in range(8)]
+    assert {(d["node"], d["pool"]) for d in books.devices} == {("n1", "gpu")}
+    (outage,) = books.outages
+    assert (outage["node"], outage["reason"]) == ("n1", "bad GPU 3")
+    assert (outage["from_utc"], outage["to_utc"]) == ((AT + 3600) * 1000, taken)
+    assert not Books(NODE.format(state="MIXED"), folder=tmp_path).outages
+
+
+def test_shards_are_shares_of_a_gpu_where_a_node_list_says_so(tmp_path):
+    """32 shards on 8 GPUs: two shards are half a GPU."""
+    shards = dict.fromkeys(("AllocTRES", "ReqTRES"), "cpu=1,gres/shard=2")
+    books = Books(write_sacct([job("1", **shards)]), NODE.format(state="MIXED"), folder=tmp_path)
+    assert books.hours() == {"1": 0.5}
+
+
+def number(value: int, wrapped: bool) -> Any:
+    """A number as versions write it."""
+    return {"set": True, "infinite": False, "number": value} if wrapped else value
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_squeue_json_of_several_versions(tmp_path, wrapped):
+    """Numbers are plain in v0.0.38 and wrapped later; a state is a text or a list."""
+    queued = {
+        "job_id": 103,
+        "array_job_id": number(102, wrapped),
+        "array_task_id": number(1, wrapped),
+        "user_name": "bob",
+        "account": "nlp",
+        "partition": "gpu",
+        "job_state": ["RUNNING"] if wrapped else "RUNNING",
+        "submit_time": number(AT - 60, wrapped),
+        "eligible_time": number(AT - 60, wrapped),
+        "start_time": number(AT, wrapped),
+        "end_time": number(AT + 86400, wrapped),
+        "nodes": "n[1-2]",
+        "gres_detail": ["gpu:h100:3(IDX:0-2)", "gpu:h100:1(IDX:0)"],
+        "tres_alloc_str": "cpu=4,gres/gpu=4",
+        "restart_cnt": 0,
+    }
+    waiting = {**queued, "array_task_id": None, "array_task_string": "2-3%1", "job_state": "PENDING", "nodes": ""}
+    waiting |= {
+        "job_id": 102,
+        "tres_alloc_str": "",
+        "gres_detail": [],
+        "tres_req_str": "gres/gpu=4",
+        "state_reason": "Priority",
+    }
+    books = Books(json.dumps({"jobs": [queued, waiting, {}, 7]}), folder=tmp_path, timezone=None)
+    assert books.held("102_1") == [("n1", 3.0), ("n2", 1.0)]
+    assert {r["to_utc"] for r in books.allocations} == {None}
+    assert {e["job_id"] for e in books.events} == {"102_2", "102_3"}
+    assert {e["reason"] for e in books.events} == {"Priority"}
+
+
+def test_sacct_json(tmp_path):
+    """slurmdbd lists TRES one by one and keeps times together."""
+    done = {
+        "job_id": 11,
+        "array": {"job_id": 0, "task_id": {"set": False, "number": 0}, "task": ""},
+        "association": {"account": "nlp", "cluster": "c", "user": "bob"},
+        "state": {"current": ["COMPLETED"], "reason": "None"},
+        "time": {"submission": AT - 60, "eligible": AT - 60, "start": AT, "end": AT + 7200},
+        "nodes": "n1",
+        "tres": {
+            "allocated": [{"type": "gres", "name": "gpu", "count": 2}, {"type": "gres", "name": "gpu:h100", "count": 2}]
+        },
+    }
+    books = Books(json.dumps({"jobs": [done]}), folder=tmp_path, timezone=None)
+    assert books.hours("team") == {"nlp": 4.0}
+
+
+def test_nodes_in_json(tmp_path):
+    """slurmrestd lists nodes with states and flags, sinfo those alike together."""
+    rest = {
+        "nodes": [{"name": "n1", "gres": "gpu:2", "state": "idle", "state_flags": ["DRAIN"], "reason_changed_at": AT}]
+    }
+    sinfo = {
+        "sinfo": [{"nodes": {"nodes": ["n2", "n3"]}, "gres": {"total": "gpu:h100:1"}, "node": {"state": ["DOWN"]}}],
+        "last_update": {"set": True, "infinite": False, "number": AT},
+    }
+    books = Books(json.dumps(rest), json.dumps(sinfo), folder=tmp_path, timezone=None)
+    assert sorted(d["device_id"] for d in books.devices) == ["n1:gpu0", "n1:gpu1", "n2:gpu0", "n3:gpu0"]
+    assert sorted((o["node"], o["reason"]) for o in books.outages) == [("n1", "drain"), ("n2", "down"), ("n3", "down")]
+
+
+def test_real_answers_of_slurmrestd(shared: Path):
+    """Answers of a cluster without GPUs: its jobs are counted, and so are its nodes."""
+    folder = shared / "data" / "metrics" / "slurm_rest"
+    reading = read(
+        SOURCE, *(folder / f"{name}.json" for name in ("jobs", "nodes", "partitions", "reservations", "diag"))
+    )
+    jobs, nodes = (json.loads((folder / f"{name}.json").read_text()) for name in ("jobs", "nodes"))
+    counts = {gap.what: gap.count for gap in reading.gaps}
+    assert not reading.tables
+    assert counts["jobs without GPUs: not booked"] == len(jobs["jobs"])
+    assert counts["nodes without GPUs: not listed"] == len(nodes["nodes"])
+
+
+@pytest.mark.parametrize("text", ["{", '{"a": 1}', "[1, 2]", '{"jobs": [}', "JobId=1 NodeList=n[1- StartTime=Unknown"])
+def test_what_is_damaged_is_refused(tmp_path, text):
+    """One line names the file."""
+    with pytest.raises(SourceError, match=r"slurm-0\.txt") as error:
+        Books(text, folder=tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_the_decoder_takes_bytes():
+    """Live collection hands over what a command wrote."""
+    from loadfactor.sources.base import Input
+
+    items = list(decode_slurm([Input("scontrol on login-1", [RUNNING.encode()])], ReadOptions(timezone=UTC)))
+    assert [item.table for item in items if hasattr(item, "table")] == ["allocations"]

@@ -1,0 +1,286 @@
+"""Text of `sacct -P`: GPU-hours and waits worked out by hand, once each."""
+
+import gzip
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from tests.sources.slurm.sacct_files import DAY, FIELDS, Books, job, write_sacct
+
+from loadfactor.errors import SourceError
+
+NEVER = {"Start": "None", "AllocTRES": "", "NodeList": "None assigned"}
+
+
+def test_a_job_holds_its_gpus_once(tmp_path):
+    """Typed and untyped TRES are one thing, and steps repeat what their job holds."""
+    rows = [job("101", end="11:00:00", gpus=4), job("101.batch", end="11:00:00", gpus=4), job("101.0", gpus=4)]
+    books = Books(write_sacct(rows), folder=tmp_path)
+    assert books.hours() == {"101": 8.0}
+    (row,) = books.allocations
+    assert (row["user"], row["team"], row["queue"], row["node"], row["pool"]) == ("ann", "vision", "gpu", "n1", None)
+    assert (row["end_state"], row["attempt"], row["job_number"], row["known_from"]) == ("completed", None, None, None)
+    assert row["eligible_utc"] == row["submitted_utc"] == row["from_utc"] - 3_600_000
+    assert not books.events  # the allocation says when it waited
+
+
+@pytest.mark.parametrize(
+    ("held", "gpus", "share"),
+    [
+        ("gres/gpu:h100=8,cpu=1", 8, None),
+        ("gres/gpu:a100=2,gres/gpu:h100=2", 4, None),
+        ("gres/gpu=4,gres/gpu:a100=2,gres/gpu:h100=2", 4, None),
+        ("gres/gpu=3,gres/gpumem=80G,gres/gpuutil=97", 3, None),
+        ("gres/gpu:1g.10gb=2,gres/gpu=2", 2, 1 / 7),
+        ("gres/gpu:a100_3g.20gb=1", 1, 3 / 7),
+        ("gres/gpu:1g.10gb=2,gres/gpu:h100=1", 1 + 2 / 7, None),
+    ],
+)
+def test_gpus_of_tres(tmp_path, held, gpus, share):
+    """Types add up to each other and not to their sum; MIG profiles are their share of a GPU; memory and load are no GPUs."""
+    (row,) = Books(write_sacct([job("1", AllocTRES=held)]), folder=tmp_path).allocations
+    assert (row["gpus"], row["share"]) == (pytest.approx(gpus), share)
+
+
+@pytest.mark.parametrize(
+    "text", ["gpu:4", "gpu:tesla:4", "gres:gpu:4", "7696487:4", "gpu:a:1,gpu:b:3", "gpu:h100:4(IDX:0-3)"]
+)
+def test_older_sacct_has_gres(tmp_path, text):
+    """AllocGRES of older versions counts GPUs in its own way."""
+    fields = ("JobID", "State", "Start", "End", "AllocGRES")
+    assert Books(write_sacct([job("1", AllocGRES=text)], fields), folder=tmp_path).hours() == {"1": 4.0}
+
+
+def test_few_fields_in_any_order(tmp_path):
+    """JobID, State, Start, End and one field of TRES are enough, in any order and spelling."""
+    rows = [{name.lower(): value for name, value in job("7", gpus=2).items()}]
+    books = Books(write_sacct(rows, ("end", "reqtres", "state", "jobid", "start")), folder=tmp_path)
+    assert books.hours() == {"7": 2.0}
+    assert any("AllocTRES" in what for what in books.gaps)
+
+
+def test_tasks_of_arrays(tmp_path):
+    """A task is called as people write it; its raw number, which labels carry, stands beside it. Waiting tasks are one each."""
+    rows = [
+        job("102_1", JobIDRaw="103"),
+        job(
+            "102_[3-5,8%2]",
+            State="PENDING",
+            JobIDRaw="102",
+            Eligible="Unknown",
+            **NEVER | {"Start": "Unknown", "End": "Unknown"},
+        ),
+    ]
+    books = Books(write_sacct(rows), folder=tmp_path)
+    assert [(r["job_id"], r["job_number"]) for r in books.allocations] == [("102_1", "103")]
+    assert {e["job_id"] for e in books.events} == {"102_3", "102_4", "102_5", "102_8"}
+    assert {(e["event"], e["gpus"], e["queue"]) for e in books.events} == {("submitted", 1.0, "gpu")}
+
+
+def test_a_requeued_job_is_one_job_with_two_runs(tmp_path):
+    """With -D each run of a job is a row; what it held before it was requeued counts."""
+    first = job("104", "10:00:00", "10:30:00", gpus=2, State="REQUEUED")
+    again = job("104", "10:33:00", "12:33:00", gpus=2, Submit=f"{DAY}10:31:00", Eligible=f"{DAY}10:33:00")
+    for rows in ([first, again], [again, first]):
+        books = Books(write_sacct(rows), folder=tmp_path)
+        assert books.hours() == {"104": 5.0}
+        assert sorted((r["attempt"], r["end_state"]) for r in books.allocations) == [(0, "requeued"), (1, "completed")]
+
+
+def test_restarts_number_the_runs(tmp_path):
+    """Where sacct has the field Restarts it counts, also when the runs before are missing, which is said."""
+    text = write_sacct([job("104", Restarts="2")], (*FIELDS, "Restarts"))
+    books = Books(text, folder=tmp_path)
+    assert [r["attempt"] for r in books.allocations] == [2]
+    assert any("--duplicates" in what for what in books.gaps)
+
+
+def test_a_reused_id_is_another_job(tmp_path):
+    """An id that comes again long after its job ended is another job, with a name of its own."""
+    late = {
+        name: f"2027-03-01T{at}" for name, at in (("Submit", "08:00:00"), ("Start", "09:00:00"), ("End", "12:00:00"))
+    }
+    books = Books(write_sacct([job("9"), job("9", User="bob", **late | {"Eligible": late["Submit"]})]), folder=tmp_path)
+    assert books.hours() == {"9": 1.0, "9@2027-03-01T08:00:00Z": 3.0}
+
+
+def test_a_job_that_two_files_have_counts_once(tmp_path):
+    """A job that was running when one file was written and had ended in the next is one run."""
+    running = job("5", State="RUNNING", End="Unknown")
+    books = Books(write_sacct([running, job("6")]), write_sacct([job("5", end="13:00:00")]), folder=tmp_path)
+    assert books.hours() == {"5": 4.0, "6": 1.0}
+    assert len(books.allocations) == 2
+
+
+def test_a_resized_job_is_one_attempt(tmp_path):
+    """Rows of one submission with another start are parts of one run."""
+    parts = [job("5", "09:00:00", "10:00:00", 4, State="RESIZING"), job("5", "10:00:00", "12:00:00", 2)]
+    books = Books(write_sacct(parts), folder=tmp_path)
+    assert books.hours() == {"5": 8.0}
+    assert {r["attempt"] for r in books.allocations} == {0}
+
+
+def test_cancelled_while_pending(tmp_path):
+    """A job that never started waited from its submission to its cancellation, and held nothing."""
+    books = Books(write_sacct([job("3", State="CANCELLED by 1001", **NEVER)]), folder=tmp_path)
+    assert not books.allocations
+    assert books.happened("3") == ["eligible", "submitted", "cancelled"]
+
+
+def test_cancelled_with_a_start_in_older_versions(tmp_path):
+    """Older versions write when it was cancelled as its start, too: without GPUs given it was none."""
+    books = Books(
+        write_sacct([job("3", "10:00:00", "10:00:00", State="CANCELLED by 0", AllocTRES="")]), folder=tmp_path
+    )
+    assert not books.allocations
+    assert books.happened("3")[-1] == "cancelled"
+
+
+def test_running_and_suspended_jobs_are_open(tmp_path):
+    """What has no end yet holds its GPUs; a suspended job does, too."""
+    rows = [job(n, State=state, End="Unknown") for n, state in (("1", "RUNNING"), ("2", "SUSPENDED"))]
+    books = Books(write_sacct(rows), folder=tmp_path)
+    assert [(r["end_state"], r["to_utc"]) for r in books.allocations] == [("running", None), ("suspended", None)]
+
+
+def test_suspended_time_counts(tmp_path):
+    """The time in which a job was suspended lies between its start and its end, and its GPUs are nobody else's."""
+    text = write_sacct([job("1", Suspended="00:30:00", ElapsedRaw="1800")], (*FIELDS, "Suspended", "ElapsedRaw"))
+    assert Books(text, folder=tmp_path).hours() == {"1": 1.0}
+
+
+def test_gpus_on_several_nodes_are_split_evenly(tmp_path):
+    """Nobody says which node has how many: they are split evenly and marked, as fractions where that must be."""
+    rows = [job("1", gpus=16, NodeList="n[1-2]"), job("2", gpus=2, NodeList="gpu-a[08-10],x")]
+    books = Books(write_sacct(rows), folder=tmp_path)
+    assert books.held("1") == [("n1", 8.0), ("n2", 8.0)]
+    assert books.held("2") == [("gpu-a08", 0.5), ("gpu-a09", 0.5), ("gpu-a10", 0.5), ("x", 0.5)]
+    assert {r["known_from"] for r in books.allocations} == {"even_split"}
+    assert books.hours() == {"1": 16.0, "2": 2.0}
+
+
+def test_jobs_without_gpus_are_counted_not_booked(tmp_path):
+    """A CPU job is in no table."""
+    books = Books(write_sacct([job("1"), job("2", AllocTRES="cpu=8", ReqTRES="cpu=8")]), folder=tmp_path)
+    assert (books.hours(), books.gaps) == ({"1": 1.0}, {"jobs without GPUs: not booked": 1})
+
+
+def test_heterogeneous_jobs_are_their_parts(tmp_path):
+    """Each part of a heterogeneous job has its own row."""
+    rows = [job("200+0", JobIDRaw="200", gpus=2), job("200+1", JobIDRaw="201", gpus=4)]
+    books = Books(write_sacct(rows), folder=tmp_path)
+    assert books.hours() == {"200+0": 2.0, "200+1": 4.0}
+    assert [r["job_number"] for r in books.allocations] == ["200", "201"]
+
+
+def test_what_stands_between_fields_is_found(tmp_path):
+    """-p closes every line; --delimiter may be one or several characters; gzip is unpacked."""
+    rows = [job("1", gpus=3)]
+    for text in (
+        write_sacct(rows, closed=True),
+        write_sacct(rows, mark=";"),
+        write_sacct(rows, mark="\t"),
+        write_sacct(rows, mark="@@"),
+        gzip.compress(write_sacct(rows).encode()),
+        write_sacct(rows) + "\n" + write_sacct([job("1.batch")]),
+    ):
+        assert Books(text, folder=tmp_path).hours() == {"1": 3.0}
+
+
+def test_a_name_with_bars_is_the_last_field(tmp_path):
+    """A job's name may hold what stands between fields where it is the last one; elsewhere the line is named."""
+    text = write_sacct([job("1", JobName='a|b "c"'), job("2", JobName="plain")], (*FIELDS, "JobName"))
+    names = {r["job_id"]: r["tags"] for r in Books(text, folder=tmp_path).allocations}
+    assert names["1"] == r'{"account":"vision","job_name":"a|b \"c\"","partition":"gpu"}'
+    text = write_sacct([job("1", JobName="plain"), job("2", JobName="a|b")], ("JobName", *FIELDS))
+    with pytest.raises(SourceError, match=r"line 3: more fields than the 14 of the heading.*JobName as the last field"):
+        Books(text, folder=tmp_path)
+
+
+def test_times_in_seconds_and_with_an_offset(tmp_path):
+    """SLURM_TIME_FORMAT=%s writes seconds since 1970; times with an offset need no zone."""
+    seconds = {"Submit": "1790841600", "Eligible": "1790841600", "Start": "1790845200", "End": "1790848800"}
+    offset = {
+        "Submit": f"{DAY}10:00:00+0200",
+        "Eligible": "Unknown",
+        "Start": f"{DAY}11:00:00+0200",
+        "End": f"{DAY}12:00:00+0200",
+    }
+    plain = Books(write_sacct([job("1")]), folder=tmp_path).allocations[0]["from_utc"]
+    for fields in (seconds, offset):
+        books = Books(write_sacct([job("1", **fields)]), folder=tmp_path, timezone=None)
+        assert books.hours() == {"1": 1.0}
+        assert books.allocations[0]["from_utc"] == plain
+
+
+def test_a_local_time_needs_its_zone(tmp_path):
+    """Local times are refused in one line that names the option; with the zone they are read."""
+    with pytest.raises(
+        SourceError, match=r"line 2: submitted 2026-10-01T08:00:00 has no time zone; name it with --timezone"
+    ):
+        Books(write_sacct([job("1")]), folder=tmp_path, timezone=None)
+    books = Books(write_sacct([job("1")]), folder=tmp_path, timezone=ZoneInfo("Europe/Berlin"))
+    assert books.allocations[0]["from_utc"] == 1790845200_000 - 7_200_000
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "elapsed", "hours", "guessed"),
+    [
+        ("2026-10-25T01:30:00", "2026-10-25T02:30:00", "7200", 2.0, 0),  # how long it ran tells
+        ("2026-10-25T01:30:00", "2026-10-25T02:30:00", "3600", 1.0, 0),
+        ("2026-10-25T02:40:00", "2026-10-25T02:10:00", "", 0.5, 0),  # it cannot end before it starts
+        ("2026-10-25T01:30:00", "2026-10-25T02:30:00", "", 1.0, 1),
+    ],
+)
+def test_the_hour_that_comes_twice(tmp_path, start, end, elapsed, hours, guessed):
+    """Where clocks go back, a job's own times and its length say which hour is meant; where not, that is said."""
+    row = job(
+        "1", Submit="2026-10-25T01:00:00", Eligible="2026-10-25T01:00:00", Start=start, End=end, ElapsedRaw=elapsed
+    )
+    books = Books(write_sacct([row], (*FIELDS, "ElapsedRaw")), folder=tmp_path, timezone=ZoneInfo("Europe/Berlin"))
+    assert books.hours() == {"1": hours}
+    assert sum(count for what, count in books.gaps.items() if "comes twice" in what) == guessed
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("hello world\n", "names no JobID"),
+        ("JobID|State|Start|AllocTRES\n1|RUNNING|Unknown|gres/gpu=1\n", "End are missing"),
+        ("JobID|State|Start|End\n1|RUNNING|Unknown|Unknown\n", "add AllocTRES"),
+        ("       JobID      State \n------------ ----------\n", "names no JobID|sacct -P"),
+        (write_sacct([job("1", Start="yesterday")]), "line 2: started 'yesterday' is no time"),
+        (write_sacct([job("1", NodeList="n[1-")]), r"line 2: 'n\[1-' has brackets"),
+        (write_sacct([job("1")]) + "2|3\nrest\n", "line 3: fewer fields"),
+    ],
+)
+def test_what_is_no_sacct_text_is_refused(tmp_path, text, message):
+    """One line says which file, where, and what to do."""
+    with pytest.raises(SourceError, match=message) as error:
+        Books(text, folder=tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_text_that_breaks_off(tmp_path: Path):
+    """The line that a text breaks off in is left out, and that is said."""
+    books = Books(write_sacct([job("1"), job("2")])[:-120], folder=tmp_path)
+    assert books.hours() == {"1": 1.0}
+    assert books.gaps == {"the last line breaks off: left out (first in line 3)": 1}
+
+
+def test_shards_of_unknown_size_are_said(tmp_path):
+    """A share of a GPU whose size nobody says is not booked as a GPU."""
+    books = Books(write_sacct([job("1", AllocTRES="gres/shard=2", ReqTRES="gres/shard=2")]), folder=tmp_path)
+    assert not books.allocations
+    assert any("shards of GPUs" in what for what in books.gaps)
+
+
+def test_summaries_of_jobstats_are_no_tags(tmp_path):
+    """What jobstats keeps in AdminComment is not what an administrator says."""
+    text = write_sacct(
+        [job("1", AdminComment="JS1:H4sIAAAA"), job("2", AdminComment="exp=7")], (*FIELDS, "AdminComment")
+    )
+    first, second = (r["tags"] for r in Books(text, folder=tmp_path).allocations)
+    assert "JS1" not in first
+    assert '"admin_comment":"exp=7"' in second
