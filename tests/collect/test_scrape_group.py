@@ -140,6 +140,21 @@ def test_a_page_that_cannot_be_kept() -> None:
     assert status.gaps[0].error == "no space left"
 
 
+def test_a_page_that_is_being_kept_when_scraping_ends() -> None:
+    """It is kept to its end."""
+    began, kept = [], []
+
+    class SlowlyKept(Kept):
+        async def take(self, body: bytes) -> None:
+            began.append(body)
+            await asyncio.sleep(0.3)
+            kept.append(body)
+
+    with FakeDcgmExporter(FleetTruth(gpus=1)) as exporter:
+        scrape(Finder([exporter.address]), SlowlyKept(), lambda _: bool(began))
+    assert kept == began
+
+
 def test_lists_that_break_and_change() -> None:
     """A defect of what finds exporters stops none of them; those that leave the list are asked no more, and their gap is over."""
     dead = f"127.0.0.1:{free_port()}"

@@ -88,6 +88,7 @@ class ScrapeGroup:
         self._open = {gap.target: gap for gap in self.before if gap.to_ms is None}
         self._fares: dict[Target, TargetStatus] = {}
         self._tasks: dict[Target, asyncio.Task[None]] = {}
+        self._keeping: set[asyncio.Future[object]] = set()
 
     async def run(self) -> None:
         """Scrape until cancelled, and look again and again which exporters there are."""
@@ -103,7 +104,7 @@ class ScrapeGroup:
         finally:
             for task in self._tasks.values():
                 task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await asyncio.gather(*self._tasks.values(), *self._keeping, return_exceptions=True)
 
     def _follow(self, targets: Iterable[Target]) -> None:
         """Begin with those that are new, and leave those that are gone."""
@@ -144,7 +145,7 @@ class ScrapeGroup:
                 finally:
                     lane.turns.release()
             at_ms = int(answer.at_s * MS_PER_S)
-            await self.take(pack_page(at_ms, target.labels, answer.content, answer.is_gzip))
+            await self._keep(pack_page(at_ms, target.labels, answer.content, answer.is_gzip))
         except TimeoutError:
             return  # so many others do not answer that this one had no turn; its gap, if it has one, goes on
         except Exception as error:  # whatever an exporter does, it ends neither its own scrapes nor those of others
@@ -154,6 +155,13 @@ class ScrapeGroup:
         self.counts.taken += 1
         self._end_gap(target, fares, at_ms)
         fares.last_ms, fares.error, fares.since_ms, fares.answers = at_ms, "", None, True
+
+    async def _keep(self, body: bytes) -> None:
+        """Hand a page over; one that is there is kept also where scraping ends meanwhile."""
+        keeping = asyncio.ensure_future(self.take(body))
+        self._keeping.add(keeping)
+        keeping.add_done_callback(self._keeping.discard)
+        await asyncio.shield(keeping)
 
     def _end_gap(self, target: Target, fares: TargetStatus, to_ms: int) -> None:
         if fares.since_ms is not None:
