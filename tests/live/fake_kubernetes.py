@@ -43,6 +43,8 @@ class FakeKubernetes:
         """Plurals that may not be read."""
         self.requests: list[str] = []
         self.bookmark_every_s = 0.2
+        self.delivered: dict[str, int] = {}
+        """By plural: through which version a watch that is under way was told everything."""
         self._changed = threading.Condition()
         self._epoch = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _make_handler(self))
@@ -106,6 +108,7 @@ class FakeKubernetes:
         """Every watch ends in the middle of an event."""
         with self._changed:
             self._epoch += 1
+            self.delivered.clear()
             self._changed.notify_all()
 
     def forget_history(self) -> None:
@@ -152,9 +155,9 @@ class FakeKubernetes:
             return
         while time.monotonic() < end:
             with self._changed:
-                new = [(v, what, one) for v, of, what, one in self.history if of == plural and v > seen]
-                if not new and epoch == self._epoch:
+                if not any(of == plural and v > seen for v, of, _, _ in self.history) and epoch == self._epoch:
                     self._changed.wait(self.bookmark_every_s)
+                new = [(v, what, one) for v, of, what, one in self.history if of == plural and v > seen]
                 now = self.version
             if epoch != self._epoch:
                 send('{"type":"MODIFIED","object":{"kind":"Po')
@@ -170,6 +173,8 @@ class FakeKubernetes:
                     "metadata": {"resourceVersion": str(seen), "creationTimestamp": None},
                 }
                 send(json.dumps({"type": "BOOKMARK", "object": mark}) + "\n")
+                if epoch == self._epoch:
+                    self.delivered[plural] = seen
 
 
 def _key(one: Object) -> str:

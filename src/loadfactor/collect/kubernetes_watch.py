@@ -168,10 +168,10 @@ class KindWatch:
             if what in ("ADDED", "MODIFIED", DELETED):
                 found.append((str(what), one))
         kept = list(self._make_events(found))
-        self._succeed()
         if kept or time.monotonic() - self._kept_s > ALIVE_EVERY_S:
             alive = [_now_ms(), self.resource.kind, ALIVE, None]
             self._keep(kept or [alive], {self.resource.plural: version} if version else {})
+        self._succeed()
 
     def _make_events(self, found: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[list[Any]]:
         """Events as the decoder takes them: pruned, without what has nothing to do with GPUs, or says nothing new."""
@@ -208,6 +208,7 @@ class KindWatch:
 
     def _know_answer(self, answer: Any) -> None:
         self._answer = answer
+        self.was_listed.set()
         self._succeed()
 
     def _succeed(self) -> None:

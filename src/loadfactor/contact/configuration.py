@@ -24,6 +24,9 @@ _DCGM = """
 targets = ["{address}"]    # of other nodes as well; or dns = "dcgm-exporter.monitoring.svc:9400", or file_sd = ["gpus/*.json"]
 every = "15s"
 """
+_KUBERNETES = """
+[[kubernetes]]         # this is a pod: its account needs the role of docs/connect-kubernetes.md, which the chart brings
+"""
 _SERVER = """
 [server]
 # tls_cert = "/etc/loadfactor/tls.crt"    # needed, with tls_key, to listen to other machines directly
@@ -49,7 +52,7 @@ def write_configuration(found: Surroundings, prometheus: str, exporter: str) -> 
     if found.slurm:
         notes.append(f"Slurm is here ({', '.join(found.slurm)}): jobs come in with `loadfactor import tables`.")
     if found.kubernetes:
-        notes.append("This is a pod of Kubernetes: docs/install.md has the chart.")
+        parts.append(_KUBERNETES)
     if notes:
         parts.append("\n" + "".join(f"# {note}\n" for note in notes))
     if found.prometheus is None:

@@ -89,7 +89,7 @@ def pod(name: str, created: float, **more: Any) -> Object:
         condition("PodScheduled", "False", created, more.get("why", "Unschedulable"),
                   more.get("message", "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."))
     ]  # fmt: skip
-    if bound is not None and phase in ("Succeeded", "Failed"):
+    if ended is not None and phase in ("Succeeded", "Failed"):
         conditions.append(condition("Ready", "False", ended, "PodCompleted"))
     status: Object = {
         "phase": phase,

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from loadfactor.collect.kubernetes_api import ClusterAccess
 from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.config import Settings
+from loadfactor.contact.cluster_check import ClusterCheck, check_clusters
 from loadfactor.contact.exporter_check import AskedGroup, check_groups
 from loadfactor.contact.shortfalls import Shortfall
 from loadfactor.contact.source_check import CLOCKS_AGREE_S, SourceCheck, check_servers
@@ -23,6 +25,7 @@ LONGEST_ANSWER_S = 10.0
 MISSING = (TableColumn(""), TableColumn("missing"), TableColumn("unknown without it"), TableColumn("what to do"))
 SIGNALS = (TableColumn(""), TableColumn("signal"), TableColumn("unknown without it"), TableColumn("field"))
 ENABLE = "The field is what dcgm-exporter calls it: a line each in its file of counters (-f, DCGM_EXPORTER_COLLECTORS)."
+CLUSTER = (TableColumn("kind"), TableColumn("can be read"), TableColumn("why not"))
 LIVE = (TableColumn("source"), TableColumn("status"), TableColumn("last sample"), TableColumn("error"))
 
 
@@ -67,6 +70,7 @@ class SourcesCheck:
     live: tuple[LiveSource, ...]
     store: str
     has_books: bool
+    clusters: tuple[ClusterCheck, ...] = ()
 
 
 def check_sources(settings: Settings, folder: Path) -> Document:
@@ -76,7 +80,8 @@ def check_sources(settings: Settings, folder: Path) -> Document:
     ]
     groups = [make_asked_group(group) for group in settings.exporters]
     found = asyncio.run(_ask(asked, groups))
-    return build_document(found, read_statuses(folder), folder)
+    clusters = check_clusters([ClusterAccess(**one.model_dump()) for one in settings.kubernetes])
+    return build_document(found, read_statuses(folder), folder, clusters)
 
 
 async def _ask(servers: Sequence[tuple[PrometheusServer, str]], groups: Sequence[AskedGroup]) -> list[SourceCheck]:
@@ -84,23 +89,30 @@ async def _ask(servers: Sequence[tuple[PrometheusServer, str]], groups: Sequence
     return [one for several in found for one in several]
 
 
-def build_document(found: Sequence[SourceCheck], statuses: Sequence[SourceStatus], folder: Path) -> Document:
+def build_document(
+    found: Sequence[SourceCheck],
+    statuses: Sequence[SourceStatus],
+    folder: Path,
+    clusters: Sequence[ClusterCheck] = (),
+) -> Document:
     """The page of what was found."""
     live = tuple(
         LiveSource(s.name, s.status, None if s.last_sample_ms is None else read_ms(s.last_sample_ms), s.error)
         for s in statuses
     )
     exists = folder.is_dir() and has_books(folder)
-    data = SourcesCheck(tuple(map(_describe, found)), live, str(folder), exists)
-    sections = [_draw_source(one) for one in found]
+    data = SourcesCheck(tuple(map(_describe, found)), live, str(folder), exists, tuple(clusters))
+    sections = [*map(_draw_source, found), *map(_draw_cluster, clusters)]
     if live:
         rows = [(s.name, s.status, instant(s.last_sample) if s.last_sample else None, s.error or "") for s in live]
         lead = "As `loadfactor up` said last."
         sections.append(Section("Collected live", lead=lead, tables=(DataTable(LIVE, rows),)))
     books = f"The books are in {folder}." if exists else f"No books in {folder} yet."
-    if not found:
+    if not found and not clusters:
         sections.append(Section("Next", suggestions=_list_steps(exists)))
-    return Document(_say(found), sections, books, data=data, is_no=any(not one.reachable for one in found))
+    answer = [*(one.reachable for one in found), *(one.reachable for one in clusters)]
+    said = " ".join([*([_say(found)] if found or not clusters else []), *map(_say_cluster, clusters)])
+    return Document(said, sections, books, data=data, is_no=not all(answer))
 
 
 def _describe(one: SourceCheck) -> CheckedSource:
@@ -121,6 +133,19 @@ def _describe(one: SourceCheck) -> CheckedSource:
         one.targets,
         one.answering,
     )
+
+
+def _say_cluster(one: ClusterCheck) -> str:
+    return f"{one.name}: pods can be read." if one.reachable else f"{one.name}: pods cannot be read."
+
+
+def _draw_cluster(one: ClusterCheck) -> Section:
+    """The kinds of a cluster, and which of them can be read."""
+    if not one.kinds:
+        return Section(one.name, lead=f"Not reachable: {one.error}.")
+    rows = [(kind.kind, "yes" if kind.can_read else "no", kind.error or "") for kind in one.kinds]
+    lead = f"At {_hide_password(one.address or '')}. docs/connect-kubernetes.md has the role that reading them takes."
+    return Section(one.name, lead=lead, tables=(DataTable(CLUSTER, rows),))
 
 
 def _hide_password(url: str) -> str:

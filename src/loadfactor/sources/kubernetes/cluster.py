@@ -1,13 +1,13 @@
 """A cluster as its objects tell it one after the other, and the rows that follow from what is known of them now."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from loadfactor.sources.kubernetes.claims import ClaimFacts, Device, add_shares
 from loadfactor.sources.kubernetes.nodes import NodeFacts
 from loadfactor.sources.kubernetes.owners import PURPOSES, OwnerFacts, follow_up
-from loadfactor.sources.kubernetes.pods import EVICTED, PREEMPTED, REFUSED, PodFacts
+from loadfactor.sources.kubernetes.pods import CANCELLED, EVICTED, PREEMPTED, REFUSED, PodFacts
 from loadfactor.sources.kubernetes.stages import Held, add_up
 from loadfactor.sources.kubernetes.tags import choose_texts, write_tags
 from loadfactor.sources.kubernetes.workloads import WorkloadFacts
@@ -65,8 +65,16 @@ class ClusterFacts:
         uid = next((self._workload_of[name] for name in names if name in self._workload_of), None)
         return None if uid is None else self.workloads[uid]
 
-    def tell_pod(self, pod: PodFacts, gone_ms: int | None = None, gone_as: str = "") -> Iterator[TableRow]:
-        """The rows of a pod; `gone_ms`, `gone_as`: when and how it ended, where it was deleted before it was over."""
+    def settle_end(self, pod: PodFacts) -> PodFacts:
+        """The pod with how it ended: one that was deleted because Kueue evicted its workload says nothing of that itself."""
+        workload = self.find_workload(pod) if pod.gone_as == CANCELLED else None
+        evicted_ms = workload.evicted_ms if workload else None
+        if workload is None or evicted_ms is None or evicted_ms < (pod.from_ms or 0):
+            return pod
+        return replace(pod, gone_as=PREEMPTED if "Preempt" in workload.evicted_why else EVICTED)
+
+    def tell_pod(self, pod: PodFacts) -> Iterator[TableRow]:
+        """The rows of a pod."""
         held = self.find_held(pod)
         if held.total <= 0:
             return
@@ -90,11 +98,9 @@ class ClusterFacts:
         }
         if pod.from_ms is None or pod.end_state == REFUSED:
             if workload is None:
-                yield from _tell_wait(pod, who | {"gpus": held.total}, gone_ms)
+                yield from _tell_wait(pod, who | {"gpus": held.total})
             return
-        end_state, to_ms = (pod.end_state, pod.to_ms) if pod.end_state else (gone_as, gone_ms)
-        if end_state == "cancelled" and workload is not None and workload.evicted_ms is not None:
-            end_state = PREEMPTED if "Preempt" in workload.evicted_why else EVICTED
+        end_state, to_ms = pod.ended
         submitted_ms = (
             pod.created_ms if workload is None else None
         )  # a workload's wait is told once, not by each of its pods
@@ -152,12 +158,12 @@ def _name_queue(workload: WorkloadFacts) -> dict[str, str]:
     return {"cluster_queue": workload.cluster_queue, "priority": workload.priority}
 
 
-def _tell_wait(pod: PodFacts, who: Mapping[str, Any], gone_ms: int | None) -> Iterator[TableRow]:
+def _tell_wait(pod: PodFacts, who: Mapping[str, Any]) -> Iterator[TableRow]:
     """The queue events of a pod that holds nothing yet, or never did."""
     if pod.created_ms is None:
         return
     yield "queue_events", {**who, "event": "submitted", "at_utc": pod.created_ms, "reason": pod.waits_for or None}
-    ended_ms = pod.to_ms if pod.end_state else gone_ms
+    _, ended_ms = pod.ended
     if ended_ms is not None:
         reason = {"reason": pod.end_state or None}
         yield "queue_events", {**who, **reason, "event": "cancelled", "at_utc": max(ended_ms, pod.created_ms)}

@@ -15,14 +15,17 @@ from loadfactor.sources.kubernetes.fields import Object, part, text
 from loadfactor.sources.kubernetes.node_outages import NodeOutages
 from loadfactor.sources.kubernetes.nodes import read_node
 from loadfactor.sources.kubernetes.owners import read_owner
-from loadfactor.sources.kubernetes.pods import find_deletion, name_deletion, read_pod
+from loadfactor.sources.kubernetes.pods import PodFacts, find_deletion, name_deletion, read_pod
 from loadfactor.sources.kubernetes.workloads import read_workload
 from loadfactor.sources.parsing.gaps import Gaps
 from loadfactor.tables import table
+from loadfactor.units import MS_PER_S, S_PER_MIN
 
 POD, NODE, WORKLOAD, CLAIM, SLICE = "Pod", "Node", "Workload", "ResourceClaim", "ResourceSlice"
 KINDS: Final = (NODE, WORKLOAD, SLICE, CLAIM, POD)
 """Kinds that are understood, in the order in which they explain each other. Others can be owners."""
+KNOWN_MS: Final = 15 * S_PER_MIN * MS_PER_S
+"""A pod that is gone is known for so long."""
 VANISHED: Final = "vanished"
 """How a pod ended that was gone when the pods were listed again."""
 
@@ -41,6 +44,7 @@ class KubernetesDecoder:
         self._where = where
         self._rows: dict[str, dict[str, Row]] = {}  # by table and what identifies them: the last of each counts
         self._gaps = Gaps()
+        self._newest_ms = 0
 
     def put(self, kind: str, found: Object, at_ms: int | None) -> None:
         """An object as it is now. `at_ms`: when that was seen; None where nobody says."""
@@ -55,9 +59,8 @@ class KubernetesDecoder:
             self._put_pod(found, at_ms)
         metadata = part(found, "metadata")
         uid = text(metadata, "uid") or text(metadata, "name")
-        if kind == POD and uid in self.cluster.pods:
-            gone_ms = find_deletion(found, self.cluster.pods[uid].from_ms, at_ms)
-            self._forget_pod(uid, gone_ms, name_deletion(found))
+        if kind == POD and (pod := self.cluster.pods.get(uid)) is not None and not pod.gone_as:
+            self._end_pod(pod, find_deletion(found, pod.from_ms, at_ms), name_deletion(found))
         elif kind == WORKLOAD and uid in self.cluster.workloads:
             self._forget_workload(uid, at_ms)
         elif kind == NODE:
@@ -67,17 +70,13 @@ class KubernetesDecoder:
         """Of this kind only these are there still: uids, of nodes and claims names. The others ended by `last_ms`, when they were
         seen last."""
         if kind == POD:
-            gone = [uid for uid in self.cluster.pods if uid not in there]
-            running = [
-                uid
-                for uid in gone
-                if self.cluster.pods[uid].from_ms is not None and not self.cluster.pods[uid].end_state
-            ]
+            gone = [pod for uid, pod in self.cluster.pods.items() if uid not in there and not pod.gone_as]
+            running = [pod for pod in gone if pod.from_ms is not None and not pod.end_state]
             self._gaps.add(
                 self._where, "pods that ended while nobody watched: they end when they were seen last", len(running)
             )
-            for uid in gone:
-                self._forget_pod(uid, last_ms, VANISHED)
+            for pod in gone:
+                self._end_pod(pod, max(last_ms, pod.from_ms or 0), VANISHED)
         elif kind == WORKLOAD:
             for uid in [uid for uid in self.cluster.workloads if uid not in there]:
                 self._forget_workload(uid, last_ms)
@@ -93,6 +92,7 @@ class KubernetesDecoder:
             if uid in self.cluster.pods:
                 self._tell(uid, self.cluster.tell_pod(self.cluster.pods[uid]))
         self.changed = set()
+        self._forget_pods()
         for row in self.outages.take():
             self._rows.setdefault("outages", {})[f"{row['node']} {row['from_utc']}"] = row
         taken, self._rows = self._rows, {}
@@ -112,8 +112,9 @@ class KubernetesDecoder:
         )
 
     def _put_pod(self, found: Object, at_ms: int | None) -> None:
+        self._newest_ms = max(self._newest_ms, at_ms or 0)
         pod = read_pod(found)
-        if pod is None:
+        if pod is None or (pod.uid in self.cluster.pods and self.cluster.pods[pod.uid].gone_as):
             return
         if pod.uid not in self.cluster.pods:
             for name in pod.unknown:
@@ -136,7 +137,10 @@ class KubernetesDecoder:
 
     def _put_workload(self, found: Object, _at_ms: int | None) -> None:
         workload = read_workload(found)
-        if workload is None or workload == self.cluster.workloads.get(workload.uid):
+        before = None if workload is None else self.cluster.workloads.get(workload.uid)
+        if workload is not None and before is not None and not workload.cluster_queue:
+            workload = replace(workload, cluster_queue=before.cluster_queue)  # an eviction takes the admission away
+        if workload is None or workload == before:
             return
         self.cluster.keep_workload(workload)
         self._tell(
@@ -167,13 +171,18 @@ class KubernetesDecoder:
         """The uids of the pods of a namespace, of all where it is empty."""
         return [uid for uid, pod in self.cluster.pods.items() if namespace in ("", pod.namespace)]
 
-    def _forget_pod(self, uid: str, gone_ms: int | None, gone_as: str) -> None:
-        """Tell how a pod ended, and know it no longer."""
-        pod = self.cluster.pods[uid]
-        self._tell(uid, self.cluster.tell_pod(pod, gone_ms, gone_as))
-        del self.cluster.pods[uid]
-        self.cluster.held.pop(uid, None)
-        self.told.pop(uid, None)
+    def _end_pod(self, pod: PodFacts, gone_ms: int | None, gone_as: str) -> None:
+        """A pod is gone; known for a while, because another watch may tell why a little later."""
+        self.cluster.pods[pod.uid] = self.cluster.settle_end(replace(pod, gone_ms=gone_ms, gone_as=gone_as))
+        self.changed.add(pod.uid)
+
+    def _forget_pods(self) -> None:
+        """Know pods no longer that were gone some time ago."""
+        old_ms = self._newest_ms - KNOWN_MS
+        for uid in [uid for uid, pod in self.cluster.pods.items() if pod.gone_as and (pod.gone_ms or 0) < old_ms]:
+            del self.cluster.pods[uid]
+            self.cluster.held.pop(uid, None)
+            self.told.pop(uid, None)
 
     def _forget_workload(self, uid: str, gone_ms: int | None) -> None:
         workload = self.cluster.workloads[uid]

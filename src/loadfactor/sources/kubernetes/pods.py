@@ -17,6 +17,7 @@ WORKLOAD_ANNOTATION: Final = "kueue.x-k8s.io/workload"
 LOST: Final = "node_lost"
 PREEMPTED: Final = "preempted"
 EVICTED: Final = "evicted"
+CANCELLED: Final = "cancelled"
 REFUSED: Final = "refused"
 """How a pod ended that its node did not take: it held nothing."""
 
@@ -69,6 +70,16 @@ class PodFacts:
     labels: tuple[tuple[str, str], ...]
     texts: tuple[tuple[str, str], ...]
     unknown: tuple[str, ...] = ()
+    """Resources it asks for that nobody here knows."""
+    gone_ms: int | None = None
+    """When it let its GPUs go, where it was deleted before it was over."""
+    gone_as: str = ""
+    """How it ended then; empty while it is there."""
+
+    @property
+    def ended(self) -> tuple[str, int | None]:
+        """How it ended, and when; an empty text while it has not."""
+        return (self.end_state, self.to_ms) if self.end_state else (self.gone_as, self.gone_ms)
 
     @property
     def job_id(self) -> str:
@@ -128,7 +139,7 @@ def find_deletion(pod: Object, from_ms: int | None, seen_ms: int | None) -> int 
 
 def name_deletion(pod: Object) -> str:
     """How a pod ended that was deleted while it ran."""
-    return _read_disruption(pod) or "cancelled"
+    return _read_disruption(pod) or CANCELLED
 
 
 def _read_end_state(pod: Object) -> str:
