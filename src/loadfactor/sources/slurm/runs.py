@@ -71,7 +71,7 @@ def number_runs(jobs: pa.Table, notes: Notes, label: str) -> pa.Table:
             name = job_id
             if number:
                 cluster = runs[0]["cluster"] if runs[0]["cluster"] != kept[-1]["cluster"] else None
-                name = f"{job_id}@{cluster or _say(runs[0])}"
+                name = f"{job_id}@{cluster or _say(runs[0]) or number + 1}"
             if runs[-1]["attempt"] >= len({r["attempt"] for r in runs}):
                 notes.add(label, MISSING_RUNS, 1, jobs["line"][runs[-1]["row"]].as_py())
             for run in runs:
@@ -152,6 +152,8 @@ def _count_attempts(runs: list[Row]) -> None:
             run["attempt"] = before["attempt"] + (not goes_on)
 
 
-def _say(run: Row) -> str:
-    """When a job was submitted, as its id says it."""
+def _say(run: Row) -> str | None:
+    """When a job was submitted, or else started, as its id says it; None where neither is known."""
+    if _when(run)[0] == _LATER:
+        return None
     return f"{datetime.fromtimestamp(_when(run)[0] / MS_PER_S, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -128,9 +128,7 @@ def _decode_batch(batch: CellBatch, times: JobTimes, notes: Notes) -> pa.Table:
         "held": pc.coalesce(*held) if held else pc.coalesce(*asked),
         "asked": pc.coalesce(*asked) if asked else pa.nulls(cells.num_rows, pa.string()),
         "nodes": column("nodelist"),
-        "restarts": pa.array([_read_count(t) for t in column("restarts").to_pylist()], pa.int64())
-        if "restarts" in names
-        else pa.nulls(cells.num_rows, pa.int64()),
+        "restarts": _map_distinct(column("restarts"), _read_count).cast(pa.int64()),
         "line": pa.array(lines),
         **found,
     }
@@ -142,7 +140,8 @@ def _decode_batch(batch: CellBatch, times: JobTimes, notes: Notes) -> pa.Table:
 
 def clear_nothing(texts: pa.Array) -> pa.Array:
     """Texts, null where Slurm writes that there is none."""
-    return _map_distinct(texts, lambda t: None if t is None or t.strip().lower() in NEVER else t)
+    nothing = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(texts)), pa.array(NEVER))
+    return pc.if_else(nothing, pa.scalar(None, pa.string()), texts)
 
 
 def _map_distinct(texts: pa.Array, convert: Any) -> pa.Array:
@@ -167,5 +166,5 @@ def _measure_runs(cells: pa.Table, names: set[str]) -> pa.Array | None:
     return pc.multiply(ran, MS_PER_S)
 
 
-def _read_count(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() and len(text) < len(str(2**32)) else None
+def _read_count(text: str) -> str | None:
+    return text if text.isascii() and text.isdigit() and len(text) < len(str(2**32)) else None

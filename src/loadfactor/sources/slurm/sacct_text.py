@@ -101,7 +101,7 @@ def split_sacct(source: Input, wanted: frozenset[str]) -> Iterator[CellBatch]:
             line += 1
             if data.startswith(b"---"):
                 raise SourceError(f"{source.label}: its columns are aligned with spaces; write it with `sacct -P`")
-        if data.strip(b"\n"):
+        if data and not data.isspace():
             yield _split_block(source.label, heading, TextBlock(data, line), wanted, following is None)
         block = following
 
