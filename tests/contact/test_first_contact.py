@@ -15,6 +15,7 @@ import httpx
 import pytest
 from tests.contact.fake_prometheus import FakePrometheus, list_gpus
 from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth
+from tests.live.fake_kubernetes import FakeKubernetes
 from tests.live.local_server import LocalServer
 from tests.live.up_process import free_port
 
@@ -309,3 +310,29 @@ def test_every_signal_costs_a_metric() -> None:
         assert set(signal.keys) <= set(KEYS), signal
         assert set(list_metrics(signal)) <= {metric.name for metric in METRICS}
         assert list_metrics(signal), signal
+
+
+def test_a_cluster_that_lets_some_kinds_be_read(tmp_path: Path) -> None:
+    """`check` asks for each kind of a Kubernetes cluster once: what is not installed or not allowed is said; pods are needed."""
+    with FakeKubernetes() as api:
+        kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
+        settings = Settings(kubernetes=({"name": "prod", "kubeconfig": kubeconfig},))
+        api.forbidden = {"nodes"}
+        page = check_sources(settings, tmp_path / "books")
+        (cluster,) = page.data.clusters
+        assert (cluster.name, cluster.reachable, page.is_no) == ("kubernetes prod", True, False)
+        assert {kind.kind: kind.can_read for kind in cluster.kinds} == {
+            "nodes": False,
+            "workloads": True,
+            "resourceslices": False,
+            "resourceclaims": False,
+            "pods": True,
+        }
+        api.forbidden = {"pods"}
+        page = check_sources(settings, tmp_path / "books")
+        assert page.is_no
+        assert "403" in page.data.clusters[0].error
+    nobody = Settings(kubernetes=({"kubeconfig": tmp_path / "missing"},))
+    (cluster,) = check_sources(nobody, tmp_path / "books").data.clusters
+    assert not cluster.reachable
+    assert "\n" not in cluster.error

@@ -143,10 +143,11 @@ class KubernetesDecoder:
         if workload is None or workload == before:
             return
         self.cluster.keep_workload(workload)
-        self._tell(
-            workload.uid, self.cluster.tell_workload(workload, workload.uid in self.told)
-        )  # nobody says it again
-        self.changed.update(self._list_pods(workload.namespace))
+        rows = self.cluster.tell_workload(workload, workload.uid in self.told)
+        self._tell(workload.uid, rows)  # now: what it was in between, nobody says again
+        for uid in self._list_pods(workload.namespace):
+            self.cluster.pods[uid] = self.cluster.settle_end(self.cluster.pods[uid])
+            self.changed.add(uid)
 
     def _put_claim(self, found: Object, _at_ms: int | None) -> None:
         claim = read_claim(found)

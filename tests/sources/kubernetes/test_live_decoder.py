@@ -1,0 +1,129 @@
+"""A cluster that is watched: restarts between any two events change nothing, vanished pods end, odd events are no tracebacks."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.sources.kubernetes.objects import condition, container, ms, node, owned, owner, pod, workload
+from tests.sources.kubernetes.test_anything import ODD, PATHS, WHOLE
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import Gap
+from loadfactor.sources.kubernetes.live_decoder import LiveKubernetesDecoder
+from loadfactor.sources.kubernetes.pruning import prune
+from loadfactor.store.row_checks import validate_rows
+
+SEVENTH = [container({"nvidia.com/mig-1g.10gb": 1})]
+TRAIN = owner("Job", "train", "job-train")
+PENDING = condition("QuotaReserved", "False", 1, "Pending", "insufficient quota")
+EVICTED = condition("Evicted", "True", 4, "Preempted")
+ADMITTED = [condition("QuotaReserved", "True", 2), condition("Admitted", "True", 2)]
+RAN = pod("train-0", 2, bound=2, node="n1", uid="t", owner=TRAIN)
+SAID = [
+    (0, "Node", "LISTING", None),
+    (0, "Node", "ADDED", node("n1", labels={"nvidia.com/gpu.replicas": "4"})),
+    (0, "Node", "LISTED", None),
+    (0, "Workload", "ADDED", workload("train", 1, [PENDING])),
+    (2, "Workload", "MODIFIED", workload("train", 1, ADMITTED)),
+    (2, "Pod", "LISTING", None),
+    (2, "Job", "ADDED", owned("Job", "train", "job-train", labels={"experiment": "e1"})),
+    (2, "Pod", "ADDED", RAN),
+    (2, "Pod", "ADDED", pod("waits", 2, uid="w", containers=SEVENTH)),
+    (2, "Pod", "ADDED", pod("ghost", 1, bound=2, node="n1", uid="g")),
+    (2, "Pod", "LISTED", None),
+    (3, "Node", "MODIFIED", node("n1", ready=condition("Ready", "Unknown", 3, "NodeStatusUnknown"))),
+    (4, "Pod", "DELETED", {**RAN, "metadata": {**RAN["metadata"], "deletionTimestamp": "2026-11-02T04:00:00Z"}}),
+    (4, "Workload", "MODIFIED", workload("train", 1, [PENDING, EVICTED])),
+    (5, "Node", "MODIFIED", node("n1", ready=condition("Ready", "True", 5))),
+    (6, "Pod", "ALIVE", None),
+    (7, "Pod", "LISTING", None),
+    (7, "Pod", "ADDED", pod("waits", 2, bound=6, ended=7, node="n1", uid="w", containers=SEVENTH)),
+    (7, "Pod", "LISTED", None),
+]  # fmt: skip
+EVENTS = [[ms(hour), kind, what, None if found is None else prune(kind, found)] for hour, kind, what, found in SAID]
+
+
+def gather(decoder, rows, gaps):
+    """Take what is there; of rows with one key the later one counts."""
+    for item in decoder.take():
+        if isinstance(item, Gap):
+            gaps.append(item.what)
+            continue
+        for row in validate_rows(item, 0).to_pylist():
+            key = [row.get(name) for name in ("job_id", "node", "event", "at_utc", "from_utc")]
+            rows[item.table, json.dumps(key)] = row
+
+
+def run(*cuts):
+    """The rows of all events, with a restart after these."""
+    decoder, rows, gaps = LiveKubernetesDecoder("prod"), {}, []
+    for place, event in enumerate(EVENTS):
+        decoder.put([event])
+        gather(decoder, rows, gaps)
+        if place in cuts:
+            decoder = LiveKubernetesDecoder("prod", decoder.state())
+    return rows, gaps
+
+
+def test_the_story():
+    """A preempted pod whose deletion is told first, a wait that ends, a node that comes back, and a pod that vanishes."""
+    rows, gaps = run()
+    held = {row["job_id"]: row for (table, _), row in rows.items() if table == "allocations"}
+    assert {job: (row["end_state"], row["to_utc"]) for job, row in held.items()} == {
+        "team-a/train-0": ("preempted", ms(4)),
+        "team-a/waits": ("completed", ms(7)),
+        "team-a/ghost": ("vanished", ms(6)),
+    }
+    assert json.loads(held["team-a/train-0"]["tags"])["label.experiment"] == "e1"
+    assert held["team-a/train-0"]["share"] == 0.25
+    (down,) = [row for (table, _), row in rows.items() if table == "outages"]
+    assert (down["from_utc"], down["to_utc"]) == (ms(3), ms(5))
+    assert gaps == ["pods that ended while nobody watched: they end when they were seen last"]
+
+
+@pytest.mark.parametrize("cut", [place for place, event in enumerate(EVENTS) if event[1] != "Job"])
+def test_a_restart_changes_nothing(cut):
+    """Wherever it falls: the state is all that is needed. An owner comes in one body with the pod for which it was asked."""
+    assert run(cut) == run()
+
+
+def test_what_was_told_is_not_told_again():
+    """A list after a restart that says nothing new makes no row."""
+    decoder = LiveKubernetesDecoder("prod")
+    decoder.put(EVENTS[:11])
+    assert list(decoder.take())
+    decoder = LiveKubernetesDecoder("prod", decoder.state())
+    decoder.put(EVENTS[5:11])
+    assert not list(decoder.take())
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(PATHS), ODD), max_size=4), st.sampled_from(["ADDED", "DELETED"]))
+def test_odd_objects_are_pruned_and_decoded(changes, what):
+    """Any value in the place of any other: rows that the store takes, and a state that can be read."""
+    document = json.loads(json.dumps(WHOLE))
+    for path, value in changes:
+        place = document
+        try:
+            for key in path[:-1]:
+                place = place[key]
+            place[path[-1]] = value
+        except (KeyError, IndexError, TypeError):
+            continue
+    items = document.get("items") if isinstance(document, dict) else None
+    decoder = LiveKubernetesDecoder("prod")
+    for kind, found in zip(("Node", "Workload", "Pod", "ResourceClaim", "ResourceSlice"), items or (), strict=False):
+        if isinstance(found, dict):
+            decoder.put([[ms(9), kind, "ADDED", prune(kind, found)], [ms(9), kind, what, prune(kind, found)]])
+    for item in decoder.take():
+        if not isinstance(item, Gap):
+            validate_rows(item, 0)
+    LiveKubernetesDecoder("prod", decoder.state())
+
+
+@pytest.mark.parametrize("state", [b"x", b"\x78\x9c\x03\x00\x00\x00\x00\x01"])
+def test_a_state_that_is_none_is_refused(state):
+    """In one line."""
+    with pytest.raises(SourceError, match="state of a cluster"):
+        LiveKubernetesDecoder("prod", state)
