@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Literal
 
+from loadfactor.books.inventory_check import find_counted_twice, find_unlisted
 from loadfactor.books.rebuild import book, default_basis, list_estimates
 from loadfactor.errors import DamageError
 from loadfactor.metrics.query.calendar import instant
@@ -128,6 +129,8 @@ def find_problems(session: Session, show: Show) -> Iterator[Finding]:
         )
     yield from _contradictions(session, show)
     yield from _unattributed(show)
+    for what, do in (*find_unlisted(session), *find_counted_twice(session)):
+        yield Finding("missing", what, do)
     yield from _without_rate(session)
     yield from _gaps(session, show)
     yield from _inferred_holders(session)
