@@ -91,7 +91,7 @@ class ListedStream:
 
     def receive(self, body: ReceivedBody, now_s: float) -> Received:
         """Take a body; its number is known when it outlasts a power loss. Raises SourceError for what is none, StoreError."""
-        events = unpack_listed(body.content).events
+        unpack_listed(body.content)
         with self._lock:
             kept = self._log.keep([body])  # under the lock: numbers are in the order of arrival
 
@@ -101,7 +101,7 @@ class ListedStream:
                     self._mark(body.content)
 
             kept.add_done_callback(arrive)
-        return Received(len(events), 0, kept)
+        return Received(0, 0, kept)  # events are no samples
 
     def receive_at_once(self, body: ReceivedBody, now_s: float) -> Received | None:
         """None: reading a list takes long enough for a thread of its own."""

@@ -121,5 +121,8 @@ async def _run(server: uvicorn.Server, service: LiveService, listening: socket.s
 def _greet(address: str, folder: Path, settings: Settings) -> None:
     pulled = ", ".join([server.label for server in settings.prometheus] + [group.label for group in settings.exporters])
     asked = f"asks {pulled}" if pulled else "nothing is configured to be asked"
+    if settings.kubernetes:
+        watched = ", ".join(f"kubernetes {cluster.name}".strip() for cluster in settings.kubernetes)
+        asked = f"asks {pulled}; watches {watched}" if pulled else f"watches {watched}"
     print(f"loadfactor: books in {folder}, listening on {address}; {asked}; takes remote_write at {address}/api/v1/write",
           file=sys.stderr, flush=True)  # fmt: skip

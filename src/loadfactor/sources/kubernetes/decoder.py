@@ -174,13 +174,14 @@ class KubernetesDecoder:
 
     def _end_pod(self, pod: PodFacts, gone_ms: int | None, gone_as: str) -> None:
         """A pod is gone; known for a while, because another watch may tell why a little later."""
-        self.cluster.pods[pod.uid] = self.cluster.settle_end(replace(pod, gone_ms=gone_ms, gone_as=gone_as))
+        gone = replace(pod, gone_ms=gone_ms, gone_as=gone_as, learnt_ms=self._newest_ms)
+        self.cluster.pods[pod.uid] = self.cluster.settle_end(gone)
         self.changed.add(pod.uid)
 
     def _forget_pods(self) -> None:
         """Know pods no longer that were gone some time ago."""
         old_ms = self._newest_ms - KNOWN_MS
-        for uid in [uid for uid, pod in self.cluster.pods.items() if pod.gone_as and (pod.gone_ms or 0) < old_ms]:
+        for uid in [uid for uid, pod in self.cluster.pods.items() if pod.gone_as and pod.learnt_ms < old_ms]:
             del self.cluster.pods[uid]
             self.cluster.held.pop(uid, None)
             self.told.pop(uid, None)

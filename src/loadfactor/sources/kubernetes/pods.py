@@ -75,6 +75,8 @@ class PodFacts:
     """When it let its GPUs go, where it was deleted before it was over."""
     gone_as: str = ""
     """How it ended then; empty while it is there."""
+    learnt_ms: int = 0
+    """When we learnt that it is gone."""
 
     @property
     def ended(self) -> tuple[str, int | None]:
