@@ -50,7 +50,7 @@ def write_configuration(found: Surroundings, prometheus: str, exporter: str) -> 
             "The GPUs of this machine need no line here: `loadfactor up` samples them where nothing is configured."
         )
     if found.slurm:
-        notes.append(f"Slurm is here ({', '.join(found.slurm)}): jobs come in with `loadfactor import tables`.")
+        notes.append(f"Slurm is here ({', '.join(found.slurm)}): jobs come in with `loadfactor import slurm`.")
     if found.kubernetes:
         parts.append(_KUBERNETES)
     if notes:
