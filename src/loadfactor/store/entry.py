@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from loadfactor.sources.base import Gap, Rows
-
-if TYPE_CHECKING:  # Arrow takes longer to import than most answers
+if TYPE_CHECKING:  # Arrow and the sources take longer to import than most answers
     import pyarrow as pa
+
+    from loadfactor.sources.base import Gap, Rows
 
 ChangeBytes = Callable[[bytes], bytes]
 ChangeRows = Callable[[str, "pa.Table"], "pa.Table"]
@@ -29,8 +29,10 @@ class Entry:
     open: ChangeBytes | None = None
     """Undoes `seal`; what was never sealed comes back as it is."""
 
-    def mask_item(self, item: Rows | Gap) -> Rows | Gap:
+    def mask_item(self, item: "Rows | Gap") -> "Rows | Gap":
         """What a source yields, with names masked."""
+        from loadfactor.sources.base import Gap
+
         if self.mask is None or isinstance(item, Gap):
             return item
         return replace(item, data=self.mask(item.table, item.data))
