@@ -120,7 +120,7 @@ SAMPLES = Table(
 ALLOCATIONS = Table(
     "allocations",
     "someone held it",
-    ("job_id", "attempt", "device_id", "node", "pool", "from_utc"),
+    ("job_id", "device_id", "node", "pool", "from_utc"),
     (
         Column("job_id", "text", "the job, pod or session"),
         Column("attempt", "count", "which run of the job this is, after requeues", "0, the first"),

@@ -213,7 +213,7 @@ class Fleet:
                 names = self.rnd.sample([*self.ids, "ghost"], self.rnd.randint(1, min(3, len(self.ids))))
                 row["share"] = self.rnd.choice((None, None, 1.0, 0.5, 0.3, 0.7, 1 / 7, 1 / 3))
             for name in names:
-                key = (job, row["attempt"], name, row.get("node"), row.get("pool"), a)
+                key = (job, name, row.get("node"), row.get("pool"), a)
                 if key not in keys:
                     self.tables["allocations"].append({**row, "device_id": name})
                 keys.add(key)
@@ -226,7 +226,7 @@ class Fleet:
         job = self.rnd.choice(list(self.jobs))
         name = self.rnd.choice((job, job, f"number of {job}", "unlisted"))
         device = self.rnd.choice([*self.ids, "ghost"])
-        if (key := (name, None, device, None, None, a)) not in keys:
+        if (key := (name, device, None, None, a)) not in keys:
             row = {"job_id": name, "device_id": device, "from_utc": a, "to_utc": b, "known_from": "labels"}
             self.tables["allocations"].append(
                 {**row, **self._who(), "share": self.rnd.choice((None, None, 0.5, 1 / 3))}
