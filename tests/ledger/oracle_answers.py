@@ -165,7 +165,8 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
         ("down_cost", ("down",)),
     ):
         priced = share(total("gpu_s", states, priced=True), total("gpu_s", states))
-        out[name] = known(total(cost, states), least(priced, seen) if states in (("idle",), ("busy",)) else priced)
+        besides = {("idle",): seen, ("busy",): seen, ("unallocated",): share(total("listed_s"), paid)}
+        out[name] = known(total(cost, states), least(priced, besides[states]) if states in besides else priced)
     lone = share(total("gpu_s", held, True, "unknown"), unattributed)
     out["unattributed_cost"] = known(total(cost, held, holder="unknown"), lone)
     both = ("idle", "busy")

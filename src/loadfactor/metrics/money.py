@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from loadfactor.ledger.columns import HELD, STATES, UNKNOWN
-from loadfactor.metrics.fullness import EFFECTIVE
+from loadfactor.metrics.fullness import EFFECTIVE, LISTED
 from loadfactor.metrics.metric import (
     COST,
     CURRENCY,
@@ -26,8 +26,10 @@ def _priced(*states: str) -> Coverage:
 
 def cost(*states: str) -> Sum:
     """Cost of the GPU-hours in these states; of all when none is named."""
-    observed = OBSERVED if {*states} & {"idle", "busy"} else None  # only samples can say which of the two it is
-    return Sum(Part((COST,), states or STATES), coverage=_priced(*(states or STATES)), besides=observed)
+    besides = OBSERVED if {*states} & {"idle", "busy"} else None  # only samples can say which of the two it is
+    if states == ("unallocated",):
+        besides = LISTED  # of GPUs that nobody lists, nobody knows how many are free
+    return Sum(Part((COST,), states or STATES), coverage=_priced(*(states or STATES)), besides=besides)
 
 
 TOTAL_COST = cost()
@@ -74,7 +76,13 @@ MONEY = (
     _cost("cost", "Cost", "Price × installed time: everything paid for, used or not.", "neither", TOTAL_COST),
     _cost("idle_cost", "Idle", "Cost of GPUs held and idle.", "lower", cost("idle")),
     _cost("busy_cost", "Busy", "Cost of GPUs held and working.", "neither", cost("busy")),
-    _cost("unallocated_cost", "Unallocated", "Cost of GPUs that nobody held.", "lower", cost("unallocated")),
+    _cost(
+        "unallocated_cost",
+        "Unallocated",
+        "Cost of GPUs that nobody held; unknown where nobody lists the GPUs.",
+        "lower",
+        cost("unallocated"),
+    ),
     _cost("unattributed_cost", "Unattributed", "Cost of GPUs with an unknown holder.", "lower", UNATTRIBUTED),
     _cost("unobserved_cost", "Unobserved", "Cost of GPUs held without a valid sample.", "lower", cost("unobserved")),
     _cost("underused_cost", "Underused", "Cost of busy GPUs less that of their activity.", "lower", UNDERUSED),
