@@ -21,11 +21,14 @@ from tests.ledger.test_books_balance import (
 )
 
 from loadfactor.books.books import Books
+from loadfactor.sources.base import Gap, Rows
+from loadfactor.store.importing import Receipt
 from loadfactor.store.live import LiveLog
 from loadfactor.store.live_batch import LiveBatch
 
 FIRST, AFTER = (int(n) for n in os.environ.get("STORE_PATHS_SEEDS", "0:1").split(":"))
 MEASURED = ("busy_share", "sm_active_share", "power_w", "mem_used_bytes", "mem_total_bytes")
+LONE_S = 30.0
 Way = Callable[[Path, random.Random, Tables], Books]
 
 
@@ -54,6 +57,11 @@ class LossyFleet(Fleet):
                     if (row.get("busy_share") or 0) >= 0.05 and "sm_active_share" in row:
                         row["sm_active_share"] = max(row["sm_active_share"], 0.02)  # else it was not measured
                     self.tables["samples"].append(row)
+
+
+def bring(books: Books, items: list[Rows | Gap], label: str, folder: Path) -> Receipt:
+    """Import batches as live rows are: a sample of a source that shows no step is as long as exporters' are."""
+    return add(books, items, label, folder, lone_s=LONE_S)
 
 
 def in_pieces(rnd: random.Random, tables: Tables, count: int) -> list[Tables]:
@@ -93,7 +101,7 @@ def split(rnd: random.Random, row: Row) -> list[Row]:
 
 def add_all(books: Books, pieces: list[Tables], folder: Path, label: str = "piece") -> None:
     for number, piece in enumerate(pieces):
-        add(books, batches(piece), f"{label} {number}", folder)
+        bring(books, batches(piece), f"{label} {number}", folder)
 
 
 def acknowledge(books: Books, pieces: list[Tables]) -> None:
@@ -105,7 +113,7 @@ def acknowledge(books: Books, pieces: list[Tables]) -> None:
 
 def at_once(folder: Path, _rnd: random.Random, tables: Tables) -> Books:
     books = Books(folder / "store")
-    add(books, batches(tables), "all", folder)
+    bring(books, batches(tables), "all", folder)
     return books
 
 
@@ -119,7 +127,7 @@ def compacted(folder: Path, rnd: random.Random, tables: Tables) -> Books:
     """Late pieces too come before a last compaction."""
     books = Books(folder / "store")
     for number, piece in enumerate(in_pieces(rnd, tables, rnd.randint(2, 6))):
-        add(books, batches(piece), f"piece {number}", folder)
+        bring(books, batches(piece), f"piece {number}", folder)
         if rnd.random() < 0.3:
             books.compact()
     books.compact()
@@ -133,7 +141,7 @@ def late(folder: Path, rnd: random.Random, tables: Tables) -> Books:
     add_all(books, early, folder)
     if early:
         books.compact()
-    add(books, batches(last), "late", folder)
+    bring(books, batches(last), "late", folder)
     return books
 
 
@@ -143,7 +151,9 @@ def booked(folder: Path, rnd: random.Random, tables: Tables) -> Books:
     for number, piece in enumerate(in_pieces(rnd, tables, rnd.randint(2, 6))):
         path = folder / f"piece {number}"
         path.write_text(path.name)
-        with patch("loadfactor.books.writing.find_source", lambda _name, items=batches(piece): source(items)):
+        with patch(
+            "loadfactor.books.writing.find_source", lambda _name, items=batches(piece): source(items, step_s=LONE_S)
+        ):
             books.add("test", [path])
     return books
 
@@ -157,7 +167,7 @@ def live(folder: Path, rnd: random.Random, tables: Tables) -> Books:
 def half_live(folder: Path, rnd: random.Random, tables: Tables) -> Books:
     books = Books(folder / "store")
     first, *rest = in_pieces(rnd, tables, rnd.randint(2, 4))
-    add(books, batches(first), "first", folder)
+    bring(books, batches(first), "first", folder)
     if rnd.random() < 0.5:
         books.compact()
     acknowledge(books, rest)
@@ -185,7 +195,7 @@ def forgotten(folder: Path, rnd: random.Random, tables: Tables) -> Books:
     pieces = in_pieces(rnd, tables, rnd.randint(2, 4))
     place = rnd.randint(0, len(pieces))
     add_all(books, pieces[:place], folder)
-    number = add(books, batches(wrong), "wrong", folder).number if any(wrong.values()) else None
+    number = bring(books, batches(wrong), "wrong", folder).number if any(wrong.values()) else None
     add_all(books, pieces[place:], folder, "later")
     if rnd.random() < 0.5:
         books.compact()
@@ -219,7 +229,7 @@ def test_every_way_into_the_store_gives_the_same_books(way: Way, tmp_path: Path)
 def check_way(way: Way, folder: Path, rnd: random.Random) -> None:
     """One fleet by one way; every fourth time with a question."""
     tables = LossyFleet(rnd).tables
-    oracle = Oracle(tables)
+    oracle = Oracle(tables, lone_ms=1000 * LONE_S)
     folder.mkdir()
     books = way(folder, rnd, tables)
     with books.store.read() as session:
@@ -240,7 +250,7 @@ def test_the_books_end_where_they_did_after_an_import_is_forgotten_or_while_rows
     def booked_h() -> float:
         return sum(row["gpu_s"] for row in ledger_of(books).values()) / 3600
 
-    add(books, [batch("devices", [{"device_id": "g"}]), batch("samples", [sample])], "first", tmp_path)
+    bring(books, [batch("devices", [{"device_id": "g"}]), batch("samples", [sample])], "first", tmp_path)
     books.compact()
     assert booked_h() == 1
     rate = {"currency": "EUR", "from_utc": start - 9 * HOUR, "rate": 1.1}
@@ -261,7 +271,7 @@ def test_a_step_that_live_samples_teach_holds_for_all_samples_of_their_source(tm
     books = Books(tmp_path / "store")
     told = [{"device_id": "g", "source": "s", "to_utc": start + n * 10 * MINUTE, "busy_share": 0.5} for n in (6, 7, 9)]
     devices = [{"device_id": d, "from_utc": start, "to_utc": start + 48 * HOUR} for d in ("g", "h", "i")]
-    add(books, [batch("devices", devices), batch("samples", told)], "first", tmp_path)
+    bring(books, [batch("devices", devices), batch("samples", told)], "first", tmp_path)
     books.compact()
     minutes = range(24 * 60, 24 * 60 + 30)
     live_rows: list[Row] = [

@@ -20,7 +20,7 @@ from loadfactor.store.small_imports import BOOKED, find_changed
 from loadfactor.store.staged_import import StagedImport
 from loadfactor.store.table_files import read_rows
 from loadfactor.store.tagged_rows import tag_relation
-from loadfactor.store.vote_counts import count_day_votes, find_near_day
+from loadfactor.store.vote_counts import count_day_votes, find_near_day, votes_whole
 from loadfactor.tables import table
 
 Numbered = tuple[int, LiveBatch]
@@ -31,7 +31,7 @@ def show_live(session: Session, batches: Sequence[Numbered]) -> None:
     small: dict[str, list[str]] = {}
     parts: list[SamplePart] = []
     last: dict[Series, int] = {}
-    mixed: set[int] = set()
+    recounted: set[int] = set()
     with tempfile.TemporaryDirectory(prefix="loadfactor-live-") as folder:
         for place, (source, items) in enumerate(sort_by_source(batches)):
             number = session.manifest.last_import + place + 1
@@ -51,15 +51,16 @@ def show_live(session: Session, batches: Sequence[Numbered]) -> None:
                     last |= settled.last
                     relation = f"live_{place}_samples_{cell}"
                     session.register(relation, settled.rows)
-                    votes = () if around.mixed else settled.facts.votes
+                    whole = around.mixed or votes_whole(session.manifest.of("samples"), day, rows.num_rows)
+                    votes = () if whole else settled.facts.votes
                     starts = find_starts(settled.rows)
                     facts = replace(settled.facts, starts=starts, settled=not around.mixed, votes=votes)
                     parts.append(SamplePart(relation, settled.from_ms, settled.to_ms, facts))
-                    mixed |= {day, day + 1} if around.mixed else set()
+                    recounted |= {day, day + 1} if around.mixed else {day} if whole else set()
     session.live_samples = tuple(parts)
     stored = {f.day for f in session.manifest.of("samples")}
     session.live_votes = {
-        day: count_day_votes(session, day, find_near_day(session, day)) for day in sorted(mixed) if day in stored
+        day: count_day_votes(session, day, find_near_day(session, day)) for day in sorted(recounted) if day in stored
     }
     for name, relations in small.items():
         _show_table(session, name, relations)

@@ -89,8 +89,7 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
         _tidy_unnamed(writer)
     gone = {f.name for f in damaged}
     writer.swap(damaged, [])
-    among = [f for f in writer.manifest.of("samples") if f.samples is not None and not f.samples.settled]
-    _recount_votes(writer, [*damaged, *among] if rebuilt else damaged)
+    _recount_votes(writer, [*damaged, *writer.manifest.of("samples")] if rebuilt else damaged)
     writer.mark_stale([ALWAYS])  # every hour: who knows what was lost, or which ledger a rebuilt manifest is without
     lost = [f for f in damaged if f.table != "ledger"]
     names = {f.table for f in writer.manifest.files} | {f.table for f in damaged}
@@ -119,7 +118,7 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
 
 
 def _recount_votes(writer: Writer, files: Iterable[StoredFile]) -> None:
-    """Count the votes for steps anew of the days of files that lay among others: the manifest said how these vote together."""
+    """Count the votes for steps of the days of these files anew: only the manifest said how they vote together."""
     found = [(f.day, reaches_next_day(f)) for f in files if f.day is not None and f.samples is not None]
     for day in sorted({day for day, _ in found} | {day + 1 for day, reaches in found if reaches}):
         recount_votes(writer, day)

@@ -13,7 +13,7 @@ from loadfactor.store.sample_layout import LONGEST_REACH_MS, SampleStart
 from loadfactor.store.sample_writer import write_samples
 from loadfactor.store.session import Session, learnt_steps
 from loadfactor.store.settle import Settled, settle
-from loadfactor.store.vote_counts import count_day_votes, find_near_day
+from loadfactor.store.vote_counts import count_day_votes, find_near_day, votes_whole
 from loadfactor.store.writer import FOOTER, Writer
 from loadfactor.tables import Span
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
@@ -37,7 +37,7 @@ def add_samples(writer: Writer, cells: Iterator[Cell], number: int, refuse: bool
     earlier = writer.manifest.of("samples")
     last: dict[Series, int] = {}
     merged = replaced = 0
-    mixed: set[int] = set()
+    recounted: set[int] = set()
     for day, rows in cells:
         around = look_around(writer, rows, earlier)
         settled = settle(rows, {**last, **around.before}, refuse)
@@ -49,8 +49,10 @@ def add_samples(writer: Writer, cells: Iterator[Cell], number: int, refuse: bool
         writer.mark_stale(list_hours(settled.rows))
         if around.mixed and file.samples is not None:  # what follows may reach less far back now
             writer.mark_stale([(file.samples.last_taken_ms, file.samples.last_taken_ms + LONGEST_REACH_MS)])
-            mixed |= {day, *([day + 1] if reaches_next_day(file) else [])}
-    for day in sorted(mixed):
+            recounted |= {day, *([day + 1] if reaches_next_day(file) else [])}
+        elif votes_whole(earlier, day, file.rows):
+            recounted.add(day)
+    for day in sorted(recounted):
         recount_votes(writer, day)
     mark_changed_steps(writer, steps)
     return merged, replaced

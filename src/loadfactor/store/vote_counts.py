@@ -3,14 +3,26 @@
 The gaps that a file by itself shows are not those between samples then. The count depends on the samples alone, not on the files.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from loadfactor.store.manifest import StoredFile
 from loadfactor.store.sample_files import SamplePart, taken
 from loadfactor.store.sample_layout import LONGEST_STEP_MS, StepVote
 from loadfactor.store.session import Session
 from loadfactor.store.step_votes import count_votes
 from loadfactor.tables import REACH_STEPS
 from loadfactor.units import MS_PER_DAY
+
+MOST_COUNTED_WHOLE = 200_000
+"""A day with fewer samples votes as a whole: of more, each file has enough gaps to speak for itself."""
+
+
+def votes_whole(files: Iterable[StoredFile], day: int, rows: int) -> bool:
+    """True where so many more samples of a day vote together with those of its files, few as they are."""
+    there = sum(f.rows for f in files if f.day == day)
+    return 0 < there <= MOST_COUNTED_WHOLE - rows
 
 
 def count_day_votes(session: Session, day: int, parts: list[SamplePart]) -> tuple[StepVote, ...]:
