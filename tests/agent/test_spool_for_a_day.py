@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tests.small_disk import mounted_disk
 
 from loadfactor.agent.notices import Notices
 from loadfactor.agent.sender import Sender
@@ -39,14 +40,9 @@ sys.stdin.read()
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """12 MiB, of which somebody else has two."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=12m", "none", str(folder)]
-    if subprocess.run(command, check=False, capture_output=True).returncode:
-        pytest.skip("no tmpfs may be mounted here")
-    (folder / "of-others").write_bytes(bytes(2 * MIB))
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with mounted_disk(tmp_path / "disk", 12) as folder:
+        (folder / "of-others").write_bytes(bytes(2 * MIB))
+        yield folder
 
 
 def live_until_killed(folder: Path, begin: int, end: int) -> list[tuple[int, bool, int, int]]:

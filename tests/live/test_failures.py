@@ -13,6 +13,7 @@ import pytest
 from tests.live.scrapes import Fleet
 from tests.live.test_kills import NO_CONTENT, check_books
 from tests.live.up_process import UpProcess, free_port
+from tests.small_disk import mounted_disk
 
 from loadfactor.books.books import Books
 from loadfactor.collect.collector import LiveCollector
@@ -32,13 +33,8 @@ def run(*words: str) -> tuple[int, str]:
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 48 MiB in memory; skipped where none may be mounted."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=48m", "none", str(folder)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("no tmpfs may be mounted here")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with mounted_disk(tmp_path / "disk", 48) as folder:
+        yield folder
 
 
 def fill(disk: Path) -> Path:

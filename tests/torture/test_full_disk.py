@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.small_disk import mounted_disk
 from tests.torture.answers import check_one_of, list_leftovers
 from tests.torture.bench import Bench, share
 from tests.torture.children import OPERATIONS, Outcome, failing_at, run
@@ -37,13 +38,8 @@ def test_a_disk_that_is_full_from_a_step_on(bench: Bench, round_: int, tmp_path:
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A small disk in memory; a test that needs it skips where none may be mounted."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64m", "none", str(folder)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("no tmpfs may be mounted here")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with mounted_disk(tmp_path / "disk", 64) as folder:
+        yield folder
 
 
 def test_a_disk_a_little_too_small(bench: Bench, round_: int, disk: Path) -> None:
