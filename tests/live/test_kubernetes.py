@@ -56,7 +56,7 @@ WAITS = [
     ("team-a/train", "requeued", "Preempted: Preempted to accommodate a higher priority Workload"),
     ("team-a/train", "started", None),
     ("team-a/train", "started", None),
-    ("team-a/train", "submitted", None),
+    ("team-a/train", "submitted", "Pending: insufficient unused quota for nvidia.com/gpu"),
 ]
 
 

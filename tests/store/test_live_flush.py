@@ -65,6 +65,31 @@ def test_flushes_of_a_day_are_one_import(books: Books) -> None:
     ]
 
 
+def test_what_a_source_lists_counts_whole(books: Books) -> None:
+    """Of rows with one key that a source corrects the last one counts, its empty cells too: shown, in one flush, in two."""
+    row = {"job_id": ["a"], "at_utc": [START], "event": ["submitted"]}
+    waits, starts = (
+        LiveBatch("kubernetes", "queue_events", pa.table({**row, **more}), "k")
+        for more in ({"reason": ["no quota"]}, {"team": ["t"]})
+    )
+
+    def told() -> list[dict[str, object]]:
+        with Books(books.store.folder).snapshot() as snapshot:
+            rows = snapshot.fetch(snapshot.view("queue_events")).to_pylist()
+        return [{k: v for k, v in row.items() if k in ("reason", "team") and v is not None} for row in rows]
+
+    with LiveLog.open(books.store.folder) as log:
+        log.acknowledge([waits, starts])
+        assert told() == [{"team": "t"}]
+        flush(log, books, [])
+        assert told() == [{"team": "t"}]
+        flush(log, books, [waits])
+        assert told() == [{"reason": "no quota"}]
+        flush(log, books, [starts])
+        assert told() == [{"team": "t"}]
+    assert [record.gaps for record in books.imports] == [()]
+
+
 def test_forgetting_a_day_leaves_the_others(books: Books, tmp_path: Path) -> None:
     """Without the import of a day the books are those that never had it, and the next flush of that day begins a new one."""
     kept = Books.open(tmp_path / "kept", create=True)

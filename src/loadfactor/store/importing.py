@@ -164,7 +164,8 @@ def _add(
     for done, (name, path) in enumerate(sorted(small.items())):
         progress(f"merging {name}", done / (len(small) + 1))
         watched = (source.watches and name in small_tables.WATCHED) or name in staging.inferred
-        for gap in add_small_table(writer, table(name), path, number, watched, refuse, staging.name_row, live):
+        lists = live and not source.watches
+        for gap in add_small_table(writer, table(name), path, number, watched, refuse, staging.name_row, live, lists):
             staging.take(gap)
     if not staging.rows.get("samples"):
         return

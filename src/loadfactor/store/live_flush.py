@@ -61,7 +61,7 @@ def _add_day(writer: Writer, source: str, day: int, batches: Sequence[LiveBatch]
     rows = {name: before.rows.get(name, 0) + added.rows.get(name, 0) for name in sorted({*before.rows, *added.rows})}
     rows |= {name: n for name in added.rows if (n := count_rows_of(writer, table(name), before.number)) is not None}
     gaps = {(where, what): count for where, what, count in before.gaps}
-    for gap in () if lists else added.gaps:  # of rows that are corrected the last one counts: nothing is lost
+    for gap in added.gaps:
         gaps[gap.where, gap.what] = gaps.get((gap.where, gap.what), 0) + gap.count
     told = tuple((where, what, count) for (where, what), count in gaps.items())
     return replace(before, rows=rows, gaps=told, at_ms=now), replace(added, number=before.number)

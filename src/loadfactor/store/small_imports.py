@@ -35,15 +35,20 @@ def add_small_table(
     refuse: bool,
     name_row: NameRow,
     live: bool = False,
+    lists: bool = False,
 ) -> Iterator[Gap]:
     """Log the staged rows of an import and fold them in. Yields what was merged on the way.
 
     Raises SourceError where rows of one key contradict each other (`refuse`), or a device would be in two places at once. `live`
-    rows were acknowledged: a device that would be is left out instead, and that is said.
+    rows were acknowledged: a device that would be is left out instead, and that is said. Where the source `lists` and corrects, the
+    last row of a key counts whole.
     """
     rows = f"(SELECT *, {'true' if watched else 'false'} AS watched FROM {read([staged])})"
     apart = not writer.fetch_one(small_tables.together(kept, rows))
-    if live and watched and not apart:
+    if lists and not apart:
+        writer.materialize("last_rows", small_tables.take_last(kept, rows))
+        rows = "last_rows"
+    elif live and watched and not apart:
         writer.materialize("merged_rows", small_tables.merge_watched(kept, rows))
         rows = "merged_rows"
     elif not apart and kept.name == "devices":

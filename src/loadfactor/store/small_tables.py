@@ -84,6 +84,11 @@ def merge_watched(kept: Table, logged: str) -> str:
     )
 
 
+def take_last(kept: Table, rows: str) -> str:
+    """SQL: of rows of one import that share a key the last one, whole: what it leaves empty is so."""
+    return f"SELECT * FROM {rows} QUALIFY seq = max(seq) OVER (PARTITION BY {', '.join(kept.identity)})"
+
+
 def merge_import(kept: Table, staged: str, refuse: bool) -> str:
     """SQL: the rows of one import, those of one key merged column by column; of two values the later one counts.
 

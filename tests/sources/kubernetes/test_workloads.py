@@ -53,13 +53,18 @@ def test_an_evicted_workload_waits_again():
         ("requeued", ms(4)),
         ("started", ms(6)),
     ]
-    assert next(e for e in found["queue_events"] if e["event"] == "requeued")["reason"].startswith("Preempted")
+    reasons = {e["event"]: e.get("reason") for e in found["queue_events"]}
+    assert reasons["requeued"].startswith("Preempted")
+    assert reasons["submitted"].startswith("Pending: couldn't assign flavors")  # as it was before it was admitted
 
 
 def test_a_wait_of_which_the_beginning_is_lost_is_none():
     """Saved after an eviction, a workload says when it was admitted last, not since when it waited."""
     again = [condition("QuotaReserved", "True", 6), condition("Admitted", "True", 6), condition("Evicted", "False", 6)]
     assert events(decode(listed(workload("train", 1, again)))) == [("started", ms(6))]
+    evicted = condition("Evicted", "True", 4, "Preempted")
+    watched = [{"type": "MODIFIED", "object": workload("train", 1, said)} for said in ([PENDING, evicted], again)]
+    assert events(decode(*watched)) == [("requeued", ms(4)), ("started", ms(6))]
 
 
 def test_a_pod_whose_workload_was_evicted_was_preempted():

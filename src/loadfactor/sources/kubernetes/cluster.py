@@ -139,7 +139,7 @@ class ClusterFacts:
         }
         told: list[tuple[str, int | None, str]] = []
         if was_told or not workload.was_evicted:
-            told.append(("submitted", workload.created_ms, "" if workload.was_evicted else workload.waits_for))
+            told.append(("submitted", workload.created_ms, workload.waits_for))
         told.append(("requeued", workload.evicted_ms, workload.evicted_why))
         told.append(("started", workload.admitted_ms, ""))
         if workload.admitted_ms is None:

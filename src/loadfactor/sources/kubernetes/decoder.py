@@ -16,7 +16,7 @@ from loadfactor.sources.kubernetes.node_outages import NodeOutages
 from loadfactor.sources.kubernetes.nodes import read_node
 from loadfactor.sources.kubernetes.owners import read_owner
 from loadfactor.sources.kubernetes.pods import PodFacts, find_deletion, name_deletion, read_pod
-from loadfactor.sources.kubernetes.workloads import read_workload
+from loadfactor.sources.kubernetes.workloads import WorkloadFacts, read_workload
 from loadfactor.sources.parsing.gaps import Gaps
 from loadfactor.tables import table
 from loadfactor.units import MS_PER_S, S_PER_MIN
@@ -140,10 +140,12 @@ class KubernetesDecoder:
         before = None if workload is None else self.cluster.workloads.get(workload.uid)
         if workload is not None and before is not None and not workload.cluster_queue:
             workload = replace(workload, cluster_queue=before.cluster_queue)  # an eviction takes the admission away
+        if workload is not None and before is not None and not workload.waits_for:
+            workload = replace(workload, waits_for=before.waits_for)  # an admission, why it waited until then
         if workload is None or workload == before:
             return
         self.cluster.keep_workload(workload)
-        rows = self.cluster.tell_workload(workload, workload.uid in self.told)
+        rows = self.cluster.tell_workload(workload, self._was_submitted(workload))
         self._tell(workload.uid, rows)  # now: what it was in between, nobody says again
         for uid in self._list_pods(workload.namespace):
             self.cluster.pods[uid] = self.cluster.settle_end(self.cluster.pods[uid])
@@ -188,9 +190,12 @@ class KubernetesDecoder:
 
     def _forget_workload(self, uid: str, gone_ms: int | None) -> None:
         workload = self.cluster.workloads[uid]
-        self._tell(uid, self.cluster.tell_workload(workload, uid in self.told, gone_ms))
+        self._tell(uid, self.cluster.tell_workload(workload, self._was_submitted(workload), gone_ms))
         self.cluster.drop_workload(workload)
         self.told.pop(uid, None)
+
+    def _was_submitted(self, workload: WorkloadFacts) -> bool:
+        return f"queue_events submitted {workload.created_ms}" in self.told.get(workload.uid, {})
 
     def _forget_node(self, name: str, gone_ms: int | None) -> None:
         self.outages.end(name, gone_ms)

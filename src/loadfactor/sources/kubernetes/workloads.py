@@ -44,6 +44,7 @@ class WorkloadFacts:
     """An earlier admission ended, or may have: the wait since creation is not one."""
     finished_ms: int | None
     waits_for: str
+    """Why it was not admitted, before it was for the first time."""
     is_held: bool
     pod_sets: tuple[tuple[float, tuple[Asks, ...]], ...]
     texts: tuple[tuple[str, str], ...]
@@ -66,6 +67,9 @@ def read_workload(workload: Object) -> WorkloadFacts | None:
     )
     if not text(metadata, "name") or not pod_sets:
         return None
+    was_evicted = bool(part(status, "requeueState")) or any(
+        condition(workload, name) for name in ("Evicted", "Requeued")
+    )
     admitted, evicted, reserved = (condition(workload, name) for name in ("Admitted", "Evicted", "QuotaReserved"))
     finished = condition(workload, "Finished")
     priority = text(spec, "priorityClassName") or text(part(spec, "priorityClassRef"), "name")
@@ -81,9 +85,9 @@ def read_workload(workload: Object) -> WorkloadFacts | None:
         since(admitted) if is_true(admitted) else None,
         since(evicted) if is_true(evicted) else None,
         _explain(evicted) if is_true(evicted) else "",
-        bool(evicted) or bool(condition(workload, "Requeued")) or bool(part(status, "requeueState")),
+        was_evicted,
         since(finished) if is_true(finished) else None,
-        "" if is_true(admitted) else _explain(reserved),
+        "" if is_true(admitted) or was_evicted else _explain(reserved),
         spec.get("active") is False,
         pod_sets,
         tuple(choose_texts(texts(metadata, "labels"), texts(metadata, "annotations")).items()),
