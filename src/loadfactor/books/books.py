@@ -21,6 +21,7 @@ from loadfactor.tables import IDLE_BELOW, TABLES
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
     from loadfactor.books.check import CheckResult
     from loadfactor.books.retagging import Retagging
+    from loadfactor.books.waits import WaitEstimate, Waits
     from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
     from loadfactor.store.import_records import ImportRecord
     from loadfactor.store.importing import Progress, Receipt
@@ -160,6 +161,29 @@ class Books:
         """
         with self.snapshot() as snapshot:
             return snapshot.show(metrics, by, start, end, timezone, basis, where, without_idle)
+
+    def find_waits(
+        self,
+        by: Sequence[str] = ("size",),
+        start: datetime | None = None,
+        end: datetime | None = None,
+        where: Mapping[str, str] | None = None,
+    ) -> "Waits":
+        """How long the jobs waited that were queued in [start, end), by size, queue, team, reason and others.
+
+        Quantiles are Kaplan–Meier estimates with 95 % intervals, seconds: of what had not started, that is known. `where` keeps
+        only one value of a dimension. Raises InputError for a dimension, window or filter that is none.
+        """
+        with self.snapshot() as snapshot:
+            return snapshot.find_waits(by, start, end, where)
+
+    def estimate_wait(self, job: str, start: datetime | None = None, end: datetime | None = None) -> "WaitEstimate":
+        """How much longer a job that waits at `end` (now, as the books know it) will wait, told from jobs like it.
+
+        Those are the jobs queued in [start, end) that had waited as long as it has. Raises InputError where it does not wait.
+        """
+        with self.snapshot() as snapshot:
+            return snapshot.estimate_wait(job, start, end)
 
     def check(self) -> "CheckResult":
         """Whether the books balance, and everything worth knowing of them, worst first: what `loadfactor doctor` prints."""

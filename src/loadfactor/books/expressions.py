@@ -4,7 +4,7 @@ from typing import Any
 
 import ibis
 
-from loadfactor.metrics.query.queries import list_all_waits, list_queries
+from loadfactor.metrics.query.queries import list_all_reasons, list_all_waits, list_queries
 from loadfactor.metrics.query.question import Question
 from loadfactor.tables import columns_of
 
@@ -27,5 +27,5 @@ def write_queries(question: Question) -> dict[str, str]:
 
 
 def write_waits() -> dict[str, str]:
-    """SQL of the table `waits`."""
-    return {"waits": write_sql(list_all_waits())}
+    """SQL of the tables `waits` and `wait_reasons`; the second reads the first."""
+    return {"waits": write_sql(list_all_waits()), "wait_reasons": write_sql(list_all_reasons())}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from loadfactor.books.check import CheckResult
     from loadfactor.books.untagged import Untagged
+    from loadfactor.books.waits import WaitEstimate, Waits
 
 Expr = Any
 
@@ -80,7 +81,7 @@ class Snapshot:
         self._view_ledger(question.window, bool(question.periods))
         if question.units:
             self._session.view_table("progress", "progress")
-        if question.waits and not self._has_waits:
+        if question.waits:
             self._tabulate_waits()
         for name, columns in list_inputs(question).items():
             self._session.materialize(name, _write_rows(columns))
@@ -119,6 +120,26 @@ class Snapshot:
 
         return find_untagged(self._session, ask, by)
 
+    def find_waits(
+        self,
+        by: Sequence[str] = ("size",),
+        start: datetime | None = None,
+        end: datetime | None = None,
+        where: Mapping[str, str] | None = None,
+    ) -> "Waits":
+        """As `Books.find_waits`."""
+        from loadfactor.books.waits import find_waits
+
+        self._tabulate_waits()
+        return find_waits(self._session, self._window(start, end, UTC), by, where or {})
+
+    def estimate_wait(self, job: str, start: datetime | None = None, end: datetime | None = None) -> "WaitEstimate":
+        """As `Books.estimate_wait`."""
+        from loadfactor.books.waits import estimate_wait
+
+        self._tabulate_waits()
+        return estimate_wait(self._session, self._window(start, end, UTC), job)
+
     def view(self, name: str) -> Expr:
         """A table of the store under its own name, as an Ibis expression to `fetch`."""
         from loadfactor.books.expressions import input_table
@@ -137,10 +158,14 @@ class Snapshot:
         return default_basis(self._session)
 
     def _tabulate_waits(self) -> None:
-        """The waits of all jobs, worked out once."""
+        """The waits of all jobs, worked out once, and a view of their reasons."""
+        if self._has_waits:
+            return
         for name in ("allocations", "queue_events"):
             self._session.view_table(name, name)
-        self._session.materialize("waits", recall("waits", _compile_waits)["waits"])
+        queries = recall("waits", _compile_waits)
+        self._session.materialize("waits", queries["waits"])
+        self._session.create_view("wait_reasons", queries["wait_reasons"])
         self._has_waits = True
 
     def _window(self, start: datetime | None, end: datetime | None, timezone: tzinfo) -> Window:

@@ -1,33 +1,37 @@
 """Waits of jobs, from their queue events and allocations: from eligible (else submitted or requeued) to started."""
 
-from typing import Any
+from typing import Any, Final
 
 import ibis
 
 from loadfactor.ledger.columns import HOLDER
 from loadfactor.ledger.labels import pick_listed
+from loadfactor.tables import EVENTS
 from loadfactor.units import MS_PER_S
 
 Expr = Any
-_WHO = tuple(c for c in HOLDER if c not in ("job_id", "attempt"))
+_WHO = (*(c for c in HOLDER if c not in ("job_id", "attempt")), "queue")
+
+SIZES: Final = {
+    "under 1": None, "1": 1, "2-3": 3, "4-7": 7, "8": 8, "9-16": 16, "17-32": 32, "33-64": 64, "65-128": 128,
+    "129-256": 256, "257-512": 512, "513-1024": 1024, "over 1024": None,
+}  # fmt: skip
+"""Classes of jobs by the GPUs they ask for, smallest first, and the most GPUs of each."""
 
 
 def list_waits(allocations: Expr, queue_events: Expr) -> Expr:
-    """One row a wait: job_id, pool, who, gpus, queued_utc, ended_utc and wait_s (null while waiting), started.
+    """One row a wait: job_id, episode, pool, queue, who, gpus, size, reason, queued_utc, ended_utc, wait_s, started.
+
+    `ended_utc` and `wait_s` are null while it waits; `size` is the class of `gpus` (1 where not known); `reason` is the last one
+    said before it ended, up to its first colon.
 
     Allocations that say when they were requested for count as events too, and those of jobs with events at least as starts: who
     holds GPUs waits no longer. The same event from both sides is one. A requeued job waits again: each start or cancellation
     ends an episode.
     """
-    listed = pick_listed(allocations)  # labels say when a job worked, not when it got its GPUs
-    rows = ibis.union(_recorded(queue_events), *_implied(listed, queue_events), distinct=False)
+    rows = _gather(allocations, queue_events)
     who = rows.group_by("job_id").aggregate(**{c: rows[c].max() for c in ("pool", *_WHO)})
-    events = rows.group_by("job_id", "at_utc", "event").aggregate(gpus=rows.gpus.max())
-    ends = events.event.isin(["started", "cancelled"])
-    order = ibis.cases((events.event == "requeued", 0), (ends, 2), else_=1)
-    events = events.mutate(ends=ibis.ifelse(ends, 1, 0), order=order)
-    before = ibis.window(group_by=events.job_id, order_by=[events.at_utc, events.order], preceding=(None, 1))
-    events = events.mutate(episode=ibis.coalesce(events.ends.sum().over(before), 0))
+    events = _number_episodes(rows)
     requested = events.event.isin(["submitted", "requeued"])
     out = events.group_by("job_id", "episode").aggregate(
         queued_utc=ibis.coalesce(
@@ -36,19 +40,69 @@ def list_waits(allocations: Expr, queue_events: Expr) -> Expr:
         started_utc=events.at_utc.min(where=events.event == "started"),
         cancelled_utc=events.at_utc.min(where=events.event == "cancelled"),
         gpus=events.gpus.max(),
+        reason=events.reason.argmax(events.moment, where=events.reason.notnull()),
     )
     out = out.join(who, "job_id")
     out = out.filter(out.queued_utc.notnull())
     ended = ibis.coalesce(out.started_utc, out.cancelled_utc)
     return out.mutate(
+        size=_class_sizes(out.gpus),
         started=out.started_utc.notnull(),
         ended_utc=ended,
         wait_s=(out.started_utc - out.queued_utc).cast("float64") / MS_PER_S,
-    ).drop("started_utc", "cancelled_utc", "episode")
+    ).drop("started_utc", "cancelled_utc")
+
+
+def list_reasons(waits: Expr, allocations: Expr, queue_events: Expr) -> Expr:
+    """One row a reason that a wait had for a while: job_id, episode, said, from_utc and to_utc (null while it lasts)."""
+    events = _number_episodes(_gather(allocations, queue_events))
+    told = events.filter(events.reason.notnull())
+    after = ibis.window(group_by=[told.job_id, told.episode], order_by=told.moment)
+    told = told.select("job_id", "episode", "at_utc", said=told.reason, next_utc=told.at_utc.lead().over(after))
+    rows = told.join(waits, ["job_id", "episode"])
+    rows = rows.select(
+        "job_id",
+        "episode",
+        "said",
+        from_utc=ibis.greatest(rows.at_utc, rows.queued_utc),
+        to_utc=ibis.coalesce(ibis.least(rows.next_utc, rows.ended_utc), rows.next_utc, rows.ended_utc),
+    )
+    return rows.filter(rows.to_utc.isnull() | (rows.to_utc > rows.from_utc))
+
+
+def _gather(allocations: Expr, queue_events: Expr) -> Expr:
+    """Events as they were recorded, and those that allocations speak of."""
+    listed = pick_listed(allocations)  # labels say when a job worked, not when it got its GPUs
+    return ibis.union(_recorded(queue_events), *_implied(listed, queue_events), distinct=False)
+
+
+def _number_episodes(rows: Expr) -> Expr:
+    """Events, each once, with the `episode` of their job that they belong to, and a `moment` that puts those of one in order."""
+    reason = rows.reason.split(":")[0]
+    events = rows.group_by("job_id", "at_utc", "event").aggregate(gpus=rows.gpus.max(), reason=reason.max())
+    ends = events.event.isin(["started", "cancelled"])
+    order = ibis.cases((events.event == "requeued", 0), (ends, 2), else_=1)
+    place = ibis.cases(*((events.event == event, number) for number, event in enumerate(EVENTS)), else_=0)
+    events = events.mutate(
+        ends=ibis.ifelse(ends, 1, 0),
+        order=order,
+        moment=events.at_utc * len(EVENTS) + place,
+        reason=ibis.ifelse(ends, ibis.null("string"), events.reason),  # why it ended is another question
+    )
+    before = ibis.window(group_by=events.job_id, order_by=[events.at_utc, events.order], preceding=(None, 1))
+    return events.mutate(episode=ibis.coalesce(events.ends.sum().over(before), 0))
+
+
+def _class_sizes(gpus: Expr) -> Expr:
+    """The class of each number of GPUs."""
+    asked = ibis.coalesce(gpus, 1.0)
+    classes = [(asked <= most, name) for name, most in SIZES.items() if most is not None]
+    smallest, *_, largest = SIZES
+    return ibis.cases((asked < 1, smallest), *classes, else_=largest)
 
 
 def _recorded(queue_events: Expr) -> Expr:
-    columns = ["job_id", "at_utc", "event", "gpus", "pool", *_WHO]
+    columns = ["job_id", "at_utc", "event", "gpus", "reason", "pool", *_WHO]
     return queue_events.select(*columns)
 
 
@@ -69,6 +123,7 @@ def _implied(allocations: Expr, queue_events: Expr) -> list[Expr]:
             at_utc=starts[column],
             event=ibis.literal(event),
             gpus=starts.gpus,
+            reason=ibis.null("string"),
             **{c: starts[c] for c in ("pool", *_WHO)},
         )
         for column, event in (("submitted_utc", "submitted"), ("eligible_utc", "eligible"), ("from_utc", "started"))

@@ -15,6 +15,9 @@ COMMANDS = (
     ),
     CommandEntry("report", "loadfactor.faces.cli.report", "Show how full the fleet was, what it cost and who waited."),
     CommandEntry("show", "loadfactor.faces.cli.show", "Show metrics, in all or split by device, team, day and others."),
+    CommandEntry(
+        "waits", "loadfactor.faces.cli.waits", "Show how long jobs waited, and how long one in the queue may have to."
+    ),
     CommandEntry("check", "loadfactor.faces.cli.check", "Say what each configured source gives and what is missing."),
     CommandEntry("up", "loadfactor.faces.cli.up", "Collect live, keep the books current and serve them over HTTP."),
     CommandEntry(

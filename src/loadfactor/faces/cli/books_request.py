@@ -60,8 +60,8 @@ def find_store(given: Path | None) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BooksRequest(Request):
-    """A question of some part of the books."""
+class WindowRequest(Request):
+    """A question of some part of the books, whatever its money."""
 
     by: tuple[str, ...] = option(f"Split by one or several of {DIMENSIONS}.", ())
     start: str | None = option(f"Start of the window: {MOMENT}.", None, name="--from")
@@ -70,9 +70,6 @@ class BooksRequest(Request):
     where: tuple[str, ...] = option("Only these: team=vision,job=4711.", ())
     store: Path | None = option("Folder of the books. [default: books, or what loadfactor.toml says]", None)
     timezone: str | None = option("Where days begin, and which zone times without one mean.", None)
-    basis: str | None = option(
-        "Kind of money: effective, contracted, owned, list or estimate. [default: the best there is]", None
-    )
 
     @property
     def books(self) -> "Books":
@@ -110,6 +107,15 @@ class BooksRequest(Request):
         if start is not None:
             raise InputError("--last and --from both say where the window begins; give one of them")
         return (end or books.span[1]) - length, end
+
+
+@dataclass(frozen=True, kw_only=True)
+class BooksRequest(WindowRequest):
+    """A question of some part of the books, in one kind of money."""
+
+    basis: str | None = option(
+        "Kind of money: effective, contracted, owned, list or estimate. [default: the best there is]", None
+    )
 
 
 def read_zone(name: str | None) -> tzinfo:

@@ -15,7 +15,7 @@ from loadfactor.ledger.links import PEAKS
 from loadfactor.ledger.prices import PRICE_COLUMNS
 from loadfactor.ledger.states import CIRCUMSTANCES, WEIGHTED, measures
 from loadfactor.ledger.steps import ledger_columns
-from loadfactor.ledger.waits import list_waits
+from loadfactor.ledger.waits import list_reasons, list_waits
 from loadfactor.metrics.metric import COST, EFFECTIVE_COST, UNDERUSED_COST, UNDERUSED_S, Quantile
 from loadfactor.metrics.query.question import OF_A_HOLDER, OF_A_WAIT, UNKNOWN_HOLDER, Question
 from loadfactor.tables import DIMENSIONS, columns_of
@@ -52,6 +52,11 @@ def tabulate_waits() -> Expr:
 def list_all_waits() -> Expr:
     """What the table `waits` holds: the waits that allocations and queue events speak of."""
     return list_waits(_input("allocations"), _input("queue_events"))
+
+
+def list_all_reasons() -> Expr:
+    """What the table `wait_reasons` holds: for which reasons the waits in `waits` lasted, from when to when."""
+    return list_reasons(tabulate_waits(), _input("allocations"), _input("queue_events"))
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------------

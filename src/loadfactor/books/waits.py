@@ -1,0 +1,250 @@
+"""How long jobs waited, by size, queue, team and reason, and how long one that waits now may have to.
+
+A wait is what `ledger/waits.py` says it is. Asked are the waits that began in a window, each followed to its end: those that had
+not ended then, and those that were cancelled, are censored. A wait that had begun before the window is only counted.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from loadfactor.errors import InputError, no_such
+from loadfactor.ledger.waits import SIZES
+from loadfactor.metrics.query.calendar import Window, instant
+from loadfactor.metrics.query.question import Columns, Key
+from loadfactor.metrics.query.reading import iso
+from loadfactor.metrics.survival import CONFIDENCE, ROUNDING, Interval, estimate_rest, estimate_survival
+from loadfactor.store.sample_files import quote
+from loadfactor.store.session import Session
+from loadfactor.units import MS_PER_HOUR, MS_PER_S, S_PER_HOUR
+
+BY: Final = {
+    "size": "size",
+    "queue": "queue",
+    "reason": "reason",
+    "team": "team",
+    "user": "user",
+    "project": "project",
+    "experiment": "experiment_id",
+    "purpose": "purpose",
+    "pool": "pool",
+}
+"""What waits can be told by, and the column that says it."""
+ALIKE: Final = (("size", "queue", "team"), ("size", "queue"), ("size",), ())
+"""What jobs have in common with the one that waits: the first of these of which enough are known."""
+ENOUGH: Final = 10
+"""So many jobs like it, that waited as long, must have started."""
+QUANTILES: Final = (0.5, 0.9, 0.99)
+
+
+@dataclass(frozen=True)
+class WaitGroup:
+    """Waits of one group. Quantiles in seconds, of jobs and of the GPUs they asked for; None where not reached."""
+
+    by: dict[str, str | None]
+    waits: int
+    started: int
+    waiting: int
+    cancelled: int
+    gpu_hours_waited: float
+    wait_s_p50: Interval
+    wait_s_p90: Interval
+    wait_s_p99: Interval
+    wait_s_p50_gpu_weighted: Interval
+    wait_s_p90_gpu_weighted: Interval
+    wait_s_p99_gpu_weighted: Interval
+
+
+@dataclass(frozen=True)
+class ReasonTime:
+    """GPU-hours waited for a reason, by so many waits; None is time for which no reason was said."""
+
+    reason: str | None
+    gpu_hours_waited: float
+    waits: int | None
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The waits that began in a window. `waiting_since_before`: those that had begun before it and had not ended."""
+
+    window: dict[str, str]
+    confidence: float
+    all: WaitGroup
+    rows: tuple[WaitGroup, ...]
+    reasons: tuple[ReasonTime, ...]
+    waiting_since_before: int
+
+
+@dataclass(frozen=True)
+class WaitEstimate:
+    """What jobs like one that waits tell of it: `n` of them waited longer than it has, `started` of these started.
+
+    `alike` is what they have in common with it; `rest_s_…` how much longer they waited, None where not reached or unknown.
+    """
+
+    job: str
+    gpus: float
+    size: str
+    queue: str | None
+    team: str | None
+    reason: str | None
+    at: str
+    waited_s: float
+    alike: tuple[str, ...]
+    n: int
+    started: int
+    confidence: float
+    rest_s_p50: Interval
+    rest_s_p90: Interval
+
+
+def check_by(by: Sequence[str]) -> tuple[str, ...]:
+    """What to split waits by. Raises InputError naming what they cannot be told by."""
+    for name in by:
+        if name not in BY:
+            raise no_such("dimension of waits", name, BY)
+    return tuple(dict.fromkeys(by))
+
+
+def find_waits(session: Session, window: Window, by: Sequence[str], where: Mapping[str, str]) -> Waits:
+    """The waits of a window by group, in order of their names, and the reasons for them; `session` has `waits` and their reasons.
+
+    Raises InputError for a dimension or filter that is none.
+    """
+    by = check_by(by)
+    _view_asked(session, window, where)
+    rows = [_measure(dict(zip(by, key, strict=True)), waits) for key, waits in _list_groups(session, by)]
+    ((_, whole),) = _list_groups(session, ())
+    end = window.end_ms
+    (before,) = session.fetch_one(
+        f"SELECT count(*) FROM waits WHERE queued_utc < {window.start_ms} AND {_filter(session, where)}"
+        f" AND (ended_utc IS NULL OR ended_utc >= {window.start_ms})"
+    )
+    in_all = _measure({}, whole)
+    return Waits(
+        {"from": iso(instant(window.start_ms)), "to": iso(instant(end))},
+        CONFIDENCE,
+        in_all,
+        tuple(sorted(rows, key=_rank)),
+        tuple(_list_reasons(session, end, in_all.gpu_hours_waited)),
+        before,
+    )
+
+
+def estimate_wait(session: Session, window: Window, job: str) -> WaitEstimate:
+    """How much longer a job will wait that waits at the end of a window, told from the waits that began in it.
+
+    Raises InputError where the books know no such job, or it does not wait.
+    """
+    _view_asked(session, window, {})
+    columns = ("queued_utc", "ended_utc", "started", "coalesce(gpus, 1)", "size", "queue", "team", "reason")
+    found = session.raw.execute(
+        f"SELECT {', '.join(columns)} FROM waits WHERE job_id = ? AND queued_utc < {window.end_ms}"
+        " ORDER BY queued_utc DESC LIMIT 1",
+        [job],
+    ).fetchone()
+    if found is None:
+        raise InputError(f"the books know of no wait of a job {job!r}; `loadfactor waits` says who waits")
+    queued, ended, started, gpus, size, queue, team, reason = found
+    if ended is not None and ended < window.end_ms:
+        did = "started" if started else "was cancelled"
+        raise InputError(f"job {job!r} does not wait: it {did} at {iso(instant(ended))}")
+    waited_s = (window.end_ms - queued) / MS_PER_S
+    own = {"size": size, "queue": queue, "team": team}
+    for alike in ALIKE:
+        same = [f"{BY[name]} IS NOT DISTINCT FROM {_write(own[name])}" for name in alike]
+        ((_, waits),) = _list_groups(session, (), " AND ".join([f"job_id <> {quote(job)}", *same]))
+        curve = estimate_rest(waits["waited_s"], waits["started"], waited_s)
+        if curve.ended >= ENOUGH:
+            break
+    p50, p90 = (curve.quantile(q).less(waited_s) for q in (0.5, 0.9))
+    at = iso(instant(window.end_ms))
+    return WaitEstimate(
+        job, gpus, size, queue, team, reason, at, waited_s, alike, curve.n, curve.ended, CONFIDENCE, p50, p90
+    )
+
+
+def _view_asked(session: Session, window: Window, where: Mapping[str, str]) -> None:
+    """Name the waits that began in the window `asked_waits`, followed to its end."""
+    end = window.end_ms
+    session.create_view(
+        "asked_waits",
+        f"""SELECT *, coalesce(gpus, 1) AS asked, coalesce(ended_utc < {end}, false) AS is_over,
+              (least(coalesce(ended_utc, {end}), {end}) - queued_utc) / {MS_PER_S:f} AS waited_s
+            FROM waits WHERE queued_utc >= {window.start_ms} AND queued_utc < {end} AND {_filter(session, where)}""",
+    )
+
+
+def _list_groups(session: Session, by: Sequence[str], where: str = "true") -> Iterator[tuple[Key, Columns]]:
+    """The asked waits by group, as columns; one group, maybe of none, where nothing splits them."""
+    keys = ", ".join(BY[name] for name in by)
+    grouped, ordered = (f" {words} BY {keys}" if keys else "" for words in ("GROUP", "ORDER"))
+    counts = session.raw.execute(
+        f"SELECT {keys or 'NULL'}, count(*) FROM asked_waits WHERE {where}{grouped}{ordered}"
+    ).fetchall()
+    columns = session.fetch_columns(
+        "SELECT waited_s, started AND is_over AS started, NOT started AND is_over AS cancelled, asked"
+        f" FROM asked_waits WHERE {where}{ordered}"
+    )
+    ends = np.cumsum([count for *_, count in counts])[:-1]
+    parts = {name: np.split(column, ends) for name, column in columns.items()}
+    for number, (*key, _) in enumerate(counts):
+        yield tuple(key[: len(by)]), {name: of[number] for name, of in parts.items()}
+
+
+def _measure(by: dict[str, str | None], waits: Columns) -> WaitGroup:
+    """What the waits of a group add up to, and the estimate of how long they last."""
+    waited_s, started, asked = (waits[name] for name in ("waited_s", "started", "asked"))
+    curves = (estimate_survival(waited_s, started), estimate_survival(waited_s, started, asked))
+    cancelled = int(np.count_nonzero(waits["cancelled"]))
+    hours = float(np.sum(np.sort(waited_s * asked))) / S_PER_HOUR
+    return WaitGroup(
+        by,
+        len(waited_s),
+        curves[0].ended,
+        len(waited_s) - curves[0].ended - cancelled,
+        cancelled,
+        hours,
+        *(curve.quantile(q) for curve in curves for q in QUANTILES),
+    )
+
+
+def _rank(group: WaitGroup) -> list[tuple[bool, Any]]:
+    """Groups in order of their names, sizes in order of GPUs; what is not known last."""
+    sizes = list(SIZES)
+    return [
+        (value is None, sizes.index(value) if name == "size" and value else value) for name, value in group.by.items()
+    ]
+
+
+def _list_reasons(session: Session, end: int, gpu_hours: float) -> Iterator[ReasonTime]:
+    """GPU-hours waited by reason, the most first, and the rest, for which none was said."""
+    rows = session.raw.execute(
+        f"""SELECT said, sum(asked * (least(coalesce(to_utc, {end}), {end}) - from_utc)) / {MS_PER_HOUR} AS hours,
+              count(DISTINCT (job_id, episode))
+            FROM wait_reasons JOIN asked_waits USING (job_id, episode) WHERE from_utc < {end}
+            GROUP BY said ORDER BY hours DESC, said"""
+    ).fetchall()
+    yield from (ReasonTime(*row) for row in rows)
+    rest = gpu_hours - sum(hours for _, hours, _ in rows)
+    if rest > ROUNDING * max(1.0, gpu_hours):
+        yield ReasonTime(None, rest, None)
+
+
+def _filter(session: Session, where: Mapping[str, str]) -> str:
+    """SQL: a wait passes the filters. Raises InputError for one that no wait passes."""
+    tests = ["true"]
+    for name, value in where.items():
+        (column,) = (BY[known] for known in check_by([name]))
+        known = [v for (v,) in session.raw.execute(f"SELECT DISTINCT {column} FROM waits").fetchall() if v is not None]
+        if value not in known:
+            raise no_such(name, value, sorted(known), f"`loadfactor waits --by {name}` lists them")
+        tests.append(f"{column} = {quote(value)}")
+    return " AND ".join(tests)
+
+
+def _write(text: str | None) -> str:
+    return "NULL" if text is None else quote(text)
