@@ -3,7 +3,11 @@
 from collections.abc import Iterable
 from typing import Any
 
-from tests.ledger.oracle_cells import WHO, Row
+from tests.ledger.oracle_cells import WHO as HOLDER_WHO
+from tests.ledger.oracle_cells import Row
+
+EVENTS = ("submitted", "eligible", "held", "requeued", "started", "cancelled")
+WHO = (*HOLDER_WHO, "queue")
 
 
 def list_waits(tables: dict[str, list[Row]]) -> list[Row]:
@@ -24,8 +28,8 @@ def list_waits(tables: dict[str, list[Row]]) -> list[Row]:
 
     def record(job: str, at: int | None, event: str, row: Row) -> None:
         if at is not None:
-            known = events.setdefault((job, at, event), {"gpus": None, **dict.fromkeys(("pool", *WHO))})
-            widen(known, row, ("gpus", "pool", *WHO))
+            known = events.setdefault((job, at, event), {"gpus": None, "reason": None, **dict.fromkeys(("pool", *WHO))})
+            widen(known, row, ("gpus", "pool", *WHO, *(["reason"] if "reason" in row else [])))
 
     for (job, submitted, eligible, since), row in starts.items():
         record(job, submitted, "submitted", row)
@@ -65,7 +69,13 @@ def _episode(events: list[Any]) -> Row:
     asked = [at for at, _, e, _ in events if e in ("submitted", "requeued")]
     ends = [(at, e) for at, _, e, _ in events if e in ("started", "cancelled")]
     gpus = [row["gpus"] for *_, row in events if row["gpus"] is not None]
+    said = [
+        (at, EVENTS.index(e), row["reason"].split(":")[0])
+        for at, _, e, row in events
+        if row["reason"] is not None and e not in ("started", "cancelled")
+    ]
     return {
+        "reason": max(said)[2] if said else None,
         "queued": max(eligible) if eligible else min(asked) if asked else None,
         "ended": ends[0][0] if ends else None,
         "started": bool(ends) and ends[0][1] == "started",

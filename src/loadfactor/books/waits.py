@@ -37,6 +37,7 @@ ALIKE: Final = (("size", "queue", "team"), ("size", "queue"), ("size",), ())
 ENOUGH: Final = 10
 """So many jobs like it, that waited as long, must have started."""
 QUANTILES: Final = (0.5, 0.9, 0.99)
+MOST_WAITING: Final = 100
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,30 @@ class ReasonTime:
 
 
 @dataclass(frozen=True)
+class WaitingJob:
+    """A job that waits at the end of the window."""
+
+    job: str
+    gpus: float
+    queue: str | None
+    team: str | None
+    reason: str | None
+    waited_s: float
+
+
+@dataclass(frozen=True)
 class Waits:
-    """The waits that began in a window. `waiting_since_before`: those that had begun before it and had not ended."""
+    """The waits that began in a window. `waiting_since_before`: those that had begun before it and had not ended.
+
+    `longest_waiting` are some of those that wait at its end, the longest first.
+    """
 
     window: dict[str, str]
     confidence: float
     all: WaitGroup
     rows: tuple[WaitGroup, ...]
     reasons: tuple[ReasonTime, ...]
+    longest_waiting: tuple[WaitingJob, ...]
     waiting_since_before: int
 
 
@@ -130,6 +147,7 @@ def find_waits(session: Session, window: Window, by: Sequence[str], where: Mappi
         in_all,
         tuple(sorted(rows, key=_rank)),
         tuple(_list_reasons(session, end, in_all.gpu_hours_waited)),
+        tuple(_list_waiting(session)),
         before,
     )
 
@@ -147,7 +165,7 @@ def estimate_wait(session: Session, window: Window, job: str) -> WaitEstimate:
         [job],
     ).fetchone()
     if found is None:
-        raise InputError(f"the books know of no wait of a job {job!r}; `loadfactor waits` says who waits")
+        raise InputError(f"the books know of no wait of a job {job!r}; `loadfactor waits` lists who waits")
     queued, ended, started, gpus, size, queue, team, reason = found
     if ended is not None and ended < window.end_ms:
         did = "started" if started else "was cancelled"
@@ -244,6 +262,15 @@ def _filter(session: Session, where: Mapping[str, str]) -> str:
             raise no_such(name, value, sorted(known), f"`loadfactor waits --by {name}` lists them")
         tests.append(f"{column} = {quote(value)}")
     return " AND ".join(tests)
+
+
+def _list_waiting(session: Session) -> Iterator[WaitingJob]:
+    """Who waits longest."""
+    rows = session.raw.execute(
+        "SELECT job_id, asked, queue, team, reason, waited_s FROM asked_waits WHERE NOT is_over"
+        f" ORDER BY waited_s DESC, job_id LIMIT {MOST_WAITING}"
+    ).fetchall()
+    yield from (WaitingJob(*row) for row in rows)
 
 
 def _write(text: str | None) -> str:

@@ -1,5 +1,6 @@
 """The pages of `loadfactor waits`: how long jobs waited by size, queue and others, and what that tells of one that waits."""
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from loadfactor.faces.document import Cell, DataTable, Document, Section, Suggestion, TableColumn
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from loadfactor.metrics.survival import Interval
 
 MOST_ROWS = 25
+MOST_WAITING = 10
 NOTHING = "(none)"
 NOT_SAID = "(not said)"
 NOT_REACHED = "not reached"
@@ -24,13 +26,8 @@ def build_waits(found: "Waits", store_words: str) -> Document:
     sections = [_list_groups(found), _list_by_gpu(found)]
     if any(reason.reason for reason in found.reasons):
         sections.append(_list_reasons(found))
-    suggestions = (
-        (Suggestion(f"loadfactor waits --job ID{store_words}", "how much longer one that waits may have to"),)
-        if found.all.waiting
-        else ()
-    )
-    if suggestions:
-        sections.append(Section(suggestions=suggestions))
+    if found.longest_waiting:
+        sections.append(_list_waiting(found, store_words))
     notes = (
         "Jobs that wait still or were cancelled waiting count as having waited at least so long (Kaplan–Meier); intervals are 95 %"
         " (Greenwood, log-log).",
@@ -121,6 +118,24 @@ def _list_reasons(found: "Waits") -> Section:
         for r in found.reasons[:MOST_ROWS]
     ]
     return Section("What they waited for", tables=(DataTable(columns, rows),))
+
+
+def _list_waiting(found: "Waits", store_words: str) -> Section:
+    columns = (
+        TableColumn("job"),
+        TableColumn("GPUs", "number"),
+        TableColumn("queue"),
+        TableColumn("team"),
+        TableColumn("reason"),
+        TableColumn("waits since", "duration"),
+    )
+    longest = found.longest_waiting[:MOST_WAITING]
+    rows: list[tuple[Cell, ...]] = [
+        (w.job, w.gpus, w.queue or NOTHING, w.team or NOTHING, w.reason or NOT_SAID, w.waited_s) for w in longest
+    ]
+    command = f"loadfactor waits --job {quote(longest[0].job)}{store_words}"
+    suggestion = Suggestion(command, "how much longer jobs like the first waited that had waited as long")
+    return Section("Who waits longest", tables=(DataTable(columns, rows),), suggestions=(suggestion,))
 
 
 def _dimensions(found: "Waits") -> tuple[str, ...]:
