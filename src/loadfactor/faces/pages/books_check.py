@@ -44,7 +44,7 @@ def build_document(books: "Books") -> Document:
         books.store.currency,
         found,
     )
-    rows = [(MARKS[f.grade], say_finding(f), f.do) for f in found]
+    rows = [(MARKS[f.grade], say_finding(f, data.currency), f.do) for f in found]
     return Document(
         _headline(both, data.currency),
         (Section(tables=(DataTable(COLUMNS, rows),)),) if rows else (),
@@ -53,9 +53,14 @@ def build_document(books: "Books") -> Document:
     )
 
 
-def say_finding(finding: "Finding") -> str:
-    """What was found, with the share that is covered."""
-    return finding.what if finding.coverage is None else f"{finding.what}: {percent(finding.coverage)}"
+def say_finding(finding: "Finding", currency: str) -> str:
+    """What was found, with the share that is covered, or the GPU-hours it is about and their cost."""
+    if finding.coverage is not None:
+        return f"{finding.what}: {percent(finding.coverage)}"
+    if finding.gpu_hours is None:
+        return finding.what
+    cost = "" if finding.cost is None else f", {money(finding.cost, currency)}"
+    return f"{finding.what}: {number(finding.gpu_hours)} GPU-hours{cost}"
 
 
 def _headline(both: "Balance", currency: str) -> str:

@@ -34,7 +34,10 @@ def build_section(inquiry: Inquiry) -> DataQualityFacts:
     tables = [DataTable((TableColumn("check"), TableColumn("value", "number")), rows)]
     if found:
         tables.append(
-            DataTable((TableColumn("found"), TableColumn("what to do")), [(say_finding(f), f.do) for f in found])
+            DataTable(
+                (TableColumn("found"), TableColumn("what to do")),
+                [(say_finding(f, totals.currency), f.do) for f in found],
+            )
         )
     return DataQualityFacts(
         "trust",  # the name that programs know this section by

@@ -1,0 +1,69 @@
+"""Whether the books balance, what is missing in them and what contradicts itself, each with what to do."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from loadfactor.books.check.balance import Balance, add_up
+from loadfactor.books.check.collection import find_failing_sources, find_import_gaps, find_unobserved
+from loadfactor.books.check.files import check_files, find_losses
+from loadfactor.books.check.finding import Ask, Examined, Finding
+from loadfactor.books.check.holders import find_excess, find_inferred_holders, find_unattributed
+from loadfactor.books.check.inventory import find_counted_twice, find_unlisted
+from loadfactor.books.check.joins import (
+    find_split_names,
+    find_unheld_gpus,
+    find_unlisted_jobs,
+    find_unlisted_samples,
+    find_unmeasured_jobs,
+    find_unscheduled_nodes,
+)
+from loadfactor.books.check.prices import find_missing_rates, find_unpriced
+from loadfactor.store.session import Session
+
+__all__ = ["Balance", "CheckResult", "Finding", "check_books"]
+
+ASKED: Final = ("paid_gpu_hours", "cost", "allocated_gpu_hours", "unattributed_gpu_hours", "observed_gpu_hours")
+
+Check = Callable[[Examined], Iterator[Finding]]
+CHECKS: Final[tuple[Check, ...]] = (
+    find_losses,
+    find_excess,
+    find_unlisted_samples,
+    find_unlisted_jobs,
+    find_split_names,
+    find_counted_twice,
+    find_unheld_gpus,
+    find_unmeasured_jobs,
+    find_unscheduled_nodes,
+    find_unattributed,
+    find_unlisted,
+    find_missing_rates,
+    find_unobserved,
+    find_unpriced,
+    find_import_gaps,
+    find_inferred_holders,
+    find_failing_sources,
+)
+"""What is looked for, worst first."""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Both sides of the books, and what is worth knowing of them, worst first."""
+
+    balance: Balance
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        """True when the books balance and nothing in them is wrong."""
+        return self.balance.holds and not any(finding.grade == "wrong" for finding in self.findings)
+
+
+def check_books(session: Session, ask: Ask) -> CheckResult:
+    """Check the books of a session; `ask` answers questions of them. Raises DamageError where a file is not what was written."""
+    check_files(session)
+    totals = {reading.metric: reading for reading in ask(ASKED, ())}  # all of them in one question
+    books = Examined(session, totals, ask)
+    return CheckResult(add_up(session, totals), tuple(found for check in CHECKS for found in check(books)))

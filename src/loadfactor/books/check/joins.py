@@ -1,0 +1,153 @@
+"""What cannot be joined: jobs, samples and devices that should meet and do not, with the GPU-hours and the cost of it.
+
+Every number of hours and money is a reading of the ledger, or a sum of some.
+"""
+
+from collections.abc import Iterable, Iterator
+from shlex import quote
+from typing import Final
+
+from loadfactor.books.check.finding import ROUNDING, Examined, Finding, Place, add_places, name_some
+from loadfactor.metrics.query.question import UNKNOWN_HOLDER
+
+OF_A_JOB: Final = ("allocated_gpu_hours", "observed_gpu_hours", "unobserved_gpu_hours", "unobserved_cost")
+
+
+def find_unmeasured_jobs(books: Examined) -> Iterator[Finding]:
+    """Jobs without a single sample."""
+    readings = books.ask(OF_A_JOB, ("job",))
+    columns = [readings.column(name) for name in OF_A_JOB]
+    held, none = 0, []
+    for (job,), hours, observed, unobserved, cost in zip(readings.keys, *columns, strict=True):
+        if job is None or job == UNKNOWN_HOLDER or not isinstance(hours, float) or hours <= 0:
+            continue
+        held += 1
+        if not observed:
+            none.append((job, Place(None, None, {"hours": unobserved, "cost": cost})))
+    if none:
+        hours, money = add_places([place for _, place in none], "hours", "cost")
+        yield Finding(
+            "missing",
+            f"jobs without a sample: {len(none):,} of {held:,} ({name_some([job for job, _ in none])})",
+            "check the exporters of their nodes: `loadfactor show unobserved_gpu_hours --by node"
+            f" --store {quote(str(books.session.folder))}`",
+            gpu_hours=hours,
+            cost=money,
+        )
+
+
+def find_unheld_gpus(books: Examined) -> Iterator[Finding]:
+    """GPUs with samples of which no job is known."""
+    sampled = books.sampled
+    unheld = [
+        place
+        for place in books.places
+        if place.device in sampled
+        and (place.get("unattributed_gpu_hours") or 0.0) > ROUNDING
+        and not place.get("allocated_gpu_hours")
+    ]
+    if unheld:
+        hours, money = add_places(unheld, "unattributed_gpu_hours", "unattributed_cost")
+        nodes = sorted({place.node for place in unheld if place.node is not None})
+        there = f" on {name_some(nodes)}" if nodes else ""
+        yield Finding(
+            "missing",
+            f"GPUs with samples and without a job: {len(unheld):,}{there}",
+            "import what the scheduler of these nodes says, or let their exporter label jobs; names of nodes must be the same on"
+            " both sides",
+            gpu_hours=hours,
+            cost=money,
+        )
+
+
+def find_unlisted_samples(books: Examined) -> Iterator[Finding]:
+    """Devices with samples that no list of devices has: their time is in no book."""
+    books.session.view_table("devices", "devices")
+    listed = {device for (device,) in books.session.raw.execute("SELECT DISTINCT device_id FROM devices").fetchall()}
+    strangers = sorted(books.sampled - listed)
+    if strangers:
+        yield Finding(
+            "missing",
+            f"devices with samples that are in no device list: {len(strangers):,} ({name_some(strangers)})",
+            "import their devices",
+        )
+    named = {place.device for place in books.places}
+    unused = sorted((books.sampled & listed) - named)
+    if unused:
+        yield Finding(
+            "missing",
+            f"GPUs whose samples count for nobody: {len(unused):,} ({name_some(unused)}); who held them is known by node or pool"
+            " alone",
+            "import allocations that name GPUs (device_id)",
+        )
+
+
+def find_split_names(books: Examined) -> Iterator[Finding]:
+    """Nodes that two sides call by names that differ by their domain alone."""
+    pairs = list(_pair_names(books.nodes))
+    if pairs:
+        names = {name for pair in pairs for name in pair}
+        hours, money = add_places(
+            [place for place in books.places if place.node in names], "unobserved_gpu_hours", "unobserved_cost"
+        )
+        said = name_some([f"{short} and {full}" for short, full in pairs])
+        yield Finding(
+            "missing",
+            f"nodes under two names, with a domain and without: {len(pairs):,} ({said}); what jobs hold under one and nothing"
+            " measures there",
+            "give a machine one name: hostname or instance in the labels of exporters as the scheduler calls the node",
+            gpu_hours=hours,
+            cost=money,
+        )
+
+
+def find_unscheduled_nodes(books: Examined) -> Iterator[Finding]:
+    """Nodes with GPUs that no scheduler knows, where schedulers name nodes at all."""
+    scheduled = books.scheduled_nodes
+    if not scheduled:
+        return
+    again = {name for pair in _pair_names(books.nodes) for name in pair}  # said above
+    strange = [
+        place
+        for place in books.places
+        if place.device is not None
+        and place.node is not None
+        and place.node not in scheduled
+        and place.node not in again
+    ]
+    if strange:
+        hours, money = add_places(strange, "paid_gpu_hours", "cost")
+        nodes = sorted({place.node for place in strange if place.node is not None})
+        yield Finding(
+            "note",
+            f"nodes that no scheduler names: {len(nodes):,} ({name_some(nodes)}), with {len({p.device for p in strange}):,} GPUs",
+            "compare with `sinfo -N` or `kubectl get nodes`: they stood idle, are called something else there, or are in another"
+            " cluster, whose accounting is not imported",
+            gpu_hours=hours,
+            cost=money,
+        )
+
+
+def find_unlisted_jobs(books: Examined) -> Iterator[Finding]:
+    """Jobs that say what they made and that held nothing."""
+    for name in ("allocations", "progress"):
+        books.session.view_table(name, name)
+    (orphans,) = books.session.fetch_one(
+        "SELECT count(DISTINCT job_id) FROM progress WHERE job_id NOT IN (SELECT job_id FROM allocations)"
+    )
+    if orphans:
+        yield Finding("missing", f"jobs with progress and without an allocation: {orphans}", "import their allocations")
+
+
+def _pair_names(nodes: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Names without a domain, and such that are the same with one.
+
+    >>> list(_pair_names(["n1", "n1.cluster.local", "n2.a", "n2.b", "n3"]))
+    [('n1', 'n1.cluster.local')]
+    """
+    names = sorted(nodes)
+    short = {name.lower(): name for name in names if "." not in name}
+    for name in names:
+        begin, dot, _ = name.partition(".")
+        if dot and begin.lower() in short:
+            yield short[begin.lower()], name
