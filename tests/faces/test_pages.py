@@ -16,6 +16,7 @@ import loadfactor
 from loadfactor.books.books import Books
 from loadfactor.faces.document import Document
 from loadfactor.faces.pages.books_check import build_document as build_check
+from loadfactor.faces.pages.waits import build_estimate, build_waits
 from loadfactor.faces.readings import build_document as build_readings
 from loadfactor.faces.render.ascii import to_ascii
 from loadfactor.faces.render.terminal import render_text
@@ -30,6 +31,7 @@ KEPT = Path(__file__).parent / "pages"
 ROOT = Path(__file__).resolve().parents[2]
 RESIDUAL = re.compile(r"[+-]\d\.\de[+-]\d\d")
 """What rounding leaves differs from run to run."""
+STORE_WORDS = " --store books"
 BY_TEAM = ("cost", "idle_cost", "idle_gpu_hours", "utilization", "cost_per_token", "queue_wait_s_p50")
 
 
@@ -39,9 +41,18 @@ def build_fleet_report(books: Books) -> Document:
         return build_report(Inquiry(snapshot))
 
 
+def build_job_estimate(books: Books) -> Document:
+    """What a job of these books that still waits is told."""
+    longest = books.find_waits(()).longest_waiting
+    return build_estimate(books.estimate_wait(longest[-1].job), STORE_WORDS)
+
+
 OF_BOOKS: dict[str, Callable[[Books], Document]] = {
     "report": build_fleet_report,
     "doctor": build_check,
+    "waits": lambda books: build_waits(books.find_waits(["size"]), STORE_WORDS),
+    "waits-by-team": lambda books: build_waits(books.find_waits(["team", "pool"]), STORE_WORDS),
+    "waits-job": build_job_estimate,
     "show": lambda books: build_readings(books.show()),
     "show-by-team": lambda books: build_readings(books.show(BY_TEAM, ["team"])),
 }

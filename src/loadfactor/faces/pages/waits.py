@@ -53,7 +53,7 @@ def _say_all(group: "WaitGroup") -> str:
 
 
 def _bracket(of: "Interval") -> str:
-    return f" ({say_interval(of)})" if of.low is not None else ""
+    return f" (95 %: {say_interval(of)})" if of.low is not None else ""
 
 
 def say_interval(of: "Interval") -> str:
@@ -127,7 +127,7 @@ def _list_waiting(found: "Waits", store_words: str) -> Section:
         TableColumn("queue"),
         TableColumn("team"),
         TableColumn("reason"),
-        TableColumn("waits since", "duration"),
+        TableColumn("waited", "duration"),
     )
     longest = found.longest_waiting[:MOST_WAITING]
     rows: list[tuple[Cell, ...]] = [
@@ -164,7 +164,8 @@ def _say_before(found: "Waits") -> tuple[str, ...]:
 def build_estimate(found: "WaitEstimate", store_words: str) -> Document:
     """How much longer a job will wait, as an estimate."""
     own = {"size": found.size, "queue": found.queue, "team": found.team}
-    alike = ", ".join(f"{name} {own[name] or NOTHING}" for name in found.alike) or "of any kind"
+    alike = ", ".join(f"{name} {own[name] or NOTHING}" for name in found.alike)
+    waits = f"{counted(found.n, 'wait')} " + (f"like it ({alike})" if alike else "of any size")
     begin = f"Job {found.job} has waited {duration(found.waited_s)} for {counted(found.gpus, 'GPU')}"
     if found.reason:
         begin += f" ({found.reason})"
@@ -179,9 +180,7 @@ def build_estimate(found: "WaitEstimate", store_words: str) -> Document:
         ended = f"less than half are known to have ended in a start{least}"
     else:
         ended = f"half ended in a start within another {duration(rest.value)}{_bracket(rest)}"
-    headline = (
-        f"{begin}. Of {counted(found.n, 'wait')} like it ({alike}) that had lasted as long, {ended}. An estimate."
-    )
+    headline = f"{begin}. Of {waits} that had lasted as long, {ended}. An estimate."
     columns = (TableColumn("another wait"), TableColumn("estimate", "duration"), TableColumn("95 % of it"))
     rows = [
         ("half of jobs like it", *_say(found.rest_s_p50)),
