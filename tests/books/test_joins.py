@@ -63,10 +63,10 @@ def test_jobs_without_samples_are_counted(tmp_path: Path) -> None:
         ("dark,g1,,2,6", "lit,g0,,0,10"),
         ("g0",),
     )
-    found = find(books, "jobs without a sample: 1 of 2 (dark)")
+    found = find(books, "jobs without a sample: 1 (dark)")
     assert amounts(found) == pytest.approx((4, 8))
     assert found is not None
-    assert say_finding(found, "USD") == "jobs without a sample: 1 of 2 (dark): 4 GPU-hours, $8.00"
+    assert say_finding(found, "USD") == "jobs without a sample: 1 (dark): 4 GPU-hours, $8.00"
     assert "unobserved_gpu_hours --by node" in found.do
 
 

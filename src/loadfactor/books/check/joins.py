@@ -7,32 +7,32 @@ from collections.abc import Iterable, Iterator
 from shlex import quote
 from typing import Final
 
-from loadfactor.books.check.finding import ROUNDING, Examined, Finding, Place, add_places, name_some
+from loadfactor.books.check.finding import ROUNDING, SHOWN_NAMES, Examined, Finding, add_places, name_some
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 
-OF_A_JOB: Final = ("allocated_gpu_hours", "observed_gpu_hours", "unobserved_gpu_hours", "unobserved_cost")
+OF_A_JOB: Final = ("unobserved_gpu_hours", "unobserved_cost", "observed_gpu_hours")
 
 
 def find_unmeasured_jobs(books: Examined) -> Iterator[Finding]:
     """Jobs without a single sample."""
+    if books.totals["observed_gpu_hours"].coverage in (1, None):
+        return  # of a large site there are millions of jobs
     readings = books.ask(OF_A_JOB, ("job",))
     columns = [readings.column(name) for name in OF_A_JOB]
-    held, none = 0, []
-    for (job,), hours, observed, unobserved, cost in zip(readings.keys, *columns, strict=True):
-        if job is None or job == UNKNOWN_HOLDER or not isinstance(hours, float) or hours <= 0:
-            continue
-        held += 1
-        if not observed:
-            none.append((job, Place(None, None, {"hours": unobserved, "cost": cost})))
-    if none:
-        hours, money = add_places([place for _, place in none], "hours", "cost")
+    jobs = [
+        (job, missed, cost)
+        for (job,), missed, cost, observed in zip(readings.keys, *columns, strict=True)
+        if not observed and missed and job is not None and job != UNKNOWN_HOLDER
+    ]
+    if jobs:
+        known = [cost for *_, cost in jobs if isinstance(cost, float)]
         yield Finding(
             "missing",
-            f"jobs without a sample: {len(none):,} of {held:,} ({name_some([job for job, _ in none])})",
+            f"jobs without a sample: {len(jobs):,} ({name_some([job for job, *_ in jobs[: SHOWN_NAMES + 1]])})",
             "check the exporters of their nodes: `loadfactor show unobserved_gpu_hours --by node"
             f" --store {quote(str(books.session.folder))}`",
-            gpu_hours=hours,
-            cost=money,
+            gpu_hours=sum(missed for _, missed, _ in jobs if isinstance(missed, float)),
+            cost=sum(known) if known else None,
         )
 
 
