@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from loadfactor.cloud_settings import CloudSource, CloudWatchAccount, MonitoredProject
 from loadfactor.errors import InputError, no_such
 from loadfactor.paths import read_path, read_store
 from loadfactor.quantities import parse_duration_s
@@ -229,6 +230,10 @@ class Settings(BaseModel):
     dcgm: tuple[DcgmExporters, ...] = Field(default=(), description="dcgm-exporters that `loadfactor up` scrapes.")
     scrape: tuple[ExporterGroup, ...] = Field(default=(), description="Exporters of any kind that it scrapes.")
     kubernetes: tuple[WatchedCluster, ...] = Field(default=(), description="Clusters of Kubernetes that it watches.")
+    cloudwatch: tuple[CloudWatchAccount, ...] = Field(default=(), description="Accounts whose CloudWatch it asks.")
+    gcp_monitoring: tuple[MonitoredProject, ...] = Field(
+        default=(), alias="gcp-monitoring", description="Projects whose Cloud Monitoring it asks."
+    )
     server: ServerSettings = Field(default=ServerSettings(), description="How `loadfactor up` listens.")
     tag: tuple[dict[str, Any], ...] = Field(
         default=(), description="Rules that give jobs experiment, team, project and purpose: tables [[tag]]."
@@ -255,6 +260,14 @@ class Settings(BaseModel):
         if len({cluster.name for cluster in clusters}) < len(clusters):
             raise ValueError("two clusters of Kubernetes have one name; give each its own")
         return clusters
+
+    @field_validator("cloudwatch", "gcp_monitoring")
+    @classmethod
+    def _called_apart(cls, sources: tuple[CloudSource, ...]) -> tuple[CloudSource, ...]:
+        for label, count in Counter(source.label for source in sources).items():
+            if count > 1:
+                raise ValueError(f"{count} sources of this cloud are called {label!r}; give each a name")
+        return sources
 
     @field_validator("store")
     @classmethod

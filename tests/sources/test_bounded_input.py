@@ -27,6 +27,8 @@ NAMES = {
     "alibaba-genai": "pod_gpu_duty_cycle.csv",
     "alibaba-openb": "openb_node_list.csv",
     "kubernetes": "pods.json",
+    "cloudwatch": "stream.json",
+    "gcp-monitoring": "series.json",
 }
 OPTIONS = ReadOptions(at_ms=1_700_000_000_000)
 HEADING = b"device_id,to_utc,busy_share\n"

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -57,27 +58,23 @@ class PullStatus:
         return "waiting" if self.through_ms is None else "ok"
 
 
-class Pull:
-    """Samples of one server from `through_ms` on, handed to `take` chunk by chunk."""
+class ScheduledPull(ABC):
+    """Samples from `through_ms` on, handed to `take` chunk by chunk; where they come from is said by `fetch_next`."""
 
-    def __init__(
-        self,
-        server: PrometheusServer,
-        selector: str,
-        every_s: float,
-        through_ms: int,
-        take: Take,
-        over: tuple[Failure, ...] = (),
-    ) -> None:
+    overlap_s = OVERLAP_S
+
+    def __init__(self, name: str, every_s: float, through_ms: int, take: Take, over: tuple[Failure, ...] = ()) -> None:
         """`over`: failures of earlier processes."""
-        self.server = server
+        self.name = name
         self.status = PullStatus(over=over)
-        self._selector = selector
         self._every_s = every_s
         self._through_ms = through_ms
         self._take = take
-        self._chunk_s = FIRST_CHUNK_S
         self._overlap_ms = 0  # of the first: an earlier process took exactly what lies before
+
+    @abstractmethod
+    async def fetch_next(self, client: httpx.AsyncClient, to_ms: int) -> Chunk:
+        """The chunk that follows, at most through `to_ms`; it ends where it begins while there is nothing. Raises FetchError."""
 
     async def run(self, client: httpx.AsyncClient) -> None:
         """Pull until cancelled. A server that fails is asked again later, and later still while it goes on failing."""
@@ -104,6 +101,42 @@ class Pull:
                 return  # its clock is a little behind
             await self._take(*chunk)
             self.go_on(chunk.to_ms)
+
+    def go_on(self, through_ms: int, overlap_s: float | None = None) -> None:
+        """A chunk was taken: what follows comes next, with some of it again, and what failed before is over."""
+        overlap_s = self.overlap_s if overlap_s is None else overlap_s
+        self._through_ms, self._overlap_ms = through_ms, int(overlap_s * MS_PER_S)
+        was = self.status
+        over = was.over
+        if was.failing_since_ms:
+            over = (*over, Failure(was.failing_since_ms, int(time.time() * MS_PER_S), was.error))[-MOST_FAILURES:]
+        self.status = PullStatus(through_ms, over=over, errors=was.errors)
+
+    def _fail(self, error: BaseException) -> None:
+        now_ms = int(time.time() * MS_PER_S)
+        self.status.failures += 1
+        self.status.errors += 1
+        self.status.error = str(error) if isinstance(error, LoadfactorError) else f"{type(error).__name__}: {error}"
+        self.status.failing_since_ms = self.status.failing_since_ms or now_ms
+
+
+class Pull(ScheduledPull):
+    """Samples of one Prometheus-compatible server."""
+
+    def __init__(
+        self,
+        server: PrometheusServer,
+        selector: str,
+        every_s: float,
+        through_ms: int,
+        take: Take,
+        over: tuple[Failure, ...] = (),
+    ) -> None:
+        """`over`: failures of earlier processes."""
+        super().__init__(server.name, every_s, through_ms, take, over)
+        self.server = server
+        self._selector = selector
+        self._chunk_s = FIRST_CHUNK_S
 
     async def fetch_next(self, client: httpx.AsyncClient, to_ms: int) -> Chunk:
         """The chunk that follows, at most through `to_ms`; as long as its server answers well. Raises FetchError."""
@@ -136,19 +169,3 @@ class Pull:
         if there_ms <= self._through_ms and behind_s > LARGEST_SKEW_S:
             raise FetchError(f"its clock is {behind_s:,.0f} seconds behind ours; set both by NTP")
         return there_ms
-
-    def go_on(self, through_ms: int, overlap_s: float = OVERLAP_S) -> None:
-        """A chunk was taken: what follows comes next, with some of it again, and what failed before is over."""
-        self._through_ms, self._overlap_ms = through_ms, int(overlap_s * MS_PER_S)
-        was = self.status
-        over = was.over
-        if was.failing_since_ms:
-            over = (*over, Failure(was.failing_since_ms, int(time.time() * MS_PER_S), was.error))[-MOST_FAILURES:]
-        self.status = PullStatus(through_ms, over=over, errors=was.errors)
-
-    def _fail(self, error: BaseException) -> None:
-        now_ms = int(time.time() * MS_PER_S)
-        self.status.failures += 1
-        self.status.errors += 1
-        self.status.error = str(error) if isinstance(error, LoadfactorError) else f"{type(error).__name__}: {error}"
-        self.status.failing_since_ms = self.status.failing_since_ms or now_ms

@@ -27,6 +27,16 @@ SOURCES = (
     ),
     SourceEntry("dcgm", "loadfactor.sources.dcgm", "saved scrapes of dcgm-exporter, which are Prometheus text"),
     SourceEntry(
+        "cloudwatch",
+        "loadfactor.sources.clouds.cloudwatch",
+        "CloudWatch: files of metric streams (JSON), and saved answers of get-metric-data with their queries",
+    ),
+    SourceEntry(
+        "gcp-monitoring",
+        "loadfactor.sources.clouds.monitoring",
+        "Cloud Monitoring: saved answers of ListTimeSeries (JSON)",
+    ),
+    SourceEntry(
         "kubernetes",
         "loadfactor.sources.kubernetes",
         "objects of Kubernetes: what `kubectl get pods,nodes,jobs,workloads -A -o json` printed",

@@ -81,7 +81,9 @@ def check_sources(settings: Settings, folder: Path) -> Document:
     groups = [make_asked_group(group) for group in settings.exporters]
     found = asyncio.run(_ask(asked, groups))
     clusters = check_clusters([ClusterAccess(**one.model_dump()) for one in settings.kubernetes])
-    return build_document(found, read_statuses(folder), folder, clusters)
+    clouds = [f"cloudwatch {one.label}" for one in settings.cloudwatch]
+    clouds += [f"gcp-monitoring {one.label}" for one in settings.gcp_monitoring]
+    return build_document(found, read_statuses(folder), folder, clusters, clouds)
 
 
 async def _ask(servers: Sequence[tuple[PrometheusServer, str]], groups: Sequence[AskedGroup]) -> list[SourceCheck]:
@@ -94,8 +96,9 @@ def build_document(
     statuses: Sequence[SourceStatus],
     folder: Path,
     clusters: Sequence[ClusterCheck] = (),
+    clouds: Sequence[str] = (),
 ) -> Document:
-    """The page of what was found."""
+    """The page of what was found; `clouds` are configured and not asked here."""
     live = tuple(
         LiveSource(s.name, s.status, None if s.last_sample_ms is None else read_ms(s.last_sample_ms), s.error)
         for s in statuses
@@ -108,10 +111,14 @@ def build_document(
         lead = "As `loadfactor up` said last."
         sections.append(Section("Collected live", lead=lead, tables=(DataTable(LIVE, rows),)))
     books = f"The books are in {folder}." if exists else f"No books in {folder} yet."
-    if not found and not clusters:
+    if clouds:
+        asks = "`loadfactor up` asks them, and says in /health and `loadfactor doctor` how they fare; nothing is asked here."
+        sections.append(Section("Clouds", lead=f"{', '.join(clouds)}: {asks}"))
+    if not found and not clusters and not clouds:
         sections.append(Section("Next", suggestions=_list_steps(exists)))
     answer = [*(one.reachable for one in found), *(one.reachable for one in clusters)]
-    said = " ".join([*([_say(found)] if found or not clusters else []), *map(_say_cluster, clusters)])
+    said = " ".join([*([_say(found)] if found or not (clusters or clouds) else []), *map(_say_cluster, clusters)])
+    said = " ".join([said, *([f"Clouds that `loadfactor up` asks: {len(clouds)}."] if clouds else [])]).strip()
     return Document(said, sections, books, data=data, is_no=not all(answer))
 
 

@@ -119,7 +119,12 @@ async def _run(server: uvicorn.Server, service: LiveService, listening: socket.s
 
 
 def _greet(address: str, folder: Path, settings: Settings) -> None:
-    pulled = ", ".join([server.label for server in settings.prometheus] + [group.label for group in settings.exporters])
+    pulled = ", ".join(
+        [server.label for server in settings.prometheus]
+        + [group.label for group in settings.exporters]
+        + [f"cloudwatch {account.label}" for account in settings.cloudwatch]
+        + [f"gcp-monitoring {project.label}" for project in settings.gcp_monitoring]
+    )
     asked = f"asks {pulled}" if pulled else "nothing is configured to be asked"
     if settings.kubernetes:
         watched = ", ".join(f"kubernetes {cluster.name}".strip() for cluster in settings.kubernetes)

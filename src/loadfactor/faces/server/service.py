@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from loadfactor.books.books import Books
+from loadfactor.collect.cloud_pull import CloudPull
 from loadfactor.collect.collector import LiveCollector
 from loadfactor.collect.decoding import PAGE, QUERY
 from loadfactor.collect.kubernetes_api import ClusterAccess
@@ -20,11 +21,12 @@ from loadfactor.collect.listed_body import LISTED
 from loadfactor.collect.listed_stream import ListedStream
 from loadfactor.collect.own_gpus import ORIGIN, sample_own_gpus
 from loadfactor.collect.prometheus_server import MOST_LONG, PrometheusServer
-from loadfactor.collect.pull import Pull
+from loadfactor.collect.pull import Pull, ScheduledPull, Take
 from loadfactor.collect.pulled_body import pack_answer
 from loadfactor.collect.scrape_group import ScrapeGroup, ScrapeLanes
 from loadfactor.config import ExporterGroup, PulledServer, Settings, WatchedCluster
 from loadfactor.errors import LoadfactorError
+from loadfactor.faces.cloud_sources import AskedCloud, make_clouds
 from loadfactor.faces.exporter_groups import make_access, make_finder
 from loadfactor.faces.server.receiver import ReceiverCounts, WriteAnswer
 from loadfactor.faces.server.request_log import write_line
@@ -32,7 +34,7 @@ from loadfactor.metrics.query.calendar import instant
 from loadfactor.sources.prometheus.selector import write_selector
 from loadfactor.store.live import LiveLog
 from loadfactor.store.set_aside import count_set_aside
-from loadfactor.store.source_status import SourceStatus, read_statuses, write_statuses
+from loadfactor.store.source_status import Failure, SourceStatus, read_statuses, write_statuses
 from loadfactor.units import MS_PER_S
 
 BOOK_EVERY_S = 2.0
@@ -74,7 +76,8 @@ class LiveService:
         self._written: list[SourceStatus] = []
         self._said = {s.name: s for s in read_statuses(books.store.folder)}
         self._long_answers = asyncio.Semaphore(MOST_LONG)
-        self._pulls = [self._make_pull(server) for server in settings.prometheus]
+        self._pulls: list[ScheduledPull] = [self._make_pull(server) for server in settings.prometheus]
+        self._pulls += [self._make_cloud_pull(cloud) for cloud in make_clouds(settings)]
         lanes = ScrapeLanes()
         self._groups = [self._make_group(group, lanes) for group in settings.exporters]
         self._clusters = [self._make_cluster(cluster) for cluster in settings.kubernetes]
@@ -126,7 +129,7 @@ class LiveService:
             not_understood=sum(self.collector.not_understood.values()),
             queue_bytes=self.collector.waiting_bytes,
             lag_s=self.collector.lag_s,
-            errors={pull.server.name: pull.status.errors for pull in self._pulls}
+            errors={pull.name: pull.status.errors for pull in self._pulls}
             | {group.name: group.counts.failed for group in self._groups},
         )
 
@@ -149,9 +152,7 @@ class LiveService:
         for pull in self._pulls:
             said = pull.status
             since_ms = said.failing_since_ms
-            found.append(
-                SourceStatus(pull.server.name, said.status, said.through_ms, said.error or None, since_ms, said.over)
-            )
+            found.append(SourceStatus(pull.name, said.status, said.through_ms, said.error or None, since_ms, said.over))
         found += [group.status() for group in self._groups]
         found += [status for cluster in self._clusters for status in cluster.statuses()]
         for source, at_ms in sorted(self.collector.last_sample_ms.items()):
@@ -162,17 +163,28 @@ class LiveService:
 
     def _make_pull(self, server: PulledServer) -> Pull:
         origin = f"prometheus {server.label}"
+        begin_ms, take = self._take_answers(origin, server.backfill_s)
+        asked = PrometheusServer(origin, server.url, server.bearer_token_file, long_answers=self._long_answers)
+        return Pull(asked, write_selector(server.match), server.every_s, begin_ms, take, self._failed_before(origin))
+
+    def _make_cloud_pull(self, cloud: AskedCloud) -> CloudPull:
+        begin_ms, take = self._take_answers(cloud.origin, cloud.backfill_s)
+        over = self._failed_before(cloud.origin)
+        return CloudPull(cloud.origin, cloud.metrics, cloud.every_s, begin_ms, take, over)
+
+    def _take_answers(self, origin: str, backfill_s: float) -> tuple[int, Take]:
+        """Where an origin that is pulled goes on, in ms, and what takes its answers."""
         stream = self.collector.stream(origin)
-        begin_ms = stream.reached_ms or int((time.time() - server.backfill_s) * MS_PER_S)
 
         async def take(answer: bytes, from_ms: int, to_ms: int) -> None:
             while stream.waiting > MOST_ANSWERS:
                 await asyncio.sleep(BOOK_EVERY_S / 10)
             await self.collector.write(pack_answer(answer, from_ms, to_ms), origin, QUERY)
 
-        asked = PrometheusServer(origin, server.url, server.bearer_token_file, long_answers=self._long_answers)
-        over = self._said[origin].failures if origin in self._said else ()
-        return Pull(asked, write_selector(server.match), server.every_s, begin_ms, take, over)
+        return stream.reached_ms or int((time.time() - backfill_s) * MS_PER_S), take
+
+    def _failed_before(self, origin: str) -> tuple[Failure, ...]:
+        return self._said[origin].failures if origin in self._said else ()
 
     def _make_group(self, group: ExporterGroup, lanes: ScrapeLanes) -> ScrapeGroup:
         origin = group.label

@@ -19,7 +19,8 @@ from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, Field
 from loadfactor.sources.gpu_scrapes.known_devices import DeviceNumbers
 from loadfactor.sources.gpu_scrapes.series_identity import read_labels
 from loadfactor.sources.prometheus.decoder_state import DecoderState, join_tables, pack_state, unpack_state
-from loadfactor.sources.prometheus.families import DCGM, Family, find_family, is_about_sender, list_labels
+from loadfactor.sources.prometheus.families import DCGM, find_family, is_about_sender, list_labels
+from loadfactor.sources.prometheus.family import Family
 from loadfactor.sources.prometheus.gpu_memory import GPUS, PLACES, list_gpus, list_places, restore_gpus, restore_places
 from loadfactor.sources.prometheus.gpu_source import GpuSource
 from loadfactor.sources.prometheus.node_fields import KIND_NUMBER, NODE_EXPORTER, find_node_field

@@ -1,32 +1,15 @@
 """The exporters whose series are understood: the fields and labels of each. Facts, and how a field is found by name."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from loadfactor.sources.clouds.families import CLOUD_FAMILIES
 from loadfactor.sources.dcgm.fields import PREFIX
 from loadfactor.sources.dcgm.series_identity import find_field
 from loadfactor.sources.gpu_scrapes.fields import Field
 from loadfactor.sources.gpu_scrapes.series_identity import LABELS
-from loadfactor.units import BYTES_PER_MIB, HZ_PER_MHZ, J_PER_UJ, PERCENT, W_PER_MW
-
-
-@dataclass(frozen=True)
-class Family:
-    """One exporter. `labels` are those of LABELS that it calls otherwise; `info` names the metric whose labels tell the model."""
-
-    name: str
-    prefixes: tuple[str, ...]
-    fields: tuple[Field, ...]
-    labels: Mapping[str, tuple[str, ...]]
-    info: str = ""
-    bare_uuids: bool = False  # without the GPU- that everybody else writes in front
-
-    @property
-    def by_name(self) -> dict[str, Field]:
-        """The fields by their whole names."""
-        return {prefix + name: field for prefix in self.prefixes for field in self.fields for name in field.names}
-
+from loadfactor.sources.prometheus.family import Family
+from loadfactor.units import BYTES_PER_MIB, HZ_PER_MHZ, J_PER_UJ, MS_PER_S, PERCENT, W_PER_MW
 
 DCGM: Final = "dcgm"
 
@@ -118,10 +101,16 @@ _AMD: Final = Family(
 _OF_SENDERS: Final = "loadfactor_agent_"
 _FAMILIES: Final = (_NVIDIA_SMI, _JOBSTATS, _TELEGRAF, _OMNISTAT, _AMD)
 _DCGM: Final = Family(DCGM, (PREFIX,), (), {})
-_BY_NAME: Final = {name: (family, field) for family in _FAMILIES for name, field in family.by_name.items()}
+_ASKED_BY_NAME: Final = [name for family in _FAMILIES for name in family.by_name]
+_BY_NAME: Final = {
+    name: (family, field) for family in (*_FAMILIES, *CLOUD_FAMILIES) for name, field in family.by_name.items()
+}
 _BARE: Final = _NVIDIA_SMI.by_name
 _BY_INFO: Final = {family.info: family for family in _FAMILIES if family.info}
-_LABELS: Final = {id(family): {**LABELS, **family.labels} for family in (*_FAMILIES, _DCGM)}
+_LABELS: Final = {id(family): {**LABELS, **family.labels} for family in (*_FAMILIES, *CLOUD_FAMILIES, _DCGM)}
+_WINDOWS_MS: Final = {
+    family.name: int(family.window_s * MS_PER_S) for family in CLOUD_FAMILIES if family.window_s is not None
+}
 
 
 def find_family(labels: Mapping[str, str]) -> tuple[Family, Field | None] | None:
@@ -159,4 +148,13 @@ def list_labels(family: Family) -> Mapping[str, tuple[str, ...]]:
 
 def list_names() -> list[str]:
     """The metrics of all exporters but DCGM's, whose names share a beginning."""
-    return sorted({*_BY_NAME, *_BY_INFO})
+    return sorted({*_ASKED_BY_NAME, *_BY_INFO})
+
+
+def find_window_ms(source: str) -> int | None:
+    """How much before its time each sample of a source observes; None where that is all since the one before.
+
+    >>> find_window_ms("gke-accelerator:prod"), find_window_ms("dcgm:nodes")
+    (10000, None)
+    """
+    return _WINDOWS_MS.get(source.partition(":")[0])

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.gpu_scrapes.device_events import DeviceEvents, drop_told
@@ -18,6 +19,7 @@ from loadfactor.sources.gpu_scrapes.scrape_table import UNREAD, ScrapeColumns, S
 from loadfactor.sources.gpu_scrapes.table_rows import ScrapeRows
 from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
 from loadfactor.sources.gpu_scrapes.timeline import Timeline
+from loadfactor.sources.prometheus.families import find_window_ms
 from loadfactor.sources.prometheus.running_steps import RunningSteps
 from loadfactor.sources.prometheus.watched_rows import WatchedRows
 
@@ -35,11 +37,13 @@ class GpuSource:
         self.steps = RunningSteps()
         self.events = DeviceEvents(self.known, name)
         self.rows = ScrapeRows(None, name, self.known, self.gaps, names_team=True)
+        self._window_ms = find_window_ms(name)
         self._watched = WatchedRows(self.rows, self.known, name)
 
     def decode(self, values: FieldValues, is_late: bool) -> Iterator[Rows | Gap]:
         """The rows of values; late ones are not later than all of their GPUs that were decoded before."""
-        yield from self._decode_late(values) if is_late else self._decode_next(values)
+        for rows in self._decode_late(values) if is_late else self._decode_next(values):
+            yield self._say_window(rows)
         yield from self.gaps.take()
 
     def _decode_next(self, values: FieldValues) -> Iterator[Rows]:
@@ -68,6 +72,13 @@ class GpuSource:
         for rows in ScrapeRows(None, self.name, self.known, self.gaps).add(scrapes, line):
             if rows.table == "samples" and (some := _drop_empty(rows)).data.num_rows:
                 yield some
+
+    def _say_window(self, rows: Rows) -> Rows:
+        """Samples with where they begin, where they observe less than all the time since the one before."""
+        if self._window_ms is None or rows.table != "samples":
+            return rows
+        began = pc.subtract(rows.data["to_utc"], self._window_ms)
+        return replace(rows, data=rows.data.append_column("from_utc", began))
 
     def _find_scrapes(self, values: FieldValues) -> ScrapeColumns:
         """One row a scrape of one GPU or MIG instance, by GPU, then time."""

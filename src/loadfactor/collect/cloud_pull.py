@@ -1,0 +1,67 @@
+"""Pulling the metrics of GPUs that a cloud keeps: what is settled, chunk by chunk, and on from where it stopped."""
+
+import asyncio
+from typing import Protocol
+
+import httpx
+
+from loadfactor.collect.prometheus_server import FetchError
+from loadfactor.collect.pull import Chunk, ScheduledPull, Take
+from loadfactor.sources.clouds.cloud_series import CloudSeries, write_matrix
+from loadfactor.store.source_status import Failure
+from loadfactor.units import MS_PER_S, S_PER_HOUR, S_PER_MIN
+
+LATE_S = 10.0 * S_PER_MIN
+"""So much is asked for again, for values that a cloud gets late. A stream takes each once."""
+LONGEST_CHUNK_S = 3.0 * S_PER_HOUR
+LONGEST_READ_S = 10.0 * S_PER_MIN
+
+
+class CloudMetrics(Protocol):
+    """The metrics of an account or a project."""
+
+    @property
+    def settled_s(self) -> float:
+        """Values so old are there."""
+
+    @property
+    def step_ms(self) -> int:
+        """Chunks end at its multiples."""
+
+    def read(self, from_ms: int, to_ms: int) -> list[CloudSeries]:
+        """The series with points after `from_ms`, through `to_ms`. It waits. Raises FetchError in the cloud's words."""
+
+
+class CloudPull(ScheduledPull):
+    """Metrics of one account or project."""
+
+    overlap_s = LATE_S
+
+    def __init__(
+        self,
+        name: str,
+        metrics: CloudMetrics,
+        every_s: float,
+        through_ms: int,
+        take: Take,
+        over: tuple[Failure, ...] = (),
+    ) -> None:
+        """`over`: failures of earlier processes."""
+        step_ms = metrics.step_ms
+        super().__init__(name, every_s, through_ms // step_ms * step_ms, take, over)
+        self._metrics = metrics
+
+    async def fetch_next(self, _client: httpx.AsyncClient, to_ms: int) -> Chunk:
+        """The chunk that follows; it ends where it begins while nothing is settled. Raises FetchError."""
+        settled_ms = to_ms - int(self._metrics.settled_s * MS_PER_S)
+        end_ms = min(settled_ms, self._through_ms + int(LONGEST_CHUNK_S * MS_PER_S))
+        end_ms -= end_ms % self._metrics.step_ms
+        if end_ms <= self._through_ms:
+            return Chunk(b"", self._through_ms, self._through_ms)
+        from_ms = self._through_ms - self._overlap_ms
+        try:
+            async with asyncio.timeout(LONGEST_READ_S):
+                series = await asyncio.to_thread(self._metrics.read, from_ms, end_ms)
+        except TimeoutError as error:
+            raise FetchError(f"did not answer within {LONGEST_READ_S:g} seconds") from error
+        return Chunk(await asyncio.to_thread(write_matrix, series), self._through_ms, end_ms)

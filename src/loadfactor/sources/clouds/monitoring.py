@@ -1,0 +1,14 @@
+"""Cloud Monitoring: saved answers of ListTimeSeries."""
+
+from loadfactor.sources.base import Source
+from loadfactor.sources.clouds.saved_monitoring import decode_saved_monitoring
+from loadfactor.sources.files import find_with, read_with
+from loadfactor.units import S_PER_MIN
+
+SOURCE = Source(
+    "gcp-monitoring",
+    find_with((".json",), "JSON of ListTimeSeries"),
+    read_with(decode_saved_monitoring),
+    S_PER_MIN,
+    watches=True,
+)

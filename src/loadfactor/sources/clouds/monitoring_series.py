@@ -1,0 +1,89 @@
+"""Time series of Cloud Monitoring, as ListTimeSeries writes them in JSON → series of GPUs."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.clouds.cloud_series import NAME, CloudSeries, as_list, as_object, name_gpu
+from loadfactor.sources.clouds.families import GKE_TYPES, OPS_AGENT_TYPE
+from loadfactor.units import MS_PER_S, PERCENT
+
+PROMETHEUS_TYPE: Final = "prometheus.googleapis.com/"
+DCGM_TYPE: Final = f"{PROMETHEUS_TYPE}DCGM_FI_"
+ASKED: Final = (OPS_AGENT_TYPE, *GKE_TYPES, DCGM_TYPE)
+"""How the types of metrics begin that are asked for."""
+_SHARES: Final = ("utilization", "duty_cycle")
+_NUMBERED: Final = re.compile(r"(?:nvidia)?\d{1,2}")
+_MEMORY: Final = "memory/bytes_used"
+
+
+def is_kept(metric_type: str) -> bool:
+    """Whether series of this type are kept.
+
+    >>> is_kept("agent.googleapis.com/gpu/utilization"), is_kept("kubernetes.io/container/accelerator/request")
+    (True, False)
+    """
+    if metric_type.startswith(DCGM_TYPE):
+        return True
+    begin = next((one for one in ASKED if metric_type.startswith(one)), None)
+    return begin is not None and metric_type.removeprefix(begin) in (*_SHARES, _MEMORY, "memory_used", "memory_total")
+
+
+def read_time_series(
+    found: Iterable[Any], job: str, label: str, leave_out: Callable[[str], None]
+) -> Iterator[CloudSeries]:
+    """The series of GPUs among these; `job`: what to call where they come from. Raises SourceError for what is no time series."""
+    for one in found:
+        said = as_object(one, label)
+        metric, resource = as_object(said.get("metric"), label), as_object(said.get("resource"), label)
+        metric_type = str(metric.get("type", ""))
+        if not is_kept(metric_type):
+            leave_out("time series that are not of GPUs")
+            continue
+        places = {str(k): str(v) for k, v in as_object(resource.get("labels") or {}, label).items()}
+        told = {str(k): str(v) for k, v in as_object(metric.get("labels") or {}, label).items()}
+        system = as_object(as_object(said.get("metadata") or {}, label).get("systemLabels") or {}, label)
+        labels = _read_labels(metric_type, told, places, system, job)
+        if labels is None:
+            leave_out("time series that do not say which GPU it is")
+            continue
+        is_fraction = said.get("unit") == "1" and metric_type.endswith(_SHARES)
+        factor = PERCENT if is_fraction else 1
+        points = [_read_point(as_object(point, label), label) for point in as_list(said.get("points"), label)]
+        yield CloudSeries(labels, [(at_ms, value * factor) for at_ms, value in points])
+
+
+def _read_labels(
+    metric_type: str, told: Mapping[str, str], places: Mapping[str, str], system: Mapping[str, Any], job: str
+) -> dict[str, str] | None:
+    if metric_type.startswith(PROMETHEUS_TYPE):
+        name = metric_type.removeprefix(PROMETHEUS_TYPE).partition("/")[0]
+        return {**told, NAME: name, "job": job}
+    labels = {NAME: metric_type, "job": job}
+    if metric_type.endswith(_MEMORY):
+        labels[NAME] += f"/{told.get('memory_state', '')}"
+    if told.get("model"):
+        labels["modelname"] = told["model"]
+    if places.get("pod_name"):
+        labels |= {"pod": places["pod_name"], "namespace": places.get("namespace_name", "")}
+    node = str(
+        system.get("node_name") or places.get("node_name") or system.get("name") or places.get("instance_id") or ""
+    )
+    uuid, number = told.get("uuid") or told.get("accelerator_id", ""), told.get("gpu_number", "")
+    if _NUMBERED.fullmatch(uuid):
+        uuid, number = "", uuid
+    if uuid:
+        return {**labels, "uuid": uuid, **({"hostname": node} if node else {})}
+    return name_gpu(node, number, labels) if node and number else None
+
+
+def _read_point(point: Mapping[str, Any], label: str) -> tuple[int, float]:
+    try:
+        value = point["value"]
+        number = next(float(value[kind]) for kind in ("doubleValue", "int64Value") if value.get(kind) is not None)
+        at = datetime.fromisoformat(str(point["interval"]["endTime"]))
+    except (KeyError, TypeError, ValueError, AttributeError, StopIteration):
+        raise SourceError(f"{label}: a point without its time or a number; is it of ListTimeSeries?") from None
+    return round(at.timestamp() * MS_PER_S), number

@@ -1,0 +1,117 @@
+"""`loadfactor up` and Cloud Monitoring, served on loopback, through Google's own client: the books are what was there, once."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.live.fake_cloud_monitoring import FakeCloudMonitoring, make_series
+from tests.live.up_process import UpProcess
+
+from loadfactor.books.books import Books
+from loadfactor.collect.cloud_monitoring import MonitoringMetrics, ProjectAccess
+from loadfactor.units import BYTES_PER_GIB, MS_PER_S, S_PER_MIN
+
+MINUTES = 20
+LONGEST_S = 60.0
+UUID = "GPU-5d1f3a58-8a55-4b4c-9d4e-2f1b6f6d8a{:02}"
+CLUSTER = {"project_id": "p", "location": "europe-west4", "cluster_name": "c", "namespace_name": "nlp"}
+GKE = "kubernetes.io/container/accelerator"
+
+
+def make_project(began_s: int) -> list[Any]:
+    """Three pods of GKE with a GPU each, a machine with the Ops Agent, and a GPU of which DCGM's numbers are kept."""
+    at = [began_s + (i + 1) * S_PER_MIN for i in range(MINUTES)]
+    series = []
+    for i, duty in enumerate((90.0, 60.0, 0.0)):
+        told = {"make": "nvidia", "accelerator_id": UUID.format(i), "model": "nvidia-h100-80gb"}
+        places = {**CLUSTER, "pod_name": f"train-{i}", "container_name": "main"}
+        for name, value, unit in (
+            ("duty_cycle", duty, "%"),
+            ("memory_used", 10.0 * BYTES_PER_GIB, "By"),
+            ("memory_total", 80.0 * BYTES_PER_GIB, "By"),
+            ("request", 1.0, "{devices}"),
+        ):
+            points = [(one, value) for one in at]
+            series.append(make_series(f"{GKE}/{name}", "k8s_container", told, places, points, unit))
+    agent = {"gpu_number": "0", "model": "NVIDIA L4", "uuid": UUID.format(7)}
+    machine = {"project_id": "p", "instance_id": "1234", "zone": "europe-west4-a"}
+    begin = "agent.googleapis.com/gpu"
+    series.append(make_series(f"{begin}/utilization", "gce_instance", agent, machine, [(a, 0.5) for a in at], "1"))
+    for state, value in (("used", 4.0), ("free", 20.0)):
+        points = [(one, value * BYTES_PER_GIB) for one in at]
+        series.append(
+            make_series(f"{begin}/memory/bytes_used", "gce_instance", {**agent, "memory_state": state}, machine, points)
+        )
+    dcgm = {"UUID": UUID.format(8), "gpu": "0", "Hostname": "n8", "modelName": "NVIDIA H100 80GB HBM3"}
+    for name, value in (("DCGM_FI_DEV_GPU_UTIL", 70.0), ("DCGM_FI_PROF_SM_ACTIVE", 0.25)):
+        kind = f"prometheus.googleapis.com/{name}/gauge"
+        series.append(make_series(kind, "prometheus_target", dcgm, {"cluster": "c"}, [(a, value) for a in at], ""))
+    return series
+
+
+def read_samples(books: Path) -> list[dict[str, Any]]:
+    """The samples of the books, without what was not measured."""
+    rows = Books(books).table("samples").execute().sort_values(["device_id", "to_utc"])
+    return [{k: v for k, v in row.items() if v == v and v is not None} for row in rows.to_dict("records")]
+
+
+def test_the_books_are_what_the_project_has_after_a_restart(tmp_path: Path) -> None:
+    """Over pages, with the quota used up twice, killed and started again: each point once; duty cycles cover ten seconds."""
+    began_s = int(time.time()) // S_PER_MIN * S_PER_MIN - 40 * S_PER_MIN
+    with FakeCloudMonitoring(make_project(began_s)) as server:
+        server.exhausted = 2
+        config = tmp_path / "loadfactor.toml"
+        config.write_text(
+            '[server]\nflush_every = "1s"\n[[gcp-monitoring]]\nproject = "p"\nevery = "1s"\nbackfill = "1h"\n'
+            f'endpoint = "{server.endpoint}"\n'
+        )
+        up = UpProcess(tmp_path / "books", config=config)
+        with up:
+            end = time.monotonic() + LONGEST_S
+            while len(read_samples(up.store)) < 5 * MINUTES:
+                assert time.monotonic() < end, (up.ask("/health"), up.log.read_text()[-2000:])
+                time.sleep(0.5)
+            up.kill()
+            up.start()
+            health = {one["name"]: one["status"] for one in up.ask("/health")["sources"]}
+            assert up.stop() == 0
+        assert server.exhausted == 0
+    assert "gcp-monitoring p" in health
+    rows = read_samples(up.store)
+    of = {i: [row for row in rows if row["device_id"] == UUID.format(i)] for i in (0, 1, 2, 7, 8)}
+    at_ms = [(began_s + (i + 1) * S_PER_MIN) * MS_PER_S for i in range(MINUTES)]
+    assert all([row["to_utc"] for row in some] == at_ms for some in of.values())
+    assert [some[3]["busy_share"] for some in of.values()] == pytest.approx([0.9, 0.6, 0, 0.5, 0.7])
+    assert {row["to_utc"] - row["from_utc"] for i in (0, 1, 2) for row in of[i]} == {10 * MS_PER_S}
+    assert {row["to_utc"] - row["from_utc"] for i in (7, 8) for row in of[i][1:]} == {S_PER_MIN * MS_PER_S}
+    assert (of[0][0]["mem_used_bytes"], of[0][0]["mem_total_bytes"]) == (10 * BYTES_PER_GIB, 80 * BYTES_PER_GIB)
+    assert (of[7][0]["mem_used_bytes"], of[7][0]["mem_total_bytes"]) == (4 * BYTES_PER_GIB, 24 * BYTES_PER_GIB)
+    assert of[8][0]["sm_active_share"] == 0.25
+    held = Books(up.store).table("allocations").execute().sort_values("job_id")
+    assert held[["job_id", "team", "device_id"]].values.tolist() == [
+        [f"nlp/train-{i}", "nlp", UUID.format(i)] for i in range(3)
+    ]
+
+
+def test_observed_time_of_duty_cycles_is_a_sixth(tmp_path: Path) -> None:
+    """Ten seconds of every sixty: of 20 minutes of three GPUs, ten minutes were observed, nine of a half being busy."""
+    began_s = int(time.time()) // 3600 * 3600 - 2 * 3600
+    duty = [one for one in make_project(began_s) if one.metric.type.startswith("kubernetes.io")]
+    path = tmp_path / "saved.json"
+    path.write_text('{"timeSeries": [' + ",".join(type(one).to_json(one) for one in duty) + "]}")
+    books = Books.open(tmp_path / "books", create=True)
+    receipt = books.add("gcp-monitoring", [path])
+    assert {gap.what: gap.count for gap in receipt.gaps} == {"time series that are not of GPUs": 3}
+    rows = read_samples(tmp_path / "books")
+    assert sum(row["to_utc"] - row["from_utc"] for row in rows) == 3 * MINUTES * 10 * MS_PER_S
+    books.add("gcp-monitoring", [path])
+    assert read_samples(tmp_path / "books") == rows
+
+
+def test_a_project_that_refuses_is_said_in_its_own_words() -> None:
+    """Without the permission: an error of one line that names it."""
+    with FakeCloudMonitoring([]) as server:
+        server.forbid = True
+        with pytest.raises(Exception, match=r"PERMISSION_DENIED: .*monitoring\.timeSeries\.list denied"):
+            MonitoringMetrics(ProjectAccess("p", "p", endpoint=server.endpoint)).read(0, 1000)

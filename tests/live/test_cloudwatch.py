@@ -1,0 +1,160 @@
+"""`loadfactor up` and CloudWatch, as moto serves it, through Amazon's own client: the books are what was put there, once."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from tests.live.fake_cloudwatch import FakeCloudWatch
+from tests.live.up_process import UpProcess
+
+from loadfactor.books.books import Books
+from loadfactor.collect.cloudwatch import CloudWatchAccess, CloudWatchMetrics
+from loadfactor.units import BYTES_PER_MIB, MS_PER_S
+
+SECRET = "do-not-tell-this"
+REGION = "eu-west-1"
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": REGION}
+MINUTES = 20
+MS_PER_MIN = 60_000
+OTHER_GPUS = 130
+"""Each with four metrics: more than a page of list_metrics and a request of get_metric_data hold."""
+LONGEST_S = 45.0
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloudWatch]:
+    """An empty CloudWatch, and credentials for it."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with FakeCloudWatch() as found:
+        yield found
+
+
+def put(server: FakeCloudWatch, name: str, index: int, values: dict[int, float], instance: str = "i-1") -> None:
+    """Values of a GPU of the agent by the instant (ms) at which their minute begins."""
+    said = {"InstanceId": instance, "index": str(index), "name": "NVIDIA A10G", "arch": "Ampere", "host": "ip-10-0-0-1"}
+    dimensions = [{"Name": key, "Value": value} for key, value in sorted(said.items())]  # moto compares them in order
+    data: list[dict[str, Any]] = [
+        {
+            "MetricName": f"nvidia_smi_{name}",
+            "Dimensions": dimensions,
+            "Timestamp": datetime.fromtimestamp(at / MS_PER_S, UTC),
+            "Value": value,
+        }
+        for at, value in values.items()
+    ]
+    client = boto3.client("cloudwatch", endpoint_url=server.url, region_name=REGION)
+    client.put_metric_data(Namespace="CWAgent", MetricData=data)
+
+
+def put_fleet(server: FakeCloudWatch, began_ms: int, first: int, last: int) -> None:
+    """Two GPUs in the minutes first … last - 1: one at 80 %, one doing nothing but moving memory."""
+    minutes = [began_ms + i * MS_PER_MIN for i in range(first, last)]
+    for name, busy, idle in (
+        ("utilization_gpu", 80.0, 0.0),
+        ("utilization_memory", 99.0, 99.0),
+        ("memory_used", 10_240.0, 1.0),
+        ("memory_total", 23_028.0, 23_028.0),
+        ("power_draw", 200.0, 50.0),
+        ("temperature_gpu", 60.0, 30.0),
+        ("clocks_current_sm", 1_710.0, 210.0),
+    ):
+        put(server, name, 0, dict.fromkeys(minutes, busy))
+        put(server, name, 1, dict.fromkeys(minutes, idle))
+
+
+def read_samples(books: Path) -> list[dict[str, Any]]:
+    """The samples of the books, without what was not measured."""
+    rows = Books(books).table("samples").execute().sort_values(["device_id", "to_utc"])
+    return [{k: v for k, v in row.items() if v == v and v is not None} for row in rows.to_dict("records")]
+
+
+def wait_for_samples(up: UpProcess, count: int) -> None:
+    """Until so many samples are in the books."""
+    end = time.monotonic() + LONGEST_S
+    while len(read_samples(up.store)) < count:
+        assert time.monotonic() < end, (len(read_samples(up.store)), up.ask("/health"), up.log.read_text()[-2000:])
+        time.sleep(0.5)
+
+
+def configure(folder: Path, server: FakeCloudWatch) -> Path:
+    """An account that is asked every second."""
+    path = folder / "loadfactor.toml"
+    path.write_text(
+        '[server]\nflush_every = "1s"\n'
+        f'[[cloudwatch]]\nname = "prod"\nregion = "{REGION}"\nevery = "1s"\nbackfill = "1h"\nendpoint_url = "{server.url}"\n'
+    )
+    return path
+
+
+def test_the_books_are_what_the_agent_put_there_after_restarts(tmp_path: Path, server: FakeCloudWatch) -> None:
+    """Throttled, killed and started again: each minute of each GPU is one sample, with its values in our units."""
+    began_ms = int(time.time() * MS_PER_S) // MS_PER_MIN * MS_PER_MIN - 40 * MS_PER_MIN
+    put_fleet(server, began_ms, 0, MINUTES)
+    server.throttle = {"ListMetrics": 2, "GetMetricData": 2}
+    up = UpProcess(tmp_path / "books", config=configure(tmp_path, server), environment=os.environ)
+    with up:
+        wait_for_samples(up, 2 * MINUTES)
+        health = {one["name"]: one for one in up.ask("/health")["sources"]}
+        up.kill()
+        asked = len(server.requests)
+        up.start()
+        assert up.stop() == 0
+    assert server.requests[asked:].count("GetMetricData") <= 1, "what was taken is not asked for again"
+    assert server.throttle == {"ListMetrics": 0, "GetMetricData": 0}
+    assert (health["cloudwatch prod"]["status"], health["cloudwatch:prod"]["status"]) == ("ok", "ok")
+    rows = read_samples(up.store)
+    assert [row["to_utc"] for row in rows] == [began_ms + (i + 1) * MS_PER_MIN for i in range(MINUTES)] * 2
+    assert {row["device_id"] for row in rows} == {"i-1/0", "i-1/1"}
+    busy, idle = rows[5], rows[MINUTES + 5]
+    assert busy["busy_share"] == pytest.approx(0.8)
+    assert "dram_active_share" not in busy, "utilization_memory is time, not occupancy, and is not kept"
+    assert (busy["mem_used_bytes"], busy["mem_total_bytes"]) == (10_240 * BYTES_PER_MIB, 23_028 * BYTES_PER_MIB)
+    assert (busy["power_w"], busy["temperature_c"], busy["sm_clock_hz"]) == (200, 60, 1_710_000_000)
+    assert (idle["busy_share"], idle["mem_used_bytes"], idle["power_w"]) == (0, BYTES_PER_MIB, 50)
+    assert all(row["to_utc"] - row["from_utc"] == MS_PER_MIN for row in rows)
+    devices = Books(up.store).table("devices").execute().sort_values("device_id")
+    assert devices[["node", "accelerator"]].values.tolist() == [["i-1", "a10g"], ["i-1", "a10g"]]
+    assert SECRET not in up.log.read_text() + (up.store / "sources.json").read_text()
+
+
+def test_an_account_that_refuses_is_said_and_stops_no_other(tmp_path: Path, server: FakeCloudWatch) -> None:
+    """What Amazon says stands in /health; nothing of the credentials does."""
+    server.forbid = True
+    with UpProcess(tmp_path / "books", config=configure(tmp_path, server), environment=os.environ) as up:
+        end = time.monotonic() + LONGEST_S
+        while (said := up.ask("/health"))["sources"][0]["status"] != "failing":
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        assert said["sources"][0]["name"] == "cloudwatch prod"
+        assert said["sources"][0]["error"] == "AccessDeniedException: you may not"
+        up.stop()
+    assert SECRET not in json.dumps(said) + up.log.read_text()
+
+
+def test_more_metrics_than_a_page_and_a_request_hold(server: FakeCloudWatch) -> None:
+    """All series come, each once: listed over pages, asked for 500 at a time."""
+    began_ms = int(time.time() * MS_PER_S) // MS_PER_MIN * MS_PER_MIN - 10 * MS_PER_MIN
+    client = boto3.client("cloudwatch", endpoint_url=server.url, region_name=REGION)
+    for name in ("utilization_gpu", "memory_used", "memory_total", "power_draw"):
+        data: list[dict[str, Any]] = [
+            {
+                "MetricName": f"nvidia_smi_{name}",
+                "Dimensions": [{"Name": "InstanceId", "Value": f"i-{i:03}"}, {"Name": "index", "Value": "0"}],
+                "Timestamp": datetime.fromtimestamp(began_ms / MS_PER_S, UTC),
+                "Value": float(i % 100),
+            }
+            for i in range(OTHER_GPUS)
+        ]
+        client.put_metric_data(Namespace="CWAgent", MetricData=data)
+    access = CloudWatchAccess("prod", REGION, endpoint_url=server.url, namespaces=("CWAgent",))
+    series = CloudWatchMetrics(access).read(began_ms, began_ms + 5 * MS_PER_MIN)
+    assert len({(one.labels["__name__"], one.labels["hostname"]) for one in series}) == len(series) == 4 * OTHER_GPUS
+    assert all(one.points == [(began_ms + MS_PER_MIN, float(one.labels["hostname"][2:]) % 100)] for one in series)
+    assert (server.requests.count("ListMetrics"), server.requests.count("GetMetricData")) == (2, 2)

@@ -1,0 +1,117 @@
+"""Saved output of the clouds: which series count, in which units, and what is said of the rest."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.sources.reading import see
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.clouds.cloudwatch import SOURCE as CLOUDWATCH
+from loadfactor.sources.clouds.cloudwatch_metrics import CloudWatchMetric, choose_metrics
+from loadfactor.sources.clouds.monitoring import SOURCE as MONITORING
+from loadfactor.units import BYTES_PER_GIB, BYTES_PER_MIB
+
+BEGAN_MS = 1_790_000_040_000
+AGENT = {"InstanceId": "i-1", "index": "0", "name": "NVIDIA A10G", "arch": "Ampere", "host": "ip-10-0-0-1"}
+NODE = {"ClusterName": "c", "InstanceId": "i-2", "NodeName": "n2", "GpuDevice": "nvidia1"}
+POD = {**NODE, "Namespace": "nlp", "PodName": "train", "FullPodName": "train-0"}
+
+
+def line(name: str, dimensions: dict[str, str], total: float, count: int, minute: int = 0) -> str:
+    """A line of a metric stream."""
+    value = {"max": total, "min": 0.0, "sum": total, "count": float(count)}
+    said = {"metric_stream_name": "s", "account_id": "1", "region": "eu-west-1", "namespace": "x", "metric_name": name}
+    at = {"dimensions": dimensions, "timestamp": BEGAN_MS + minute * 60_000, "value": value, "unit": "Percent"}
+    return json.dumps(said | at)
+
+
+def write(path: Path, *lines: str) -> Path:
+    """A file of these lines, packed as Firehose packs it."""
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    return path
+
+
+def test_a_metric_stream_of_the_agent(tmp_path: Path) -> None:
+    """The mean of a minute is its sum by its count; the minute ends a minute after its time; MiB, MHz and % are ours."""
+    path = write(
+        tmp_path / "stream.json.gz",
+        line("CPUUtilization", {"InstanceId": "i-1"}, 10, 1),
+        line("nvidia_smi_utilization_gpu", AGENT, 150, 2),
+        line("nvidia_smi_utilization_gpu", {"InstanceId": "i-1"}, 999, 3),
+        line("nvidia_smi_utilization_gpu", {"InstanceId": "i-1", "index": "0"}, 80, 2),
+        line("nvidia_smi_utilization_memory", AGENT, 99, 1),
+        line("nvidia_smi_memory_used", AGENT, 2048, 2),
+        line("nvidia_smi_clocks_current_sm", AGENT, 1710, 1),
+        line("nvidia_smi_utilization_gpu", AGENT, 0, 2, minute=1),
+    )
+    seen = see(CLOUDWATCH, path)
+    assert [row["to_utc"] for row in seen.samples] == [BEGAN_MS + 60_000, BEGAN_MS + 120_000]
+    assert seen.measured() == {"busy_share": 0.75, "mem_used_bytes": 1024 * BYTES_PER_MIB, "sm_clock_hz": 1.71e9}
+    assert seen.measured(1) == {"busy_share": 0.0}
+    assert [row["device_id"] for row in seen.samples] == ["i-1/0"] * 2
+    assert seen.gaps == {"metrics that are not of GPUs": 2, "sums over GPUs, and the same by fewer dimensions": 2}
+
+
+def test_container_insights_say_who_held_a_gpu(tmp_path: Path) -> None:
+    """Memory is in bytes; a pod's metrics give its name where they say node and GPU, else they count for nobody."""
+    path = write(
+        tmp_path / "stream.json",
+        line("node_gpu_utilization", NODE, 40, 1),
+        line("node_gpu_memory_used", NODE, 3.0 * BYTES_PER_GIB, 1),
+        line("pod_gpu_utilization", POD, 40, 1),
+        line("pod_gpu_utilization", {"ClusterName": "c", "PodName": "train"}, 40, 1),
+    )
+    seen = see(CLOUDWATCH, path)
+    assert (len(seen.samples), seen.samples[0]["device_id"]) == (1, "i-2/1")
+    assert seen.measured() == {"busy_share": 0.4, "mem_used_bytes": 3 * BYTES_PER_GIB}
+    assert [(row["job_id"], row["team"]) for row in seen.allocations] == [("nlp/train-0", "nlp")]
+
+
+def test_a_saved_answer_needs_its_queries(tmp_path: Path) -> None:
+    """Without them nobody knows whose values these are; with them each value ends a period after its time."""
+    result = {"Id": "m0", "Label": "x", "Timestamps": ["2026-11-20T10:00:00+00:00"], "Values": [50.0]}
+    answer: dict[str, Any] = {"MetricDataResults": [result, {**result, "Id": "m1"}]}
+    metric = {
+        "Namespace": "CWAgent",
+        "MetricName": "nvidia_smi_utilization_gpu",
+        "Dimensions": [{"Name": name, "Value": value} for name, value in AGENT.items()],
+    }
+    queries = [
+        {"Id": f"m{i}", "MetricStat": {"Metric": metric, "Period": 300, "Stat": stat}}
+        for i, stat in enumerate(("Average", "Maximum"))
+    ]
+    (tmp_path / "bare.json").write_text(json.dumps(answer))
+    with pytest.raises(SourceError, match=r"no MetricDataQueries beside MetricDataResults; docs/connect-clouds\.md"):
+        see(CLOUDWATCH, tmp_path / "bare.json")
+    (tmp_path / "whole.json").write_text(json.dumps(answer | {"MetricDataQueries": queries}, indent=1))
+    seen = see(CLOUDWATCH, tmp_path / "whole.json")
+    assert [(row["to_utc"], row["busy_share"]) for row in seen.samples] == [(1_795_169_100_000, 0.5)]
+    assert seen.gaps == {"results that are not of GPUs, or of another statistic than Average": 1}
+
+
+def test_what_is_listed_twice_is_asked_once() -> None:
+    """Lists have duplicates; of several sets of dimensions of one GPU the one that says most counts."""
+    few = CloudWatchMetric("CWAgent", "nvidia_smi_power_draw", (("InstanceId", "i-1"), ("index", "0")))
+    many = few._replace(dimensions=(*few.dimensions, ("name", "NVIDIA A10G")))
+    sums = few._replace(dimensions=(("InstanceId", "i-1"),))
+    assert list(choose_metrics([few, many, many, sums, few], "")) == [many]
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "said"),
+    [
+        (CLOUDWATCH, "not json", "is neither a metric stream nor an answer of get-metric-data"),
+        (CLOUDWATCH, '{"metric_name": "nvidia_smi_power_draw"}', "line 1: no line of a metric stream in JSON"),
+        (MONITORING, "{", "is no JSON of ListTimeSeries"),
+        (MONITORING, '{"timeSeries": 5}', "is no list"),
+        (MONITORING, '{"timeSeries": []}', "has no series of GPUs"),
+    ],
+)
+def test_what_is_no_such_output_is_said(tmp_path: Path, source: Any, text: str, said: str) -> None:
+    """One line that names the file."""
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(SourceError, match=said):
+        see(source, tmp_path / "x.json")
