@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MOMENT = "2026-10 (the start of that month), 2026-10-05 or 2026-10-05T08:00+01:00"
 
+STORE_HELP = "Folder of the books. [default: books, or what loadfactor.toml says]"
+
 DIMENSIONS = (
     "device, node, accelerator, pool, job, experiment, user, team, project, purpose, state, hour, day, week, month"
 )
@@ -29,7 +31,7 @@ DIMENSIONS = (
 class StoreRequest(Request):
     """A question of the books as a whole."""
 
-    store: Path | None = option("Folder of the books. [default: books, or what loadfactor.toml says]", None)
+    store: Path | None = option(STORE_HELP, None)
 
     @property
     def books(self) -> "Books":
@@ -68,7 +70,7 @@ class WindowRequest(Request):
     end: str | None = option("End of the window, itself not included.", None, name="--to")
     last: str | None = option("The last part of the window alone: 90min, 12h, 7d, 4w.", None)
     where: tuple[str, ...] = option("Only these: team=vision,job=4711.", ())
-    store: Path | None = option("Folder of the books. [default: books, or what loadfactor.toml says]", None)
+    store: Path | None = option(STORE_HELP, None)
     timezone: str | None = option("Where days begin, and which zone times without one mean.", None)
 
     @property

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from loadfactor.faces.cli.books_request import find_store
+from loadfactor.faces.cli.books_request import STORE_HELP, find_store
 from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document
 from loadfactor.request import Request, option
@@ -21,7 +21,7 @@ class SourcesRequest(Request):
     """Which configuration and books."""
 
     config: Path | None = option("The configuration. [default: loadfactor.toml]", None)
-    store: Path | None = option("Folder of the books. [default: books, or what loadfactor.toml says]", None)
+    store: Path | None = option(STORE_HELP, None)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -44,6 +44,14 @@ def add_command(
     app.command(name, help=about)(run)
 
 
+def add_commands(app: typer.Typer, name: str, about: str, *commands: tuple[str, Any, Any, str]) -> None:
+    """Add a command that has commands of its own, each as `add_command` takes it."""
+    group = typer.Typer(help=about, no_args_is_help=True)
+    for command in commands:
+        add_command(group, *command)
+    app.add_typer(group, name=name)
+
+
 def _parameter(item: Option) -> inspect.Parameter:
     """One option of the command line. Values stay text: the request reads and checks them."""
     shown: dict[str, Any] = {"help": _help(item), "metavar": _metavar(item), "show_default": False}

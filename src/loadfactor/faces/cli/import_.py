@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import typer
 
 from loadfactor.errors import InputError
-from loadfactor.faces.cli.books_request import find_store, read_moment, read_zone
+from loadfactor.faces.cli.books_request import STORE_HELP, find_store, read_moment, read_zone
 from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document
 from loadfactor.paths import read_path
@@ -42,7 +42,7 @@ class ImportRequest(Request):
     paths: tuple[str, ...] = option(
         "Files or a folder, as the source asks, - for standard input; of prometheus the server's URL.", is_argument=True
     )
-    store: Path | None = option("Folder of the books. [default: books, or what loadfactor.toml says]", None)
+    store: Path | None = option(STORE_HELP, None)
     price_per_gpu_hour: float | None = option("One flat price for every GPU, at any time.", None, above=0)
     held_by: str | None = option("The job that held every GPU of a log, where no scheduler says who did.", None)
     timezone: str | None = option("Zone of times that carry none: Europe/Berlin.", None)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from loadfactor.errors import InputError
-from loadfactor.faces.cli.commands import add_command
+from loadfactor.faces.cli.commands import add_commands
 from loadfactor.faces.document import DataTable, Document, Section, TableColumn
+from loadfactor.faces.formats import counted
 from loadfactor.paths import read_path
 from loadfactor.request import Request, option
 
@@ -66,11 +67,14 @@ class PseudonymList:
 
 def add_to(app: typer.Typer) -> None:
     """Add `pseudonym` and what can be done with them."""
-    commands = typer.Typer(help=ABOUT, no_args_is_help=True)
-    add_command(commands, "make-key", KeyRequest, build_key, ABOUT_KEY)
-    add_command(commands, "of", PseudonymOfRequest, build_pseudonyms, ABOUT_OF)
-    add_command(commands, "reveal", RevealRequest, build_names, ABOUT_REVEAL)
-    app.add_typer(commands, name="pseudonym")
+    add_commands(
+        app,
+        "pseudonym",
+        ABOUT,
+        ("make-key", KeyRequest, build_key, ABOUT_KEY),
+        ("of", PseudonymOfRequest, build_pseudonyms, ABOUT_OF),
+        ("reveal", RevealRequest, build_names, ABOUT_REVEAL),
+    )
 
 
 def build_key(request: KeyRequest) -> Document:
@@ -106,8 +110,7 @@ def build_names(request: RevealRequest) -> Document:
 def _list(found: Iterable[tuple[str, str]]) -> Document:
     named = tuple(NamedPseudonym(*pair) for pair in found)
     table = DataTable((TableColumn("user"), TableColumn("pseudonym")), [(n.user, n.pseudonym) for n in named])
-    many = f"{len(named)} users." if len(named) != 1 else "1 user."
-    return Document(many, (Section(tables=(table,)),), data=PseudonymList(named))
+    return Document(f"{counted(len(named), 'user')}.", (Section(tables=(table,)),), data=PseudonymList(named))
 
 
 def _read(given: Path | None) -> "Pseudonyms":

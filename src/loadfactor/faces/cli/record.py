@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from loadfactor.errors import InputError
-from loadfactor.faces.cli.books_request import find_store
+from loadfactor.faces.cli.books_request import STORE_HELP, find_store
 from loadfactor.faces.cli.invocation import as_typed
 from loadfactor.faces.cli.options import Brief, Format, Json, Output
 
@@ -25,9 +25,7 @@ def add_to(app: typer.Typer) -> None:
     @app.command("record", help=ABOUT, context_settings={"allow_interspersed_args": False})
     def record(
         command: Annotated[list[str], typer.Argument(metavar="-- COMMAND…", help="What to run.")],
-        store: Annotated[
-            Path | None, typer.Option(help="Folder of the books. [default: books, or what loadfactor.toml says]")
-        ] = None,
+        store: Annotated[Path | None, typer.Option(help=STORE_HELP)] = None,
         every: Annotated[str, typer.Option(metavar="TIME", help="How often to sample, 1s to 60s.")] = "1s",
         price_per_gpu_hour: Annotated[
             float | None,

@@ -1,14 +1,13 @@
 """`loadfactor token create`, `list` and `revoke`: who may send samples to a server, and who may ask it what."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import typer
 
-from loadfactor.faces.cli.books_request import find_store
-from loadfactor.faces.cli.commands import add_command
+from loadfactor.faces.cli.books_request import StoreRequest, find_store
+from loadfactor.faces.cli.commands import add_commands
 from loadfactor.faces.document import Document
-from loadfactor.request import Request, option
+from loadfactor.request import option
 
 ABOUT = "Create, list and revoke the tokens that a server asks for."
 ABOUT_CREATE = (
@@ -20,19 +19,7 @@ ABOUT_REVOKE = "Have a token admit nobody any more, at once."
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenListRequest(Request):
-    """Whose tokens."""
-
-    store: Path | None = option("Folder of the books. [default: books, or what loadfactor.toml says]", None)
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the books."""
-        return find_store(self.store)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenCreateRequest(TokenListRequest):
+class TokenCreateRequest(StoreRequest):
     """What a new token may do."""
 
     write: bool = option("It may send samples and upload files, and read nothing.", False)
@@ -42,7 +29,7 @@ class TokenCreateRequest(TokenListRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenRevokeRequest(TokenListRequest):
+class TokenRevokeRequest(StoreRequest):
     """Which token to revoke."""
 
     id: str = option("Id of the token.", is_argument=True)
@@ -50,29 +37,32 @@ class TokenRevokeRequest(TokenListRequest):
 
 def add_to(app: typer.Typer) -> None:
     """Add `token` and what can be done with tokens."""
-    commands = typer.Typer(help=ABOUT, no_args_is_help=True)
-    add_command(commands, "create", TokenCreateRequest, build_creation, ABOUT_CREATE)
-    add_command(commands, "list", TokenListRequest, build_list, ABOUT_LIST)
-    add_command(commands, "revoke", TokenRevokeRequest, build_revocation, ABOUT_REVOKE)
-    app.add_typer(commands, name="token")
+    add_commands(
+        app,
+        "token",
+        ABOUT,
+        ("create", TokenCreateRequest, build_creation, ABOUT_CREATE),
+        ("list", StoreRequest, build_list, ABOUT_LIST),
+        ("revoke", TokenRevokeRequest, build_revocation, ABOUT_REVOKE),
+    )
 
 
 def build_creation(request: TokenCreateRequest) -> Document:
     """Create a token, and show it."""
     from loadfactor.faces.pages.token_list import create
 
-    return create(request.folder, request.write, request.read, request.read_team, request.name or "")
+    return create(find_store(request.store), request.write, request.read, request.read_team, request.name or "")
 
 
-def build_list(request: TokenListRequest) -> Document:
+def build_list(request: StoreRequest) -> Document:
     """The tokens there are."""
     from loadfactor.faces.pages.token_list import build_document
 
-    return build_document(request.folder)
+    return build_document(find_store(request.store))
 
 
 def build_revocation(request: TokenRevokeRequest) -> Document:
     """Revoke a token."""
     from loadfactor.faces.pages.token_list import revoke
 
-    return revoke(request.folder, request.id)
+    return revoke(find_store(request.store), request.id)

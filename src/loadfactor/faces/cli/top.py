@@ -8,7 +8,7 @@ from typing import Literal
 import typer
 
 from loadfactor.errors import InputError
-from loadfactor.faces.cli.books_request import StoreRequest
+from loadfactor.faces.cli.books_request import STORE_HELP, StoreRequest
 from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document
 from loadfactor.quantities import parse_duration_s
@@ -38,7 +38,7 @@ class TopRequest(Request):
     once: bool = option("Print one page.", False)
     server: str | None = option("Address of a `loadfactor up` to ask: http://127.0.0.1:9417.", None)
     token_file: Path | None = option("File with the token that server asks for.", None)
-    store: Path | None = option("Folder of the books. [default: books, or what loadfactor.toml says]", None)
+    store: Path | None = option(STORE_HELP, None)
 
 
 def add_to(app: typer.Typer) -> None:

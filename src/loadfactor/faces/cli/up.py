@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from loadfactor.faces.cli.books_request import find_store
+from loadfactor.faces.cli.books_request import STORE_HELP, find_store
 
 ABOUT = (
     "Collect live, keep the books current and serve them over HTTP.\n\n"
@@ -20,9 +20,7 @@ def add_to(app: typer.Typer) -> None:
 
     @app.command("up", help=ABOUT)
     def up(
-        store: Annotated[
-            Path | None, typer.Option(help="Folder of the books. [default: books, or what loadfactor.toml says]")
-        ] = None,
+        store: Annotated[Path | None, typer.Option(help=STORE_HELP)] = None,
         listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where it listens. Port 0 takes any.")] = LISTEN,
         config: Annotated[
             Path | None, typer.Option(metavar="FILE", help="The configuration. [default: loadfactor.toml]")
