@@ -1,19 +1,10 @@
 #!/usr/bin/env bash
 # Builds the agent's own sdist and wheel, installs it into an empty environment and reads the fake driver of the tests once.
-set -euo pipefail
-cd "$(dirname "$0")/.."
-PYTHON=${PYTHON:-.venv/bin/python}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-unset PYTHONPATH
+. "$(dirname "$0")/wheels.sh"
 cmp LICENSE packaging/agent/LICENSE
-python=$(realpath -s "$PYTHON")
 
-(cd packaging/agent && "$python" -m hatchling build -t sdist -d "$work" >/dev/null)
-tar -xzf "$work"/loadfactor_agent-*.tar.gz -C "$work"
-(cd "$work"/loadfactor_agent-*/ && "$python" -m hatchling build -t wheel -d "$work/dist" >/dev/null)
+build_wheel packaging/agent loadfactor_agent
 "$python" -m hatchling build -t wheel -d "$work/dist" >/dev/null
-wheel=$(ls "$work"/dist/loadfactor_agent-*.whl)
 "$python" - "$wheel" "$work"/dist/loadfactor-*.whl <<'END'
 import sys
 from zipfile import ZipFile
@@ -29,9 +20,7 @@ if len(versions) > 1:
     sys.exit(f"loadfactor and loadfactor-agent have different versions: {versions}")
 END
 
-"$python" -m venv "$work/empty" 2>/dev/null || "$python" -m virtualenv --quiet "$work/empty"
-"$work/empty/bin/pip" install --quiet --disable-pip-version-check "$wheel"
-"$work/empty/bin/pip" check
+install_wheel
 for heavy in duckdb numba numpy pyarrow grpc loadfactor; do
   ! "$work/empty/bin/python" -c "import $heavy" 2>/dev/null || { echo "loadfactor-agent brings $heavy with it" >&2; exit 1; }
 done
