@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
-from tests.store.test_live import START, batch, in_child, small_disk
+from tests.small_disk import mounted_disk
+from tests.store.live_batches import START, batch, in_child
 
 from loadfactor.errors import BusyError, DamageError, StoreError
 from loadfactor.store import live
 from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody, read_live
 from loadfactor.store.live_batch import TABLE_SQL, encode
-
-__all__ = ["small_disk"]
 
 
 def body(content: bytes, origin: str = "remote_write") -> ReceivedBody:
@@ -110,28 +109,29 @@ def test_a_body_too_many_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.
         assert log.received_bytes == 1101
 
 
-def test_a_full_disk_leaves_bodies_and_states_as_before(small_disk: Path) -> None:
+def test_a_full_disk_leaves_bodies_and_states_as_before(tmp_path: Path) -> None:
     """A body and a booking that find no room leave nothing; with room again both are taken."""
-    with LiveLog.open(small_disk) as log:
-        log.book(OriginState("remote_write", 0, b"before"), 0, [])
-        refused: BaseException | None = None
-        kept = 0
-        while refused is None:
-            done = log.keep([body(os.urandom(50_000))])
-            refused = done.exception()
-            kept += refused is None
-        assert "cannot be stored" in str(refused)
-        before, size = held(log), log.received_bytes
-        assert list(before[0]) == list(range(1, kept + 1))
-        assert size == 50_000 * kept
-        with pytest.raises(StoreError, match="full"):
-            log.book(OriginState("remote_write", kept, os.urandom(3_000_000)), 1, [batch(5)])
-        assert held(log) == before
-        assert log.received_bytes == size
-        subprocess.run(["mount", "-o", "remount,size=16m", str(small_disk)], check=True)
-        assert log.book(OriginState("remote_write", kept, b"after"), 1, [batch(5)]) == 1
-        assert log.keep([body(b"x")]).result() == kept + 1
-    assert [n for n, _ in read_live(small_disk, 0)] == [1]
+    with mounted_disk(tmp_path / "disk", 2) as disk:
+        with LiveLog.open(disk) as log:
+            log.book(OriginState("remote_write", 0, b"before"), 0, [])
+            refused: BaseException | None = None
+            kept = 0
+            while refused is None:
+                done = log.keep([body(os.urandom(50_000))])
+                refused = done.exception()
+                kept += refused is None
+            assert "cannot be stored" in str(refused)
+            before, size = held(log), log.received_bytes
+            assert list(before[0]) == list(range(1, kept + 1))
+            assert size == 50_000 * kept
+            with pytest.raises(StoreError, match="full"):
+                log.book(OriginState("remote_write", kept, os.urandom(3_000_000)), 1, [batch(5)])
+            assert held(log) == before
+            assert log.received_bytes == size
+            subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
+            assert log.book(OriginState("remote_write", kept, b"after"), 1, [batch(5)]) == 1
+            assert log.keep([body(b"x")]).result() == kept + 1
+        assert [n for n, _ in read_live(disk, 0)] == [1]
 
 
 def test_the_first_format_is_brought_to_the_second(tmp_path: Path) -> None:
