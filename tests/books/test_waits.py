@@ -135,6 +135,13 @@ def test_time_waited_is_told_by_reason(tell: Tell) -> None:
     ]
 
 
+def test_what_held_a_job_back_is_no_reason_of_its_wait(tell: Tell) -> None:
+    """A dependency that was met after an hour: for the half hour that it could have started no reason was said."""
+    found = tell([("a", "submitted", 0), ("a", "eligible", 60), ("a", "started", 90)], reasons={0: "Dependency"})
+    assert [(r.reason, r.gpu_hours_waited) for r in found.find_waits().reasons] == [(None, pytest.approx(0.5))]
+    assert [g.by["reason"] for g in found.find_waits(["reason"]).rows] == [None]
+
+
 def test_a_window_asks_for_waits_that_began_in_it(tell: Tell) -> None:
     """They are followed to its end; those that had begun before are counted apart."""
     books = tell([*wait("old", 0, 300), *wait("gone", 0, 5), *wait("in", 70, 10), *wait("late", 80, 100)])

@@ -69,14 +69,15 @@ def _episode(events: list[Any]) -> Row:
     asked = [at for at, _, e, _ in events if e in ("submitted", "requeued")]
     ends = [(at, e) for at, _, e, _ in events if e in ("started", "cancelled")]
     gpus = [row["gpus"] for *_, row in events if row["gpus"] is not None]
+    queued = max(eligible) if eligible else min(asked) if asked else None
     said = [
         (at, EVENTS.index(e), row["reason"].split(":")[0])
         for at, _, e, row in events
-        if row["reason"] is not None and e not in ("started", "cancelled")
+        if row["reason"] is not None and e not in ("started", "cancelled") and queued is not None and at >= queued
     ]
     return {
         "reason": max(said)[2] if said else None,
-        "queued": max(eligible) if eligible else min(asked) if asked else None,
+        "queued": queued,
         "ended": ends[0][0] if ends else None,
         "started": bool(ends) and ends[0][1] == "started",
         "gpus": max(gpus) if gpus else None,

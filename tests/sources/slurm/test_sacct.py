@@ -77,6 +77,16 @@ def test_tasks_of_arrays(tmp_path):
     assert {(e["event"], e["gpus"], e["queue"]) for e in books.events} == {("submitted", 1.0, "gpu")}
 
 
+def test_a_dependency_that_was_met_explains_no_wait(tmp_path):
+    """sacct keeps the last reason but Priority and Resources: where it held the job back, it was over when the job was eligible."""
+    rows = [job(why, Reason=why, Eligible=f"{DAY}08:30:00") for why in ("Dependency", "AssocGrpGRES")]
+    books = Books(write_sacct(rows, (*FIELDS, "Reason")), folder=tmp_path)
+    told = {(e["job_id"], e["event"]): e["reason"] for e in books.events}
+    assert told["Dependency", "submitted"] == "Dependency"
+    assert told["Dependency", "eligible"] is None
+    assert told["AssocGrpGRES", "eligible"] == "AssocGrpGRES"
+
+
 def test_a_requeued_job_is_one_job_with_two_runs(tmp_path):
     """With -D each run of a job is a row; what it held before it was requeued counts."""
     first = job("104", "10:00:00", "10:30:00", gpus=2, State="REQUEUED")

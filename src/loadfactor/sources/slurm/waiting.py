@@ -52,8 +52,10 @@ def list_events(
     rows = _expand_tasks(chosen, waits, label, notes)
     pending = pc.is_in(chosen["state"], pa.array(["pending"])).to_numpy() & waits
     reasons = chosen["reason"]
-    early = pending & pc.is_in(reasons, pa.array(LATER)).to_numpy()
+    later = pc.is_in(reasons, pa.array(LATER))
+    early = pending & later.to_numpy()
     held = pending & pc.is_in(reasons, pa.array(HELD)).to_numpy()
+    may_start = own.set_column(own.schema.get_field_index("reason"), "reason", pc.if_else(later, None, reasons))
     again = pc.fill_null(pc.greater(chosen["attempt"], 0.0), False).to_numpy()
     for event, column, here in (
         ("submitted", "submitted", ~again),
@@ -66,7 +68,7 @@ def list_events(
         here = here & at.is_valid().to_numpy(zero_copy_only=False)
         if here.any():
             picked = rows.filter(pa.array(here[rows["row"].to_numpy()]))
-            events = own.take(picked["row"])
+            events = (may_start if event == "eligible" else own).take(picked["row"])
             events = events.set_column(0, "job_id", picked["job_id"])
             yield events.append_column("at_utc", at.take(picked["row"].combine_chunks())).append_column(
                 "event", pa.array(np.full(events.num_rows, event), pa.string())
