@@ -1,10 +1,11 @@
 """The pages of `loadfactor waits`: how long jobs waited by size, queue and others, and what that tells of one that waits."""
 
+from datetime import datetime
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from loadfactor.faces.document import Cell, DataTable, Document, Section, Suggestion, TableColumn
-from loadfactor.faces.formats import UNKNOWN, counted, duration, number
+from loadfactor.faces.formats import UNKNOWN, counted, duration, instant, number
 
 if TYPE_CHECKING:
     from loadfactor.books.waits import WaitEstimate, WaitGroup, Waits
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 25
 MOST_WAITING = 10
+HOW = (
+    "Jobs that wait still or were cancelled waiting count as having waited at least so long (Kaplan–Meier); in brackets:"
+    " 95 % intervals (Greenwood, log-log)."
+)
 NOTHING = "(none)"
 NOT_SAID = "(not said)"
 NOT_REACHED = "not reached"
@@ -28,12 +33,9 @@ def build_waits(found: "Waits", store_words: str) -> Document:
         sections.append(_list_reasons(found))
     if found.longest_waiting:
         sections.append(_list_waiting(found, store_words))
-    notes = (
-        "Jobs that wait still or were cancelled waiting count as having waited at least so long (Kaplan–Meier); intervals are 95 %"
-        " (Greenwood, log-log).",
-        *_say_before(found),
-    )
-    return Document(_say_all(found.all), tuple(sections), notes=notes, data=found)
+    start, end = (instant(datetime.fromisoformat(found.window[name])) for name in ("from", "to"))
+    subtitle = f"Queued between {start} and {end}. {HOW}"
+    return Document(_say_all(found.all), tuple(sections), subtitle, notes=_say_before(found), data=found)
 
 
 def _say_all(group: "WaitGroup") -> str:
@@ -46,21 +48,26 @@ def _say_all(group: "WaitGroup") -> str:
         said += ", nine in ten " + (
             "longer than can be told" if p90.value is None else f"at most {duration(p90.value)}{_bracket(p90)}"
         )
-    rest = (
-        f"{number(n)} {did}" for n, did in ((group.waiting, "last still"), (group.cancelled, "were cancelled")) if n
-    )
-    return f"{'; '.join([said, *rest])}."
+    ends = [f"{number(group.waiting)} not over yet"] if group.waiting else []
+    ends += [f"{number(group.cancelled)} cancelled"] if group.cancelled else []
+    return f"{'; '.join([said, *ends])}."
 
 
 def _bracket(of: "Interval") -> str:
-    return f" (95 %: {say_interval(of)})" if of.low is not None else ""
+    return f" ({say_interval(of)})" if of.low is not None else ""
 
 
 def say_interval(of: "Interval") -> str:
     """Between what an estimate lies."""
     if of.low is None:
         return UNKNOWN
-    return f"{duration(of.low)} or more" if of.high is None else f"{duration(of.low)} to {duration(of.high)}"
+    low = duration(of.low)
+    if of.high is None:
+        return f"{low} or more"
+    if of.high == of.low:
+        return low
+    high, (begin, _, unit) = duration(of.high), low.rpartition(" ")
+    return f"{begin if high.endswith(f' {unit}') else low} to {high}"
 
 
 def _say(of: "Interval") -> tuple[Cell, Cell]:
@@ -72,10 +79,10 @@ def _list_groups(found: "Waits") -> Section:
     columns = (
         *(TableColumn(name) for name in _dimensions(found)),
         TableColumn("waits", "number", digits=9),
-        TableColumn("still", "number", digits=9),
+        TableColumn("waiting", "number", digits=9),
         TableColumn("cancelled", "number", digits=9),
         TableColumn("median", "duration"),
-        TableColumn("95 % of it"),
+        TableColumn("95 % interval"),
         TableColumn("90 % within", "duration"),
     )
     rows = [
@@ -90,7 +97,7 @@ def _list_by_gpu(found: "Waits") -> Section:
         *(TableColumn(name) for name in _dimensions(found)),
         TableColumn("GPU-hours waited", "number"),
         TableColumn("median", "duration"),
-        TableColumn("95 % of it"),
+        TableColumn("95 % interval"),
         TableColumn("90 % within", "duration"),
     )
     rows = [
@@ -181,18 +188,17 @@ def build_estimate(found: "WaitEstimate", store_words: str) -> Document:
     else:
         ended = f"half ended in a start within another {duration(rest.value)}{_bracket(rest)}"
     headline = f"{begin}. Of {waits} that had lasted as long, {ended}. An estimate."
-    columns = (TableColumn("another wait"), TableColumn("estimate", "duration"), TableColumn("95 % of it"))
+    columns = (TableColumn("another wait"), TableColumn("estimate", "duration"), TableColumn("95 % interval"))
     rows = [
         ("half of jobs like it", *_say(found.rest_s_p50)),
         ("nine in ten of them", *_say(found.rest_s_p90)),
     ]
-    notes = (
+    note = (
         f"Told from {counted(found.n, 'wait')}, {number(found.started)} of which ended in a start; as of {found.at}."
-        " Schedulers change their minds, and so do queues: it is no promise.",
+        " Schedulers change their minds, and so do queues: it is no promise."
     )
-    return Document(
-        headline, (Section(tables=(DataTable(columns, rows),)), *_suggest(store_words)), notes=notes, data=found
-    )
+    table = DataTable(columns, rows, note=note)
+    return Document(headline, (Section(tables=(table,)), *_suggest(store_words)), data=found)
 
 
 def _suggest(store_words: str) -> tuple[Section, ...]:
