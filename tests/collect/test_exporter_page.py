@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import ssl
-import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,27 +11,33 @@ import pytest
 from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth
 from tests.live.up_process import free_port
 
-from loadfactor.collect.exporter_page import ExporterAccess, ExporterAnswer, Target, fetch_page
-from loadfactor.collect.prometheus_server import FetchError
-from loadfactor.collect.scraped_page import LARGEST_PAGE_BYTES, pack_page, unpack_page
+from loadfactor.collect.exporter_page import ExporterAccess, Target, fetch_page
+from loadfactor.collect.fetch_errors import FetchError
+from loadfactor.collect.http_fetch import HttpAnswer
+from loadfactor.collect.lanes import Lane
+from loadfactor.collect.scraped_page import LARGEST_PAGE_BYTES, pack_page, unpack_gzip, unpack_page
 from loadfactor.errors import InputError, SourceError
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
-def ask(target: Target, access: ExporterAccess) -> ExporterAnswer:
+def ask(target: Target, access: ExporterAccess) -> HttpAnswer:
     """Its page."""
 
-    async def fetch() -> ExporterAnswer:
-        turns = asyncio.Semaphore(1)
-        return await fetch_page(target, access, lambda: turns)
+    async def fetch() -> HttpAnswer:
+        return await fetch_page(target, access, Lane())
 
     return asyncio.run(fetch())
 
 
+def read(found: HttpAnswer) -> bytes:
+    """The text of a page."""
+    return unpack_gzip(found.content) if found.is_gzip else found.content
+
+
 def answer(
     *pieces: bytes, tls: ssl.SSLContext | None = None, access: ExporterAccess | None = None, ends: bool = True
-) -> ExporterAnswer:
+) -> HttpAnswer:
     """The page of a server that sends these bytes, whatever it is asked, and ends or waits."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -45,12 +50,11 @@ def answer(
                 await asyncio.sleep(60)
             writer.close()
 
-    async def fetch() -> ExporterAnswer:
+    async def fetch() -> HttpAnswer:
         server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
-        turns = asyncio.Semaphore(1)
         target = Target("127.0.0.1", server.sockets[0].getsockname()[1], is_tls=tls is not None)
         try:
-            return await fetch_page(target, access or ExporterAccess(timeout_s=5), lambda: turns)
+            return await fetch_page(target, access or ExporterAccess(timeout_s=5), Lane())
         finally:
             server.close()
 
@@ -66,7 +70,7 @@ def test_a_page_as_the_exporter_sends_it(packs: bool) -> None:
         body = pack_page(5, (("job", "a"),), found.content, found.is_gzip)
         page = unpack_page(body)
     assert (page.at_ms, page.target) == (5, (("job", "a"),))
-    assert page.page == found.unpack()
+    assert page.page == read(found)
     assert page.page.count(b"DCGM_FI_DEV_GPU_UTIL{") == 8
     assert len(body) < len(page.page) / 3
     asked = exporter.asked[0]
@@ -99,7 +103,7 @@ def test_a_token_is_read_each_time(tmp_path: Path) -> None:
 )
 def test_ways_to_send_a_page(pieces: tuple[bytes, ...], page: bytes) -> None:
     """With its length, in chunks, up to the end of the connection, packed."""
-    assert answer(*pieces).unpack() == page
+    assert read(answer(*pieces)) == page
 
 
 @pytest.mark.parametrize(
@@ -151,20 +155,6 @@ def test_nobody_there() -> None:
         ask(Target("no-such-host.invalid", 9400), ExporterAccess())
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -addext subjectAltName=IP:127.0.0.1"
-    try:
-        subprocess.run(
-            [*words.split(), "-keyout", "key.pem", "-out", "cert.pem"], cwd=folder, check=True, capture_output=True
-        )
-    except FileNotFoundError:
-        pytest.skip("no openssl here")
-    return folder / "cert.pem", folder / "key.pem"
-
-
 def test_certificates_are_checked(certificate: tuple[Path, Path]) -> None:
     """With the certificates of ca_file it answers; without them nothing is sent to it."""
     cert, key = certificate
@@ -175,6 +165,6 @@ def test_certificates_are_checked(certificate: tuple[Path, Path]) -> None:
     def trust(ca: Path | None) -> ExporterAccess:
         return ExporterAccess(tls=ssl.create_default_context(cafile=ca))
 
-    assert answer(page, tls=tls, access=trust(cert)).unpack() == b"a 1\n"
+    assert answer(page, tls=tls, access=trust(cert)).content == b"a 1\n"
     with pytest.raises(FetchError, match=r"TLS: self.signed certificate"):
         answer(page, tls=tls, access=trust(None))

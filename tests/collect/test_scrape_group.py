@@ -12,7 +12,8 @@ from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth
 from tests.live.up_process import free_port
 
 from loadfactor.collect.exporter_page import ExporterAccess
-from loadfactor.collect.scrape_group import MOST_GAPS, ScrapeGroup, ScrapeLanes, find_next
+from loadfactor.collect.lanes import Lanes
+from loadfactor.collect.scrape_group import MOST_GAPS, ScrapeGroup, find_next
 from loadfactor.collect.scraped_page import unpack_page
 from loadfactor.collect.target_finders import FoundTargets, TargetDefaults
 from loadfactor.errors import StoreError
@@ -57,7 +58,7 @@ def scrape(
     """Run a group until each of these has held of its status, one after the other; the last status."""
 
     async def run() -> SourceStatus:
-        group = ScrapeGroup("dcgm a", finder, ExporterAccess(timeout_s=5), EVERY_S, ScrapeLanes(), kept.take, before)
+        group = ScrapeGroup("dcgm a", finder, ExporterAccess(timeout_s=5), EVERY_S, Lanes(), kept.take, before)
         task = asyncio.create_task(group.run())
         end = time.monotonic() + LONGEST_S
         for step in steps:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from loadfactor.collect.prometheus_server import FetchError
+from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.errors import InputError
 from loadfactor.sources.clouds.cloud_series import CloudSeries
 from loadfactor.sources.clouds.monitoring_series import ASKED, is_kept, read_time_series

@@ -3,9 +3,7 @@
 import asyncio
 from typing import Protocol
 
-import httpx
-
-from loadfactor.collect.prometheus_server import FetchError
+from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.pull import Chunk, ScheduledPull, Take
 from loadfactor.sources.clouds.cloud_series import CloudSeries, write_matrix
 from loadfactor.store.source_status import Failure
@@ -51,7 +49,7 @@ class CloudPull(ScheduledPull):
         super().__init__(name, every_s, through_ms // step_ms * step_ms, take, over)
         self._metrics = metrics
 
-    async def fetch_next(self, _client: httpx.AsyncClient, to_ms: int) -> Chunk:
+    async def fetch_next(self, to_ms: int) -> Chunk:
         """The chunk that follows; it ends where it begins while nothing is settled. Raises FetchError."""
         settled_ms = to_ms - int(self._metrics.settled_s * MS_PER_S)
         end_ms = min(settled_ms, self._through_ms + int(LONGEST_CHUNK_S * MS_PER_S))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from loadfactor.collect.prometheus_server import FetchError
+from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.errors import InputError
 from loadfactor.sources.clouds.cloud_series import CloudSeries
 from loadfactor.sources.clouds.cloudwatch_metrics import (

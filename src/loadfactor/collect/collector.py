@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -50,9 +50,11 @@ class LiveCollector:
         self._reading = ThreadPoolExecutor(1, "read answers")  # one large answer at a time, and no sender behind it
         self._ready = self._scanning.submit(compile_scanner)
         self._states = log.states()
-        bodies = list(log.received())
-        origins = sorted({body.origin for _, body in bodies} | set(self._states) | {REMOTE_WRITE})
-        self._streams = {o: _make_stream(o, log, self._states.get(o), bodies) for o in origins}
+        bodies: defaultdict[str, list[Numbered]] = defaultdict(list)
+        for number, body in log.received():
+            bodies[body.origin].append((number, body))
+        origins = sorted({*bodies, *self._states, REMOTE_WRITE})
+        self._streams = {o: _make_stream(o, log, self._states.get(o), bodies[o]) for o in origins}
         self.counts: dict[str, Counts] = {o: Counts() for o in origins}
         self.keep_error = ""
         """Why the last body could not be kept; empty where it could, or nothing came since."""

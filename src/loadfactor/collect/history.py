@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
-import httpx
 import pyarrow as pa
 
-from loadfactor.collect.prometheus_server import FetchError, PrometheusServer
+from loadfactor.collect.fetch_errors import FetchError
+from loadfactor.collect.lanes import Lanes
+from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.pull import Chunk, Pull
 from loadfactor.errors import InputError
 from loadfactor.sources.base import Gap, Rows, Source
@@ -79,33 +80,29 @@ def read_history(
     Raises InputError where the server does not answer with samples.
     """
     decoder = PrometheusDecoder()
-    pull = Pull(server, selector, 0.0, from_ms, _take_nothing)
+    pull = Pull(server, selector, 0.0, from_ms, _take_nothing, Lanes())
     with asyncio.Runner() as runner:
-        client = httpx.AsyncClient()
-        try:
-            number, through_ms = 0, from_ms
-            while through_ms < to_ms:
-                chunk = runner.run(_fetch(pull, client, to_ms))
-                if chunk.to_ms <= through_ms:
-                    break  # the clock of the server is a little behind ours
-                number, through_ms = number + 1, chunk.to_ms
-                points = read_answer(chunk.answer, decoder.identify)
-                decoder.put(points, number, 0.0)
-                for item in decoder.take(None):
-                    yield _name_source(item) if isinstance(item, Rows) else item
-                told((through_ms - from_ms) / (to_ms - from_ms))
-                pull.go_on(through_ms, overlap_s=0.0)  # nothing is stored late in the past
-        finally:
-            runner.run(client.aclose())
+        number, through_ms = 0, from_ms
+        while through_ms < to_ms:
+            chunk = runner.run(_fetch(pull, to_ms))
+            if chunk.to_ms <= through_ms:
+                break  # the clock of the server is a little behind ours
+            number, through_ms = number + 1, chunk.to_ms
+            points = read_answer(chunk.answer, decoder.identify)
+            decoder.put(points, number, 0.0)
+            for item in decoder.take(None):
+                yield _name_source(item) if isinstance(item, Rows) else item
+            told((through_ms - from_ms) / (to_ms - from_ms))
+            pull.go_on(through_ms, overlap_s=0.0)  # nothing is stored late in the past
     for name, series in decoder.not_understood.items():
         yield Gap(server.name, f"series not understood: {name}", series)
 
 
-async def _fetch(pull: Pull, client: httpx.AsyncClient, to_ms: int) -> Chunk:
+async def _fetch(pull: Pull, to_ms: int) -> Chunk:
     """The next chunk; a server that fails is asked again before that ends the import."""
     for left in reversed(range(TRIES)):
         try:
-            return await pull.fetch_next(client, to_ms)
+            return await pull.fetch_next(to_ms)
         except FetchError as error:
             if not left:
                 raise InputError(

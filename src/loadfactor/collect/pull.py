@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import httpx
-
-from loadfactor.collect.prometheus_server import FetchError, PrometheusServer, TooMuchError, fetch_range
+from loadfactor.collect.fetch_errors import FetchError, LateError, TooMuchError
+from loadfactor.collect.lanes import Lanes
+from loadfactor.collect.prometheus_server import PrometheusServer, fetch_range
 from loadfactor.errors import LoadfactorError
 from loadfactor.store.source_status import MOST_FAILURES, Failure
 from loadfactor.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR, S_PER_MIN
@@ -73,16 +73,16 @@ class ScheduledPull(ABC):
         self._overlap_ms = 0  # of the first: an earlier process took exactly what lies before
 
     @abstractmethod
-    async def fetch_next(self, client: httpx.AsyncClient, to_ms: int) -> Chunk:
+    async def fetch_next(self, to_ms: int) -> Chunk:
         """The chunk that follows, at most through `to_ms`; it ends where it begins while there is nothing. Raises FetchError."""
 
-    async def run(self, client: httpx.AsyncClient) -> None:
+    async def run(self) -> None:
         """Pull until cancelled. A server that fails is asked again later, and later still while it goes on failing."""
         await asyncio.sleep(random.uniform(0, min(self._every_s, S_PER_MIN) / 10))  # not all at once
         while True:
             began = time.monotonic()
             try:
-                await self.catch_up(client, int(time.time() * MS_PER_S) - int(DELAY_S * MS_PER_S))
+                await self.catch_up(int(time.time() * MS_PER_S) - int(DELAY_S * MS_PER_S))
             except Exception as error:  # whatever a server does, it ends neither its own pull nor the others
                 self._fail(error)
             pause = min(self._every_s * 2 ** min(self.status.failures, 6), max(LONGEST_PAUSE_S, self._every_s))
@@ -90,13 +90,13 @@ class ScheduledPull(ABC):
                 pause *= random.uniform(0.8, 1.2)  # those that failed at once do not come back at once
             await asyncio.sleep(max(0.0, began + pause - time.monotonic()))
 
-    async def catch_up(self, client: httpx.AsyncClient, to_ms: int) -> None:
+    async def catch_up(self, to_ms: int) -> None:
         """Take everything through `to_ms`. Raises FetchError, with what was taken before it taken."""
         if self._through_ms - to_ms > LARGEST_SKEW_S * MS_PER_S:
             ahead_s = (self._through_ms - to_ms) / MS_PER_S
             raise FetchError(f"samples were taken {ahead_s:,.0f} seconds ahead of our clock; set it by NTP, or wait")
         while self._through_ms < to_ms:
-            chunk = await self.fetch_next(client, to_ms)
+            chunk = await self.fetch_next(to_ms)
             if chunk.to_ms <= chunk.from_ms:
                 return  # its clock is a little behind
             await self._take(*chunk)
@@ -130,30 +130,33 @@ class Pull(ScheduledPull):
         every_s: float,
         through_ms: int,
         take: Take,
+        lanes: Lanes,
         over: tuple[Failure, ...] = (),
     ) -> None:
         """`over`: failures of earlier processes."""
         super().__init__(server.name, every_s, through_ms, take, over)
         self.server = server
         self._selector = selector
+        self._lanes = lanes
         self._chunk_s = FIRST_CHUNK_S
 
-    async def fetch_next(self, client: httpx.AsyncClient, to_ms: int) -> Chunk:
+    async def fetch_next(self, to_ms: int) -> Chunk:
         """The chunk that follows, at most through `to_ms`; as long as its server answers well. Raises FetchError."""
         while True:
             end_ms = min(to_ms, self._through_ms + int(self._chunk_s * MS_PER_S))
             from_ms = self._through_ms - self._overlap_ms
+            lane = self._lanes.choose(self.status.status == "ok")
             try:
-                async with asyncio.timeout(2 * self.server.timeout_s):  # also of one that answers byte by byte
-                    answer = await fetch_range(client, self.server, self._selector, from_ms, end_ms)
+                async with lane.turns:
+                    answer = await fetch_range(self.server, self._selector, from_ms, end_ms, lane)
             except TooMuchError:
                 if self._chunk_s <= SHORTEST_CHUNK_S:
                     raise
                 self._chunk_s = max(SHORTEST_CHUNK_S, self._chunk_s / 4)
                 continue
-            except TimeoutError as error:
+            except LateError:
                 self._chunk_s = max(SHORTEST_CHUNK_S, self._chunk_s / 2)
-                raise FetchError(f"did not answer within {2 * self.server.timeout_s:g} seconds") from error
+                raise
             if len(answer.content) < ENOUGH_BYTES:
                 self._chunk_s = min(LONGEST_CHUNK_S, 2 * self._chunk_s)
             if (

@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
-from loadfactor.collect.exporter_page import MOST_LONG, ExporterAccess, Target, fetch_page
+from loadfactor.collect.exporter_page import ExporterAccess, Target, fetch_page
+from loadfactor.collect.lanes import Lanes
 from loadfactor.collect.scraped_page import pack_page
 from loadfactor.collect.target_finders import TargetFinder
 from loadfactor.errors import LoadfactorError
 from loadfactor.store.source_status import SourceStatus, TargetGap
 from loadfactor.units import MS_PER_S
 
-MOST_ANSWERING: Final = 500
-MOST_DOUBTFUL: Final = 500
-"""So many exporters are asked at once: of those that answered last, and of those that did not or were never asked."""
 MOST_GAPS: Final = 100
 """So many of a group that are over are remembered."""
 NAMED: Final = 3
@@ -24,22 +22,6 @@ NAMED: Final = 3
 
 Take = Callable[[bytes], Awaitable[object]]
 """Given a body; done when it is kept."""
-
-
-class ScrapeLane:
-    """Turns to ask, and among those that have one, to receive a long page."""
-
-    def __init__(self, most: int) -> None:
-        self.turns = asyncio.Semaphore(most)
-        self.long_pages = asyncio.Semaphore(MOST_LONG)
-
-
-class ScrapeLanes:
-    """Lanes that all groups share. Those that do not answer wait among themselves, so that no other waits for them."""
-
-    def __init__(self) -> None:
-        self.answering = ScrapeLane(MOST_ANSWERING)
-        self.doubtful = ScrapeLane(MOST_DOUBTFUL)
 
 
 @dataclass
@@ -76,7 +58,7 @@ class ScrapeGroup:
     finder: TargetFinder
     access: ExporterAccess
     every_s: float
-    lanes: ScrapeLanes
+    lanes: Lanes
     take: Take
     before: tuple[TargetGap, ...] = ()
     counts: GroupCounts = field(default_factory=GroupCounts)
@@ -134,14 +116,14 @@ class ScrapeGroup:
             await self._scrape(target, self._fares[target])
 
     async def _scrape(self, target: Target, fares: TargetStatus) -> None:
-        lane = self.lanes.answering if fares.answers else self.lanes.doubtful
+        lane = self.lanes.choose(fares.answers)
         at_ms = _now_ms()
         try:
             async with asyncio.timeout(self.every_s) as patience:
                 await lane.turns.acquire()
                 try:
                     patience.reschedule(None)
-                    answer = await fetch_page(target, self.access, lambda: lane.long_pages)
+                    answer = await fetch_page(target, self.access, lane)
                 finally:
                     lane.turns.release()
             at_ms = int(answer.at_s * MS_PER_S)

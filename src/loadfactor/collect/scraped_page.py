@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import cramjam
 
+from loadfactor.collect.http_fetch import GZIP_WINDOW
 from loadfactor.errors import SourceError
 from loadfactor.sources.prometheus.metrics_page import TargetLabels
 from loadfactor.units import BYTES_PER_MIB
@@ -14,7 +15,6 @@ from loadfactor.units import BYTES_PER_MIB
 LARGEST_PAGE_BYTES: Final = 16 * BYTES_PER_MIB
 """Of a page, unpacked: some 1,000 GPUs. An exporter with more to say is refused."""
 _HEAD: Final = struct.Struct("<qII?")  # when it was asked for, ms; bytes of the labels and of the page; is it gzip
-_GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class ScrapedPage(NamedTuple):
@@ -50,7 +50,7 @@ def unpack_page(body: bytes) -> ScrapedPage:
 def unpack_gzip(answer: bytes) -> bytes:
     """The page that an exporter packed with gzip. Raises SourceError where it did not, or the page is larger than is taken."""
     try:
-        unpacking = zlib.decompressobj(_GZIP)
+        unpacking = zlib.decompressobj(GZIP_WINDOW)
         page = unpacking.decompress(answer, LARGEST_PAGE_BYTES + 1)
     except zlib.error as error:
         raise SourceError("its page is not packed with gzip, though it says so") from error

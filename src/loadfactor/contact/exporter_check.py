@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from loadfactor.collect.exporter_page import ExporterAccess, Target, fetch_page
+from loadfactor.collect.lanes import Lane
+from loadfactor.collect.scraped_page import unpack_gzip
 from loadfactor.collect.target_finders import FoundTargets, TargetFinder
 from loadfactor.contact.shortfalls import Shortfall, list_shortfalls
 from loadfactor.contact.source_check import SourceCheck, count_devices, read_clock, read_device, understand
@@ -69,8 +71,9 @@ async def check_group(group: AskedGroup, turns: asyncio.Semaphore) -> SourceChec
 async def _ask(target: Target, access: ExporterAccess, turns: asyncio.Semaphore) -> _Asked:
     async with turns:
         try:
-            answer = await fetch_page(target, access, lambda: asyncio.Semaphore(1))
-            series = list(list_series(answer.unpack(), target.labels))
+            answer = await fetch_page(target, access, Lane())
+            page = unpack_gzip(answer.content) if answer.is_gzip else answer.content
+            series = list(list_series(page, target.labels))
         except LoadfactorError as error:
             return _Asked(target, error=str(error))
     clock_s = read_clock(answer.date, (answer.at_s + answer.end_s) / 2)

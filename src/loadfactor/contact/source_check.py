@@ -10,9 +10,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
-import httpx
-
-from loadfactor.collect.prometheus_server import FetchError, PrometheusServer, fetch_answer
+from loadfactor.collect.fetch_errors import FetchError
+from loadfactor.collect.prometheus_server import PrometheusServer, fetch_answer
 from loadfactor.contact.shortfalls import Shortfall, list_shortfalls
 from loadfactor.errors import LoadfactorError
 from loadfactor.sources.gpu_scrapes.series_identity import DeviceLabels, read_labels
@@ -54,17 +53,17 @@ class SourceCheck:
     answering: int | None = None
 
 
-async def check_server(client: httpx.AsyncClient, server: PrometheusServer, match: str) -> SourceCheck:
+async def check_server(server: PrometheusServer, match: str) -> SourceCheck:
     """What a server gives of the series that `match` (matchers in braces, or nothing) chooses. Never raises a LoadfactorError."""
     found = SourceCheck(server.name, server.url, reachable=False)
     try:
         began_s = time.time()
-        answer = await fetch_answer(client, server, {"query": f"count by (__name__) ({write_selector(match)})"})
+        answer = await fetch_answer(server, {"query": f"count by (__name__) ({write_selector(match)})"})
         found = replace(found, clock_s=read_clock(answer.date, (began_s + time.time()) / 2))
         counts = {row["metric"].get("__name__", ""): float(row["value"][1]) for row in _read_vector(answer.content)}
         found = replace(found, reachable=True, **understand(counts))
         if found.keys:
-            found = replace(found, **await _look_at_gpus(client, server, match, counts))
+            found = replace(found, **await _look_at_gpus(server, match, counts))
         return replace(found, shortfalls=list_shortfalls(found))
     except LoadfactorError as error:
         return replace(found, error=str(error))
@@ -72,14 +71,13 @@ async def check_server(client: httpx.AsyncClient, server: PrometheusServer, matc
 
 async def check_servers(servers: Sequence[tuple[PrometheusServer, str]]) -> list[SourceCheck]:
     """Several servers, each with its matchers, at once."""
-    async with httpx.AsyncClient(follow_redirects=False) as client:
-        return list(await asyncio.gather(*(_check_in_time(client, server, match) for server, match in servers)))
+    return list(await asyncio.gather(*(_check_in_time(server, match) for server, match in servers)))
 
 
-async def _check_in_time(client: httpx.AsyncClient, server: PrometheusServer, match: str) -> SourceCheck:
+async def _check_in_time(server: PrometheusServer, match: str) -> SourceCheck:
     try:
         async with asyncio.timeout(2 * server.timeout_s):  # also of one that answers byte by byte
-            return await check_server(client, server, match)
+            return await check_server(server, match)
     except TimeoutError:
         late = f"did not answer within {2 * server.timeout_s:g} seconds"
         return SourceCheck(server.name, server.url, reachable=False, error=late)
@@ -95,29 +93,27 @@ def understand(names: Collection[str]) -> dict[str, Any]:
     return {"exporters": tuple(sorted(exporters)), "keys": keys}
 
 
-async def _look_at_gpus(
-    client: httpx.AsyncClient, server: PrometheusServer, match: str, counts: Mapping[str, float]
-) -> dict[str, Any]:
+async def _look_at_gpus(server: PrometheusServer, match: str, counts: Mapping[str, float]) -> dict[str, Any]:
     """The GPUs of the metric that most series have, and how often they are scraped."""
     told = [name for name in counts if (found := find_family({"__name__": name})) is not None and found[1] is not None]
     name = max(sorted(told), key=lambda one: counts[one])
     further = match.strip().removeprefix("{").removesuffix("}").strip().strip(",")
     series = f'{{__name__="{name}"{"," if further else ""}{further}}}'
-    stamped = await fetch_answer(client, server, {"query": f"timestamp({series})"})
+    stamped = await fetch_answer(server, {"query": f"timestamp({series})"})
     rows = _read_vector(stamped.content)
     devices = [read_device({**row["metric"], "__name__": name}) for row in rows]
     ages = [float(row["value"][0]) - float(row["value"][1]) for row in rows]
     return {
         **count_devices(devices),
-        "step_s": await _find_step(client, server, {**rows[0]["metric"], "__name__": name}) if rows else None,
+        "step_s": await _find_step(server, {**rows[0]["metric"], "__name__": name}) if rows else None,
         "newest_s": max(0.0, min(ages)) if ages else None,
     }
 
 
-async def _find_step(client: httpx.AsyncClient, server: PrometheusServer, labels: Mapping[str, str]) -> float | None:
+async def _find_step(server: PrometheusServer, labels: Mapping[str, str]) -> float | None:
     """Seconds between two samples of one series; None where it has one."""
     series = "{" + ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels.items()) + "}"
-    answer = await fetch_answer(client, server, {"query": f"{series}[{LOOK_BACK_S}s]"})
+    answer = await fetch_answer(server, {"query": f"{series}[{LOOK_BACK_S}s]"})
     try:
         points = json.loads(answer.content)["data"]["result"][0]["values"]
         return median(float(b[0]) - float(a[0]) for a, b in pairwise(points)) if len(points) > 1 else None

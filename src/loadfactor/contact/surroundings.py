@@ -8,7 +8,8 @@ from typing import Final
 
 import httpx
 
-from loadfactor.collect.prometheus_server import FetchError, PrometheusServer
+from loadfactor.collect.fetch_errors import FetchError
+from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.contact.source_check import SourceCheck, check_server
 from loadfactor.sources.dcgm.fields import PREFIX
 from loadfactor.units import BYTES_PER_MIB
@@ -58,7 +59,7 @@ def look_around(places: ProbedPlaces) -> Surroundings:
 async def _look_around(places: ProbedPlaces) -> Surroundings:
     async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=LONGEST_PROBE_S) as client:
         exporter_gpus, prometheus = await asyncio.gather(
-            _count_exported_gpus(client, places.exporter), _ask_prometheus(client, places.prometheus)
+            _count_exported_gpus(client, places.exporter), _ask_prometheus(places.prometheus)
         )
     return Surroundings(
         _read_driver(places.root),
@@ -102,11 +103,11 @@ async def _count_exported_gpus(client: httpx.AsyncClient, url: str) -> int | Non
     return len(found) if understood else None
 
 
-async def _ask_prometheus(client: httpx.AsyncClient, url: str) -> SourceCheck | None:
+async def _ask_prometheus(url: str) -> SourceCheck | None:
     """What a Prometheus gives; None where none answers in time."""
     try:
         async with asyncio.timeout(LONGEST_PROBE_S):
-            found = await check_server(client, PrometheusServer("", url, timeout_s=LONGEST_PROBE_S), "")
+            found = await check_server(PrometheusServer("", url, timeout_s=LONGEST_PROBE_S), "")
     except (FetchError, TimeoutError):
         return None
     return found if found.reachable else None

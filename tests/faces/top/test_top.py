@@ -18,7 +18,7 @@ from tests.faces.server.conftest import LOCAL, Remembering
 
 from loadfactor.books import snapshot
 from loadfactor.books.books import Books
-from loadfactor.collect.prometheus_server import FetchError
+from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.errors import InputError
 from loadfactor.faces.cli import main
 from loadfactor.faces.document import Document

@@ -9,21 +9,20 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import httpx
-
 from loadfactor.books.books import Books
 from loadfactor.collect.cloud_pull import CloudPull
 from loadfactor.collect.collector import LiveCollector
 from loadfactor.collect.decoding import PAGE, QUERY
 from loadfactor.collect.kubernetes_api import ClusterAccess
 from loadfactor.collect.kubernetes_watch import ClusterWatch
+from loadfactor.collect.lanes import Lanes
 from loadfactor.collect.listed_body import LISTED
 from loadfactor.collect.listed_stream import ListedStream
 from loadfactor.collect.own_gpus import ORIGIN, sample_own_gpus
-from loadfactor.collect.prometheus_server import MOST_LONG, PrometheusServer
+from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.pull import Pull, ScheduledPull, Take
 from loadfactor.collect.pulled_body import pack_answer
-from loadfactor.collect.scrape_group import ScrapeGroup, ScrapeLanes
+from loadfactor.collect.scrape_group import ScrapeGroup
 from loadfactor.config import ExporterGroup, PulledServer, Settings, WatchedCluster
 from loadfactor.errors import LoadfactorError
 from loadfactor.faces.cloud_sources import AskedCloud, make_clouds
@@ -45,9 +44,6 @@ FLUSH_AGAIN_S = 20.0
 STATUS_EVERY_S = 5.0
 SILENT_S = 900.0
 """A source that sent samples and sends none for so long is called silent."""
-MOST_CONNECTIONS = 1024
-"""Kept open to servers that are asked again."""
-KEPT_OPEN_S = 120.0
 MOST_ANSWERS = 3
 """So many pulled answers may wait for their booking; then the pull waits."""
 
@@ -75,25 +71,21 @@ class LiveService:
         self._told_aside = 0
         self._written: list[SourceStatus] = []
         self._said = {s.name: s for s in read_statuses(books.store.folder)}
-        self._long_answers = asyncio.Semaphore(MOST_LONG)
-        self._pulls: list[ScheduledPull] = [self._make_pull(server) for server in settings.prometheus]
+        lanes = Lanes()
+        self._pulls: list[ScheduledPull] = [self._make_pull(server, lanes) for server in settings.prometheus]
         self._pulls += [self._make_cloud_pull(cloud) for cloud in make_clouds(settings)]
-        lanes = ScrapeLanes()
         self._groups = [self._make_group(group, lanes) for group in settings.exporters]
         self._clusters = [self._make_cluster(cluster) for cluster in settings.kubernetes]
         self.book_error = ""
 
     async def run(self) -> None:
         """Collect until cancelled."""
-        limits = httpx.Limits(
-            max_connections=None, max_keepalive_connections=MOST_CONNECTIONS, keepalive_expiry=KEPT_OPEN_S
-        )
-        async with httpx.AsyncClient(limits=limits, follow_redirects=False) as client, asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._repeat(BOOK_EVERY_S, self._book))
             tasks.create_task(self._repeat(BOOK_EVERY_S, self._flush_when_due))
             tasks.create_task(self._repeat(STATUS_EVERY_S, self._keep_statuses))
             for pull in self._pulls:
-                tasks.create_task(pull.run(client))
+                tasks.create_task(pull.run())
             for group in self._groups:
                 tasks.create_task(group.run())
             for cluster in self._clusters:
@@ -161,11 +153,13 @@ class LiveService:
             found.append(SourceStatus(source, "silent" if silent else "ok", at_ms, error, at_ms if silent else None))
         return found or [SourceStatus("remote_write", "waiting")]
 
-    def _make_pull(self, server: PulledServer) -> Pull:
+    def _make_pull(self, server: PulledServer, lanes: Lanes) -> Pull:
         origin = f"prometheus {server.label}"
         begin_ms, take = self._take_answers(origin, server.backfill_s)
-        asked = PrometheusServer(origin, server.url, server.bearer_token_file, long_answers=self._long_answers)
-        return Pull(asked, write_selector(server.match), server.every_s, begin_ms, take, self._failed_before(origin))
+        asked = PrometheusServer(origin, server.url, server.bearer_token_file)
+        return Pull(
+            asked, write_selector(server.match), server.every_s, begin_ms, take, lanes, self._failed_before(origin)
+        )
 
     def _make_cloud_pull(self, cloud: AskedCloud) -> CloudPull:
         begin_ms, take = self._take_answers(cloud.origin, cloud.backfill_s)
@@ -186,7 +180,7 @@ class LiveService:
     def _failed_before(self, origin: str) -> tuple[Failure, ...]:
         return self._said[origin].failures if origin in self._said else ()
 
-    def _make_group(self, group: ExporterGroup, lanes: ScrapeLanes) -> ScrapeGroup:
+    def _make_group(self, group: ExporterGroup, lanes: Lanes) -> ScrapeGroup:
         origin = group.label
 
         async def take(page: bytes) -> None:

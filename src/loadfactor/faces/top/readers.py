@@ -9,7 +9,7 @@ import httpx
 
 from loadfactor.books.books import Books
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.collect.prometheus_server import FetchError
+from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.errors import InputError
 from loadfactor.faces.cli.show import ShowRequest
 

@@ -1,0 +1,240 @@
+"""Asking any HTTP server: what is sent, what is taken of an answer, and that one that never ends delays no other."""
+
+import asyncio
+import gzip
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from tests.collect.raw_server import OK, Handler, send, serve
+
+from loadfactor.collect import http_fetch
+from loadfactor.collect.fetch_errors import FetchError, LateError, TooMuchError
+from loadfactor.collect.http_connection import MOST_LOOKUPS, HttpProxy
+from loadfactor.collect.http_fetch import LONG_BYTES, FetchBounds, HttpAnswer, HttpRequest, fetch
+from loadfactor.collect.lanes import MOST_LONG, Lane
+from loadfactor.collect.prometheus_server import PrometheusServer, fetch_answer
+from loadfactor.errors import InputError, LoadfactorError
+
+JSON = b'{"status":"success"}'
+BOUNDS = FetchBounds(1 << 20, 10.0, 10.0, begins=b"{", unpacks=True)
+
+
+def ask(handler: Handler, bounds: FetchBounds = BOUNDS) -> HttpAnswer:
+    """The answer of a server."""
+
+    async def run() -> HttpAnswer:
+        return await fetch(HttpRequest("127.0.0.1", await serve(handler), "/"), bounds, Lane())
+
+    return asyncio.run(run())
+
+
+def pack(content: bytes) -> bytes:
+    """An answer packed with gzip."""
+    packed = gzip.compress(content)
+    return OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed
+
+
+def test_what_is_sent_to_prometheus(tmp_path: Path) -> None:
+    """The query as a form, with a token from its file, or a name and a password from the address."""
+    asked: list[bytes] = []
+
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        size = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+        asked.append(head + await reader.readexactly(size))
+        writer.write(pack(JSON))
+
+    async def run(*servers: tuple[str, Path | None]) -> None:
+        port = await serve(handler)
+        for url, file in servers:
+            server = PrometheusServer("a", url.format(port), file)
+            answer = await fetch_answer(server, {"query": '{a="b c+ü"}[60ms]', "time": "1.5"})
+            assert answer.content == JSON
+
+    file = tmp_path / "token"
+    file.write_text("secret\n")
+    asyncio.run(run(("http://127.0.0.1:{}/pro xy/", file), ("http://me:p%40ss@localhost:{}", None)))
+    first, second = asked
+    assert first.startswith(b"POST /pro%20xy/api/v1/query HTTP/1.1\r\nHost: 127.0.0.1:")
+    assert b"\r\nAuthorization: Bearer secret\r\n" in first
+    assert first.endswith(b"\r\n\r\nquery=%7Ba%3D%22b%20c%2B%C3%BC%22%7D%5B60ms%5D&time=1.5")
+    assert b"\r\nAuthorization: Basic bWU6cEBzcw==\r\n" in second
+
+
+@pytest.mark.parametrize("url", ["http://[::1/", "http://a:99999", "http://:9090"])
+def test_what_is_no_address(url: str) -> None:
+    """It is the user's mistake, in one line."""
+    with pytest.raises(InputError, match="the address of a "):
+        PrometheusServer("a", url).write_query({})
+
+
+def test_an_answer_is_unpacked_as_it_comes() -> None:
+    """What is packed comes out as it was, of any size within the bounds."""
+    content = b"{" + bytes(900_000)
+    assert ask(send(pack(content))).content == content
+    assert ask(send(pack(JSON)), replace(BOUNDS, unpacks=False)).is_gzip
+
+
+@pytest.mark.parametrize(
+    ("pieces", "kind", "said"),
+    [
+        ((pack(b"{" + bytes(100 << 20)),), TooMuchError, "larger than 1 MiB"),
+        ((OK + b"\r\n{", *(b"[" * 65_536,) * 40), TooMuchError, "larger than 1 MiB"),
+        ((pack(b"{" + bytes(500))[:-9],), FetchError, "ended before"),
+        ((OK + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",), FetchError, "not packed with gzip"),
+    ],
+)
+def test_answers_that_are_refused(pieces: tuple[bytes, ...], kind: type[FetchError], said: str) -> None:
+    """Too large, packed or not; cut; not packed."""
+    with pytest.raises(kind, match=said):
+        ask(send(*pieces))
+
+
+@pytest.mark.parametrize("head", [OK, b"HTTP/1.1 500 Oh\r\n"])
+def test_only_the_beginning_of_an_error_is_read(head: bytes) -> None:
+    """One that goes on for ever is left, whatever its status says."""
+    answer = ask(send(head + b"\r\n", *(b"<html>" * 20_000,) * 20, ends=False), replace(BOUNDS, begins=b"{"))
+    assert answer.status in (200, 500)
+    assert answer.content.startswith(b"<html><html>")
+    assert len(answer.content) < LONG_BYTES
+
+
+def test_silence_and_the_whole_time_are_bounded() -> None:
+    """A server that says nothing is left at one time, one that says something again and again at another."""
+    with pytest.raises(LateError, match=r"no answer within 0\.2 s"):
+        ask(send(OK + b"\r\n{", ends=False), replace(BOUNDS, silence_s=0.2))
+
+    async def drip(_head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK + b"\r\n")
+        while True:
+            writer.write(b"{")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    with pytest.raises(LateError, match=r"no answer within 0\.3 s"):
+        ask(drip, replace(BOUNDS, timeout_s=0.3))
+
+
+def test_long_answers_take_turns() -> None:
+    """While as many as may are received, a further long one waits, and a short one does not."""
+
+    async def run() -> None:
+        lane = Lane()
+        short = HttpRequest("127.0.0.1", await serve(send(pack(JSON))), "/")
+        long = HttpRequest("127.0.0.1", await serve(send(pack(b"{" + bytes(2 * LONG_BYTES)))), "/")
+        for _ in range(MOST_LONG):
+            await lane.long_turns.acquire()
+        waits = asyncio.create_task(fetch(long, BOUNDS, lane))
+        while not lane.long_turns._waiters:
+            await asyncio.sleep(0.01)
+        assert (await fetch(short, BOUNDS, lane)).content == JSON
+        assert not waits.done()
+        lane.long_turns.release()
+        assert len((await waits).content) == 2 * LONG_BYTES + 1
+
+    asyncio.run(run())
+
+
+def test_names_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many of them are looked up, a server of another lane is asked."""
+    answered = threading.Event()
+    usual = socket.getaddrinfo
+
+    def look_up(host: str, *rest: Any, **named: Any) -> Any:
+        if not host.startswith("dead"):
+            return usual("127.0.0.1", *rest, **named)
+        assert answered.wait(60)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+    async def run() -> None:
+        doubtful, answering = Lane(), Lane()
+        port = await serve(send(pack(JSON)))
+        dead = [
+            asyncio.create_task(fetch(HttpRequest(f"dead{number}", port, "/"), BOUNDS, doubtful))
+            for number in range(2 * MOST_LOOKUPS)
+        ]
+        alive = await fetch(HttpRequest("alive", port, "/"), BOUNDS, answering)
+        assert alive.content == JSON
+        assert not any(task.done() for task in dead)
+        answered.set()
+        for failure in await asyncio.gather(*dead, return_exceptions=True):
+            assert isinstance(failure, FetchError)
+            assert str(failure) == "temporary failure in name resolution"
+        assert (await fetch(HttpRequest("alive", port, "/"), BOUNDS, doubtful)).content == JSON
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_through_a_proxy(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+    certificate: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What has no TLS is handed to it, what has TLS goes through a tunnel; one that refuses is said."""
+    cert, key = certificate
+    server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_tls.load_cert_chain(cert, key)
+    heads: list[bytes] = []
+    content = b"{" + bytes(900_000)
+
+    async def run() -> None:
+        end = await serve(send(pack(content)), server_tls)
+
+        async def proxy(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heads.append(head)
+            if not head.startswith(b"CONNECT"):
+                writer.write(pack(JSON))
+                return
+            there, back = await asyncio.open_connection("127.0.0.1", end)
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            await asyncio.gather(_pass_on(reader, back), _pass_on(there, writer))
+
+        by = HttpProxy("127.0.0.1", await serve(proxy), "Basic abc")
+        plain = HttpRequest("prometheus.example", 9090, "/a", proxy=by)
+        assert (await fetch(plain, BOUNDS, Lane())).content == JSON
+        tunnel = HttpRequest("127.0.0.1", end, "/a", ssl.create_default_context(cafile=cert), proxy=by)
+        assert (await fetch(tunnel, BOUNDS, Lane())).content == content
+        no = HttpProxy("127.0.0.1", await serve(send(b"HTTP/1.1 407 Say who\r\n\r\n")))
+        with pytest.raises(FetchError, match="the proxy answered 407"):
+            await fetch(replace(tunnel, proxy=no), BOUNDS, Lane())
+
+    monkeypatch.setattr(http_fetch, "LONG_BYTES", 1 << 30)
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(run())
+    assert heads[0].startswith(b"GET http://prometheus.example:9090/a HTTP/1.1\r\nHost: prometheus.example:9090\r\n")
+    assert heads[1].startswith(b"CONNECT 127.0.0.1:")
+    assert all(b"\r\nProxy-Authorization: Basic abc\r\n" in head for head in heads)
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while piece := await reader.read(65_536):
+            writer.write(piece)
+            await writer.drain()
+    writer.close()
+
+
+def test_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is used for what it is named for, and never for this machine itself."""
+    monkeypatch.setenv("https_proxy", "http://me:pass@proxy.example:3128")
+    monkeypatch.setenv("http_proxy", "socks5://proxy.example")
+    monkeypatch.setenv("no_proxy", "inside.example")
+
+    def find(url: str) -> HttpProxy | None:
+        return PrometheusServer("a", url).write_query({}).proxy
+
+    assert find("https://prometheus.example") == HttpProxy("proxy.example", 3128, "Basic bWU6cGFzcw==")
+    for url in ("https://inside.example", "http://localhost:9090", "http://127.0.0.1:9090", "http://[::1]:9090"):
+        assert find(url) is None
+    with pytest.raises(LoadfactorError, match="the proxy that the environment names for http is none of"):
+        find("http://prometheus.example")

@@ -1,0 +1,119 @@
+"""Pulling from one server: chunks without a gap, and a turn that no server without an answer takes away."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from urllib.parse import parse_qs
+
+import pytest
+from tests.collect.raw_server import OK, Handler, serve
+
+from loadfactor.collect.fetch_errors import FetchError, LateError
+from loadfactor.collect.lanes import MOST_DOUBTFUL, Lanes
+from loadfactor.collect.prometheus_server import PrometheusServer
+from loadfactor.collect.pull import Pull
+
+BEGIN_MS = 1_772_409_600_000
+HOUR_MS = 3_600_000
+JSON = b'{"status":"success"}'
+
+
+def respond(answer: Callable[[int, int], bytes | None]) -> Handler:
+    """A Prometheus that answers with what is given for a time in ms, and for None not at all."""
+
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        size = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+        asked = parse_qs((await reader.readexactly(size)).decode())
+        to_ms = round(float(asked["time"][0]) * 1000)
+        length = re.search(r"\[(\d+)ms\]$", asked["query"][0])
+        assert length
+        if (content := answer(to_ms - int(length[1]), to_ms)) is None:
+            await asyncio.sleep(60)
+        else:
+            writer.write(content)
+
+    return handler
+
+
+def send_json(content: bytes = JSON, head: bytes = OK) -> bytes:
+    """An answer with its length."""
+    return head + b"Content-Length: %d\r\n\r\n" % len(content) + content
+
+
+async def make_pull(
+    answer: Callable[[int, int], bytes | None], taken: list[tuple[int, int]], lanes: Lanes | None = None
+) -> Pull:
+    """A pull of a server that answers so, from `BEGIN_MS` on."""
+    server = PrometheusServer("a", f"http://127.0.0.1:{await serve(respond(answer))}", timeout_s=0.5)
+
+    async def take(_answer: bytes, from_ms: int, to_ms: int) -> None:
+        taken.append((from_ms, to_ms))
+
+    return Pull(server, "up", 60.0, BEGIN_MS, take, lanes or Lanes())
+
+
+@pytest.mark.parametrize("refusal", [b'{"error":"query processing would load too many samples"}', b"[" * 40])
+def test_a_server_with_limits(refusal: bytes) -> None:
+    """One that gives no more than a minute at once is asked for less, and nothing is left out."""
+    taken: list[tuple[int, int]] = []
+
+    def answer(from_ms: int, to_ms: int) -> bytes:
+        if to_ms - from_ms <= 120_000:
+            return send_json()
+        status = b"422 No" if refusal.startswith(b"{") else b"413 Too large"
+        return send_json(refusal, b"HTTP/1.1 %s\r\n" % status)
+
+    async def run() -> None:
+        pull = await make_pull(answer, taken)
+        await pull.catch_up(BEGIN_MS + HOUR_MS)
+        assert pull.status.status == "ok"
+
+    asyncio.run(run())
+    assert (taken[0][0], taken[-1][1]) == (BEGIN_MS, BEGIN_MS + HOUR_MS)
+    assert [end for _, end in taken[:-1]] == [begin for begin, _ in taken[1:]]
+
+
+def test_a_server_that_takes_too_long() -> None:
+    """It is asked for less the next time, until it answers in time."""
+    taken: list[tuple[int, int]] = []
+
+    async def run() -> None:
+        pull = await make_pull(lambda from_ms, to_ms: send_json() if to_ms - from_ms <= 300_000 else None, taken)
+        with pytest.raises(LateError, match=r"no answer within 0\.5 s"):
+            await pull.catch_up(BEGIN_MS + 600_000)
+        assert taken == []
+        with suppress(LateError):
+            await pull.catch_up(BEGIN_MS + 600_000)
+
+    asyncio.run(run())
+    assert taken[0] == (BEGIN_MS, BEGIN_MS + 300_000)
+
+
+def test_servers_without_an_answer_keep_no_other_waiting() -> None:
+    """While as many as may wait for an answer, a server that answered is asked, and one that did not waits for its turn."""
+    good: list[tuple[int, int]] = []
+    bad: list[tuple[int, int]] = []
+
+    async def run() -> None:
+        lanes = Lanes()
+        answers = await make_pull(lambda _from, _to: send_json(), good, lanes)
+        fails = await make_pull(lambda _from, _to: send_json(b"<html>") if not bad_heals else send_json(), bad, lanes)
+        await answers.catch_up(BEGIN_MS + 1000)
+        with pytest.raises(FetchError, match="no JSON"):
+            await fails.catch_up(BEGIN_MS + 1000)
+        for _ in range(MOST_DOUBTFUL):
+            await lanes.choose(answers=False).turns.acquire()
+        bad_heals.append(True)
+        waits = asyncio.create_task(fails.catch_up(BEGIN_MS + 1000))
+        while not lanes.choose(answers=False).turns._waiters:
+            await asyncio.sleep(0.01)
+        await answers.catch_up(BEGIN_MS + 2000)
+        assert not bad
+        lanes.choose(answers=False).turns.release()
+        await waits
+
+    bad_heals: list[bool] = []
+    asyncio.run(run())
+    assert good == [(BEGIN_MS, BEGIN_MS + 1000), (BEGIN_MS + 1000, BEGIN_MS + 2000)]
+    assert bad == [(BEGIN_MS, BEGIN_MS + 1000)]
