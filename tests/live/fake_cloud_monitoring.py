@@ -35,11 +35,15 @@ def make_series(
 
 
 class FakeCloudMonitoring:
-    """The server of one project's `series`; `exhausted` requests are refused for want of quota, all of them where `forbid`."""
+    """The server of one project's `series`, `PAGE` of them a page.
+
+    The first `exhausted` requests are refused for want of quota, and one of each `refuse_every`; all of them where `forbid`.
+    """
 
     def __init__(self, series: Sequence[Any]) -> None:
         self.series = list(series)
         self.exhausted = 0
+        self.refuse_every = 0
         self.forbid = False
         self.requests: list[str] = []
         self._server = grpc.server(ThreadPoolExecutor(2))
@@ -60,8 +64,9 @@ class FakeCloudMonitoring:
     def _check(self, context: Any) -> None:
         if self.forbid:
             context.abort(grpc.StatusCode.PERMISSION_DENIED, "Permission monitoring.timeSeries.list denied")
-        if self.exhausted > 0:
-            self.exhausted -= 1
+        is_due = self.refuse_every and len(self.requests) % self.refuse_every == 0
+        if is_due or self.exhausted > 0:
+            self.exhausted -= not is_due
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "Quota exceeded for time series queries")
 
     def _list_types(self, request: Any, context: Any) -> Any:
@@ -70,7 +75,13 @@ class FakeCloudMonitoring:
         begin = request.filter.partition('starts_with("')[2].removesuffix('")')
         types = sorted({one.metric.type for one in self.series if one.metric.type.startswith(begin)})
         found = [metric_pb2.MetricDescriptor(type=one) for one in types]
-        return monitoring_v3.ListMetricDescriptorsResponse(metric_descriptors=found)
+        page, more = self._cut(found, request)
+        return monitoring_v3.ListMetricDescriptorsResponse(metric_descriptors=page, next_page_token=more)
+
+    @staticmethod
+    def _cut(found: list[Any], request: Any) -> tuple[list[Any], str]:
+        at = int(request.page_token or 0)
+        return found[at : at + PAGE], str(at + PAGE) if at + PAGE < len(found) else ""
 
     def _list_series(self, request: Any, context: Any) -> Any:
         self.requests.append("ListTimeSeries")
@@ -85,9 +96,8 @@ class FakeCloudMonitoring:
                 found.append(
                     monitoring_v3.TimeSeries(metric=one.metric, resource=one.resource, unit=one.unit, points=points)
                 )
-        at = int(request.page_token or 0)
-        more = str(at + PAGE) if at + PAGE < len(found) else ""
-        return monitoring_v3.ListTimeSeriesResponse(time_series=found[at : at + PAGE], next_page_token=more)
+        page, more = self._cut(found, request)
+        return monitoring_v3.ListTimeSeriesResponse(time_series=page, next_page_token=more)
 
     def __enter__(self) -> "FakeCloudMonitoring":
         self._server.start()

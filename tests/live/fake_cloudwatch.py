@@ -1,24 +1,34 @@
-"""moto's CloudWatch on loopback, which remembers what it is asked and throttles where a test wants it."""
+"""moto's CloudWatch on loopback, which remembers what it is asked; it throttles and gives pages where a test wants it."""
 
 import json
 import threading
 from collections.abc import Iterable
+from functools import partialmethod
 from io import BytesIO
 from types import TracebackType
 from typing import Any
 
+import httpx
+from moto.cloudwatch.responses import CloudWatchResponse
+from moto.core.responses import ActionResult
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 from werkzeug.wrappers import Request, Response
 
 
 class FakeCloudWatch:
-    """The server; `requests` are the operations that it was asked for, `throttle` and `forbid` say how often not to answer them."""
+    """The server; `requests` are the operations that it was asked for, `throttle` and `forbid` say how often not to answer them.
+
+    `throttle_every`: of each so many requests one is throttled; `page_values`: so many values a page (moto gives all at once).
+    """
 
     def __init__(self) -> None:
         self.requests: list[str] = []
         self.throttle: dict[str, int] = {}
+        self.throttle_every = 0
+        self.page_values = 0
         self.forbid = False
+        self._whole = CloudWatchResponse.get_metric_data
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -31,8 +41,9 @@ class FakeCloudWatch:
         self.requests.append(operation)
         if self.forbid:
             return self._refuse("AccessDeniedException", "you may not", 400)(environ, start_response)
-        if self.throttle.get(operation, 0) > 0:
-            self.throttle[operation] -= 1
+        is_due = self.throttle_every and len(self.requests) % self.throttle_every == 0
+        if is_due or self.throttle.get(operation, 0) > 0:
+            self.throttle[operation] = self.throttle.get(operation, 0) - (not is_due)
             return self._refuse("ThrottlingException", "Rate exceeded", 400)(environ, start_response)
         return self._moto(environ, start_response)  # type: ignore[no-any-return]
 
@@ -47,11 +58,37 @@ class FakeCloudWatch:
         target = request.headers.get("X-Amz-Target", "").rpartition(".")[2] or request.path.rpartition("/")[2]
         return target or body.partition(b"Action=")[2].partition(b"&")[0].decode()
 
+    def _answer_page(self, request: CloudWatchResponse) -> ActionResult:
+        """A page of values in the order of the metrics, with the token of the next one."""
+        results = self._whole(request).result["MetricDataResults"]  # type: ignore[index]
+        if not self.page_values:
+            return ActionResult({"MetricDataResults": results})
+        values = [
+            (one, at, value) for one in results for at, value in zip(one["timestamps"], one["values"], strict=True)
+        ]
+        begin = int(request._get_params().get("NextToken") or 0)
+        end = begin + self.page_values
+        page: dict[str, dict[str, Any]] = {}
+        for one, at, value in values[begin:end]:
+            said = page.setdefault(one["id"], {**one, "timestamps": [], "values": []})
+            said["timestamps"].append(at)
+            said["values"].append(value)
+        more = {"NextToken": str(end)} if end < len(values) else {}
+        return ActionResult({"MetricDataResults": list(page.values()), **more})
+
     def __enter__(self) -> "FakeCloudWatch":
+        CloudWatchResponse.get_metric_data = partialmethod(_give_page, self)  # type: ignore
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        httpx.post(f"{self.url}/moto-api/reset")  # what it was told lives as long as the process
+        self.requests.clear()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.shutdown()
+        CloudWatchResponse.get_metric_data = self._whole  # type: ignore[method-assign]
+
+
+def _give_page(request: CloudWatchResponse, fake: FakeCloudWatch) -> ActionResult:
+    return fake._answer_page(request)

@@ -1,6 +1,7 @@
 """`loadfactor up` and Cloud Monitoring, served on loopback, through Google's own client: the books are what was there, once."""
 
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ from tests.live.fake_cloud_monitoring import FakeCloudMonitoring, make_series
 from tests.live.up_process import UpProcess
 
 from loadfactor.books.books import Books
+from loadfactor.collect import cloud_monitoring
 from loadfactor.collect.cloud_monitoring import MonitoringMetrics, ProjectAccess
+from loadfactor.collect.prometheus_server import FetchError
 from loadfactor.units import BYTES_PER_GIB, MS_PER_S, S_PER_MIN
 
 MINUTES = 20
@@ -95,7 +98,7 @@ def test_the_books_are_what_the_project_has_after_a_restart(tmp_path: Path) -> N
 
 
 def test_observed_time_of_duty_cycles_is_a_sixth(tmp_path: Path) -> None:
-    """Ten seconds of every sixty: of 20 minutes of three GPUs, ten minutes were observed, nine of a half being busy."""
+    """Ten seconds of every sixty: of half an hour of three GPUs five minutes were observed, and of these two thirds were busy."""
     began_s = int(time.time()) // 3600 * 3600 - 2 * 3600
     duty = [one for one in make_project(began_s) if one.metric.type.startswith("kubernetes.io")]
     path = tmp_path / "saved.json"
@@ -105,8 +108,46 @@ def test_observed_time_of_duty_cycles_is_a_sixth(tmp_path: Path) -> None:
     assert {gap.what: gap.count for gap in receipt.gaps} == {"time series that are not of GPUs": 3}
     rows = read_samples(tmp_path / "books")
     assert sum(row["to_utc"] - row["from_utc"] for row in rows) == 3 * MINUTES * 10 * MS_PER_S
+    start, end = (datetime.fromtimestamp(began_s + minute * S_PER_MIN, UTC) for minute in (5, 15))
+    names = ("observed_gpu_hours", "busy_gpu_hours", "unobserved_gpu_hours", "allocated_gpu_hours", "utilization")
+    said = {one.metric: one for one in books.show(names, start=start, end=end)}
+    assert [said[name].value for name in names] == pytest.approx([1 / 12, 1 / 18, 5 / 12, 1 / 2, 1 / 2])
+    assert said["utilization"].coverage == pytest.approx(1 / 6)
     books.add("gcp-monitoring", [path])
     assert read_samples(tmp_path / "books") == rows
+
+
+def test_pages_come_whole_though_the_quota_is_used_up_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every third request is refused, lists and pages alike: asked again, each series comes once, with all its points."""
+    monkeypatch.setattr(cloud_monitoring, "FIRST_RETRY_S", 0.01)
+    began_s = int(time.time()) // S_PER_MIN * S_PER_MIN - 40 * S_PER_MIN
+    project = make_project(began_s)
+    with FakeCloudMonitoring(project) as server:
+        server.refuse_every = 3
+        metrics = MonitoringMetrics(ProjectAccess("p", "p", endpoint=server.endpoint))
+        series = metrics.read(began_s * MS_PER_S, (began_s + MINUTES * S_PER_MIN) * MS_PER_S)
+        counted = {name: server.requests.count(name) for name in set(server.requests)}
+        refused = len(server.requests) // server.refuse_every
+    kept = [one for one in project if not one.metric.type.endswith("/request")]
+    assert len(series) == len({tuple(sorted(one.labels.items())) for one in series}) == len(kept)
+    assert all(len(one.points) == MINUTES for one in series)
+    # two pages for each of three types of GKE, one for each of the four others; of descriptors two for GKE's containers
+    assert counted["ListTimeSeries"] + counted["ListMetricDescriptors"] == 10 + 5 + refused
+
+
+def test_a_quota_that_stays_used_up_is_said_in_googles_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is waited for so long and no longer; asked again, later, everything is there."""
+    monkeypatch.setattr(cloud_monitoring, "FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(cloud_monitoring, "LONGEST_RETRY_S", 0.2)
+    began_s = int(time.time()) // S_PER_MIN * S_PER_MIN - 40 * S_PER_MIN
+    with FakeCloudMonitoring(make_project(began_s)) as server:
+        server.exhausted = 10**6
+        metrics = MonitoringMetrics(ProjectAccess("p", "p", endpoint=server.endpoint))
+        until_ms = (began_s + MINUTES * S_PER_MIN) * MS_PER_S
+        with pytest.raises(FetchError, match=r"^RESOURCE_EXHAUSTED: Quota exceeded for time series queries$"):
+            metrics.read(began_s * MS_PER_S, until_ms)
+        server.exhausted = 0
+        assert len(metrics.read(began_s * MS_PER_S, until_ms)) == 14
 
 
 def test_a_project_that_refuses_is_said_in_its_own_words() -> None:

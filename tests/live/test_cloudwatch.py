@@ -14,7 +14,9 @@ from tests.live.fake_cloudwatch import FakeCloudWatch
 from tests.live.up_process import UpProcess
 
 from loadfactor.books.books import Books
+from loadfactor.collect import cloudwatch
 from loadfactor.collect.cloudwatch import CloudWatchAccess, CloudWatchMetrics
+from loadfactor.collect.prometheus_server import FetchError
 from loadfactor.units import BYTES_PER_MIB, MS_PER_S
 
 SECRET = "do-not-tell-this"
@@ -165,3 +167,34 @@ def test_more_metrics_than_a_page_and_a_request_hold(server: FakeCloudWatch) -> 
     assert len({(one.labels["__name__"], one.labels["hostname"]) for one in series}) == len(series) == 4 * OTHER_GPUS
     assert all(one.points == [(began_ms + MS_PER_MIN, float(one.labels["hostname"][2:]) % 100)] for one in series)
     assert (server.requests.count("ListMetrics"), server.requests.count("GetMetricData")) == (2, 2)
+
+
+def test_values_over_pages_come_whole_though_throttled_between(server: FakeCloudWatch) -> None:
+    """A metric whose values lie on several pages is one series, each value once; a page that is throttled is asked for again."""
+    began_ms = int(time.time() * MS_PER_S) // MS_PER_MIN * MS_PER_MIN - 40 * MS_PER_MIN
+    put_fleet(server, began_ms, 0, MINUTES)
+    server.requests.clear()
+    server.page_values, server.throttle_every = 37, 3
+    access = CloudWatchAccess("prod", REGION, endpoint_url=server.url, namespaces=("CWAgent",))
+    series = CloudWatchMetrics(access).read(began_ms, began_ms + MINUTES * MS_PER_MIN)
+    assert len(series) == 2 * 6, "utilization_memory is not asked for"
+    ends = [began_ms + (i + 1) * MS_PER_MIN for i in range(MINUTES)]
+    assert all([at for at, _ in one.points] == ends for one in series)
+    pages = -(-12 * MINUTES // server.page_values)
+    throttled = len(server.requests) // server.throttle_every
+    assert server.requests.count("ListMetrics") + server.requests.count("GetMetricData") == 1 + pages + throttled
+
+
+def test_an_account_that_goes_on_throttling_loses_nothing(
+    server: FakeCloudWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After some tries it is an error in Amazon's words; asked again, later, everything is there."""
+    monkeypatch.setattr(cloudwatch, "TRIES", 2)
+    began_ms = int(time.time() * MS_PER_S) // MS_PER_MIN * MS_PER_MIN - 40 * MS_PER_MIN
+    put_fleet(server, began_ms, 0, 3)
+    server.throttle = {"GetMetricData": 2}
+    access = CloudWatchAccess("prod", REGION, endpoint_url=server.url, namespaces=("CWAgent",))
+    metrics = CloudWatchMetrics(access)
+    with pytest.raises(FetchError, match=r"^ThrottlingException: Rate exceeded$"):
+        metrics.read(began_ms, began_ms + 3 * MS_PER_MIN)
+    assert [len(one.points) for one in metrics.read(began_ms, began_ms + 3 * MS_PER_MIN)] == [3] * 12

@@ -14,6 +14,7 @@ from loadfactor.units import MS_PER_S, NS_PER_MS, S_PER_MIN
 LIST_EVERY_S: Final = 10.0 * S_PER_MIN
 SETTLED_S: Final = 4.0 * S_PER_MIN
 """Google says that values can be read so long after they were taken."""
+FIRST_RETRY_S: Final = 1.0
 LONGEST_RETRY_S: Final = 120.0
 """Of one page, where a quota is used up or the service is away; the client waits longer each time."""
 ANSWER_S: Final = 60.0
@@ -106,7 +107,7 @@ def _retry() -> Any:
     from google.api_core.retry import Retry, if_exception_type
 
     later = if_exception_type(exceptions.ResourceExhausted, exceptions.ServiceUnavailable, exceptions.DeadlineExceeded)
-    return Retry(predicate=later, initial=1.0, maximum=30.0, multiplier=2.0, timeout=LONGEST_RETRY_S)
+    return Retry(predicate=later, initial=FIRST_RETRY_S, maximum=30.0, multiplier=2.0, timeout=LONGEST_RETRY_S)
 
 
 def _as_json(series: Any) -> dict[str, Any]:
@@ -126,6 +127,7 @@ def _leave_out(_what: str) -> None:
 
 
 def describe_error(error: Exception) -> str:
-    """What Google says, in one line."""
+    """What Google says, in one line; of a request that was tried again, what it said last."""
+    error = getattr(error, "cause", None) or error
     code = getattr(getattr(error, "grpc_status_code", None), "name", None) or type(error).__name__
     return " ".join(f"{code}: {getattr(error, 'message', None) or error}".split())[:300]

@@ -115,7 +115,7 @@ def open_client(access: CloudWatchAccess, service: str) -> Any:
     except ImportError as error:
         raise InputError("boto3 is not installed: `pip install 'loadfactor[aws]'`") from error
     config = Config(
-        retries={"mode": "standard", "max_attempts": TRIES},
+        retries={"mode": "standard", "total_max_attempts": TRIES},
         connect_timeout=CONNECT_S,
         read_timeout=ANSWER_S,
         user_agent_extra="loadfactor",
