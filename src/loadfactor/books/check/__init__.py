@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from loadfactor.books.check.balance import Balance, add_up
+from loadfactor.books.check.clocks import find_differing_clocks
 from loadfactor.books.check.collection import find_failing_sources, find_import_gaps, find_unobserved
 from loadfactor.books.check.files import check_files, find_losses
 from loadfactor.books.check.finding import Ask, Examined, Finding
@@ -32,6 +33,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     find_unlisted_samples,
     find_unlisted_jobs,
     find_split_names,
+    find_differing_clocks,
     find_counted_twice,
     find_unheld_gpus,
     find_unmeasured_jobs,
