@@ -24,7 +24,10 @@ from loadfactor.store.session import Session
 
 __all__ = ["Balance", "CheckResult", "Finding", "check_books"]
 
-ASKED: Final = ("paid_gpu_hours", "cost", "allocated_gpu_hours", "unattributed_gpu_hours", "observed_gpu_hours")
+ASKED: Final = (
+    *("paid_gpu_hours", "cost", "allocated_gpu_hours", "observed_gpu_hours"),
+    *("unattributed_gpu_hours", "unattributed_cost", "unobserved_gpu_hours", "unobserved_cost"),
+)
 
 Check = Callable[[Examined], Iterator[Finding]]
 CHECKS: Final[tuple[Check, ...]] = (

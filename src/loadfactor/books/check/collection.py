@@ -18,7 +18,8 @@ def find_unobserved(books: Examined) -> Iterator[Finding]:
     if coverage is not None and coverage < 1:
         there = f" --store {quote(str(books.session.folder))}"
         do = f"check the exporters of the hours in `loadfactor show unobserved_gpu_hours --by day{there}`"
-        yield Finding("missing", "not all held time is observed", do, coverage)
+        amounts = books.amounts("unobserved_gpu_hours", "unobserved_cost")
+        yield Finding("missing", "not all held time is observed", do, coverage, **amounts)
 
 
 def find_import_gaps(books: Examined) -> Iterator[Finding]:

@@ -47,6 +47,11 @@ class Examined:
         value = self.totals[metric].value
         return value if isinstance(value, float) else 0.0
 
+    def amounts(self, hours: str, cost: str) -> dict[str, float | None]:
+        """Hours and cost of a finding that is about the whole; None where they are unknown."""
+        found = {"gpu_hours": self.totals[hours].value, "cost": self.totals[cost].value}
+        return {name: value if isinstance(value, float) else None for name, value in found.items()}
+
     @cached_property
     def places(self) -> list["Place"]:
         """Readings of every node and device."""

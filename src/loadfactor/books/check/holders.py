@@ -33,8 +33,9 @@ def find_excess(books: Examined) -> Iterator[Finding]:
     if excess > ROUNDING * max(1.0, (asked or (0.0,))[0]):
         yield Finding(
             "missing",
-            f"allocations ask for {excess:,.2f} GPU-hours more than was installed: they overlap, or name GPUs not installed then",
+            "allocations ask for more than was installed, because they overlap or name GPUs not installed then",
             "check the times of allocations and devices; overlapping holders share what there was",
+            gpu_hours=excess,
         )
 
 
@@ -44,9 +45,9 @@ def find_unattributed(books: Examined) -> Iterator[Finding]:
     if unattributed > ROUNDING * paid:
         yield Finding(
             "missing",
-            f"{unattributed:,.2f} of {paid:,.2f} GPU-hours have an unknown holder: no allocation speaks of these GPUs,"
-            " or they work unallocated",
+            "time with an unknown holder, because no allocation speaks of these GPUs or they work unallocated",
             UNATTRIBUTED_REMEDY,
+            **books.amounts("unattributed_gpu_hours", "unattributed_cost"),
         )
 
 

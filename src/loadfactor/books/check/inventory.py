@@ -16,9 +16,9 @@ def find_unlisted(books: Examined) -> Iterator[Finding]:
     if hours:
         yield Finding(
             "missing",
-            f"{hours:,.2f} GPU-hours are of GPUs that nobody lists ({places:,} nodes or pools): there are taken to be as many as"
-            " jobs held at once",
+            f"GPUs that nobody lists ({places:,} nodes or pools), taken to be as many as jobs held at once",
             "import what lists them: `scontrol show node`, an exporter's samples, or a devices table",
+            gpu_hours=hours,
         )
 
 

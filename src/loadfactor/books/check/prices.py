@@ -38,7 +38,8 @@ def find_unpriced(books: Examined) -> Iterator[Finding]:
     coverage = books.totals["cost"].coverage
     if coverage is not None and coverage < 1:
         do = f"import a price list: `loadfactor import prices FILE --store {quote(str(books.session.folder))}`"
-        yield Finding("missing", "not all paid time has a price", do, coverage)
+        unpriced = books.total("paid_gpu_hours") * (1 - coverage)
+        yield Finding("missing", "not all paid time has a price", do, coverage, gpu_hours=unpriced)
     if default_basis(books.session) == "estimate":
         yield Finding(
             "note",

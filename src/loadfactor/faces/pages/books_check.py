@@ -54,13 +54,12 @@ def build_document(books: "Books") -> Document:
 
 
 def say_finding(finding: "Finding", currency: str) -> str:
-    """What was found, with the share that is covered, or the GPU-hours it is about and their cost."""
-    if finding.coverage is not None:
-        return f"{finding.what}: {percent(finding.coverage)}"
-    if finding.gpu_hours is None:
-        return finding.what
-    cost = "" if finding.cost is None else f", {money(finding.cost, currency)}"
-    return f"{finding.what}: {number(finding.gpu_hours)} GPU-hours{cost}"
+    """What was found, the share that is covered, and the GPU-hours it is about with their cost."""
+    said = [] if finding.coverage is None else [percent(finding.coverage)]
+    if finding.gpu_hours is not None:
+        cost = "" if finding.cost is None else f", {money(finding.cost, currency)}"
+        said.append(f"{'the rest is ' if said else ''}{number(finding.gpu_hours)} GPU-hours{cost}")
+    return f"{finding.what}: {'; '.join(said)}" if said else finding.what
 
 
 def _headline(both: "Balance", currency: str) -> str:
