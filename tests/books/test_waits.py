@@ -152,6 +152,18 @@ def test_a_window_asks_for_waits_that_began_in_it(tell: Tell) -> None:
     assert found.window == {"from": "2026-05-01T01:00:00Z", "to": "2026-05-01T02:00:00Z"}
 
 
+def test_jobs_that_were_queued_before_anything_was_held_count(tmp_path: Path) -> None:
+    """Without a start the window begins with the first wait: a job's submission, an hour before its allocation."""
+    job = {"job_id": "a", "device_id": "g", "submitted_utc": ms(-60), "from_utc": ms(0), "to_utc": ms(60)}
+    tables = full({"devices": [{"device_id": "g", "from_utc": ms(0), "to_utc": ms(90)}], "allocations": [job]})
+    books = Books(tmp_path / "books")
+    add(books, batches(tables), "all", tmp_path)
+    found = books.find_waits()
+    assert (found.all.waits, found.all.wait_s_p50.value, found.waiting_since_before) == (1, 60 * MINUTE, 0)
+    assert found.window["from"] == "2026-04-30T23:00:00Z"
+    assert books.find_waits(start=at(0)).waiting_since_before == 1
+
+
 def test_a_job_in_the_queue_is_compared_with_those_that_waited_as_long(tell: Tell) -> None:
     """Twelve like it took 10 to 120 minutes; after 60, those of 70 to 120 tell: half within another 30."""
     story = [e for n in range(1, 25) for e in wait(f"j{n}", 0, n * 10)]

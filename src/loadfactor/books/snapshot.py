@@ -1,6 +1,7 @@
 """The books at one moment: questions asked of one session, whose answers fit together whatever is written meanwhile."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from itertools import chain
@@ -131,14 +132,14 @@ class Snapshot:
         from loadfactor.books.waits import find_waits
 
         self._tabulate_waits()
-        return find_waits(self._session, self._window(start, end, UTC), by, where or {})
+        return find_waits(self._session, self._window_of_waits(start, end), by, where or {})
 
     def estimate_wait(self, job: str, start: datetime | None = None, end: datetime | None = None) -> "WaitEstimate":
         """As `Books.estimate_wait`."""
         from loadfactor.books.waits import estimate_wait
 
         self._tabulate_waits()
-        return estimate_wait(self._session, self._window(start, end, UTC), job)
+        return estimate_wait(self._session, self._window_of_waits(start, end), job)
 
     def view(self, name: str) -> Expr:
         """A table of the store under its own name, as an Ibis expression to `fetch`."""
@@ -181,6 +182,12 @@ class Snapshot:
                 f"the books know nothing of that time: they cover {_at(first)} to {_at(last)}; change --from and --to"
             )
         return window
+
+    def _window_of_waits(self, start: datetime | None, end: datetime | None) -> Window:
+        """The window asked for; if no start is, from the first wait on: jobs are queued before the books have any GPU held."""
+        window = self._window(start, end, UTC)
+        (first,) = self._session.fetch_one("SELECT min(queued_utc) FROM waits")
+        return window if start or first is None else replace(window, start_ms=min(first, window.start_ms))
 
     def _view_ledger(self, window: Window, by_day: bool) -> None:
         """Name the ledger of a window `asked_ledger`: booked hours, and those that a limit or local midnight cuts booked afresh."""

@@ -165,7 +165,9 @@ def _say_before(found: "Waits") -> tuple[str, ...]:
     if not found.waiting_since_before:
         return ()
     waits = counted(found.waiting_since_before, "wait")
-    return (f"{waits} had begun before the window and lasted into it, and are not counted: an earlier --from does.",)
+    return (
+        f"{waits} had begun before the window and lasted into it, and are not counted; an earlier --from counts them.",
+    )
 
 
 def build_estimate(found: "WaitEstimate", store_words: str) -> Document:
