@@ -158,6 +158,41 @@ class WatchedCluster(BaseModel):
     labels: str = Field(default="", description="Only pods with these labels: team=vision,tier!=test.")
 
 
+class AskedSlurm(BaseModel):
+    """A Slurm cluster whose jobs and nodes `loadfactor up` asks for: a table [[slurm]]. By default with the commands in PATH."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(default="", max_length=100, description="What to call the cluster, where there are several.")
+    every: str = Field(default="60s", description="How often it is asked: 60s, 5min.")
+    backfill: str = Field(default="1d", description="How far back in accounting to begin the first time: 30d.")
+    command: tuple[str, ...] = Field(default=(), description='What comes before each command: ["ssh", "login"].')
+    bin: str = Field(default="", description="Folder of the commands: /opt/slurm/bin. By default, PATH.")
+    timeout: str = Field(default="60s", description="How long a command may take.")
+
+    @field_validator("every", "backfill", "timeout")
+    @classmethod
+    def _long(cls, text: str) -> str:
+        if parse_duration_s(text) <= 0:
+            raise ValueError(f"{text!r} is no time; write 60s or 30d")
+        return text
+
+    @property
+    def every_s(self) -> float:
+        """Seconds between two questions."""
+        return parse_duration_s(self.every)
+
+    @property
+    def backfill_s(self) -> float:
+        """How many seconds back it begins where nothing was asked yet."""
+        return parse_duration_s(self.backfill)
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds that a command may take."""
+        return parse_duration_s(self.timeout)
+
+
 class ServerSettings(BaseModel):
     """How `loadfactor up` listens: the table [server]."""
 
@@ -234,6 +269,7 @@ class Settings(BaseModel):
     gcp_monitoring: tuple[MonitoredProject, ...] = Field(
         default=(), alias="gcp-monitoring", description="Projects whose Cloud Monitoring it asks."
     )
+    slurm: tuple[AskedSlurm, ...] = Field(default=(), description="Clusters of Slurm that it asks.")
     server: ServerSettings = Field(default=ServerSettings(), description="How `loadfactor up` listens.")
     tag: tuple[dict[str, Any], ...] = Field(
         default=(), description="Rules that give jobs experiment, team, project and purpose: tables [[tag]]."
@@ -268,6 +304,13 @@ class Settings(BaseModel):
             if count > 1:
                 raise ValueError(f"{count} sources of this cloud are called {label!r}; give each a name")
         return sources
+
+    @field_validator("slurm")
+    @classmethod
+    def _slurm_told_apart(cls, clusters: tuple[AskedSlurm, ...]) -> tuple[AskedSlurm, ...]:
+        if len({cluster.name for cluster in clusters}) < len(clusters):
+            raise ValueError("two clusters of Slurm have one name; give each its own")
+        return clusters
 
     @field_validator("store")
     @classmethod

@@ -19,6 +19,7 @@ from loadfactor.collect.stream import MOST_GAPS, Received
 from loadfactor.errors import StoreError
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.kubernetes.live_decoder import LiveKubernetesDecoder
+from loadfactor.sources.slurm.live_decoder import LiveSlurmDecoder
 from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody
 from loadfactor.store.set_aside import set_body_aside
 
@@ -38,7 +39,10 @@ class ListedDecoder(Protocol):
         """All that is needed to go on in another process."""
 
 
-DECODERS: Final[Mapping[str, Callable[[str, bytes], ListedDecoder]]] = {"kubernetes": LiveKubernetesDecoder}
+DECODERS: Final[Mapping[str, Callable[[str, bytes], ListedDecoder]]] = {
+    "kubernetes": LiveKubernetesDecoder,
+    "slurm": LiveSlurmDecoder,
+}
 """By the first word of an origin; what follows is the name that the configuration gives it."""
 
 

@@ -124,6 +124,7 @@ def _greet(address: str, folder: Path, settings: Settings) -> None:
         + [group.label for group in settings.exporters]
         + [f"cloudwatch {account.label}" for account in settings.cloudwatch]
         + [f"gcp-monitoring {project.label}" for project in settings.gcp_monitoring]
+        + [f"slurm {cluster.name}".strip() for cluster in settings.slurm]
     )
     asked = f"asks {pulled}" if pulled else "nothing is configured to be asked"
     if settings.kubernetes:

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,12 +23,15 @@ from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.pull import Pull, ScheduledPull, Take
 from loadfactor.collect.pulled_body import pack_answer
 from loadfactor.collect.scrape_group import ScrapeGroup
-from loadfactor.config import ExporterGroup, PulledServer, Settings, WatchedCluster
+from loadfactor.collect.slurm_commands import SlurmCommands
+from loadfactor.collect.slurm_watch import SlurmWatch
+from loadfactor.config import AskedSlurm, ExporterGroup, PulledServer, Settings, WatchedCluster
 from loadfactor.errors import LoadfactorError
 from loadfactor.faces.cloud_sources import AskedCloud, make_clouds
 from loadfactor.faces.exporter_groups import make_access, make_finder
 from loadfactor.faces.server.receiver import ReceiverCounts, WriteAnswer
 from loadfactor.faces.server.request_log import write_line
+from loadfactor.faces.slurm_clusters import make_slurm_access
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.sources.prometheus.selector import write_selector
 from loadfactor.store.live import LiveLog
@@ -75,7 +78,10 @@ class LiveService:
         self._pulls: list[ScheduledPull] = [self._make_pull(server, lanes) for server in settings.prometheus]
         self._pulls += [self._make_cloud_pull(cloud) for cloud in make_clouds(settings)]
         self._groups = [self._make_group(group, lanes) for group in settings.exporters]
-        self._clusters = [self._make_cluster(cluster) for cluster in settings.kubernetes]
+        self._clusters: list[ClusterWatch | SlurmWatch] = [
+            *map(self._make_cluster, settings.kubernetes),
+            *map(self._make_slurm, settings.slurm),
+        ]
         self.book_error = ""
 
     async def run(self) -> None:
@@ -194,12 +200,35 @@ class LiveService:
         stream = self.collector.stream(access.origin)
         assert isinstance(stream, ListedStream)
 
-        async def take(body: bytes) -> None:
+        return ClusterWatch(access, stream.marks, self._make_keeper(stream))
+
+    def _make_slurm(self, cluster: AskedSlurm) -> SlurmWatch:
+        access = make_slurm_access(cluster)
+        stream = self.collector.stream(access.origin)
+        assert isinstance(stream, ListedStream)
+        begin_s = int(time.time() - cluster.backfill_s)
+        stopped = threading.Event()
+        keep = self._make_keeper(stream)
+        return SlurmWatch(
+            access.origin,
+            SlurmCommands(access, stopped),
+            cluster.every_s,
+            begin_s,
+            stream.marks,
+            keep,
+            stopped,
+            self._said,
+        )
+
+    def _make_keeper(self, stream: ListedStream) -> Callable[[bytes], Coroutine[Any, Any, None]]:
+        """What keeps a body of a list, when not too many wait."""
+
+        async def keep(body: bytes) -> None:
             while stream.waiting > MOST_ANSWERS:
                 await asyncio.sleep(BOOK_EVERY_S / 10)
-            await self.collector.write(body, access.origin, LISTED)
+            await self.collector.write(body, stream.origin, LISTED)
 
-        return ClusterWatch(access, stream.marks, take)
+        return keep
 
     async def _repeat(self, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
         """Do it again and again, whatever comes out: one failure ends nothing."""

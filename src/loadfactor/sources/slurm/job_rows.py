@@ -132,6 +132,7 @@ def _set_right(jobs: pa.Table, notes: Notes, label: str) -> pa.Table:
     _note(notes, label, LATE_SUBMIT, late.to_numpy(zero_copy_only=False), jobs)
     asked = pc.if_else(late, nothing, asked)
     able = pc.if_else(pc.fill_null(pc.or_(pc.greater(able, begun), late), False), nothing, able)
+    able = pc.if_else(pc.fill_null(pc.greater(able, jobs["ended"].combine_chunks()), False), nothing, able)
     able = pc.if_else(pc.fill_null(pc.less(able, asked), False), asked, able)
     for name, values in (("started", begun), ("submitted", asked), ("eligible", able)):
         jobs = jobs.set_column(jobs.column_names.index(name), name, values)

@@ -88,7 +88,7 @@ def list_nodes(
             }
             for number, (kind, share) in enumerate(gpus)
         ]
-        if gpus and node.state & _OUT_OF_USE:
+        if gpus and is_out_of_use(node):
             taken = at_ms if at_ms is not None else node.at_ms
             since = node.since_ms if node.since_ms is not None else taken
             if since is None:
@@ -96,7 +96,7 @@ def list_nodes(
                 continue
             notes.add(label, STILL_DOWN, int(taken is None))
             until = None if taken is None else max(since, taken)
-            outages.append({"node": node.name, "from_utc": since, "to_utc": until, "reason": _say_reason(node)})
+            outages.append({"node": node.name, "from_utc": since, "to_utc": until, "reason": say_reason(node)})
     for table, rows in ((DEVICES, devices), (OUTAGES, outages)):
         if rows:
             columns = {name: [row[name] for row in rows] for name in rows[0]}
@@ -133,6 +133,11 @@ def _list_gpus(node: NodeRecord, label: str) -> Iterator[tuple[str | None, float
     yield from [(None, None)] * int(max(0.0, total - sum(typed.values())))
 
 
-def _say_reason(node: NodeRecord) -> str:
+def is_out_of_use(node: NodeRecord) -> bool:
+    """Whether nothing new may start on a node, or it does not answer."""
+    return bool(node.state & _OUT_OF_USE)
+
+
+def say_reason(node: NodeRecord) -> str:
     """Why a node is out of use: what somebody wrote, else its state."""
     return node.reason or "+".join(sorted(node.state & _OUT_OF_USE))

@@ -1,0 +1,182 @@
+"""Slurm's commands, asked for jobs and nodes: sacct with the fields that it has, and scontrol, both in UTC."""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from loadfactor.collect.commands import CommandError, run_command
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import Input
+from loadfactor.sources.slurm.job_gpus import ShardSizes, measure_gpus
+from loadfactor.sources.slurm.job_table import JOBS
+from loadfactor.sources.slurm.node_rows import NodeRecord
+from loadfactor.sources.slurm.notes import Notes
+from loadfactor.sources.slurm.sacct_jobs import SacctText
+from loadfactor.sources.slurm.scontrol import decode_scontrol_jobs, decode_scontrol_nodes
+from loadfactor.units import BYTES_PER_MIB
+
+FIELDS: Final = (
+    "JobID", "JobIDRaw", "Cluster", "User", "Account", "WCKey", "QOS", "Partition", "State", "Reason", "Submit", "Eligible",
+    "Start", "End", "ElapsedRaw", "Suspended", "AllocTRES", "ReqTRES", "NodeList", "Restarts", "Reservation", "AdminComment",
+    "Comment", "JobName",
+)  # fmt: skip
+"""What sacct is asked for, of what it has; free text last."""
+NEEDED: Final = ("JobID", "State", "Submit", "Start", "End", "AllocTRES")
+STATES: Final = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,RS,RV,S,TO"
+MOST_BYTES: Final = 64 * BYTES_PER_MIB
+IDS_AT_ONCE: Final = 200
+ENVIRONMENT: Final = ("TZ=UTC", "SLURM_TIME_FORMAT=%s")
+"""Seconds since 1970 where a version knows them, else local times of UTC."""
+_DELIMITER: Final = "\x1f"  # nobody writes it into a comment
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SlurmAccess:
+    """How to reach a cluster. `command`: what comes before each command (ssh login); `bin`: the folder they are in, else PATH."""
+
+    name: str = ""
+    command: tuple[str, ...] = ()
+    bin: str = ""
+    timeout_s: float = 60.0
+
+    @property
+    def origin(self) -> str:
+        """What its stream is called."""
+        return f"slurm {self.name}".strip()
+
+
+@dataclass
+class Answer:
+    """Jobs that somebody knows, and how many lines could not be read, with why the first of them could not."""
+
+    jobs: pa.Table
+    unread: int = 0
+    why: str = ""
+
+
+@dataclass
+class NodeAnswer:
+    """As `Answer`, of nodes."""
+
+    nodes: list[NodeRecord] = field(default_factory=list)
+    unread: int = 0
+    why: str = ""
+
+
+class SlurmCommands:
+    """Asks one cluster. Its methods raise CommandError in one line."""
+
+    def __init__(self, access: SlurmAccess, stopped: threading.Event | None = None) -> None:
+        """`stopped`: set when answers are no longer of use."""
+        self._access = access
+        self._stopped = stopped
+        self._fields: tuple[str, ...] = ()
+        self._one_a_task: tuple[str, ...] = ()
+        self.shards = ShardSizes()
+
+    def list_fields(self) -> tuple[str, ...]:
+        """Of FIELDS those that sacct has. Raises CommandError where those are missing that nothing goes without."""
+        if not self._fields:
+            there = set(self.run("sacct", "--helpformat").decode(errors="replace").lower().split())
+            found = tuple(name for name in FIELDS if name.lower() in there)
+            missing = [name for name in NEEDED if name not in found]
+            if missing:
+                raise CommandError(f"sacct has no fields {', '.join(missing)}; see `sacct --helpformat`")
+            is_known = b"--array" in self.run("sacct", "--help")
+            self._fields, self._one_a_task = found, (("--array",) if is_known else ())
+        return self._fields
+
+    def list_accounting(self, from_s: int, to_s: int) -> Answer:
+        """The GPU jobs that were in any state between two instants, every run of them."""
+        return self._ask_sacct("--starttime", _write_time(from_s), "--endtime", _write_time(to_s), "--state", STATES)
+
+    def find_jobs(self, ids: Sequence[str]) -> Answer:
+        """What accounting knows of these jobs, whenever they were."""
+        found = Answer(JOBS.empty_table())
+        for first in range(0, len(ids), IDS_AT_ONCE):
+            one = self._ask_sacct("--jobs", ",".join(ids[first : first + IDS_AT_ONCE]))
+            found = Answer(pa.concat_tables([found.jobs, one.jobs]), found.unread + one.unread, found.why or one.why)
+        return found
+
+    def list_queue(self) -> Answer:
+        """The GPU jobs that the controller knows: waiting, running, and some minutes after their end."""
+
+        def decode(data: bytes) -> pa.Table:
+            jobs = decode_scontrol_jobs(Input("scontrol show job", [data]), UTC, Notes())
+            return jobs.filter(_hold_gpus(jobs, self.shards))
+
+        tables, unread, why = read_leniently(self.run("scontrol", "show", "job", "-d", "-o"), b"", decode)
+        return Answer(pa.concat_tables([JOBS.empty_table(), *tables]), unread, why)
+
+    def list_nodes(self) -> NodeAnswer:
+        """The nodes, as the controller knows them."""
+
+        def decode(data: bytes) -> list[NodeRecord]:
+            return list(decode_scontrol_nodes(Input("scontrol show node", [data]), UTC, Notes()))
+
+        parts, unread, why = read_leniently(self.run("scontrol", "show", "node", "-d", "-o"), b"", decode)
+        return NodeAnswer([node for part in parts for node in part], unread, why)
+
+    def forget_fields(self) -> None:
+        """Ask for the fields again: another version may be there."""
+        self._fields = ()
+
+    def run(self, name: str, *arguments: str) -> bytes:
+        """What a command of Slurm writes."""
+        path = str(PurePosixPath(self._access.bin) / name) if self._access.bin else name
+        words = [*self._access.command, "env", *ENVIRONMENT, path, *arguments]
+        said = " ".join((name, *arguments[:2])) if name == "scontrol" else name
+        return run_command(words, said, self._access.timeout_s, MOST_BYTES, self._stopped)
+
+    def _ask_sacct(self, *which: str) -> Answer:
+        shape = ("--parsable2", f"--delimiter={_DELIMITER}", "--format", ",".join(self.list_fields()))
+        said = self.run("sacct", "--allusers", "--duplicates", "--allocations", *self._one_a_task, *shape, *which)
+        heading, _, rest = said.partition(b"\n")
+        if b"jobid" not in heading.lower():
+            raise CommandError("sacct wrote nothing, not even a heading")
+
+        def decode(data: bytes) -> pa.Table:
+            return pa.concat_tables(
+                [JOBS.empty_table(), *SacctText(Input("sacct", [data + b"\n"]), UTC).decode(Notes())]
+            )
+
+        tables, unread, why = read_leniently(rest, heading + b"\n", decode)
+        return Answer(pa.concat_tables([JOBS.empty_table(), *tables]), unread, why)
+
+
+def read_leniently(data: bytes, heading: bytes, decode: Callable[[bytes], T]) -> tuple[list[T], int, str]:
+    """What `decode` makes of lines, those left out that it refuses; how many these are, and why the first one was refused."""
+    lines = data.split(b"\n")
+    try:
+        return [decode(heading + data)] if data.strip() else [], 0, ""
+    except SourceError as error:
+        if len(lines) <= 1 or not b"".join(lines[1:]).strip():
+            return [], 1, str(error)
+    half = len(lines) // 2
+    first, second = (read_leniently(b"\n".join(part), heading, decode) for part in (lines[:half], lines[half:]))
+    return first[0] + second[0], first[1] + second[1], first[2] or second[2]
+
+
+def _hold_gpus(jobs: pa.Table, sizes: ShardSizes) -> pa.Array:
+    """Which jobs hold or ask for GPUs, or parts of them."""
+    gpus = measure_gpus(jobs, sizes, "scontrol show job")
+    return pa.array(~((gpus.held == 0) & (gpus.asked == 0)))
+
+
+def _write_time(at_s: int) -> str:
+    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+def to_ids(names: Iterable[str]) -> list[str]:
+    """Job ids as sacct takes them: of waiting tasks that share a line their array.
+
+    >>> to_ids(["7", "2_[3-5%2]", "2_1", "200+1"])
+    ['2', '200+1', '2_1', '7']
+    """
+    return sorted({name.partition("_[")[0] for name in names})

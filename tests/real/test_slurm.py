@@ -1,0 +1,300 @@
+"""A story of a real Slurm cluster, followed by `loadfactor up` through kill -9 and a restart of slurmdbd, and imported at the end."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import ibis
+import pytest
+from tests.live.up_process import UpProcess
+from tests.real.slurm_cluster import GPUS, SlurmCluster
+
+from loadfactor.books.books import Books
+from loadfactor.ledger.waits import list_waits
+from loadfactor.units import MS_PER_HOUR, MS_PER_S
+
+FIELDS = "JobID,State,User,Account,Submit,Eligible,Start,End,AllocTRES,ReqTRES,JobName"
+IMPORTED = (
+    "JobID,JobIDRaw,Cluster,User,Account,QOS,Partition,State,Reason,Submit,Eligible,Start,End,ElapsedRaw,Suspended,"
+)
+IMPORTED += "AllocTRES,ReqTRES,NodeList,Comment,JobName"
+STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,RS,RV,S,TO"
+TWICE = 'if [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then sleep 60; else sleep 2; fi'
+
+
+@dataclass
+class Told:
+    """What happened, and what was said of it."""
+
+    folder: Path
+    text: str = ""
+    accounting: list[dict[str, str]] = field(default_factory=list)
+    ids: dict[str, str] = field(default_factory=dict)
+    health: list[dict[str, Any]] = field(default_factory=list)
+    drained_s: tuple[float, float] = (0.0, 0.0)
+    indices: str = ""
+
+
+class Story:
+    """What happens in the cluster, chapter by chapter."""
+
+    def __init__(self, cluster: SlurmCluster, told: Told) -> None:
+        self.cluster, self.told = cluster, told
+
+    def begin(self) -> None:
+        """Two users fill the node; others wait behind them: for GPUs, for a job, for a hold."""
+        submit, ids = self.cluster.submit, self.told.ids
+        ids["whole"] = submit("nobody", "sleep 5", f"--gpus-per-node={GPUS}", "--comment=whole/node|1", "-Ja|b")
+        ids["array"] = submit("daemon", "sleep 3", "--array=0-3%2", "--gres=gpu:2", "--comment=sweep")
+        ids["after"] = submit("daemon", "sleep 1", f"--dependency=afterok:{ids['whole']}", "--gpus=1")
+        ids["held"] = submit("nobody", "sleep 1", "--hold", "--gres=gpu:h100:2")
+        ids["dropped"] = submit("nobody", "sleep 9", f"--gres=gpu:{GPUS}")
+        ids["later"] = submit("nobody", "sleep 1", "--begin=now+1hour", "--gpus=1")
+        ids["no gpus"] = submit("nobody", "sleep 1")
+
+    def go_on(self) -> None:
+        """One is cancelled while it waits, one is requeued while it runs."""
+        self.cluster.run("scancel", self.told.ids["dropped"], user="nobody")
+        self.told.ids["twice"] = self.cluster.submit("daemon", TWICE, "--gpus=4", "--requeue")
+        self.wait_for(self.told.ids["twice"], "RUNNING")
+        said = self.cluster.run("scontrol", "show", "node", "-d")
+        self.told.indices = re.findall(r"GresUsed=(\S+)", said)[0]
+        time.sleep(2.5)
+        self.cluster.run("scontrol", "requeue", self.told.ids["twice"])
+        time.sleep(1.1)
+
+    def go_on_unseen(self) -> None:
+        """Nobody watches: a requeued job runs again, a job fails, a held one is let go."""
+        self.cluster.run("scontrol", "update", f"jobid={self.told.ids['twice']}", "starttime=now")
+        self.told.ids["failed"] = self.cluster.submit("daemon", "exit 3", "--gpus=1")
+        self.cluster.run("scontrol", "release", self.told.ids["held"])
+        self.wait_for(self.told.ids["held"], "COMPLETED")
+
+    def drain(self) -> None:
+        """The node is drained for a while; accounting is away for a part of it."""
+        began = time.time()
+        self.cluster.run("scontrol", "update", f"nodename={self.cluster.host}", "state=drain", "reason=bad gpu 3")
+        self.told.ids["waits"] = self.cluster.submit("nobody", "sleep 1", "--gpus=2")
+        self.cluster.stop_accounting()
+        time.sleep(5)
+        self.told.drained_s = began, time.time()
+
+    def end(self) -> None:
+        """The node and accounting are back; one job is cancelled although it might have begun an hour later."""
+        self.cluster.run("scontrol", "update", f"nodename={self.cluster.host}", "state=resume")
+        self.cluster.start_accounting()
+        self.wait_for(self.told.ids["waits"], "COMPLETED")
+        self.cluster.run("scancel", self.told.ids["later"], user="nobody")
+
+    def wait_for(self, number: str, state: str, longest_s: float = 90.0) -> None:
+        """Until the controller says that a job is in a state."""
+        end = time.monotonic() + longest_s
+        while f"JobState={state} " not in (said := self.cluster.run("scontrol", "show", "job", number)):
+            assert time.monotonic() < end, said
+            time.sleep(0.2)
+
+    def export(self, fields: str, *options: str) -> str:
+        """What accounting knows of all jobs, every run."""
+        return self.cluster.run(
+            "sacct", "-aDXP", "-S", "2020-01-01", "-E", "now", "-s", STATES, *options, "-o", fields, TZ="UTC"
+        )
+
+    def wait_until_accounted(self) -> None:
+        """Until accounting knows the end of every job."""
+        end = time.monotonic() + 60
+        while True:
+            self.told.accounting = read_table(self.export(FIELDS, "--delimiter=\x1f"))
+            numbers = {row["JobID"].partition("_")[0] for row in self.told.accounting}
+            if not set(self.told.ids.values()) - numbers and all(
+                row["End"] != "Unknown" for row in self.told.accounting
+            ):
+                break
+            assert time.monotonic() < end, self.told.accounting
+            time.sleep(0.3)
+        self.told.text = self.export(IMPORTED.replace(",Comment", ""))
+
+
+def read_table(text: str) -> list[dict[str, str]]:
+    """The rows under a heading."""
+    heading, *lines = (line.split("\x1f") for line in text.splitlines())
+    return [dict(zip(heading, line, strict=True)) for line in lines]
+
+
+def read_ms(text: str) -> int:
+    """A time that sacct wrote in UTC."""
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * MS_PER_S
+
+
+def count(tres: str) -> int:
+    """The GPUs in a list of resources."""
+    found = re.search(r"gres/gpu=(\d+)", tres)
+    return int(found[1]) if found else 0
+
+
+def wait_until_asked(up: UpProcess) -> None:
+    """Until every question was answered twice, and booked."""
+    for _ in range(2):
+        told = datetime.now(UTC).isoformat()
+
+        def is_answered(since: str = told) -> bool:
+            heard = [one for one in up.ask("/health")["sources"] if one["name"].startswith("slurm")]
+            return all((one["last_sample"] or "") > since for one in heard)
+
+        wait_for(is_answered, up)
+    up.wait_until_booked()
+
+
+def wait_for(is_so: Callable[[], bool], up: UpProcess) -> None:
+    """Until it is so."""
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end, up.ask("/health")
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """The story, with `up` killed and started again in its middle."""
+    folder = tmp_path_factory.mktemp("slurm")
+    config = folder / "loadfactor.toml"
+    config.write_text('[server]\nflush_every = "5s"\n[[slurm]]\nevery = "1s"\ntimeout = "20s"\n')
+    with SlurmCluster() as cluster:
+        told = Told(folder)
+        story = Story(cluster, told)
+        up = UpProcess(folder / "books", config=config, environment=cluster.environment)
+        with up:
+            story.begin()
+            wait_until_asked(up)
+            story.go_on()
+            told.health.append(up.ask("/health"))
+            up.kill()
+            story.go_on_unseen()
+            up.start()
+            wait_until_asked(up)
+            story.drain()
+            told.health.append(up.ask("/health"))
+            story.end()
+            story.wait_until_accounted()
+            wait_until_asked(up)
+            told.health.append(up.ask("/health"))
+            assert up.stop() == 0
+    (folder / "sacct.txt").write_text(told.text)
+    command = [sys.executable, "-c", "from loadfactor.faces.cli import main; main()", "import", "slurm"]
+    done = subprocess.run(
+        [*command, "sacct.txt", "--timezone", "UTC", "--store", "imported"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return told
+
+
+def rows_of(folder: Path, name: str) -> list[dict[str, Any]]:
+    """The rows of a table."""
+    with Books(folder).snapshot() as snapshot:
+        rows: list[dict[str, Any]] = snapshot.fetch(snapshot.view(name)).to_pylist()
+        return rows
+
+
+def waits_of(folder: Path) -> list[tuple[str, float, int | None, bool]]:
+    """Each wait: job, GPUs, how long (ms, of those that started), whether it was started."""
+    with Books(folder).snapshot() as snapshot:
+        tables = [snapshot.fetch(snapshot.view(name)) for name in ("allocations", "queue_events")]
+    waits = ibis.duckdb.connect().to_pyarrow(list_waits(*(ibis.memtable(table) for table in tables)))
+    return sorted(
+        (w["job_id"], w["gpus"], round(w["wait_s"] * MS_PER_S) if w["started"] else None, w["started"])
+        for w in waits.to_pylist()
+    )
+
+
+@pytest.mark.parametrize("books", ["books", "imported"])
+def test_gpu_hours_are_those_of_accounting(told: Told, books: str) -> None:
+    """Each run of each job once, as sacct --duplicates has it: live through kills, and imported."""
+    expected = sorted(
+        (row["JobID"], read_ms(row["Start"]), read_ms(row["End"]), count(row["AllocTRES"]))
+        for row in told.accounting
+        if row["Start"] not in ("None", "Unknown") and count(row["AllocTRES"])
+    )
+    found = sorted(
+        (r["job_id"], r["from_utc"], r["to_utc"], r["gpus"]) for r in rows_of(told.folder / books, "allocations")
+    )
+    assert found == expected
+    hours = sum(row["gpus"] * (row["to_utc"] - row["from_utc"]) for row in rows_of(told.folder / books, "allocations"))
+    assert hours / MS_PER_HOUR == pytest.approx(sum(g * (e - s) for _, s, e, g in expected) / MS_PER_HOUR)
+    assert len([r for r in found if r[0] == told.ids["twice"]]) == 2
+    assert {job for job, *_ in found} >= {f"{told.ids['array']}_{task}" for task in range(4)}
+
+
+@pytest.mark.parametrize("books", ["books", "imported"])
+def test_waits_are_those_of_accounting(told: Told, books: str) -> None:
+    """From eligible to started; those that were cancelled before are counted as never started."""
+    expected = []
+    for row in told.accounting:
+        if not (gpus := count(row["ReqTRES"])):
+            continue
+        started = row["Start"] not in ("None", "Unknown")
+        waited = read_ms(row["Start"]) - read_ms(row["Eligible"]) if started else None
+        expected.append((row["JobID"], float(gpus), waited, started))
+    assert waits_of(told.folder / books) == sorted(expected)
+
+
+def test_live_books_are_those_of_history(told: Told) -> None:
+    """Holders, times, ends and places are the same, whether they came live or all at once."""
+    both = []
+    for books in ("books", "imported"):
+        rows = rows_of(told.folder / books, "allocations")
+        both.append(
+            sorted(
+                (
+                    {k: v for k, v in r.items() if k not in ("attempt", "source", "tags")}
+                    | {"attempt": r["attempt"] or 0}
+                    for r in rows
+                ),
+                key=lambda r: (r["job_id"], r["from_utc"]),
+            )
+        )
+    assert both[0] == both[1]
+    users = {(row["user"], row["team"]) for row in both[0]}
+    assert users == {("nobody", "vision"), ("daemon", "nlp")}
+
+
+def test_what_only_the_live_books_know(told: Told) -> None:
+    """GPUs of the node, its drain, comments, and why jobs waited."""
+    books = told.folder / "books"
+    devices = rows_of(books, "devices")
+    assert len(devices) == GPUS
+    assert {row["accelerator"] for row in devices} == {devices[0]["accelerator"]}
+    (down,) = rows_of(books, "outages")
+    assert down["reason"] == "bad gpu 3"
+    began, ended = told.drained_s
+    assert began - 1.5 <= down["from_utc"] / MS_PER_S <= began + 5
+    assert ended - 1 <= down["to_utc"] / MS_PER_S <= ended + 20
+    tags = {row["job_id"]: json.loads(row["tags"]) for row in rows_of(books, "allocations")}
+    assert tags[told.ids["whole"]]["comment"] == "whole/node|1"
+    assert tags[told.ids["whole"]]["job_name"] == "a|b"
+    reasons = {row["job_id"]: row["reason"] for row in rows_of(books, "queue_events") if row["reason"]}
+    assert reasons[told.ids["after"]] == "Dependency"
+    assert reasons[told.ids["held"]] == "JobHeldUser"
+    assert reasons[told.ids["later"]] == "BeginTime"
+    assert reasons[told.ids["dropped"]] in ("Resources", "Priority")
+
+
+def test_accounting_that_is_away_is_said_and_stops_nothing(told: Told) -> None:
+    """While slurmdbd is away, /health says so; jobs and nodes go on; afterwards the failure is remembered."""
+    first, away, back = ({s["name"]: s for s in health["sources"]} for health in told.health)
+    assert {s["status"] for s in first.values()} == {"ok"}
+    assert away["slurm: accounting"]["status"] == "failing"
+    assert (away["slurm: jobs"]["status"], away["slurm: nodes"]["status"]) == ("ok", "ok")
+    assert told.health[1]["status"] == "degraded"
+    assert {s["status"] for s in back.values()} == {"ok"}
+    kept = {one["name"]: one for one in json.loads((told.folder / "books" / "sources.json").read_text())}
+    assert kept["slurm: accounting"]["failures"]
