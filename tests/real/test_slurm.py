@@ -1,4 +1,4 @@
-"""A story of a real Slurm cluster, followed by `loadfactor up` through kill -9 and a restart of slurmdbd, and imported at the end."""
+"""A story of a real Slurm cluster: `loadfactor up` follows it through kill -9 and a restart of slurmdbd; then it is imported."""
 
 import json
 import re

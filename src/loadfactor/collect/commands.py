@@ -38,7 +38,8 @@ def run_command(
         )
     except OSError as error:
         raise CommandError(f"{words[0]} cannot be run: {error.strerror or error}") from error
-    assert process.stdout and process.stderr
+    assert process.stdout
+    assert process.stderr
     try:
         said, complaint = _read(process.stdout, process.stderr, name, time.monotonic() + timeout_s, most_bytes, stopped)
         code = process.wait(timeout=_LOOK_EVERY_S)

@@ -44,6 +44,8 @@ ROWS_AT_ONCE: Final = 2000
 """Jobs in a body."""
 MISSED_TIMES: Final = 3
 """A job that was open and that nobody knows so many times in a row is over."""
+HALF_KNOWN_S: Final = 10 * S_PER_MIN
+"""So long accounting may take to learn of the start of a job whose end it knows; then what it knows counts."""
 LONGEST_KEEP_S: Final = float(S_PER_MIN)
 MOST_SEEN: Final = 200_000
 REACHED, ASKED, OPEN = "reached", "asked", "open"
@@ -239,7 +241,7 @@ class SlurmWatch:
 
     def _keep_jobs(self, kind: str, answer: Answer, at_ms: int, seen: set[str]) -> None:
         """Keep what an answer says that is new, and know which jobs are open."""
-        sayings = write_sayings(answer.jobs)
+        sayings = [one for one in write_sayings(answer.jobs) if not (kind == ACCOUNTING and _is_half_known(one))]
         new = [one for one in sayings if self._is_new_saying(kind, one)]
         for first in range(0, len(new), ROWS_AT_ONCE):
             self._keep([[at_ms, kind, new[first : first + ROWS_AT_ONCE]]], {})
@@ -278,6 +280,12 @@ class SlurmWatch:
         was = self._said[part]
         since_ms = was.since_ms if was.status == "failing" else None
         self._said[part] = replace(was, status="failing", error=error, since_ms=since_ms or _now_ms())
+
+
+def _is_half_known(one: Saying) -> bool:
+    """Whether accounting heard of the end of a job before its start: its id, times and holder are not right yet."""
+    last_ms = one.get("ended") or one.get("started") or 0
+    return "started" in one and "eligible" not in one and _now_ms() - last_ms < HALF_KNOWN_S * MS_PER_S
 
 
 def _list_ids(sayings: Iterable[Saying]) -> dict[str, bool]:

@@ -39,10 +39,12 @@ class KnownJobs:
         self.runs: dict[str, list[Run]] = {}
         self.touched: set[str] = set()
         """Ids of which something new was said since they were numbered last."""
+        self._numbers: dict[str, str] = {}
+        """Ids of the tasks of arrays by their raw number."""
 
     def put(self, saying: Saying, is_accounting: bool, at_ms: int) -> None:
         """Take what was said at an instant."""
-        saying = _set_right(saying, is_accounting, at_ms)
+        saying = self._name_task(_set_right(saying, is_accounting, at_ms))
         runs = self.runs.setdefault(saying["job_id"], [])
         known = _find_run(runs, saying)
         if known is None:
@@ -54,6 +56,18 @@ class KnownJobs:
             runs[:] = [one for one in runs if one is known or not _is_wait_of(one, known)]
         if known != before:
             self.touched.add(saying["job_id"])
+
+    def _name_task(self, saying: Saying) -> Saying:
+        """Under its id, where accounting knows the start of an array's task by its raw number only."""
+        number = saying.get("job_number")
+        if number is not None:
+            self._numbers[number] = saying["job_id"]
+            return saying
+        task = self._numbers.get(saying["job_id"], "")
+        began = saying.get("started")
+        if began is not None and any(run.get("started") == began for run in self.runs.get(task, ())):
+            return {**saying, "job_id": task, "job_number": saying["job_id"]}
+        return saying
 
     def end(self, job_id: str, at_ms: int) -> int:
         """Nobody knows the job any more: what of it was open ended when it was seen last; how many runs."""
@@ -92,6 +106,8 @@ class KnownJobs:
         for job_id, runs in list(self.runs.items()):
             if job_id not in self.touched and all(_ended_before(run, before_ms - KEPT_MS) for run in runs):
                 del self.runs[job_id]
+                for run in runs:
+                    self._numbers.pop(run.get("job_number") or "", None)
                 yield job_id
 
 
