@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from loadfactor.cloud_settings import CloudSource, CloudWatchAccount, MonitoredProject
+from loadfactor.configured_clusters import AskedSlurm, WatchedCluster
 from loadfactor.errors import InputError, no_such
 from loadfactor.paths import read_path, read_store
 from loadfactor.quantities import parse_duration_s
@@ -144,53 +145,6 @@ class DcgmExporters(ExporterGroup):
 
     kind: ClassVar[str] = "dcgm"
     default_port: ClassVar[int] = 9400
-
-
-class WatchedCluster(BaseModel):
-    """A Kubernetes cluster that `loadfactor up` watches: a table [[kubernetes]]. By default the one it is a pod of."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str = Field(default="", max_length=100, description="What to call the cluster, where there are several.")
-    kubeconfig: Path | None = Field(default=None, description="File that says how to reach it, as kubectl reads it.")
-    context: str = Field(default="", description="Which context of that file. By default, its current one.")
-    namespace: str = Field(default="", description="Only this namespace. By default, all.")
-    labels: str = Field(default="", description="Only pods with these labels: team=vision,tier!=test.")
-
-
-class AskedSlurm(BaseModel):
-    """A Slurm cluster whose jobs and nodes `loadfactor up` asks for: a table [[slurm]]. By default with the commands in PATH."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str = Field(default="", max_length=100, description="What to call the cluster, where there are several.")
-    every: str = Field(default="60s", description="How often it is asked: 60s, 5min.")
-    backfill: str = Field(default="1d", description="How far back in accounting to begin the first time: 30d.")
-    command: tuple[str, ...] = Field(default=(), description='What comes before each command: ["ssh", "login"].')
-    bin: str = Field(default="", description="Folder of the commands: /opt/slurm/bin. By default, PATH.")
-    timeout: str = Field(default="60s", description="How long a command may take.")
-
-    @field_validator("every", "backfill", "timeout")
-    @classmethod
-    def _long(cls, text: str) -> str:
-        if parse_duration_s(text) <= 0:
-            raise ValueError(f"{text!r} is no time; write 60s or 30d")
-        return text
-
-    @property
-    def every_s(self) -> float:
-        """Seconds between two questions."""
-        return parse_duration_s(self.every)
-
-    @property
-    def backfill_s(self) -> float:
-        """How many seconds back it begins where nothing was asked yet."""
-        return parse_duration_s(self.backfill)
-
-    @property
-    def timeout_s(self) -> float:
-        """Seconds that a command may take."""
-        return parse_duration_s(self.timeout)
 
 
 class ServerSettings(BaseModel):

@@ -15,13 +15,16 @@ import pytest
 from tests.contact.fake_prometheus import FakePrometheus, list_gpus
 from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth
 from tests.live.fake_kubernetes import FakeKubernetes
+from tests.live.fake_slurm import FakeSlurm, job
 from tests.live.local_server import LocalServer
 from tests.live.up_process import free_port
 
 from loadfactor.collect.prometheus_server import PrometheusServer
+from loadfactor.collect.slurm_commands import SlurmAccess
 from loadfactor.config import PulledServer, Settings, read_settings
 from loadfactor.contact.configuration import write_configuration
 from loadfactor.contact.signals import SIGNALS, list_metrics
+from loadfactor.contact.slurm_check import check_slurm
 from loadfactor.contact.source_check import check_server
 from loadfactor.contact.surroundings import ProbedPlaces, look_around
 from loadfactor.errors import InputError
@@ -147,7 +150,7 @@ def test_a_machine_of_slurm(tmp_path: Path) -> None:
         add_slurm(machine)
         (tmp_path / "var/run/secrets/kubernetes.io/serviceaccount").mkdir(parents=True)
         (tmp_path / "var/run/secrets/kubernetes.io/serviceaccount/token").write_text("secret")
-        begin("slurm", machine)
+        assert begin("slurm", machine).slurm
 
 
 def test_slow_servers_are_not_waited_for(tmp_path: Path) -> None:
@@ -334,3 +337,48 @@ def test_a_cluster_that_lets_some_kinds_be_read(tmp_path: Path) -> None:
     (cluster,) = check_sources(nobody, tmp_path / "books").data.clusters
     assert not cluster.reachable
     assert "\n" not in cluster.error
+def check_slurm_page(name: str, folder: Path, slurm: FakeSlurm) -> Document:
+    """Run `check` of a cluster of Slurm, and keep its page."""
+    settings = Settings.model_validate({"slurm": [{"name": "prod", "bin": str(slurm.bin)}]})
+    with chdir(folder):
+        page = check_sources(settings, Path("books"))
+    keep_page(f"check-{name}", page)
+    return page
+
+
+def test_slurm_that_gives_everything(tmp_path: Path) -> None:
+    """Its commands answer, and nothing that matters is missing."""
+    slurm = FakeSlurm(tmp_path)
+    slurm.account(job("1"))
+    page = check_slurm_page("slurm", tmp_path, slurm)
+    (cluster,) = page.data.slurm
+    assert (cluster.gpus, cluster.nodes, cluster.missing, page.is_no) == (16, 2, (), False)
+
+
+def test_slurm_that_leaves_out_what_matters(tmp_path: Path) -> None:
+    """Accounting without GPUs and comments, jobs that are hidden, fields that a version lacks: each with what it costs."""
+    slurm = FakeSlurm(tmp_path)
+    slurm.say(
+        "config",
+        "AccountingStorageTRES = cpu,mem\nAccountingStorageType = accounting_storage/slurmdbd\nPrivateData = jobs\n",
+    )
+    slurm.say(
+        "helpformat",
+        "JobID State Submit Eligible Start End AllocTRES ReqTRES NodeList User Account JobName Comment WCKey",
+    )
+    page = check_slurm_page("slurm-poor", tmp_path, slurm)
+    assert not page.is_no
+    what = [s.what for s in page.data.slurm[0].missing]
+    assert "AccountingStorageTRES has no gres/gpu" in what
+    slurm.say("clock", "40")
+    (cluster,) = check_slurm([SlurmAccess(bin=str(slurm.bin))])
+    assert cluster.missing[0].what.endswith("s ahead of this machine's")
+
+
+def test_slurm_that_does_not_answer(tmp_path: Path) -> None:
+    """Neither accounting nor the controller: the answer is no. With one of them there is something to know."""
+    slurm = FakeSlurm(tmp_path)
+    slurm.break_down("sacct", text="sacct: error: Problem talking to the database: Connection refused\n")
+    assert not check_slurm_page("slurm-without-accounting", tmp_path, slurm).is_no
+    slurm.break_down("scontrol", text="slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
+    assert check_slurm_page("slurm-down", tmp_path, slurm).is_no

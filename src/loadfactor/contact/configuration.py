@@ -27,6 +27,12 @@ every = "15s"
 _KUBERNETES = """
 [[kubernetes]]         # this is a pod: its account needs the role of docs/connect-kubernetes.md, which the chart brings
 """
+_SLURM = """
+[[slurm]]              # its commands are here: {commands}
+every = "60s"
+backfill = "30d"       # how far back in accounting to begin the first time
+# command = ["ssh", "login"]              # to ask from another machine
+"""
 _SERVER = """
 [server]
 # tls_cert = "/etc/loadfactor/tls.crt"    # needed, with tls_key, to listen to other machines directly
@@ -50,7 +56,7 @@ def write_configuration(found: Surroundings, prometheus: str, exporter: str) -> 
             "The GPUs of this machine need no line here: `loadfactor up` samples them where nothing is configured."
         )
     if found.slurm:
-        notes.append(f"Slurm is here ({', '.join(found.slurm)}): jobs come in with `loadfactor import slurm`.")
+        parts.append(_SLURM.format(commands=", ".join(found.slurm)))
     if found.kubernetes:
         parts.append(_KUBERNETES)
     if notes:

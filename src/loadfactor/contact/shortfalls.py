@@ -49,17 +49,7 @@ class Given(Protocol):
 
 def list_shortfalls(given: Given) -> tuple[Shortfall, ...]:
     """What is missing, what matters most first."""
-    found: list[Shortfall] = []
-    if given.clock_s is not None and abs(given.clock_s) > LARGEST_CLOCK_ERROR_S:
-        way = "ahead of" if given.clock_s > 0 else "behind"
-        found.append(
-            Shortfall(
-                "missing",
-                f"its clock is {abs(given.clock_s):.0f} s {way} this machine's",
-                "samples and jobs of other sources are moved against each other",
-                "run NTP (chrony) on both machines",
-            )
-        )
+    found = note_clock(given.clock_s)
     if not given.keys:
         has_nodes = given.targets is not None and NODE_EXPORTER in given.exporters  # a group of node-exporters is whole
         return (*found, *(() if has_nodes else (_no_gpus(given),)))
@@ -88,6 +78,21 @@ def list_shortfalls(given: Given) -> tuple[Shortfall, ...]:
             )
         )
     return tuple(found)
+
+
+def note_clock(clock_s: float | None) -> list[Shortfall]:
+    """A clock that differs from ours by too much (s ahead of it), if it does."""
+    if clock_s is None or abs(clock_s) <= LARGEST_CLOCK_ERROR_S:
+        return []
+    way = "ahead of" if clock_s > 0 else "behind"
+    return [
+        Shortfall(
+            "missing",
+            f"its clock is {abs(clock_s):.0f} s {way} this machine's",
+            "samples and jobs of other sources are moved against each other",
+            "run NTP (chrony) on both machines",
+        )
+    ]
 
 
 def _no_gpus(given: Given) -> Shortfall:

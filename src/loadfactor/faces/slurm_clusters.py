@@ -1,7 +1,7 @@
 """Slurm clusters as the configuration names them, and as they are asked."""
 
 from loadfactor.collect.slurm_commands import SlurmAccess
-from loadfactor.config import AskedSlurm
+from loadfactor.configured_clusters import AskedSlurm
 
 
 def make_slurm_access(cluster: AskedSlurm) -> SlurmAccess:

@@ -80,6 +80,8 @@ def _list_steps(found: Surroundings) -> tuple[Suggestion, ...]:
         return (check, up)
     if found.prometheus is not None:
         return (check, Suggestion("loadfactor demo", "How the answers look, with a simulated fleet."))
+    if found.slurm:
+        return (check, up)
     if found.driver is not None:
         return (up, check)
     return (

@@ -12,11 +12,13 @@ from loadfactor.config import Settings
 from loadfactor.contact.cluster_check import ClusterCheck, check_clusters
 from loadfactor.contact.exporter_check import AskedGroup, check_groups
 from loadfactor.contact.shortfalls import Shortfall
+from loadfactor.contact.slurm_check import SlurmCheck, check_slurm
 from loadfactor.contact.source_check import CLOCKS_AGREE_S, SourceCheck, check_servers
 from loadfactor.faces.document import DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.faces.exporter_groups import make_asked_group
 from loadfactor.faces.formats import counted, duration, instant
 from loadfactor.faces.pages.books_check import MARKS
+from loadfactor.faces.slurm_clusters import make_slurm_access
 from loadfactor.metrics.query.calendar import instant as read_ms
 from loadfactor.store.manifest import has_books
 from loadfactor.store.source_status import SourceStatus, read_statuses
@@ -26,6 +28,7 @@ MISSING = (TableColumn(""), TableColumn("missing"), TableColumn("unknown without
 SIGNALS = (TableColumn(""), TableColumn("signal"), TableColumn("unknown without it"), TableColumn("field"))
 ENABLE = "The field is what dcgm-exporter calls it: a line each in its file of counters (-f, DCGM_EXPORTER_COLLECTORS)."
 CLUSTER = (TableColumn("kind"), TableColumn("can be read"), TableColumn("why not"))
+COMMANDS = (TableColumn("asked"), TableColumn("answers"), TableColumn("why not"))
 LIVE = (TableColumn("source"), TableColumn("status"), TableColumn("last sample"), TableColumn("error"))
 
 
@@ -71,6 +74,7 @@ class SourcesCheck:
     store: str
     has_books: bool
     clusters: tuple[ClusterCheck, ...] = ()
+    slurm: tuple[SlurmCheck, ...] = ()
 
 
 def check_sources(settings: Settings, folder: Path) -> Document:
@@ -81,9 +85,10 @@ def check_sources(settings: Settings, folder: Path) -> Document:
     groups = [make_asked_group(group) for group in settings.exporters]
     found = asyncio.run(_ask(asked, groups))
     clusters = check_clusters([ClusterAccess(**one.model_dump()) for one in settings.kubernetes])
+    slurm = check_slurm([make_slurm_access(one) for one in settings.slurm])
     clouds = [f"cloudwatch {one.label}" for one in settings.cloudwatch]
     clouds += [f"gcp-monitoring {one.label}" for one in settings.gcp_monitoring]
-    return build_document(found, read_statuses(folder), folder, clusters, clouds)
+    return build_document(found, read_statuses(folder), folder, clusters, slurm, clouds)
 
 
 async def _ask(servers: Sequence[tuple[PrometheusServer, str]], groups: Sequence[AskedGroup]) -> list[SourceCheck]:
@@ -96,6 +101,7 @@ def build_document(
     statuses: Sequence[SourceStatus],
     folder: Path,
     clusters: Sequence[ClusterCheck] = (),
+    slurm: Sequence[SlurmCheck] = (),
     clouds: Sequence[str] = (),
 ) -> Document:
     """The page of what was found; `clouds` are configured and not asked here."""
@@ -104,8 +110,8 @@ def build_document(
         for s in statuses
     )
     exists = folder.is_dir() and has_books(folder)
-    data = SourcesCheck(tuple(map(_describe, found)), live, str(folder), exists, tuple(clusters))
-    sections = [*map(_draw_source, found), *map(_draw_cluster, clusters)]
+    data = SourcesCheck(tuple(map(_describe, found)), live, str(folder), exists, tuple(clusters), tuple(slurm))
+    sections = [*map(_draw_source, found), *map(_draw_cluster, clusters), *map(_draw_slurm, slurm)]
     if live:
         rows = [(s.name, s.status, instant(s.last_sample) if s.last_sample else None, s.error or "") for s in live]
         lead = "As `loadfactor up` said last."
@@ -114,11 +120,16 @@ def build_document(
     if clouds:
         asks = "`loadfactor up` asks them, and says in /health and `loadfactor doctor` how they fare; nothing is asked here."
         sections.append(Section("Clouds", lead=f"{', '.join(clouds)}: {asks}"))
-    if not found and not clusters and not clouds:
+    others = [*map(_say_cluster, clusters), *map(_say_slurm, slurm)]
+    others += [f"Clouds that `loadfactor up` asks: {len(clouds)}."] if clouds else []
+    if not found and not others:
         sections.append(Section("Next", suggestions=_list_steps(exists)))
-    answer = [*(one.reachable for one in found), *(one.reachable for one in clusters)]
-    said = " ".join([*([_say(found)] if found or not (clusters or clouds) else []), *map(_say_cluster, clusters)])
-    said = " ".join([said, *([f"Clouds that `loadfactor up` asks: {len(clouds)}."] if clouds else [])]).strip()
+    answer = [
+        *(one.reachable for one in found),
+        *(one.reachable for one in clusters),
+        *(one.reachable for one in slurm),
+    ]
+    said = " ".join([*([_say(found)] if found or not others else []), *others])
     return Document(said, sections, books, data=data, is_no=not all(answer))
 
 
@@ -153,6 +164,28 @@ def _draw_cluster(one: ClusterCheck) -> Section:
     rows = [(kind.kind, "yes" if kind.can_read else "no", kind.error or "") for kind in one.kinds]
     lead = f"At {_hide_password(one.address or '')}. docs/connect-kubernetes.md has the role that reading them takes."
     return Section(one.name, lead=lead, tables=(DataTable(CLUSTER, rows),))
+
+
+def _say_slurm(one: SlurmCheck) -> str:
+    if not one.reachable:
+        return f"{one.name}: jobs cannot be known."
+    missing = sum(s.grade == "missing" for s in one.missing) + sum(not asked.works for asked in one.commands)
+    lacking = f"{counted(missing, 'thing')} missing" if missing else "nothing that matters is missing"
+    return f"{one.name}: {counted(one.gpus, 'GPU')}; {lacking}."
+
+
+def _draw_slurm(one: SlurmCheck) -> Section:
+    """What answers of a cluster, and what its configuration leaves out."""
+    rows = [(asked.command, "yes" if asked.works else "no", asked.error or "") for asked in one.commands]
+    tables = [DataTable(COMMANDS, rows)]
+    if one.missing:
+        tables.append(DataTable(MISSING, [(MARKS[s.grade], s.what, s.costs, s.do) for s in one.missing]))
+    parts = [f"Slurm {one.version}."] if one.version else []
+    if one.nodes:
+        parts.append(f"{counted(one.gpus, 'GPU')} in {counted(one.nodes, 'node')}.")
+    if one.clock_s is not None and abs(one.clock_s) <= CLOCKS_AGREE_S:
+        parts.append("Clocks agree.")
+    return Section(one.name, lead=" ".join(parts) if one.reachable else f"Not reachable: {one.error}.", tables=tables)
 
 
 def _hide_password(url: str) -> str:

@@ -25,7 +25,8 @@ from loadfactor.collect.pulled_body import pack_answer
 from loadfactor.collect.scrape_group import ScrapeGroup
 from loadfactor.collect.slurm_commands import SlurmCommands
 from loadfactor.collect.slurm_watch import SlurmWatch
-from loadfactor.config import AskedSlurm, ExporterGroup, PulledServer, Settings, WatchedCluster
+from loadfactor.config import ExporterGroup, PulledServer, Settings
+from loadfactor.configured_clusters import AskedSlurm, WatchedCluster
 from loadfactor.errors import LoadfactorError
 from loadfactor.faces.cloud_sources import AskedCloud, make_clouds
 from loadfactor.faces.exporter_groups import make_access, make_finder
