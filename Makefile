@@ -11,7 +11,7 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --ignore=tests/real
 
-# Beside the real Prometheus, VictoriaMetrics and node-exporter; their Debian packages are in .ci/run. Most of it is waiting.
+# Beside the real Prometheus, VictoriaMetrics, node-exporter and Slurm (which wants root); their Debian packages are in .ci/run. Most of it is waiting.
 real: $(READY)
 	$(BIN)/python -m pytest tests/real -n 4 --dist worksteal
 

@@ -28,6 +28,7 @@ CLUSTER = "story"
 USERS = {"nobody": "vision", "daemon": "nlp"}
 """Two users that every machine has, and the accounts they are given."""
 LONGEST_START_S = 120.0
+PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 _PASSWORD = "of-a-test"
 
 DBD_CONF = """\
@@ -89,7 +90,7 @@ PartitionName=gpu Nodes={host} Default=YES MaxTime=INFINITE State=UP
 
 def list_missing() -> list[str]:
     """What is not there of what the cluster takes."""
-    missing = {package for binary, package in BINARIES.items() if shutil.which(binary) is None}
+    missing = {package for binary, package in BINARIES.items() if shutil.which(binary, path=PATH) is None}
     if not list(Path("/usr/lib").glob("*/slurm*/accounting_storage_mysql.so")):
         missing.add("slurm-wlm-mysql-plugin")
     if not list(Path("/usr/lib").glob("*/slurm*/job_submit_lua.so")):
@@ -100,16 +101,18 @@ def list_missing() -> list[str]:
 class SlurmCluster:
     """The daemons of a cluster; slurmdbd may be ended and started again."""
 
-    def __init__(self, further: str = "", environment: Mapping[str, str] | None = None) -> None:
-        """`further`: lines of slurm.conf; `environment`: of its daemons."""
+    def __init__(self, further: str = "", files: Mapping[str, str] | None = None) -> None:
+        """`further`: lines of slurm.conf; `files`: what lies beside it, by name."""
         self.folder = folder = Path(mkdtemp(prefix="slurm-"))  # pytest's own folders are closed to other users
         self.host = socket.gethostname().partition(".")[0]
         self.environment = {
             **os.environ,
             "SLURM_CONF": str(folder / "slurm.conf"),
-            "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin",
+            "PATH": PATH,
         }
-        self._daemon_environment = {**self.environment, **(environment or {})}
+        self._files = files or {}
+        self.complaint = ""
+        """What the last command wrote beside its output."""
         ports = {f"{name}_port": free_port() for name in ("mysql", "dbd", "ctld", "slurmd")}
         self._values = {
             "folder": folder,
@@ -128,8 +131,7 @@ class SlurmCluster:
             self._start_database()
             self.start_accounting()
             self.run("sacctmgr", "-i", "add", "cluster", CLUSTER)
-            self._start("slurmctld", "-D")
-            self._wait(lambda: "UP" in self._try("scontrol", "ping"), "slurmctld")
+            self.start_controller()
             for user, account in USERS.items():
                 self.run("sacctmgr", "-i", "add", "account", account)
                 self.run("sacctmgr", "-i", "add", "user", user, f"account={account}")
@@ -158,18 +160,25 @@ class SlurmCluster:
             check=False,
             cwd="/",
         )
+        self.complaint = done.stderr
         assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
-        return done.stdout + done.stderr if words[0] == "sbatch" else done.stdout
+        return done.stdout
 
     def submit(self, user: str, script: str, *options: str) -> str:
         """The number of a new job."""
         said = self.run("sbatch", "--parsable", "--output=/dev/null", *options, f"--wrap={script}", user=user)
-        return said.split()[0].partition(";")[0]
+        return said.strip().partition(";")[0]
 
     def start_accounting(self) -> None:
         """Start slurmdbd, and wait until it answers."""
         self._start("slurmdbd", "-D")
         self._wait(lambda: bool(self._try("sacctmgr", "-n", "list", "user")), "slurmdbd")
+
+    def start_controller(self, **environment: str) -> None:
+        """Start slurmctld, ended before where it runs, with these variables; wait until it answers."""
+        self._end("slurmctld")
+        self._start("slurmctld", "-D", **environment)
+        self._wait(lambda: "UP" in self._try("scontrol", "ping"), "slurmctld")
 
     def stop_accounting(self) -> None:
         """End slurmdbd."""
@@ -202,6 +211,8 @@ class SlurmCluster:
         conf.write_text(DBD_CONF.format(**self._values))
         conf.chmod(0o600)
         (self.folder / "slurm.conf").write_text(CONF.format(**self._values))
+        for name, text in self._files.items():
+            (self.folder / name).write_text(text)
         for number in range(GPUS):
             os.mknod(self.folder / f"nvidia{number}", 0o20666, os.makedev(1, 3))  # as /dev/null
         files = f"File={self.folder}/nvidia[0-{GPUS - 1}]"
@@ -231,12 +242,12 @@ class SlurmCluster:
         grants = [f"grant all on slurm_acct.* to 'slurm'@'{host}'" for host in ("%", "localhost")]
         self.run(*mariadb, "; ".join(["create database slurm_acct", *users, *grants]))
 
-    def _start(self, *words: str) -> None:
+    def _start(self, *words: str, **environment: str) -> None:
         log = self.folder / "log" / f"{words[0]}.out"
         with log.open("ab") as said:
             self._processes[words[0]] = subprocess.Popen(
                 words,
-                env=self._daemon_environment,
+                env={**self.environment, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
