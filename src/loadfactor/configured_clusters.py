@@ -1,8 +1,9 @@
 """Clusters as the configuration names them: of Kubernetes, which are watched, and of Slurm, which are asked."""
 
 from pathlib import Path
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from loadfactor.quantities import parse_duration_s
 
@@ -29,7 +30,14 @@ class AskedSlurm(BaseModel):
     backfill: str = Field(default="1d", description="How far back in accounting to begin the first time: 30d.")
     command: tuple[str, ...] = Field(default=(), description='What comes before each command: ["ssh", "login"].')
     bin: str = Field(default="", description="Folder of the commands: /opt/slurm/bin. By default, PATH.")
-    timeout: str = Field(default="60s", description="How long a command may take.")
+    url: str = Field(
+        default="",
+        pattern=r"^(|https?://[^\s/]+\S*|unix:/\S+)$",
+        description="Where slurmrestd listens, asked in place of the commands: http://slurm:6820 or unix:/run/slurmrestd.sock.",
+    )
+    token_file: Path | None = Field(default=None, description="File with the token that slurmrestd asks for.")
+    user: str = Field(default="", description="Whose token that is.")
+    timeout: str = Field(default="60s", description="How long an answer may take.")
 
     @field_validator("every", "backfill", "timeout")
     @classmethod
@@ -47,6 +55,12 @@ class AskedSlurm(BaseModel):
     def backfill_s(self) -> float:
         """How many seconds back it begins where nothing was asked yet."""
         return parse_duration_s(self.backfill)
+
+    @model_validator(mode="after")
+    def _asked_one_way(self) -> Self:
+        if self.url and (self.command or self.bin):
+            raise ValueError("a cluster of Slurm has either url or command and bin")
+        return self
 
     @property
     def timeout_s(self) -> float:

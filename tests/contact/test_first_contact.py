@@ -20,7 +20,7 @@ from tests.live.local_server import LocalServer
 from tests.live.up_process import free_port
 
 from loadfactor.collect.prometheus_server import PrometheusServer
-from loadfactor.collect.slurm_commands import SlurmAccess
+from loadfactor.collect.slurm_commands import SlurmAccess, SlurmCommands
 from loadfactor.config import PulledServer, Settings, read_settings
 from loadfactor.contact.configuration import write_configuration
 from loadfactor.contact.signals import SIGNALS, list_metrics
@@ -371,7 +371,7 @@ def test_slurm_that_leaves_out_what_matters(tmp_path: Path) -> None:
     what = [s.what for s in page.data.slurm[0].missing]
     assert "AccountingStorageTRES has no gres/gpu" in what
     slurm.say("clock", "40")
-    (cluster,) = check_slurm([SlurmAccess(bin=str(slurm.bin))])
+    (cluster,) = check_slurm({"": SlurmCommands(SlurmAccess(bin=str(slurm.bin)))})
     assert cluster.missing[0].what.endswith("s ahead of this machine's")
 
 

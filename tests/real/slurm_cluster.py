@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from types import TracebackType
@@ -21,6 +21,7 @@ BINARIES = {
     "sacct": "slurm-client",
     "mariadbd": "mariadb-server",
     "munged": "munge",
+    "slurmrestd": "slurmrestd",
 }
 """Each program, and the Debian package it is in; slurm-wlm-basic-plugins and slurm-wlm-mysql-plugin come beside them."""
 GPUS = 8
@@ -180,13 +181,25 @@ class SlurmCluster:
         self._start("slurmctld", "-D", **environment)
         self._wait(lambda: "UP" in self._try("scontrol", "ping"), "slurmctld")
 
+    def start_rest(self) -> str:
+        """Start slurmrestd, which refuses to be root; its address."""
+        folder = self.folder / "rest"
+        folder.mkdir()
+        folder.chmod(0o777)
+        user = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
+        address = f"unix:{folder}/socket"
+        plugins = "openapi/v0.0.38,openapi/dbv0.0.38"
+        self._start("slurmrestd", "-a", "rest_auth/local", "-s", plugins, address, before=user)
+        self._wait((folder / "socket").exists, "slurmrestd")
+        return address
+
     def stop_accounting(self) -> None:
         """End slurmdbd."""
         self._end("slurmdbd")
 
     def stop(self) -> None:
         """End everything that was started, in order."""
-        for name in ("slurmd", "slurmctld", "slurmdbd", "mariadbd", "munged"):
+        for name in ("slurmrestd", "slurmd", "slurmctld", "slurmdbd", "mariadbd", "munged"):
             self._end(name)
 
     def _end(self, name: str) -> None:
@@ -242,11 +255,11 @@ class SlurmCluster:
         grants = [f"grant all on slurm_acct.* to 'slurm'@'{host}'" for host in ("%", "localhost")]
         self.run(*mariadb, "; ".join(["create database slurm_acct", *users, *grants]))
 
-    def _start(self, *words: str, **environment: str) -> None:
+    def _start(self, *words: str, before: Sequence[str] = (), **environment: str) -> None:
         log = self.folder / "log" / f"{words[0]}.out"
         with log.open("ab") as said:
             self._processes[words[0]] = subprocess.Popen(
-                words,
+                (*before, *words),
                 env={**self.environment, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=said,

@@ -39,7 +39,6 @@ class Told:
     ids: dict[str, str] = field(default_factory=dict)
     health: list[dict[str, Any]] = field(default_factory=list)
     drained_s: tuple[float, float] = (0.0, 0.0)
-    indices: str = ""
 
 
 class Story:
@@ -64,8 +63,6 @@ class Story:
         self.cluster.run("scancel", self.told.ids["dropped"], user="nobody")
         self.told.ids["twice"] = self.cluster.submit("daemon", TWICE, "--gpus=4", "--requeue")
         self.wait_for(self.told.ids["twice"], "RUNNING")
-        said = self.cluster.run("scontrol", "show", "node", "-d")
-        self.told.indices = re.findall(r"GresUsed=(\S+)", said)[0]
         time.sleep(2.5)
         self.cluster.run("scontrol", "requeue", self.told.ids["twice"])
         time.sleep(1.1)
@@ -185,6 +182,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
             wait_until_asked(up)
             told.health.append(up.ask("/health"))
             assert up.stop() == 0
+        config.write_text(f'[[slurm]]\nurl = "{cluster.start_rest()}"\nevery = "1s"\n')
+        with UpProcess(folder / "rest", config=config) as up:
+            wait_until_asked(up)
+            assert up.stop() == 0
     (folder / "sacct.txt").write_text(told.text)
     command = [sys.executable, "-c", "from loadfactor.faces.cli import main; main()", "import", "slurm"]
     done = subprocess.run(
@@ -216,9 +217,9 @@ def waits_of(folder: Path) -> list[tuple[str, float, int | None, bool]]:
     )
 
 
-@pytest.mark.parametrize("books", ["books", "imported"])
+@pytest.mark.parametrize("books", ["books", "imported", "rest"])
 def test_gpu_hours_are_those_of_accounting(told: Told, books: str) -> None:
-    """Each run of each job once, as sacct --duplicates has it: live through kills, and imported."""
+    """Each run of each job once, as sacct --duplicates has it: live through kills, imported, and from slurmrestd."""
     expected = sorted(
         (row["JobID"], read_ms(row["Start"]), read_ms(row["End"]), count(row["AllocTRES"]))
         for row in told.accounting
@@ -234,7 +235,7 @@ def test_gpu_hours_are_those_of_accounting(told: Told, books: str) -> None:
     assert {job for job, *_ in found} >= {f"{told.ids['array']}_{task}" for task in range(4)}
 
 
-@pytest.mark.parametrize("books", ["books", "imported"])
+@pytest.mark.parametrize("books", ["books", "imported", "rest"])
 def test_waits_are_those_of_accounting(told: Told, books: str) -> None:
     """From eligible to started; those that were cancelled before are counted as never started."""
     expected = []
@@ -248,9 +249,9 @@ def test_waits_are_those_of_accounting(told: Told, books: str) -> None:
 
 
 def test_live_books_are_those_of_history(told: Told) -> None:
-    """Holders, times, ends and places are the same, whether they came live or all at once."""
+    """Holders, times, ends and places are the same, whether they came live, all at once, or from slurmrestd."""
     both = []
-    for books in ("books", "imported"):
+    for books in ("books", "imported", "rest"):
         rows = rows_of(told.folder / books, "allocations")
         both.append(
             sorted(
@@ -262,7 +263,7 @@ def test_live_books_are_those_of_history(told: Told) -> None:
                 key=lambda r: (r["job_id"], r["from_utc"]),
             )
         )
-    assert both[0] == both[1]
+    assert both[0] == both[1] == both[2]
     users = {(row["user"], row["team"]) for row in both[0]}
     assert users == {("nobody", "vision"), ("daemon", "nlp")}
 

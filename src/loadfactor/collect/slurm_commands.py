@@ -78,7 +78,6 @@ class SlurmCommands:
         self._stopped = stopped
         self._fields: tuple[str, ...] = ()
         self._one_a_task: tuple[str, ...] = ()
-        self.shards = ShardSizes()
 
     def list_fields(self) -> tuple[str, ...]:
         """Of FIELDS those that sacct has. Raises CommandError where those are missing that nothing goes without."""
@@ -109,7 +108,7 @@ class SlurmCommands:
 
         def decode(data: bytes) -> pa.Table:
             jobs = decode_scontrol_jobs(Input("scontrol show job", [data]), UTC, Notes())
-            return jobs.filter(_hold_gpus(jobs, self.shards))
+            return jobs.filter(hold_gpus(jobs))
 
         tables, unread, why = read_leniently(self.run("scontrol", "show", "job", "-d", "-o"), b"", decode)
         return Answer(pa.concat_tables([JOBS.empty_table(), *tables]), unread, why)
@@ -122,10 +121,6 @@ class SlurmCommands:
 
         parts, unread, why = read_leniently(self.run("scontrol", "show", "node", "-d", "-o"), b"", decode)
         return NodeAnswer([node for part in parts for node in part], unread, why)
-
-    def forget_fields(self) -> None:
-        """Ask for the fields again: another version may be there."""
-        self._fields = ()
 
     def run(self, name: str, *arguments: str) -> bytes:
         """What a command of Slurm writes."""
@@ -163,9 +158,9 @@ def read_leniently(data: bytes, heading: bytes, decode: Callable[[bytes], T]) ->
     return first[0] + second[0], first[1] + second[1], first[2] or second[2]
 
 
-def _hold_gpus(jobs: pa.Table, sizes: ShardSizes) -> pa.Array:
-    """Which jobs hold or ask for GPUs, or parts of them."""
-    gpus = measure_gpus(jobs, sizes, "scontrol show job")
+def hold_gpus(jobs: pa.Table) -> pa.Array:
+    """Which jobs hold or ask for GPUs, or parts of them. Raises SourceError where a text counts none."""
+    gpus = measure_gpus(jobs, ShardSizes(), "its jobs")
     return pa.array(~((gpus.held == 0) & (gpus.asked == 0)))
 
 

@@ -10,7 +10,7 @@ import random
 import threading
 import time
 import zlib
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -67,7 +67,7 @@ class Slurm(Protocol):
     def list_accounting(self, from_s: int, to_s: int) -> Answer:
         """The runs of GPU jobs between two instants."""
 
-    def find_jobs(self, ids: list[str]) -> Answer:
+    def find_jobs(self, ids: Sequence[str]) -> Answer:
         """What accounting knows of these jobs."""
 
 

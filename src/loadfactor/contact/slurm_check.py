@@ -1,12 +1,13 @@
 """What a Slurm cluster says when it is asked: which commands answer, its GPUs, its clock, and what its configuration leaves out."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from loadfactor.collect.commands import CommandError
-from loadfactor.collect.slurm_commands import FIELDS, SlurmAccess, SlurmCommands
+from loadfactor.collect.slurm_commands import FIELDS, SlurmCommands
+from loadfactor.collect.slurm_watch import Slurm
 from loadfactor.contact.shortfalls import Shortfall, note_clock
 from loadfactor.sources.slurm.tres import tally
 from loadfactor.units import S_PER_HOUR
@@ -45,26 +46,30 @@ class SlurmCheck:
     missing: tuple[Shortfall, ...] = ()
 
 
-def check_slurm(clusters: Sequence[SlurmAccess]) -> list[SlurmCheck]:
-    """What each cluster says. Raises no CommandError."""
-    return [_SlurmQuestions(access).check() for access in clusters]
+def check_slurm(clusters: Mapping[str, Slurm]) -> list[SlurmCheck]:
+    """What each cluster says, by name. Raises no CommandError."""
+    return [_SlurmQuestions(name, slurm).check() for name, slurm in clusters.items()]
 
 
 class _SlurmQuestions:
     """The questions to one cluster, each asked once."""
 
-    def __init__(self, access: SlurmAccess) -> None:
-        self._name = access.origin
-        self._slurm = SlurmCommands(access)
+    def __init__(self, name: str, slurm: Slurm) -> None:
+        self._name = name
+        self._slurm = slurm
+        self._commands = slurm if isinstance(slurm, SlurmCommands) else None
         self._asked: list[CommandCheck] = []
 
     def check(self) -> SlurmCheck:
         """Ask everything."""
         config, clock_s = self._read_config()
         nodes, gpus = self._count_gpus()
-        knows_now = self._try("scontrol show job", self._slurm.list_queue)
+        by = self._commands is not None
+        knows_now = self._try("scontrol show job" if by else "slurmctld: jobs", self._slurm.list_queue)
         now_s = int(time.time())
-        knows_before = self._try("sacct", lambda: self._slurm.list_accounting(now_s - S_PER_HOUR, now_s))
+        knows_before = self._try(
+            "sacct" if by else "slurmdbd: jobs", lambda: self._slurm.list_accounting(now_s - S_PER_HOUR, now_s)
+        )
         missing = [*note_clock(clock_s), *_list_settings(config), *(self._list_fields() if knows_before else ())]
         if nodes is not None and not gpus:
             missing.append(
@@ -91,9 +96,11 @@ class _SlurmQuestions:
     def _read_config(self) -> tuple[dict[str, str], float | None]:
         """slurm.conf as the controller has it, and how far its clock is ahead; nothing where it does not say."""
         said: list[str] = []
+        if (commands := self._commands) is None:
+            return {}, None
         self._try(
             "scontrol show config",
-            lambda: said.extend(self._slurm.run("scontrol", "show", "config").decode(errors="replace").splitlines()),
+            lambda: said.extend(commands.run("scontrol", "show", "config").decode(errors="replace").splitlines()),
         )
         pairs = (line.partition("=") for line in said)
         config = {key.strip(): value.strip() for key, equals, value in pairs if equals}
@@ -109,12 +116,14 @@ class _SlurmQuestions:
                 total, typed, _ = tally(node.gres or "")
                 counts.append(max(total, sum(typed.values())))
 
-        if not self._try("scontrol show node", count):
+        if not self._try("scontrol show node" if self._commands else "slurmctld: nodes", count):
             return None, 0
         return sum(n > 0 for n in counts), int(sum(counts))
 
     def _list_fields(self) -> list[Shortfall]:
-        there = self._slurm.list_fields()
+        if self._commands is None:
+            return []
+        there = self._commands.list_fields()
         return [
             Shortfall("note", f"sacct has no field {name}", FIELD_COSTS[name], "a newer Slurm has it")
             for name in FIELDS

@@ -18,7 +18,7 @@ from loadfactor.faces.document import DataTable, Document, Section, Suggestion, 
 from loadfactor.faces.exporter_groups import make_asked_group
 from loadfactor.faces.formats import counted, duration, instant
 from loadfactor.faces.pages.books_check import MARKS
-from loadfactor.faces.slurm_clusters import make_slurm_access
+from loadfactor.faces.slurm_clusters import name_slurm, open_slurm
 from loadfactor.metrics.query.calendar import instant as read_ms
 from loadfactor.store.manifest import has_books
 from loadfactor.store.source_status import SourceStatus, read_statuses
@@ -85,7 +85,7 @@ def check_sources(settings: Settings, folder: Path) -> Document:
     groups = [make_asked_group(group) for group in settings.exporters]
     found = asyncio.run(_ask(asked, groups))
     clusters = check_clusters([ClusterAccess(**one.model_dump()) for one in settings.kubernetes])
-    slurm = check_slurm([make_slurm_access(one) for one in settings.slurm])
+    slurm = check_slurm({name_slurm(one): open_slurm(one) for one in settings.slurm})
     clouds = [f"cloudwatch {one.label}" for one in settings.cloudwatch]
     clouds += [f"gcp-monitoring {one.label}" for one in settings.gcp_monitoring]
     return build_document(found, read_statuses(folder), folder, clusters, slurm, clouds)

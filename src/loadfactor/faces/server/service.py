@@ -23,7 +23,6 @@ from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.pull import Pull, ScheduledPull, Take
 from loadfactor.collect.pulled_body import pack_answer
 from loadfactor.collect.scrape_group import ScrapeGroup
-from loadfactor.collect.slurm_commands import SlurmCommands
 from loadfactor.collect.slurm_watch import SlurmWatch
 from loadfactor.config import ExporterGroup, PulledServer, Settings
 from loadfactor.configured_clusters import AskedSlurm, WatchedCluster
@@ -32,7 +31,7 @@ from loadfactor.faces.cloud_sources import AskedCloud, make_clouds
 from loadfactor.faces.exporter_groups import make_access, make_finder
 from loadfactor.faces.server.receiver import ReceiverCounts, WriteAnswer
 from loadfactor.faces.server.request_log import write_line
-from loadfactor.faces.slurm_clusters import make_slurm_access
+from loadfactor.faces.slurm_clusters import name_slurm, open_slurm
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.sources.prometheus.selector import write_selector
 from loadfactor.store.live import LiveLog
@@ -204,15 +203,14 @@ class LiveService:
         return ClusterWatch(access, stream.marks, self._make_keeper(stream))
 
     def _make_slurm(self, cluster: AskedSlurm) -> SlurmWatch:
-        access = make_slurm_access(cluster)
-        stream = self.collector.stream(access.origin)
+        stream = self.collector.stream(name_slurm(cluster))
         assert isinstance(stream, ListedStream)
         begin_s = int(time.time() - cluster.backfill_s)
         stopped = threading.Event()
         keep = self._make_keeper(stream)
         return SlurmWatch(
-            access.origin,
-            SlurmCommands(access, stopped),
+            stream.origin,
+            open_slurm(cluster, stopped),
             cluster.every_s,
             begin_s,
             stream.marks,

@@ -121,7 +121,7 @@ def _read_queued(job: Document) -> dict[str, Any]:
         **_name_parts(name, number),
         **{ours: texts.get(theirs) for ours, theirs in _QUEUED.items()},
         "state": read_state(first_word(job.get("job_state"))),
-        "held": find_grant(texts.get("tres_alloc_str"), placed, per_node, count),
+        "held": find_grant(texts.get("tres_alloc_str"), placed, per_node, count) if nodes else None,
         "asked": find_grant(texts.get("tres_req_str"), {}, per_node, count),
         "placed": write_placed(placed),
         "restarts": _count(job.get("restart_cnt")),
@@ -153,7 +153,7 @@ def _read_recorded(job: Document) -> dict[str, Any]:
         "job_name": read_text(job.get("name")),
         "comment": read_text(dig(job, "comment", "job")),
         "admin_comment": read_text(dig(job, "comment", "administrator")),
-        "reservation": read_text(dig(job, "reservation", "name")),
+        "reservation": read_text(dig(job, "reservation", "name") or None),  # 22.05 writes 0
         "reason": read_text(dig(job, "state", "reason")),
         "state": read_state(first_word(dig(job, "state", "current"))),
         "held": held,

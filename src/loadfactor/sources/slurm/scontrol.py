@@ -75,7 +75,7 @@ def _read_job(record: ControlRecord, of: dict[str, str]) -> dict[str, Any]:
     placed = _place(record.fields)
     nodes = len(expand_hostlist(texts.get("NodeList") or "")) or 1
     per_node = texts.get("TresPerNode") or texts.get("Gres")
-    held = texts.get("AllocTRES") or texts.get("TRES") if texts.get("NodeList") else None
+    held = texts.get("AllocTRES") or texts.get("TRES")
     wckey = (texts.get("WCKey") or "").lstrip("*")
     return {
         "job_id": name,
@@ -91,7 +91,7 @@ def _read_job(record: ControlRecord, of: dict[str, str]) -> dict[str, Any]:
         "reservation": texts.get("Reservation"),
         "reason": texts.get("Reason"),
         "state": read_state(of.get("JobState")),
-        "held": find_grant(held, placed, per_node if texts.get("NodeList") else None, nodes),
+        "held": find_grant(held, placed, per_node, nodes) if texts.get("NodeList") else None,
         "asked": find_grant(texts.get("ReqTRES") or texts.get("TRES"), {}, per_node, nodes),
         "nodes": texts.get("NodeList"),
         "placed": write_placed(placed),

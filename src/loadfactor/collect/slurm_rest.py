@@ -1,0 +1,177 @@
+"""slurmrestd, asked for jobs and nodes, in the newest version that it speaks."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pyarrow as pa
+
+from loadfactor.collect.commands import CommandError, TooMuchSaidError
+from loadfactor.collect.slurm_commands import MOST_BYTES, Answer, NodeAnswer, hold_gpus
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import Input
+from loadfactor.sources.slurm.job_table import JOBS
+from loadfactor.sources.slurm.rest_json import Document, decode_rest_jobs, decode_rest_nodes, parse_documents
+
+SOCKET: Final = "unix:"
+_PATHS: Final = re.compile(r"^/(slurmdb|slurm)/v\d+\.\d+\.\d+/jobs/?$")
+_NARROWED: Final = {"skip_steps": "true", "show_duplicates": "true"}
+"""What is asked for besides a window, where a version knows it; older ones give every run without being told."""
+_NEVER_STARTED: Final = {"state": "CANCELLED"}
+"""Jobs that were cancelled before they could start are listed only where they are asked for."""
+NOTHING: Final = "Nothing found"
+"""What it calls an error where there are no such jobs."""
+_SAID_CHARACTERS: Final = 200
+
+
+@dataclass(frozen=True)
+class RestAccess:
+    """Where slurmrestd listens: a URL, or unix:PATH. `token_file`: of a token (scontrol token), of `user`."""
+
+    name: str
+    url: str
+    token_file: Path | None = None
+    user: str = ""
+    timeout_s: float = 60.0
+
+    @property
+    def origin(self) -> str:
+        """What its stream is called."""
+        return f"slurm {self.name}".strip()
+
+
+class SlurmRest:
+    """Asks one cluster. Its methods raise CommandError in one line."""
+
+    def __init__(self, access: RestAccess) -> None:
+        self._access = access
+        self._paths: dict[str, tuple[str, frozenset[str]]] = {}
+
+    def list_accounting(self, from_s: int, to_s: int) -> Answer:
+        """The GPU jobs that were in any state between two instants, every run of them."""
+        path, known = self._find_path("slurmdb")
+        window = {"start_time": f"uts{from_s}", "end_time": f"uts{to_s}"}
+        window |= {name: value for name, value in _NARROWED.items() if name in known}
+        return _join(_read_jobs(self._ask(path, window | which)) for which in ({}, _NEVER_STARTED))
+
+    def find_jobs(self, ids: Sequence[str]) -> Answer:
+        """What accounting knows of these jobs, whenever they were."""
+        above = self._find_path("slurmdb")[0].rstrip("/").rpartition("/")[0]
+        numbers = dict.fromkeys(name.partition("_")[0].partition("+")[0] for name in ids)
+        return _join(_read_jobs(self._ask(f"{above}/job/{number}", {})) for number in numbers)
+
+    def list_queue(self) -> Answer:
+        """The GPU jobs that the controller knows."""
+        return _read_jobs(self._ask(self._find_path("slurm")[0], {}))
+
+    def list_nodes(self) -> NodeAnswer:
+        """The nodes, as the controller knows them."""
+        path = self._find_path("slurm")[0].replace("/jobs", "/nodes")
+        return NodeAnswer(list(decode_rest_nodes(self._ask(path, {}))))
+
+    def _find_path(self, plugin: str) -> tuple[str, frozenset[str]]:
+        """Where the newest version of a plugin has its jobs, and what they may be asked with. CommandError where there is none."""
+        if not self._paths:
+            paths = self._ask("/openapi/v3", {}).get("paths")
+            for path, methods in sorted(paths.items() if isinstance(paths, dict) else (), key=_order):
+                if found := _PATHS.match(path):
+                    self._paths[found[1]] = path, frozenset(_list_parameters(methods))
+        if plugin not in self._paths:
+            raise CommandError(f"slurmrestd has no plugin {plugin}; start it with -s openapi/{plugin}")
+        return self._paths[plugin]
+
+    def _ask(self, path: str, question: Mapping[str, str]) -> Document:
+        """The document that answers. Raises CommandError, TooMuchSaidError."""
+        access = self._access
+        is_socket = access.url.startswith(SOCKET)
+        transport = httpx.HTTPTransport(uds=access.url.removeprefix(SOCKET)) if is_socket else None
+        address = "http://slurmrestd" if is_socket else access.url.rstrip("/")
+        try:
+            with (
+                httpx.Client(transport=transport, timeout=access.timeout_s, trust_env=False) as client,
+                client.stream("GET", address + path, params=question, headers=self._make_headers()) as answer,
+            ):
+                content = bytearray()
+                for piece in answer.iter_bytes():
+                    content += piece
+                    if len(content) > MOST_BYTES:
+                        raise TooMuchSaidError(f"slurmrestd wrote over {MOST_BYTES:,} bytes")
+        except (httpx.HTTPError, OSError, ValueError) as error:
+            raise CommandError(f"slurmrestd: {str(error)[:_SAID_CHARACTERS] or type(error).__name__}") from error
+        if answer.status_code != httpx.codes.OK:
+            raise CommandError(f"slurmrestd answered {answer.status_code} to {path}{_say_errors(bytes(content))}")
+        return _parse(bytes(content), path)
+
+    def _make_headers(self) -> dict[str, str]:
+        """Who asks. Raises CommandError where the token cannot be read."""
+        access = self._access
+        try:
+            token = access.token_file.read_text().strip().removeprefix("SLURM_JWT=") if access.token_file else ""
+        except OSError as error:
+            raise CommandError(f"{access.token_file} cannot be read: {error.strerror}") from error
+        said = {"X-SLURM-USER-NAME": access.user, "X-SLURM-USER-TOKEN": token}
+        return {name: value for name, value in said.items() if value}
+
+
+def _order(entry: tuple[str, Any]) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", entry[0])]
+
+
+def _list_parameters(methods: Any) -> Iterator[str]:
+    get = methods.get("get") if isinstance(methods, dict) else None
+    for one in get.get("parameters", ()) if isinstance(get, dict) else ():
+        if isinstance(one, dict) and isinstance(one.get("name"), str):
+            yield one["name"]
+
+
+def _parse(content: bytes, path: str) -> Document:
+    """The JSON of an answer. Raises CommandError where it is none, or says that it failed."""
+    try:
+        if path == "/openapi/v3":
+            found: Document = httpx.Response(200, content=content).json()
+            return found
+        (document,) = parse_documents(Input("slurmrestd", [content]))
+    except (SourceError, ValueError) as error:
+        raise CommandError(f"slurmrestd: {error}") from error
+    errors = document.get("errors")
+    if errors and not all(NOTHING in str(error) for error in errors):
+        raise CommandError(f"slurmrestd could not answer {path}{_say_errors(content)}")
+    return document
+
+
+def _say_errors(content: bytes) -> str:
+    """What an answer says went wrong, for the end of a message."""
+    try:
+        errors = httpx.Response(200, content=content).json()["errors"]
+        said = errors[0].get("description") or errors[0].get("error") or ""
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return ""
+    return f": {str(said)[:_SAID_CHARACTERS]}" if said else ""
+
+
+def _join(answers: Iterable[Answer]) -> Answer:
+    """Several answers as one."""
+    found = [Answer(JOBS.empty_table()), *answers]
+    return Answer(
+        pa.concat_tables([one.jobs for one in found]),
+        sum(one.unread for one in found),
+        next((one.why for one in found if one.why), ""),
+    )
+
+
+def _read_jobs(document: Document) -> Answer:
+    """The GPU jobs of a document; jobs that cannot be read are left out and counted."""
+    tables, unread, why = [JOBS.empty_table()], 0, ""
+    try:
+        tables.append(decode_rest_jobs(document, "slurmrestd"))
+    except SourceError:
+        for job in document["jobs"]:
+            try:
+                tables.append(decode_rest_jobs({"jobs": [job]}, "slurmrestd"))
+            except SourceError as error:
+                unread, why = unread + 1, why or str(error)
+    jobs = pa.concat_tables(tables)
+    return Answer(jobs.filter(hold_gpus(jobs)), unread, why)
