@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from tests.live.fake_slurm import NODE, FakeSlurm, ago_s, job, queued
 
 from loadfactor.collect.commands import CommandError, TooMuchSaidError, run_command
 from loadfactor.collect.listed_body import unpack_listed
 from loadfactor.collect.slurm_commands import SlurmAccess, SlurmCommands
 from loadfactor.collect.slurm_watch import SlurmWatch
+from loadfactor.config import Settings
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.slurm.live_decoder import ACCOUNTING, QUEUE, LiveSlurmDecoder
 from loadfactor.sources.slurm.live_jobs import Saying
@@ -222,6 +224,21 @@ def test_history_comes_in_chunks(tmp_path: Path) -> None:
     asked = [line for line in watched.slurm.asked if "--starttime" in line]
     assert len(asked) == 3
     watched.close()
+
+
+@pytest.mark.parametrize(
+    ("clusters", "why"),
+    [
+        ([{}, {}], "two clusters of Slurm have one name"),
+        ([{"url": "http://slurm:6820", "bin": "/opt/slurm"}], "either url or command and bin"),
+        ([{"every": "0s"}], "is no time"),
+        ([{"url": "slurm:6820"}], "pattern"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(clusters: list[dict[str, str]], why: str) -> None:
+    """In one line, before anything is asked."""
+    with pytest.raises(ValidationError, match=why):
+        Settings.model_validate({"slurm": clusters})
 
 
 def put(decoder: LiveSlurmDecoder, kind: str, *sayings: Saying, at_s: int = 10_000) -> list[dict[str, Any]]:

@@ -82,9 +82,11 @@ def ago_s(seconds: float) -> int:
     return int(time.time() - seconds)
 
 
+BEGAN = ago_s(600)
+
+
 def job(number: str, state: str = "RUNNING", gpus: int = 4, **fields: Any) -> dict[str, Any]:
     """A job as sacct writes it; by default it began ten minutes ago."""
-    began = ago_s(600)
     return {
         "JobID": number,
         "JobIDRaw": number,
@@ -93,9 +95,9 @@ def job(number: str, state: str = "RUNNING", gpus: int = 4, **fields: Any) -> di
         "Account": "vision",
         "Partition": "gpu",
         "State": state,
-        "Submit": began - 60,
-        "Eligible": began - 60,
-        "Start": began,
+        "Submit": BEGAN - 60,
+        "Eligible": BEGAN - 60,
+        "Start": BEGAN,
         "End": "Unknown",
         "AllocTRES": f"cpu=8,gres/gpu={gpus}",
         "ReqTRES": f"cpu=8,gres/gpu={gpus}",
@@ -107,7 +109,6 @@ def job(number: str, state: str = "RUNNING", gpus: int = 4, **fields: Any) -> di
 
 def queued(number: str, state: str = "RUNNING", **fields: Any) -> str:
     """A job as `scontrol show job -o` writes it."""
-    began = ago_s(600)
     said = {
         "JobId": number,
         "JobName": "train",
@@ -116,9 +117,9 @@ def queued(number: str, state: str = "RUNNING", **fields: Any) -> str:
         "JobState": state,
         "Reason": "None",
         "Restarts": 0,
-        "SubmitTime": began - 60,
-        "EligibleTime": began - 60,
-        "StartTime": began,
+        "SubmitTime": BEGAN - 60,
+        "EligibleTime": BEGAN - 60,
+        "StartTime": BEGAN,
         "EndTime": "Unknown",
         "Partition": "gpu",
         "NodeList": "n0",

@@ -72,6 +72,28 @@ def test_a_held_job_waits_and_is_not_eligible(tmp_path):
     assert {e["reason"] for e in books.events} == {"JobHeldUser"}
 
 
+def test_a_job_that_was_cancelled_while_it_waited_held_nothing(tmp_path):
+    """22.05 says of it when it was cancelled as its start, and what it asked for as what it has: it was on no node."""
+    text = JOB.format(
+        state="CANCELLED", reason="None", restarts=0, start="2026-10-02T09:00:00", nodes="(null)", held="(null)"
+    )
+    books = Books(
+        text.replace("  AllocTRES=(null)", "  TRES=cpu=16,gres/gpu=4").partition("   JOB_GRES")[0], folder=tmp_path
+    )
+    assert not books.allocations
+    assert books.happened("104")[-1] == "cancelled"
+    queued = {
+        "job_id": 5,
+        "job_state": "CANCELLED",
+        "submit_time": AT,
+        "eligible_time": AT,
+        "start_time": AT + 60,
+        "end_time": AT + 60,
+    }
+    queued |= {"tres_per_node": "gres:gpu:8", "tres_req_str": "cpu=1,gres/gpu=8", "nodes": ""}
+    assert not Books(json.dumps({"jobs": [queued]}), folder=tmp_path).allocations
+
+
 def test_sacct_and_scontrol_tell_of_one_run(tmp_path):
     """sacct knows the end, scontrol which node had how many: together they are one run."""
     ended = job("104", gpus=4, NodeList="n[1-2]", end="11:00:00")

@@ -137,6 +137,12 @@ def test_cancelled_while_pending(tmp_path):
     assert books.happened("3") == ["eligible", "submitted", "cancelled"]
 
 
+def test_cancelled_before_it_might_have_begun(tmp_path):
+    """sbatch --begin: the time from which it might have begun lies after its cancellation, and never came."""
+    row = job("3", gpus=2, State="CANCELLED by 0", Start="None", Eligible="2026-10-01T12:00:00", AllocTRES="")
+    assert Books(write_sacct([row]), folder=tmp_path).happened("3") == ["submitted", "cancelled"]
+
+
 def test_cancelled_with_a_start_in_older_versions(tmp_path):
     """Older versions write when it was cancelled as its start, too: without GPUs given it was none."""
     books = Books(
