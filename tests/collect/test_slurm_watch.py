@@ -231,7 +231,6 @@ def test_history_comes_in_chunks(tmp_path: Path) -> None:
     [
         ([{}, {}], "two clusters of Slurm have one name"),
         ([{"url": "http://slurm:6820", "bin": "/opt/slurm"}], "either url or command and bin"),
-        ([{"every": "0s"}], "is no time"),
         ([{"url": "slurm:6820"}], "pattern"),
     ],
 )

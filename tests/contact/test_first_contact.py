@@ -337,6 +337,8 @@ def test_a_cluster_that_lets_some_kinds_be_read(tmp_path: Path) -> None:
     (cluster,) = check_sources(nobody, tmp_path / "books").data.clusters
     assert not cluster.reachable
     assert "\n" not in cluster.error
+
+
 def check_slurm_page(name: str, folder: Path, slurm: FakeSlurm) -> Document:
     """Run `check` of a cluster of Slurm, and keep its page."""
     settings = Settings.model_validate({"slurm": [{"name": "prod", "bin": str(slurm.bin)}]})
