@@ -13,7 +13,7 @@ test: $(READY)
 
 # Beside the real Prometheus, VictoriaMetrics, node-exporter and Slurm (which wants root); their Debian packages are in .ci/run. Most of it is waiting.
 real: $(READY)
-	$(BIN)/python -m pytest tests/real -n 4 --dist worksteal
+	$(BIN)/python -m pytest tests/real -n 4 --dist loadfile
 
 # Kills, damage, full disks and power losses at every durable step of the store, in so many rounds; CI does 20. Then the live server
 # is killed as often, and prints what it acknowledged.

@@ -26,7 +26,9 @@ IMPORTED = (
 )
 IMPORTED += "AllocTRES,ReqTRES,NodeList,Comment,JobName"
 STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,RS,RV,S,TO"
-TWICE = 'if [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then sleep 60; else sleep 2; fi'
+LONGEST_S = 180.0
+"""So long a machine with other things to do may take for each step; a test that fails ends then."""
+TWICE = 'if [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then sleep 600; else sleep 2; fi'
 
 
 @dataclass
@@ -46,11 +48,14 @@ class Story:
 
     def __init__(self, cluster: SlurmCluster, told: Told) -> None:
         self.cluster, self.told = cluster, told
+        self._freed = cluster.folder / "freed"
+        self.until_freed = f"until [ -e {self._freed} ]; do sleep 0.2; done"
+        """What the first job runs, which the others wait behind."""
 
     def begin(self) -> None:
         """Two users fill the node; others wait behind them: for GPUs, for a job, for a hold."""
         submit, ids = self.cluster.submit, self.told.ids
-        ids["whole"] = submit("nobody", "sleep 5", f"--gpus-per-node={GPUS}", "--comment=whole/node|1", "-Ja|b")
+        ids["whole"] = submit("nobody", self.until_freed, f"--gpus-per-node={GPUS}", "--comment=whole/node|1", "-Ja|b")
         ids["array"] = submit("daemon", "sleep 3", "--array=0-3%2", "--gres=gpu:2", "--comment=sweep")
         ids["after"] = submit("daemon", "sleep 1", f"--dependency=afterok:{ids['whole']}", "--gpus=1")
         ids["held"] = submit("nobody", "sleep 1", "--hold", "--gres=gpu:h100:2")
@@ -58,14 +63,16 @@ class Story:
         ids["later"] = submit("nobody", "sleep 1", "--begin=now+1hour", "--gpus=1")
         ids["no gpus"] = submit("nobody", "sleep 1")
 
-    def go_on(self) -> None:
-        """One is cancelled while it waits, one is requeued while it runs."""
+    def go_on(self, up: UpProcess) -> None:
+        """One is cancelled while it waits, the node is freed, one is requeued while it runs."""
         self.cluster.run("scancel", self.told.ids["dropped"], user="nobody")
+        self._freed.touch()
         self.told.ids["twice"] = self.cluster.submit("daemon", TWICE, "--gpus=4", "--requeue")
         self.wait_for(self.told.ids["twice"], "RUNNING")
-        time.sleep(2.5)
+        wait_until_heard(up, *PARTS)
         self.cluster.run("scontrol", "requeue", self.told.ids["twice"])
-        time.sleep(1.1)
+        self.wait_for(self.told.ids["twice"], "PENDING")
+        wait_until_ok(up)
 
     def go_on_unseen(self) -> None:
         """Nobody watches: a requeued job runs again, a job fails, a held one is let go."""
@@ -91,7 +98,7 @@ class Story:
         self.wait_for(self.told.ids["waits"], "COMPLETED")
         self.cluster.run("scancel", self.told.ids["later"], user="nobody")
 
-    def wait_for(self, number: str, state: str, longest_s: float = 90.0) -> None:
+    def wait_for(self, number: str, state: str, longest_s: float = LONGEST_S) -> None:
         """Until the controller says that a job is in a state."""
         end = time.monotonic() + longest_s
         while f"JobState={state} " not in (said := self.cluster.run("scontrol", "show", "job", number)):
@@ -106,7 +113,7 @@ class Story:
 
     def wait_until_accounted(self) -> None:
         """Until accounting knows the end of every job."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + LONGEST_S
         while True:
             self.told.accounting = read_table(self.export(FIELDS, "--delimiter=\x1f"))
             numbers = {row["JobID"].partition("_")[0] for row in self.told.accounting}
@@ -154,12 +161,17 @@ def wait_until_heard(up: UpProcess, *parts: str) -> None:
 def wait_until_asked(up: UpProcess) -> None:
     """Until every question was answered, and booked."""
     wait_until_heard(up, *PARTS)
-    up.wait_until_booked()
+    up.wait_until_booked(LONGEST_S)
+
+
+def wait_until_ok(up: UpProcess) -> None:
+    """Until nothing is said against any source."""
+    wait_for(lambda: all(one["status"] == "ok" for one in said_of(up).values()), up)
 
 
 def wait_for(is_so: Callable[[], bool], up: UpProcess) -> None:
     """Until it is so."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + LONGEST_S
     while not is_so():
         assert time.monotonic() < end, up.ask("/health")
         time.sleep(0.2)
@@ -178,7 +190,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
         with up:
             story.begin()
             wait_until_asked(up)
-            story.go_on()
+            story.go_on(up)
             told.health.append(up.ask("/health"))
             up.kill()
             story.go_on_unseen()
@@ -189,6 +201,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
             story.end()
             story.wait_until_accounted()
             wait_until_asked(up)
+            wait_until_ok(up)
             told.health.append(up.ask("/health"))
             assert up.stop() == 0
         config.write_text(f'[[slurm]]\nurl = "{cluster.start_rest()}"\nevery = "1s"\n')
