@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from loadfactor.cloud_settings import CloudSource, CloudWatchAccount, MonitoredProject
-from loadfactor.configured_clusters import AskedSlurm, WatchedCluster
+from loadfactor.cluster_settings import AskedSlurm, WatchedCluster
 from loadfactor.errors import InputError, no_such
 from loadfactor.paths import read_path, read_store
 from loadfactor.quantities import parse_duration_s

@@ -2,9 +2,9 @@
 
 import threading
 
+from loadfactor.cluster_settings import AskedSlurm
 from loadfactor.collect.slurm_commands import SlurmAccess, SlurmCommands
 from loadfactor.collect.slurm_rest import RestAccess, SlurmRest
-from loadfactor.configured_clusters import AskedSlurm
 
 
 def name_slurm(cluster: AskedSlurm) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from loadfactor.books.books import Books
+from loadfactor.cluster_settings import AskedSlurm, WatchedCluster
 from loadfactor.collect.cloud_pull import CloudPull
 from loadfactor.collect.collector import LiveCollector
 from loadfactor.collect.decoding import PAGE, QUERY
@@ -25,7 +26,6 @@ from loadfactor.collect.pulled_body import pack_answer
 from loadfactor.collect.scrape_group import ScrapeGroup
 from loadfactor.collect.slurm_watch import SlurmWatch
 from loadfactor.config import ExporterGroup, PulledServer, Settings
-from loadfactor.configured_clusters import AskedSlurm, WatchedCluster
 from loadfactor.errors import LoadfactorError
 from loadfactor.faces.cloud_sources import AskedCloud, make_clouds
 from loadfactor.faces.exporter_groups import make_access, make_finder
