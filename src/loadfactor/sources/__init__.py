@@ -29,7 +29,7 @@ SOURCES = (
     SourceEntry(
         "cloudwatch",
         "loadfactor.sources.clouds.cloudwatch",
-        "CloudWatch: files of metric streams (JSON), and saved answers of get-metric-data with their queries",
+        "CloudWatch: files of metric streams (JSON or OTLP), and saved answers of get-metric-data with their queries",
     ),
     SourceEntry(
         "gcp-monitoring",

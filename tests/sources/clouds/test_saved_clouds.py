@@ -1,16 +1,21 @@
 """Saved output of the clouds: which series count, in which units, and what is said of the rest."""
 
+import contextlib
 import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sources.reading import see
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.sources.clouds.otlp_files import StreamedValue, write_stream
+from tests.sources.reading import Seen, see
 
 from loadfactor.errors import SourceError
 from loadfactor.sources.clouds.cloudwatch import SOURCE as CLOUDWATCH
 from loadfactor.sources.clouds.cloudwatch_metrics import CloudWatchMetric, choose_metrics
+from loadfactor.sources.clouds.metric_stream_otlp import read_otlp
 from loadfactor.sources.clouds.monitoring import SOURCE as MONITORING
 from loadfactor.units import BYTES_PER_GIB, BYTES_PER_MIB
 
@@ -70,6 +75,64 @@ def test_container_insights_say_who_held_a_gpu(tmp_path: Path) -> None:
     assert [(row["job_id"], row["team"]) for row in seen.allocations] == [("nlp/train-0", "nlp")]
 
 
+STREAMED = [
+    StreamedValue("AWS/EC2", "CPUUtilization", {"InstanceId": "i-1"}, BEGAN_MS, 10, 1),
+    StreamedValue("CWAgent", "nvidia_smi_utilization_gpu", AGENT, BEGAN_MS, 150, 2),
+    StreamedValue("CWAgent", "nvidia_smi_utilization_gpu", {"InstanceId": "i-1"}, BEGAN_MS, 999, 3),
+    StreamedValue("CWAgent", "nvidia_smi_memory_used", AGENT, BEGAN_MS, 2048, 2),
+    StreamedValue("CWAgent", "nvidia_smi_utilization_gpu", AGENT, BEGAN_MS + 60_000, 0, 2),
+    StreamedValue("ContainerInsights", "pod_gpu_utilization", POD, BEGAN_MS, 40, 1),
+]
+
+
+@pytest.mark.parametrize("version", ["1.0", "0.7"])
+def test_metric_streams_in_the_formats_of_opentelemetry(tmp_path: Path, version: str) -> None:
+    """They say what the same stream says in JSON; a pod's namespace is its dimension, not that of the metric."""
+    lines = [line(v.name, v.dimensions, v.total, v.count, (v.began_ms - BEGAN_MS) // 60_000) for v in STREAMED]
+    expected = see(CLOUDWATCH, write(tmp_path / "stream.json.gz", *lines))
+    path = tmp_path / "prod-stream-1-2026-11-20-10-00-00-0b8f0c8e-1c1e-4a39-9f5c-5f7f0e1c2d3a"
+    path.write_bytes(write_stream(STREAMED, version))
+    seen = see(CLOUDWATCH, path)
+    assert seen == Seen(seen.samples, expected.devices, expected.allocations, [], expected.gaps)
+    assert [(row["device_id"], row["to_utc"], row.get("busy_share")) for row in seen.samples] == [
+        ("i-1/0", BEGAN_MS + 60_000, 0.75),
+        ("i-1/0", BEGAN_MS + 120_000, 0.0),
+        ("i-2/1", BEGAN_MS + 60_000, 0.4),
+    ]
+    assert (seen.samples, seen.allocations[0]["job_id"]) == (expected.samples, "nlp/train-0")
+
+
+def test_a_folder_of_firehose_is_read_with_its_hours(tmp_path: Path) -> None:
+    """A folder an hour, files without an ending, some without a GPU: all that there is, and what else lies there is passed over."""
+    name = "prod-stream-1-2026-11-20-{hour}-00-00-0b8f0c8e-1c1e-4a39-9f5c-5f7f0e1c2d3a"
+    for hour, values in (("09", STREAMED[:1]), ("10", STREAMED[1:4]), ("11", STREAMED[4:])):
+        folder = tmp_path / "2026" / "11" / "20" / hour
+        folder.mkdir(parents=True)
+        (folder / name.format(hour=hour)).write_bytes(gzip.compress(write_stream(values, "1.0")))
+        (folder / "README").write_text("not of Firehose")
+    assert len(see(CLOUDWATCH, tmp_path).samples) == 3
+    with pytest.raises(SourceError, match=r"no series of GPUs in .*-09-.* \(metrics that are not of GPUs: 1\)"):
+        see(CLOUDWATCH, tmp_path / "2026" / "11" / "20" / "09")
+
+
+@pytest.mark.parametrize("cut", [1, 40, 400])
+def test_a_stream_that_was_cut_is_said(tmp_path: Path, cut: int) -> None:
+    """A file that ends within a message is refused whole."""
+    path = tmp_path / "stream.json"
+    path.write_bytes(write_stream(STREAMED, "1.0")[:-cut])
+    with pytest.raises(SourceError, match=r"no metric stream in OpenTelemetry's format \(it ends within a message\)"):
+        see(CLOUDWATCH, path)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 255), st.sampled_from(["1.0", "0.7"]))
+def test_a_stream_with_a_wrong_byte_is_read_or_refused(place: int, byte: int, version: str) -> None:
+    """Points, or an error that says what is wrong: never anything else."""
+    content = bytearray(write_stream(STREAMED, version))
+    content[place % len(content)] = byte
+    with contextlib.suppress(SourceError):
+        read_otlp(bytes(content), "x", lambda _: None)
+
+
 def test_a_saved_answer_needs_its_queries(tmp_path: Path) -> None:
     """Without them nobody knows whose values these are; with them each value ends a period after its time."""
     result = {"Id": "m0", "Label": "x", "Timestamps": ["2026-11-20T10:00:00+00:00"], "Values": [50.0]}
@@ -107,7 +170,7 @@ def test_what_is_listed_twice_is_asked_once() -> None:
         (CLOUDWATCH, '{"metric_name": "nvidia_smi_power_draw"}', "line 1: no line of a metric stream in JSON"),
         (MONITORING, "{", "is no JSON of ListTimeSeries"),
         (MONITORING, '{"timeSeries": 5}', "is no list"),
-        (MONITORING, '{"timeSeries": []}', "has no series of GPUs"),
+        (MONITORING, '{"timeSeries": []}', "no series of GPUs in"),
     ],
 )
 def test_what_is_no_such_output_is_said(tmp_path: Path, source: Any, text: str, said: str) -> None:

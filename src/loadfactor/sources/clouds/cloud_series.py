@@ -20,7 +20,7 @@ class CloudSeries(NamedTuple):
 def write_matrix(series: Iterable[CloudSeries]) -> bytes:
     """The answer that Prometheus would give: points of each series in the order of time, one at an instant.
 
-    >>> write_matrix([CloudSeries({"gpu": "0"}, [(2000, 5.0), (1000, 4.0)])])[48:]
+    >>> write_matrix([CloudSeries({"gpu": "0"}, [(2000, 5.0), (1000, 4.0)])])[50:]
     b'"result":[{"metric":{"gpu":"0"},"values":[[1.0,"4.0"],[2.0,"5.0"]]}]}}'
     """
     result = [

@@ -1,4 +1,4 @@
-"""Saved output of CloudWatch: metric streams as JSON lines, and answers of get-metric-data with their queries beside them."""
+"""Saved output of CloudWatch: metric streams (JSON lines, OTLP), and answers of get-metric-data with their queries beside them."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -9,33 +9,37 @@ from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.clouds.cloud_series import CloudSeries, as_list, as_object
 from loadfactor.sources.clouds.cloudwatch_metrics import CloudWatchMetric, choose_metrics, end_points, read_metric
+from loadfactor.sources.clouds.metric_stream_otlp import MetricPoints, is_otlp, read_otlp
 from loadfactor.sources.clouds.saved_series import decode_series
 from loadfactor.sources.parsing.text_blocks import join_pieces, split_lines
 from loadfactor.units import BYTES_PER_MIB, MS_PER_S, S_PER_MIN
 
-LARGEST_ANSWER_BYTES: Final = 256 * BYTES_PER_MIB
+LARGEST_FILE_BYTES: Final = 256 * BYTES_PER_MIB
 STREAM_PERIOD_MS: Final = S_PER_MIN * MS_PER_S
 """Metric streams send a line for each metric and minute."""
 LeaveOut = Callable[[str], None]
 
 
 def decode_saved_cloudwatch(inputs: Sequence[Input], _options: ReadOptions) -> Iterator[Rows | Gap]:
-    """Rows of metric streams (JSON) and of answers of get-metric-data. Raises SourceError for what is neither."""
+    """Rows of metric streams and of answers of get-metric-data. Raises SourceError for what is neither."""
     yield from decode_series(inputs, _read)
 
 
 def _read(source: Input, leave_out: LeaveOut) -> Iterator[CloudSeries]:
+    if is_otlp(next((piece for piece in source.chunks if piece), b"")):
+        content = join_pieces(source.label, source.chunks, LARGEST_FILE_BYTES, "let Firehose write smaller files")
+        return _choose(read_otlp(content, source.label, leave_out), leave_out)
     first = next(iter(split_lines(source)), "")
     try:
         is_stream = "metric_name" in json.loads(first)
     except (ValueError, TypeError):
         is_stream = False
-    return _read_stream(source, leave_out) if is_stream else _read_answer(source, leave_out)
+    return _choose(_read_lines(source, leave_out), leave_out) if is_stream else _read_answer(source, leave_out)
 
 
-def _read_stream(source: Input, leave_out: LeaveOut) -> Iterator[CloudSeries]:
-    """Series of a file of a metric stream; of GPUs alone, so that what else an account streams takes no memory."""
-    points: dict[CloudWatchMetric, list[tuple[int, float]]] = {}
+def _read_lines(source: Input, leave_out: LeaveOut) -> MetricPoints:
+    """The points of a metric stream in JSON; of GPUs alone, so that what else an account streams takes no memory."""
+    points: MetricPoints = {}
     for number, line in enumerate(split_lines(source), 1):
         if not line.strip():
             continue
@@ -53,17 +57,20 @@ def _read_stream(source: Input, leave_out: LeaveOut) -> Iterator[CloudSeries]:
                 f"{source.label}, line {number}: no line of a metric stream in JSON ({type(error).__name__}); is it whole?"
             ) from None
         metric = metric._replace(dimensions=tuple(sorted((str(k), str(v)) for k, v in dimensions)))
-        points.setdefault(metric, []).append((began_ms, mean))
+        points.setdefault(metric, []).append((began_ms + STREAM_PERIOD_MS, mean))
+    return points
+
+
+def _choose(points: MetricPoints, leave_out: LeaveOut) -> Iterator[CloudSeries]:
     chosen = choose_metrics(points, "")
     for _ in range(len(points) - len(chosen)):
         leave_out("sums over GPUs, and the same by fewer dimensions")
     for metric, labels in chosen.items():
-        began, values = zip(*points[metric], strict=True)
-        yield CloudSeries(labels, end_points(began, values, STREAM_PERIOD_MS))
+        yield CloudSeries(labels, points[metric])
 
 
 def _read_answer(source: Input, leave_out: LeaveOut) -> Iterator[CloudSeries]:
-    content = join_pieces(source.label, source.chunks, LARGEST_ANSWER_BYTES, "save shorter times")
+    content = join_pieces(source.label, source.chunks, LARGEST_FILE_BYTES, "save shorter times")
     try:
         said = as_object(json.loads(content), source.label)
     except (ValueError, RecursionError):

@@ -19,16 +19,17 @@ ReadSeries = Callable[[Input, Callable[[str], None]], Iterator[CloudSeries]]
 
 
 def decode_series(inputs: Iterable[Input], read: ReadSeries) -> Iterator[Rows | Gap]:
-    """The rows of all inputs. Raises SourceError where one has no series of GPUs."""
+    """The rows of all inputs. Raises SourceError where none has series of GPUs."""
     decoder = PrometheusDecoder()
     gaps: Counter[tuple[str, str]] = Counter()
     waiting: list[tuple[int, int, float]] = []
-    body = 0
+    labels: list[str] = []
+    body, found = 0, 0
     for source in inputs:
-        found, left_out = 0, Counter[str]()
+        labels.append(source.label)
 
-        def leave_out(what: str, left_out: Counter[str] = left_out) -> None:
-            left_out[what] += 1
+        def leave_out(what: str, label: str = source.label) -> None:
+            gaps[label, what] += 1
 
         for series in read(source, leave_out):
             number = decoder.identify(series.labels)
@@ -41,10 +42,10 @@ def decode_series(inputs: Iterable[Input], read: ReadSeries) -> Iterator[Rows | 
                 body += 1
                 yield from _take(decoder, waiting, body)
                 waiting = []
-        if not found:
-            said = "; ".join(f"{what}: {count}" for what, count in left_out.most_common(3))
-            raise SourceError(f"{source.label} has no series of GPUs{f' ({said})' if said else ''}")
-        gaps.update({(source.label, what): count for what, count in left_out.items()})
+    if not found:
+        others = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+        said = "; ".join(f"{what}: {count}" for (_, what), count in gaps.most_common(3))
+        raise SourceError(f"no series of GPUs in {labels[0]}{others}{f' ({said})' if said else ''}")
     yield from _take(decoder, waiting, body + 1)
     for (where, what), count in gaps.items():
         yield Gap(where, what, count)
