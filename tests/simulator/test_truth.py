@@ -161,6 +161,19 @@ def test_waits_are_those_of_the_queue_events(said: Truth, tables: dict[str, list
     assert w.waiting > 0
 
 
+def test_who_waits_is_told_why(tables: dict[str, list[Row]]) -> None:
+    """The event from which a job waits says for what, others before it or GPUs; one that starts at once has no reason."""
+    last: dict[str, Row] = {}
+    reasons = set()
+    for e in sorted(tables["queue_events"], key=lambda e: (e["at_utc"], e["event"] == "started")):
+        if e["event"] == "started":
+            asked = last[e["job_id"]]
+            reasons.add(asked["reason"])
+            assert (asked["reason"] is None) == (asked["at_utc"] == e["at_utc"])
+        last[e["job_id"]] = e
+    assert reasons == {None, "Priority", "Resources"}
+
+
 def test_amounts_are_those_of_the_progress_rows(said: Truth, tables: dict[str, list[Row]]) -> None:
     """Kept and lost work add up to the rows, unit by unit."""
     for kept in (True, False):

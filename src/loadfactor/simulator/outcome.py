@@ -23,13 +23,17 @@ class ScheduledRun:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledWait:
-    """One wait of a job, from `since_ms` until it started, was cancelled, or the simulation ended (until_ms None)."""
+    """One wait of a job, from `since_ms` until it started, was cancelled, or the simulation ended (until_ms None).
+
+    `reason`: why it did not start at once, if it did not, in Slurm's words.
+    """
 
     job: SubmittedJob
     attempt: int
     since_ms: int
-    until_ms: int | None
-    started: bool
+    reason: str
+    until_ms: int | None = None
+    started: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ or GPU kills what runs on it, and the job is requeued; a drained node finishes i
 
 import heapq
 from bisect import bisect_left, insort
+from dataclasses import replace
 from itertools import count
 
 from loadfactor.simulator.demand import FOREVER_MS, SubmittedJob
@@ -49,7 +50,7 @@ class _PoolQueue:
         self.gone = [True] * len(nodes)  # not bought yet, down, or retired
         self.on: list[list[tuple[int, ScheduledRun]]] = [[] for _ in nodes]  # (time limit, run)
         self.clear = [0] * len(nodes)  # when the last of them reaches its limit
-        self.waiting: list[tuple[tuple[int, int], int, SubmittedJob, int, int]] = []
+        self.waiting: list[tuple[tuple[int, int], int, ScheduledWait]] = []
         self.done: dict[int, int] = {}  # compute kept from earlier attempts, by id of the job
         self.events: list[tuple[int, int, int, object, int]] = []
         self.serial = count()
@@ -66,8 +67,7 @@ class _PoolQueue:
                 self._handle(now, kind, what, attempt)
             if self.waiting:
                 self._start_fitting(now)
-        for _, _, job, attempt, since in self.waiting:
-            self.out.waits.append(ScheduledWait(job, attempt, since, None, started=False))
+        self.out.waits += [wait for _, _, wait in self.waiting]
         for running in self.on:
             for _, run in running:
                 if run.alive:
@@ -93,15 +93,17 @@ class _PoolQueue:
             self._change_node(now, what, kind == BUY)
 
     def _enqueue(self, now: int, job: SubmittedJob, attempt: int) -> None:
-        insort(self.waiting, (job.order, next(self.serial), job, attempt, now))
+        behind = self.waiting and self.waiting[0][0] <= job.order
+        wait = ScheduledWait(job, attempt, now, "Priority" if behind else "Resources")
+        insort(self.waiting, (job.order, next(self.serial), wait))
 
     def _cancel(self, now: int, job: SubmittedJob) -> None:
         i = bisect_left(self.waiting, job.order, key=lambda entry: entry[0])
         while i < len(self.waiting) and self.waiting[i][0] == job.order:
-            _, _, waiting, attempt, since = self.waiting[i]
-            if waiting is job and attempt == 0:
+            wait = self.waiting[i][2]
+            if wait.job is job and wait.attempt == 0:
                 del self.waiting[i]
-                self.out.waits.append(ScheduledWait(job, attempt, since, now, started=False))
+                self.out.waits.append(replace(wait, until_ms=now))
                 return
             i += 1
 
@@ -194,11 +196,11 @@ class _PoolQueue:
         shadow = 0
         i = looked = 0
         while i < len(self.waiting) and looked < BACKFILL_DEPTH:
-            _, _, job, attempt, since = self.waiting[i]
-            chosen = None
+            wait = self.waiting[i][2]
+            job, chosen = wait.job, None
             if self._may_fit(job.gpus):
                 if looked and reserved is None:
-                    reserved, shadow = self._reserve(now, self.waiting[0][2].gpus)
+                    reserved, shadow = self._reserve(now, self.waiting[0][2].job.gpus)
                 may_delay = reserved is not None and now + _find_limit_ms(job) > shadow
                 chosen = self._place(job.gpus, reserved if may_delay and reserved else frozenset())
             if chosen is None:
@@ -208,7 +210,7 @@ class _PoolQueue:
                     return
             else:
                 del self.waiting[i]
-                self._start(now, job, attempt, since, chosen)
+                self._start(now, wait, chosen)
 
     def _may_fit(self, gpus: int) -> bool:
         """False when a gang certainly finds no place now."""
@@ -240,7 +242,8 @@ class _PoolQueue:
         first = heapq.nsmallest(need, clear)
         return frozenset(n for _, n in first), max((t for t, _ in first), default=now)
 
-    def _start(self, now: int, job: SubmittedJob, attempt: int, since: int, chosen: list[int]) -> None:
+    def _start(self, now: int, wait: ScheduledWait, chosen: list[int]) -> None:
+        job, attempt = wait.job, wait.attempt
         limit_ms = _find_limit_ms(job)
         w = WORKLOADS[job.workload]
         work = max(MS_PER_S, job.work_ms - self.done.get(id(job), 0))
@@ -266,7 +269,7 @@ class _PoolQueue:
             self.on[n].append((now + limit_ms + tail, run))
             self.clear[n] = max(self.clear[n], now + limit_ms + tail)
         self.out.runs.append(run)
-        self.out.waits.append(ScheduledWait(job, attempt, since, now, started=True))
+        self.out.waits.append(replace(wait, until_ms=now, started=True))
         if end < self.end_ms:
             self.add_event(end, END, run, attempt)
 

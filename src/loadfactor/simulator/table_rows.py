@@ -156,16 +156,16 @@ def _list_queue_events(sim: Simulation) -> Iterator[Row]:
             **_make_holder(job),
         }
 
+    why = {(w.job.job_id, w.attempt): w.reason for w in sim.waits if w.until_ms != w.since_ms}
     for job in sim.jobs:
+        reason, depends = why.get((job.job_id, 0)), job.eligible_ms > job.submitted_ms
         if job.submitted_ms < sim.scenario.end_ms:
-            yield event(
-                job, job.submitted_ms, "submitted", "Dependency" if job.eligible_ms > job.submitted_ms else None
-            )
-        if job.submitted_ms < job.eligible_ms < sim.scenario.end_ms:
-            yield event(job, job.eligible_ms, "eligible")
+            yield event(job, job.submitted_ms, "submitted", "Dependency" if depends else reason)
+        if depends and job.eligible_ms < sim.scenario.end_ms:
+            yield event(job, job.eligible_ms, "eligible", reason)
     for wait in sim.waits:
         if wait.attempt:
-            yield event(wait.job, wait.since_ms, "requeued", "NodeFail")
+            yield event(wait.job, wait.since_ms, "requeued", why.get((wait.job.job_id, wait.attempt)))
         if wait.until_ms is not None:
             yield event(wait.job, wait.until_ms, "started" if wait.started else "cancelled")
 
