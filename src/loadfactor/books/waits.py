@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from loadfactor.errors import InputError, no_such
-from loadfactor.ledger.waits import SIZES
+from loadfactor.ledger.columns import SIZES
 from loadfactor.metrics.query.calendar import Window, instant
 from loadfactor.metrics.query.question import Columns, Key
 from loadfactor.metrics.query.reading import iso

@@ -11,12 +11,11 @@ from typing import Any
 
 import ibis
 
+from loadfactor.ledger.columns import NUMBERED
 from loadfactor.ledger.intervals import covers, cut_at_bounds, open_ends, unite
 from loadfactor.ledger.labels import ROUNDING_GPUS
 from loadfactor.tables import ALWAYS
 
-NUMBERED = ":gpu"
-"""Between a node and a number: the name of a GPU that is known by its number alone."""
 _KEY = ("place",)
 _COLUMNS = ("device_id", "node", "accelerator", "pool", "share", "from_utc", "to_utc", "estimated")
 

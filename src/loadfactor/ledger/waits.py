@@ -1,22 +1,16 @@
 """Waits of jobs, from their queue events and allocations: from eligible (else submitted or requeued) to started."""
 
-from typing import Any, Final
+from typing import Any
 
 import ibis
 
-from loadfactor.ledger.columns import HOLDER
+from loadfactor.ledger.columns import HOLDER, SIZES
 from loadfactor.ledger.labels import pick_listed
 from loadfactor.tables import EVENTS
 from loadfactor.units import MS_PER_S
 
 Expr = Any
 _WHO = (*(c for c in HOLDER if c not in ("job_id", "attempt")), "queue")
-
-SIZES: Final = {
-    "under 1": None, "1": 1, "2-3": 3, "4-7": 7, "8": 8, "9-16": 16, "17-32": 32, "33-64": 64, "65-128": 128,
-    "129-256": 256, "257-512": 512, "513-1024": 1024, "over 1024": None,
-}  # fmt: skip
-"""Classes of jobs by the GPUs they ask for, smallest first, and the most GPUs of each."""
 
 
 def list_waits(allocations: Expr, queue_events: Expr) -> Expr:

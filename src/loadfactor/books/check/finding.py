@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
 
-from loadfactor.ledger.unlisted import NUMBERED
+from loadfactor.ledger.columns import NUMBERED
 from loadfactor.metrics.query.reading import Reading, Readings, Value
 from loadfactor.store.session import Session
 from loadfactor.tables import LABELS

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from loadfactor.books.check.finding import SHOWN_NAMES, Examined, Finding, add_places
-from loadfactor.ledger.unlisted import NUMBERED
+from loadfactor.ledger.columns import NUMBERED
 from loadfactor.units import S_PER_HOUR
 
 
