@@ -32,7 +32,7 @@ def find_differing_clocks(books: Examined) -> Iterator[Finding]:
     for name in ("allocations", "devices"):
         session.view_table(name, name)
     session.materialize("edges_of_jobs", _EDGES)
-    times = session.raw.execute("SELECT at_utc FROM edges_of_jobs").fetchall()
+    times = session.raw.execute("SELECT at_utc FROM edges_of_jobs ORDER BY at_utc").fetchall()
     if not times:
         return
     around = tuple((at - AROUND_MS, at + AROUND_MS) for (at,) in times)
@@ -75,8 +75,7 @@ _EDGES: Final = f"""
       SELECT node, 'start' AS side, from_utc AS at_utc FROM stretches
       UNION ALL SELECT node, 'end', to_utc FROM stretches WHERE to_utc < {2**62}
     )
-    SELECT * FROM edges QUALIFY row_number() OVER (PARTITION BY node, side ORDER BY at_utc DESC) <= {MOST_EDGES}
-    ORDER BY at_utc"""
+    SELECT * FROM edges QUALIFY row_number() OVER (PARTITION BY node, side ORDER BY at_utc DESC) <= {MOST_EDGES}"""
 """When nodes begin and end to hold jobs that a scheduler lists, having been free and staying free for a while."""
 
 _OFF: Final = f"""
