@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loadfactor.collect.body_stream import BodyStream, Received
 from loadfactor.collect.decoding import PAGE, REMOTE_WRITE, Numbered
 from loadfactor.collect.listed_stream import ListedStream, is_listed
-from loadfactor.collect.stream import Received, Stream
+from loadfactor.collect.stream import Stream
 from loadfactor.errors import BusyError, InputError, LoadfactorError, StoreError
 from loadfactor.sources.prometheus.remote_write import compile_scanner
 from loadfactor.store.live import LiveLog, OriginState, ReceivedBody
@@ -61,7 +62,7 @@ class LiveCollector:
         self._began_s = time.monotonic()
         self._seen_s: dict[str, float] = {}
 
-    def stream(self, origin: str) -> Stream | ListedStream:
+    def stream(self, origin: str) -> BodyStream:
         """The stream of an origin, a new one where it is new."""
         with self._lock:
             if origin not in self._streams:
@@ -171,9 +172,7 @@ class LiveCollector:
         self._reading.shutdown()
 
 
-def _make_stream(
-    origin: str, log: LiveLog, state: OriginState | None, bodies: Sequence[Numbered]
-) -> Stream | ListedStream:
+def _make_stream(origin: str, log: LiveLog, state: OriginState | None, bodies: Sequence[Numbered]) -> BodyStream:
     """The stream of an origin: of samples, or of what somebody lists."""
     return (ListedStream if is_listed(origin) else Stream)(origin, log, state, bodies)
 

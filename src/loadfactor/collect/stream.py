@@ -1,52 +1,29 @@
 """One origin of samples: bodies are kept before they are acknowledged, decoded in their order, and booked as rows."""
 
-import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
-from functools import partial
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.collect.decoding import (
-    NO_POINTS,
-    QUERY,
-    REMOTE_WRITE,
-    Readers,
-    find_poison,
-    make_readers,
-    pick_valid,
-    try_bodies,
-)
+from loadfactor.collect.body_stream import BodyStream, Received
+from loadfactor.collect.decoding import NO_POINTS, QUERY, REMOTE_WRITE, Numbered, Readers, make_readers, try_bodies
 from loadfactor.collect.pulled_body import read_end_ms
-from loadfactor.errors import InputError, StoreError
-from loadfactor.sources.base import Gap
+from loadfactor.errors import InputError
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.remote_write import Points
-from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody
-from loadfactor.store.set_aside import set_body_aside
+from loadfactor.store.live import LiveLog, OriginState, ReceivedBody
 from loadfactor.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR
 
 FUTURE_MS: Final = int(1.1 * S_PER_HOUR * MS_PER_S)
 """A sample may be this far ahead of our clock: one that is an hour off, in summer or by mistake, loses nothing."""
 
-MOST_GAPS: Final = 1000
 _REACHED_BYTES: Final = 8
 
 PORTION_BYTES: Final = 64 * BYTES_PER_MIB
 """Of bodies, booked in one transaction."""
-
-
-class Received(NamedTuple):
-    """What was in a body that is being kept: its samples, how many of them nobody understands, and its number to come."""
-
-    samples: int
-    not_understood: int
-    number: "Future[int]"
 
 
 class _Arrival(NamedTuple):
@@ -59,39 +36,23 @@ class _Arrival(NamedTuple):
     at_s: float
 
 
-class Stream:
-    """Bodies of one origin on their way to rows. Any thread may call its methods."""
+class Stream(BodyStream):
+    """Bodies with samples. Any thread may call its methods."""
 
-    def __init__(
-        self, origin: str, log: LiveLog, state: OriginState | None, bodies: Iterable[tuple[int, ReceivedBody]]
-    ) -> None:
+    def __init__(self, origin: str, log: LiveLog, state: OriginState | None, bodies: Sequence[Numbered]) -> None:
         """`state` and `bodies` are what an earlier process left of this origin."""
-        self.origin = origin
-        self.gaps: dict[tuple[str, str], int] = {}
-        self.set_aside: list[Path] = []
-        """Bodies that could not be decoded, as files."""
-        self._aside: set[int] = set()
-        self._log = log
-        self._lock = threading.Lock()  # of the decoder and its readers
+        super().__init__(origin, log, bodies)
         self._arrived: deque[_Arrival] = deque()
-        mine = [(number, body) for number, body in bodies if body.origin == origin]
-        now_s = time.monotonic()
-        self._waiting = deque((number, now_s) for number, _ in mine)
-        """Bodies on the disk of which readers do not see all, and since when."""
-        self.reached_ms = 0
-        """Through when pulled answers were taken; 0 where none was."""
-        self._begin(state, mine)
+        self._begin(state, bodies)
 
-    def _begin(self, state: OriginState | None, bodies: Sequence[tuple[int, ReceivedBody]]) -> None:
-        """Go on from what was booked last."""
+    def _begin(self, state: OriginState | None, bodies: Sequence[Numbered]) -> None:
         content = state.content if state else bytes(_REACHED_BYTES)
-        self._unbooked: list[LiveBatch] = []
         self._through = state.through if state else 0
         self._done = 0
         self.reached_ms = max(self.reached_ms, int.from_bytes(content[:_REACHED_BYTES], "little"))
         self._decode_from(content[_REACHED_BYTES:], bodies)
 
-    def _decode_from(self, decoded: bytes, bodies: Sequence[tuple[int, ReceivedBody]]) -> None:
+    def _decode_from(self, decoded: bytes, bodies: Sequence[Numbered]) -> None:
         """Decode with a new decoder of this state; bodies that wait in the log come again."""
         now_s = time.monotonic()  # as if they came just now: the rest of their scrapes may be still to come
         self._decoder = PrometheusDecoder(decoded)
@@ -102,14 +63,11 @@ class Stream:
         for body in (body for number, body in bodies if body.format == QUERY):
             self.reached_ms = max(self.reached_ms, read_end_ms(body.content))
 
-    def _list_waiting(self) -> list[tuple[int, ReceivedBody]]:
-        return [(number, body) for number, body in self._log.received() if body.origin == self.origin]
+    def _try(self, content: bytes, bodies: Iterable[Numbered]) -> None:
+        try_bodies(content[_REACHED_BYTES:], bodies)
 
     def receive(self, body: ReceivedBody, now_s: float) -> Received:
-        """Take a body. Its number is known when it outlasts a power loss: when the future is done.
-
-        Raises SourceError for what is no such body, InputError for samples of the future, StoreError where it cannot be kept.
-        """
+        """Take a body. Raises InputError for samples of the future, and as every stream."""
         with self._lock:
             return self._receive(body, now_s)
 
@@ -129,28 +87,11 @@ class Stream:
             raise InputError(
                 f"samples are {ahead / MS_PER_S / S_PER_HOUR:,.1f} hours in the future; check the clocks of both machines"
             )
-        kept = self._log.keep([body])  # under the lock, so that numbers are in the order in which bodies were read
         samples = self._scanner.samples - before if body.format == REMOTE_WRITE else len(points.at_ms)
-
-        def arrive(done: "Future[int]") -> None:
-            if done.exception() is None:
-                self._waiting.append((done.result(), now_s))
-                self._arrived.append(_Arrival(done.result(), body, points, readers, now_s))
-
-        kept.add_done_callback(arrive)
+        kept = self._keep(
+            body, now_s, lambda number: self._arrived.append(_Arrival(number, body, points, readers, now_s))
+        )
         return Received(samples, samples - len(points.at_ms), kept)
-
-    @property
-    def waiting(self) -> int:
-        """Bodies on the disk of which readers of the books do not see everything yet."""
-        return len(self._waiting)
-
-    def waits_since(self) -> float | None:
-        """When the oldest of them came."""
-        try:
-            return self._waiting[0][1]
-        except IndexError:
-            return None
 
     @property
     def last_sample_ms(self) -> dict[str, int]:
@@ -161,20 +102,6 @@ class Stream:
     def not_understood(self) -> dict[str, int]:
         """What nobody understands, by metric name: samples that were sent, series that were asked for."""
         return self._scanner.not_understood or self._decoder.not_understood
-
-    def book(self, ripe_s: float | None) -> int:
-        """Make rows of the scrapes that began to arrive before `ripe_s`, of all where it is None; how many rows.
-
-        Raises StoreError where they cannot be stored: then they are kept for the next time.
-        """
-        with self._lock:
-            try:
-                return self._book_all(ripe_s)
-            except (StoreError, MemoryError):
-                raise
-            except Exception as error:  # a defect of ours: nothing of what came with it may be lost or stay behind
-                self._leave_out_poison(error)
-                return self._book_all(ripe_s)
 
     def _book_all(self, ripe_s: float | None) -> int:
         """Book what arrived, a portion at a time, so that neither memory nor a transaction grows with what waits."""
@@ -189,45 +116,17 @@ class Stream:
             size += len(self._arrived[0].body.content)
             self._put(self._arrived.popleft())
         for item in self._decoder.take(ripe_s):
-            if isinstance(item, Gap):
-                self._count(item)
-                continue
-            for part in pick_valid(item, self._count):
-                rows += part.data.num_rows
-                self._unbooked.append(LiveBatch(part.where, part.table, part.data, part.where))
+            rows += self._add_rows(item)
         done = self._decoder.done() or 0
         if not self._unbooked and done == self._done:
             return 0
         decoded = self._decoder.state()
         content = self.reached_ms.to_bytes(_REACHED_BYTES, "little") + decoded
-        self._log.book(OriginState(self.origin, self._through, content), done, self._unbooked)
-        self._unbooked, self._done = [], done
-        while self._waiting and self._waiting[0][0] <= done:
-            self._waiting.popleft()
+        self._commit(self._through, content, done)
+        self._done = done
         if self._decoder.is_large:  # series come and go: what is not seen any more is forgotten
             self._decode_from(decoded, self._list_waiting())
         return rows
-
-    def _leave_out_poison(self, error: Exception) -> None:
-        """Set the bodies aside that cannot be decoded, and begin with what was booked last again. Raises StoreError."""
-        state, bodies = self._log.states().get(self.origin), self._list_waiting()
-        decoded = state.content[_REACHED_BYTES:] if state else b""
-        poison = find_poison([one for one in bodies if one[0] not in self._aside], partial(try_bodies, decoded))
-        for number, body in poison:
-            try:
-                self.set_aside.append(set_body_aside(self._log.folder, number, body))
-            except OSError as full:
-                raise StoreError(f"a body that cannot be decoded cannot be set aside ({full.strerror})") from full
-            self._aside.add(number)
-        self._begin(state, bodies)
-        if not poison:
-            why = f"{type(error).__name__}: {error}"
-            raise StoreError(f"what {self.origin} sent cannot be booked ({why}); it is kept and tried again") from error
-
-    def _count(self, gap: Gap) -> None:
-        key = (gap.where, gap.what)
-        if key in self.gaps or len(self.gaps) < MOST_GAPS:
-            self.gaps[key] = self.gaps.get(key, 0) + gap.count
 
     def _put(self, arrival: _Arrival) -> None:
         number, body, points, readers, at_s = arrival
