@@ -32,6 +32,11 @@ SOURCES = (
         "CloudWatch: files of metric streams (JSON or OTLP), and saved answers of get-metric-data with their queries",
     ),
     SourceEntry(
+        "ec2",
+        "loadfactor.sources.clouds.ec2",
+        "EC2: saved answers of describe-instances, describe-instance-types and describe-spot-instance-requests (JSON)",
+    ),
+    SourceEntry(
         "gcp-monitoring",
         "loadfactor.sources.clouds.monitoring",
         "Cloud Monitoring: saved answers of ListTimeSeries (JSON)",

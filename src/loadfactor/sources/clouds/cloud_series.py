@@ -1,7 +1,7 @@
 """Series as a cloud keeps them, with labels as exporters write them, and as the answer of a query that the decoder reads."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from loadfactor.errors import SourceError
@@ -50,3 +50,11 @@ def as_list(value: Any, what: str) -> list[Any]:
     if not isinstance(value, list):
         raise SourceError(f"{what} is no list; is it whole?")
     return value
+
+
+def split_documents(text: str) -> Iterator[Any]:
+    """The JSON documents of a text, one after the other. Raises ValueError where something else is between them."""
+    decoder, at = json.JSONDecoder(), 0
+    while (at := next((i for i in range(at, len(text)) if not text[i].isspace()), -1)) >= 0:
+        found, at = decoder.raw_decode(text, at)
+        yield found

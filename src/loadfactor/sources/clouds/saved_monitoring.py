@@ -1,12 +1,11 @@
 """Saved answers of Cloud Monitoring's ListTimeSeries: one JSON document a file, or page after page."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
-from loadfactor.sources.clouds.cloud_series import CloudSeries, as_list, as_object
+from loadfactor.sources.clouds.cloud_series import CloudSeries, as_list, as_object, split_documents
 from loadfactor.sources.clouds.monitoring_series import read_time_series
 from loadfactor.sources.clouds.saved_series import decode_series
 from loadfactor.sources.parsing.text_blocks import join_pieces
@@ -23,7 +22,7 @@ def decode_saved_monitoring(inputs: Sequence[Input], _options: ReadOptions) -> I
 def _read(source: Input, leave_out: Callable[[str], None]) -> Iterator[CloudSeries]:
     content = join_pieces(source.label, source.chunks, LARGEST_ANSWER_BYTES, "save shorter times")
     try:
-        pages = list(_split(content.decode()))
+        pages = list(split_documents(content.decode()))
     except (ValueError, RecursionError):
         raise SourceError(f"{source.label} is no JSON of ListTimeSeries; is it whole?") from None
     for page in pages:
@@ -31,11 +30,3 @@ def _read(source: Input, leave_out: Callable[[str], None]) -> Iterator[CloudSeri
             page if isinstance(page, list) else as_list(as_object(page, source.label).get("timeSeries"), source.label)
         )
         yield from read_time_series(found, "", source.label, leave_out)
-
-
-def _split(text: str) -> Iterator[Any]:
-    """The JSON documents of a text, one after the other."""
-    decoder, at = json.JSONDecoder(), 0
-    while (at := next((i for i in range(at, len(text)) if not text[i].isspace()), -1)) >= 0:
-        found, at = decoder.raw_decode(text, at)
-        yield found

@@ -1,0 +1,154 @@
+"""What EC2 answers about instances with GPUs: DescribeInstances, DescribeInstanceTypes, DescribeSpotInstanceRequests, as JSON."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from loadfactor.catalog.accelerators import find_accelerator
+from loadfactor.errors import SourceError
+from loadfactor.sources.clouds.cloud_series import as_list, as_object
+from loadfactor.units import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S
+
+OVER: Final = frozenset(("shutting-down", "terminated", "stopping", "stopped"))
+_INTERRUPTED: Final = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
+_AT: Final = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
+_NOTICE: Final = "marked-for-"
+_ENDED_BY_SPOT: Final = re.compile(
+    r"instance-(?:terminated|stopped)-(?:by-price|no-capacity|capacity-oversubscribed|launch-group-constraint)"
+    r"|marked-for-(?:termination|stop)"
+)
+_CLUSTERS: Final = re.compile(
+    r"kubernetes\.io/cluster/|(?:aws:)?eks:cluster-name$|parallelcluster:cluster-name$|AWSBatchServiceTag$"
+)
+"""Tags of machines that a scheduler fills; who holds them is for it to say."""
+
+
+@dataclass(frozen=True)
+class InstanceType:
+    """The GPUs of a type: how many, of which model, and which part of one each is."""
+
+    gpus: int
+    accelerator: str
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Instance:
+    """An instance since it was started last. `ended_ms` is None while it runs, and where nobody says when it ended."""
+
+    name: str
+    type_name: str
+    began_ms: int
+    is_over: bool
+    ended_ms: int | None
+    was_interrupted: bool
+    tags: Mapping[str, str]
+
+    @property
+    def is_of_cluster(self) -> bool:
+        """Whether its tags say that a scheduler fills it."""
+        return any(map(_CLUSTERS.match, self.tags))
+
+
+@dataclass(frozen=True)
+class SpotRequest:
+    """What became of a request for a spot instance: the code of its status, and since when."""
+
+    instance: str
+    code: str
+    at_ms: int
+
+    @property
+    def is_notice(self) -> bool:
+        """Whether the instance is about to be taken away."""
+        return self.code.startswith(_NOTICE)
+
+    @property
+    def is_interruption(self) -> bool:
+        """Whether Amazon took the instance away, or is about to."""
+        return _ENDED_BY_SPOT.fullmatch(self.code) is not None
+
+
+@dataclass
+class Ec2Answers:
+    """All that was said, of one account or several."""
+
+    types: dict[str, InstanceType] = field(default_factory=dict)
+    described: set[str] = field(default_factory=set)
+    """Types of which it is known whether they have GPUs."""
+    instances: dict[tuple[str, int], Instance] = field(default_factory=dict)
+    requests: list[SpotRequest] = field(default_factory=list)
+
+    def put(self, said: Any, label: str) -> None:
+        """One answer. Raises SourceError for what is none."""
+        answer = as_object(said, label)
+        kinds = {
+            "Reservations": self._put_instances,
+            "InstanceTypes": self._put_types,
+            "SpotInstanceRequests": self._put_spot,
+        }
+        known = [kind for kind in kinds if kind in answer]
+        if not known:
+            raise SourceError(f"{label} is no answer of EC2: it has none of {', '.join(kinds)}")
+        for kind in known:
+            try:
+                kinds[kind]([as_object(one, label) for one in as_list(answer[kind], label)])
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                said_of = f"{type(error).__name__}: {error}"
+                raise SourceError(f"{label}: {kind} are not as EC2 writes them ({said_of}); is it whole?") from None
+
+    def _put_instances(self, reservations: Iterable[dict[str, Any]]) -> None:
+        for reservation in reservations:
+            for said in reservation["Instances"]:
+                one = _read_instance(said)
+                self.instances[one.name, one.began_ms] = one
+
+    def _put_types(self, types: Iterable[dict[str, Any]]) -> None:
+        for said in types:
+            self.described.add(str(said["InstanceType"]))
+            for gpu in said.get("GpuInfo", {}).get("Gpus", ()):
+                self.types[str(said["InstanceType"])] = _read_type(gpu)
+
+    def _put_spot(self, requests: Iterable[dict[str, Any]]) -> None:
+        for said in requests:
+            if said.get("InstanceId"):
+                at_ms = read_instant(said["Status"]["UpdateTime"])
+                self.requests.append(SpotRequest(said["InstanceId"], str(said["Status"]["Code"]), at_ms))
+
+    def find_interruption(self, instance: Instance) -> SpotRequest | None:
+        """Amazon's word that it takes this instance away, or took it: the last one."""
+        found = [one for one in self.requests if one.instance == instance.name and one.is_interruption]
+        return max((one for one in found if one.at_ms >= instance.began_ms), key=lambda one: one.at_ms, default=None)
+
+
+def read_instant(text: Any) -> int:
+    """An instant (ms since 1970 UTC). Raises ValueError for what is none, or has no zone."""
+    at = datetime.fromisoformat(str(text))
+    if at.tzinfo is None:
+        raise ValueError(f"{str(text)[:40]!r} has no time zone")
+    return round(at.timestamp() * MS_PER_S)
+
+
+def _read_instance(said: Mapping[str, Any]) -> Instance:
+    found = _AT.search(str(said.get("StateTransitionReason") or ""))
+    state = str(said["State"]["Name"])
+    return Instance(
+        name=str(said["InstanceId"]),
+        type_name=str(said["InstanceType"]),
+        began_ms=read_instant(said["LaunchTime"]),
+        is_over=state in OVER,
+        ended_ms=read_instant(f"{found[1]}+00:00") if found and state in OVER else None,
+        was_interrupted=said.get("StateReason", {}).get("Code") in _INTERRUPTED,
+        tags={str(tag["Key"]): str(tag["Value"]) for tag in said.get("Tags") or ()},
+    )
+
+
+def _read_type(gpu: Mapping[str, Any]) -> InstanceType:
+    """A GPU of DescribeInstanceTypes; where GPUs are divided there are logical ones, each a part of one."""
+    name = f"{gpu['Manufacturer']} {gpu['Name']}"
+    memory_gib = round(gpu.get("MemoryInfo", {}).get("SizeInMiB", 0) * BYTES_PER_MIB / BYTES_PER_GIB)
+    known = find_accelerator(f"{name} {memory_gib}GB") or find_accelerator(name)
+    count = int(gpu.get("LogicalGpuCount") or gpu["Count"])
+    return InstanceType(count, known.id if known else name, float(gpu.get("GpuPartitionSize") or 1.0))

@@ -1,0 +1,185 @@
+"""EC2's answers, as Amazon's own client gives them of moto's EC2: what is installed, who holds it, and what was taken away."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+from tests.sources.reading import Seen, see
+
+from loadfactor.books.books import Books
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import ReadOptions
+from loadfactor.sources.clouds.ec2 import SOURCE
+from loadfactor.units import MS_PER_S
+
+BEGAN = datetime(2026, 11, 20, 10, tzinfo=UTC)
+TYPES = {
+    "InstanceTypes": [
+        {"InstanceType": "g5.xlarge", "GpuInfo": {"Gpus": [{"Name": "A10G", "Manufacturer": "NVIDIA", "Count": 1}]}},
+        {
+            "InstanceType": "g6f.large",
+            "GpuInfo": {
+                "Gpus": [
+                    {
+                        "Name": "L4",
+                        "Manufacturer": "NVIDIA",
+                        "Count": 0,
+                        "LogicalGpuCount": 1,
+                        "GpuPartitionSize": 0.125,
+                    }
+                ]
+            },
+        },
+        {"InstanceType": "m5.large"},
+    ]
+}
+
+
+def at(minutes: float) -> str:
+    """An instant of the day, as the AWS CLI writes it."""
+    return (BEGAN + timedelta(minutes=minutes)).isoformat()
+
+
+def ms(minutes: float) -> int:
+    """The same in milliseconds."""
+    return round((BEGAN + timedelta(minutes=minutes)).timestamp() * MS_PER_S)
+
+
+def instance(name: str, kind: str = "g5.xlarge", state: str = "running", **said: Any) -> dict[str, Any]:
+    """An instance that was launched at ten."""
+    return {"InstanceId": name, "InstanceType": kind, "LaunchTime": at(0), "State": {"Name": state}, **said}
+
+
+def see_answers(folder: Path, minutes: float, instances: list[dict[str, Any]], *others: dict[str, Any]) -> Seen:
+    """What answers are, taken so many minutes after ten."""
+    return see(SOURCE, *write_answers(folder, instances, *others), at_ms=ms(minutes))
+
+
+def write_answers(folder: Path, instances: list[dict[str, Any]], *others: dict[str, Any]) -> tuple[Path, ...]:
+    """The answers as files."""
+    paths = []
+    for i, said in enumerate(({"Reservations": [{"Instances": instances}]}, TYPES, *others)):
+        paths.append(folder / f"answer{i}.json")
+        paths[-1].write_text(json.dumps(said))
+    return tuple(paths)
+
+
+@mock_aws
+def test_answers_through_amazons_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines with eight GPUs and with one, tags, a machine without GPUs, and one that was ended: over pages of the client."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    client = boto3.client("ec2", region_name="us-east-1")
+    image = client.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+
+    def launch(kind: str, **tags: str) -> str:
+        said = [{"ResourceType": "instance", "Tags": [{"Key": k, "Value": v} for k, v in tags.items()]}] if tags else []
+        made = client.run_instances(ImageId=image, InstanceType=kind, MinCount=1, MaxCount=1, TagSpecifications=said)
+        return str(made["Instances"][0]["InstanceId"])
+
+    large = launch("p4d.24xlarge", Name="train-1", team="nlp", experiment="e7")
+    small = launch("g5.xlarge", **{"kubernetes.io/cluster/prod": "owned"})
+    launch("t3.micro")
+    ended = launch("g5.xlarge")
+    client.terminate_instances(InstanceIds=[ended])
+    pages = client.get_paginator("describe_instances").paginate(PaginationConfig={"PageSize": 5})
+    kinds = client.describe_instance_types(InstanceTypes=["p4d.24xlarge", "g5.xlarge", "t3.micro"])
+    path = tmp_path / "ec2.json"
+    path.write_text("\n".join(json.dumps(one, default=datetime.isoformat) for one in (*pages, kinds)))
+    taken_ms = round((datetime.now(UTC) + timedelta(hours=1)).timestamp() * MS_PER_S)
+    seen = see(SOURCE, path, at_ms=taken_ms)
+    there = {row["device_id"]: row for row in seen.devices if row["to_utc"] == taken_ms}
+    assert sorted(there) == sorted([*(f"{large}/{i}" for i in range(8)), f"{small}/0"])
+    assert (there[f"{large}/0"]["accelerator"], there[f"{small}/0"]["accelerator"]) == ("a100-sxm-40gb", "a10g")
+    holders = {row["job_id"]: row for row in seen.allocations if row["job_id"] != ended}
+    assert list(holders) == [large], "whom a cluster's machine serves is for the cluster to say"
+    assert sum(row["job_id"] == large for row in seen.allocations) == 8
+    assert json.loads(str(holders[large]["tags"])) == {
+        "job_name": "train-1",
+        "tag.Name": "train-1",
+        "tag.experiment": "e7",
+        "tag.team": "nlp",
+    }
+
+
+def test_what_ends_ends_when_it_is_said(tmp_path: Path) -> None:
+    """By a user, or by Amazon, at the time that EC2 says; where nobody says it, when the answers were taken."""
+    requests = {
+        "SpotInstanceRequests": [
+            {"InstanceId": "i-3", "Status": {"Code": "instance-terminated-no-capacity", "UpdateTime": at(40)}},
+            {"InstanceId": "i-5", "Status": {"Code": "marked-for-termination", "UpdateTime": at(58)}},
+            {"InstanceId": "i-2", "Status": {"Code": "instance-terminated-by-user", "UpdateTime": at(30)}},
+            {"Status": {"Code": "capacity-not-available", "UpdateTime": at(30)}},
+        ]
+    }
+    taken = {"StateReason": {"Code": "Server.SpotInstanceTermination", "Message": "…"}}
+    seen = see_answers(
+        tmp_path,
+        60,
+        [
+            instance("i-1"),
+            instance("i-2", state="stopped", StateTransitionReason="User initiated (2026-11-20 10:30:00 GMT)"),
+            instance("i-3", state="terminated", **taken),
+            instance("i-4", state="terminated"),
+            instance("i-5"),
+            instance("i-6", "g6f.large"),
+            instance("i-7", "m5.large"),
+            instance("i-8", "p9.large"),
+        ],
+        requests,
+    )
+    ends = {row["job_id"]: (row["to_utc"], row["end_state"]) for row in seen.allocations}
+    assert ends == {
+        "i-1": (ms(60), None),
+        "i-2": (ms(30), None),
+        "i-3": (ms(40), "preempted"),
+        "i-4": (ms(60), None),
+        "i-5": (ms(60), None),
+        "i-6": (ms(60), None),
+    }
+    assert {row["device_id"]: row["share"] for row in seen.devices}["i-6/0"] == 0.125
+    assert [(row["device_id"], row["at_utc"], row["detail"]) for row in seen.device_events] == [
+        ("i-5/0", ms(58), "spot interruption notice: marked-for-termination")
+    ]
+    assert seen.gaps == {
+        "instances of a type that DescribeInstanceTypes does not describe here": 1,
+        "instances that are over, nobody says since when: taken to end when the answers were taken": 1,
+    }
+
+
+def test_gpus_that_are_sampled_too_count_once(tmp_path: Path) -> None:
+    """Answers of every hour are one span, cut where an instance vanished; a GPU that CloudWatch names is the same one."""
+    store = tmp_path / "books"
+    books = Books.open(store, create=True)
+    for minutes, names in ((60, ("i-1", "i-2")), (120, ("i-1",))):
+        paths = write_answers(tmp_path, [instance(name) for name in names])
+        books.add("ec2", paths, ReadOptions(at_ms=ms(minutes)))
+    dimensions = {"InstanceId": "i-1", "index": "0", "name": "NVIDIA A10G"}
+    value = {"max": 50.0, "min": 50.0, "sum": 50.0, "count": 1.0}
+    said = {"namespace": "CWAgent", "metric_name": "nvidia_smi_utilization_gpu", "dimensions": dimensions}
+    lines = [json.dumps({**said, "timestamp": ms(i), "value": value, "unit": "Percent"}) for i in range(120)]
+    (tmp_path / "stream.jsonl").write_text("\n".join(lines))
+    books.add("cloudwatch", [tmp_path / "stream.jsonl"])
+    names = ("paid_gpu_hours", "allocated_gpu_hours", "observed_gpu_hours", "unobserved_gpu_hours")
+    assert [one.value for one in books.show(names)] == pytest.approx([3, 3, 2, 1])
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    """When the answers were taken, the types, or what EC2 did not write: one line with what to do."""
+    instances, types = write_answers(tmp_path, [instance("i-1")])
+    with pytest.raises(SourceError, match=r"do not say when they were taken: give --at"):
+        see(SOURCE, instances, types)
+    with pytest.raises(SourceError, match=r"`aws ec2 describe-instance-types` is missing"):
+        see(SOURCE, instances, at_ms=ms(60))
+    with pytest.raises(SourceError, match=r"no instance with GPUs is among the 1 that are listed"):
+        see_answers(tmp_path, 60, [instance("i-1", "m5.large")])
+    with pytest.raises(SourceError, match=r"Reservations are not as EC2 writes them \(KeyError: 'LaunchTime'\)"):
+        see_answers(tmp_path, 60, [{"InstanceId": "i-1", "InstanceType": "g5.xlarge", "State": {"Name": "running"}}])
+    for text, said in (('{"Volumes": []}', "is no answer of EC2"), ("not json", "is no JSON of EC2")):
+        (tmp_path / "other.json").write_text(text)
+        with pytest.raises(SourceError, match=said):
+            see(SOURCE, tmp_path / "other.json", at_ms=ms(60))
