@@ -83,15 +83,22 @@ def test_samples_of_gpus_without_a_job_are_counted(tmp_path: Path) -> None:
 
 
 def test_names_that_differ_by_their_domain_are_found(tmp_path: Path) -> None:
-    """What is booked on n1 and measured on n1.cluster.local meets nowhere: a GPU known from a job alone, ten hours unmeasured."""
+    """What is booked on n1 meets nothing where n1.a and n1.b are measured: a GPU known from a job alone, ten hours unmeasured."""
     books = make_books(
         tmp_path,
-        ["g0,n1.cluster.local", "g1,n2"],
+        ["g0,n1.a", "g1,n2", "g2,n1.b"],
         ("job,,n1,0,5", "other,g1,,0,5"),
-        ("g0", "g1"),
+        ("g0", "g1", "g2"),
     )
-    found = find(books, "nodes under two names, with a domain and without: 1 (n1 and n1.cluster.local)")
+    found = find(books, "nodes under two names, with a domain and without: 2 (n1 and n1.a, n1 and n1.b)")
     assert amounts(found) == pytest.approx((10, 20))
+    assert find(books, "nodes that no scheduler names") is None
+
+
+def test_a_short_name_that_means_one_node_is_no_finding(tmp_path: Path) -> None:
+    """What is booked on n1 and measured on n1.cluster.local is one node."""
+    books = make_books(tmp_path, ["g0,n1.cluster.local"], ("job,,n1,0,5",), ("g0",))
+    assert find(books, "nodes under two names") is None
     assert find(books, "nodes that no scheduler names") is None
 
 

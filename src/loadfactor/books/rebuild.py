@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from loadfactor.store.importing import Progress
     from loadfactor.store.writer import Writer
 
-DEFINITION = 6
+DEFINITION = 7
 """Raise when what a ledger row means changes: every store then books itself again."""
 
 SAMPLES_AT_ONCE = 24_000_000  # more at once amortizes planning, less keeps memory small
@@ -132,21 +132,22 @@ def _merge_crowded_days(writer: "Writer") -> None:
 
 
 def _digest_sources(session: Session) -> str:
-    """Put what allocations name into the tables `sources` and `unlisted`; a digest of each."""
-    session.view_table("allocations", "allocations")
-    session.view_table("devices", "devices")
-    keys = []
-    for name in ("sources", "unlisted"):
+    """Put what nodes are called and what allocations name into tables; a digest of each, that of `sources` first."""
+    for name in ("allocations", "devices", "outages"):
+        session.view_table(name, name)
+    keys = {}
+    for name in ("node_names", "sources", "unlisted"):
         session.materialize(name, recall("sources", _compile_sources)[name])
         rows = session.fetch(f"SELECT * FROM {name} ORDER BY ALL").to_pydict()
-        keys.append(hashlib.sha256(repr(rows).encode()).hexdigest()[:16])
-    return " ".join(keys)
+        keys[name] = hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
+    return " ".join(keys[name] for name in ("sources", "unlisted", "node_names"))
 
 
 def _find_changed_hours(session: Session, sources_key: str) -> list[Span]:
     """The booked hours of GPUs of which an allocation source now speaks and did not before, or no longer does.
 
-    All hours where another number of GPUs was held at once than before: they are taken to have been there all the time.
+    All hours where another number of GPUs was held at once than before, which are taken to have been there all the time, and where
+    a node has another name than before.
     """
     files = session.manifest.of("ledger")
     if sources_key == session.manifest.sources_key or not files:
@@ -204,9 +205,14 @@ def _compile_steps(measured: int, overlaps: bool, cut: bool, idle_below: float, 
 
 def _compile_sources() -> Queries:
     """The SQL of what allocations name, and of the booked hours that it changes."""
-    from loadfactor.ledger.steps import compile_changed_sources, compile_sources, compile_unlisted
+    from loadfactor.ledger.steps import compile_changed_sources, compile_node_names, compile_sources, compile_unlisted
 
-    return {"sources": compile_sources(), "unlisted": compile_unlisted(), "changed": compile_changed_sources()}
+    return {
+        "node_names": compile_node_names(),
+        "sources": compile_sources(),
+        "unlisted": compile_unlisted(),
+        "changed": compile_changed_sources(),
+    }
 
 
 def may_overlap(parts: list[SamplePart]) -> bool:

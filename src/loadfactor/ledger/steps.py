@@ -18,6 +18,7 @@ from loadfactor.ledger.holders import list_sources, mark_sources
 from loadfactor.ledger.intervals import split_by_bucket
 from loadfactor.ledger.inventory import cut_segments, list_outages, list_presence
 from loadfactor.ledger.links import add_peaks, link_table
+from loadfactor.ledger.node_names import call_nodes, pair_names
 from loadfactor.ledger.overlaps import resolve_overlaps
 from loadfactor.ledger.prices import convert_prices, match_prices
 from loadfactor.ledger.scope import DAY, locate_devices, scope_claims, scope_devices
@@ -68,6 +69,11 @@ def compile_unlisted(dialect: str = "duckdb") -> str:
     return _sql(dialect, _attribute, (False, DEFAULT_CURRENCY), "unlisted")
 
 
+def compile_node_names(dialect: str = "duckdb") -> str:
+    """SQL: nodes that are called by two names, see `pair_names`."""
+    return _sql(dialect, _attribute, (False, DEFAULT_CURRENCY), "node_names")
+
+
 def compile_changed_sources(dialect: str = "duckdb") -> str:
     """SQL: the hours in which rows of the table `kept_ledger` say otherwise than `sources` whether a source speaks of their GPU."""
     kept = ibis.table(
@@ -95,17 +101,19 @@ def _attribute(cut: bool, currency: str) -> Steps:
     def of(name: str) -> Expr:
         return _result(steps, name)
 
-    steps["unlisted"] = count_unlisted(_input("allocations"), _input("devices"))
-    steps["inventory"] = complete_devices(_input("devices"), of("unlisted"))
+    placed = [_input(name) for name in ("devices", "outages", "allocations")]
+    steps["node_names"] = pair_names(*placed)
+    devices, outages, allocations = (call_nodes(table, of("node_names")) for table in placed)
+    steps["unlisted"] = count_unlisted(allocations, devices)
+    steps["inventory"] = complete_devices(devices, of("unlisted"))
     steps["presence"] = list_presence(of("inventory"), bounds)
-    steps["down_time"] = list_outages(of("presence"), _input("outages"))
+    steps["down_time"] = list_outages(of("presence"), outages)
     steps["worth"] = convert_prices(prices, _input("exchange_rates"), currency)
     steps["matched_prices"] = match_prices(of("presence"), of("worth"))
-    steps["sources"] = list_sources(_input("allocations"), _input("devices"))
+    steps["sources"] = list_sources(allocations, devices)
     steps["segments"] = cut_segments(of("presence"), of("down_time"), of("matched_prices"), of("sources"))
     steps["days"] = split_by_bucket(of("segments"), MS_PER_DAY, DAY)
     steps["locations"] = locate_devices(of("days"))
-    allocations = _input("allocations")
     steps["listed"] = list_listed(allocations, of("locations"), bounds)
     steps["labelled"] = list_labelled(allocations, bounds)
     steps["claims"] = list_claims(of("listed"), of("labelled"), allocations, of("locations"), bounds)

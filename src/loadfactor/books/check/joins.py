@@ -83,8 +83,8 @@ def find_unlisted_samples(books: Examined) -> Iterator[Finding]:
 
 
 def find_split_names(books: Examined) -> Iterator[Finding]:
-    """Nodes that two sides call by names that differ by their domain alone."""
-    pairs = list(_pair_names(books.nodes))
+    """Nodes that two sides call by names that differ by their domain alone, where the ledger cannot know that they are one."""
+    pairs = list(_pair_names({place.node for place in books.places if place.node is not None}))
     if pairs:
         names = {name for pair in pairs for name in pair}
         hours, money = add_places(
