@@ -34,7 +34,7 @@ SOURCES = (
     SourceEntry(
         "ec2",
         "loadfactor.sources.clouds.ec2",
-        "EC2: saved answers of describe-instances, describe-instance-types and describe-spot-instance-requests (JSON)",
+        "EC2: saved answers of describe-instances and -instance-types, of spot requests and prices (JSON)",
     ),
     SourceEntry(
         "gcp-monitoring",

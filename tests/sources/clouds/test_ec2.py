@@ -151,6 +151,34 @@ def test_what_ends_ends_when_it_is_said(tmp_path: Path) -> None:
     }
 
 
+def test_a_spot_instance_costs_what_the_history_says(tmp_path: Path) -> None:
+    """Of its type, zone and platform, from step to step, for each of its GPUs; one that is no spot instance has no price."""
+    where = {"Placement": {"AvailabilityZone": "eu-west-1a"}, "PlatformDetails": "Linux/UNIX"}
+    spot = instance("i-1", "g5.12xlarge", InstanceLifecycle="spot", **where)
+    gpus = {"Gpus": [{"Name": "A10G", "Manufacturer": "NVIDIA", "Count": 4}]}
+    types = {"InstanceTypes": [{"InstanceType": "g5.12xlarge", "GpuInfo": gpus}]}
+    market = {"InstanceType": "g5.12xlarge", "AvailabilityZone": "eu-west-1a", "ProductDescription": "Linux/UNIX"}
+    history = {
+        "SpotPriceHistory": [
+            {**market, "SpotPrice": "4.000000", "Timestamp": at(30)},
+            {**market, "SpotPrice": "2.000000", "Timestamp": at(-30)},
+            {**market, "SpotPrice": "9.000000", "Timestamp": at(20), "AvailabilityZone": "eu-west-1b"},
+            {**market, "SpotPrice": "9.000000", "Timestamp": at(20), "ProductDescription": "Windows"},
+        ]
+    }
+    paths = write_answers(tmp_path, [spot, instance("i-2", **where)], types, history)
+    books = Books.open(tmp_path / "books", create=True)
+    books.add("ec2", paths, ReadOptions(at_ms=ms(60)))
+    books.add("ec2", paths, ReadOptions(at_ms=ms(90)))
+    rows = books.table("prices").execute().sort_values(["device_id", "from_utc"])
+    assert rows[["device_id", "from_utc", "to_utc", "price_per_gpu_hour"]].values.tolist() == [
+        [f"i-1/{gpu}", *step] for gpu in range(4) for step in ((ms(0), ms(30), 0.5), (ms(30), ms(90), 1.0))
+    ]
+    assert set(rows["basis"]) == {"list"}
+    (cost,) = books.show(["cost"], basis="list", where={"node": "i-1"})
+    assert cost.value == pytest.approx(2.0 * 0.5 + 4.0 * 1.0)
+
+
 def test_gpus_that_are_sampled_too_count_once(tmp_path: Path) -> None:
     """Answers of every hour are one span, cut where an instance vanished; a GPU that CloudWatch names is the same one."""
     store = tmp_path / "books"

@@ -1,4 +1,4 @@
-"""EC2: saved answers about instances with GPUs → what is installed, who holds it, and spot instances that Amazon took away.
+"""EC2: saved answers about instances with GPUs → what is installed, who holds it, what spot costs, and what was taken away.
 
 GPUs are called as those of CloudWatch's agent are, by instance and number: `i-0abc/0`. Answers say what was just then; what is in
 the next ones, too, did not end in between.
@@ -6,6 +6,7 @@ the next ones, too, did not end in between.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 import pyarrow as pa
@@ -17,13 +18,14 @@ from loadfactor.sources.clouds.ec2_answers import Ec2Answers, Instance
 from loadfactor.sources.files import find_with, read_with
 from loadfactor.sources.kubernetes.tags import choose_texts, write_tags
 from loadfactor.sources.parsing.text_blocks import join_pieces
-from loadfactor.tables import ALLOCATIONS, DEVICE_EVENTS, DEVICES
-from loadfactor.units import BYTES_PER_MIB, S_PER_HOUR
+from loadfactor.tables import ALLOCATIONS, DEVICE_EVENTS, DEVICES, PRICES
+from loadfactor.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR
 
 LARGEST_ANSWER_BYTES: Final = 256 * BYTES_PER_MIB
 NOT_DESCRIBED: Final = "instances of a type that DescribeInstanceTypes does not describe here"
 NO_END: Final = "instances that are over, nobody says since when: taken to end when the answers were taken"
 _PREEMPTED: Final = "preempted"
+_PRICED: Final = {"basis": "list", "currency": "USD", "source": "EC2's history of spot prices"}
 
 
 def decode_ec2(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
@@ -48,7 +50,8 @@ def decode_ec2(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows |
 
 def _list_rows(answers: Ec2Answers, at_ms: int, pool: str | None, label: str) -> Iterator[Rows | Gap]:
     gaps: Counter[str] = Counter()
-    devices, allocations, events = [], [], []
+    devices, allocations, events, prices = [], [], [], []
+    day = datetime.fromtimestamp(at_ms / MS_PER_S, UTC).date().isoformat()
     for instance in answers.instances.values():
         gaps[NOT_DESCRIBED] += instance.type_name not in answers.described
         kind = answers.types.get(instance.type_name)
@@ -75,12 +78,15 @@ def _list_rows(answers: Ec2Answers, at_ms: int, pool: str | None, label: str) ->
                 "end_state": _PREEMPTED if is_taken else None,
             }
             allocations += [{"device_id": name, "share": share, **held, **span} for name in names]
+        for from_ms, to_ms, price in answers.find_prices(instance, end_ms):
+            paid = {"from_utc": from_ms, "to_utc": to_ms, "price_per_gpu_hour": price / (kind.gpus * kind.share)}
+            prices += [{"device_id": name, **paid, **_PRICED, "retrieved_on": day} for name in names]
         if taken is not None and taken.is_notice:
             detail = f"spot interruption notice: {taken.code}"
             events += [{"device_id": name, "at_utc": taken.at_ms, "kind": "other", "detail": detail} for name in names]
     if not devices:
         raise SourceError(f"{label}: no instance with GPUs is among the {len(answers.instances):,} that are listed")
-    for table, rows in ((DEVICES, devices), (ALLOCATIONS, allocations), (DEVICE_EVENTS, events)):
+    for table, rows in ((DEVICES, devices), (ALLOCATIONS, allocations), (DEVICE_EVENTS, events), (PRICES, prices)):
         if rows:
             columns = {name: [row[name] for row in rows] for name in rows[0]}
             schema = pa.schema([table.schema.field(name) for name in columns])

@@ -1,7 +1,7 @@
-"""What EC2 answers about instances with GPUs: DescribeInstances, DescribeInstanceTypes, DescribeSpotInstanceRequests, as JSON."""
+"""What EC2 answers about instances with GPUs: themselves, their types, and requests and prices of the spot market, as JSON."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -45,6 +45,8 @@ class Instance:
     ended_ms: int | None
     was_interrupted: bool
     tags: Mapping[str, str]
+    market: tuple[str, str, str] | None = None
+    """Of a spot instance: its type, zone and platform, which together have a price."""
 
     @property
     def is_of_cluster(self) -> bool:
@@ -80,6 +82,8 @@ class Ec2Answers:
     """Types of which it is known whether they have GPUs."""
     instances: dict[tuple[str, int], Instance] = field(default_factory=dict)
     requests: list[SpotRequest] = field(default_factory=list)
+    spot_prices: dict[tuple[str, str, str], dict[int, float]] = field(default_factory=dict)
+    """US dollars for an hour of an instance, by when (ms) it became so much; of each market."""
 
     def put(self, said: Any, label: str) -> None:
         """One answer. Raises SourceError for what is none."""
@@ -88,6 +92,7 @@ class Ec2Answers:
             "Reservations": self._put_instances,
             "InstanceTypes": self._put_types,
             "SpotInstanceRequests": self._put_spot,
+            "SpotPriceHistory": self._put_prices,
         }
         known = [kind for kind in kinds if kind in answer]
         if not known:
@@ -109,13 +114,29 @@ class Ec2Answers:
         for said in types:
             self.described.add(str(said["InstanceType"]))
             for gpu in said.get("GpuInfo", {}).get("Gpus", ()):
-                self.types[str(said["InstanceType"])] = _read_type(gpu)
+                kind = _read_type(gpu)
+                if kind.gpus > 0 and kind.share > 0:
+                    self.types[str(said["InstanceType"])] = kind
 
     def _put_spot(self, requests: Iterable[dict[str, Any]]) -> None:
         for said in requests:
             if said.get("InstanceId"):
                 at_ms = read_instant(said["Status"]["UpdateTime"])
                 self.requests.append(SpotRequest(said["InstanceId"], str(said["Status"]["Code"]), at_ms))
+
+    def _put_prices(self, prices: Iterable[dict[str, Any]]) -> None:
+        for said in prices:
+            market = str(said["InstanceType"]), str(said["AvailabilityZone"]), str(said["ProductDescription"])
+            self.spot_prices.setdefault(market, {})[read_instant(said["Timestamp"])] = float(said["SpotPrice"])
+
+    def find_prices(self, instance: Instance, end_ms: int) -> Iterator[tuple[int, int, float]]:
+        """What a spot instance cost an hour, in US dollars: from and to (ms), and how much."""
+        steps = sorted(self.spot_prices.get(instance.market or ("", "", ""), {}).items())
+        ends = [*(at_ms for at_ms, _ in steps[1:]), end_ms]
+        for (at_ms, price), until_ms in zip(steps, ends, strict=False):
+            span = max(at_ms, instance.began_ms), min(until_ms, end_ms)
+            if span[0] < span[1]:
+                yield *span, price
 
     def find_interruption(self, instance: Instance) -> SpotRequest | None:
         """Amazon's word that it takes this instance away, or took it: the last one."""
@@ -133,15 +154,21 @@ def read_instant(text: Any) -> int:
 
 def _read_instance(said: Mapping[str, Any]) -> Instance:
     found = _AT.search(str(said.get("StateTransitionReason") or ""))
-    state = str(said["State"]["Name"])
+    state, kind = str(said["State"]["Name"]), str(said["InstanceType"])
+    market = (
+        kind,
+        str(said.get("Placement", {}).get("AvailabilityZone")),
+        str(said.get("PlatformDetails", "Linux/UNIX")),
+    )
     return Instance(
         name=str(said["InstanceId"]),
-        type_name=str(said["InstanceType"]),
+        type_name=kind,
         began_ms=read_instant(said["LaunchTime"]),
         is_over=state in OVER,
         ended_ms=read_instant(f"{found[1]}+00:00") if found and state in OVER else None,
         was_interrupted=said.get("StateReason", {}).get("Code") in _INTERRUPTED,
         tags={str(tag["Key"]): str(tag["Value"]) for tag in said.get("Tags") or ()},
+        market=market if said.get("InstanceLifecycle") == "spot" else None,
     )
 
 
