@@ -238,9 +238,7 @@ class SlurmCluster:
             "munged", "--force", "--foreground", f"--key-file={self.folder}/munge/munge.key", f"--socket={run}/munge.sock",
             f"--pid-file={run}/munged.pid", f"--log-file={log}/munged.txt", f"--seed-file={self.folder}/munge/seed",
         )  # fmt: skip
-        temporary = (
-            self.folder / "temporary"
-        )  # its own: a server that starts removes the temporary tables of all others
+        temporary = self.folder / "temporary"  # a server that starts removes the tables of others in a shared one
         temporary.mkdir()
         data = ("--no-defaults", "--user=root", f"--datadir={self.folder}/mysql", f"--tmpdir={temporary}")
         self.run("mariadb-install-db", *data, "--auth-root-authentication-method=socket", "--skip-test-db")
