@@ -1,6 +1,8 @@
 """EC2's answers, as Amazon's own client gives them of moto's EC2: what is installed, who holds it, and what was taken away."""
 
 import json
+import math
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,8 @@ from tests.sources.reading import Seen, see
 
 from loadfactor.books.books import Books
 from loadfactor.errors import SourceError
-from loadfactor.sources.base import ReadOptions
-from loadfactor.sources.clouds.ec2 import SOURCE
+from loadfactor.sources.base import Input, ReadOptions
+from loadfactor.sources.clouds.ec2 import SOURCE, decode_ec2
 from loadfactor.units import MS_PER_S
 
 BEGAN = datetime(2026, 11, 20, 10, tzinfo=UTC)
@@ -177,6 +179,57 @@ def test_a_spot_instance_costs_what_the_history_says(tmp_path: Path) -> None:
     assert set(rows["basis"]) == {"list"}
     (cost,) = books.show(["cost"], basis="list", where={"node": "i-1"})
     assert cost.value == pytest.approx(2.0 * 0.5 + 4.0 * 1.0)
+
+
+WHOLE: dict[str, Any] = {
+    "Reservations": [
+        {
+            "Instances": [
+                instance(
+                    "i-1",
+                    InstanceLifecycle="spot",
+                    Placement={"AvailabilityZone": "eu-west-1a"},
+                    PlatformDetails="Linux/UNIX",
+                    StateReason={"Code": "x"},
+                    Tags=[{"Key": "team", "Value": "nlp"}],
+                )
+            ]
+        }
+    ],
+    "InstanceTypes": TYPES["InstanceTypes"],
+    "SpotInstanceRequests": [{"InstanceId": "i-1", "Status": {"Code": "marked-for-stop", "UpdateTime": at(5)}}],
+    "SpotPriceHistory": [
+        {
+            "InstanceType": "g5.xlarge",
+            "AvailabilityZone": "eu-west-1a",
+            "ProductDescription": "Linux/UNIX",
+            "SpotPrice": "1.0",
+            "Timestamp": at(0),
+        }
+    ],
+}
+
+
+def break_each(of: Any) -> Iterator[Any]:
+    """A document with one value, or one object or list of it, replaced by another, for each place and some others."""
+    yield from (None, 5, 10**30, -1.5, math.inf, "x", [], {}, [None], {"x": 1})
+    for key, value in of.items() if isinstance(of, dict) else enumerate(of) if isinstance(of, list) else ():
+        for broken in break_each(value):
+            copy = of.copy()
+            copy[key] = broken
+            yield copy
+
+
+def test_whatever_is_broken_is_read_or_refused() -> None:
+    """Rows, or an error of one line: never anything else."""
+    count = 0
+    for broken in [WHOLE, *break_each(WHOLE)]:
+        source = Input("x.json", [json.dumps(broken).encode()])
+        try:
+            count += len(list(decode_ec2([source], ReadOptions(at_ms=ms(60)))))
+        except SourceError:
+            count += 1
+    assert count > len(WHOLE)
 
 
 def test_gpus_that_are_sampled_too_count_once(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.errors import SourceError
 from loadfactor.sources.clouds.cloud_series import as_list, as_object
+from loadfactor.sources.slurm.node_rows import MOST_ON_NODE
 from loadfactor.units import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S
 
 OVER: Final = frozenset(("shutting-down", "terminated", "stopping", "stopped"))
@@ -100,7 +101,7 @@ class Ec2Answers:
         for kind in known:
             try:
                 kinds[kind]([as_object(one, label) for one in as_list(answer[kind], label)])
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
                 said_of = f"{type(error).__name__}: {error}"
                 raise SourceError(f"{label}: {kind} are not as EC2 writes them ({said_of}); is it whole?") from None
 
@@ -113,7 +114,7 @@ class Ec2Answers:
     def _put_types(self, types: Iterable[dict[str, Any]]) -> None:
         for said in types:
             self.described.add(str(said["InstanceType"]))
-            for gpu in said.get("GpuInfo", {}).get("Gpus", ()):
+            for gpu in (said.get("GpuInfo") or {}).get("Gpus") or ():
                 kind = _read_type(gpu)
                 if kind.gpus > 0 and kind.share > 0:
                     self.types[str(said["InstanceType"])] = kind
@@ -157,7 +158,7 @@ def _read_instance(said: Mapping[str, Any]) -> Instance:
     state, kind = str(said["State"]["Name"]), str(said["InstanceType"])
     market = (
         kind,
-        str(said.get("Placement", {}).get("AvailabilityZone")),
+        str((said.get("Placement") or {}).get("AvailabilityZone")),
         str(said.get("PlatformDetails", "Linux/UNIX")),
     )
     return Instance(
@@ -166,7 +167,7 @@ def _read_instance(said: Mapping[str, Any]) -> Instance:
         began_ms=read_instant(said["LaunchTime"]),
         is_over=state in OVER,
         ended_ms=read_instant(f"{found[1]}+00:00") if found and state in OVER else None,
-        was_interrupted=said.get("StateReason", {}).get("Code") in _INTERRUPTED,
+        was_interrupted=(said.get("StateReason") or {}).get("Code") in _INTERRUPTED,
         tags={str(tag["Key"]): str(tag["Value"]) for tag in said.get("Tags") or ()},
         market=market if said.get("InstanceLifecycle") == "spot" else None,
     )
@@ -175,7 +176,9 @@ def _read_instance(said: Mapping[str, Any]) -> Instance:
 def _read_type(gpu: Mapping[str, Any]) -> InstanceType:
     """A GPU of DescribeInstanceTypes; where GPUs are divided there are logical ones, each a part of one."""
     name = f"{gpu['Manufacturer']} {gpu['Name']}"
-    memory_gib = round(gpu.get("MemoryInfo", {}).get("SizeInMiB", 0) * BYTES_PER_MIB / BYTES_PER_GIB)
+    memory_gib = round(((gpu.get("MemoryInfo") or {}).get("SizeInMiB") or 0) * BYTES_PER_MIB / BYTES_PER_GIB)
     known = find_accelerator(f"{name} {memory_gib}GB") or find_accelerator(name)
     count = int(gpu.get("LogicalGpuCount") or gpu["Count"])
+    if count > MOST_ON_NODE:
+        raise ValueError(f"{count} GPUs of one instance")
     return InstanceType(count, known.id if known else name, float(gpu.get("GpuPartitionSize") or 1.0))
