@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import parse_qs
@@ -9,10 +10,12 @@ from urllib.parse import parse_qs
 import pytest
 from tests.collect.raw_server import OK, Handler, serve
 
+from loadfactor.collect.cloud_pull import CloudPull
 from loadfactor.collect.fetch_errors import FetchError, LateError
 from loadfactor.collect.lanes import MOST_DOUBTFUL, Lanes
 from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.pull import Pull
+from loadfactor.sources.clouds.cloud_series import CloudSeries
 
 BEGIN_MS = 1_772_409_600_000
 HOUR_MS = 3_600_000
@@ -117,3 +120,30 @@ def test_servers_without_an_answer_keep_no_other_waiting() -> None:
     asyncio.run(run())
     assert good == [(BEGIN_MS, BEGIN_MS + 1000), (BEGIN_MS + 1000, BEGIN_MS + 2000)]
     assert bad == [(BEGIN_MS, BEGIN_MS + 1000)]
+
+
+def test_clouds_that_hang_hold_up_nothing_else() -> None:
+    """However many of them there are, threads are left for what the server does besides."""
+    ends = threading.Event()
+
+    class HangingMetrics:
+        settled_s = 0.0
+        step_ms = 1000
+
+        def read(self, _from_ms: int, _to_ms: int) -> list[CloudSeries]:
+            assert ends.wait(60)
+            return []
+
+    async def run() -> None:
+        async def take(_answer: bytes, _from_ms: int, _to_ms: int) -> None: ...
+
+        pulls = [CloudPull(f"cloud {number}", HangingMetrics(), 60.0, BEGIN_MS, take) for number in range(50)]
+        reading = [asyncio.create_task(pull.catch_up(BEGIN_MS + 1000)) for pull in pulls]
+        await asyncio.sleep(0)
+        assert await asyncio.to_thread(lambda: "done") == "done"
+        assert not any(task.done() for task in reading)
+        ends.set()
+        await asyncio.gather(*reading)
+        assert all(pull.status.status == "ok" for pull in pulls)
+
+    asyncio.run(run())

@@ -1,6 +1,7 @@
 """Pulling the metrics of GPUs that a cloud keeps: what is settled, chunk by chunk, and on from where it stopped."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from loadfactor.collect.fetch_errors import FetchError
@@ -48,6 +49,9 @@ class CloudPull(ScheduledPull):
         step_ms = metrics.step_ms
         super().__init__(name, every_s, through_ms // step_ms * step_ms, take, over)
         self._metrics = metrics
+        self._reading = ThreadPoolExecutor(
+            1, "read metrics"
+        )  # its own: clouds that hang hold up neither others nor booking
 
     async def fetch_next(self, to_ms: int) -> Chunk:
         """The chunk that follows; it ends where it begins while nothing is settled. Raises FetchError."""
@@ -56,10 +60,10 @@ class CloudPull(ScheduledPull):
         end_ms -= end_ms % self._metrics.step_ms
         if end_ms <= self._through_ms:
             return Chunk(b"", self._through_ms, self._through_ms)
-        from_ms = self._through_ms - self._overlap_ms
+        from_ms, loop = self._through_ms - self._overlap_ms, asyncio.get_running_loop()
         try:
             async with asyncio.timeout(LONGEST_READ_S):
-                series = await asyncio.to_thread(self._metrics.read, from_ms, end_ms)
+                series = await loop.run_in_executor(self._reading, self._metrics.read, from_ms, end_ms)
         except TimeoutError as error:
             raise FetchError(f"did not answer within {LONGEST_READ_S:g} seconds") from error
-        return Chunk(await asyncio.to_thread(write_matrix, series), self._through_ms, end_ms)
+        return Chunk(await loop.run_in_executor(self._reading, write_matrix, series), self._through_ms, end_ms)
