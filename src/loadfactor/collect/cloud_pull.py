@@ -49,9 +49,8 @@ class CloudPull(ScheduledPull):
         step_ms = metrics.step_ms
         super().__init__(name, every_s, through_ms // step_ms * step_ms, take, over)
         self._metrics = metrics
-        self._reading = ThreadPoolExecutor(
-            1, "read metrics"
-        )  # its own: clouds that hang hold up neither others nor booking
+        # A thread of its own: clouds that hang hold up neither others nor booking.
+        self._reading = ThreadPoolExecutor(1, "read metrics")
 
     async def fetch_next(self, to_ms: int) -> Chunk:
         """The chunk that follows; it ends where it begins while nothing is settled. Raises FetchError."""
