@@ -1,5 +1,6 @@
 """The reader of files: finds the files that the user named, and hands their bytes to decoders."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -28,19 +29,29 @@ def read_with(decode: Decoder) -> ReadFiles:
     return read
 
 
-def find_with(endings: tuple[str, ...], what: str, rotated: bool = False) -> FindFiles:
+def find_with(
+    endings: tuple[str, ...],
+    what: str,
+    rotated: bool = False,
+    deep: bool = False,
+    without_ending: re.Pattern[str] | None = None,
+) -> FindFiles:
     """A finder of files as named, and in folders of those that end in one of `endings` (or the same with .gz), sorted.
 
-    With `rotated` also those to whose name rotation added a number or a date. The finder raises SourceError when a path does
-    not exist or a folder holds none.
+    With `rotated` also those to whose name rotation added a number or a date; those in whose name `without_ending` is found; with
+    `deep` also those in folders of a folder. The finder raises SourceError when a path does not exist or a folder holds none.
     """
+
+    def is_one(path: Path) -> bool:
+        named = without_ending is not None and without_ending.search(path.name) is not None
+        return path.is_file() and (named or _plain_name(path, rotated).endswith(endings))
 
     def find(paths: tuple[Path, ...]) -> tuple[Path, ...]:
         found: list[Path] = []
         for path in paths:
             inside = [path]
             if path.is_dir():
-                inside = sorted(p for p in path.iterdir() if p.is_file() and _plain_name(p, rotated).endswith(endings))
+                inside = sorted(filter(is_one, path.rglob("*") if deep else path.iterdir()))
                 if not inside:
                     raise SourceError(f"{path} holds no {what} ({', '.join(endings)}); name the files themselves")
             elif not path.exists():
