@@ -1,5 +1,6 @@
 """Stores of earlier versions open with today's code, and newer ones are refused. `earlier_formats` holds stores they wrote."""
 
+import errno
 import json
 import shutil
 from datetime import UTC, datetime
@@ -9,7 +10,7 @@ import pytest
 
 from loadfactor.books.books import Books
 from loadfactor.errors import InputError, StoreError
-from loadfactor.store import manifest
+from loadfactor.store import disk, manifest
 
 EARLIER = Path(__file__).parent / "earlier_formats"
 VALUES = {  # as the versions that wrote them answered
@@ -42,6 +43,25 @@ def test_an_old_store_opens_with_its_numbers(old_store: Path) -> None:
     named = {f.name for f in books.store.manifest.files}
     assert {p.name for p in old_store.glob("*.parquet")} == named
     assert books.check().is_sound
+
+
+def test_a_migration_that_finds_no_room_leaves_nothing_behind(old_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was moved into the store before the disk was full is removed; the store is as it was, and opens when there is room."""
+    before, renamed, rename = {p.name for p in old_store.iterdir()}, [], disk.rename
+
+    def fill_up(source: Path, target: Path) -> None:
+        if renamed:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        renamed.append(target.name)
+        rename(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "rename", fill_up)
+        with pytest.raises(StoreError, match="the books are as before"):
+            Books(old_store)
+    assert renamed
+    assert {p.name for p in old_store.iterdir()} - before <= {"lock"}
+    assert {r.metric: r.value for r in Books(old_store).show(list(VALUES))} == pytest.approx(VALUES, rel=1e-12)
 
 
 def test_an_old_store_takes_new_prices(old_store: Path, tmp_path: Path) -> None:

@@ -38,6 +38,16 @@ def _read_newest(folder: Path) -> Manifest:
     return generation.manifest
 
 
+def _read_published(folder: Path, start: Callable[[Path], Manifest], begun: Manifest) -> Manifest:
+    """The newest manifest. Where there is none of today yet, because `start` is what makes it, that which was begun with."""
+    try:
+        return _read_newest(folder)
+    except StoreError:
+        if start is _read_newest:
+            raise
+        return begun
+
+
 class Store:
     """A folder of Parquet files under a manifest. Any number of sessions read it while one writer writes."""
 
@@ -147,7 +157,7 @@ class Store:
                     writer.publish()
             except BaseException:
                 with suppress(OSError, StoreError):  # what had left the staging folder already, too
-                    remove_leftovers(self.folder, _read_newest(self.folder))
+                    remove_leftovers(self.folder, _read_published(self.folder, start, manifest))
                 raise
             finally:
                 writer.close()
