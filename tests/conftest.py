@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from loadfactor.books.books import Books
 from loadfactor.simulator import SMALL, Truth, simulate, truth, write_tables
 
+settings.load_profile("ci")  # without deadlines, and the same examples every time: results count, not seconds
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
