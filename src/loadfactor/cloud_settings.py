@@ -2,38 +2,16 @@
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
+from loadfactor.asked_source import AskedSource
 from loadfactor.paths import read_path
 from loadfactor.quantities import parse_duration_s
 from loadfactor.units import S_PER_HOUR, S_PER_MIN
 
 
-class CloudSource(BaseModel):
+class CloudSource(AskedSource):
     """Metrics of GPUs that a cloud keeps, which `loadfactor up` asks for: what all clouds have."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str = Field(default="", max_length=100, description="What to call it.")
-    every: str = Field(default="60s", description="How often it is asked: 60s, 5min.")
-    backfill: str = Field(default="", description="How far back to begin the first time: 14d. By default, an hour.")
-
-    @field_validator("every", "backfill")
-    @classmethod
-    def _long(cls, text: str) -> str:
-        if text:
-            parse_duration_s(text)
-        return text
-
-    @property
-    def every_s(self) -> float:
-        """Seconds between two questions."""
-        return parse_duration_s(self.every)
-
-    @property
-    def backfill_s(self) -> float:
-        """How many seconds back it begins where nothing was pulled yet."""
-        return parse_duration_s(self.backfill or "1h")
 
     @property
     def label(self) -> str:

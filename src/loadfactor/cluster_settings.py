@@ -5,6 +5,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from loadfactor.asked_source import AskedSource
 from loadfactor.quantities import parse_duration_s
 
 
@@ -20,13 +21,9 @@ class WatchedCluster(BaseModel):
     labels: str = Field(default="", description="Only pods with these labels: team=vision,tier!=test.")
 
 
-class AskedSlurm(BaseModel):
+class AskedSlurm(AskedSource):
     """A Slurm cluster whose jobs and nodes `loadfactor up` asks for: a table [[slurm]]. By default with the commands in PATH."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    name: str = Field(default="", max_length=100, description="What to call the cluster, where there are several.")
-    every: str = Field(default="60s", description="How often it is asked: 60s, 5min.")
     backfill: str = Field(default="1d", description="How far back in accounting to begin the first time: 30d.")
     command: tuple[str, ...] = Field(default=(), description='What comes before each command: ["ssh", "login"].')
     bin: str = Field(default="", description="Folder of the commands: /opt/slurm/bin. By default, PATH.")
@@ -41,19 +38,9 @@ class AskedSlurm(BaseModel):
 
     @field_validator("every", "backfill", "timeout")
     @classmethod
-    def _long(cls, text: str) -> str:
+    def _said(cls, text: str) -> str:
         parse_duration_s(text)
         return text
-
-    @property
-    def every_s(self) -> float:
-        """Seconds between two questions."""
-        return parse_duration_s(self.every)
-
-    @property
-    def backfill_s(self) -> float:
-        """How many seconds back it begins where nothing was asked yet."""
-        return parse_duration_s(self.backfill)
 
     @model_validator(mode="after")
     def _asked_one_way(self) -> Self:

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from loadfactor.asked_source import AskedSource
 from loadfactor.cloud_settings import CloudSource, CloudWatchAccount, MonitoredProject
 from loadfactor.cluster_settings import AskedSlurm, WatchedCluster
 from loadfactor.errors import InputError, no_such
@@ -36,39 +37,17 @@ def name_server(url: str) -> str:
     return url.split("://", 1)[1].split("/", 1)[0].rsplit("@", 1)[-1]
 
 
-class PulledServer(BaseModel):
-    """A Prometheus-compatible server that `loadfactor up` asks for samples: a table [[prometheus]]."""
-
-    model_config = ConfigDict(extra="forbid")
+class PulledServer(AskedSource):
+    """A Prometheus-compatible server that `loadfactor up` asks: a table [[prometheus]]. By default its host is its name."""
 
     url: str = Field(pattern=r"^https?://[^\s/]+\S*$", description="What comes before /api/v1/query.")
-    name: str = Field(default="", max_length=100, description="What to call it. By default, its host.")
-    every: str = Field(default="60s", description="How often it is asked: 30s, 5min.")
-    backfill: str = Field(default="", description="How far back to begin the first time: 30d. By default, an hour.")
     match: str = Field(default="", description='Which series: {cluster="a"}. By default, all that are understood.')
     bearer_token_file: Path | None = Field(default=None, description="File with the token it asks for.")
-
-    @field_validator("every", "backfill")
-    @classmethod
-    def _long(cls, text: str) -> str:
-        if text:
-            parse_duration_s(text)
-        return text
 
     @property
     def label(self) -> str:
         """What to call it; without what an address may hold of passwords."""
         return self.name or name_server(self.url)
-
-    @property
-    def every_s(self) -> float:
-        """Seconds between two questions."""
-        return parse_duration_s(self.every)
-
-    @property
-    def backfill_s(self) -> float:
-        """How many seconds back it begins where nothing was pulled yet."""
-        return parse_duration_s(self.backfill or "1h")
 
 
 SCRAPED_EVERY_S = (1.0, 600.0)
