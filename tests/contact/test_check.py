@@ -1,177 +1,29 @@
-"""First contact: what `init` finds and writes, and what `check` says of sources, as texts that somebody has read and kept.
-
-`UPDATE_PAGES=1 pytest tests/contact` writes them anew; read the difference before it is kept.
-"""
+"""What `check` says of sources, as texts that somebody has read and kept."""
 
 import asyncio
-import os
-import time
-from collections.abc import Iterator
-from contextlib import chdir, contextmanager
-from dataclasses import replace
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 from tests.contact.fake_prometheus import FakePrometheus, list_gpus
+from tests.contact.kept_pages import EVERYTHING, NODE, USUAL, keep_page
 from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth
 from tests.live.fake_kubernetes import FakeKubernetes
 from tests.live.fake_slurm import FakeSlurm, job
 from tests.live.local_server import LocalServer
-from tests.live.up_process import free_port
 
 from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.slurm_commands import SlurmAccess, SlurmCommands
-from loadfactor.config import PulledServer, Settings, read_settings
-from loadfactor.contact.configuration import write_configuration
+from loadfactor.config import PulledServer, Settings
 from loadfactor.contact.signals import SIGNALS, list_metrics
 from loadfactor.contact.slurm_check import check_slurm
 from loadfactor.contact.source_check import check_server
-from loadfactor.contact.surroundings import ProbedPlaces, look_around
-from loadfactor.errors import InputError
 from loadfactor.faces.document import Document
-from loadfactor.faces.pages.first_configuration import build_document as build_first_page
-from loadfactor.faces.pages.first_configuration import write_first_configuration
 from loadfactor.faces.pages.sources_check import CheckedSource, check_sources
-from loadfactor.faces.render.ascii import to_ascii
-from loadfactor.faces.render.terminal import render_text
 from loadfactor.metrics import METRICS
-from loadfactor.sources.dcgm.fields import FIELDS, PREFIX
+from loadfactor.sources.dcgm.fields import PREFIX
 from loadfactor.sources.gpu_scrapes.fields import KEYS
 from loadfactor.store.source_status import SourceStatus, write_statuses
-
-KEPT = Path(__file__).parent / "pages"
-NODE = [{"__name__": "node_cpu_seconds_total", "mode": "idle", "cpu": "0", "instance": "node-0:9100"}]
-USUAL = [  # the counters that dcgm-exporter gives unless it is told otherwise
-    PREFIX + name
-    for name in (
-        "DEV_SM_CLOCK", "DEV_GPU_TEMP", "DEV_POWER_USAGE", "DEV_TOTAL_ENERGY_CONSUMPTION", "DEV_GPU_UTIL", "DEV_FB_FREE",
-        "DEV_FB_USED", "PROF_GR_ENGINE_ACTIVE", "PROF_PIPE_TENSOR_ACTIVE", "PROF_DRAM_ACTIVE", "PROF_PCIE_TX_BYTES",
-        "PROF_PCIE_RX_BYTES",
-    )
-]  # fmt: skip
-EVERYTHING = [PREFIX + field.names[0] for field in FIELDS]
-
-
-def keep(name: str, text: str) -> None:
-    """The text is the one that was kept."""
-    path = KEPT / name
-    if os.environ.get("UPDATE_PAGES"):
-        path.write_text(text, encoding="utf-8")
-    assert path.read_text(encoding="utf-8") == text, f"{name} changed; read it, then run with UPDATE_PAGES=1"
-
-
-def keep_page(name: str, page: Document) -> None:
-    """The page is the one that was kept, at 80 and 100 columns; in ASCII it is as wide."""
-    for width in (80, 100):
-        text = render_text(page, width) + "\n"
-        assert max(map(len, text.splitlines())) <= width
-        assert to_ascii(text).isascii()
-        keep(f"{name}.{width}.txt", text)
-
-
-@contextmanager
-def bare_machine(folder: Path) -> Iterator[ProbedPlaces]:
-    """A machine on which nothing is; nobody listens on its ports."""
-    (folder / "bin").mkdir()
-    dead = f"http://127.0.0.1:{free_port()}"
-    yield ProbedPlaces(folder, str(folder / "bin"), f"{dead}/metrics", dead)
-
-
-def add_driver(root: Path, gpus: int = 8) -> None:
-    """The files of a driver and its GPUs."""
-    (root / "proc/driver/nvidia").mkdir(parents=True)
-    said = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri May 31 09:35:42 UTC 2024\nGCC version:\n"
-    (root / "proc/driver/nvidia/version").write_text(said)
-    (root / "dev").mkdir()
-    for name in ("nvidiactl", *(f"nvidia{i}" for i in range(gpus))):
-        (root / "dev" / name).touch()
-
-
-def add_slurm(machine: ProbedPlaces) -> None:
-    """The commands of Slurm on the search path."""
-    for name in ("sacct", "squeue", "sinfo", "scontrol"):
-        command = machine.root / "bin" / name
-        command.write_text("#!/bin/sh\n")
-        command.chmod(0o755)
-
-
-def begin(name: str, machine: ProbedPlaces) -> Settings:
-    """Run `init` there, keep its page and its file as they are with the usual addresses, and read the file as `up` does."""
-    found, usual = look_around(machine), ProbedPlaces()
-    if found.prometheus is not None:
-        found = replace(found, prometheus=replace(found.prometheus, url=usual.prometheus))
-    keep_page(f"init-{name}", build_first_page(found, usual, Path("loadfactor.toml")))
-    keep(f"init-{name}.toml", write_configuration(found, usual.prometheus, usual.exporter_address))
-    file = machine.root / "loadfactor.toml"
-    write_first_configuration(machine, file, force=False)
-    return read_settings(file)
-
-
-def test_a_bare_machine(tmp_path: Path) -> None:
-    """Nothing is found: the file is a valid one without sources, and the page says how to go on."""
-    with bare_machine(tmp_path) as machine:
-        assert not begin("bare", machine).prometheus
-
-
-def test_a_machine_with_a_driver(tmp_path: Path) -> None:
-    """The version of the driver and its GPUs are found without asking the driver."""
-    with bare_machine(tmp_path) as machine:
-        add_driver(tmp_path)
-        assert not begin("driver", machine).prometheus
-
-
-def test_a_machine_with_an_exporter(tmp_path: Path) -> None:
-    """A dcgm-exporter without a Prometheus is scraped by loadfactor itself, and is found with the GPUs it speaks of."""
-    with bare_machine(tmp_path) as bare, FakeDcgmExporter(FleetTruth(gpus=8)) as exporter:
-        add_driver(tmp_path)
-        machine = ProbedPlaces(bare.root, bare.search_path, f"{exporter.url}/metrics", bare.prometheus)
-        settings = begin("exporter", machine)
-    assert [group.targets for group in settings.dcgm] == [(exporter.address,)]
-    assert not settings.prometheus
-
-
-def test_a_prometheus_with_dcgm(tmp_path: Path) -> None:
-    """A Prometheus becomes a source of the file, with what it has."""
-    with bare_machine(tmp_path) as bare, FakePrometheus(list_gpus(USUAL)) as server:
-        machine = ProbedPlaces(bare.root, bare.search_path, bare.exporter, server.url)
-        assert [s.url for s in begin("prometheus", machine).prometheus] == [server.url]
-
-
-def test_a_prometheus_without_dcgm(tmp_path: Path) -> None:
-    """A Prometheus that knows of no GPU becomes a source, and both say that nothing comes of it yet."""
-    with bare_machine(tmp_path) as bare, FakePrometheus(NODE) as server:
-        machine = ProbedPlaces(bare.root, bare.search_path, bare.exporter, server.url)
-        assert begin("prometheus-without-dcgm", machine).prometheus
-
-
-def test_a_machine_of_slurm(tmp_path: Path) -> None:
-    """Slurm's commands and a service account are found."""
-    with bare_machine(tmp_path) as machine:
-        add_slurm(machine)
-        (tmp_path / "var/run/secrets/kubernetes.io/serviceaccount").mkdir(parents=True)
-        (tmp_path / "var/run/secrets/kubernetes.io/serviceaccount/token").write_text("secret")
-        assert begin("slurm", machine).slurm
-
-
-def test_slow_servers_are_not_waited_for(tmp_path: Path) -> None:
-    """A server that does not answer within a second is not there."""
-    with bare_machine(tmp_path) as bare, FakePrometheus(NODE, delay_s=20) as server:
-        began = time.monotonic()
-        found = look_around(ProbedPlaces(bare.root, bare.search_path, bare.exporter, server.url))
-        assert found.prometheus is None
-        assert time.monotonic() - began < 10
-
-
-def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
-    """`init` replaces nothing without --force."""
-    file = tmp_path / "loadfactor.toml"
-    file.write_text("store = 'mine'\n")
-    with bare_machine(tmp_path) as machine:
-        with pytest.raises(InputError, match="is there already"):
-            write_first_configuration(machine, file, force=False)
-        assert file.read_text() == "store = 'mine'\n"
-        write_first_configuration(machine, file, force=True)
-        assert read_settings(file).store == Path("books")
 
 
 def check(name: str, folder: Path, *servers: FakePrometheus, url: str = "") -> Document:
