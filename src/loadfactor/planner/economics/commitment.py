@@ -1,8 +1,34 @@
-"""Savings of a commitment: a committed hour is paid whether it is used or not."""
+"""Savings of a commitment: a committed hour is paid whether it is used or not.
+
+The three shares are defined here once, for plans in floating point and for bills in exact decimals.
+"""
 
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import TypeVar
 
 from loadfactor.errors import PlanError
+
+Amount = TypeVar("Amount", float, Decimal)
+
+
+def commitment_utilization(used: Amount, committed: Amount) -> Amount | None:
+    """How much of what was committed was used, both in one unit; None where nothing was committed."""
+    return used / committed if committed else None
+
+
+def commitment_coverage(covered: Amount, eligible: Amount) -> Amount | None:
+    """How much of what a commitment could have covered it did, both at on-demand prices; None where there was nothing to cover."""
+    return covered / eligible if eligible else None
+
+
+def effective_savings_rate(paid_cost: Amount, on_demand_cost: Amount) -> Amount | None:
+    """1 − paid / what the same use costs on demand; negative when the commitment lost money, None when nothing was used.
+
+    >>> effective_savings_rate(Decimal(180), Decimal(240))
+    Decimal('0.25')
+    """
+    return 1 - paid_cost / on_demand_cost if on_demand_cost else None
 
 
 @dataclass(frozen=True)
@@ -36,12 +62,12 @@ class Commitment:
     @property
     def utilization_share(self) -> float:
         """How much of what was committed was used."""
-        return self.covered_gpus / self.committed_gpus
+        return commitment_utilization(self.covered_gpus, self.committed_gpus) or 0.0
 
     @property
     def coverage_share(self) -> float | None:
         """How much of the use was served by the commitment; None when nothing was used."""
-        return self.covered_gpus / self.used_gpus if self.used_gpus else None
+        return commitment_coverage(self.covered_gpus, self.used_gpus)
 
     @property
     def paid_cost_per_hour(self) -> float:
@@ -56,12 +82,10 @@ class Commitment:
 
     @property
     def effective_savings_share(self) -> float | None:
-        """1 − paid / what the same use costs on demand; negative when the commitment lost money, None when nothing was used.
+        """`effective_savings_rate` of an hour.
 
         >>> c = Commitment(committed_gpus=100, committed_price_per_gpu_hour=1.8, on_demand_price_per_gpu_hour=3.0, used_gpus=80)
         >>> round(c.effective_savings_share, 4), c.break_even_share, round(c.unused_cost_per_hour, 2)
         (0.25, 0.6, 36.0)
         """
-        if not self.used_gpus:
-            return None
-        return 1 - self.paid_cost_per_hour / (self.used_gpus * self.on_demand_price_per_gpu_hour)
+        return effective_savings_rate(self.paid_cost_per_hour, self.used_gpus * self.on_demand_price_per_gpu_hour)
