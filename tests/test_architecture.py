@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "loadfactor"
 FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 LONGEST_FILE, LONGEST_FUNCTION, MOST_PARAMETERS = 350, 80, 19
-PURE = ("ledger", "limits", "metrics", "planner", "quantities", "request", "tagging", "units")
+PURE = ("ledger", "limits", "metrics", "money", "planner", "quantities", "request", "tagging", "units")
 """Packages that have no files, clock, network, environment or logging."""
 WORLDLY = {"glob", "httpx", "io", "logging", "os", "random", "secrets", "shutil", "socket", "subprocess"}
 WORLDLY |= {"sys", "tempfile", "threading", "time", "urllib", "uuid"}
