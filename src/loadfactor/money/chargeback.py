@@ -1,0 +1,199 @@
+"""Charges: from lines that know their owners to statements that sum to the rounded bill, minor unit by minor unit.
+
+Each column goes its own way and is never added to another. What is charged is worked out exactly, pools included, and rounded once
+at the end: the bill half to even; then pools and owners, each level of names, and parts of statements by largest remainders.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from itertools import groupby
+
+from loadfactor.errors import InputError
+from loadfactor.money.bearers import share_pool
+from loadfactor.money.currency import EXACT, add_exactly, count_minor_digits, from_minor, round_to_minor
+from loadfactor.money.lines import ChargedHours, CostLine, Costs, Owner, split_by_state
+from loadfactor.money.remainder import Path, round_levels, sort_key
+from loadfactor.money.statements import Chargeback, ColumnTotal, SpreadPool, Statement, StatementPart
+from loadfactor.money_settings import HOLDER, OWN_POOL, POOLS, ChargebackPolicy
+
+_OWNERS = ""
+"""Where a path begins that is not in a pool."""
+_SHARE_OF = "share of "
+
+
+class _Ledger:
+    """Exact amounts while lines come in: by place, that is (pool or none, owner, part), and hours by (pool or none, owner)."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = columns
+        self.costs: dict[Path, Costs] = defaultdict(lambda: dict.fromkeys(columns, Decimal(0)))
+        self.hours: dict[Path, ChargedHours] = defaultdict(ChargedHours)
+
+    def put(self, place: Path, costs: Costs) -> None:
+        """Add costs to a place."""
+        there = self.costs[place]
+        for column in self.columns:
+            there[column] = EXACT.add(there[column], costs[column])
+
+
+def charge(
+    lines: Iterable[CostLine],
+    by: tuple[str, ...],
+    columns: Sequence[str],
+    policy: ChargebackPolicy | None = None,
+    currency: str = "USD",
+) -> Chargeback:
+    """Statements of everybody who owns a line, and of every pool. Amounts of `lines` are all in `currency`.
+
+    `by` names what the owners of lines consist of; every line has an amount in every one of `columns`. The answer does not depend
+    on the order of the lines. Raises InputError naming what a line lacks.
+
+    >>> from decimal import Decimal
+    >>> def hours(n): return ChargedHours(total=Decimal(n))
+    >>> lines = [CostLine({"BilledCost": Decimal(n * 10)}, (team,), hours=hours(n)) for team, n in (("a", 50), ("b", 30))]
+    >>> lines.append(CostLine({"BilledCost": Decimal(200)}, pool="unallocated", hours=hours(20)))
+    >>> policy = ChargebackPolicy.model_validate({"unallocated": "held hours"})
+    >>> [(s.by["team"], str(s.amounts["BilledCost"])) for s in charge(lines, ("team",), ["BilledCost"], policy).statements]
+    [('a', '625.00'), ('b', '375.00')]
+    """
+    policy = policy or ChargebackPolicy()
+    ledger = _Ledger(columns)
+    bill = dict.fromkeys(columns, Decimal(0))
+    for line in lines:
+        _check_line(line, by, columns)
+        for column in columns:
+            bill[column] = EXACT.add(bill[column], line.costs[column])
+        _book(line, by, policy, ledger)
+    quotas, methods, spreads = _spread(ledger, by, policy)
+    rounded = {column: round_to_minor(bill[column], currency) for column in columns}
+    scale = 10 ** count_minor_digits(currency)
+    shares = {
+        column: round_levels(rounded[column], {place: of_place[column] * scale for place, of_place in quotas.items()})
+        for column in columns
+    }
+    amounts = {place: {column: from_minor(shares[column][place], currency) for column in columns} for place in quotas}
+    nothing = dict.fromkeys(columns, from_minor(0, currency))
+    statements = _write(amounts, methods, ledger.hours, by, nothing)
+    totals = {}
+    for column, zero in nothing.items():
+        charged = add_exactly([zero, *(statement.amounts[column] for statement in statements)])
+        rounding = EXACT.subtract(bill[column], from_minor(rounded[column], currency))
+        difference = EXACT.quantize(EXACT.subtract(EXACT.subtract(bill[column], rounding), charged), zero)
+        totals[column] = ColumnTotal(bill[column], charged, rounding, difference)
+    return Chargeback(by, currency, policy, statements, _add_shares(spreads, amounts, nothing), totals)
+
+
+def _check_line(line: CostLine, by: tuple[str, ...], columns: Sequence[str]) -> None:
+    if line.owner is not None and len(line.owner) != len(by):
+        raise InputError(
+            f"the owner {line.owner} of a line has {len(line.owner)} names; statements are by {', '.join(by)}"
+        )
+    lacking = [column for column in columns if column not in line.costs]
+    if lacking:
+        raise InputError(
+            f"a line of {line.owner or line.pool or 'nobody'} has no {lacking[0]}; leave that column out of the question"
+        )
+
+
+def _book(line: CostLine, by: tuple[str, ...], policy: ChargebackPolicy, ledger: _Ledger) -> None:
+    """Put a line where it belongs before pools are spread."""
+    nobody: Owner = (None,) * len(by)
+    costs = dict(line.costs)
+    owner = line.owner if line.owner is not None and line.is_owned else nobody
+    if line.is_owned:
+        ledger.hours[_OWNERS, *owner] += line.hours
+    if line.pool is None and policy.is_apart(line.kind):
+        ledger.put((line.kind, *owner, line.kind), costs)
+    elif not line.is_owned:
+        pool = line.pool or "untagged"
+        ledger.hours[pool, *nobody] += line.hours
+        ledger.put((pool, *nobody, line.kind), costs)
+    elif line.kind != "gpu":
+        ledger.put((_OWNERS, *owner, line.kind), costs)
+    else:
+        for state, part in split_by_state(line, ledger.columns).items():
+            if state == "busy" or policy.bearing_of(state).way == HOLDER:
+                ledger.put((_OWNERS, *owner, state), part)
+            else:
+                ledger.hours[state, *nobody] += ChargedHours(
+                    line.hours.idle if state == "idle" else line.hours.unobserved
+                )
+                ledger.put((state, *nobody, "gpu"), part)
+
+
+def _spread(
+    ledger: _Ledger, by: tuple[str, ...], policy: ChargebackPolicy
+) -> tuple[dict[Path, dict[str, Fraction]], dict[Path, str], list[SpreadPool]]:
+    """Exact amounts by place after owners have borne what the policy gives them; how each share came about; what was spread."""
+    owners = {place[1:]: hours for place, hours in ledger.hours.items() if place[0] == _OWNERS}
+    exact = {place: {c: Fraction(amount) for c, amount in costs.items()} for place, costs in ledger.costs.items()}
+    methods: dict[Path, str] = {}
+    spreads = []
+    for pool in POOLS:
+        bearing = policy.bearing_of(pool)
+        places = [place for place in exact if place[0] == pool]
+        if bearing.way in (OWN_POOL, HOLDER) or not places:
+            continue
+        borne = share_pool(bearing, owners, len(by))
+        why = "" if borne else f"nobody has {bearing.way}" if owners else "there is no owner"
+        hours = ledger.hours[pool, *(None,) * len(by)]
+        spreads.append(SpreadPool(pool, bearing.words, {}, hours, why))
+        if not borne:
+            continue
+        whole = {column: sum((exact[place][column] for place in places), Fraction(0)) for column in ledger.columns}
+        for place in places:
+            del exact[place]
+        for owner, part in borne.items():
+            place = (_OWNERS, *owner, _SHARE_OF + pool)
+            exact[place] = {column: amount * part.share for column, amount in whole.items()}
+            methods[place] = part.method
+    return exact, methods, spreads
+
+
+_METHODS = {
+    "busy": "held hours that worked",
+    "idle": "held hours that did nothing, borne by their holder",
+    "unobserved": "held hours of which nothing is known, borne by their holder",
+}
+
+
+def _write(
+    amounts: dict[Path, Costs],
+    methods: dict[Path, str],
+    hours: dict[Path, ChargedHours],
+    by: tuple[str, ...],
+    nothing: Costs,
+) -> tuple[Statement, ...]:
+    """Statements of owners in the order of their names, then of pools in the order of `POOLS`, then of what is kept apart."""
+    order = {pool: position for position, pool in enumerate((_OWNERS, *POOLS))}
+    places = sorted(amounts, key=lambda place: (order.get(str(place[0]), len(order)), sort_key(place)))
+    statements = []
+    for (pool, *names), group in groupby(places, key=lambda place: place[:-1]):
+        parts = tuple(
+            StatementPart(
+                str(place[-1]), amounts[place], methods.get(place) or _METHODS.get(str(place[-1]), "lines of its own")
+            )
+            for place in group
+            if any(amounts[place].values())
+        )
+        held = hours.get((pool, *names), ChargedHours())
+        if not parts and not held.total:
+            continue
+        whole = {
+            column: add_exactly([zero, *(part.amounts[column] for part in parts)]) for column, zero in nothing.items()
+        }
+        owner = tuple(names) if any(names) else None
+        statements.append(Statement(owner, pool or None, dict(zip(by, names, strict=True)), whole, parts, held))
+    return tuple(statements)
+
+
+def _add_shares(spreads: list[SpreadPool], amounts: dict[Path, Costs], nothing: Costs) -> tuple[SpreadPool, ...]:
+    """Spread pools with the sums of what owners bear of them, as it stands on their statements."""
+    summed = []
+    for spread in spreads:
+        borne = [costs for place, costs in amounts.items() if place[-1] == _SHARE_OF + spread.pool]
+        total = {column: add_exactly([zero, *(costs[column] for costs in borne)]) for column, zero in nothing.items()}
+        summed.append(SpreadPool(spread.pool, spread.way, total, spread.hours, spread.kept_because))
+    return tuple(summed)

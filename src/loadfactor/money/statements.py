@@ -1,0 +1,83 @@
+"""Statements: what an owner or a pool is charged, made of parts that say where they come from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from loadfactor.money.lines import ChargedHours, Costs, Owner
+from loadfactor.money_settings import ChargebackPolicy
+
+_RATE_DIGITS = Decimal("1e-6")
+
+
+@dataclass(frozen=True)
+class StatementPart:
+    """A part of a statement: `busy`, `idle` and `unobserved` GPU-hours, `storage` …, or a share of a pool; and by what rule."""
+
+    name: str
+    amounts: Costs
+    method: str
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What one owner is charged, or what stands in one pool. Amounts are in minor units of the currency; parts sum to them.
+
+    An owner whose storage, network or egress is kept apart has a second statement, in the pool of that name.
+    """
+
+    owner: Owner | None
+    pool: str | None
+    by: Mapping[str, str | None]
+    amounts: Costs
+    parts: tuple[StatementPart, ...]
+    hours: ChargedHours
+
+    @property
+    def rates(self) -> dict[str, Decimal | None]:
+        """The cost of an hour of its GPUs, by cost column, shares of pools left out; None where it has no hours."""
+        return {column: self._rate(column) for column in self.amounts}
+
+    def _rate(self, column: str) -> Decimal | None:
+        gpus = sum((part.amounts[column] for part in self.parts if part.name in GPU_PARTS), Decimal(0))
+        return (gpus / self.hours.total).quantize(_RATE_DIGITS) if self.hours.total else None
+
+
+GPU_PARTS = ("busy", "idle", "unobserved", "gpu")
+"""Parts of a statement that are GPU-hours: of an owner by what they did, of a pool as a whole."""
+
+
+@dataclass(frozen=True)
+class SpreadPool:
+    """A pool that owners bear, or were to bear: its amounts as they stand on their statements, and how.
+
+    `kept_because` says why it stands in a statement of its own after all; it is empty where it was spread.
+    """
+
+    pool: str
+    way: str
+    amounts: Costs
+    hours: ChargedHours
+    kept_because: str = ""
+
+
+@dataclass(frozen=True)
+class ColumnTotal:
+    """A cost column: the bill exactly, what rounding it once took away, what all statements charge, and what is then left: 0."""
+
+    bill: Decimal
+    charged: Decimal
+    rounding: Decimal
+    difference: Decimal
+
+
+@dataclass(frozen=True)
+class Chargeback:
+    """Who pays: a statement for each owner and pool, and each column's total. `by` are the names that owners consist of."""
+
+    by: tuple[str, ...]
+    currency: str
+    policy: ChargebackPolicy
+    statements: tuple[Statement, ...]
+    spreads: tuple[SpreadPool, ...]
+    totals: Mapping[str, ColumnTotal]

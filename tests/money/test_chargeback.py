@@ -1,0 +1,199 @@
+"""Statements: the worked examples of allocation, every policy, and what must hold of any bill."""
+
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadfactor.errors import InputError
+from loadfactor.money.chargeback import charge
+from loadfactor.money.currency import round_to_minor
+from loadfactor.money.lines import ChargedHours, CostLine, Kind
+from loadfactor.money.statements import Chargeback
+from loadfactor.money_settings import POOLS, ChargebackPolicy
+
+SETTINGS = settings(max_examples=80, deadline=None, derandomize=True, database=None)
+B = "BilledCost"
+
+
+def held(team: str, hours: int, price: str = "10", **more: int) -> CostLine:
+    """A team's GPU-hours at a price each."""
+    counted = ChargedHours(Decimal(hours), **{name: Decimal(value) for name, value in more.items()})
+    return CostLine({B: hours * Decimal(price)}, (team,), hours=counted)
+
+
+def pooled(pool: str, cost: str, hours: int = 0, kind: Kind = "gpu") -> CostLine:
+    """A cost in a pool."""
+    return CostLine({B: Decimal(cost)}, pool=pool, kind=kind, hours=ChargedHours(Decimal(hours)))
+
+
+def amounts(chargeback: Chargeback) -> dict[str, str]:
+    """What owners and pools are charged, by name."""
+    return {s.pool or str(s.by["team"]): str(s.amounts[B]) for s in chargeback.statements}
+
+
+def charged(lines: list[CostLine], **policy: Any) -> Chargeback:
+    """Statements by team under a policy as it is written in loadfactor.toml."""
+    return charge(lines, ("team",), [B], ChargebackPolicy.model_validate(policy))
+
+
+# economics.md §3.2: $1,000 at $10 a GPU-hour; A holds 50 h, B 30 h, nobody 20 h
+FLEET = [held("A", 50), held("B", 30), pooled("unallocated", "200", 20)]
+
+
+@pytest.mark.parametrize(
+    ("bearing", "expected"),
+    [
+        ("own pool", {"A": "500.00", "B": "300.00", "unallocated": "200.00"}),
+        ("held hours", {"A": "625.00", "B": "375.00"}),
+        ("even", {"A": "600.00", "B": "400.00"}),
+        ({"A": 60, "B": 40}, {"A": "620.00", "B": "380.00"}),
+    ],
+)
+def test_spare_capacity_is_borne_as_published(bearing: object, expected: dict[str, str]) -> None:
+    """The published example under each of its four policies."""
+    assert amounts(charged(FLEET, unallocated=bearing)) == expected
+
+
+def test_overhead_is_borne_pro_rata_as_published() -> None:
+    """$100 of overhead: 62.50 and 37.50, as parts of their own beside the GPU-hours."""
+    got = charged([held("A", 50), held("B", 30), pooled("shared", "100", kind="other")], shared="held hours")
+    parts = {(s.by["team"], part.name): str(part.amounts[B]) for s in got.statements for part in s.parts}
+    assert parts[("A", "share of shared")] == "62.50"
+    assert parts[("B", "share of shared")] == "37.50"
+    assert [part.method for part in got.statements[0].parts] == ["held hours that worked", "by held hours: 50 of 80 h"]
+    assert str(got.spreads[0].amounts[B]) == "100.00"
+
+
+def test_held_time_goes_to_its_holder_unless_policy_says_otherwise() -> None:
+    """Idle and unobserved hours are parts of the holder's statement; kept apart by policy, they are pools with their hours."""
+    lines = [held("A", 50, idle=10, unobserved=5, effective=20), held("B", 30, effective=30)]
+    at_holder = charged(lines)
+    assert amounts(at_holder) == {"A": "500.00", "B": "300.00"}
+    assert {p.name: str(p.amounts[B]) for p in at_holder.statements[0].parts} == {
+        "busy": "350.00",
+        "idle": "100.00",
+        "unobserved": "50.00",
+    }
+    assert at_holder.statements[0].hours.coverage_share == Decimal("0.9")
+    assert at_holder.statements[0].rates == {B: Decimal("10.000000")}
+    apart = charged(lines, idle="own pool", unobserved="own pool")
+    assert amounts(apart) == {"A": "350.00", "B": "300.00", "idle": "100.00", "unobserved": "50.00"}
+    assert [s.hours.total for s in apart.statements if s.pool] == [10, 5]
+    borne = charged(lines, idle="effective hours")
+    assert amounts(borne) == {"A": "440.00", "B": "360.00"}
+
+
+def test_nobody_to_bear_leaves_a_pool_as_it_is() -> None:
+    """Where nobody used anything effectively, a pool that goes by effective hours stands in its own statement, and it is said."""
+    got = charged(FLEET, unallocated="effective hours")
+    assert amounts(got)["unallocated"] == "200.00"
+    assert got.spreads[0].kept_because == "nobody has effective hours"
+
+
+def test_a_fixed_share_of_somebody_without_lines_is_charged() -> None:
+    """Who has a fixed share pays it without having held anything; under a name, owners bear by their held hours."""
+    lines = [
+        CostLine({B: Decimal(1)}, ("A", "x"), hours=ChargedHours(Decimal(3))),
+        CostLine({B: Decimal(1)}, ("A", "y"), hours=ChargedHours(Decimal(1))),
+        pooled("down", "80"),
+    ]
+    policy = ChargebackPolicy.model_validate({"down": {"A": 1, "C": 1}})
+    got = charge(lines, ("team", "project"), [B], policy)
+    assert [(*s.by.values(), str(s.amounts[B])) for s in got.statements] == [
+        ("A", "x", "31.00"),
+        ("A", "y", "11.00"),
+        ("C", None, "40.00"),
+    ]
+
+
+def test_storage_is_part_of_a_statement_or_a_statement_of_its_own() -> None:
+    """Included, storage is a part of its owner's statement; apart, the owner has a second one; without an owner it is untagged."""
+    lines = [
+        held("A", 1),
+        CostLine({B: Decimal(5)}, ("A",), kind="storage"),
+        CostLine({B: Decimal(2)}, kind="storage"),
+        CostLine({B: Decimal(-3)}, (None,), kind="other"),
+    ]
+    assert amounts(charged(lines)) == {"A": "15.00", "untagged": "-1.00"}
+    apart = charged(lines, storage="apart").statements
+    assert [(s.owner, s.pool, str(s.amounts[B])) for s in apart] == [
+        (("A",), None, "10.00"),
+        (None, "untagged", "-3.00"),
+        (("A",), "storage", "5.00"),
+        (None, "storage", "2.00"),
+    ]
+
+
+def test_credits_and_other_currencies() -> None:
+    """A credit larger than the bill makes statements negative; yen have no minor unit, and what rounding takes away is printed."""
+    lines = [held("A", 1, "0.4"), held("B", 1, "0.4"), pooled("shared", "-2.3")]
+    policy = ChargebackPolicy.model_validate({"shared": "even"})
+    got = charge(lines, ("team",), [B], policy, "JPY")
+    assert amounts(got) == {"A": "-1", "B": "-1"}
+    total = got.totals[B]
+    assert (total.bill, total.charged, total.rounding, str(total.difference)) == (
+        Decimal("-1.5"),
+        Decimal("-2"),
+        Decimal("0.5"),
+        "0",
+    )
+
+
+def test_a_line_that_cannot_be_is_refused_in_one_line() -> None:
+    """A missing column, a wrong number of names, an unknown pool, no number, more idle than held."""
+    with pytest.raises(InputError, match="has no EffectiveCost"):
+        charge([held("A", 1)], ("team",), [B, "EffectiveCost"])
+    with pytest.raises(InputError, match="1 names; statements are by team, project"):
+        charge([held("A", 1)], ("team", "project"), [B])
+    with pytest.raises(InputError, match="did you mean 'unallocated'"):
+        pooled("unalocated", "1")
+    with pytest.raises(InputError, match="BilledCost of a line of A is NaN"):
+        held("A", 1, "NaN")
+    with pytest.raises(InputError, match="more idle and unobserved hours"):
+        held("A", 1, idle=2)
+    with pytest.raises(InputError, match="an owner or a pool"):
+        CostLine({B: Decimal(1)}, ("A",), "down")
+
+
+MONEY = st.decimals(-100, 1000, places=11)
+HOURS = st.tuples(st.integers(0, 50), st.integers(0, 20), st.integers(0, 20), st.integers(0, 60)).map(
+    lambda h: ChargedHours(Decimal(sum(h[:3])) / 8, Decimal(h[1]) / 8, Decimal(h[2]) / 8, Decimal(h[3]))
+)
+NAME = st.none() | st.sampled_from(["a", "b", "c"])
+COSTS = st.fixed_dictionaries({B: MONEY, "EffectiveCost": MONEY})
+KINDS = st.sampled_from(["gpu", "storage", "network", "egress", "other"])
+LINES = st.lists(
+    st.builds(CostLine, COSTS, st.tuples(NAME, NAME), st.none(), KINDS, HOURS)
+    | st.builds(CostLine, COSTS, st.none(), st.sampled_from(POOLS), KINDS, HOURS),
+    max_size=25,
+)
+BEARINGS = st.sampled_from(["own pool", "held hours", "effective hours", "even", {"a": 3, "z": 1.5}])
+POLICIES = st.fixed_dictionaries(
+    {pool.replace(" ", "_"): BEARINGS for pool in POOLS} | {"storage": st.sampled_from(["included", "apart"])}
+).map(ChargebackPolicy.model_validate)
+
+
+@SETTINGS
+@given(LINES, POLICIES, st.sampled_from(["USD", "JPY", "KWD"]), st.randoms())
+def test_whatever_the_bill_every_cent_is_charged_once(
+    lines: list[CostLine], policy: ChargebackPolicy, currency: str, random: Any
+) -> None:
+    """Statements sum to the rounded bill, parts to their statement, and the order of lines is nothing."""
+    by, columns = ("team", "project"), [B, "EffectiveCost"]
+    got = charge(lines, by, columns, policy, currency)
+    shuffled = random.sample(lines, len(lines))
+    assert charge(shuffled, by, columns, policy, currency) == got
+    for column in columns:
+        total = got.totals[column]
+        exact = sum((Fraction(line.costs[column]) for line in lines), Fraction(0))
+        assert Fraction(total.bill) == exact
+        assert sum(Fraction(s.amounts[column]) for s in got.statements) == Fraction(total.charged)
+        assert round_to_minor(total.charged, currency) == round_to_minor(exact, currency)
+        assert Fraction(total.bill - total.rounding) == Fraction(total.charged)
+        assert not total.difference
+        for statement in got.statements:
+            assert sum(part.amounts[column] for part in statement.parts) == statement.amounts[column]
