@@ -68,7 +68,7 @@ def charge(
         _book(line, by, policy, ledger)
     quotas, methods, spreads = _spread(ledger, by, policy)
     rounded = {column: round_to_minor(bill[column], currency) for column in columns}
-    scale = 10 ** count_minor_digits(currency)
+    scale = Fraction(10 ** count_minor_digits(currency))
     shares = {
         column: round_levels(rounded[column], {place: of_place[column] * scale for place, of_place in quotas.items()})
         for column in columns

@@ -31,16 +31,17 @@ def largest_remainder(total: int, weights: Sequence[Weight], keys: Sequence[Any]
     >>> largest_remainder(10_000, [1, 1, 1]), largest_remainder(-1, [1, 1, 1]), largest_remainder(1, [1, 1], ["b", "a"])
     ([3334, 3333, 3333], [-1, 0, 0], [0, 1])
     """
-    exact = [Fraction(weight) for weight in weights]
-    if any(weight < 0 for weight in exact):
+    try:
+        ratios = [weight.as_integer_ratio() for weight in weights]
+    except (ValueError, OverflowError) as error:
+        raise InputError("a weight is infinite or no number; give weights of 0 or more") from error
+    scale = lcm(*(denominator for _, denominator in ratios))
+    whole = [numerator * (scale // denominator) for numerator, denominator in ratios]
+    if min(whole, default=0) < 0:
         raise InputError(f"a weight is negative: {min(weights)}; give weights of 0 or more")
-    whole = sum(exact)
-    if not whole:
-        if total:
-            raise InputError(f"{total} minor units cannot be divided by weights that are all 0; keep them in a pool")
-        return [0] * len(exact)
-    scale = lcm(*(weight.denominator for weight in exact))
-    return _divide(total, [total * int(weight * scale) for weight in exact], int(whole * scale), keys)
+    if total and not any(whole):
+        raise InputError(f"{total} minor units cannot be divided by weights that are all 0; keep them in a pool")
+    return _divide(total, [total * weight for weight in whole], sum(whole) or 1, keys)
 
 
 def round_shares(total: int, quotas: Sequence[Fraction], keys: Sequence[Any] | None = None) -> list[int]:
@@ -63,19 +64,20 @@ def round_levels(total: int, quotas: Mapping[Path, Fraction]) -> dict[Path, int]
     {('a', 'x'): 1, ('a', 'y'): 0, ('b', 'x'): 0}
     """
     rounded: dict[Path, int] = {(): total}
+    scale = lcm(*(quota.denominator for quota in quotas.values()))
+    leaves = {path: quota.numerator * (scale // quota.denominator) for path, quota in quotas.items()}
     for level in range(1, len(next(iter(quotas), ())) + 1):
-        children: dict[Path, Fraction] = defaultdict(Fraction)
-        for path, quota in quotas.items():
-            children[path[:level]] += quota
+        children: dict[Path, int] = defaultdict(int)
+        for path, leaf in leaves.items():
+            children[path[:level]] += leaf
         families: dict[Path, list[Path]] = defaultdict(list)
         for child in children:
             families[child[:-1]].append(child)
         below: dict[Path, int] = {}
         for parent, family in families.items():
             keys = [sort_key(child) for child in family]
-            below.update(
-                zip(family, round_shares(rounded[parent], [children[child] for child in family], keys), strict=True)
-            )
+            shares = _divide(rounded[parent], [children[child] for child in family], scale, keys)
+            below.update(zip(family, shares, strict=True))
         rounded = below
     return {path: rounded[path] for path in quotas}
 
