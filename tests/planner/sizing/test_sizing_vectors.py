@@ -1,4 +1,4 @@
-"""Every golden value about owning, spot, commitments, break-even, queues, staffing, pooling and tiers, by id."""
+"""Every golden value about break-even, queues, staffing, pooling and tiers, by id."""
 
 import json
 import re
@@ -10,12 +10,8 @@ import pytest
 
 from loadfactor.planner.economics import tiers
 from loadfactor.planner.economics.breakeven import ApiPrice, MeanRequest, ReplicaCost, find_break_even
-from loadfactor.planner.economics.commitment import Commitment
 from loadfactor.planner.economics.load_duration import load_duration
-from loadfactor.planner.economics.ownership import OwnedCost, OwnedServer, capital_recovery_factor, compute_owned_cost
-from loadfactor.planner.economics.spot import SpotOffer, cost_spot
 from loadfactor.planner.sizing import queueing, staffing
-from loadfactor.units import W_PER_KW
 
 Inputs = Mapping[str, Any]
 FOLDER = Path(__file__).parents[2] / "vectors"
@@ -30,53 +26,13 @@ def _service_s(v: Inputs) -> float:
     return 1 / v.get("mu", 1)
 
 
-def _owned(v: Inputs) -> OwnedCost:
-    return compute_owned_cost(
-        OwnedServer(
-            server_price=v["server_usd"],
-            gpus=v["gpus"],
-            life_years=v["life_y"],
-            discount_rate_share=v["wacc"],
-            residual_share=v["residual"],
-            power_w=v["server_kw"] * W_PER_KW,
-            load_share=v["load"],
-            pue=v["pue"],
-            price_per_kwh=v["usd_per_kwh"],
-            network_share=v["network_share"],
-            support_share=v["support"],
-            staff_cost_per_year=v["staff_usd"],
-            availability_share=v["availability"],
-        )
-    )
-
-
-# The break-even against a price uses the golden server: the vectors name only its cost per hour.
-GOLDEN_SERVER = compute_owned_cost(OwnedServer(server_price=300_000))
-
-
 def _floor(v: Inputs) -> float:
     price = ApiPrice(v["api_usd_per_M"], v["api_usd_per_M"])
     return find_break_even(ReplicaCost(v["gpu_usd_h"], v["tps"]), price, MeanRequest(1, 1)).floor_share
 
 
-def _commitment(v: Inputs) -> Commitment:
-    return Commitment(v.get("committed", 1), v["rate"], v["od"], v.get("used", 1))
-
-
 # id pattern → what this package answers for the vector's inputs
 ANSWERS: tuple[tuple[str, Callable[[Inputs], float]], ...] = (
-    (r"tco\.crf", lambda v: capital_recovery_factor(v["wacc"], v["life_y"])),
-    (r"tco\.annualized_capital", lambda v: _owned(v).capital_cost),
-    (r"tco\.straight_line", lambda v: _owned(v).straight_line_capital_cost),
-    (r"tco\.energy", lambda v: _owned(v).energy_cost),
-    (r"tco\.network_annualized", lambda v: _owned(v).network_cost),
-    (r"tco\.total_year", lambda v: _owned(v).total_cost),
-    (r"tco\.per_gpu_hour", lambda v: _owned(v).price_per_gpu_hour),
-    (r"tco\.per_available_gpu_hour", lambda v: _owned(v).cost_per_available_gpu_hour),
-    (r"tco\.breakeven_util_vs_.*", lambda v: GOLDEN_SERVER.break_even_share(v["p"])),
-    (r"spot\.effective_price", lambda v: cost_spot(SpotOffer(v["p_spot"], 4)).cost_per_useful_gpu_hour),
-    (r"commit\.esr", lambda v: _commitment(v).effective_savings_share or 0.0),
-    (r"commit\.breakeven", lambda v: _commitment(v).break_even_share),
     (r"breakeven\..*", _floor),
     (r"newsvendor\.q\..*", lambda v: tiers.own_for_normal_demand(v["mu"], v["sd"], v["c"], v["p"])[0]),
     (r"newsvendor\.cost\..*", lambda v: tiers.own_for_normal_demand(v["mu"], v["sd"], v["c"], v["p"])[1]),
