@@ -19,6 +19,7 @@ from loadfactor.asked_source import AskedSource
 from loadfactor.cloud_settings import CloudSource, CloudWatchAccount, MonitoredProject
 from loadfactor.cluster_settings import AskedSlurm, WatchedCluster
 from loadfactor.errors import InputError, no_such
+from loadfactor.money_settings import Budgets, ChargebackPolicy
 from loadfactor.paths import read_path, read_store
 from loadfactor.quantities import parse_duration_s
 from loadfactor.tables import CURRENCY, IDLE_BELOW
@@ -209,6 +210,8 @@ class Settings(BaseModel):
     )
     tagging: TaggingSettings = Field(default=TaggingSettings(), description="What the rules leave open.")
     privacy: PrivacySettings = Field(default=PrivacySettings(), description="What the books say of people.")
+    chargeback: ChargebackPolicy = Field(default=ChargebackPolicy(), description="Who pays for what.")
+    budget: Budgets = Field(default=(), description="What teams and projects may spend.")
 
     @property
     def exporters(self) -> tuple[ExporterGroup, ...]:

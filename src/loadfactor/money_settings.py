@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from loadfactor.errors import InputError, no_such
+from loadfactor.errors import no_such
 
 HOLDER, OWN_POOL, HELD, EFFECTIVE, EVEN, FIXED = (
     "holder",
@@ -77,14 +77,26 @@ def _bearing(way: Way, description: str) -> Any:
     return Field(default=Bearing.model_construct(way=way), description=description)
 
 
-class ChargebackPolicy(BaseModel):
+class MoneyTable(BaseModel):
+    """A table of `loadfactor.toml` that never changes; a name that it does not have gets the nearest one it has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, written: Any) -> Any:
+        for name in written if isinstance(written, Mapping) else ():
+            if name not in cls.model_fields:
+                raise ValueError(str(no_such("setting", name, cls.model_fields)))
+        return written
+
+
+class ChargebackPolicy(MoneyTable):
     """Who pays for what: the table [chargeback].
 
     A cost that nobody holds stays in its own pool, or is borne by owners in proportion to the GPU-hours they held or used
     effectively, evenly, or by fixed shares. Even and fixed shares are of the first name that statements are by.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     mode: Literal["showback", "chargeback"] = Field(
         default="showback", description="Statements that are shown, or posted."
@@ -126,10 +138,8 @@ class ChargebackPolicy(BaseModel):
         }
 
 
-class Budget(BaseModel):
+class Budget(MoneyTable):
     """What a team or project may spend in a month, a quarter or a year: a table [[budget]]. Without either, everybody together."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     team: str | None = Field(default=None, description="The team whose budget it is.")
     project: str | None = Field(default=None, description="The project whose budget it is.")
@@ -172,12 +182,15 @@ class Budget(BaseModel):
         return self
 
 
-def check_budgets(budgets: tuple[Budget, ...]) -> tuple[Budget, ...]:
-    """Refuse two budgets for one owner, period and column. Raises InputError."""
+def _tell_apart(budgets: tuple[Budget, ...]) -> tuple[Budget, ...]:
     seen = set()
     for budget in budgets:
         key = (budget.team, budget.project, budget.period, budget.column)
         if key in seen:
-            raise InputError(f"two budgets of {budget.label} for a {budget.period}; keep one")
+            raise ValueError(f"two budgets of {budget.label} for a {budget.period}; keep one")
         seen.add(key)
     return budgets
+
+
+Budgets = Annotated[tuple[Budget, ...], AfterValidator(_tell_apart)]
+"""Budgets that differ in owner, period or column."""
