@@ -1,5 +1,6 @@
 """Statements: the worked examples of allocation, every policy, and what must hold of any bill."""
 
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -197,3 +198,47 @@ def test_whatever_the_bill_every_cent_is_charged_once(
         assert not total.difference
         for statement in got.statements:
             assert sum(part.amounts[column] for part in statement.parts) == statement.amounts[column]
+
+
+def bear(lines: list[CostLine], way: str, column: str) -> dict[str | None, Fraction]:
+    """What each team is charged exactly, worked out slowly: its own lines, and all pools in proportion to its hours."""
+    own: dict[str | None, Fraction] = {}
+    hours: dict[str | None, Fraction] = {}
+    pools = Fraction(0)
+    for line in lines:
+        cost = Fraction(line.costs[column])
+        if line.owner is None:
+            pools += cost
+            continue
+        own[line.owner[0]] = own.get(line.owner[0], Fraction(0)) + cost
+        counted = line.hours.total if way == "held hours" else line.hours.effective
+        hours[line.owner[0]] = hours.get(line.owner[0], Fraction(0)) + Fraction(counted)
+    everything = sum(hours.values())
+    return {team: cost + (pools * hours[team] / everything if everything else 0) for team, cost in own.items()}
+
+
+TEAM_LINES = st.lists(
+    st.builds(CostLine, COSTS, st.tuples(st.sampled_from("abc"), NAME), st.none(), KINDS, HOURS)
+    | st.builds(CostLine, COSTS, st.none(), st.sampled_from(POOLS), KINDS, HOURS),
+    max_size=25,
+)
+
+
+@SETTINGS
+@given(TEAM_LINES, st.sampled_from(["held hours", "effective hours"]))
+def test_a_team_pays_its_exact_share_within_a_cent(lines: list[CostLine], way: str) -> None:
+    """However pools are borne, a team's statements lie less than a cent from a slow exact sum, with and without projects alike."""
+    policy = ChargebackPolicy.model_validate(
+        {pool.replace(" ", "_"): way for pool in POOLS if pool not in ("idle", "unobserved")}
+    )
+    lines = [line for line in lines if line.pool not in ("idle", "unobserved")]
+    by_team = [replace(line, owner=line.owner and line.owner[:1]) for line in lines]
+    short = charge(by_team, ("team",), [B], policy)
+    paid: dict[str | None, Decimal] = {s.by["team"]: s.amounts[B] for s in short.statements if s.owner}
+    for team, exact in bear(lines, way, B).items():
+        assert abs(Fraction(paid.get(team, Decimal(0))) - exact) < Fraction(1, 100)
+    deep: dict[str | None, Decimal] = {}
+    for statement in charge(lines, ("team", "project"), [B], policy).statements:
+        if statement.owner:
+            deep[statement.owner[0]] = deep.get(statement.owner[0], Decimal(0)) + statement.amounts[B]
+    assert {team: amount for team, amount in deep.items() if amount} == {t: a for t, a in paid.items() if a}
