@@ -88,6 +88,14 @@ def test_held_time_goes_to_its_holder_unless_policy_says_otherwise() -> None:
     assert amounts(borne) == {"A": "440.00", "B": "360.00"}
 
 
+def test_gpus_without_hours_are_not_called_busy() -> None:
+    """Where only the bill is known and no hours, an owner's GPUs are charged as such, without a rate and without a coverage."""
+    (statement,) = charged([CostLine({B: Decimal(7)}, ("A",))], idle="own pool").statements
+    assert [part.name for part in statement.parts] == ["gpu"]
+    assert statement.rates == {B: None}
+    assert statement.hours.coverage_share is None
+
+
 def test_nobody_to_bear_leaves_a_pool_as_it_is() -> None:
     """Where nobody used anything effectively, a pool that goes by effective hours stands in its own statement, and it is said."""
     got = charged(FLEET, unallocated="effective hours")

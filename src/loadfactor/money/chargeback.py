@@ -23,7 +23,7 @@ _OWNERS = ""
 _SHARE_OF = "share of "
 
 
-class _Ledger:
+class _PlacedCosts:
     """Exact amounts while lines come in: by place, that is (pool or none, owner, part), and hours by (pool or none, owner)."""
 
     def __init__(self, columns: Sequence[str]) -> None:
@@ -59,14 +59,14 @@ def charge(
     [('a', '625.00'), ('b', '375.00')]
     """
     policy = policy or ChargebackPolicy()
-    ledger = _Ledger(columns)
+    placed = _PlacedCosts(columns)
     bill = dict.fromkeys(columns, Decimal(0))
     for line in lines:
         _check_line(line, by, columns)
         for column in columns:
             bill[column] = EXACT.add(bill[column], line.costs[column])
-        _book(line, by, policy, ledger)
-    quotas, methods, spreads = _spread(ledger, by, policy)
+        _book(line, by, policy, placed)
+    quotas, methods, spreads = _spread(placed, by, policy)
     rounded = {column: round_to_minor(bill[column], currency) for column in columns}
     scale = Fraction(10 ** count_minor_digits(currency))
     shares = {
@@ -75,7 +75,7 @@ def charge(
     }
     amounts = {place: {column: from_minor(shares[column][place], currency) for column in columns} for place in quotas}
     nothing = dict.fromkeys(columns, from_minor(0, currency))
-    statements = _write(amounts, methods, ledger.hours, by, nothing)
+    statements = _write(amounts, methods, placed.hours, by, nothing)
     totals = {}
     for column, zero in nothing.items():
         charged = add_exactly([zero, *(statement.amounts[column] for statement in statements)])
@@ -97,38 +97,38 @@ def _check_line(line: CostLine, by: tuple[str, ...], columns: Sequence[str]) -> 
         )
 
 
-def _book(line: CostLine, by: tuple[str, ...], policy: ChargebackPolicy, ledger: _Ledger) -> None:
+def _book(line: CostLine, by: tuple[str, ...], policy: ChargebackPolicy, placed: _PlacedCosts) -> None:
     """Put a line where it belongs before pools are spread."""
     nobody: Owner = (None,) * len(by)
     costs = dict(line.costs)
     owner = line.owner if line.owner is not None and line.is_owned else nobody
     if line.is_owned:
-        ledger.hours[_OWNERS, *owner] += line.hours
+        placed.hours[_OWNERS, *owner] += line.hours
     if line.pool is None and policy.is_apart(line.kind):
-        ledger.put((line.kind, *owner, line.kind), costs)
+        placed.put((line.kind, *owner, line.kind), costs)
     elif not line.is_owned:
         pool = line.pool or "untagged"
-        ledger.hours[pool, *nobody] += line.hours
-        ledger.put((pool, *nobody, line.kind), costs)
-    elif line.kind != "gpu":
-        ledger.put((_OWNERS, *owner, line.kind), costs)
+        placed.hours[pool, *nobody] += line.hours
+        placed.put((pool, *nobody, line.kind), costs)
+    elif line.kind != "gpu" or not line.hours.total:
+        placed.put((_OWNERS, *owner, line.kind), costs)
     else:
-        for state, part in split_by_state(line, ledger.columns).items():
+        for state, part in split_by_state(line, placed.columns).items():
             if state == "busy" or policy.bearing_of(state).way == HOLDER:
-                ledger.put((_OWNERS, *owner, state), part)
+                placed.put((_OWNERS, *owner, state), part)
             else:
-                ledger.hours[state, *nobody] += ChargedHours(
+                placed.hours[state, *nobody] += ChargedHours(
                     line.hours.idle if state == "idle" else line.hours.unobserved
                 )
-                ledger.put((state, *nobody, "gpu"), part)
+                placed.put((state, *nobody, "gpu"), part)
 
 
 def _spread(
-    ledger: _Ledger, by: tuple[str, ...], policy: ChargebackPolicy
+    placed: _PlacedCosts, by: tuple[str, ...], policy: ChargebackPolicy
 ) -> tuple[dict[Path, dict[str, Fraction]], dict[Path, str], list[SpreadPool]]:
     """Exact amounts by place after owners have borne what the policy gives them; how each share came about; what was spread."""
-    owners = {place[1:]: hours for place, hours in ledger.hours.items() if place[0] == _OWNERS}
-    exact = {place: {c: Fraction(amount) for c, amount in costs.items()} for place, costs in ledger.costs.items()}
+    owners = {place[1:]: hours for place, hours in placed.hours.items() if place[0] == _OWNERS}
+    exact = {place: {c: Fraction(amount) for c, amount in costs.items()} for place, costs in placed.costs.items()}
     methods: dict[Path, str] = {}
     spreads = []
     for pool in POOLS:
@@ -138,11 +138,11 @@ def _spread(
             continue
         borne = share_pool(bearing, owners, len(by))
         why = "" if borne else f"nobody has {bearing.way}" if owners else "there is no owner"
-        hours = ledger.hours[pool, *(None,) * len(by)]
+        hours = placed.hours[pool, *(None,) * len(by)]
         spreads.append(SpreadPool(pool, bearing.words, {}, hours, why))
         if not borne:
             continue
-        whole = {column: sum((exact[place][column] for place in places), Fraction(0)) for column in ledger.columns}
+        whole = {column: sum((exact[place][column] for place in places), Fraction(0)) for column in placed.columns}
         for place in places:
             del exact[place]
         for owner, part in borne.items():
