@@ -84,6 +84,7 @@ def test_held_time_goes_to_its_holder_unless_policy_says_otherwise() -> None:
     apart = charged(lines, idle="own pool", unobserved="own pool")
     assert amounts(apart) == {"A": "350.00", "B": "300.00", "idle": "100.00", "unobserved": "50.00"}
     assert [s.hours.total for s in apart.statements if s.pool] == [10, 5]
+    assert {s.rates[B] for s in apart.statements} == {Decimal(10)}
     borne = charged(lines, idle="effective hours")
     assert amounts(borne) == {"A": "440.00", "B": "360.00"}
 

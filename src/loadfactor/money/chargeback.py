@@ -75,7 +75,7 @@ def charge(
     }
     amounts = {place: {column: from_minor(shares[column][place], currency) for column in columns} for place in quotas}
     nothing = dict.fromkeys(columns, from_minor(0, currency))
-    statements = _write(amounts, methods, placed.hours, by, nothing)
+    statements = _write(amounts, methods, placed.hours, by, policy, nothing)
     totals = {}
     for column, zero in nothing.items():
         charged = add_exactly([zero, *(statement.amounts[column] for statement in statements)])
@@ -164,6 +164,7 @@ def _write(
     methods: dict[Path, str],
     hours: dict[Path, ChargedHours],
     by: tuple[str, ...],
+    policy: ChargebackPolicy,
     nothing: Costs,
 ) -> tuple[Statement, ...]:
     """Statements of owners in the order of their names, then of pools in the order of `POOLS`, then of what is kept apart."""
@@ -185,8 +186,17 @@ def _write(
             column: add_exactly([zero, *(part.amounts[column] for part in parts)]) for column, zero in nothing.items()
         }
         owner = tuple(names) if any(names) else None
-        statements.append(Statement(owner, pool or None, dict(zip(by, names, strict=True)), whole, parts, held))
+        named = dict(zip(by, names, strict=True))
+        charged = held.total if pool else _count_charged(held, policy)
+        statements.append(Statement(owner, pool or None, named, whole, parts, held, charged))
     return tuple(statements)
+
+
+def _count_charged(hours: ChargedHours, policy: ChargebackPolicy) -> Decimal:
+    """Held hours whose cost their holder bears."""
+    apart = [Decimal(0) if policy.idle.way == HOLDER else hours.idle]
+    apart.append(Decimal(0) if policy.unobserved.way == HOLDER else hours.unobserved)
+    return EXACT.subtract(hours.total, add_exactly(apart))
 
 
 def _add_shares(spreads: list[SpreadPool], amounts: dict[Path, Costs], nothing: Costs) -> tuple[SpreadPool, ...]:

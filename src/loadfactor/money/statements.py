@@ -23,7 +23,8 @@ class StatementPart:
 class Statement:
     """What one owner is charged, or what stands in one pool. Amounts are in minor units of the currency; parts sum to them.
 
-    An owner whose storage, network or egress is kept apart has a second statement, in the pool of that name.
+    `hours` are all that the owner held, `charged_hours` those whose cost is here: policy may keep idle ones apart. An owner whose
+    storage, network or egress is kept apart has a second statement, in the pool of that name.
     """
 
     owner: Owner | None
@@ -32,15 +33,16 @@ class Statement:
     amounts: Costs
     parts: tuple[StatementPart, ...]
     hours: ChargedHours
+    charged_hours: Decimal
 
     @property
     def rates(self) -> dict[str, Decimal | None]:
-        """The cost of an hour of its GPUs, by cost column, shares of pools left out; None where it has no hours."""
+        """The cost of a charged GPU-hour, by cost column, shares of pools left out; None where there are none."""
         return {column: self._rate(column) for column in self.amounts}
 
     def _rate(self, column: str) -> Decimal | None:
         gpus = sum((part.amounts[column] for part in self.parts if part.name in GPU_PARTS), Decimal(0))
-        return (gpus / self.hours.total).quantize(_RATE_DIGITS) if self.hours.total else None
+        return (gpus / self.charged_hours).quantize(_RATE_DIGITS) if self.charged_hours else None
 
 
 GPU_PARTS = ("busy", "idle", "unobserved", "gpu")
