@@ -20,7 +20,9 @@ from loadfactor.cloud_settings import CloudSource, CloudWatchAccount, MonitoredP
 from loadfactor.cluster_settings import AskedSlurm, WatchedCluster
 from loadfactor.errors import InputError, no_such
 from loadfactor.money_settings import Budgets, ChargebackPolicy
+from loadfactor.owned_settings import OwnedPools
 from loadfactor.paths import read_path, read_store
+from loadfactor.project_settings import ProjectPlans
 from loadfactor.quantities import parse_duration_s
 from loadfactor.tables import CURRENCY, IDLE_BELOW
 from loadfactor.tagging.rules import read_rules
@@ -212,6 +214,8 @@ class Settings(BaseModel):
     privacy: PrivacySettings = Field(default=PrivacySettings(), description="What the books say of people.")
     chargeback: ChargebackPolicy = Field(default=ChargebackPolicy(), description="Who pays for what.")
     budget: Budgets = Field(default=(), description="What teams and projects may spend.")
+    project: ProjectPlans = Field(default=(), description="Projects as they were planned.")
+    owned: OwnedPools = Field(default=(), description="GPUs that are owned, and what their servers cost.")
 
     @property
     def exporters(self) -> tuple[ExporterGroup, ...]:

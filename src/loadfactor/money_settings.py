@@ -90,6 +90,10 @@ class MoneyTable(BaseModel):
                 raise ValueError(str(no_such("setting", name, cls.model_fields)))
         return written
 
+    def as_json(self) -> dict[str, Any]:
+        """Its settings by name."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
 
 class ChargebackPolicy(MoneyTable):
     """Who pays for what: the table [chargeback].
