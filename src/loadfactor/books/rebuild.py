@@ -11,18 +11,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from loadfactor.books.compiled_sql import Queries, recall
-from loadfactor.catalog.accelerators import accelerators
+from loadfactor.books.estimated_prices import list_estimates, write_estimates
+from loadfactor.books.owned_prices import (
+    BASIS,
+    DIGESTS,
+    OwnedPrices,
+    find_changed_hours,
+    find_owned_prices,
+    measure_loads,
+    price_pools,
+    read_kept,
+)
 from loadfactor.catalog.links import link_peaks, list_link_peaks
-from loadfactor.catalog.prices import gpu_hour_price
+from loadfactor.config import settings
 from loadfactor.store.manifest import Manifest, StoredFile, find_moved_ends, find_restepped, merge, subtract
 from loadfactor.store.sample_files import SamplePart, read
 from loadfactor.store.session import Session, find_span, learnt_steps
-from loadfactor.tables import BASES, IDLE_BELOW, PRICES, Span
+from loadfactor.tables import BASES, IDLE_BELOW, Span
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from loadfactor.store.importing import Progress
     from loadfactor.store.writer import Writer
 
@@ -38,10 +46,24 @@ MOST_FILES = 12
 def refresh(writer: "Writer", progress: "Progress", idle_below: float = IDLE_BELOW) -> None:
     """Book every hour that is stale, and keep it. Afterwards the ledger speaks of the whole span of the store."""
     key = ledger_key(idle_below, writer.currency)
-    manifest = writer.manifest
-    if not manifest.stale and manifest.ledger_key == key:
+    owned = find_owned_prices(writer)
+    if (
+        not writer.manifest.stale
+        and writer.manifest.ledger_key == key
+        and owned == read_kept(writer.manifest.sources_key)
+    ):
         return
-    sources_key = _digest_sources(writer)
+    _book_stale(writer, progress, idle_below, key, owned)
+    pools = settings().owned
+    measured = price_pools(pools, measure_loads(writer, pools))
+    if measured != owned:  # what was just booked says another load than before
+        _book_stale(writer, progress, idle_below, key, measured)
+
+
+def _book_stale(writer: "Writer", progress: "Progress", idle_below: float, key: str, owned: OwnedPrices) -> None:
+    """Book what is stale, and what these prices change."""
+    manifest = writer.manifest
+    sources_key = _digest_sources(writer, owned)
     if manifest.ledger_key != key:
         writer.swap(manifest.of("ledger"), [])
     hours = find_stale(writer, key, sources_key)
@@ -50,7 +72,7 @@ def refresh(writer: "Writer", progress: "Progress", idle_below: float = IDLE_BEL
     for done, batch in enumerate(batches):
         progress("booking", done / len(batches))
         inside = _intersect(hours, (batch[0], batch[-1] + MS_PER_DAY))
-        book(writer, _intersect(inside, writer.span()), idle_below=idle_below)
+        book(writer, _intersect(inside, writer.span()), idle_below=idle_below, owned=owned)
         made += writer.copy_ledger("SELECT * FROM book")
     old = writer.manifest.of("ledger")
     writer.swap(old, [*(f for file in old for f in _without_hours(file, hours)), *made])
@@ -63,12 +85,14 @@ def open_ledger(session: Session, idle_below: float) -> None:
     """Give the ledger the name `ledger` in a session: as it is kept, and hours that are stale booked in memory."""
     key = ledger_key(idle_below, session.currency)
     files = session.manifest.of("ledger") if session.manifest.ledger_key == key else ()
-    if files and not session.manifest.stale and not session.live and not session.live_samples:
+    owned = find_owned_prices(session)
+    is_current = not session.manifest.stale and owned == read_kept(session.manifest.sources_key)
+    if files and is_current and not session.live and not session.live_samples:
         session.create_view("ledger", select_ledger(session, files))
         return
-    sources_key = _digest_sources(session)
+    sources_key = _digest_sources(session, owned)
     hours = find_stale(session, key, sources_key)
-    book(session, _intersect(hours, session.span()), idle_below=idle_below)
+    book(session, _intersect(hours, session.span()), idle_below=idle_below, owned=owned)
     session.materialize("booked_now", "SELECT * FROM book")
     kept = [f for file in files for f in _without_hours(file, hours)]
     sql = "SELECT * FROM booked_now"
@@ -131,8 +155,11 @@ def _merge_crowded_days(writer: "Writer") -> None:
             writer.swap(files, writer.copy_ledger(f"{sql} ORDER BY hour_utc, device_id, from_utc"))
 
 
-def _digest_sources(session: Session) -> str:
-    """Put what nodes are called and what allocations name into tables; a digest of each, that of `sources` first."""
+def _digest_sources(session: Session, owned: OwnedPrices) -> str:
+    """Put what nodes are called and what allocations name into tables; a digest of each, that of `sources` first.
+
+    Behind them stand the prices of owned GPUs, where there are any.
+    """
     for name in ("allocations", "devices", "outages"):
         session.view_table(name, name)
     keys = {}
@@ -140,11 +167,13 @@ def _digest_sources(session: Session) -> str:
         session.materialize(name, recall("sources", _compile_sources)[name])
         rows = session.fetch(f"SELECT * FROM {name} ORDER BY ALL").to_pydict()
         keys[name] = hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
-    return " ".join(keys[name] for name in ("sources", "unlisted", "node_names"))
+    said = " ".join(keys[name] for name in ("sources", "unlisted", "node_names"))
+    return f"{said} {owned.key}" if owned.key else said
 
 
 def _find_changed_hours(session: Session, sources_key: str) -> list[Span]:
-    """The booked hours of GPUs of which an allocation source now speaks and did not before, or no longer does.
+    """The booked hours of GPUs of which an allocation source now speaks and did not before, or no longer does, or whose price of
+    being owned is another.
 
     All hours where another number of GPUs was held at once than before, which are taken to have been there all the time, and where
     a node has another name than before.
@@ -152,11 +181,14 @@ def _find_changed_hours(session: Session, sources_key: str) -> list[Span]:
     files = session.manifest.of("ledger")
     if sources_key == session.manifest.sources_key or not files:
         return []
-    if sources_key.partition(" ")[2] != session.manifest.sources_key.partition(" ")[2]:
+    before, now = (key.split(" ", DIGESTS) for key in (session.manifest.sources_key, sources_key))
+    if before[1:DIGESTS] != now[1:DIGESTS]:
         return [session.span()]
-    session.create_view("kept_ledger", select_ledger(session, files))
-    hours = session.raw.execute(recall("sources", _compile_sources)["changed"]).fetchall()
-    return [(hour, hour + MS_PER_HOUR) for (hour,) in hours]
+    hours = find_changed_hours(session, read_kept(session.manifest.sources_key), read_kept(sources_key))
+    if before[0] != now[0]:
+        session.create_view("kept_ledger", select_ledger(session, files))
+        hours += [hour for (hour,) in session.raw.execute(recall("sources", _compile_sources)["changed"]).fetchall()]
+    return [(hour, hour + MS_PER_HOUR) for hour in hours]
 
 
 def book(
@@ -165,10 +197,11 @@ def book(
     cuts: Iterable[int] = (),
     idle_below: float = IDLE_BELOW,
     until: str = "book",
+    owned: OwnedPrices | None = None,
 ) -> None:
     """Work out the ledger of `spans` (disjoint, in order), a temporary table a step of the plan, up to `until`; the last is a view.
 
-    `cuts` are instants no row may span.
+    `cuts` are instants no row may span; `owned` are prices of owned GPUs in place of those that the settings say.
     """
     import pyarrow as pa
 
@@ -181,7 +214,8 @@ def book(
     bounds = {"start_ms": [s for s, _ in spans], "end_ms": [e for _, e in spans]}
     session.register("bounds", pa.table(bounds, pa.schema({"start_ms": pa.int64(), "end_ms": pa.int64()})))
     session.register("cuts", pa.table({"at_utc": pa.array(cuts, pa.int64())}))
-    session.register("estimates", list_estimates())
+    owned = find_owned_prices(session) if owned is None else owned
+    session.register("estimates", pa.concat_tables([list_estimates(), owned.table]))
     session.register("links", list_link_peaks())
     for name in ("devices", "outages", "prices", "exchange_rates", "allocations"):
         session.view_table(name, name)
@@ -246,36 +280,14 @@ def default_basis(session: Session) -> str:
     """The best basis the store has a price in; the catalog's estimates when it has none."""
     session.view_table("prices", "prices")
     found = {basis for (basis,) in session.raw.execute("SELECT DISTINCT basis FROM prices").fetchall()}
+    found |= {BASIS} if settings().owned else set()
     return next((basis for basis in BASES if basis in found), "estimate")
 
 
 def ledger_key(idle_below: float, currency: str) -> str:
     """What a ledger row depends on besides the tables: definitions, idle threshold, currency, the catalog's prices and links."""
-    stands_on = f"{DEFINITION} {idle_below} {currency} {_estimates()} {link_peaks()}"
+    stands_on = f"{DEFINITION} {idle_below} {currency} {write_estimates()} {link_peaks()}"
     return hashlib.sha256(stands_on.encode()).hexdigest()[:16]
-
-
-def list_estimates() -> "pa.Table":
-    """The catalog's dated prices as rows of the price list."""
-    import pyarrow as pa
-
-    return pa.Table.from_pylist(_estimates(), schema=PRICES.schema)
-
-
-def _estimates() -> list[dict[str, object]]:
-    rows = []
-    for item in accelerators():
-        price = gpu_hour_price(item)
-        if price is not None:
-            given: dict[str, object] = {
-                "accelerator": item,
-                "basis": "estimate",
-                "price_per_gpu_hour": float(price.typical),
-                "currency": price.currency,
-                "source": f"{price.source} ({price.as_of})",
-            }
-            rows.append({column.name: given.get(column.name) for column in PRICES.columns})
-    return rows
 
 
 def _intersect(spans: tuple[Span, ...], of: Span) -> tuple[Span, ...]:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from shlex import quote
 
 from loadfactor.books.check.finding import Examined, Finding
-from loadfactor.books.rebuild import default_basis, list_estimates
+from loadfactor.books.estimated_prices import list_estimates
+from loadfactor.books.rebuild import default_basis
 from loadfactor.tables import ALWAYS, PRICES
 
 

@@ -43,14 +43,34 @@ class OwnQuestion:
     value: float | None = None
 
 
-def make_question(request: OwnRequest, on_demand_price: float, demand: LoadDuration | None) -> OwnQuestion:
-    """The question; the server is the catalog's where none is given. Raises InputError where the catalog knows none."""
+def make_server(request: OwnRequest) -> OwnedServer:
+    """The server; the catalog's where none is given. Raises InputError where the catalog knows none."""
     price, power_w, gpus = require_server(
         request.accelerator,
         request.server_price,
         None if request.server_kw is None else request.server_kw * W_PER_KW,
         request.gpus_per_server,
     )
+    return OwnedServer(
+        server_price=price,
+        gpus=gpus,
+        life_years=request.life_years,
+        discount_rate_share=request.discount_rate_percent / PERCENT,
+        residual_share=request.residual_percent / PERCENT,
+        power_w=power_w,
+        load_share=request.load_percent / PERCENT,
+        pue=request.pue,
+        price_per_kwh=request.price_per_kwh,
+        colocation_price_per_kw_month=request.colocation_price_per_kw_month,
+        network_share=request.network_percent / PERCENT,
+        support_share=request.support_percent / PERCENT,
+        staff_cost_per_year=request.staff_cost,
+        availability_share=request.availability_percent / PERCENT,
+    )
+
+
+def make_question(request: OwnRequest, on_demand_price: float, demand: LoadDuration | None) -> OwnQuestion:
+    """The question. Raises as `make_server`."""
     spot = None
     if request.spot_price is not None:
         spot = SpotOffer(
@@ -62,22 +82,7 @@ def make_question(request: OwnRequest, on_demand_price: float, demand: LoadDurat
             request.spot_notice_s,
         )
     return OwnQuestion(
-        server=OwnedServer(
-            server_price=price,
-            gpus=gpus,
-            life_years=request.life_years,
-            discount_rate_share=request.discount_rate_percent / PERCENT,
-            residual_share=request.residual_percent / PERCENT,
-            power_w=power_w,
-            load_share=request.load_percent / PERCENT,
-            pue=request.pue,
-            price_per_kwh=request.price_per_kwh,
-            colocation_price_per_kw_month=request.colocation_price_per_kw_month,
-            network_share=request.network_percent / PERCENT,
-            support_share=request.support_percent / PERCENT,
-            staff_cost_per_year=request.staff_cost,
-            availability_share=request.availability_percent / PERCENT,
-        ),
+        server=make_server(request),
         on_demand_price=on_demand_price,
         committed_price=request.committed_price,
         spot=spot,

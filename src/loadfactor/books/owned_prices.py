@@ -1,0 +1,235 @@
+"""Prices of owned GPUs: the tables [[owned]] as rows of the price list, by the equations of `plan own`, and the load measured.
+
+A price is per installed GPU-hour, so that the hours of a year cost what the year costs, hours in which a server is down among
+them. Where a table asks for it, the load of each UTC month that is complete is the measured one, in whole percents, so that a few
+late samples change no price; months to come have that of the last one. What was measured is kept with the books' ledger, so that
+readers price as the writer did.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, astuple, dataclass, replace
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from loadfactor.catalog.accelerators import find_accelerator
+from loadfactor.config import settings
+from loadfactor.errors import InputError
+from loadfactor.owned_settings import OwnedPool
+from loadfactor.tables import ALWAYS, PRICES, Span, measured_bit
+from loadfactor.units import MS_PER_S, PERCENT
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from loadfactor.planner.economics.ownership import OwnedServer
+    from loadfactor.store.session import Session
+
+BASIS: Final = "owned"
+DIGESTS: Final = 3
+"""So many digests, none of them of prices, stand at the beginning of a manifest's `sources_key`."""
+_POWER: Final = measured_bit("power_w")
+
+
+@dataclass(frozen=True)
+class OwnedPrice:
+    """The price of GPUs that are owned in [from_ms, to_ms), always where both are None; `currency` None is that of the books."""
+
+    pool: str | None
+    accelerator: str | None
+    from_ms: int | None
+    to_ms: int | None
+    price_per_gpu_hour: float
+    currency: str | None
+
+
+@dataclass(frozen=True)
+class OwnedPrices:
+    """The prices of all owned GPUs, and a digest of the settings that they follow from; without settings none of either."""
+
+    written: str = ""
+    rows: tuple[OwnedPrice, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """As the manifest keeps them; empty where there are none."""
+        return (
+            json.dumps({"written": self.written, "rows": [astuple(row) for row in self.rows]}) if self.written else ""
+        )
+
+    @property
+    def table(self) -> "pa.Table":
+        """The rows of the price list."""
+        import pyarrow as pa
+
+        rows = [
+            {
+                **asdict(row),
+                "from_utc": row.from_ms,
+                "to_utc": row.to_ms,
+                "basis": BASIS,
+                "source": "[[owned]] of loadfactor.toml",
+            }
+            for row in self.rows
+        ]
+        cells = [{column.name: row.get(column.name) for column in PRICES.columns} for row in rows]
+        return pa.Table.from_pylist(cells, schema=PRICES.schema)
+
+
+def read_kept(sources_key: str) -> OwnedPrices:
+    """The prices that a ledger was booked at, as they stand behind the digests of a manifest's `sources_key`."""
+    key = "".join(sources_key.split(" ", DIGESTS)[DIGESTS:])
+    if not key:
+        return OwnedPrices()
+    kept = json.loads(key)
+    return OwnedPrices(kept["written"], tuple(OwnedPrice(*row) for row in kept["rows"]))
+
+
+def find_owned_prices(session: "Session") -> OwnedPrices:
+    """The prices that hold now: those kept where the settings are as they were, else new ones. Raises InputError."""
+    pools = settings().owned
+    written, kept = _digest(pools), read_kept(session.manifest.sources_key)
+    return kept if kept.written == written else price_pools(pools, measure_loads(session, pools))
+
+
+def price_pools(pools: Iterable[OwnedPool], loads: Mapping[str, Mapping[Span, float]]) -> OwnedPrices:
+    """Prices of owned GPUs. `loads`: of each pool by its label, the load in months that are complete, as a share of full power.
+
+    Raises InputError where a server cannot be.
+    """
+    pools = tuple(pools)
+    rows = tuple(row for pool in pools for row in _price_pool(pool, loads.get(pool.label, {})))
+    return OwnedPrices(_digest(pools), rows)
+
+
+def measure_loads(session: "Session", pools: Iterable[OwnedPool]) -> dict[str, dict[Span, float]]:
+    """The load of pools that ask for it in each complete UTC month of the ledger, in whole percents of full power, as shares."""
+    from loadfactor.books.rebuild import select_ledger
+
+    measured = [pool for pool in pools if pool.measured_load]
+    files = session.manifest.of("ledger")
+    if not measured or not files:
+        return {}
+    session.create_view("kept_ledger", select_ledger(session, files))
+    end = session.span()[1]
+    found: dict[str, dict[Span, float]] = {}
+    for pool in measured:
+        sql = f"""SELECT year(began) AS year, month(began) AS month, sum(energy_j) / sum(gpu_s) FROM (
+                    SELECT epoch_ms(hour_utc) AS began, energy_j, gpu_s FROM kept_ledger
+                    WHERE {select_gpus(pool)} AND measured_mask & {_POWER} > 0)
+                  GROUP BY ALL HAVING sum(gpu_s) > 0 ORDER BY ALL"""
+        for year, month, power_w in session.raw.execute(sql).fetchall():
+            span = _month(year, month)
+            if span[1] <= end:
+                share = min(1.0, power_w / full_power_w(pool))
+                found.setdefault(pool.label, {})[span] = round(share * PERCENT) / PERCENT
+    return found
+
+
+def find_changed_hours(session: "Session", before: OwnedPrices, now: OwnedPrices) -> list[int]:
+    """The booked hours (starts) of GPUs whose price of being owned is another than before."""
+    from loadfactor.books.rebuild import select_ledger
+
+    changed = set(before.rows) ^ set(now.rows)
+    files = session.manifest.of("ledger")
+    if not changed or not files:
+        return []
+    session.create_view("kept_ledger", select_ledger(session, files))
+    some = " OR ".join(
+        f"({_select(row.pool, row.accelerator)} AND to_utc > {row.from_ms or ALWAYS[0]}"
+        f" AND from_utc < {ALWAYS[1] if row.to_ms is None else row.to_ms})"
+        for row in sorted(changed, key=str)
+    )
+    rows = session.raw.execute(f"SELECT DISTINCT hour_utc FROM kept_ledger WHERE {some} ORDER BY 1").fetchall()
+    return [hour for (hour,) in rows]
+
+
+def make_owned_server(pool: OwnedPool, load_share: float | None = None) -> "OwnedServer":
+    """A server of a pool, as `plan own` describes it; `load_share` in place of the assumed one. Raises InputError."""
+    from loadfactor.planner.economics.own_plan import make_server
+    from loadfactor.planner.economics.request import OwnRequest
+
+    terms = dict(pool.terms)
+    if pool.accelerator is not None and find_accelerator(pool.accelerator) is None:
+        missing = [name for name in ("gpus_per_server", "server_kw") if name not in terms]
+        if missing:
+            raise InputError(
+                f"[[owned]] of {pool.label}: the catalog does not know {pool.accelerator}; give {' and '.join(missing)}"
+            )
+        del terms["accelerator"]
+    try:
+        server = make_server(OwnRequest(**terms))
+    except InputError as error:
+        raise InputError(f"[[owned]] of {pool.label}: {error}") from error
+    return server if load_share is None else replace(server, load_share=load_share)
+
+
+def full_power_w(pool: OwnedPool) -> float:
+    """What a GPU draws at full power. Raises InputError where nobody says it."""
+    if pool.gpu_w is not None:
+        return pool.gpu_w
+    known = find_accelerator(pool.accelerator or "")
+    power_w = known.get("tdp_w") if known else None
+    if power_w is None:
+        raise InputError(f"[[owned]] of {pool.label}: the catalog does not know the full power of a GPU; give gpu_w")
+    return power_w
+
+
+def select_gpus(pool: OwnedPool) -> str:
+    """SQL: the rows of the ledger that are of a pool's GPUs."""
+    known = find_accelerator(pool.accelerator or "")
+    names = {name for name in (pool.accelerator, known.id if known else None) if name}
+    return f"({' OR '.join(_select(pool.pool, name) for name in sorted(names)) or _select(pool.pool, None)})"
+
+
+def _select(pool: str | None, accelerator: str | None) -> str:
+    from loadfactor.store.sample_files import quote
+
+    named = (("pool", pool), ("accelerator", accelerator))
+    return " AND ".join(f"{column} = {quote(value)}" for column, value in named if value is not None) or "true"
+
+
+def _price_pool(pool: OwnedPool, loads: Mapping[Span, float]) -> Iterator[OwnedPrice]:
+    """Rows of the price list: one of always, or of the time before the first load was measured and of every load since."""
+    known = find_accelerator(pool.accelerator or "")
+    names: list[str | None] = [*sorted({name for name in (pool.accelerator, known and known.id) if name})] or [None]
+    for (start, end), load in _list_loads(loads):
+        price = _price(make_owned_server(pool, load))
+        for name in names:
+            yield OwnedPrice(pool.pool, name, start, end, price, pool.currency)
+
+
+def _list_loads(loads: Mapping[Span, float]) -> Iterator[tuple[tuple[int | None, int | None], float | None]]:
+    """Spans that follow each other and their loads; None where the assumed one holds. The last load holds on."""
+    ends = sorted(loads)
+    at: int | None = None
+    for number, (start, end) in enumerate(ends):
+        if at is None or at < start:
+            yield (at, start), None
+        is_last = number == len(ends) - 1
+        yield (start, None if is_last else end), loads[start, end]
+        at = end
+    if not ends:
+        yield (None, None), None
+
+
+def _price(server: "OwnedServer") -> float:
+    from loadfactor.planner.economics.ownership import compute_owned_cost
+
+    return compute_owned_cost(server).price_per_gpu_hour
+
+
+@cache
+def _digest(pools: tuple[OwnedPool, ...]) -> str:
+    """What the prices follow from; empty where nothing is owned."""
+    if not pools:
+        return ""
+    text = json.dumps([pool.model_dump(mode="json") for pool in pools])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _month(year: int, month: int) -> Span:
+    first, after = datetime(year, month, 1, tzinfo=UTC), datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
+    return int(first.timestamp()) * MS_PER_S, int(after.timestamp()) * MS_PER_S

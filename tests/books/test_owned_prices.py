@@ -1,0 +1,129 @@
+"""Owned GPUs: tables [[owned]] price their hours by the equations of `plan own`, with the assumed or the measured load."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from loadfactor.books.books import Books
+from loadfactor.config import settings
+from loadfactor.errors import InputError
+from loadfactor.planner.economics.ownership import OwnedServer, compute_owned_cost
+
+GOLDEN_PRICE = 1.8028433997750832
+"""tco.per_gpu_hour of the golden values: the server of $300,000 with every default."""
+OWNED = '[[owned]]\npool = "ours"\naccelerator = "h100-sxm"\nserver_price = 300_000\n'
+DEVICES = "device_id,pool,accelerator,from_utc,to_utc\n"
+Write = Callable[[str], None]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Writes loadfactor.toml in the working folder, and has it read anew."""
+    monkeypatch.chdir(tmp_path)
+
+    def _write(text: str) -> None:
+        (tmp_path / "loadfactor.toml").write_text(text)
+        settings.cache_clear()
+
+    yield _write
+    monkeypatch.undo()
+    settings.cache_clear()
+
+
+def books_of(folder: Path, rows: str, **tables: str) -> Books:
+    """Books of these devices, and of other tables as CSV."""
+    folder.mkdir()
+    for name, text in {"devices": DEVICES + rows, **tables}.items():
+        (folder / f"{name}.csv").write_text(text)
+    books = Books(folder / "store")
+    books.add("tables", [folder])
+    return books
+
+
+TWO = "a,ours,h100-sxm,2026-01-31T20:00:00Z,2026-02-01T04:00:00Z\nb,theirs,h100-sxm,2026-01-31T20:00:00Z,2026-02-01T04:00:00Z\n"
+
+
+def test_hours_of_an_owned_pool_cost_what_the_planner_says(tmp_path: Path, write: Write) -> None:
+    """The price is that of an installed GPU-hour of the golden server; hours of other pools have none in this basis."""
+    write(OWNED)
+    books = books_of(tmp_path / "b", TWO)
+    by_pool = {r.by["pool"]: r for r in books.show("cost", "pool")}
+    assert by_pool["ours"].value == pytest.approx(8 * GOLDEN_PRICE, rel=1e-12)
+    assert (by_pool["ours"].cost_basis, by_pool["theirs"].value) == ("owned", None)
+    assert books.check().balance.holds
+
+
+def test_without_owned_pools_nothing_is_otherwise(tmp_path: Path, write: Write) -> None:
+    """The manifest's keys and the readings are those of books that never heard of owned pools."""
+    write("")
+    before = books_of(tmp_path / "b", TWO)
+    kept, cost = before.store.manifest, before.show("cost")[0].value
+    write(OWNED)
+    assert Books(tmp_path / "b" / "store").show("cost")[0].cost_basis == "owned"
+    write("")
+    after = Books(tmp_path / "b" / "store")
+    after.compact()
+    assert (after.store.manifest.sources_key, after.show("cost")[0].value) == (kept.sources_key, cost)
+    assert {f.name for f in after.store.manifest.of("ledger")} == {f.name for f in kept.of("ledger")}
+
+
+def test_changed_settings_touch_the_hours_of_their_gpus_alone(tmp_path: Path, write: Write) -> None:
+    """A reader answers with the new price at once; a writer books again the hours in which such a GPU was there, no others."""
+    write(OWNED)
+    later = "c,theirs,h100-sxm,2026-02-05T00:00:00Z,2026-02-05T02:00:00Z\n"
+    books = books_of(tmp_path / "b", TWO + later)
+    before = {f.name: f for f in books.store.manifest.of("ledger")}
+    write(OWNED.replace("300_000", "600_000") + "staff_cost = 0\n")
+    expected = compute_owned_cost(OwnedServer(600_000, staff_cost_per_year=0)).price_per_gpu_hour
+    books = Books(tmp_path / "b" / "store")
+    read = {r.by["pool"]: r.value for r in books.show("cost", "pool")}
+    assert read["ours"] == pytest.approx(8 * expected)
+    assert {f.name for f in books.store.manifest.of("ledger")} == set(before)
+    books.compact()
+    after = {f.name: f for f in books.store.manifest.of("ledger")}
+    assert {before[name].day for name in before if name not in after} == {20484, 20485}
+    assert [f.day for name, f in after.items() if name in before] == [20489]
+    assert {r.by["pool"]: r.value for r in books.show("cost", "pool")} == read
+    books.compact()
+    assert set(after) == {f.name for f in books.store.manifest.of("ledger")}
+
+
+def test_measured_energy_takes_the_place_of_the_assumed_load(tmp_path: Path, write: Write) -> None:
+    """A complete month has the load of its mean power over full power, in whole percents; what follows it goes on with that."""
+    samples = "device_id,from_utc,to_utc,sm_active_share,power_w\n"
+    samples += "a,2026-01-31T20:00:00Z,2026-01-31T22:00:00Z,1,700\na,2026-01-31T22:00:00Z,2026-02-01T00:00:00Z,0,141\n"
+    write(OWNED + "measured_load = true\n")
+    books = books_of(tmp_path / "b", TWO, samples=samples)
+    server = OwnedServer(300_000, load_share=0.6)  # (700 + 141) / 2 / 700, rounded
+    expected = 8 * compute_owned_cost(server).price_per_gpu_hour
+    (cost,) = books.show("cost", where={"pool": "ours"})
+    assert cost.value == pytest.approx(expected, rel=1e-12)
+    with books.snapshot() as snapshot:  # readers price as the writer did
+        assert snapshot.show("cost", where={"pool": "ours"})[0].value == cost.value
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "devices.csv").write_text(DEVICES + "d,theirs,,2026-01-31T20:00:00Z,2026-02-01T04:00:00Z\n")
+    kept = {f.name for f in books.store.manifest.of("ledger")}
+    books.compact()
+    assert {f.name for f in books.store.manifest.of("ledger")} == kept
+    books.add("tables", [tmp_path / "more"])
+    assert books.show("cost", where={"pool": "ours"})[0].value == cost.value
+
+
+def test_mistakes_are_one_line(tmp_path: Path, write: Write) -> None:
+    """What is missing, what contradicts itself, what the catalog does not know, and tables of the same GPUs."""
+    said = {
+        '[[owned]]\npool = "x"\nserver_price = 3\n': "need gpus_per_server and server_kw; or name their accelerator",
+        OWNED + OWNED: "two tables are of ours / h100-sxm; keep one",
+        OWNED + "measured_load = true\ncolocation_price_per_kw_month = 100\n": "leave one of the two out",
+        OWNED + "server_prise = 3\n": "server_price",
+        OWNED + "pue = 0.5\n": "greater than or equal to 1",
+    }
+    for text, words in said.items():
+        write(text)
+        with pytest.raises(InputError, match="owned") as wrong:
+            settings()
+        assert words in str(wrong.value), text
+    write('[[owned]]\naccelerator = "abacus"\nserver_price = 3\n')
+    with pytest.raises(InputError, match="does not know abacus; give gpus_per_server and server_kw"):
+        books_of(tmp_path / "b", TWO)
