@@ -158,3 +158,14 @@ def test_what_must_hold_of_any_spending(amounts: dict[int, tuple[int, int]], thr
     for threshold in status.thresholds:
         assert not (threshold.reached_on and threshold.expected_on)
     assert all(anomaly.day <= june(through) for anomaly in status.anomalies)
+
+
+def test_days_before_the_books_begin_are_not_taken_for_cheap_ones() -> None:
+    """Books that begin on the 15th at 50 a day forecast 50 for each day to come; as if from the 1st on it would be less."""
+    days = [DaySpend(date(2026, 6, 15), Decimal(50))]
+    begun = forecast_spend(DailySpending(days, date(2026, 6, 15), date(2026, 6, 15)), JUNE)
+    as_if = forecast_spend(DailySpending(days, date(2026, 6, 15)), JUNE)
+    assert begun is not None
+    assert as_if is not None
+    assert (begun.total, round(as_if.total, 9)) == (50 + 15 * 50, 100)
+    assert forecast_spend(DailySpending(days, date(2026, 6, 15), date(2026, 6, 16)), JUNE) is None

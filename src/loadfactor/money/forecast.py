@@ -64,9 +64,12 @@ def forecast_spend(
     method: Literal["by weekday", "run rate", "complete"] = "by weekday" if to_come else "complete"
     expected = [find_median(amounts) for amounts in usual if amounts]
     if len(expected) < len(to_come):
-        if not elapsed:
+        first = max(period.first, spending.complete_from or period.first)
+        whole_days = (last_complete - first).days + 1
+        if whole_days <= 0:
             return None
+        in_them = add_exactly(spend.variable for spend in booked if first <= spend.day <= last_complete)
         method = "run rate"
-        expected = [project_run_rate(done, elapsed, 1)] * len(to_come)
+        expected = [project_run_rate(in_them, whole_days, 1)] * len(to_come)
     days = tuple((day, max(spending.on(day).variable, amount)) for day, amount in zip(to_come, expected, strict=True))
     return SpendForecast(fixed, add_exactly([done, *(amount for _, amount in days)]), method, days)

@@ -60,10 +60,11 @@ def find_period(day: date, kind: Literal["month", "quarter", "year"]) -> BudgetP
 class DailySpending:
     """Spending of one owner by day, complete through a day; a complete day of which nothing is said cost nothing.
 
-    Later days may lack charges that are still to come, so nothing is concluded from how little they cost.
+    Later days may lack charges that are still to come, so nothing is concluded from how little they cost; nor from days before
+    `complete_from`, the first of which everything is known: by default that of the first spending, or of the period.
     """
 
-    def __init__(self, spends: Iterable[DaySpend], complete_through: date) -> None:
+    def __init__(self, spends: Iterable[DaySpend], complete_through: date, complete_from: date | None = None) -> None:
         by_day: dict[date, DaySpend] = {}
         for spend in spends:
             known = by_day.get(spend.day, DaySpend(spend.day, Decimal(0)))
@@ -71,11 +72,12 @@ class DailySpending:
             by_day[spend.day] = DaySpend(spend.day, variable, fixed)
         self._by_day = by_day
         self.complete_through = complete_through
+        self.complete_from = complete_from
 
     @cached_property
     def since(self) -> date | None:
-        """The first day of which something is known; None where nothing is."""
-        return min(self._by_day, default=None)
+        """The first day to compare later ones with; None where nothing is known."""
+        return self.complete_from or min(self._by_day, default=None)
 
     def on(self, day: date) -> DaySpend:
         """What was spent on a day."""
