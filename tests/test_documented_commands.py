@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from loadfactor.books.books import Books
+from loadfactor.config import settings
 from loadfactor.faces.cli import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,6 +25,8 @@ REAL_TRACE = {"TRACE": "data/utilization"}
 """Words of commands that stand for real data, which is not part of the project."""
 RUNS_ON = (["up"], ["agent"], ["record"], ["import", "prometheus"])
 """How commands begin that run until they are told to stop, or need a server or a driver: here it is seen that they are there."""
+WITH_SETTINGS = ("follow-budgets.md", "price-owned-gpus.md")
+"""Pages whose commands read what their TOML says, put together as loadfactor.toml."""
 MAY_SAY_NO = ("plan", "validate")
 """Commands whose answer may be no: exit code 1."""
 
@@ -65,6 +68,9 @@ def test_the_commands_of_a_page_run(
     page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each command in a fenced block works as printed, in the order of the page."""
+    if page.name in WITH_SETTINGS:
+        Path("loadfactor.toml").write_text("\n".join(text for kind, text in blocks(page) if kind == "toml"))
+        settings.cache_clear()
     skipped = []
     for words in commands(page):
         typed = [place_real_data(word) for word in words]
@@ -79,6 +85,8 @@ def test_the_commands_of_a_page_run(
         said = capsys.readouterr().err
         assert left.value.code in (None, 0, *((1,) if words[0] in MAY_SAY_NO else ())), f"{shlex.join(words)}: {said}"
         assert not said, f"{shlex.join(words)}: {said}"
+    if page.name in WITH_SETTINGS:
+        settings.cache_clear()
     if skipped:
         pytest.skip(f"no real data beside the checkout for: {'; '.join(skipped)}")
 

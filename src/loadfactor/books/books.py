@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, date, datetime, tzinfo
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,11 @@ from loadfactor.store.store import Store
 from loadfactor.tables import IDLE_BELOW, TABLES
 
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
+    from loadfactor.books.budgets import BudgetReview
     from loadfactor.books.check import CheckResult
+    from loadfactor.books.commitment_uses import BilledCommitments
+    from loadfactor.books.owned_fleet import OwnedUse
+    from loadfactor.books.projects import ProjectReview
     from loadfactor.books.retagging import Retagging
     from loadfactor.books.waits import WaitEstimate, Waits
     from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
@@ -184,6 +188,30 @@ class Books:
         """
         with self.snapshot() as snapshot:
             return snapshot.estimate_wait(job, start, end)
+
+    def budgets(self, month: date | None = None, basis: str | None = None, today: date | None = None) -> "BudgetReview":
+        """Where the budgets of loadfactor.toml stand in the period that `month` lies in: what `loadfactor budget` prints.
+
+        Of charges where there is a bill, else of the ledger's cost in a `basis`. `today` (UTC) says which days of a bill are
+        settled. Raises InputError where there is no budget.
+        """
+        with self.snapshot() as snapshot:
+            return snapshot.budgets(month, basis, today)
+
+    def commitments(self) -> "BilledCommitments":
+        """What commitments, reservations and spot capacity came to by the bills. Raises InputError where there are none."""
+        with self.snapshot() as snapshot:
+            return snapshot.commitments()
+
+    def owned(self) -> "tuple[OwnedUse, ...]":
+        """The owned GPUs of loadfactor.toml: price by assumed and by measured load, and what their hours cost."""
+        with self.snapshot() as snapshot:
+            return snapshot.owned()
+
+    def projects(self, basis: str | None = None) -> "ProjectReview":
+        """The projects of loadfactor.toml: planned, so far, and at their end. Raises InputError where there is none."""
+        with self.snapshot() as snapshot:
+            return snapshot.projects(basis)
 
     def check(self) -> "CheckResult":
         """Whether the books balance, and everything worth knowing of them, worst first: what `loadfactor doctor` prints."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, date, datetime, tzinfo
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.rebuild import book, default_basis, open_ledger
+from loadfactor.config import settings
 from loadfactor.errors import InputError, no_such
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.names import Dimension, MetricName
@@ -26,7 +27,11 @@ from loadfactor.units import MS_PER_HOUR
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from loadfactor.books.budgets import BudgetReview
     from loadfactor.books.check import CheckResult
+    from loadfactor.books.commitment_uses import BilledCommitments
+    from loadfactor.books.owned_fleet import OwnedUse
+    from loadfactor.books.projects import ProjectReview
     from loadfactor.books.untagged import Untagged
     from loadfactor.books.waits import WaitEstimate, Waits
 
@@ -68,13 +73,11 @@ class Snapshot:
         for at in (start, end):
             if at is not None and at.tzinfo is None:
                 raise InputError(f"{at} has no time zone; give it one: datetime(…, tzinfo=ZoneInfo('Europe/Berlin'))")
-        if basis is not None and basis not in BASES:
-            raise no_such("cost basis", basis, BASES)
         question = Question(
             tuple(metric(name) for name in _listed(metrics)) or METRICS,
             check_dimensions(_listed(by)),
             self._window(start, end, timezone),
-            basis or self._basis,
+            self._check_basis(basis),
             self._check_filters(where or {}),
             without_idle,
             self._session.currency,
@@ -141,6 +144,31 @@ class Snapshot:
         self._tabulate_waits()
         return estimate_wait(self._session, self._window_of_waits(start, end), job)
 
+    def budgets(self, month: date | None = None, basis: str | None = None, today: date | None = None) -> "BudgetReview":
+        """As `Books.budgets`."""
+        from loadfactor.books.budgets import review_budgets
+
+        return review_budgets(self._session, settings().budget, self._check_basis(basis), month, today)
+
+    def commitments(self) -> "BilledCommitments":
+        """As `Books.commitments`."""
+        from loadfactor.books.commitment_uses import find_commitments
+
+        return find_commitments(self._session)
+
+    def owned(self) -> "tuple[OwnedUse, ...]":
+        """As `Books.owned`."""
+        from loadfactor.books.owned_fleet import list_owned
+
+        return list_owned(self._session, settings().owned)
+
+    def projects(self, basis: str | None = None) -> "ProjectReview":
+        """As `Books.projects`."""
+        from loadfactor.books.projects import review_projects
+
+        found = settings()
+        return review_projects(self._session, found.project, found.owned, self._check_basis(basis))
+
     def view(self, name: str) -> Expr:
         """A table of the store under its own name, as an Ibis expression to `fetch`."""
         from loadfactor.books.expressions import input_table
@@ -157,6 +185,12 @@ class Snapshot:
     @cached_property
     def _basis(self) -> str:
         return default_basis(self._session)
+
+    def _check_basis(self, basis: str | None) -> str:
+        """The kind of money asked for, by default the best there is. Raises InputError for one that is none."""
+        if basis is not None and basis not in BASES:
+            raise no_such("cost basis", basis, BASES)
+        return basis or self._basis
 
     def _tabulate_waits(self) -> None:
         """The waits of all jobs, worked out once, and a view of their reasons."""

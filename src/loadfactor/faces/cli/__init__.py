@@ -18,6 +18,16 @@ COMMANDS = (
     CommandEntry(
         "waits", "loadfactor.faces.cli.waits", "Show how long jobs waited, and how long one in the queue may have to."
     ),
+    CommandEntry(
+        "budget", "loadfactor.faces.cli.budget", "Show what budgets have spent, their forecast and unusual days."
+    ),
+    CommandEntry(
+        "project", "loadfactor.faces.cli.project", "Show what projects were planned to cost, cost so far, and come to."
+    ),
+    CommandEntry(
+        "owned", "loadfactor.faces.cli.owned", "Show what owned GPUs cost an hour, by assumed and measured load."
+    ),
+    CommandEntry("bill", "loadfactor.faces.cli.bill", "Look into bills: what commitments saved."),
     CommandEntry("check", "loadfactor.faces.cli.check", "Say what each configured source gives and what is missing."),
     CommandEntry("up", "loadfactor.faces.cli.up", "Collect live, keep the books current and serve them over HTTP."),
     CommandEntry(

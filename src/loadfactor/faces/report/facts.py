@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from loadfactor.books.budgets import BudgetReview
 from loadfactor.books.check import Finding
 from loadfactor.faces.document import Section, Suggestion
 from loadfactor.metrics.query.reading import Reading
@@ -43,6 +44,13 @@ class DataQualityFacts(SectionFacts):
     residual_gpu_hours: float
     residual_cost: float | None
     findings: Sequence[Finding]
+
+
+@dataclass(frozen=True)
+class BudgetFacts(SectionFacts):
+    """Besides, where each budget stands."""
+
+    review: BudgetReview
 
 
 @dataclass(frozen=True)

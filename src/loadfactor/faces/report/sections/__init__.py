@@ -1,6 +1,7 @@
 """The sections of a report, one function each, in the order a person should read them; None when there is nothing to say."""
 
 from loadfactor.faces.report.sections import (
+    budget,
     data_quality,
     groups,
     job,
@@ -15,6 +16,7 @@ SECTIONS = (
     waterfall.build_section,
     over_time.build_section,
     groups.build_section,
+    budget.build_section,
     waits.build_section,
     unit_costs.build_section,
     job.build_section,

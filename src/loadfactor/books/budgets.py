@@ -1,0 +1,176 @@
+"""Where budgets stand: spending by day of a bill's charges, else of the ledger, built in SQL and judged by `money.budgets`."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Final
+
+from loadfactor.books.billed_costs import (
+    EPOCH,
+    BilledDays,
+    find_currency,
+    has_bill,
+    read_billed_days,
+    view_charges,
+)
+from loadfactor.config import FILE
+from loadfactor.errors import InputError
+from loadfactor.money.budgets import BudgetStatus, follow_budget
+from loadfactor.money.currency import add_exactly
+from loadfactor.money.lines import CostLine
+from loadfactor.money.spending import HISTORY_WEEKS, BudgetPeriod, DailySpending, find_period
+from loadfactor.money.tag_coverage import measure_tag_coverage
+from loadfactor.money_settings import Budget
+from loadfactor.store.session import Session
+from loadfactor.units import D_PER_WEEK, MS_PER_DAY, S_PER_HOUR
+
+BILL_SETTLES_DAYS: Final = 2
+"""Clouds bill usage within a day or two: later days of a bill are not complete."""
+NO_BUDGET: Final = (
+    f'no budget in {FILE}; write one: [[budget]] with amount = 12000 and, of one team alone, team = "NAME"'
+)
+_LEDGER_DIGITS: Final = Decimal("1e-9")
+"""To which sums of floats are read, so that they do not depend on the order in which they were added."""
+
+
+@dataclass(frozen=True)
+class BudgetReview:
+    """Where all budgets stand. `source` is `bill` or `ledger`; `basis` of the ledger's cost is None where a bill is read.
+
+    `tag_coverage_share`: how much of the cost of the budgets' periods that could have an owner has all of `tag_names`, None where
+    there is none. Days are of UTC.
+    """
+
+    source: str
+    currency: str
+    basis: str | None
+    complete_through: date
+    statuses: tuple[BudgetStatus, ...]
+    tag_names: tuple[str, ...]
+    tag_coverage_share: Decimal | None
+
+
+@dataclass(frozen=True)
+class OwnedDays:
+    """Spending by owner and day, through the last complete day."""
+
+    days: Sequence[BilledDays]
+    complete_through: date
+    complete_from: date | None
+    currency: str
+
+    def of(self, budget: Budget) -> list[BilledDays]:
+        """Those of a budget's owner; of everybody where it names none."""
+        return [
+            spent
+            for spent in self.days
+            if budget.team in (None, spent.team) and budget.project in (None, spent.project)
+        ]
+
+
+def review_budgets(
+    session: Session, budgets: Sequence[Budget], basis: str, month: date | None = None, today: date | None = None
+) -> BudgetReview:
+    """Where budgets stand in the period of a month, by default that of the last complete day. The ledger is called `ledger`.
+
+    Raises InputError where there is no budget, or no cost to compare it with.
+    """
+    if not budgets:
+        raise InputError(NO_BUDGET)
+    is_billed = has_bill(session)
+    last = _find_last_day(session, is_billed, today or datetime.now(UTC).date())
+    periods = [find_period(month or last, budget.period) for budget in budgets]
+    statuses, coverage = [], {}
+    currency = session.currency
+    for budget, period in zip(budgets, periods, strict=True):
+        key = (budget.column if is_billed else "", period)
+        if key not in coverage:
+            coverage[key] = _read_days(session, budget, period, basis, is_billed, last)
+        spent = coverage[key]
+        currency = spent.currency
+        statuses.append(_follow(budget, period, spent))
+    names = tuple(name for name in ("team", "project") if any(getattr(budget, name) for budget in budgets)) or ("team",)
+    shares = [(spent, period) for (_, period), spent in coverage.items()]
+    return BudgetReview(
+        source="bill" if is_billed else "ledger",
+        currency=currency,
+        basis=None if is_billed else basis,
+        complete_through=last,
+        statuses=tuple(statuses),
+        tag_names=names,
+        tag_coverage_share=_cover(*shares[0], names),
+    )
+
+
+def _read_days(
+    session: Session, budget: Budget, period: BudgetPeriod, basis: str, is_billed: bool, last: date
+) -> OwnedDays:
+    """Spending of everybody in a period and the weeks before it."""
+    since = period.first - timedelta(HISTORY_WEEKS * D_PER_WEEK)
+    if is_billed:
+        currency = find_currency(session)
+        view_charges(session, budget.column, currency)
+        return OwnedDays(read_billed_days(session, since, period.last), last, None, currency)
+    days = _read_ledger_days(session, since, period.last, basis)
+    begin = EPOCH + timedelta(-(-session.span()[0] // MS_PER_DAY))
+    return OwnedDays(days, last, max(begin, since), session.currency)
+
+
+def _follow(budget: Budget, period: BudgetPeriod, spent: OwnedDays) -> BudgetStatus:
+    own = spent.of(budget)
+    days = (day for part in own for day in part.spread())
+    spending = DailySpending(days, spent.complete_through, spent.complete_from)
+    return follow_budget(budget, spending, period, _expect_fixed(own, period, spent.complete_through))
+
+
+def _expect_fixed(own: Iterable[BilledDays], period: BudgetPeriod, complete_through: date) -> Decimal:
+    """Fixed cost that comes every day, like that of a commitment spread over its time: at its daily mean, for days to come."""
+    recurring = [part for part in own if part.recurs and part.first in period]
+    complete = add_exactly(part.cost for part in recurring if part.first <= complete_through)
+    later = add_exactly(part.cost for part in recurring if part.first > complete_through)
+    days = (min(complete_through, period.last) - period.first).days + 1
+    left = (period.last - complete_through).days
+    if days <= 0 or left <= 0:
+        return Decimal(0)
+    return max(Decimal(0), complete * left / days - later)
+
+
+def _cover(spent: OwnedDays, period: BudgetPeriod, names: tuple[str, ...]) -> Decimal | None:
+    """Tag coverage of a period's cost."""
+    lines = (
+        CostLine({"cost": part.cost}, tuple(getattr(part, name) for name in names))
+        for part in spent.days
+        if part.can_be_owned and part.first in period
+    )
+    return measure_tag_coverage(lines, "cost")
+
+
+def _find_last_day(session: Session, is_billed: bool, today: date) -> date:
+    """The last day whose cost is complete: settled, in a bill; over, in the ledger. Raises InputError where there is none."""
+    if is_billed:
+        session.view_table("charges", "charges")
+        sql = f"""SELECT max((coalesce(ChargePeriodEnd, ChargePeriodStart + 1) - 1) // {MS_PER_DAY}) FROM charges
+                  WHERE ChargeCategory IS DISTINCT FROM 'Purchase' AND ChargeFrequency IS DISTINCT FROM 'Recurring'"""
+        (last,) = session.fetch_one(sql)
+        return min(today - timedelta(BILL_SETTLES_DAYS), today if last is None else EPOCH + timedelta(last))
+    start, end = session.span()
+    if start == end:
+        raise InputError(
+            f"the books in {session.folder} know of no cost yet; begin with `loadfactor import` of a bill or of allocations"
+        )
+    return EPOCH + timedelta(end // MS_PER_DAY - 1)
+
+
+def _read_ledger_days(session: Session, since: date, until: date, basis: str) -> list[BilledDays]:
+    """The ledger's cost by owner and day, what nobody holds included."""
+    start, end = ((day - EPOCH).days * MS_PER_DAY for day in (since, until + timedelta(1)))
+    sql = f"""SELECT team, project, hour_utc // {MS_PER_DAY} AS day, state NOT IN ('unallocated', 'down') AS held,
+                sum(price_per_gpu_hour_{basis} * gpu_s) / {S_PER_HOUR} AS cost
+              FROM ledger WHERE hour_utc >= {start} AND hour_utc < {end}
+              GROUP BY ALL HAVING cost IS NOT NULL ORDER BY ALL"""
+    return [
+        BilledDays(team, project, at, at, False, False, held, Decimal(cost).quantize(_LEDGER_DIGITS, ROUND_HALF_EVEN))
+        for team, project, day, held, cost in session.raw.execute(sql).fetchall()
+        for at in (EPOCH + timedelta(day),)
+    ]

@@ -1,0 +1,100 @@
+"""Projects: what their plans say beside what the ledger booked for them so far, and what they come to."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from loadfactor.books.billed_costs import find_currency, has_bill, view_charges
+from loadfactor.books.owned_prices import make_owned_server
+from loadfactor.config import FILE
+from loadfactor.errors import InputError
+from loadfactor.money.lines import read_hours
+from loadfactor.money.project_cost import ProjectCost, ProjectSpending, forecast_project
+from loadfactor.owned_settings import OwnedPool
+from loadfactor.planner.economics.ownership import OwnedCost, compute_owned_cost
+from loadfactor.project_settings import ProjectPlan
+from loadfactor.store.sample_files import quote
+from loadfactor.store.session import Session
+from loadfactor.units import S_PER_HOUR
+
+EVALUATION: Final = "evaluation"
+"""Purpose of jobs that evaluate."""
+COMPLETED: Final = "completed"
+_CENTS: Final = Decimal("1e-9")
+
+
+@dataclass(frozen=True)
+class ProjectReview:
+    """All planned projects, in the order of their tables; `basis` is the kind of money of what the ledger booked."""
+
+    currency: str
+    basis: str
+    projects: tuple[ProjectCost, ...]
+
+
+def review_projects(
+    session: Session, plans: tuple[ProjectPlan, ...], owned: tuple[OwnedPool, ...], basis: str
+) -> ProjectReview:
+    """Every planned project. The ledger is called `ledger`. Raises InputError where nothing is planned."""
+    if not plans:
+        raise InputError(
+            f'no project in {FILE}; write one: [[project]], name = "NAME", runs = 10, gpu_hours_per_run = 64,'
+            " price_per_gpu_hour = 2.5"
+        )
+    session.view_table("allocations", "allocations")
+    session.materialize(
+        "ends",
+        f"""SELECT job_id, bool_or(end_state = '{COMPLETED}') AS is_done, bool_or(to_utc IS NULL) AS runs
+            FROM allocations GROUP BY job_id""",
+    )
+    shares = share_cost(compute_owned_cost(make_owned_server(owned[0]))) if basis == "owned" and len(owned) == 1 else {}
+    costs = tuple(forecast_project(plan, _read_spending(session, plan, basis), shares) for plan in plans)
+    return ProjectReview(session.currency, basis, costs)
+
+
+def share_cost(cost: OwnedCost) -> dict[str, Decimal]:
+    """Of what the price of an owned GPU-hour consists: shares that sum to 1, capital first."""
+    parts = {
+        "capital": cost.capital_cost,
+        "energy": cost.energy_cost,
+        "colocation": cost.colocation_cost,
+        "network, storage and CPU": cost.network_cost,
+        "support": cost.support_cost,
+        "staff of the servers": cost.staff_cost,
+    }
+    return {name: Decimal(part / cost.total_cost) for name, part in parts.items() if part}
+
+
+def _read_spending(session: Session, plan: ProjectPlan, basis: str) -> ProjectSpending:
+    listed = ", ".join(quote(name) for name in plan.experiments)
+    which = f"experiment_id IN ({listed})" if listed else f"project = {quote(plan.name)}"
+    price = f"price_per_gpu_hour_{basis}"
+    sql = f"""SELECT coalesce(purpose = '{EVALUATION}', false) AS evaluates, coalesce(is_done, false) AS done,
+                coalesce(runs, true) AS runs, count(DISTINCT job_id), sum(gpu_s), sum({price} * gpu_s) / {S_PER_HOUR}
+              FROM ledger LEFT JOIN ends USING (job_id) WHERE {which} GROUP BY ALL ORDER BY ALL"""
+    rows = session.raw.execute(sql).fetchall()
+    hours = {True: Decimal(0), False: Decimal(0)}
+    costs: dict[bool, Decimal | None] = {True: None, False: None}
+    done, lost = 0, Decimal(0)
+    for evaluates, is_done, runs, jobs, gpu_s, cost in rows:
+        hours[evaluates] += read_hours(gpu_s)
+        if cost is not None:
+            costs[evaluates] = (costs[evaluates] or Decimal(0)) + Decimal(cost).quantize(_CENTS)
+        if not evaluates and is_done:
+            done += jobs
+        elif not evaluates and not runs:
+            lost += read_hours(gpu_s)
+    return ProjectSpending(
+        done, hours[False], costs[False], lost, hours[True], costs[True], _read_storage(session, which)
+    )
+
+
+def _read_storage(session: Session, which: str) -> Decimal | None:
+    """What a bill says of the project's storage; None without a bill."""
+    if not has_bill(session):
+        return None
+    view_charges(session, "EffectiveCost", find_currency(session))
+    (cost,) = session.fetch_one(
+        f"SELECT coalesce(sum(cost), 0) FROM counted WHERE ServiceCategory = 'Storage' AND {which}"
+    )
+    return Decimal(cost)
