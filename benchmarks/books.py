@@ -19,7 +19,8 @@ import duckdb
 
 from loadfactor import simulator as simulated
 from loadfactor.books.books import Books
-from loadfactor.books.rebuild import refresh, select_ledger
+from loadfactor.books.ledger_files import select_ledger
+from loadfactor.books.rebuild import refresh
 from loadfactor.ledger.activity import SIGNALS
 from loadfactor.sources.base import ReadOptions, Rows, Source
 from loadfactor.store import sample_files

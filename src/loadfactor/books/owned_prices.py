@@ -14,10 +14,12 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from loadfactor.books.ledger_files import select_ledger
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.config import settings
 from loadfactor.errors import InputError
 from loadfactor.owned_settings import OwnedPool
+from loadfactor.store.sample_files import quote
 from loadfactor.tables import ALWAYS, PRICES, Span, measured_bit
 from loadfactor.units import MS_PER_S, PERCENT
 
@@ -106,8 +108,6 @@ def price_pools(pools: Iterable[OwnedPool], loads: Mapping[str, Mapping[Span, fl
 
 def measure_loads(session: "Session", pools: Iterable[OwnedPool]) -> dict[str, dict[Span, float]]:
     """The load of pools that ask for it in each complete UTC month of the ledger, in whole percents of full power, as shares."""
-    from loadfactor.books.rebuild import select_ledger
-
     measured = [pool for pool in pools if pool.measured_load]
     files = session.manifest.of("ledger")
     if not measured or not files:
@@ -130,8 +130,6 @@ def measure_loads(session: "Session", pools: Iterable[OwnedPool]) -> dict[str, d
 
 def find_changed_hours(session: "Session", before: OwnedPrices, now: OwnedPrices) -> list[int]:
     """The booked hours (starts) of GPUs whose price of being owned is another than before."""
-    from loadfactor.books.rebuild import select_ledger
-
     changed = set(before.rows) ^ set(now.rows)
     files = session.manifest.of("ledger")
     if not changed or not files:
@@ -185,8 +183,6 @@ def select_gpus(pool: OwnedPool) -> str:
 
 
 def _select(pool: str | None, accelerator: str | None) -> str:
-    from loadfactor.store.sample_files import quote
-
     named = (("pool", pool), ("accelerator", accelerator))
     return " AND ".join(f"{column} = {quote(value)}" for column, value in named if value is not None) or "true"
 

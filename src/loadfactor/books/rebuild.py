@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.estimated_prices import list_estimates, write_estimates
+from loadfactor.books.ledger_files import select_ledger
 from loadfactor.books.owned_prices import (
     BASIS,
     DIGESTS,
@@ -25,7 +26,7 @@ from loadfactor.books.owned_prices import (
 from loadfactor.catalog.links import link_peaks, list_link_peaks
 from loadfactor.config import settings
 from loadfactor.store.manifest import Manifest, StoredFile, find_moved_ends, find_restepped, merge, subtract
-from loadfactor.store.sample_files import SamplePart, read
+from loadfactor.store.sample_files import SamplePart
 from loadfactor.store.session import Session, find_span, learnt_steps
 from loadfactor.tables import BASES, IDLE_BELOW, Span
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
@@ -99,18 +100,6 @@ def open_ledger(session: Session, idle_below: float) -> None:
     if kept:
         sql = f"SELECT * FROM booked_now UNION ALL BY NAME ({select_ledger(session, kept)})"
     session.create_view("ledger", sql)
-
-
-def select_ledger(session: Session, files: Iterable[StoredFile]) -> str:
-    """SQL: files of the ledger, of each the hours that count."""
-    files = list(files)
-    whole = [f for f in files if f.hours is None]
-    queries = [f"SELECT * FROM {read(session.paths(whole))}"] if whole else []
-    for file in files:
-        if file.hours is not None:
-            hours = " OR ".join(f"(hour_utc >= {start} AND hour_utc < {end})" for start, end in file.hours)
-            queries.append(f"SELECT * FROM {read(session.paths([file]))} WHERE {hours}")
-    return " UNION ALL BY NAME ".join(queries)
 
 
 def find_stale(session: Session, key: str, sources_key: str) -> tuple[Span, ...]:
