@@ -6,11 +6,21 @@ from typing import TYPE_CHECKING, Final, Literal
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = Literal["text", "instant", "share", "amount", "count", "mask", "flag"]
+Kind = Literal["text", "instant", "share", "amount", "count", "mask", "flag", "exact"]
 
 
-TYPES: Final[dict[Kind, str]] = {"text": "string", "instant": "int64", "mask": "int64", "flag": "boolean"}
-"""Types of cells, as Arrow and Ibis name them; of other kinds `float64`."""
+EXACT_DIGITS: Final = 38
+EXACT_DECIMALS: Final = 18
+"""An exact amount has 20 digits before its point and 18 after it: decimal128 of Arrow, DECIMAL(38, 18) of DuckDB."""
+
+TYPES: Final[dict[Kind, str]] = {
+    "text": "string",
+    "instant": "int64",
+    "mask": "int64",
+    "flag": "boolean",
+    "exact": f"decimal({EXACT_DIGITS}, {EXACT_DECIMALS})",
+}
+"""Types of cells, as Ibis names them; of other kinds `float64`."""
 
 
 @dataclass(frozen=True)
@@ -64,4 +74,6 @@ def arrow_type(kind: Kind) -> "pa.DataType":
     """The Arrow type of cells of a kind."""
     import pyarrow as pa  # takes longer to import than to name the tables
 
+    if kind == "exact":
+        return pa.decimal128(EXACT_DIGITS, EXACT_DECIMALS)
     return pa.type_for_alias(TYPES.get(kind, "float64"))

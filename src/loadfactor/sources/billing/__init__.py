@@ -1,0 +1,1 @@
+"""Decoders of bills: FOCUS, AWS, Azure and Google exports → rows of charges under FOCUS's names, amounts exact."""

@@ -1,0 +1,132 @@
+"""Amounts of bills as exact decimals: texts as written, stored doubles by their shortest text."""
+
+import re
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from loadfactor.columns import EXACT_DECIMALS, EXACT_DIGITS, arrow_type
+from loadfactor.errors import SourceError
+from loadfactor.sources.parsing.cells import CellPosition
+
+AMOUNT: Final = arrow_type("exact")
+_SUMMAND: Final = pa.decimal128(EXACT_DIGITS - 1, EXACT_DECIMALS)  # Arrow gives a sum one digit more
+_FACTOR: Final = pa.decimal256(EXACT_DIGITS - 1, EXACT_DECIMALS)
+_LAST: Final = Decimal(1).scaleb(-EXACT_DECIMALS)
+_LARGEST: Final = EXACT_DIGITS - EXACT_DECIMALS
+_EXACTLY: Final = Context(prec=1000, rounding=ROUND_HALF_EVEN, Emin=-(10**6), Emax=10**6)
+_SIGN: Final = r"(?:[A-Z]{0,3}[$€£¥₹₩]|[A-Z]{3})"
+_WRITTEN: Final = re.compile(
+    rf"(?P<open>\()?(?P<minus>[-+])?\s*(?P<before>{_SIGN})?\s*(?P<inner>[-+])?"
+    r"(?P<number>[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,6})?)"
+    rf"\s*(?P<after>{_SIGN})?(?P<close>\))?"
+)
+_POINT: Final = r"\.[0-9]{1,2}\s*$|\.[0-9]{4}|,[0-9]{3}[.,]|[$€£¥₹₩]"
+
+
+@dataclass
+class AmountNotes:
+    """What was found while the amounts of one file were read."""
+
+    sign: str = ""  # the currency as amounts carry it: $ or EUR
+    doubles: int = 0  # amounts stored as binary floating point
+    rounded: int = 0  # amounts with more than 18 decimals
+    taken: Decimal = field(default_factory=Decimal)  # what rounding them to 18 took away
+
+
+def parse_amounts(cells: pa.Array, position: CellPosition, notes: AmountNotes) -> pa.Array:
+    """Cells of text, whole numbers, decimals or doubles as exact decimals; null stays null.
+
+    Raises SourceError naming file, row, column and value of what is no amount, or could be two.
+    """
+    kind = cells.type
+    if pa.types.is_floating(kind):
+        notes.doubles += len(cells) - cells.null_count
+        cells = pc.cast(cells, pa.string())
+    elif not pa.types.is_string(kind):
+        cells = pc.cast(cells, pa.string())
+    try:
+        return pc.cast(cells, AMOUNT)  # exact, or refused
+    except pa.ArrowInvalid:
+        return _read_unusual(cells, position, notes)
+
+
+def add_amounts(one: pa.Array, other: pa.Array) -> pa.Array:
+    """Their exact sums, row by row. ArrowInvalid beyond 19 digits before the point."""
+    return pc.cast(pc.add(pc.cast(one, _SUMMAND), pc.cast(other, _SUMMAND)), AMOUNT)
+
+
+def subtract_amounts(one: pa.Array, other: pa.Array) -> pa.Array:
+    """Their exact differences, row by row."""
+    return add_amounts(one, pc.negate(other))
+
+
+def multiply_amounts(one: pa.Array, other: pa.Array) -> pa.Array:
+    """Their products, row by row, rounded half-even to 18 decimals."""
+    product = pc.multiply(pc.cast(one, _FACTOR), pc.cast(other, _FACTOR))
+    return pc.cast(pc.round(product, EXACT_DECIMALS, "half_to_even"), AMOUNT)
+
+
+def read_amount(text: str, point_seen: bool = True) -> tuple[Decimal, str]:
+    """The amount that a text writes, and its currency sign: "$10,000.00 ", "(1.50)", "-5.2E-9", "12 EUR".
+
+    `point_seen`: this file writes points before decimals, so that 1,234 is 1234. ValueError says what is wrong otherwise.
+
+    >>> read_amount("$10,000.00 "), read_amount("(1,234.5)")
+    ((Decimal('10000.00'), '$'), (Decimal('-1234.5'), ''))
+    """
+    found = _WRITTEN.fullmatch(text.replace("\u2212", "-").strip())
+    if found is None or bool(found["open"]) != bool(found["close"]):
+        raise ValueError("is not an amount; write it like 1234.56")
+    signs = [s for s in (found["minus"], found["inner"]) if s]
+    currencies = {s for s in (found["before"], found["after"]) if s}
+    if len(signs) + bool(found["open"]) > 1 or len(currencies) > 1:
+        raise ValueError("is not an amount; write it like -1234.56")
+    number, sign = found["number"], currencies.pop() if currencies else ""
+    if "," in number:
+        if number.startswith("0"):
+            raise ValueError("has a comma before its decimals; write a point")
+        if number.count(",") == 1 and "." not in number and not sign and not point_seen:
+            raise ValueError("could be thousands or decimals; write it without the comma, or with a point")
+    amount = Decimal(number.replace(",", ""))
+    if amount and amount.adjusted() >= _LARGEST:
+        raise ValueError(f"is larger than any bill; an amount has at most {_LARGEST} digits before its point")
+    return (amount.copy_negate() if found["open"] or "-" in signs else amount), sign
+
+
+def _read_unusual(cells: pa.Array, position: CellPosition, notes: AmountNotes) -> pa.Array:
+    """Cells among which some are not plain: each distinct one by `read_amount`."""
+    encoded = cells.dictionary_encode()
+    point_seen = pc.any(pc.match_substring_regex(encoded.dictionary, _POINT)).as_py()
+    times = np.bincount(encoded.indices.drop_null(), minlength=len(encoded.dictionary)).tolist()
+    amounts: list[Decimal | None] = []
+    for number, text in enumerate(encoded.dictionary.to_pylist()):
+        try:
+            amount, sign = (None, "") if not text.strip() else read_amount(text, point_seen)
+            if sign and notes.sign not in ("", sign):
+                raise ValueError(f"is in {sign} where amounts above are in {notes.sign}; give one file a currency")
+        except ValueError as error:
+            index = pc.index(encoded.indices, pa.scalar(number, encoded.indices.type)).as_py()
+            raise position.refuse(index, text, str(error)) from None
+        notes.sign = notes.sign or sign
+        amounts.append(amount if amount is None else _round(amount, times[number], notes))
+    return pa.array(amounts, AMOUNT).take(encoded.indices)
+
+
+def _round(amount: Decimal, times: int, notes: AmountNotes) -> Decimal:
+    rounded = amount.quantize(_LAST, context=_EXACTLY)
+    if rounded != amount:
+        notes.rounded += times
+        notes.taken = _EXACTLY.add(notes.taken, _EXACTLY.multiply(_EXACTLY.subtract(amount, rounded), Decimal(times)))
+    return rounded
+
+
+def check_sign(label: str, sign: str, currency: str) -> None:
+    """SourceError when amounts carry the sign of another currency than the file names."""
+    named = {"€": "EUR", "£": "GBP", "₹": "INR", "₩": "KRW"}.get(sign, sign if len(sign) == len(currency) else "")
+    if named.isalpha() and named != currency:
+        raise SourceError(f"{label}: amounts are written in {sign} and the currency is {currency}; correct one of them")

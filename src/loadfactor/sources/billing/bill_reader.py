@@ -1,0 +1,132 @@
+"""The reader of bills: finds files and folders of parts, reads every file once, and hands batches to the decoder of its kind."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from loadfactor.charges import CHARGES
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import Gap, ReadFiles, ReadOptions, Rows, Source
+from loadfactor.sources.billing.bill_batch import BillBatch
+from loadfactor.sources.billing.bill_file import BillFile
+from loadfactor.sources.file_chunks import check_plain
+from loadfactor.units import BYTES_PER_MIB
+
+_ENDINGS: Final = (".csv", ".csv.gz", ".gz", ".parquet")
+_HIDDEN: Final = (".", "_")
+
+
+class BillDecoder(Protocol):
+    """Rows of one kind of bill as rows of charges."""
+
+    what: str  # it, with its article, for messages
+    needs: tuple[tuple[str, ...], ...]  # of each group of names one column must be there
+    month_first: bool | None  # what it writes in 5/1/25, where its maker documents it
+
+    def open(self, file: BillFile) -> None:
+        """A file begins; its names are known."""
+
+    def decode(self, batch: BillBatch) -> pa.Table:
+        """These rows as charges."""
+
+    def finish(self) -> Iterator[pa.Table]:
+        """Charges that follow from all rows together."""
+
+
+def make_source(name: str, decoder: Callable[[], BillDecoder]) -> Source:
+    """The source of one kind of bill."""
+    return Source(name, find_bills, read_bills(decoder))
+
+
+def find_bills(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    """The files as named, and those of bills in folders, at any depth, sorted.
+
+    Raises SourceError: no such path, no bill in a folder.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.is_file() and _is_part(p, path))
+            if not inside:
+                raise SourceError(f"{path} holds no bill ({', '.join(_ENDINGS)}); name the files themselves")
+            found += inside
+        else:
+            check_plain(path)
+            found.append(path)
+    return tuple(dict.fromkeys(found))
+
+
+def read_bills(start: Callable[[], BillDecoder]) -> ReadFiles:
+    """A reader that hands every file to a decoder, file by file; a copy of another file is read once."""
+
+    def read(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]:
+        decoder = start()
+        copies = _find_copies(paths)
+        for path in paths:
+            if path in copies:
+                yield Gap(str(path), f"the same bytes as {copies[path]}; read once")
+                continue
+            yield from _read_file(BillFile(path, options.currency, decoder.month_first), decoder)
+        for table in decoder.finish():
+            yield Rows(CHARGES.name, table)
+
+    return read
+
+
+def _read_file(file: BillFile, decoder: BillDecoder) -> Iterator[Rows | Gap]:
+    first = True
+    for cells in file.read():
+        if first:
+            file.check_columns(decoder.what, decoder.needs)
+            decoder.open(file)
+            first = False
+        try:
+            table = decoder.decode(BillBatch(file, cells.cells, cells.first_row))
+        except pa.ArrowInvalid as error:
+            reason = str(error).splitlines()[0]
+            raise SourceError(
+                f"{file.label}, from row {cells.first_row}: its amounts cannot be added or multiplied ({reason}); correct them"
+            ) from None
+        file.count("rows without a BilledCost; they add nothing", table["BilledCost"].null_count)
+        lacking = pc.index(pc.is_null(table["ChargePeriodStart"]), value=True).as_py()
+        if lacking >= 0:
+            raise SourceError(
+                f"{file.label}, row {cells.first_row + lacking}: nothing says when it was charged; fill in the start of its period"
+            )
+        yield Rows(CHARGES.name, table, file.label)
+    if first:
+        file.check_columns(decoder.what, decoder.needs)
+        file.count("a header and no rows")
+    yield from file.note_gaps()
+
+
+def _is_part(path: Path, folder: Path) -> bool:
+    hidden = any(part.startswith(_HIDDEN) for part in path.relative_to(folder).parts)
+    return path.name.lower().endswith(_ENDINGS) and not hidden
+
+
+def _find_copies(paths: tuple[Path, ...]) -> dict[Path, Path]:
+    """Files with the bytes of an earlier one. Only those of one size are read for it."""
+    by_size: dict[int, list[Path]] = {}
+    for path in paths:
+        by_size.setdefault(path.stat().st_size, []).append(path)
+    copies: dict[Path, Path] = {}
+    for same in by_size.values():
+        seen: dict[str, Path] = {}
+        for path in same if len(same) > 1 else ():
+            first = seen.setdefault(_digest(path), path)
+            if first != path:
+                copies[path] = first
+    return copies
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(BYTES_PER_MIB):
+            digest.update(piece)
+    return digest.hexdigest()

@@ -1,0 +1,89 @@
+"""Decoder of FOCUS bills, versions 1.0 to 1.4, whoever exports them; read tolerantly: names in any case, columns left out.
+
+A FOCUS bill says the four costs itself; they are taken as they stand. Times without a zone are UTC, as FOCUS says.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from loadfactor.charges import CATEGORIES, CHARGES, COSTS
+from loadfactor.sources.billing.bill_batch import BillBatch, make_charges, rename
+from loadfactor.sources.billing.bill_file import BillFile
+from loadfactor.sources.billing.bill_reader import make_source
+from loadfactor.sources.billing.instance_types import find_aws_type, find_azure_type, find_focus_type
+from loadfactor.sources.billing.instants import begin_months
+
+_JSON: Final = ("Tags", "AllocatedTags", "SkuPriceDetails", "AllocatedMethodDetails")
+_OTHER_NAMES: Final = {
+    "ProviderName": ("ServiceProviderName",),  # 1.3 renames it, 1.4 removes the old name
+    "InvoiceIssuerName": ("InvoiceIssuer",),
+    "x_ChargeType": ("x_ChargeType", "x_LineItemType"),
+    "x_InstanceType": ("x_InstanceType", "x_SkuInstanceType"),
+}
+_ONE_OF: Final = {
+    "ChargeCategory": CATEGORIES,
+    "ChargeClass": ("Correction",),
+    "ChargeFrequency": ("One-Time", "Recurring", "Usage-Based"),
+    "PricingCategory": ("Standard", "Dynamic", "Committed", "Other"),
+    "CommitmentDiscountStatus": ("Used", "Unused"),
+    "CapacityReservationStatus": ("Used", "Unused"),
+    "CommitmentDiscountCategory": ("Usage", "Spend"),
+}
+
+
+class FocusDecoder:
+    """Rows of FOCUS as charges: the same columns, their values in FOCUS's own spelling."""
+
+    what = "a FOCUS bill"
+    needs: tuple[tuple[str, ...], ...] = (
+        ("BilledCost",),
+        ("EffectiveCost",),
+        ("ChargePeriodStart", "BillingPeriodStart"),
+    )
+    month_first: bool | None = None
+
+    def open(self, file: BillFile) -> None:
+        """Say which of the costs the file lacks."""
+        for cost in COSTS:
+            if cost.lower() not in {name.lower() for name in file.names}:
+                file.count(f"no column {cost}; it stays unknown")
+
+    def decode(self, batch: BillBatch) -> pa.Table:
+        """These rows as charges. SourceError names file, row, column and value of what cannot be read."""
+        columns: dict[str, pa.Array] = {}
+        for column in CHARGES.columns:
+            names = (column.name, *_OTHER_NAMES.get(column.name, ()))
+            if column.name in _JSON:
+                columns[column.name] = batch.json(*names)
+            elif column.kind == "exact":
+                columns[column.name] = batch.exact(*names)
+            elif column.kind == "instant":
+                columns[column.name] = batch.instant(*names)
+            else:
+                columns[column.name] = batch.text(*names)
+        for name, values in _ONE_OF.items():
+            columns[name] = rename(columns[name], {value: value for value in values}, columns[name])
+        charged = pc.coalesce(columns["ChargePeriodStart"], columns["BillingPeriodStart"])
+        columns["ChargePeriodStart"] = charged
+        columns["BillingPeriodStart"] = pc.coalesce(columns["BillingPeriodStart"], begin_months(charged))
+        columns["BillingPeriodEnd"] = pc.coalesce(
+            columns["BillingPeriodEnd"], begin_months(columns["BillingPeriodStart"], later=1)
+        )
+        columns["BillingCurrency"] = batch.currency(("BillingCurrency",), columns["BilledCost"])
+        columns["x_InstanceType"] = pc.coalesce(
+            columns["x_InstanceType"],
+            find_focus_type(columns["SkuPriceDetails"]),
+            find_azure_type(batch.text("x_SkuDetails")),
+            find_aws_type(batch.text("x_UsageType"), columns["ChargeDescription"]),
+        )
+        return make_charges(columns, len(batch))
+
+    def finish(self) -> Iterator[pa.Table]:
+        """Nothing: every row speaks for itself."""
+        yield from ()
+
+
+BILL = make_source("focus", FocusDecoder)

@@ -1,0 +1,83 @@
+"""Tags of bills as JSON objects with sorted keys, from the ways in which exports write them."""
+
+import json
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_SEPARATORS: Final = (",", ":")
+_OF_USERS: Final = ("user:", "user_")
+_KEY_NAMES: Final = ("key", "Key", "name", "Name")
+_VALUE_NAMES: Final = ("value", "Value")
+
+
+def parse_objects(cells: pa.Array) -> tuple[pa.Array, int]:
+    """Cells as texts of JSON objects with sorted keys, and how many could not be read; those and empty ones are null.
+
+    Read are JSON objects, the same without their braces (Azure), lists of key and value (Google), maps and structs of Parquet.
+    """
+    if pa.types.is_nested(cells.type):
+        objects = [_write(value) for value in cells.to_pylist()]
+        return pa.array(objects, pa.string()), 0
+    encoded = cells.cast(pa.string()).dictionary_encode()
+    parsed = [_parse(text) for text in encoded.dictionary.to_pylist()]
+    wrong = pa.array([text is False for text in parsed], pa.bool_()).take(encoded.indices)
+    texts = pa.array([text or None for text in parsed], pa.string()).take(encoded.indices)
+    return texts, wrong.true_count
+
+
+def join_objects(tags: dict[str, pa.Array]) -> pa.Array:
+    """Columns of texts, one a key, as JSON objects with sorted keys; a row without any is null."""
+    parts = []
+    for key in sorted(tags):
+        encoded = tags[key].dictionary_encode()
+        written = [f"{_dump(key)}:{_dump(value)}" for value in encoded.dictionary.to_pylist()]
+        parts.append(pa.array(written, pa.string()).take(encoded.indices))
+    joined = pc.binary_join_element_wise(*parts, ",", null_handling="skip")
+    whole = pc.binary_join_element_wise("{", joined, "}", "")
+    return pc.if_else(pc.equal(joined, ""), pa.scalar(None, pa.string()), whole)
+
+
+def strip_owner(key: str) -> str:
+    """A key without the mark by which AWS tells tags of users from its own.
+
+    >>> strip_owner("user:team"), strip_owner("user_team"), strip_owner("aws:createdBy")
+    ('team', 'team', 'aws:createdBy')
+    """
+    return key[len("user:") :] if key.startswith(_OF_USERS) else key
+
+
+def _parse(text: str) -> str | bool | None:
+    """The object as text, None when it is empty, False when it is none."""
+    text = text.strip()
+    if text.startswith('"'):
+        text = "{" + text + "}"
+    if not text:
+        return None
+    try:
+        value = json.loads(text, parse_float=str)
+    except (ValueError, RecursionError):
+        return False
+    return _write(value) if isinstance(value, dict | list | None) else False
+
+
+def _write(value: Any) -> str | None:
+    if isinstance(value, list):  # of entries
+        value = dict(_pair(item) for item in value)
+    value = {strip_owner(str(k)): v for k, v in (value or {}).items() if v is not None}
+    return _dump(value) if value else None
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=_SEPARATORS, default=str)
+
+
+def _pair(item: Any) -> tuple[str, Any]:
+    """Key and value of an entry of a list or a map."""
+    if isinstance(item, dict):
+        key = next((item[n] for n in _KEY_NAMES if n in item), "")
+        return str(key), next((item[n] for n in _VALUE_NAMES if n in item), None)
+    if isinstance(item, list | tuple) and len(item) == len(_SEPARATORS):
+        return str(item[0]), item[1]
+    return str(item), ""
