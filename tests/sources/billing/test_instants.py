@@ -44,7 +44,9 @@ def test_times_as_bills_write_them(text: str, when: tuple[int, ...]) -> None:
     assert _parse(text, None)[0] // 1000 == _ms(*when) // 1000
 
 
-@pytest.mark.parametrize("text", ["soon", "2023-13-01", "13/13/2024", "2/30/2024", "5/1/025", "1/2/2024 13:00 PM", "45000"])
+@pytest.mark.parametrize(
+    "text", ["soon", "2023-13-01", "13/13/2024", "2/30/2024", "5/1/025", "1/2/2024 13:00 PM", "45000"]
+)
 def test_what_is_no_time_is_refused(text: str) -> None:
     """One line names file, row, column and value."""
     with pytest.raises(SourceError, match=r"bill\.csv, row 2: Date '"):
@@ -63,7 +65,9 @@ def test_the_order_of_days_is_learnt() -> None:
         order = DayOrder()
         order.learn("bill.csv", days, begins)
         assert order.month_first is expected
-    with pytest.raises(SourceError, match=r"bill\.csv mixes days: '5/31/2021' has its month first, '31/5/2021' its day"):
+    with pytest.raises(
+        SourceError, match=r"bill\.csv mixes days: '5/31/2021' has its month first, '31/5/2021' its day"
+    ):
         DayOrder().learn("bill.csv", ["5/31/2021", "31/5/2021"])
     assert [is_ambiguous(day) for day in ("5/1/25", "2/2/21", "5/31/21", "2021-05-01")] == [True, False, False, False]
     assert _parse("1/5/25", month_first=False) == [_ms(2025, 5, 1)]

@@ -17,7 +17,9 @@ AMOUNT: Final = arrow_type("exact")
 _SUMMAND: Final = pa.decimal128(EXACT_DIGITS - 1, EXACT_DECIMALS)  # Arrow gives a sum one digit more
 _FACTOR: Final = pa.decimal256(EXACT_DIGITS - 1, EXACT_DECIMALS)
 _LAST: Final = Decimal(1).scaleb(-EXACT_DECIMALS)
-_LARGEST: Final = EXACT_DIGITS - EXACT_DECIMALS
+_LARGEST: Final = 18  # digits before the point: two digits are left for sums of many
+_CELL: Final = pa.decimal128(_LARGEST + EXACT_DECIMALS, EXACT_DECIMALS)
+_LIMIT: Final = pa.scalar(Decimal(10) ** _LARGEST)
 _EXACTLY: Final = Context(prec=1000, rounding=ROUND_HALF_EVEN, Emin=-(10**6), Emax=10**6)
 _SIGN: Final = r"(?:[A-Z]{0,3}[$€£¥₹₩]|[A-Z]{3})"
 _WRITTEN: Final = re.compile(
@@ -50,13 +52,13 @@ def parse_amounts(cells: pa.Array, position: CellPosition, notes: AmountNotes) -
     elif not pa.types.is_string(kind):
         cells = pc.cast(cells, pa.string())
     try:
-        return pc.cast(cells, AMOUNT)  # exact, or refused
+        return pc.cast(pc.cast(cells, _CELL), AMOUNT)  # exact, or refused
     except pa.ArrowInvalid:
         return _read_unusual(cells, position, notes)
 
 
 def add_amounts(one: pa.Array, other: pa.Array) -> pa.Array:
-    """Their exact sums, row by row. ArrowInvalid beyond 19 digits before the point."""
+    """Their exact sums, row by row."""
     return pc.cast(pc.add(pc.cast(one, _SUMMAND), pc.cast(other, _SUMMAND)), AMOUNT)
 
 
@@ -66,9 +68,10 @@ def subtract_amounts(one: pa.Array, other: pa.Array) -> pa.Array:
 
 
 def multiply_amounts(one: pa.Array, other: pa.Array) -> pa.Array:
-    """Their products, row by row, rounded half-even to 18 decimals."""
-    product = pc.multiply(pc.cast(one, _FACTOR), pc.cast(other, _FACTOR))
-    return pc.cast(pc.round(product, EXACT_DECIMALS, "half_to_even"), AMOUNT)
+    """Their products, row by row, rounded half-even to 18 decimals; null where they are larger than any amount."""
+    product = pc.round(pc.multiply(pc.cast(one, _FACTOR), pc.cast(other, _FACTOR)), EXACT_DECIMALS, "half_to_even")
+    known = pc.less(pc.abs(product), pc.cast(_LIMIT, product.type))
+    return pc.cast(pc.if_else(known, product, pa.scalar(None, product.type)), AMOUNT)
 
 
 def read_amount(text: str, point_seen: bool = True) -> tuple[Decimal, str]:

@@ -1,7 +1,7 @@
-"""The reader of bills: finds files and folders of parts, reads every file once, and hands batches to the decoder of its kind."""
+"""The reader of bills: finds files and folders of parts, and hands each that counts, batch by batch, to the decoder of its kind."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -13,6 +13,7 @@ from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, ReadFiles, ReadOptions, Rows, Source
 from loadfactor.sources.billing.bill_batch import BillBatch
 from loadfactor.sources.billing.bill_file import BillFile
+from loadfactor.sources.billing.deliveries import find_replaced
 from loadfactor.sources.file_chunks import check_plain
 from loadfactor.units import BYTES_PER_MIB
 
@@ -65,10 +66,11 @@ def read_bills(start: Callable[[], BillDecoder]) -> ReadFiles:
 
     def read(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]:
         decoder = start()
-        copies = _find_copies(paths)
+        passed_over = find_replaced(paths)
+        passed_over |= _find_copies([path for path in paths if path not in passed_over])
         for path in paths:
-            if path in copies:
-                yield Gap(str(path), f"the same bytes as {copies[path]}; read once")
+            if path in passed_over:
+                yield Gap(str(path), passed_over[path])
                 continue
             yield from _read_file(BillFile(path, options.currency, decoder.month_first), decoder)
         for table in decoder.finish():
@@ -84,13 +86,7 @@ def _read_file(file: BillFile, decoder: BillDecoder) -> Iterator[Rows | Gap]:
             file.check_columns(decoder.what, decoder.needs)
             decoder.open(file)
             first = False
-        try:
-            table = decoder.decode(BillBatch(file, cells.cells, cells.first_row))
-        except pa.ArrowInvalid as error:
-            reason = str(error).splitlines()[0]
-            raise SourceError(
-                f"{file.label}, from row {cells.first_row}: its amounts cannot be added or multiplied ({reason}); correct them"
-            ) from None
+        table = decoder.decode(BillBatch(file, cells.cells, cells.first_row))
         file.count("rows without a BilledCost; they add nothing", table["BilledCost"].null_count)
         lacking = pc.index(pc.is_null(table["ChargePeriodStart"]), value=True).as_py()
         if lacking >= 0:
@@ -109,18 +105,18 @@ def _is_part(path: Path, folder: Path) -> bool:
     return path.name.lower().endswith(_ENDINGS) and not hidden
 
 
-def _find_copies(paths: tuple[Path, ...]) -> dict[Path, Path]:
-    """Files with the bytes of an earlier one. Only those of one size are read for it."""
+def _find_copies(paths: Sequence[Path]) -> dict[Path, str]:
+    """Files with the bytes of an earlier one, and why they are passed over. Only those of one size are read for it."""
     by_size: dict[int, list[Path]] = {}
     for path in paths:
         by_size.setdefault(path.stat().st_size, []).append(path)
-    copies: dict[Path, Path] = {}
+    copies: dict[Path, str] = {}
     for same in by_size.values():
         seen: dict[str, Path] = {}
         for path in same if len(same) > 1 else ():
             first = seen.setdefault(_digest(path), path)
             if first != path:
-                copies[path] = first
+                copies[path] = f"the same bytes as {first}; read once"
     return copies
 
 

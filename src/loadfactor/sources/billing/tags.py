@@ -32,10 +32,10 @@ def join_objects(tags: dict[str, pa.Array]) -> pa.Array:
     parts = []
     for key in sorted(tags):
         encoded = tags[key].dictionary_encode()
-        written = [f"{_dump(key)}:{_dump(value)}" for value in encoded.dictionary.to_pylist()]
-        parts.append(pa.array(written, pa.string()).take(encoded.indices))
-    joined = pc.binary_join_element_wise(*parts, ",", null_handling="skip")
-    whole = pc.binary_join_element_wise("{", joined, "}", "")
+        written = [f",{_dump(key)}:{_dump(value)}" for value in encoded.dictionary.to_pylist()]
+        parts.append(pa.array(written, pa.string()).take(encoded.indices).fill_null(""))
+    joined = pc.binary_join_element_wise(*parts, "")
+    whole = pc.binary_join_element_wise("{", pc.utf8_slice_codeunits(joined, 1), "}", "")
     return pc.if_else(pc.equal(joined, ""), pa.scalar(None, pa.string()), whole)
 
 

@@ -1,0 +1,154 @@
+"""FOCUS bills: totals of the real samples, the invariants of commitments, and what is read tolerantly."""
+
+import json
+from collections import defaultdict
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from tests.sources.billing.bills import Bill, read_bill, read_rows, sum_column, write_csv
+
+from loadfactor.charges import COSTS
+from loadfactor.sources.billing.focus import BILL
+
+ROW = {
+    "BilledCost": "1.5",
+    "EffectiveCost": "1.25",
+    "BillingCurrency": "USD",
+    "BillingPeriodStart": "2024-09-01T00:00:00Z",
+    "ChargePeriodStart": "2024-09-18T22:00:00Z",
+    "ChargeCategory": "Usage",
+}
+
+
+def _ms(*when: int) -> int:
+    return int(datetime(*when, tzinfo=UTC).timestamp()) * 1000
+
+
+@pytest.fixture
+def sample(shared: Path) -> Path:
+    """1,000 rows of AWS, Microsoft and Oracle."""
+    return shared / "data" / "billing" / "focus_1.0_sample_1000.csv.gz"
+
+
+def test_every_cost_of_the_sample_is_the_sum_of_its_cells(sample: Path) -> None:
+    """Four costs, each exactly what Python's decimals add up to; what the file does not say stays unknown."""
+    bill = read_bill(BILL, sample)
+    for cost in COSTS:
+        assert bill.total(cost) == sum_column(sample, cost)
+    assert bill.charges["ContractedCost"].null_count == 7
+    assert bill.charges.num_rows == 1000
+    assert set(bill.column("BillingCurrency")) == {"USD"}
+
+
+def test_cells_of_the_sample_say_what_the_file_says(sample: Path) -> None:
+    """NULL is null, times without a zone are UTC, tags are objects with sorted keys, instance types are found."""
+    rows, bill = read_rows(sample), read_bill(BILL, sample)
+    assert bill.column("ResourceId") == [None if r["ResourceId"] in ("", "NULL") else r["ResourceId"] for r in rows]
+    assert bill.column("ChargePeriodStart")[0] == _ms(2024, 9, 18, 22)
+    assert bill.column("BillingPeriodEnd")[0] == _ms(2024, 10, 1)
+    for text, row in zip(bill.column("Tags"), rows, strict=True):
+        said = {} if row["Tags"] in ("", "NULL") else json.loads(row["Tags"])
+        assert (json.loads(text) if text else {}) == said
+        assert text is None or list(json.loads(text)) == sorted(said)
+    assert set(bill.column("ChargeFrequency")) == {"Usage-Based", "One-Time"}
+    assert "g3.4xlarge" in bill.column("x_InstanceType")
+    assert not bill.gaps
+
+
+EXAMPLES = "data/billing/focus_spec_examples"
+# focus_spec_examples of shared/data/billing: BilledCost and EffectiveCost added up by hand
+TOTALS = {
+    "with_commitment_discount_flexibility_with_1_resource": ("2.75", "2.75"),
+    "with_commitment_discount_flexibility_with_2_resources": ("2", "2"),
+    "one_hundred_percent_utilization_without_commitment_discount_flexibility": ("1.5", "1.5"),
+    "zero_percent_utilization_without_commitment_discount_flexibility": ("3.5", "3.5"),
+    "simple_saas_agreements_a1": ("10000", "10000"),
+    "simple_saas_agreements_a2": ("50000", "50000"),
+    "simple_saas_agreements_a3": ("1000", "1000"),
+    "simple_saas_agreements_b": ("50000", "50000"),
+    "simple_saas_agreements_c": ("35800", "35800"),
+}
+
+
+def _example(shared: Path, ending: str) -> Bill:
+    (path,) = (shared / EXAMPLES).glob(f"*{ending}.csv")
+    return read_bill(BILL, path, currency="USD")
+
+
+@pytest.mark.parametrize("ending", TOTALS)
+def test_examples_of_the_specification_add_up(shared: Path, ending: str) -> None:
+    """ "$10,000.00 " is an amount and 5/1/25 a day; each cost is its file's sum."""
+    bill = _example(shared, ending)
+    (path,) = (shared / EXAMPLES).glob(f"*{ending}.csv")
+    assert (bill.total("BilledCost"), bill.total("EffectiveCost")) == tuple(map(Decimal, TOTALS[ending]))
+    for cost in COSTS:
+        if cost in read_rows(path)[0]:
+            assert bill.total(cost) == sum_column(path, cost)
+
+
+def test_days_of_the_agreements_are_months_first(shared: Path) -> None:
+    """Billing periods begin with a month, which tells 4/1/25 from 1 April to 4 January."""
+    charge = _example(shared, "simple_saas_agreements_a1").rows()[0]
+    assert charge["BillingPeriodStart"] == charge["ChargePeriodStart"] == _ms(2025, 4, 1)
+    assert (charge["BillingPeriodEnd"], charge["ChargePeriodEnd"]) == (_ms(2025, 5, 1), _ms(2026, 4, 1))
+
+
+@pytest.mark.parametrize("ending", [name for name in TOTALS if "commitment" in name])
+def test_commitments_keep_the_invariants_of_focus(shared: Path, ending: str) -> None:
+    """Of each commitment, what usage cost effectively is what was bought, used and unused together (economics.md §3.1)."""
+    bought: dict[object, Decimal] = defaultdict(Decimal)
+    spent: dict[object, Decimal] = defaultdict(Decimal)
+    by_status: dict[object, Decimal] = defaultdict(Decimal)
+    for row in _example(shared, ending).rows():
+        commitment = row.get("CommitmentDiscountId")
+        if commitment and row["ChargeCategory"] == "Purchase":
+            bought[commitment] += row["BilledCost"]
+            assert row["EffectiveCost"] == 0
+        elif commitment:
+            spent[commitment] += row["EffectiveCost"]
+            by_status[commitment] += (
+                row["EffectiveCost"] if row["CommitmentDiscountStatus"] in ("Used", "Unused") else 0
+            )
+            assert row["BilledCost"] == 0
+    assert bought == spent == by_status
+    assert sum(bought.values()) > 0
+
+
+def test_unused_commitments_are_lines_of_their_own(shared: Path) -> None:
+    """The commitment that nothing used is one line, with its status and all of its cost."""
+    rows = _example(shared, "zero_percent_utilization_without_commitment_discount_flexibility").rows()
+    (unused,) = (row for row in rows if row.get("CommitmentDiscountStatus") == "Unused")
+    assert unused["EffectiveCost"] == Decimal("1.5")
+
+
+def test_newer_versions_are_read(tmp_path: Path) -> None:
+    """1.3 renames the provider, 1.2 knows instance types and capacity reservations; unknown columns are passed over."""
+    row = ROW | {
+        "ServiceProviderName": "Nebius",
+        "SkuPriceDetails": '{"InstanceType": "gpu-h100-sxm", "GpuCount": 8}',
+        "CapacityReservationId": "cr-1",
+        "CapacityReservationStatus": "UNUSED",
+        "AllocatedMethodId": "even",
+        "x_Whatever": "…",
+        "chargeclass": "correction",
+    }
+    (charge,) = read_bill(BILL, write_csv(tmp_path / "bill.csv", [row])).rows()
+    assert (charge["ProviderName"], charge["x_InstanceType"]) == ("Nebius", "gpu-h100-sxm")
+    assert (charge["CapacityReservationId"], charge["CapacityReservationStatus"]) == ("cr-1", "Unused")
+    assert (charge["ChargeClass"], charge["AllocatedMethodId"]) == ("Correction", "even")
+    assert charge["BillingPeriodEnd"] == _ms(2024, 10, 1)
+
+
+def test_signs_are_kept(tmp_path: Path) -> None:
+    """Credits, refunds and corrections stay negative, and are never folded into one another's column."""
+    rows = [ROW, ROW | {"BilledCost": "-0.5", "EffectiveCost": "-0.25", "ChargeCategory": "credit"}]
+    bill = read_bill(BILL, write_csv(tmp_path / "bill.csv", rows))
+    assert bill.column("BilledCost") == [Decimal("1.5"), Decimal("-0.5")]
+    assert bill.column("EffectiveCost") == [Decimal("1.25"), Decimal("-0.25")]
+    assert bill.column("ChargeCategory") == ["Usage", "Credit"]
+    assert bill.charges["ListCost"].null_count == 2
+    assert {gap.what for gap in bill.gaps} == {
+        f"no column {c}; it stays unknown" for c in ("ListCost", "ContractedCost")
+    }
