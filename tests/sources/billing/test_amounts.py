@@ -86,9 +86,9 @@ def test_two_currencies_in_one_column_are_refused() -> None:
 
 
 def test_doubles_are_read_by_their_shortest_text() -> None:
-    """0.1 stored as a double is 0.1, and how many were is said."""
-    amounts, notes = _parse(0.1, 1e-7, None, 123456789.123, kind=pa.float64())
-    assert amounts == [Decimal("0.1"), Decimal("1e-7"), None, Decimal("123456789.123")]
+    """0.1 stored as a double is 0.1, and how many were is said; NaN is what pandas writes for null."""
+    amounts, notes = _parse(0.1, 1e-7, None, 123456789.123, float("nan"), kind=pa.float64())
+    assert amounts == [Decimal("0.1"), Decimal("1e-7"), None, Decimal("123456789.123"), None]
     assert notes.doubles == 3
 
 

@@ -78,10 +78,12 @@ def test_parquet_says_what_csv_says(shared: Path, tmp_path: Path, store: str) ->
     assert bool(stored.gaps) == (store == "double")
 
 
-def test_maps_of_parquet_are_tags(tmp_path: Path) -> None:
-    """AWS stores tags as a map."""
+@pytest.mark.parametrize("kind", ["map", "struct"])
+def test_maps_of_parquet_are_tags(tmp_path: Path, kind: str) -> None:
+    """AWS stores tags as a map, pandas as a struct."""
     table = pa.Table.from_pylist([{k: v for k, v in ROW.items() if k != "Tags"}])
     tags = pa.array([[("team", "nlp"), ("app", "x")]], pa.map_(pa.string(), pa.string()))
+    tags = pa.array([{"team": "nlp", "app": "x", "env": None}]) if kind == "struct" else tags
     pq.write_table(table.append_column("Tags", tags), tmp_path / "bill.parquet")
     assert read_bill(BILL, tmp_path / "bill.parquet").column("Tags") == ['{"app":"x","team":"nlp"}']
 

@@ -36,12 +36,12 @@ def test_the_manifest_names_the_assembly(tmp_path: Path) -> None:
 def test_runs_are_ordered_by_the_time_in_their_names(tmp_path: Path) -> None:
     """Azure and AWS Data Exports name a run by its time; the last of each period counts."""
     for period, runs in (
-        ("20240901-20240930", ("202409021200", "202409031200")),
-        ("BILLING_PERIOD=2024-10", ("2024-10-02T00:00:00.000Z-x", "2024-10-03T00:00:00.000Z-a")),
+        ("20240901-20240930", {"202409021200": 1, "202409031200": 2}),
+        ("BILLING_PERIOD=2024-10", {"2024-10-02T00:00:00.000Z-x": 4, "2024-10-03T00:00:00.000Z-a": 8}),
     ):
-        for number, run in enumerate(runs):
-            _deliver(tmp_path / period / run / "guid" / "part_0_0001.csv", 1 + number, second=9 - number)
-    assert read_bill(BILL, tmp_path).total("BilledCost") == Decimal(4)
+        for run, cost in runs.items():
+            _deliver(tmp_path / period / run / "guid" / "part_0_0001.csv", cost, second=9 - cost)
+    assert read_bill(BILL, tmp_path).total("BilledCost") == Decimal(2 + 8)
 
 
 def test_single_files_of_runs(tmp_path: Path) -> None:

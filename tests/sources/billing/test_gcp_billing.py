@@ -1,6 +1,6 @@
 """Google's billing export: nested Parquet and flat CSV, discounts, credits, commitments.
 
-Columns as https://cloud.google.com/billing/docs/how-to/export-data-bigquery-tables/detailed-usage describes them; amounts are made up.
+Columns as Google documents its detailed usage cost export (cloud.google.com/billing/docs); amounts are made up.
 """
 
 import json

@@ -47,6 +47,7 @@ def parse_amounts(cells: pa.Array, position: CellPosition, notes: AmountNotes) -
     """
     kind = cells.type
     if pa.types.is_floating(kind):
+        cells = pc.if_else(pc.is_nan(cells), pa.scalar(None, kind), cells)  # how pandas writes null
         notes.doubles += len(cells) - cells.null_count
         cells = pc.cast(cells, pa.string())
     elif not pa.types.is_string(kind):

@@ -76,6 +76,8 @@ class BillBatch:
                 texts, wrong = parse_objects(cells if pa.types.is_nested(cells.type) else self._text(name))
                 self.file.count(f"{self._written(name)} that are no JSON object; left empty", wrong)
                 return texts
+            if any(n.lower().startswith(f"{name.lower()}.") for n in self.cells.schema.names):
+                return self.tagged(f"{name.lower()}.")  # a struct of Parquet, taken apart
         return self.repeat(None)
 
     def credits(self) -> Credits:
@@ -121,7 +123,7 @@ class BillBatch:
     def tagged(self, prefix: str) -> pa.Array:
         """Tags that have a column each, `resourceTags/user:team`, as JSON objects."""
         names = [n for n in self.cells.schema.names if n.lower().startswith(prefix)]
-        tags = {strip_owner(n[len(prefix) :]): self._null_words(self._plain(n)) for n in names}
+        tags = {strip_owner(n[len(prefix) :]): self._text(n) for n in names}
         return join_objects(tags) if tags else self.repeat(None)
 
     def _instant(self, name: str) -> pa.Array:

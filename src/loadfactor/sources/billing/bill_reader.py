@@ -88,6 +88,8 @@ def _read_file(file: BillFile, decoder: BillDecoder) -> Iterator[Rows | Gap]:
             first = False
         table = decoder.decode(BillBatch(file, cells.cells, cells.first_row))
         file.count("rows without a BilledCost; they add nothing", table["BilledCost"].null_count)
+        unsaid = pc.and_(pc.is_valid(table["BilledCost"]), pc.is_null(table["EffectiveCost"]))
+        file.count("rows whose effective cost is not said; it stays unknown", pc.sum(unsaid).as_py() or 0)
         lacking = pc.index(pc.is_null(table["ChargePeriodStart"]), value=True).as_py()
         if lacking >= 0:
             raise SourceError(
