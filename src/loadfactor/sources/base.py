@@ -62,7 +62,7 @@ class ReadOptions:
     at_ms: int | None = None  # when a snapshot without a time was taken
     held_by: str | None = None  # the job that held every GPU of the log while it was recorded
     price_per_gpu_hour: float | None = None  # one price for every GPU and all time, in the store's reporting currency
-    currency: str | None = None  # of a bill whose file names none
+    currency: str | None = field(default=None, repr=False)  # of a bill whose file names none
     events_before: tuple[DeviceEvent, ...] = field(default=(), repr=False)
     """What the books know of errors already; no part of what identifies an import."""
 

@@ -180,6 +180,12 @@ def test_newer_headers_say_the_same(tmp_path: Path, form: str) -> None:
     assert json.loads(new.column("Tags")[0])["team"] == "nlp"
 
 
+def test_tags_that_differ_in_case_are_two(tmp_path: Path) -> None:
+    """Team and team are two tags of AWS."""
+    line = LINE | {"resourceTags/user:team": "a", "resourceTags/user:Team": "b"}
+    assert read_bill(BILL, write_csv(tmp_path / "cur.csv", [line])).column("Tags") == ['{"Team":"b","team":"a"}']
+
+
 def test_unused_capacity_reservations_have_their_status(tmp_path: Path) -> None:
     """What was reserved and not run is billed as UnusedBox, and says which reservation."""
     line = LINE | {"lineItem/UsageType": "UnusedBox:p5.48xlarge", "lineItem/ResourceId": "arn:cr-1"}

@@ -10,6 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tests.sources.billing.bills import read_bill, read_rows, write_csv
 
 from loadfactor.errors import SourceError
@@ -159,6 +161,42 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     _refuse(tmp_path / "folder", "holds no bill")
     _refuse(tmp_path / "nothing.csv", r"nothing\.csv does not exist")
+
+
+AMOUNTS = st.decimals(-(10**9), 10**9, allow_nan=False, allow_infinity=False, places=12)
+FORMS = st.sampled_from(["{:f}", "{:E}", "${:,.12f} ", "({:,.12f})"])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(AMOUNTS, AMOUNTS, FORMS), min_size=1, max_size=40), st.integers(1, 3))
+def test_no_total_changes(tmp_path: Path, amounts: list[tuple[Decimal, Decimal, str]], parts: int) -> None:
+    """However amounts are written and rows are spread over parts, each cost is the sum of its own cells."""
+    folder = tmp_path / str(len(list(tmp_path.iterdir())))
+    billed, effective = Decimal(0), Decimal(0)
+    rows = []
+    for number, (one, other, form) in enumerate(amounts):
+        negated = form.startswith("(")
+        one, other = (abs(one), abs(other)) if negated else (one, other)
+        rows.append(
+            ROW | {"BilledCost": form.format(one), "EffectiveCost": form.format(other), "ResourceId": str(number)}
+        )
+        billed += -one if negated else one
+        effective += -other if negated else other
+    for part in range(parts):
+        if mine := rows[part::parts]:
+            write_csv(folder / f"part-{part}.csv{'.gz' if part else ''}", mine)
+    bill = read_bill(BILL, folder)
+    assert (bill.total("BilledCost"), bill.total("EffectiveCost")) == (billed, effective)
+    assert bill.charges.num_rows == len(amounts)
+
+
+def test_a_bill_without_rows_is_said(tmp_path: Path) -> None:
+    """The right columns and nothing under them: nothing is charged."""
+    pq.write_table(pa.Table.from_pylist([ROW]).slice(0, 0), tmp_path / "empty.parquet")
+    (tmp_path / "empty.csv").write_text(",".join(ROW) + "\n")
+    bill = read_bill(BILL, tmp_path)
+    assert bill.charges.num_rows == 0
+    assert [gap.what for gap in bill.gaps] == ["a header and no rows"] * 2
 
 
 def test_unreadable_tags_are_counted(tmp_path: Path) -> None:

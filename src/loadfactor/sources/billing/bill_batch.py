@@ -123,7 +123,7 @@ class BillBatch:
     def tagged(self, prefix: str) -> pa.Array:
         """Tags that have a column each, `resourceTags/user:team`, as JSON objects."""
         names = [n for n in self.cells.schema.names if n.lower().startswith(prefix)]
-        tags = {strip_owner(n[len(prefix) :]): self._text(n) for n in names}
+        tags = {strip_owner(n[len(prefix) :]): self._null_words(self.cells.column(n)) for n in names}
         return join_objects(tags) if tags else self.repeat(None)
 
     def _instant(self, name: str) -> pa.Array:

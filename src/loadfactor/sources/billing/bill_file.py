@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -129,11 +128,11 @@ class BillFile:
                 pa.OSFile(self.label) as stored,
                 pq.ParquetFile(stored, buffer_size=BYTES_PER_MIB, pre_buffer=False, memory_map=False) as file,
             ):
-                self.names = tuple(name for name, _ in _flatten(file.schema_arrow.empty_table().to_batches() or []))
+                nothing = pa.RecordBatch.from_pylist([], schema=file.schema_arrow)
+                self.names = tuple(name for name, _ in _flatten(nothing))
                 row = 1
                 for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
-                    flat = dict(_flatten([batch]))
-                    self.names = tuple(flat)
+                    flat = dict(_flatten(batch))
                     yield TextBatch(pa.RecordBatch.from_arrays(list(flat.values()), names=list(flat)), row)
                     row += batch.num_rows
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -143,9 +142,9 @@ class BillFile:
             ) from None
 
 
-def _flatten(batches: Sequence[pa.RecordBatch]) -> Iterator[tuple[str, pa.Array]]:
+def _flatten(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
     """Columns by name, those of structs as `struct.field`, dictionaries decoded."""
-    for name, column in chain.from_iterable(zip(b.schema.names, b.columns, strict=True) for b in batches):
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
         yield from _flatten_column(name, column)
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from loadfactor.charges import CATEGORIES, CHARGES, COSTS
 from loadfactor.sources.billing.bill_batch import BillBatch, make_charges, rename
-from loadfactor.sources.billing.bill_file import BillFile
+from loadfactor.sources.billing.bill_file import BillFile, fold_name
 from loadfactor.sources.billing.bill_reader import make_source
 from loadfactor.sources.billing.instance_types import find_aws_type, find_azure_type, find_focus_type
 from loadfactor.sources.billing.instants import begin_months
@@ -47,8 +47,9 @@ class FocusDecoder:
 
     def open(self, file: BillFile) -> None:
         """Say which of the costs the file lacks."""
+        known = set(map(fold_name, file.names))
         for cost in COSTS:
-            if cost.lower() not in {name.lower() for name in file.names}:
+            if fold_name(cost) not in known:
                 file.count(f"no column {cost}; it stays unknown")
 
     def decode(self, batch: BillBatch) -> pa.Table:
