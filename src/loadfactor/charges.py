@@ -101,4 +101,17 @@ _OF_WHAT = (
     Column("x_Dataset", "text", "which of two exports of the same charges", "the only one", (ACTUAL, AMORTIZED)),
 )
 
-CHARGES: Final = Table("charges", "the bill says", DELIVERY, _WHO_BILLS + _WHAT_KIND + _MONEY + _OF_WHAT)
+_WHO_PAYS = (
+    _text("team", "the team that pays, as the row's tags or rules of tagging say"),
+    _text("project", "the project it belongs to"),
+    _text("experiment_id", "the experiment it is for", "not tagged"),
+    _text("purpose", "training, serving, notebook, …"),
+    _text("user", "who asked for it"),
+    _text(
+        "original_holder",
+        "what of these the tags said, as a JSON object, where rules say otherwise",
+        "as the tags said",
+    ),
+)
+
+CHARGES: Final = Table("charges", "the bill says", DELIVERY, _WHO_BILLS + _WHAT_KIND + _MONEY + _OF_WHAT + _WHO_PAYS)

@@ -6,6 +6,7 @@ Instants are stored as int64 milliseconds since 1970 UTC. A sample describes the
 
 from typing import Final
 
+from loadfactor.charges import CHARGES
 from loadfactor.columns import TYPES, Column, Kind, Table
 from loadfactor.units import MS_PER_S
 
@@ -255,6 +256,7 @@ MEASUREMENTS: Final = tuple(
 
 TABLES: Final = (
     DEVICES, SAMPLES, ALLOCATIONS, OUTAGES, PROGRESS, QUEUE_EVENTS, PRICES, EXCHANGE_RATES, NODE_SAMPLES, DEVICE_EVENTS,
+    CHARGES,
 )  # fmt: skip
 
 DIAGNOSTIC: Final = (NODE_SAMPLES, DEVICE_EVENTS)

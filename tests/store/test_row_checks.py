@@ -1,6 +1,7 @@
 """Every row passes the door: what cannot be true is refused with file, row, column and value; what is odd is kept honestly."""
 
 from collections.abc import Iterable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "count": st.sampled_from([0.0, 8.0, -1.0]),
     "mask": st.sampled_from([0, 4]),
     "flag": st.booleans(),
+    "exact": st.sampled_from([Decimal("0.1"), Decimal("-3"), Decimal(10) ** 19]),
 }
 
 
@@ -187,7 +189,16 @@ def batches(draw: st.DrawFn) -> Rows:
     return Rows(kept.name, pa.Table.from_pylist(rows, schema=kept.schema), "f")
 
 
-EXAMPLES = {"text": "x", "instant": START, "share": 0.5, "amount": 2.0, "count": 1.0, "mask": 4, "flag": True}
+EXAMPLES: dict[str, Any] = {
+    "text": "x",
+    "instant": START,
+    "share": 0.5,
+    "amount": 2.0,
+    "count": 1.0,
+    "mask": 4,
+    "flag": True,
+}
+EXAMPLES |= {"exact": Decimal("1.25")}
 
 
 @settings(max_examples=400, deadline=None)

@@ -26,6 +26,13 @@ def samples(first: float, last: float, seed: int, columns: Sequence[str] = ("bus
     return [f"device_id,to_utc,source,{','.join(columns)}", *rows]
 
 
+def bill(may: str, *more: str) -> list[str]:
+    """A bill of May, and further rows: of another month, or of a sub account."""
+    head = "ProviderName,BillingAccountId,SubAccountId,BillingPeriodStart,ChargePeriodStart,BilledCost,Tags"
+    row = "AWS,1,a,2026-05-01T00:00:00Z,2026-05-01T00:00:00Z"
+    return [head, f'{row},{may},"{{""team"":""red""}}"', *more]
+
+
 INVENTORY = {
     "devices": [
         "device_id,node,accelerator,pool,from_utc,to_utc",
@@ -54,12 +61,18 @@ WORK = {
     "node_samples": ["node,to_utc,cpu_busy_share", *(f"n0,{at(k)},0.{k + 1}" for k in range(1, 6))],
     "device_events": ["device_id,at_utc,kind,detail", f"g1,{at(6)},xid,79", f"g0,{at(8)},ecc,dbe"],
     "samples": samples(0, 30, 1),
+    "charges": bill(
+        "7.10",
+        "AWS,1,a,2026-04-01T00:00:00Z,2026-04-03T00:00:00Z,3.3,",
+        "AWS,1,b,2026-05-01T00:00:00Z,2026-05-02T00:00:00Z,1,",
+    ),
 }
 LATE = {
     # the same samples with another column, and between them ones that came late
     "samples": samples(10, 16, 2, ("mem_used_bytes", "sm_active_share")),
     "allocations": ["job_id,device_id,team,from_utc,to_utc", f"b,g2,green,{at(3)},{at(31)}"],
     "prices": ["basis,price_per_gpu_hour,currency", "contracted,3,EUR"],
+    "charges": bill("8.20"),  # of one sub account: the rows of the other stay
 }
 LAST = {
     "samples": samples(30, 47.5, 3),
@@ -69,6 +82,7 @@ LAST = {
     "device_events": ["device_id,at_utc,kind,detail", f"g2,{at(41)},throttle,power"],
     "queue_events": ["job_id,at_utc,event,gpus,pool,team", f"e,{at(42)},submitted,1,p,blue"],
     "outages": ["device_id,from_utc,to_utc,reason", f"g1,{at(44)},{at(45)},failed"],
+    "charges": bill("9.30", "AWS,1,b,2026-05-01T00:00:00Z,2026-05-02T00:00:00Z,2,"),
 }
 PARTS = {"inventory": INVENTORY, "work": WORK, "late": LATE, "last": LAST}
 """In the order of their imports; `last` is the one that tests import."""

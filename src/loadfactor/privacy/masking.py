@@ -15,9 +15,10 @@ MASKED: Final = {
     "allocations": ("team", "project", "experiment_id", "purpose", "queue", "end_state"),
     "queue_events": ("team", "project", "experiment_id", "purpose", "queue", "reason"),
     "progress": (),
+    "charges": ("team", "project", "experiment_id", "purpose", "ResourceId", "ResourceName"),
 }
 """Tables that can name users, and their texts besides the user and what follows."""
-OBJECTS: Final = ("tags", "original_holder")
+OBJECTS: Final = ("tags", "original_holder", "Tags", "AllocatedTags")
 """Columns that are JSON objects of texts."""
 JOBS: Final = ("job_id",)
 """Columns in which agents write "user command pid": a job id with a space begins with a user."""

@@ -62,6 +62,26 @@ SOURCES = (
         "a dated price list: CSV, TOML, JSON or Parquet in the columns of the prices table",
     ),
     SourceEntry(
+        "focus",
+        "loadfactor.sources.billing.focus",
+        "bills in FOCUS 1.0 to 1.4, whoever exports them: CSV, gzipped, Parquet, or a folder of parts",
+    ),
+    SourceEntry(
+        "aws-cur",
+        "loadfactor.sources.billing.aws_cur",
+        "AWS Cost and Usage Reports: legacy and CUR 2.0",
+    ),
+    SourceEntry(
+        "azure-cost",
+        "loadfactor.sources.billing.azure_cost",
+        "Azure cost exports: Enterprise, Customer Agreement, pay-as-you-go; actual and amortized",
+    ),
+    SourceEntry(
+        "gcp-billing",
+        "loadfactor.sources.billing.gcp_billing",
+        "Google Cloud's billing export, standard or detailed: CSV or Parquet",
+    ),
+    SourceEntry(
         "alibaba-genai",
         "loadfactor.sources.public_traces.alibaba_genai",
         "Alibaba's published trace cluster-trace-v2026-GenAI: the folder with duty cycles, memory and requests",

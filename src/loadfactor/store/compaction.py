@@ -10,7 +10,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from loadfactor.charges import CHARGES
 from loadfactor.columns import Table
+from loadfactor.store.charge_imports import forget_charges
 from loadfactor.store.import_records import TABLE as IMPORTS
 from loadfactor.store.import_records import change_records
 from loadfactor.store.manifest import StoredFile, find_moved_ends, name_file
@@ -56,7 +58,7 @@ def compact_store(writer: Writer, everything: bool) -> None:
     if not everything:
         for day in sorted({f.day for f in writer.manifest.of("samples") if f.day is not None}):
             merge_newest(writer, day)
-    for name in sorted({f.table for f in writer.manifest.files if f.is_log} - {"samples"}):
+    for name in sorted({f.table for f in writer.manifest.files if f.is_log} - {"samples", CHARGES.name}):
         merge_logs(writer, name, everything)
 
 
@@ -176,12 +178,13 @@ def forget_import(writer: Writer, number: int) -> None:
     for day in sorted(days | (reached & there)):
         compact_day(writer, day, without=number)
     mark_changed_steps(writer, steps)
-    for name in sorted({f.table for f in writer.manifest.files if f.is_log} - {"samples", IMPORTS}):
+    for name in sorted({f.table for f in writer.manifest.files if f.is_log} - {"samples", CHARGES.name, IMPORTS}):
         logs = [f for f in writer.manifest.logs_of(name) if f.holds_import(number)]
         if logs:
             left = merge_files(writer, logs, f"import_no IS DISTINCT FROM {number}")
             writer.swap(logs, [left] if left.rows else [])
             refold_table(writer, table(name))
+    forget_charges(writer, number)
     writer.mark_stale(find_moved_ends(span, writer.span()))
     change_records(writer, f"SELECT * FROM records WHERE import_no <> {number}")
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # Arrow and the sources take longer to import than most answe
 ChangeBytes = Callable[[bytes], bytes]
 ChangeRows = Callable[[str, "pa.Table"], "pa.Table"]
 """Rows of a table, by its name, made otherwise: as many, in their order, with their columns."""
-TAGGED: Final = ("allocations", "queue_events")
+TAGGED: Final = ("allocations", "queue_events", "charges")
 """Tables whose rows have a holder."""
 
 

@@ -10,11 +10,13 @@ from typing import Final
 
 import pyarrow as pa
 
+from loadfactor.charges import CHARGES
 from loadfactor.errors import InputError, SourceError
 from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.sources.parsing.event_readings import DeviceEvent
 from loadfactor.sources.parsing.file_names import strip_rotation
 from loadfactor.store import small_tables
+from loadfactor.store.charge_imports import add_charges
 from loadfactor.store.import_records import ImportRecord, add_records, list_imports
 from loadfactor.store.manifest import find_moved_ends
 from loadfactor.store.same_instant import SamplesDifferError
@@ -140,7 +142,8 @@ def digest_files(source: Source, files: Iterable[Path], options: ReadOptions) ->
 
     A name may say which machine a log is of; the folder a file lies in, a rotation's number and .gz say nothing.
     """
-    total = hashlib.sha256(f"{source.name} {options}".encode())
+    told = f"{source.name} {options}" if options.currency is None else f"{source.name} {options} {options.currency}"
+    total = hashlib.sha256(told.encode())
     for name, path in sorted((strip_rotation(f.name), f) for f in files):
         with path.open("rb") as file:
             total.update(f"{name} {hashlib.file_digest(file, 'sha256').hexdigest()}".encode())
@@ -163,6 +166,10 @@ def _add(
         _check_holder(writer, small["allocations"], options.held_by)
     for done, (name, path) in enumerate(sorted(small.items())):
         progress(f"merging {name}", done / (len(small) + 1))
+        if name == CHARGES.name:
+            for gap in add_charges(writer, path, number):
+                staging.take(gap)
+            continue
         watched = (source.watches and name in small_tables.WATCHED) or name in staging.inferred
         lists = live and not source.watches
         for gap in add_small_table(writer, table(name), path, number, watched, refuse, staging.name_row, live, lists):

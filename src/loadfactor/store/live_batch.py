@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from loadfactor.charges import CHARGES
 from loadfactor.errors import DamageError, InputError, no_such
 from loadfactor.sources.base import Rows
 from loadfactor.store.row_checks import validate_rows
@@ -60,7 +61,7 @@ def is_listing(source: str) -> bool:
 
 def encode(batch: LiveBatch) -> EncodedBatch:
     """Check a batch and encode it. Raises InputError (SourceError with the row) for rows that no import would take."""
-    if batch.table not in (known := [t.name for t in TABLES]):
+    if batch.table not in (known := [t.name for t in TABLES if t != CHARGES]):
         raise no_such("table", batch.table, known)
     if len(set(batch.rows.column_names)) < batch.rows.num_columns:
         raise InputError(f"{batch.where or batch.table}: a column of {batch.table} is there twice")

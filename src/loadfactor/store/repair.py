@@ -8,9 +8,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from loadfactor.charges import CHARGES
 from loadfactor.columns import Table
 from loadfactor.errors import DamageError
 from loadfactor.store import disk
+from loadfactor.store.charge_imports import settle_charges
 from loadfactor.store.cleanup import list_unfinished
 from loadfactor.store.compaction import refold_table
 from loadfactor.store.generations import Generation
@@ -93,7 +95,7 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
     writer.mark_stale([ALWAYS])  # every hour: who knows what was lost, or which ledger a rebuilt manifest is without
     lost = [f for f in damaged if f.table != "ledger"]
     names = {f.table for f in writer.manifest.files} | {f.table for f in damaged}
-    for kept in (t for t in TABLES if t.name in names and t.name != "samples"):
+    for kept in (t for t in TABLES if t.name in names - {"samples", CHARGES.name}):
         logs, base = writer.manifest.logs_of(kept.name), writer.manifest.of(kept.name)
         of_table = [f for f in damaged if f.table == kept.name]
         if base and (not logs or any(f.is_log for f in of_table)):
@@ -104,6 +106,7 @@ def repair_store(writer: Writer) -> tuple[Loss, ...]:
             refold_table(writer, kept)  # what a table says is in its logs
         if not any(f.is_log for f in of_table):
             lost = [f for f in lost if f.table != kept.name]
+    settle_charges(writer)
     records = [f for f in damaged if f.table == IMPORTS]
     if records:
         _list_anew(writer)
@@ -141,6 +144,11 @@ def _list_anew(writer: Writer) -> None:
     """Records of the imports whose own are lost, as far as their rows tell: which numbers, how many rows of which tables."""
     rows: dict[int, dict[str, int]] = {}
     for kept in TABLES:
+        if kept.name == CHARGES.name:
+            for file in (f for f in writer.manifest.files if f.table == kept.name):
+                of = rows.setdefault(file.imports[0] if file.imports else 0, {})
+                of[kept.name] = of.get(kept.name, 0) + file.rows
+            continue
         if kept.name == "samples":
             parts = writer.parts(writer.manifest.of(kept.name))
             relation = taken(parts) if parts else None

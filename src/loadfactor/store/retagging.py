@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from loadfactor.charges import CHARGES
+from loadfactor.store.charge_imports import retag_charges
 from loadfactor.store.compaction import refold_table
 from loadfactor.store.entry import TAGGED, ChangeRows
 from loadfactor.store.manifest import StoredFile, name_file
@@ -16,6 +18,10 @@ def retag_rows(writer: Writer, tag: ChangeRows, names: Sequence[str] = TAGGED) -
     """Tag every row of some tables anew, and mark the hours that this changes stale; the changed rows by table."""
     changed: dict[str, int] = {}
     for name in names:
+        if name == CHARGES.name:
+            if rows := retag_charges(writer, tag):
+                changed[name] = rows
+            continue
         for log in writer.manifest.logs_of(name):
             path = writer.work / f"tagged-{log.name}"
             rows = write_tagged(writer, name, read_rows(name, writer.paths([log])), tag, path)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from loadfactor.charges import CHARGES
 from loadfactor.columns import Table
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap
@@ -18,7 +19,7 @@ from loadfactor.tables import ALLOCATIONS, ALWAYS, LINGER_MS, SAMPLES, TABLES, S
 
 BOOKED = ("devices", "allocations", "outages", "prices", "exchange_rates")
 """Tables that the ledger is made of, beside samples."""
-_SMALL = {t.name for t in TABLES} - {SAMPLES.name}
+_SMALL = {t.name for t in TABLES} - {SAMPLES.name, CHARGES.name}
 TIER = 4
 """Logs are merged as they come: one at most this many times as large as those after it goes into one with them."""
 

@@ -13,7 +13,9 @@ _TABLES: Final = {t.name for t in TABLES}
 
 def empty(table: str) -> str:
     """SQL: a table without rows."""
-    return f"SELECT {', '.join(f'NULL::{_SQL_TYPES[t]} AS {c}' for c, t in columns_of(table).items())} WHERE false"
+    return (
+        f"SELECT {', '.join(f'NULL::{_SQL_TYPES.get(t, t)} AS {c}' for c, t in columns_of(table).items())} WHERE false"
+    )
 
 
 def read_rows(table: str, paths: Sequence[Path]) -> str:

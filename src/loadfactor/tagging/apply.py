@@ -8,11 +8,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from loadfactor.tables import ALWAYS
-from loadfactor.tagging.facts import ORIGINAL, Facts, Places, restore_said
+from loadfactor.tagging.facts import ORIGINAL, ChargeFacts, Facts, Places, restore_said
 from loadfactor.tagging.rules import GIVES, Condition, Tagging, TagRule, split_template
 
-TAGGED = {"allocations": "from_utc", "queue_events": "at_utc"}
-"""The tables whose rows have a holder, and the instant that decides which dated rule counts."""
+TAGGED = {"allocations": "from_utc", "queue_events": "at_utc", "charges": "ChargePeriodStart"}
+"""The tables whose rows have a holder or somebody who pays, and the instant that decides which dated rule counts."""
 _NOTHING: npt.NDArray[np.object_] = np.array(None, dtype=object)
 Texts = npt.NDArray[np.object_]
 Flags = npt.NDArray[np.bool_]
@@ -26,7 +26,7 @@ def apply_rules(tagging: Tagging, rows: pa.Table, table: str) -> pa.Table:
     Rows that no rule speaks of stay as their source said them. The order of rows stays.
     """
     said_rows = restore_said(rows)
-    facts = Facts(said_rows)
+    facts = ChargeFacts(said_rows) if table == "charges" else Facts(said_rows)
     everywhere = np.arange(rows.num_rows)
     said = {column: facts.field(name).take(everywhere) for name, column in GIVES.items()}
     at_ms = np.asarray(said_rows[TAGGED[table]])

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from loadfactor.tagging.rules import GIVES, MATCHED_COLUMNS
+from loadfactor.tagging.rules import BILL_TAGS, CHARGE_COLUMNS, GIVES, MATCHED_COLUMNS
 
 Places = npt.NDArray[np.int64]
 """Numbers of rows."""
@@ -36,6 +37,11 @@ class FactColumn:
         distinct: dict[str | None, int] = {value: code for code, value in enumerate(known)}
         codes = np.array([distinct.get(value, len(distinct)) for value in (*found, None)], np.int64)
         return cls(list(known), codes[texts.codes])
+
+    @classmethod
+    def empty(cls, rows: int) -> "FactColumn":
+        """A field that no row has."""
+        return cls((), np.zeros(rows, np.int64))
 
     @cached_property
     def _codes_by_value(self) -> dict[str | None, int]:
@@ -81,11 +87,30 @@ class Facts:
             return FactColumn.of_documents(texts, [_read_text(document.get(name)) for document in documents])
         if column in self._rows.column_names:
             return FactColumn.of_column(self._rows[column])
-        return FactColumn((), np.zeros(self._rows.num_rows, np.int64))
+        return FactColumn.empty(self._rows.num_rows)
 
     @cached_property
     def _tags(self) -> tuple[FactColumn, list[dict[str, Any]]]:
         texts = FactColumn.of_column(self._rows["tags"])
+        return texts, [read_object(text) for text in texts.values[:-1]]
+
+
+class ChargeFacts(Facts):
+    """The fields of rows of charges: `tag.KEY` is a tag of the bill, `account` the sub account's id, or its name without one."""
+
+    def _read(self, name: str) -> FactColumn:
+        if name.startswith(BILL_TAGS):
+            texts, documents = self._tags
+            key = name.partition(".")[2]
+            return FactColumn.of_documents(texts, [_read_text(document.get(key)) for document in documents])
+        if name in CHARGE_COLUMNS:
+            columns = [self._rows[column] for column in CHARGE_COLUMNS[name]]
+            return FactColumn.of_column(pc.coalesce(*columns))
+        return super()._read(name) if name in self._rows.column_names else FactColumn.empty(self._rows.num_rows)
+
+    @cached_property
+    def _tags(self) -> tuple[FactColumn, list[dict[str, Any]]]:
+        texts = FactColumn.of_column(pc.coalesce(self._rows["AllocatedTags"], self._rows["Tags"]))
         return texts, [read_object(text) for text in texts.values[:-1]]
 
 

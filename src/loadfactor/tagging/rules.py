@@ -36,6 +36,17 @@ TAGS: Final = (
     "purpose_hint",
 )
 """Tags that schedulers give every job."""
+CHARGE_COLUMNS: Final = {
+    "account": ("SubAccountId", "SubAccountName"),
+    "account_name": ("SubAccountName",),
+    "service": ("ServiceName",),
+    "resource": ("ResourceId",),
+    "resource_name": ("ResourceName",),
+    "region": ("RegionId",),
+}
+"""What a rule can look at of a bill's rows, and the columns that say it, the better one first."""
+BILL_TAGS: Final = ("tag.", "label.")
+"""How tags of a bill begin."""
 PREFIXES: Final = ("label.", "annotation.", "tag.", "env.", "wandb.", "mlflow.")
 """How tags begin whose names are people's own: of Kubernetes, of clouds, of the job's environment, of experiment trackers."""
 REGEX: Final = "regex:"
@@ -127,9 +138,14 @@ def split_template(text: str) -> list[tuple[str, bool]]:
 
 def check_field(name: str, where: str) -> str:
     """The name of something that rules can look at. Raises InputError naming the nearest where there is none."""
-    if name in MATCHED_COLUMNS or name in TAGS or (name.startswith(PREFIXES) and not name.endswith(".")):
+    if (
+        name in MATCHED_COLUMNS
+        or name in TAGS
+        or name in CHARGE_COLUMNS
+        or (name.startswith(PREFIXES) and not name.endswith("."))
+    ):
         return name
-    error = no_such("tag", name, (*TAGS, *MATCHED_COLUMNS, *(prefix + "NAME" for prefix in PREFIXES)))
+    error = no_such("tag", name, (*TAGS, *MATCHED_COLUMNS, *CHARGE_COLUMNS, *(prefix + "NAME" for prefix in PREFIXES)))
     raise InputError(f"{where}: {error}")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.sources.billing.bills import read_bill, read_rows, sum_column, write_csv
 
-from loadfactor.sources.billing.aws_cur import BILL
+from loadfactor.sources.billing.aws_cur import SOURCE
 
 PLAN, RESERVATION = "arn:aws:savingsplans::1:savingsplan/a", "arn:aws:ec2:us-east-1:1:reserved-instances/b"
 LINE = {
@@ -81,7 +81,7 @@ LINES = [
 def test_totals_of_the_sample(shared: Path) -> None:
     """Billed is the sum of unblended costs; without commitments it is the effective cost, too."""
     path = shared / "data" / "billing" / "aws_cur_sample_anonymous.csv.gz"
-    bill, rows = read_bill(BILL, path), read_rows(path)
+    bill, rows = read_bill(SOURCE, path), read_rows(path)
     total = sum_column(path, "lineItem/UnblendedCost")
     assert bill.total("BilledCost") == bill.total("EffectiveCost") == total == Decimal("1.6823086974")
     listed = Decimal(0)
@@ -98,7 +98,7 @@ def test_totals_of_the_sample(shared: Path) -> None:
 def test_costs_mean_what_focus_means(tmp_path: Path) -> None:
     """The invoice is kept whole; commitments are bought once and spread once; what was not used is a line of its own."""
     path = write_csv(tmp_path / "cur.csv.gz", LINES)
-    bill = read_bill(BILL, path)
+    bill = read_bill(SOURCE, path)
     assert bill.total("BilledCost") == sum_column(path, "lineItem/UnblendedCost")
     found = {
         (row["x_ChargeType"], row.get("CommitmentDiscountStatus")): (
@@ -129,7 +129,7 @@ def test_costs_mean_what_focus_means(tmp_path: Path) -> None:
 
 def test_other_columns(tmp_path: Path) -> None:
     """Instance type from the usage type, tags without the mark of users, a correction of the month before, unused has no use."""
-    rows = read_bill(BILL, write_csv(tmp_path / "cur.csv", LINES)).rows()
+    rows = read_bill(SOURCE, write_csv(tmp_path / "cur.csv", LINES)).rows()
     assert rows[0]["x_InstanceType"] == "p4d.24xlarge"
     assert json.loads(str(rows[0]["Tags"])) == {"team": "nlp", "aws:createdBy": "x"}
     by_kind = {row["x_ChargeType"]: row for row in rows if row.get("CommitmentDiscountStatus") != "Unused"}
@@ -149,13 +149,13 @@ def test_what_negations_do_not_take_back_is_kept(tmp_path: Path) -> None:
     second = write_csv(
         tmp_path / "report-2.csv", [_line("SavingsPlanNegation", "-9.9999999999", savingsPlan__SavingsPlanARN=PLAN)]
     )
-    bill = read_bill(BILL, first, second)
+    bill = read_bill(SOURCE, first, second)
     assert bill.total("BilledCost") == Decimal("0.0000000001")
     (rest,) = (row for row in bill.rows() if row["ChargeCategory"] == "Adjustment")
     assert rest["CommitmentDiscountId"] == PLAN
     assert not [
         row
-        for row in read_bill(BILL, write_csv(tmp_path / "c.csv", LINES)).rows()
+        for row in read_bill(SOURCE, write_csv(tmp_path / "c.csv", LINES)).rows()
         if "less its" in row.get("ChargeDescription", "")
     ]
 
@@ -174,8 +174,8 @@ def test_newer_headers_say_the_same(tmp_path: Path, form: str) -> None:
         plain = {spell(k): v for k, v in line.items() if not k.startswith("resourceTags") or form == "athena"}
         return plain | ({"resource_tags": json.dumps(tags)} if form == "cur-2.0" else {})
 
-    old = read_bill(BILL, write_csv(tmp_path / "old.csv", LINES))
-    new = read_bill(BILL, write_csv(tmp_path / "new.csv", [convert(line) for line in LINES]))
+    old = read_bill(SOURCE, write_csv(tmp_path / "old.csv", LINES))
+    new = read_bill(SOURCE, write_csv(tmp_path / "new.csv", [convert(line) for line in LINES]))
     assert old.charges.drop(["Tags"]) == new.charges.drop(["Tags"])
     assert json.loads(new.column("Tags")[0])["team"] == "nlp"
 
@@ -183,12 +183,12 @@ def test_newer_headers_say_the_same(tmp_path: Path, form: str) -> None:
 def test_tags_that_differ_in_case_are_two(tmp_path: Path) -> None:
     """Team and team are two tags of AWS."""
     line = LINE | {"resourceTags/user:team": "a", "resourceTags/user:Team": "b"}
-    assert read_bill(BILL, write_csv(tmp_path / "cur.csv", [line])).column("Tags") == ['{"Team":"b","team":"a"}']
+    assert read_bill(SOURCE, write_csv(tmp_path / "cur.csv", [line])).column("Tags") == ['{"Team":"b","team":"a"}']
 
 
 def test_unused_capacity_reservations_have_their_status(tmp_path: Path) -> None:
     """What was reserved and not run is billed as UnusedBox, and says which reservation."""
     line = LINE | {"lineItem/UsageType": "UnusedBox:p5.48xlarge", "lineItem/ResourceId": "arn:cr-1"}
-    (charge,) = read_bill(BILL, write_csv(tmp_path / "cur.csv", [line])).rows()
+    (charge,) = read_bill(SOURCE, write_csv(tmp_path / "cur.csv", [line])).rows()
     assert (charge["CapacityReservationId"], charge["CapacityReservationStatus"]) == ("arn:cr-1", "Unused")
     assert charge["x_InstanceType"] == "p5.48xlarge"

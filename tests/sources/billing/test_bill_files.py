@@ -16,7 +16,7 @@ from tests.sources.billing.bills import read_bill, read_rows, write_csv
 
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import ReadOptions
-from loadfactor.sources.billing.focus import BILL
+from loadfactor.sources.billing.focus import SOURCE
 
 ROW = {
     "ProviderName": "AWS",
@@ -34,7 +34,7 @@ ROW = {
 
 def _refuse(path: Path, message: str, currency: str | None = None) -> None:
     with pytest.raises(SourceError, match=message) as caught:
-        read_bill(BILL, path, currency=currency)
+        read_bill(SOURCE, path, currency=currency)
     assert "\n" not in str(caught.value)
 
 
@@ -45,14 +45,14 @@ def test_parts_are_one_bill(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist([ROW | {"BilledCost": "4"}]), tmp_path / "part-3.snappy.parquet")
     write_csv(tmp_path / "_temporary" / "part-1.csv", [ROW])
     (tmp_path / "manifest.json").write_text("{}")
-    assert read_bill(BILL, tmp_path).total("BilledCost") == Decimal(9)
+    assert read_bill(SOURCE, tmp_path).total("BilledCost") == Decimal(9)
 
 
 def test_a_copy_is_read_once(tmp_path: Path) -> None:
     """Two files of the same bytes are one delivery."""
     for name in ("a.csv", "b.csv"):
         write_csv(tmp_path / name, [ROW])
-    bill = read_bill(BILL, tmp_path)
+    bill = read_bill(SOURCE, tmp_path)
     assert bill.total("BilledCost") == Decimal("1.5")
     assert [gap.what for gap in bill.gaps] == [f"the same bytes as {tmp_path / 'a.csv'}; read once"]
 
@@ -75,7 +75,7 @@ def test_parquet_says_what_csv_says(shared: Path, tmp_path: Path, store: str) ->
             stamps = table[name].cast(pa.timestamp("us"))
             table = table.set_column(table.column_names.index(name), name, stamps)
     pq.write_table(table, tmp_path / "bill.parquet", row_group_size=300)
-    stored, written = read_bill(BILL, tmp_path / "bill.parquet"), read_bill(BILL, path)
+    stored, written = read_bill(SOURCE, tmp_path / "bill.parquet"), read_bill(SOURCE, path)
     assert stored.charges == written.charges
     assert bool(stored.gaps) == (store == "double")
 
@@ -87,7 +87,7 @@ def test_maps_of_parquet_are_tags(tmp_path: Path, kind: str) -> None:
     tags = pa.array([[("team", "nlp"), ("app", "x")]], pa.map_(pa.string(), pa.string()))
     tags = pa.array([{"team": "nlp", "app": "x", "env": None}]) if kind == "struct" else tags
     pq.write_table(table.append_column("Tags", tags), tmp_path / "bill.parquet")
-    assert read_bill(BILL, tmp_path / "bill.parquet").column("Tags") == ['{"app":"x","team":"nlp"}']
+    assert read_bill(SOURCE, tmp_path / "bill.parquet").column("Tags") == ['{"app":"x","team":"nlp"}']
 
 
 def test_large_bills_come_in_batches(tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_large_bills_come_in_batches(tmp_path: Path) -> None:
     writer.writerows([ROW | {"BilledCost": f"0.{n:06}"} for n in range(150_000)])
     path = tmp_path / "bill.csv.gz"
     path.write_bytes(gzip.compress(text.getvalue().encode(), 1))
-    assert len(list(BILL.read((path,), ReadOptions()))) >= 3
-    assert read_bill(BILL, path).total("BilledCost") == sum(range(150_000)) / Decimal(10**6)
+    assert len(list(SOURCE.read((path,), ReadOptions()))) >= 3
+    assert read_bill(SOURCE, path).total("BilledCost") == sum(range(150_000)) / Decimal(10**6)
 
 
 def test_the_order_of_days_is_sought_in_the_whole_file(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_the_order_of_days_is_sought_in_the_whole_file(tmp_path: Path) -> None:
         ROW | {"BillingPeriodStart": "", "BillingPeriodEnd": "", "ChargePeriodStart": day}
         for day in ("5/4/25", "5/6/25", "31/5/25")
     ]
-    first, *_ = read_bill(BILL, write_csv(tmp_path / "days.csv", rows)).column("ChargePeriodStart")
+    first, *_ = read_bill(SOURCE, write_csv(tmp_path / "days.csv", rows)).column("ChargePeriodStart")
     assert first == int(datetime(2025, 4, 5, tzinfo=UTC).timestamp()) * 1000
     _refuse(write_csv(tmp_path / "two.csv", rows[:2]), "row 1: ChargePeriodStart '5/4/25' could be two days")
     _refuse(write_csv(tmp_path / "mixed.csv", [*rows, rows[0] | {"ChargePeriodStart": "5/31/25"}]), "mixes days")
@@ -117,7 +117,7 @@ def test_the_order_of_days_is_sought_in_the_whole_file(tmp_path: Path) -> None:
 def test_currencies(tmp_path: Path) -> None:
     """None named takes the one given; another one than was given, two in one file, and what is none are refused."""
     path = write_csv(tmp_path / "bill.csv", [{k: v for k, v in ROW.items() if k != "BillingCurrency"}])
-    assert read_bill(BILL, path, currency="EUR").column("BillingCurrency") == ["EUR"]
+    assert read_bill(SOURCE, path, currency="EUR").column("BillingCurrency") == ["EUR"]
     _refuse(path, "no column names its currency; name it with --currency USD")
     two = write_csv(tmp_path / "two.csv", [ROW, ROW | {"BillingCurrency": "EUR"}])
     _refuse(two, r"two\.csv, row 2: BillingCurrency 'EUR' where USD was said before; import each currency")
@@ -185,7 +185,7 @@ def test_no_total_changes(tmp_path: Path, amounts: list[tuple[Decimal, Decimal, 
     for part in range(parts):
         if mine := rows[part::parts]:
             write_csv(folder / f"part-{part}.csv{'.gz' if part else ''}", mine)
-    bill = read_bill(BILL, folder)
+    bill = read_bill(SOURCE, folder)
     assert (bill.total("BilledCost"), bill.total("EffectiveCost")) == (billed, effective)
     assert bill.charges.num_rows == len(amounts)
 
@@ -194,14 +194,14 @@ def test_a_bill_without_rows_is_said(tmp_path: Path) -> None:
     """The right columns and nothing under them: nothing is charged."""
     pq.write_table(pa.Table.from_pylist([ROW]).slice(0, 0), tmp_path / "empty.parquet")
     (tmp_path / "empty.csv").write_text(",".join(ROW) + "\n")
-    bill = read_bill(BILL, tmp_path)
+    bill = read_bill(SOURCE, tmp_path)
     assert bill.charges.num_rows == 0
     assert [gap.what for gap in bill.gaps] == ["a header and no rows"] * 2
 
 
 def test_unreadable_tags_are_counted(tmp_path: Path) -> None:
     """Tags that are no object are left out and said; the cost stays."""
-    bill = read_bill(BILL, write_csv(tmp_path / "bill.csv", [ROW, ROW | {"Tags": "team=nlp"}]))
+    bill = read_bill(SOURCE, write_csv(tmp_path / "bill.csv", [ROW, ROW | {"Tags": "team=nlp"}]))
     assert bill.column("Tags") == ['{"a":"1","b":"2"}', None]
     assert bill.total("BilledCost") == 3
     assert [(gap.what, gap.count) for gap in bill.gaps] == [("Tags that are no JSON object; left empty", 1)]

@@ -10,7 +10,7 @@ import pytest
 from tests.sources.billing.bills import Bill, read_bill, read_rows, sum_column, write_csv
 
 from loadfactor.charges import COSTS
-from loadfactor.sources.billing.focus import BILL
+from loadfactor.sources.billing.focus import SOURCE
 
 ROW = {
     "BilledCost": "1.5",
@@ -34,7 +34,7 @@ def sample(shared: Path) -> Path:
 
 def test_every_cost_of_the_sample_is_the_sum_of_its_cells(sample: Path) -> None:
     """Four costs, each exactly what Python's decimals add up to; what the file does not say stays unknown."""
-    bill = read_bill(BILL, sample)
+    bill = read_bill(SOURCE, sample)
     for cost in COSTS:
         assert bill.total(cost) == sum_column(sample, cost)
     assert bill.charges["ContractedCost"].null_count == 7
@@ -44,7 +44,7 @@ def test_every_cost_of_the_sample_is_the_sum_of_its_cells(sample: Path) -> None:
 
 def test_cells_of_the_sample_say_what_the_file_says(sample: Path) -> None:
     """NULL is null, times without a zone are UTC, tags are objects with sorted keys, instance types are found."""
-    rows, bill = read_rows(sample), read_bill(BILL, sample)
+    rows, bill = read_rows(sample), read_bill(SOURCE, sample)
     assert bill.column("ResourceId") == [None if r["ResourceId"] in ("", "NULL") else r["ResourceId"] for r in rows]
     assert bill.column("ChargePeriodStart")[0] == _ms(2024, 9, 18, 22)
     assert bill.column("BillingPeriodEnd")[0] == _ms(2024, 10, 1)
@@ -74,7 +74,7 @@ TOTALS = {
 
 def _example(shared: Path, ending: str) -> Bill:
     (path,) = (shared / EXAMPLES).glob(f"*{ending}.csv")
-    return read_bill(BILL, path, currency="USD")
+    return read_bill(SOURCE, path, currency="USD")
 
 
 @pytest.mark.parametrize("ending", TOTALS)
@@ -134,7 +134,7 @@ def test_newer_versions_are_read(tmp_path: Path) -> None:
         "x_Whatever": "…",
         "chargeclass": "correction",
     }
-    (charge,) = read_bill(BILL, write_csv(tmp_path / "bill.csv", [row])).rows()
+    (charge,) = read_bill(SOURCE, write_csv(tmp_path / "bill.csv", [row])).rows()
     assert (charge["ProviderName"], charge["x_InstanceType"]) == ("Nebius", "gpu-h100-sxm")
     assert (charge["CapacityReservationId"], charge["CapacityReservationStatus"]) == ("cr-1", "Unused")
     assert (charge["ChargeClass"], charge["AllocatedMethodId"]) == ("Correction", "even")
@@ -144,7 +144,7 @@ def test_newer_versions_are_read(tmp_path: Path) -> None:
 def test_signs_are_kept(tmp_path: Path) -> None:
     """Credits, refunds and corrections stay negative, and are never folded into one another's column."""
     rows = [ROW, ROW | {"BilledCost": "-0.5", "EffectiveCost": "-0.25", "ChargeCategory": "credit"}]
-    bill = read_bill(BILL, write_csv(tmp_path / "bill.csv", rows))
+    bill = read_bill(SOURCE, write_csv(tmp_path / "bill.csv", rows))
     assert bill.column("BilledCost") == [Decimal("1.5"), Decimal("-0.5")]
     assert bill.column("EffectiveCost") == [Decimal("1.25"), Decimal("-0.25")]
     assert bill.column("ChargeCategory") == ["Usage", "Credit"]

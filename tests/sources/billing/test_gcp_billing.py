@@ -14,7 +14,7 @@ import pytest
 from tests.sources.billing.bills import Bill, read_bill, write_csv
 
 from loadfactor.errors import SourceError
-from loadfactor.sources.billing.gcp_billing import BILL
+from loadfactor.sources.billing.gcp_billing import SOURCE
 
 CUD = {"name": "n", "full_name": "cud", "id": "c-1", "type": "COMMITTED_USAGE_DISCOUNT", "amount": -1.1}
 GIFT = {"name": "p", "full_name": "promo", "id": "p-1", "type": "PROMOTION", "amount": -0.5}
@@ -69,7 +69,7 @@ def _flatten(line: dict, prefix: str = "") -> dict[str, str]:
 def bill(tmp_path: Path) -> Bill:
     """The lines from Parquet, as BigQuery exports them."""
     pq.write_table(pa.Table.from_pylist(LINES), tmp_path / "part-000.parquet")
-    return read_bill(BILL, tmp_path)
+    return read_bill(SOURCE, tmp_path)
 
 
 def test_the_invoice_is_kept_whole(bill: Bill) -> None:
@@ -123,7 +123,7 @@ def test_kinds_of_lines(bill: Bill) -> None:
 
 def test_flat_csv_says_the_same(bill: Bill, tmp_path: Path) -> None:
     """service_description for service.description, credits and labels as JSON; amounts exact from the text."""
-    flat = read_bill(BILL, write_csv(tmp_path / "flat.csv.gz", [_flatten(line) for line in LINES]))
+    flat = read_bill(SOURCE, write_csv(tmp_path / "flat.csv.gz", [_flatten(line) for line in LINES]))
     assert flat.charges == bill.charges
     assert not flat.gaps
 
@@ -132,12 +132,12 @@ def test_broken_credits_are_refused(tmp_path: Path) -> None:
     """One line names file, row, column and value."""
     rows = [_flatten(line) | {"credits": "-1.5"} for line in LINES[:1]]
     with pytest.raises(SourceError, match=r"flat\.csv, row 1: credits '-1\.5' is no list of credits"):
-        read_bill(BILL, write_csv(tmp_path / "flat.csv", rows))
+        read_bill(SOURCE, write_csv(tmp_path / "flat.csv", rows))
 
 
 def test_a_file_without_credits_says_so(tmp_path: Path) -> None:
     """Costs before credits are not what is invoiced."""
     rows = [{k: v for k, v in _flatten(line).items() if k != "credits"} for line in LINES]
-    assert [gap.what for gap in read_bill(BILL, write_csv(tmp_path / "flat.csv", rows)).gaps] == [
+    assert [gap.what for gap in read_bill(SOURCE, write_csv(tmp_path / "flat.csv", rows)).gaps] == [
         "no column credits; costs stand before discounts and credits"
     ]

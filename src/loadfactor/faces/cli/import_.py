@@ -49,6 +49,7 @@ class ImportRequest(Request):
     step: float | None = option("Seconds between samples, where the files do not show it.", None, above=0)
     node: str | None = option("The machine a node-local log was taken on.", None)
     pool: str | None = option("The pool its GPUs belong to.", None)
+    currency: str | None = option("Currency of a bill whose file names none: USD.", None)
     at: str | None = option("When a snapshot without a time was taken.", None)
     last: str | None = option("prometheus: how far back to ask for: 12h, 30d. [default: 1d]", None)
     start: str | None = option("prometheus: ask from here on.", None, name="--from")
@@ -89,6 +90,7 @@ def build_page(request: ImportRequest) -> Document:
         at_ms=milliseconds(taken) if taken else None,
         held_by=request.held_by,
         price_per_gpu_hour=request.price_per_gpu_hour,
+        currency=request.currency,
     )
     books = Books(find_store(request.store), settings().idle_below)
     with ProgressBar() as bar, TemporaryDirectory(prefix="loadfactor-") as folder:

@@ -209,4 +209,4 @@ class CurDecoder:
         return make_charges(kept | said, rows.num_rows)
 
 
-BILL = make_source("aws-cur", CurDecoder)
+SOURCE = make_source("aws-cur", CurDecoder)

@@ -181,4 +181,4 @@ def _find_committed(batch: BillBatch) -> pa.Array:
     return pc.or_(said, pc.and_(pc.is_null(model), pc.is_valid(batch.text(*_RESERVATION))))
 
 
-BILL = make_source("azure-cost", AzureDecoder)
+SOURCE = make_source("azure-cost", AzureDecoder)

@@ -14,6 +14,7 @@ from loadfactor.sources.base import Gap, ReadFiles, ReadOptions, Rows, Source
 from loadfactor.sources.billing.bill_batch import BillBatch
 from loadfactor.sources.billing.bill_file import BillFile
 from loadfactor.sources.billing.deliveries import find_replaced
+from loadfactor.sources.billing.holders import add_holders
 from loadfactor.sources.file_chunks import check_plain
 from loadfactor.units import BYTES_PER_MIB
 
@@ -86,7 +87,7 @@ def _read_file(file: BillFile, decoder: BillDecoder) -> Iterator[Rows | Gap]:
             file.check_columns(decoder.what, decoder.needs)
             decoder.open(file)
             first = False
-        table = decoder.decode(BillBatch(file, cells.cells, cells.first_row))
+        table = add_holders(decoder.decode(BillBatch(file, cells.cells, cells.first_row)))
         file.count("rows without a BilledCost; they add nothing", table["BilledCost"].null_count)
         unsaid = pc.and_(pc.is_valid(table["BilledCost"]), pc.is_null(table["EffectiveCost"]))
         file.count("rows whose effective cost is not said; it stays unknown", pc.sum(unsaid).as_py() or 0)

@@ -87,4 +87,4 @@ class FocusDecoder:
         yield from ()
 
 
-BILL = make_source("focus", FocusDecoder)
+SOURCE = make_source("focus", FocusDecoder)

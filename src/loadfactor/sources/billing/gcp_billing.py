@@ -139,4 +139,4 @@ def _list_gifts(charges: pa.Table, credits_: Credits) -> pa.Table:
     return make_charges(kept | said, count)
 
 
-BILL = make_source("gcp-billing", GoogleDecoder)
+SOURCE = make_source("gcp-billing", GoogleDecoder)

@@ -25,6 +25,7 @@ _WANTED: Final = {
     "count": "a number",
     "mask": "a whole number",
     "flag": "true or false",
+    "exact": "decimals or whole numbers",
 }
 
 
@@ -93,6 +94,9 @@ def _find_converter(
             return cast
     elif kind == "flag":
         if types.is_boolean(plain):
+            return cast
+    elif kind == "exact":
+        if types.is_integer(plain) or types.is_decimal(plain):
             return cast
     elif types.is_integer(plain) or (kind != "mask" and (types.is_floating(plain) or types.is_decimal(plain))):
         return cast

@@ -14,6 +14,7 @@ _KINDS: Final = {
     "count": "number",
     "mask": "whole number",
     "flag": "true or false",
+    "exact": "number, kept exactly",
 }
 
 
