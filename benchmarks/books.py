@@ -7,7 +7,6 @@ can make (`sketch.sql`: five signals, over decoding just those), on this machine
 over that of 7, per sample. `…_cpu` is the same ratio in processor time, which other work on the machine disturbs less.
 """
 
-import resource
 import sys
 import tempfile
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import duckdb
 
+from benchmarks.memory import find_peak_bytes
 from loadfactor import simulator as simulated
 from loadfactor.books.books import Books
 from loadfactor.books.ledger_files import select_ledger
@@ -25,7 +25,7 @@ from loadfactor.ledger.activity import SIGNALS
 from loadfactor.sources.base import ReadOptions, Rows, Source
 from loadfactor.store import sample_files
 from loadfactor.store.importing import import_files
-from loadfactor.units import BYTES_PER_GIB, BYTES_PER_KIB, MS_PER_DAY
+from loadfactor.units import BYTES_PER_GIB, MS_PER_DAY
 
 NAME = "books"
 READ = (
@@ -99,7 +99,7 @@ def run(quick: bool, days: int | None = None) -> dict[str, float]:
             "ledger_over_decode_cpu": ledger.cpu_s / decode.cpu_s,
             "question_s_max": _questions(books),
             # what follows is not ours: the peak is taken before it
-            "peak_rss_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * BYTES_PER_KIB / BYTES_PER_GIB,
+            "peak_rss_gib": find_peak_bytes() / BYTES_PER_GIB,
         }
         # SQL written as one query keeps all its groups in memory at once: a week is what fits
         until = min(end, start + WEEK_MS)

@@ -10,7 +10,6 @@ and booked alone. `next_minute_over_alone`: the minute after that day.
 """
 
 import multiprocessing
-import resource
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,13 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from benchmarks.memory import find_peak_bytes
 from loadfactor import simulator as simulated
 from loadfactor.books.books import Books
 from loadfactor.books.rebuild import refresh
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.own_tables import SOURCE
 from loadfactor.store.importing import import_files
-from loadfactor.units import BYTES_PER_GIB, BYTES_PER_KIB, MS_PER_DAY, MS_PER_S, S_PER_MIN, US_PER_S
+from loadfactor.units import BYTES_PER_GIB, MS_PER_DAY, MS_PER_S, S_PER_MIN, US_PER_S
 
 NAME = "imports"
 GPUS, STEP_S = 1024, 30
@@ -70,7 +70,7 @@ def _measure_import(folder: Path, rows: int) -> dict[str, float]:
     for n in range(ROUNDS):
         books = Books(folder / f"store-{n}")
         imports.append(_cpu_s(lambda books=books: _import(books, tables)))  # type: ignore[misc]
-        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * BYTES_PER_KIB / BYTES_PER_GIB)
+        peaks.append(find_peak_bytes() / BYTES_PER_GIB)
         floors.append(_cpu_s(lambda: _floor(tables / "samples.parquet", folder / "floor.parquet")))
         ledgers.append(_cpu_s(lambda books=books: _book(books)))  # type: ignore[misc]
     return {

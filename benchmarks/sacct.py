@@ -4,7 +4,6 @@ The floor is parsing the same file with pyarrow.csv. `sacct_jobs_per_s` is decod
 lines) a second of processor time; `sacct_peak_mib` is the memory of a process of its own.
 """
 
-import resource
 import subprocess
 import sys
 import tempfile
@@ -16,9 +15,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.csv as pacsv
 
+from benchmarks.memory import find_peak_bytes
 from loadfactor.sources.base import ReadOptions, Rows
 from loadfactor.sources.slurm import SOURCE
-from loadfactor.units import BYTES_PER_KIB, BYTES_PER_MIB
+from loadfactor.units import BYTES_PER_MIB
 
 NAME = "sacct"
 FIELDS = (
@@ -35,7 +35,6 @@ def run(quick: bool) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "sacct.txt"
         write_sacct(text, jobs)
-        # first, because a process begins with the peak of the one that started it
         peak = subprocess.run([sys.executable, "-c", _MEASURE, str(text)], check=True, capture_output=True, text=True)
         decoding = _cpu_s(lambda: decode(text))
         floor = _cpu_s(lambda: pacsv.read_csv(text, parse_options=pacsv.ParseOptions(delimiter="|", quote_char=False)))
@@ -83,7 +82,7 @@ def decode(text: Path) -> int:
 def measure_peak(text: Path) -> float:
     """MiB of memory that a process takes at most which does nothing else."""
     decode(text)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * BYTES_PER_KIB / BYTES_PER_MIB
+    return find_peak_bytes() / BYTES_PER_MIB
 
 
 def _cpu_s(work: Callable[[], object]) -> float:

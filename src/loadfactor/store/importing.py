@@ -182,8 +182,9 @@ def _add(
         nonlocal done_rows
         for day, cell in staging.cells():
             progress("writing samples", done_rows / rows)
-            yield day, cell
             done_rows += cell.num_rows
+            yield day, cell
+            del cell  # or it is in memory beside the next one
 
     try:
         merged, replaced = add_samples(writer, watch(), number, refuse)

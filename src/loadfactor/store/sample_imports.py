@@ -52,6 +52,8 @@ def add_samples(writer: Writer, cells: Iterator[Cell], number: int, refuse: bool
             recounted |= {day, *([day + 1] if reaches_next_day(file) else [])}
         elif votes_whole(earlier, day, file.rows):
             recounted.add(day)
+        del rows, settled  # or they are in memory beside the next ones
+    pa.default_memory_pool().release_unused()  # booking comes next, and has a limit of its own
     for day in sorted(recounted):
         recount_votes(writer, day)
     mark_changed_steps(writer, steps)
