@@ -110,6 +110,23 @@ def test_measured_energy_takes_the_place_of_the_assumed_load(tmp_path: Path, wri
     assert books.show("cost", where={"pool": "ours"})[0].value == cost.value
 
 
+def test_books_without_such_gpus_are_priced_as_before(tmp_path: Path, write: Write) -> None:
+    """A table of GPUs that these books do not know leaves them at the catalog's estimates."""
+    write(OWNED.replace('"ours"', '"elsewhere"'))
+    (cost,) = books_of(tmp_path / "b", TWO).show("cost")
+    assert (cost.cost_basis, cost.coverage) == ("estimate", 1)
+
+
+def test_a_foreign_currency_counts_by_its_rates(tmp_path: Path, write: Write) -> None:
+    """Without one the price is unknown, and doctor says so; with one it is worth what the rate says."""
+    write(OWNED + 'currency = "EUR"\n')
+    books = books_of(tmp_path / "b", TWO)
+    assert books.show("cost", where={"pool": "ours"})[0].value is None
+    assert any("prices in EUR have no exchange rate to USD" in f.what for f in books.check().findings)
+    rated = books_of(tmp_path / "c", TWO, exchange_rates="currency,rate\nEUR,1.5\n")
+    assert rated.show("cost", where={"pool": "ours"})[0].value == pytest.approx(8 * GOLDEN_PRICE * 1.5)
+
+
 def test_mistakes_are_one_line(tmp_path: Path, write: Write) -> None:
     """What is missing, what contradicts itself, what the catalog does not know, and tables of the same GPUs."""
     said = {

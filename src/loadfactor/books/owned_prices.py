@@ -96,6 +96,16 @@ def find_owned_prices(session: "Session") -> OwnedPrices:
     return kept if kept.written == written else price_pools(pools, measure_loads(session, pools))
 
 
+def has_owned(session: "Session") -> bool:
+    """True where the books know of a GPU that the settings say is owned."""
+    some = [select_gpus(pool) for pool in settings().owned]
+    if not some:
+        return False
+    session.view_table("devices", "devices")
+    (found,) = session.fetch_one(f"SELECT count(*) FROM devices WHERE {' OR '.join(some)}")
+    return "(true)" in some or found > 0
+
+
 def price_pools(pools: Iterable[OwnedPool], loads: Mapping[str, Mapping[Span, float]]) -> OwnedPrices:
     """Prices of owned GPUs. `loads`: of each pool by its label, the load in months that are complete, as a share of full power.
 

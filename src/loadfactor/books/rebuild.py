@@ -19,6 +19,7 @@ from loadfactor.books.owned_prices import (
     OwnedPrices,
     find_changed_hours,
     find_owned_prices,
+    has_owned,
     measure_loads,
     price_pools,
     read_kept,
@@ -269,7 +270,7 @@ def default_basis(session: Session) -> str:
     """The best basis the store has a price in; the catalog's estimates when it has none."""
     session.view_table("prices", "prices")
     found = {basis for (basis,) in session.raw.execute("SELECT DISTINCT basis FROM prices").fetchall()}
-    found |= {BASIS} if settings().owned else set()
+    found |= {BASIS} if has_owned(session) else set()
     return next((basis for basis in BASES if basis in found), "estimate")
 
 

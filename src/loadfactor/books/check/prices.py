@@ -5,8 +5,9 @@ from shlex import quote
 
 from loadfactor.books.check.finding import Examined, Finding
 from loadfactor.books.estimated_prices import list_estimates
+from loadfactor.books.owned_prices import find_owned_prices
 from loadfactor.books.rebuild import default_basis
-from loadfactor.tables import ALWAYS, PRICES
+from loadfactor.tables import ALWAYS
 
 
 def find_missing_rates(books: Examined) -> Iterator[Finding]:
@@ -14,9 +15,8 @@ def find_missing_rates(books: Examined) -> Iterator[Finding]:
     session = books.session
     for name in ("prices", "exchange_rates"):
         session.view_table(name, name)
-    session.register(
-        "estimates", list_estimates() if default_basis(session) == "estimate" else PRICES.schema.empty_table()
-    )
+    is_estimated = default_basis(session) == "estimate"
+    session.register("estimates", list_estimates() if is_estimated else find_owned_prices(session).table)
     found = session.raw.execute(
         f"""SELECT p.currency FROM (SELECT * FROM prices UNION ALL SELECT * FROM estimates) p LEFT JOIN (
               SELECT currency, min(coalesce(from_utc, {ALWAYS[0]})) AS since FROM exchange_rates GROUP BY currency
