@@ -32,6 +32,11 @@ class BilledCommitment:
     purchased_cost: Decimal
 
     @property
+    def label(self) -> str:
+        """What to call it: its title, else the last part of its name, which may be a path."""
+        return self.title or self.name.rsplit("/", 1)[-1]
+
+    @property
     def difference_cost(self) -> Decimal:
         """What was purchased less what usage costs amortized."""
         return EXACT.subtract(self.purchased_cost, add_exactly((self.use.used_cost, self.use.unused_cost)))
@@ -63,8 +68,8 @@ def find_commitments(session: Session) -> BilledCommitments:
     view_charges(session, "EffectiveCost", currency)
     sql = f"""SELECT {_NAME} AS name, {_UNUSED} AS unused, PricingCategory = 'Dynamic' AS spot, any_value(CommitmentDiscountName),
                 any_value(CommitmentDiscountType), sum(cost), sum(coalesce(ContractedCost, ListCost, 0))
-              FROM counted WHERE ChargeCategory = 'Usage' AND (name IS NOT NULL OR spot OR ServiceName IN (
-                SELECT ServiceName FROM counted WHERE ChargeCategory = 'Usage' AND CommitmentDiscountId IS NOT NULL))
+              FROM counted WHERE ChargeCategory = 'Usage' AND (name IS NOT NULL OR spot OR coalesce(ServiceName, '') IN (
+                SELECT coalesce(ServiceName, '') FROM counted WHERE ChargeCategory = 'Usage' AND {_NAME} IS NOT NULL))
               GROUP BY name, unused, spot ORDER BY ALL"""
     rows = session.raw.execute(sql).fetchall()
     is_spot = [name is None and bool(spot) for name, _, spot, *_ in rows]

@@ -36,11 +36,11 @@ def write_headline(review: "BudgetReview") -> str:
     if over:
         worst = min(over, key=lambda s: (s.left / s.budget.amount, s.budget.label))
         spent, amount = _amount(worst.spent, review), _amount(worst.budget.amount, review)
-        return f"{_count(over, review)} overspent: {worst.budget.label} has spent {spent} of {amount}."
+        return f"{_count(over, review)} overspent: {_name(worst, review)} has spent {spent} of {amount}."
     if coming:
         worst = max(coming, key=lambda s: (_forecast(s) / s.budget.amount, s.budget.label))
         total, amount = _amount(_forecast(worst), review), _amount(worst.budget.amount, review)
-        return f"{_count(coming, review)} not enough: {worst.budget.label} comes to {total} of {amount}."
+        return f"{_count(coming, review)} not enough: {_name(worst, review)} comes to {total} of {amount}."
     if all(status.forecast is None for status in review.statuses):
         return "No budget is overspent; too little is known yet to forecast any."
     return "No budget is overspent, and by the forecast none will be."
@@ -72,7 +72,7 @@ def list_budgets(review: "BudgetReview") -> DataTable:
     )
     rows = [
         (
-            status.budget.label,
+            _name(status, review),
             name_period(status.period.first, status.budget.period),
             float(status.budget.amount),
             float(status.spent),
@@ -107,7 +107,7 @@ def _list_thresholds(review: "BudgetReview") -> DataTable:
     )
     rows: list[tuple[Cell, ...]] = [
         (
-            status.budget.label,
+            _name(status, review),
             f"{number(float(threshold.percent))} %",
             float(threshold.amount),
             _day(threshold.reached_on),
@@ -123,7 +123,7 @@ def _list_anomalies(review: "BudgetReview") -> DataTable | None:
     """Days that cost far more than earlier ones like them; None where there is none."""
     rows: list[tuple[Cell, ...]] = [
         (
-            status.budget.label,
+            _name(status, review),
             f"{anomaly.day:%a %Y-%m-%d}",
             float(anomaly.amount),
             float(anomaly.usual),
@@ -164,6 +164,16 @@ def _list_notes(review: "BudgetReview", store_words: str) -> list[str]:
             f" budget of a {review.tag_names[0]}: `loadfactor untagged{store_words}`."
         )
     return notes
+
+
+def _name(status: "BudgetStatus", review: "BudgetReview") -> str:
+    """Whose budget it is, and of which cost where budgets are of several."""
+    costs = {one.budget.column for one in review.statuses}
+    return (
+        f"{status.budget.label} ({status.budget.column})"
+        if len(costs) > 1 and review.source == "bill"
+        else status.budget.label
+    )
 
 
 def _count(some: "list[BudgetStatus]", review: "BudgetReview") -> str:

@@ -21,7 +21,7 @@ def build_commitments(found: "BilledCommitments") -> Document:
         TableColumn("on demand", "money", currency),
         TableColumn("saved", "percent"),
     )
-    rows = [_row(item.title or item.name, item.use) for item in found.commitments]
+    rows = [_row(item.label, item.use) for item in found.commitments]
     rows.append(_row("use that none covers", found.uncovered))
     rows.append(_row("all of these", found.together))
     if found.spot.uncovered_on_demand_cost:
@@ -35,7 +35,7 @@ def build_commitments(found: "BilledCommitments") -> Document:
     )
     purchases = [
         (
-            item.title or item.name,
+            item.label,
             float(item.purchased_cost),
             float(item.use.used_cost + item.use.unused_cost),
             float(item.difference_cost),
