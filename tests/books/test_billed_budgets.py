@@ -181,3 +181,30 @@ def test_the_examples_of_focus_keep_its_invariants(name: str, tmp_path: Path, wr
     said = [one.purchased_cost, one.use.used_cost, one.use.unused_cost, one.use.covered_on_demand_cost]
     assert [*said, found.uncovered.uncovered_on_demand_cost] == [Decimal(x) for x in SPEC[name].split()]
     assert one.difference_cost == 0
+
+
+def test_of_two_exports_of_a_period_each_cost_is_read_once(tmp_path: Path, write: Write) -> None:
+    """What is invoiced is that of the actual one, amortized cost that of the other, and of a period that has one only all of it.
+
+    Currencies are never added.
+    """
+    write('[[budget]]\namount = 1\n[[budget]]\namount = 1\ncolumn = "BilledCost"\n')
+    rows = [
+        "ProviderName,BillingAccountId,BillingPeriodStart,ChargePeriodStart,BillingCurrency,x_Dataset,BilledCost,EffectiveCost"
+    ]
+    rows += [
+        f"Azure,{account},2026-06-01T00:00:00Z,2026-06-02T00:00:00Z,{currency},{dataset},{billed},{effective}"
+        for account, currency, dataset, billed, effective in (
+            ("a", "USD", "actual", 7, 1),
+            ("a", "USD", "amortized", 90, 5),
+            ("b", "USD", "amortized", 400, 600),
+            ("b", "EUR", "", 8000, 9000),
+        )
+    ]
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "charges.csv").write_text("\n".join(rows))
+    books = Books(tmp_path / "store")
+    books.add("tables", [tmp_path / "b"])
+    review = books.budgets(today=TODAY)
+    assert [status.spent for status in review.statuses] == [605, 407]
+    assert (review.currency, review.left_out_currencies) == ("USD", ("EUR",))

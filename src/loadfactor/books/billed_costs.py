@@ -6,6 +6,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Final
 
+from loadfactor.charges import ACTUAL, AMORTIZED
 from loadfactor.errors import InputError
 from loadfactor.money.currency import EXACT
 from loadfactor.money.spending import DaySpend
@@ -14,7 +15,6 @@ from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.units import MS_PER_DAY
 
-CHARGES: Final = "charges"
 EPOCH: Final = date(1970, 1, 1)
 _PERIOD: Final = "struct_pack(p := ProviderName, a := BillingAccountId, s := BillingPeriodStart)"
 _DIGITS: Final = Decimal("1e-18")
@@ -28,20 +28,24 @@ _CAN_BE_OWNED: Final = """(ChargeCategory IS DISTINCT FROM 'Tax' AND CommitmentD
 
 def has_bill(session: Session) -> bool:
     """True where charges of a bill were imported."""
-    return bool(session.manifest.of(CHARGES))
+    return bool(session.manifest.of("charges"))
 
 
-def find_currency(session: Session) -> str:
-    """The currency of the bills, that of the books where they are in several. Raises InputError where none of them is that."""
-    session.view_table(CHARGES, CHARGES)
-    sql = f"SELECT DISTINCT BillingCurrency FROM {CHARGES} WHERE BillingCurrency IS NOT NULL ORDER BY 1"
+def find_currencies(session: Session) -> tuple[str, tuple[str, ...]]:
+    """The currency that bills are counted in, that of the books where they are in several; and those that are left out.
+
+    Raises InputError where none of several is that of the books.
+    """
+    session.view_table("charges", "charges")
+    sql = "SELECT DISTINCT BillingCurrency FROM charges WHERE BillingCurrency IS NOT NULL ORDER BY 1"
     found = [currency for (currency,) in session.raw.execute(sql).fetchall()]
     if len(found) > 1 and session.currency not in found:
         raise InputError(
             f"the bills are in {', '.join(found)}, the books in {session.currency}; keep bills of each currency in books of"
             " their own"
         )
-    return found[0] if len(found) == 1 else session.currency
+    counted = found[0] if len(found) == 1 else session.currency
+    return counted, tuple(currency for currency in found if currency != counted)
 
 
 def view_charges(session: Session, column: CostColumn, currency: str) -> None:
@@ -49,14 +53,14 @@ def view_charges(session: Session, column: CostColumn, currency: str) -> None:
 
     Azure exports a period twice; where both exports are there, what is invoiced is read from one, amortized cost from the other.
     """
-    own, other = ("actual", "amortized") if column == "BilledCost" else ("amortized", "actual")
-    session.view_table(CHARGES, CHARGES)
-    session.create_view(
-        "counted",
-        f"""SELECT *, coalesce({column}, 0) AS cost FROM {CHARGES}
-            WHERE BillingCurrency IS NOT DISTINCT FROM {quote(currency)} AND (x_Dataset IS DISTINCT FROM {quote(other)}
-              OR {_PERIOD} NOT IN (SELECT {_PERIOD} FROM {CHARGES} WHERE x_Dataset = {quote(own)}))""",
-    )
+    own, other = (ACTUAL, AMORTIZED) if column == "BilledCost" else (AMORTIZED, ACTUAL)
+    session.view_table("charges", "charges")
+    sql = f"SELECT *, coalesce({column}, 0) AS cost FROM charges WHERE BillingCurrency IS NOT DISTINCT FROM {quote(currency)}"
+    (twice,) = session.fetch_one("SELECT count(DISTINCT x_Dataset) FROM charges")
+    if twice > 1:
+        sql += f""" AND (x_Dataset IS DISTINCT FROM {quote(other)}
+                      OR {_PERIOD} NOT IN (SELECT {_PERIOD} FROM charges WHERE x_Dataset = {quote(own)}))"""
+    session.create_view("counted", sql)
 
 
 @dataclass(frozen=True)

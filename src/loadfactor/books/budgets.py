@@ -9,7 +9,7 @@ from typing import Final
 from loadfactor.books.billed_costs import (
     EPOCH,
     BilledDays,
-    find_currency,
+    find_currencies,
     has_bill,
     read_billed_days,
     view_charges,
@@ -38,12 +38,14 @@ _LEDGER_DIGITS: Final = Decimal("1e-9")
 class BudgetReview:
     """Where all budgets stand. `source` is `bill` or `ledger`; `basis` of the ledger's cost is None where a bill is read.
 
+    Charges in currencies that are left out count in no budget.
     `tag_coverage_share`: how much of the cost of the budgets' periods that could have an owner has all of `tag_names`, None where
     there is none. Days are of UTC.
     """
 
     source: str
     currency: str
+    left_out_currencies: tuple[str, ...]
     basis: str | None
     complete_through: date
     statuses: tuple[BudgetStatus, ...]
@@ -95,6 +97,7 @@ def review_budgets(
     return BudgetReview(
         source="bill" if is_billed else "ledger",
         currency=currency,
+        left_out_currencies=find_currencies(session)[1] if is_billed else (),
         basis=None if is_billed else basis,
         complete_through=last,
         statuses=tuple(statuses),
@@ -109,7 +112,7 @@ def _read_days(
     """Spending of everybody in a period and the weeks before it."""
     since = period.first - timedelta(HISTORY_WEEKS * D_PER_WEEK)
     if is_billed:
-        currency = find_currency(session)
+        currency, _ = find_currencies(session)
         view_charges(session, budget.column, currency)
         return OwnedDays(read_billed_days(session, since, period.last), last, None, currency)
     days = _read_ledger_days(session, since, period.last, basis)

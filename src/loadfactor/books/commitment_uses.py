@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from loadfactor.books.billed_costs import find_currency, has_bill, view_charges
+from loadfactor.books.billed_costs import find_currencies, has_bill, view_charges
 from loadfactor.errors import InputError
 from loadfactor.money.commitments import CommitmentLine, CommitmentUse, measure_commitments
 from loadfactor.money.currency import EXACT, add_exactly
@@ -46,11 +46,12 @@ class BilledCommitment:
 class BilledCommitments:
     """All commitments of the bills, use that none covered, spot capacity, and the commitments together with that use.
 
-    Costs are exact, in `currency`. On-demand cost is ContractedCost, where the bill does not say it ListCost: what the same use
-    costs without the commitment.
+    Costs are exact, in `currency`; charges in other currencies are left out. On-demand cost is what the same use costs without the
+    commitment: ContractedCost, else ListCost.
     """
 
     currency: str
+    left_out_currencies: tuple[str, ...]
     commitments: tuple[BilledCommitment, ...]
     uncovered: CommitmentUse
     spot: CommitmentUse
@@ -63,7 +64,7 @@ def find_commitments(session: Session) -> BilledCommitments:
         raise InputError(
             f"no bill in {session.folder}; import one: `loadfactor import focus PATH`, or aws-cur, azure-cost, gcp-billing"
         )
-    currency = find_currency(session)
+    currency, left_out = find_currencies(session)
     purchased = _read_purchases(session, currency)
     view_charges(session, "EffectiveCost", currency)
     sql = f"""SELECT {_NAME} AS name, {_UNUSED} AS unused, PricingCategory = 'Dynamic' AS spot, any_value(CommitmentDiscountName),
@@ -93,7 +94,7 @@ def find_commitments(session: Session) -> BilledCommitments:
     )
     together = sum(uses.values(), CommitmentUse())
     return BilledCommitments(
-        currency, commitments, uses.get(None, CommitmentUse()), spot.get(None, CommitmentUse()), together
+        currency, left_out, commitments, uses.get(None, CommitmentUse()), spot.get(None, CommitmentUse()), together
     )
 
 

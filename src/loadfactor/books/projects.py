@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from loadfactor.books.billed_costs import find_currency, has_bill, view_charges
+from loadfactor.books.billed_costs import find_currencies, has_bill, view_charges
 from loadfactor.books.owned_prices import make_owned_server
 from loadfactor.config import FILE
 from loadfactor.errors import InputError
@@ -93,7 +93,7 @@ def _read_storage(session: Session, which: str) -> Decimal | None:
     """What a bill says of the project's storage; None without a bill."""
     if not has_bill(session):
         return None
-    view_charges(session, "EffectiveCost", find_currency(session))
+    view_charges(session, "EffectiveCost", find_currencies(session)[0])
     (cost,) = session.fetch_one(
         f"SELECT coalesce(sum(cost), 0) FROM counted WHERE ServiceCategory = 'Storage' AND {which}"
     )
