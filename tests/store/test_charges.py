@@ -135,18 +135,19 @@ def test_tags_say_who_pays_and_rules_of_today_can_say_otherwise(
 ) -> None:
     """Keys in any case fill the columns; rules look at tags and the account; tagging anew keeps what was said."""
     monkeypatch.chdir(tmp_path)
-    tags = '{"Team":"red","owner":"ann","cost-center":"42"}'
+    tags = '{"Team":"red","owner":"ann","cost-center":"42","experiment":"e1"}'
     add(books, "one", row("1", Tags=tags), row("2", "b"))
     add(books, "two", row("1", Tags=tags), row("2", "b"), row("4", "b", Tags='{"team":"blue"}'))
     assert total(books, "team = 'red' AND \"user\" = 'ann'") == Decimal(1)
-    rules = '[[tag]]\nmatch = { "tag.cost-center" = "42" }\nteam = "green"\n[[tag]]\nmatch = { account = "b" }\nproject = "p"\n'
+    of_tag = '[[tag]]\nmatch = { "tag.cost-center" = "42" }\nteam = "green"\nexperiment = "e2"\n'
+    rules = of_tag + '[[tag]]\nmatch = { account = "b" }\nproject = "p"\n'
     Path("loadfactor.toml").write_text(rules)
     assert books.retag().rows == {"charges": 5}
-    assert total(books, "team = 'green'") == Decimal(1)
+    assert total(books, "team = 'green' AND experiment_id = 'e2'") == Decimal(1)
     assert total(books, "project = 'p'") == Decimal(6)
     Path("loadfactor.toml").unlink()
     books.retag()
-    assert total(books, "team = 'red'") == Decimal(1)
+    assert total(books, "team = 'red' AND experiment_id = 'e1'") == Decimal(1)
     books.forget(2)
     assert total(books, "team = 'red'") == Decimal(1)
 

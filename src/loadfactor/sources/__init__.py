@@ -79,7 +79,7 @@ SOURCES = (
     SourceEntry(
         "gcp-billing",
         "loadfactor.sources.billing.gcp_billing",
-        "Google Cloud's billing export, standard or detailed: CSV or Parquet",
+        "Google Cloud's billing export, standard or detailed: Parquet, CSV or lines of JSON",
     ),
     SourceEntry(
         "alibaba-genai",

@@ -106,7 +106,7 @@ class ChargeFacts(Facts):
         if name in CHARGE_COLUMNS:
             columns = [self._rows[column] for column in CHARGE_COLUMNS[name]]
             return FactColumn.of_column(pc.coalesce(*columns))
-        return super()._read(name) if name in self._rows.column_names else FactColumn.empty(self._rows.num_rows)
+        return super()._read(name) if name in MATCHED_COLUMNS else FactColumn.empty(self._rows.num_rows)
 
     @cached_property
     def _tags(self) -> tuple[FactColumn, list[dict[str, Any]]]:

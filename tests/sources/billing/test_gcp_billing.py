@@ -128,6 +128,28 @@ def test_flat_csv_says_the_same(bill: Bill, tmp_path: Path) -> None:
     assert not flat.gaps
 
 
+def test_lines_of_json_say_the_same(bill: Bill, tmp_path: Path) -> None:
+    """As BigQuery exports a table: nested objects, lists, numbers exact as they are written."""
+    path = tmp_path / "part.jsonl"
+    path.write_text("".join(json.dumps(line, default=str) + "\n" for line in LINES))
+    found = read_bill(SOURCE, tmp_path / "part.jsonl")
+    assert found.charges == bill.charges
+    assert not found.gaps
+
+
+BROKEN = ('{"cost": 1', "[1]", '{"cost": "\\ud800"}', "{}x", '{"cost": NaN, "usage_start_time": "2024-09-01"}')
+
+
+@pytest.mark.parametrize("line", BROKEN)
+def test_broken_json_is_refused_in_one_line(line: str, tmp_path: Path) -> None:
+    """A line that is no object, or holds what is no amount and no text."""
+    path = tmp_path / "part.jsonl"
+    path.write_text(json.dumps(LINES[0], default=str) + "\n" + line + "\n")
+    with pytest.raises(SourceError, match=r"part\.jsonl, (line|lines|row) ") as error:
+        read_bill(SOURCE, path)
+    assert "\n" not in str(error.value)
+
+
 def test_broken_credits_are_refused(tmp_path: Path) -> None:
     """One line names file, row, column and value."""
     rows = [_flatten(line) | {"credits": "-1.5"} for line in LINES[:1]]

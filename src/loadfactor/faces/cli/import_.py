@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,6 +17,9 @@ from loadfactor.faces.document import Document
 from loadfactor.paths import read_path
 from loadfactor.quantities import parse_duration_s
 from loadfactor.request import Request, option
+
+if TYPE_CHECKING:
+    from loadfactor.store.importing import Progress
 
 ABOUT = "Read files into the books, or nothing where they are wrong.\n\nThe same file twice adds nothing. Sources:"
 FLAGS = {
@@ -32,6 +36,8 @@ DEFAULT_LAST = "1d"
 STANDARD_INPUT = "-"
 PROMETHEUS = "prometheus"
 """The source that is asked over the network."""
+BILLS = ("focus", "aws-cur", "azure-cost", "gcp-billing")
+"""Sources that are read from a bucket, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +46,8 @@ class ImportRequest(Request):
 
     source: str = option("What kind of files these are.", is_argument=True)
     paths: tuple[str, ...] = option(
-        "Files or a folder, as the source asks, - for standard input; of prometheus the server's URL.", is_argument=True
+        "Files or a folder, as the source asks, - for standard input; of bills s3://bucket/prefix, of prometheus the URL.",
+        is_argument=True,
     )
     store: Path | None = option(STORE_HELP, None)
     price_per_gpu_hour: float | None = option("One flat price for every GPU, at any time.", None, above=0)
@@ -94,11 +101,24 @@ def build_page(request: ImportRequest) -> Document:
     )
     books = Books(find_store(request.store), settings().idle_below)
     with ProgressBar() as bar, TemporaryDirectory(prefix="loadfactor-") as folder:
-        paths = [
-            save_standard_input(Path(folder)) if path == STANDARD_INPUT else read_path(path) for path in request.paths
-        ]
+        paths = [find_input(path, Path(folder), request.source, bar) for path in request.paths]
         receipt = books.add(request.source, paths, options, bar)
     return build_document(receipt, books)
+
+
+def find_input(path: str, folder: Path, source: str, progress: "Progress") -> Path:
+    """The path that is meant: standard input and what lies in a bucket are put into `folder` first."""
+    if path == STANDARD_INPUT:
+        return save_standard_input(folder)
+    if not path.startswith("s3://"):
+        return read_path(path)
+    if source not in BILLS:
+        raise InputError(
+            f"s3:// is for bills alone ({', '.join(BILLS)}); copy the files first: `aws s3 sync {path} DIR`"
+        )
+    from loadfactor.collect.s3_bills import fetch_bills
+
+    return fetch_bills(path, folder, progress)
 
 
 def save_standard_input(folder: Path) -> Path:

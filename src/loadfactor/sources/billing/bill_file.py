@@ -1,4 +1,4 @@
-"""One file of a bill in batches of cells: CSV, gzipped CSV or Parquet, in bounded memory."""
+"""One file of a bill in batches of cells: CSV, lines of JSON, both plain or gzipped, or Parquet, in bounded memory."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,6 +15,7 @@ from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap
 from loadfactor.sources.billing.amounts import AmountNotes
 from loadfactor.sources.billing.instants import DayOrder, is_ambiguous, list_slashed
+from loadfactor.sources.billing.json_rows import split_json
 from loadfactor.sources.file_chunks import FileChunks, check_plain
 from loadfactor.sources.parsing.cells import CellPosition
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS, TextBatch, split_csv
@@ -54,9 +55,9 @@ class BillFile:
         return str(self.path)
 
     def read(self) -> Iterator[TextBatch]:
-        """Its rows in batches of at most 65,536; the cells of CSV are texts, those of Parquet what they are stored as.
+        """Its rows in batches of at most 65,536; the cells of CSV and JSON are texts, those of Parquet what they are stored as.
 
-        Raises SourceError: no file, neither CSV nor Parquet, truncated or damaged.
+        Raises SourceError: no file, neither CSV, JSON nor Parquet, truncated or damaged.
         """
         check_plain(self.path)
         chunks = FileChunks(self.path)
@@ -65,8 +66,13 @@ class BillFile:
         if magic == _PARQUET:
             yield from self._read_parquet()
             return
-        self.names, batches = split_csv(chunks.as_input())
-        yield from batches
+        if self._is_json(chunks):
+            for batch in split_json(chunks.as_input()):
+                self.names = tuple(dict.fromkeys((*self.names, *batch.cells.schema.names)))
+                yield batch
+        else:
+            self.names, batches = split_csv(chunks.as_input())
+            yield from batches
         for gap in chunks.note_growth():
             self.count(gap.what)
 
@@ -120,6 +126,9 @@ class BillFile:
                 index, day, "could be two days, and nothing in the file shows which; write 2025-05-01"
             )
         self.count(f"days such as {day} are read with the month first, as this export writes them")
+
+    def _is_json(self, chunks: FileChunks) -> bool:
+        return next(iter(chunks), b"").lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{")
 
     def _read_parquet(self) -> Iterator[TextBatch]:
         try:

@@ -18,7 +18,8 @@ from loadfactor.sources.billing.holders import add_holders
 from loadfactor.sources.file_chunks import check_plain
 from loadfactor.units import BYTES_PER_MIB
 
-_ENDINGS: Final = (".csv", ".csv.gz", ".gz", ".parquet")
+ENDINGS: Final = (".csv", ".csv.gz", ".gz", ".parquet", ".jsonl", ".ndjson")
+"""How the names of files of bills end, in a folder."""
 _HIDDEN: Final = (".", "_")
 
 
@@ -54,7 +55,7 @@ def find_bills(paths: tuple[Path, ...]) -> tuple[Path, ...]:
         if path.is_dir():
             inside = sorted(p for p in path.rglob("*") if p.is_file() and _is_part(p, path))
             if not inside:
-                raise SourceError(f"{path} holds no bill ({', '.join(_ENDINGS)}); name the files themselves")
+                raise SourceError(f"{path} holds no bill ({', '.join(ENDINGS)}); name the files themselves")
             found += inside
         else:
             check_plain(path)
@@ -105,7 +106,7 @@ def _read_file(file: BillFile, decoder: BillDecoder) -> Iterator[Rows | Gap]:
 
 def _is_part(path: Path, folder: Path) -> bool:
     hidden = any(part.startswith(_HIDDEN) for part in path.relative_to(folder).parts)
-    return path.name.lower().endswith(_ENDINGS) and not hidden
+    return path.name.lower().endswith(ENDINGS) and not hidden
 
 
 def _find_copies(paths: Sequence[Path]) -> dict[Path, str]:
