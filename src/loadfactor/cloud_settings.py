@@ -11,7 +11,11 @@ from loadfactor.units import S_PER_HOUR, S_PER_MIN
 
 
 class CloudSource(AskedSource):
-    """Metrics of GPUs that a cloud keeps, which `loadfactor up` asks for: what all clouds have."""
+    """What a cloud keeps of GPUs, which `loadfactor up` asks for: what all clouds have."""
+
+    instances: bool = Field(
+        default=True, description="Whether it is asked for instances as well, where that is permitted."
+    )
 
     @property
     def label(self) -> str:
@@ -30,6 +34,11 @@ class CloudWatchAccount(CloudSource):
     )
     period: str = Field(default="60s", description="The period of values: a multiple of 60 s, at most an hour.")
     endpoint_url: str = Field(default="", description="Where CloudWatch is asked, of a private endpoint.")
+    stream: str = Field(
+        default="",
+        pattern=r"^(s3://[a-z0-9][a-z0-9.-]+(/\S*)?)?$",
+        description="Where a metric stream is delivered, s3://bucket/prefix: then that is read, and no metric is asked for.",
+    )
 
     @field_validator("period")
     @classmethod
@@ -55,6 +64,7 @@ class MonitoredProject(CloudSource):
     project: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:_-]*$", description="The id or number of the project.")
     credentials_file: Path | None = Field(default=None, description="File of a service account. By default, none.")
     endpoint: str = Field(default="", description="Where it is asked instead; http:// is without TLS and credentials.")
+    compute_endpoint: str = Field(default="", description="Where Compute Engine is asked for instances instead.")
 
     @field_validator("credentials_file")
     @classmethod

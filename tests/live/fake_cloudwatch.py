@@ -20,6 +20,7 @@ class FakeCloudWatch:
     """The server; `requests` are the operations that it was asked for, `throttle` and `forbid` say how often not to answer them.
 
     `throttle_every`: of each so many requests one is throttled; `page_values`: so many values a page (moto gives all at once).
+    `refuse`: operations that may not be asked; `refuse_objects`: nor S3; `altered`: what of an operation's answer is replaced.
     """
 
     def __init__(self) -> None:
@@ -28,6 +29,9 @@ class FakeCloudWatch:
         self.throttle_every = 0
         self.page_values = 0
         self.forbid = False
+        self.refuse: set[str] = set()
+        self.refuse_objects = False
+        self.altered: dict[str, list[tuple[bytes, bytes]]] = {}
         self._whole = CloudWatchResponse.get_metric_data
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
@@ -39,18 +43,42 @@ class FakeCloudWatch:
         environ["wsgi.input"] = BytesIO(body)
         operation = self._name_operation(request, body)
         self.requests.append(operation)
-        if self.forbid:
+        if self.refuse_objects and "/s3/aws4_request" in request.headers.get("Authorization", ""):
+            denied = "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+            return Response(denied, 403, content_type="application/xml")(environ, start_response)
+        is_form = b"&Version=" in body or body.startswith(b"Action=")
+        if operation in self.refuse:
+            said = self._refuse_form("UnauthorizedOperation", "You are not authorized to perform this operation.", 403)
+            return said(environ, start_response)
+        if self.forbid and not is_form:
             return self._refuse("AccessDeniedException", "you may not", 400)(environ, start_response)
         is_due = self.throttle_every and len(self.requests) % self.throttle_every == 0
         if is_due or self.throttle.get(operation, 0) > 0:
             self.throttle[operation] = self.throttle.get(operation, 0) - (not is_due)
+            if is_form:
+                return self._refuse_form("RequestLimitExceeded", "Request limit exceeded.", 503)(
+                    environ, start_response
+                )
             return self._refuse("ThrottlingException", "Rate exceeded", 400)(environ, start_response)
+        if operation in self.altered:
+            answer = Response.from_app(self._moto, environ)
+            content = answer.get_data()
+            for before, after in self.altered[operation]:
+                content = content.replace(before, after)
+            answer.set_data(content)
+            return answer(environ, start_response)
         return self._moto(environ, start_response)  # type: ignore[no-any-return]
 
     @staticmethod
     def _refuse(code: str, message: str, status: int) -> Response:
         text = json.dumps({"__type": f"com.amazonaws.cloudwatch#{code}", "message": message})
         return Response(text, status, content_type="application/x-amz-json-1.0")
+
+    @staticmethod
+    def _refuse_form(code: str, message: str, status: int) -> Response:
+        error = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
+        text = f"<Response><Errors>{error}</Errors><RequestID>1</RequestID></Response>"
+        return Response(text, status, content_type="text/xml")
 
     @staticmethod
     def _name_operation(request: Request, body: bytes) -> str:

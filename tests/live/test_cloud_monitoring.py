@@ -40,7 +40,7 @@ def make_project(began_s: int) -> list[Any]:
     agent = {"gpu_number": "0", "model": "NVIDIA L4", "uuid": UUID.format(7)}
     machine = {"project_id": "p", "instance_id": "1234", "zone": "europe-west4-a"}
     begin = "agent.googleapis.com/gpu"
-    series.append(make_series(f"{begin}/utilization", "gce_instance", agent, machine, [(a, 0.5) for a in at], "1"))
+    series.append(make_series(f"{begin}/utilization", "gce_instance", agent, machine, [(a, 50.0) for a in at], "1"))
     for state, value in (("used", 4.0), ("free", 20.0)):
         points = [(one, value * BYTES_PER_GIB) for one in at]
         series.append(
@@ -67,7 +67,7 @@ def test_the_books_are_what_the_project_has_after_a_restart(tmp_path: Path) -> N
         config = tmp_path / "loadfactor.toml"
         config.write_text(
             '[server]\nflush_every = "1s"\n[[gcp-monitoring]]\nproject = "p"\nevery = "1s"\nbackfill = "1h"\n'
-            f'endpoint = "{server.endpoint}"\n'
+            f'endpoint = "{server.endpoint}"\ninstances = false\n'
         )
         up = UpProcess(tmp_path / "books", config=config)
         with up:

@@ -96,6 +96,7 @@ def configure(folder: Path, server: FakeCloudWatch) -> Path:
     path.write_text(
         '[server]\nflush_every = "1s"\n'
         f'[[cloudwatch]]\nname = "prod"\nregion = "{REGION}"\nevery = "1s"\nbackfill = "1h"\nendpoint_url = "{server.url}"\n'
+        "instances = false\n"
     )
     return path
 

@@ -30,6 +30,7 @@ NAMES = {
     "cloudwatch": "stream.json",
     "gcp-monitoring": "series.json",
     "ec2": "instances.json",
+    "gce": "instances.json",
 }
 OPTIONS = ReadOptions(at_ms=1_700_000_000_000)
 HEADING = b"device_id,to_utc,busy_share\n"

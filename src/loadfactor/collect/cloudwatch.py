@@ -18,6 +18,7 @@ from loadfactor.sources.clouds.cloudwatch_metrics import (
 )
 from loadfactor.units import MS_PER_S, S_PER_MIN
 
+SERVICE: Final = "cloudwatch"
 MOST_QUERIES: Final = 500
 """Of one request."""
 MOST_POINTS: Final = 100_800
@@ -62,7 +63,7 @@ class CloudWatchMetrics:
 
         try:
             if self._client is None or time.monotonic() - self._listed_s >= LIST_EVERY_S:
-                self._client = open_client(self._access, "cloudwatch")  # anew: a role's credentials run out
+                self._client = open_client(self._access, SERVICE)  # anew: a role's credentials run out
                 self._chosen = choose_metrics(self._list_metrics(), self._access.name)
                 self._listed_s = time.monotonic()
             metrics = list(self._chosen)
@@ -120,7 +121,8 @@ def open_client(access: CloudWatchAccess, service: str) -> Any:
         read_timeout=ANSWER_S,
         user_agent_extra="loadfactor",
     )
-    region, endpoint = access.region or None, access.endpoint_url or None
+    region = access.region or None
+    endpoint = access.endpoint_url or None if service == SERVICE else None  # of CloudWatch alone
     session = boto3.Session(profile_name=access.profile or None, region_name=region)
     if access.role_arn:
         session = _take_role(session, access, config)
@@ -131,7 +133,7 @@ def _take_role(session: Any, access: CloudWatchAccess, config: Any) -> Any:
     """A session with the role; its client is opened anew when its credentials have run out."""
     import boto3
 
-    sts = session.client("sts", config=config, endpoint_url=access.endpoint_url or None)
+    sts = session.client("sts", config=config)
     said = sts.assume_role(RoleArn=access.role_arn, RoleSessionName="loadfactor")["Credentials"]
     return boto3.Session(
         aws_access_key_id=said["AccessKeyId"],

@@ -13,6 +13,9 @@ from loadfactor.collect.body_stream import BodyStream, Received
 from loadfactor.collect.decoding import Numbered
 from loadfactor.collect.listed_body import unpack_listed
 from loadfactor.sources.base import Gap, Rows
+from loadfactor.sources.clouds.live_ec2 import LiveEc2Decoder
+from loadfactor.sources.clouds.live_gce import LiveGceDecoder
+from loadfactor.sources.clouds.live_stream import METRIC_STREAM, LiveMetricStreamDecoder
 from loadfactor.sources.kubernetes.live_decoder import LiveKubernetesDecoder
 from loadfactor.sources.slurm.live_decoder import LiveSlurmDecoder
 from loadfactor.store.live import LiveLog, OriginState, ReceivedBody
@@ -34,7 +37,10 @@ class ListedDecoder(Protocol):
 
 
 DECODERS: Final[Mapping[str, Callable[[str, bytes], ListedDecoder]]] = {
+    "ec2": LiveEc2Decoder,
+    "gce": LiveGceDecoder,
     "kubernetes": LiveKubernetesDecoder,
+    METRIC_STREAM: LiveMetricStreamDecoder,
     "slurm": LiveSlurmDecoder,
 }
 """By the first word of an origin; what follows is the name that the configuration gives it."""

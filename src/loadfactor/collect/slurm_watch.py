@@ -11,11 +11,12 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from loadfactor.collect.commands import CommandError, TooMuchSaidError
 from loadfactor.collect.listed_body import pack_listed
+from loadfactor.collect.part_status import PartStatus
 from loadfactor.collect.slurm_commands import Answer, NodeAnswer, to_ids
 from loadfactor.errors import LoadfactorError
 from loadfactor.sources.slurm.live_decoder import (
@@ -30,7 +31,7 @@ from loadfactor.sources.slurm.live_decoder import (
     write_sayings,
 )
 from loadfactor.sources.slurm.live_jobs import Saying, is_open
-from loadfactor.store.source_status import MOST_FAILURES, Failure, SourceStatus
+from loadfactor.store.source_status import SourceStatus
 from loadfactor.units import MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
 
 OVERLAP_S: Final = S_PER_HOUR
@@ -69,17 +70,6 @@ class Slurm(Protocol):
 
     def find_jobs(self, ids: Sequence[str]) -> Answer:
         """What accounting knows of these jobs."""
-
-
-@dataclass(frozen=True)
-class PartStatus:
-    """How one of the three questions fares: ok, waiting, degraded (some lines are not understood) or failing."""
-
-    status: str = "waiting"
-    error: str = ""
-    since_ms: int | None = None  # of the error
-    last_ms: int | None = None  # when it was answered last
-    over: tuple[Failure, ...] = ()
 
 
 class SlurmWatch:
@@ -126,10 +116,7 @@ class SlurmWatch:
 
     def statuses(self) -> list[SourceStatus]:
         """How each question fares."""
-        return [
-            SourceStatus(self._names[part], said.status, said.last_ms, said.error or None, said.since_ms, said.over)
-            for part, said in self._said.items()
-        ]
+        return [said.describe(self._names[part]) for part, said in self._said.items()]
 
     def _repeat(self) -> None:
         while not self._stopped.is_set():
@@ -164,7 +151,7 @@ class SlurmWatch:
         except Exception as error:  # a defect of ours must not hinder the others
             self._fail(part, f"{type(error).__name__}: {error}")
             return False
-        self._succeed(part, unread)
+        self._said[part] = self._said[part].succeed(unread)
         return True
 
     def _ask_nodes(self) -> str:
@@ -268,18 +255,8 @@ class SlurmWatch:
         except TimeoutError as error:
             raise CommandError("what it said cannot be kept just now") from error
 
-    def _succeed(self, part: str, unread: str) -> None:
-        was = self._said[part]
-        over = was.over
-        if was.status == "failing" and was.since_ms is not None:
-            over = (*over, Failure(was.since_ms, _now_ms(), was.error))[-MOST_FAILURES:]
-        since_ms = (was.since_ms if was.status == "degraded" else _now_ms()) if unread else None
-        self._said[part] = PartStatus("degraded" if unread else "ok", unread, since_ms, _now_ms(), over)
-
     def _fail(self, part: str, error: str) -> None:
-        was = self._said[part]
-        since_ms = was.since_ms if was.status == "failing" else None
-        self._said[part] = replace(was, status="failing", error=error, since_ms=since_ms or _now_ms())
+        self._said[part] = self._said[part].fail(error)
 
 
 def _is_half_known(one: Saying) -> bool:

@@ -33,6 +33,17 @@ every = "60s"
 backfill = "30d"       # how far back in accounting to begin the first time
 # command = ["ssh", "login"]              # to ask from another machine
 """
+_CLOUDS = {
+    "cloudwatch": """
+# [[cloudwatch]]       # this is a machine of EC2: what CloudWatch keeps of GPUs, and the instances that have some
+# region = "eu-west-1"                    # where it may: docs/connect-clouds.md has the permissions
+# instances = false                       # where exporters name the same GPUs by their UUIDs
+""",
+    "gcp-monitoring": """
+# [[gcp-monitoring]]   # this is a machine of Compute Engine: what Cloud Monitoring keeps of GPUs, and the instances that have some
+# project = "my-project"                  # where it may: docs/connect-clouds.md has the roles
+""",
+}
 _SERVER = """
 [server]
 # tls_cert = "/etc/loadfactor/tls.crt"    # needed, with tls_key, to listen to other machines directly
@@ -59,6 +70,8 @@ def write_configuration(found: Surroundings, prometheus: str, exporter: str) -> 
         parts.append(_SLURM.format(commands=", ".join(found.slurm)))
     if found.kubernetes:
         parts.append(_KUBERNETES)
+    if found.cloud:
+        parts.append(_CLOUDS[found.cloud])
     if notes:
         parts.append("\n" + "".join(f"# {note}\n" for note in notes))
     if found.prometheus is None:

@@ -16,6 +16,10 @@ from loadfactor.units import BYTES_PER_MIB
 
 LONGEST_PROBE_S: Final = 1.0
 MOST_BYTES: Final = 16 * BYTES_PER_MIB
+CLOUDS: Final = {
+    "Amazon EC2": "cloudwatch", "Google Compute Engine": "gcp-monitoring",
+}  # fmt: skip
+"""Tables of the configuration, by what the firmware of a cloud's machines says."""
 SLURM_COMMANDS: Final = ("sacct", "squeue", "sinfo", "scontrol")
 
 
@@ -49,6 +53,8 @@ class Surroundings:
     prometheus: SourceCheck | None = None
     slurm: tuple[str, ...] = ()
     kubernetes: bool = False
+    cloud: str = ""
+    """The table of the configuration for the cloud whose machine this is."""
 
 
 def look_around(places: ProbedPlaces) -> Surroundings:
@@ -69,7 +75,20 @@ async def _look_around(places: ProbedPlaces) -> Surroundings:
         prometheus,
         tuple(name for name in SLURM_COMMANDS if shutil.which(name, path=places.search_path)),
         (places.root / "var/run/secrets/kubernetes.io/serviceaccount/token").exists(),
+        _find_cloud(places.root),
     )
+
+
+def _find_cloud(root: Path) -> str:
+    """By what the firmware says of the machine."""
+    for name in ("sys_vendor", "board_vendor", "product_name"):
+        try:
+            said = (root / "sys/class/dmi/id" / name).read_text(errors="replace").strip()
+        except OSError:
+            continue
+        if said in CLOUDS:
+            return CLOUDS[said]
+    return ""
 
 
 def _read_driver(root: Path) -> str | None:

@@ -37,6 +37,11 @@ SOURCES = (
         "EC2: saved answers of describe-instances and -instance-types, of spot requests and prices (JSON)",
     ),
     SourceEntry(
+        "gce",
+        "loadfactor.sources.clouds.gce",
+        "Compute Engine: what `gcloud compute instances list --format json` printed, and of operations that took some away",
+    ),
+    SourceEntry(
         "gcp-monitoring",
         "loadfactor.sources.clouds.monitoring",
         "Cloud Monitoring: saved answers of ListTimeSeries (JSON)",

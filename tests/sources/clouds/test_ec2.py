@@ -95,8 +95,9 @@ def test_answers_through_amazons_client(tmp_path: Path, monkeypatch: pytest.Monk
     taken_ms = round((datetime.now(UTC) + timedelta(hours=1)).timestamp() * MS_PER_S)
     seen = see(SOURCE, path, at_ms=taken_ms)
     there = {row["device_id"]: row for row in seen.devices if row["to_utc"] == taken_ms}
-    assert sorted(there) == sorted([*(f"{large}/{i}" for i in range(8)), f"{small}/0"])
-    assert (there[f"{large}/0"]["accelerator"], there[f"{small}/0"]["accelerator"]) == ("a100-sxm-40gb", "a10g")
+    node = client.describe_instances(InstanceIds=[small])["Reservations"][0]["Instances"][0]["PrivateDnsName"]
+    assert sorted(there) == sorted([*(f"{large}/{i}" for i in range(8)), f"{node}:gpu0"])
+    assert (there[f"{large}/0"]["accelerator"], there[f"{node}:gpu0"]["accelerator"]) == ("a100-sxm-40gb", "a10g")
     holders = {row["job_id"]: row for row in seen.allocations if row["job_id"] != ended}
     assert list(holders) == [large], "whom a cluster's machine serves is for the cluster to say"
     assert sum(row["job_id"] == large for row in seen.allocations) == 8

@@ -9,11 +9,13 @@ from pathlib import Path
 from loadfactor.collect.kubernetes_api import ClusterAccess
 from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.config import Settings
+from loadfactor.contact.cloud_check import CloudCheck, check_instances
 from loadfactor.contact.cluster_check import ClusterCheck, check_clusters
 from loadfactor.contact.exporter_check import AskedGroup, check_groups
 from loadfactor.contact.shortfalls import Shortfall
 from loadfactor.contact.slurm_check import SlurmCheck, check_slurm
 from loadfactor.contact.source_check import CLOCKS_AGREE_S, SourceCheck, check_servers
+from loadfactor.faces.cloud_sources import list_questions
 from loadfactor.faces.document import DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.faces.exporter_groups import make_asked_group
 from loadfactor.faces.formats import counted, duration, instant
@@ -75,6 +77,7 @@ class SourcesCheck:
     has_books: bool
     clusters: tuple[ClusterCheck, ...] = ()
     slurm: tuple[SlurmCheck, ...] = ()
+    instances: tuple[CloudCheck, ...] = ()
 
 
 def check_sources(settings: Settings, folder: Path) -> Document:
@@ -88,7 +91,8 @@ def check_sources(settings: Settings, folder: Path) -> Document:
     slurm = check_slurm({name_slurm(one): open_slurm(one) for one in settings.slurm})
     clouds = [f"cloudwatch {one.label}" for one in settings.cloudwatch]
     clouds += [f"gcp-monitoring {one.label}" for one in settings.gcp_monitoring]
-    return build_document(found, read_statuses(folder), folder, clusters, slurm, clouds)
+    instances = check_instances(list_questions(settings))
+    return build_document(found, read_statuses(folder), folder, clusters, slurm, clouds, instances)
 
 
 async def _ask(servers: Sequence[tuple[PrometheusServer, str]], groups: Sequence[AskedGroup]) -> list[SourceCheck]:
@@ -103,14 +107,17 @@ def build_document(
     clusters: Sequence[ClusterCheck] = (),
     slurm: Sequence[SlurmCheck] = (),
     clouds: Sequence[str] = (),
+    instances: Sequence[CloudCheck] = (),
 ) -> Document:
-    """The page of what was found; `clouds` are configured and not asked here."""
+    """The page of what was found; of `clouds`, which are configured, no metrics are asked here."""
     live = tuple(
         LiveSource(s.name, s.status, None if s.last_sample_ms is None else read_ms(s.last_sample_ms), s.error)
         for s in statuses
     )
     exists = folder.is_dir() and has_books(folder)
-    data = SourcesCheck(tuple(map(_describe, found)), live, str(folder), exists, tuple(clusters), tuple(slurm))
+    data = SourcesCheck(
+        tuple(map(_describe, found)), live, str(folder), exists, tuple(clusters), tuple(slurm), tuple(instances)
+    )
     sections = [*map(_draw_source, found), *map(_draw_cluster, clusters), *map(_draw_slurm, slurm)]
     if live:
         rows = [(s.name, s.status, instant(s.last_sample) if s.last_sample else None, s.error or "") for s in live]
@@ -118,8 +125,9 @@ def build_document(
         sections.append(Section("Collected live", lead=lead, tables=(DataTable(LIVE, rows),)))
     books = f"The books are in {folder}." if exists else f"No books in {folder} yet."
     if clouds:
-        asks = "`loadfactor up` asks them, and says in /health and `loadfactor doctor` how they fare; nothing is asked here."
+        asks = "`loadfactor up` asks them, and says in /health and `loadfactor doctor` how they fare; no metric is asked for here."
         sections.append(Section("Clouds", lead=f"{', '.join(clouds)}: {asks}"))
+    sections += map(_draw_instances, instances)
     others = [*map(_say_cluster, clusters), *map(_say_slurm, slurm)]
     others += [f"Clouds that `loadfactor up` asks: {len(clouds)}."] if clouds else []
     if not found and not others:
@@ -164,6 +172,13 @@ def _draw_cluster(one: ClusterCheck) -> Section:
     rows = [(kind.kind, "yes" if kind.can_read else "no", kind.error or "") for kind in one.kinds]
     lead = f"At {_hide_password(one.address or '')}. docs/connect-kubernetes.md has the role that reading them takes."
     return Section(one.name, lead=lead, tables=(DataTable(CLUSTER, rows),))
+
+
+def _draw_instances(one: CloudCheck) -> Section:
+    """The questions about instances, and which of them may be asked. What may not is a gap in the books, and hinders nothing."""
+    rows = [(said.asked, "yes" if said.works else "no", said.error or "") for said in one.questions]
+    lead = "docs/connect-clouds.md has the permissions; `instances = false` asks for no instances."
+    return Section(one.name, lead=lead, tables=(DataTable(COMMANDS, rows),))
 
 
 def _say_slurm(one: SlurmCheck) -> str:

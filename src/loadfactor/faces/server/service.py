@@ -14,11 +14,13 @@ from loadfactor.cluster_settings import AskedSlurm, WatchedCluster
 from loadfactor.collect.cloud_pull import CloudPull
 from loadfactor.collect.collector import LiveCollector
 from loadfactor.collect.decoding import PAGE, QUERY
+from loadfactor.collect.instance_watch import InstanceWatch
 from loadfactor.collect.kubernetes_api import ClusterAccess
 from loadfactor.collect.kubernetes_watch import ClusterWatch
 from loadfactor.collect.lanes import Lanes
 from loadfactor.collect.listed_body import LISTED
 from loadfactor.collect.listed_stream import ListedStream
+from loadfactor.collect.metric_stream import MetricStreamWatch
 from loadfactor.collect.own_gpus import ORIGIN, sample_own_gpus
 from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.pull import Pull, ScheduledPull, Take
@@ -27,7 +29,14 @@ from loadfactor.collect.scrape_group import ScrapeGroup
 from loadfactor.collect.slurm_watch import SlurmWatch
 from loadfactor.config import ExporterGroup, PulledServer, Settings
 from loadfactor.errors import LoadfactorError
-from loadfactor.faces.cloud_sources import AskedCloud, make_clouds
+from loadfactor.faces.cloud_sources import (
+    AskedCloud,
+    AskedInstances,
+    AskedStream,
+    make_clouds,
+    make_instances,
+    make_streams,
+)
 from loadfactor.faces.exporter_groups import make_access, make_finder
 from loadfactor.faces.server.receiver import ReceiverCounts, WriteAnswer
 from loadfactor.faces.server.request_log import write_line
@@ -78,9 +87,11 @@ class LiveService:
         self._pulls: list[ScheduledPull] = [self._make_pull(server, lanes) for server in settings.prometheus]
         self._pulls += [self._make_cloud_pull(cloud) for cloud in make_clouds(settings)]
         self._groups = [self._make_group(group, lanes) for group in settings.exporters]
-        self._clusters: list[ClusterWatch | SlurmWatch] = [
+        self._clusters: list[ClusterWatch | SlurmWatch | InstanceWatch | MetricStreamWatch] = [
             *map(self._make_cluster, settings.kubernetes),
             *map(self._make_slurm, settings.slurm),
+            *map(self._make_instances, make_instances(settings)),
+            *map(self._make_metric_stream, make_streams(settings)),
         ]
         self.book_error = ""
 
@@ -218,6 +229,18 @@ class LiveService:
             stopped,
             self._said,
         )
+
+    def _make_instances(self, asked: AskedInstances) -> InstanceWatch:
+        stream = self.collector.stream(asked.origin)
+        assert isinstance(stream, ListedStream)
+        return InstanceWatch(stream.origin, asked.instances, asked.every_s, self._make_keeper(stream), self._said)
+
+    def _make_metric_stream(self, asked: AskedStream) -> MetricStreamWatch:
+        stream = self.collector.stream(asked.origin)
+        assert isinstance(stream, ListedStream)
+        begin_s = int(time.time() - asked.backfill_s)
+        keep = self._make_keeper(stream)
+        return MetricStreamWatch(stream.origin, asked.objects, asked.every_s, begin_s, stream.marks, keep, self._said)
 
     def _make_keeper(self, stream: ListedStream) -> Callable[[bytes], Coroutine[Any, Any, None]]:
         """What keeps a body of a list, when not too many wait."""

@@ -1,24 +1,22 @@
 """EC2: saved answers about instances with GPUs → what is installed, who holds it, what spot costs, and what was taken away.
 
-GPUs are called as those of CloudWatch's agent are, by instance and number: `i-0abc/0`. Answers say what was just then; what is in
-the next ones, too, did not end in between.
+GPUs are called as those of CloudWatch's agent are, by instance and number: `i-0abc/0`; those of a node of Kubernetes by its name
+there. Answers say what was just then; what is in the next ones, too, did not end in between.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Final
-
-import pyarrow as pa
+from typing import Any, Final
 
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
 from loadfactor.sources.clouds.cloud_series import split_documents
 from loadfactor.sources.clouds.ec2_answers import Ec2Answers, Instance
+from loadfactor.sources.clouds.instance_tags import write_instance_tags
 from loadfactor.sources.files import find_with, read_with
-from loadfactor.sources.kubernetes.tags import choose_texts, write_tags
+from loadfactor.sources.parsing.table_rows import TableRow, write_tables
 from loadfactor.sources.parsing.text_blocks import join_pieces
-from loadfactor.tables import ALLOCATIONS, DEVICE_EVENTS, DEVICES, PRICES
 from loadfactor.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR
 
 LARGEST_ANSWER_BYTES: Final = 256 * BYTES_PER_MIB
@@ -45,61 +43,56 @@ def decode_ec2(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Rows |
     if not answers.instances or not answers.described:
         missing = "describe-instance-types" if answers.instances else "describe-instances"
         raise SourceError(f"{label}: the answer of `aws ec2 {missing}` is missing; docs/connect-clouds.md")
-    yield from _list_rows(answers, options.at_ms, options.pool, label)
-
-
-def _list_rows(answers: Ec2Answers, at_ms: int, pool: str | None, label: str) -> Iterator[Rows | Gap]:
+    rows: list[TableRow] = []
     gaps: Counter[str] = Counter()
-    devices, allocations, events, prices = [], [], [], []
-    day = datetime.fromtimestamp(at_ms / MS_PER_S, UTC).date().isoformat()
     for instance in answers.instances.values():
         gaps[NOT_DESCRIBED] += instance.type_name not in answers.described
-        kind = answers.types.get(instance.type_name)
-        if kind is None:
-            continue
-        taken = answers.find_interruption(instance)
-        end_ms = at_ms
-        if instance.is_over:
-            said_ms = instance.ended_ms or (taken.at_ms if taken else None)
-            gaps[NO_END] += said_ms is None
-            end_ms = at_ms if said_ms is None else said_ms
-        if end_ms <= instance.began_ms:
-            continue
-        names = [f"{instance.name}/{number}" for number in range(kind.gpus)]
-        span = {"from_utc": instance.began_ms, "to_utc": end_ms}
-        share = kind.share if kind.share < 1 else None
-        facts = {"node": instance.name, "accelerator": kind.accelerator, "pool": pool, "share": share, **span}
-        devices += [{"device_id": name, **facts} for name in names]
-        if not instance.is_of_cluster:
-            is_taken = instance.is_over and (instance.was_interrupted or taken is not None)
-            held = {
-                "job_id": instance.name,
-                "tags": _write_tags(instance),
-                "end_state": _PREEMPTED if is_taken else None,
-            }
-            allocations += [{"device_id": name, "share": share, **held, **span} for name in names]
-        for from_ms, to_ms, price in answers.find_prices(instance, end_ms):
-            paid = {"from_utc": from_ms, "to_utc": to_ms, "price_per_gpu_hour": price / (kind.gpus * kind.share)}
-            prices += [{"device_id": name, **paid, **_PRICED, "retrieved_on": day} for name in names]
-        if taken is not None and taken.is_notice:
-            detail = f"spot interruption notice: {taken.code}"
-            events += [{"device_id": name, "at_utc": taken.at_ms, "kind": "other", "detail": detail} for name in names]
-    if not devices:
+        has_gpus = instance.type_name in answers.types
+        gaps[NO_END] += has_gpus and instance.is_over and answers.find_end(instance) is None
+        rows += tell_instance(answers, instance, options.at_ms, options.at_ms, options.pool)
+    if not rows:
         raise SourceError(f"{label}: no instance with GPUs is among the {len(answers.instances):,} that are listed")
-    for table, rows in ((DEVICES, devices), (ALLOCATIONS, allocations), (DEVICE_EVENTS, events), (PRICES, prices)):
-        if rows:
-            columns = {name: [row[name] for row in rows] for name in rows[0]}
-            schema = pa.schema([table.schema.field(name) for name in columns])
-            yield Rows(table.name, pa.table(columns, schema=schema), label)
+    yield from write_tables(rows, label)
     for what, count in gaps.items():
         if count:
             yield Gap(label, what, count)
 
 
-def _write_tags(instance: Instance) -> str | None:
-    """The tags of an instance as rules of tagging read them."""
-    tags = {f"tag.{name.removeprefix('label.')}": value for name, value in choose_texts(instance.tags, {}).items()}
-    return write_tags({"job_name": instance.tags.get("Name", ""), **tags})
+def tell_instance(
+    answers: Ec2Answers, instance: Instance, at_ms: int, until_ms: int | None, pool: str | None = None
+) -> Iterator[TableRow]:
+    """The rows of an instance; none of a type without GPUs. `at_ms`: when it was said; `until_ms`: until when what goes on is
+    known, None where that is to be seen.
+    """
+    kind = answers.types.get(instance.type_name)
+    if kind is None:
+        return
+    taken = answers.find_interruption(instance)
+    end_ms = until_ms
+    if instance.is_over:
+        said_ms = answers.find_end(instance)
+        end_ms = at_ms if said_ms is None else said_ms
+    if end_ms is not None and end_ms <= instance.began_ms:
+        return
+    names = [f"{instance.gpu_prefix}{number}" for number in range(kind.gpus)]
+    span = {"from_utc": instance.began_ms, "to_utc": end_ms}
+    share = kind.share if kind.share < 1 else None
+    facts = {"node": instance.node, "accelerator": kind.accelerator, "pool": pool, "share": share, **span}
+    yield from (("devices", {"device_id": name, **facts}) for name in names)
+    if not instance.is_of_cluster:
+        is_taken = instance.is_over and (instance.was_interrupted or taken is not None)
+        end_state = _PREEMPTED if is_taken else None
+        tags = write_instance_tags(instance.tags.get("Name", ""), instance.tags)
+        held: dict[str, Any] = {"job_id": instance.name, "tags": tags, "end_state": end_state, "share": share, **span}
+        yield from (("allocations", {"device_id": name, **held}) for name in names)
+    for from_ms, to_ms, price in answers.find_prices(instance, end_ms):
+        day = datetime.fromtimestamp(max(from_ms, at_ms) / MS_PER_S, UTC).date().isoformat()
+        paid = {"from_utc": from_ms, "to_utc": to_ms, "price_per_gpu_hour": price / (kind.gpus * kind.share)}
+        yield from (("prices", {"device_id": name, **paid, **_PRICED, "retrieved_on": day}) for name in names)
+    if taken is not None and taken.is_notice:
+        detail = f"spot interruption notice: {taken.code}"
+        event = {"at_utc": taken.at_ms, "kind": "other", "detail": detail}
+        yield from (("device_events", {"device_id": name, **event}) for name in names)
 
 
 SOURCE = Source("ec2", find_with((".json",), "JSON of EC2"), read_with(decode_ec2), float(S_PER_HOUR), watches=True)

@@ -20,10 +20,11 @@ _ENDED_BY_SPOT: Final = re.compile(
     r"instance-(?:terminated|stopped)-(?:by-price|no-capacity|capacity-oversubscribed|launch-group-constraint)"
     r"|marked-for-(?:termination|stop)"
 )
-_CLUSTERS: Final = re.compile(
-    r"kubernetes\.io/cluster/|(?:aws:)?eks:cluster-name$|parallelcluster:cluster-name$|AWSBatchServiceTag$"
-)
+_KUBERNETES: Final = re.compile(r"kubernetes\.io/cluster/|(?:aws:)?eks:cluster-name$")
+_CLUSTERS: Final = re.compile(rf"{_KUBERNETES.pattern}|parallelcluster:cluster-name$|AWSBatchServiceTag$")
 """Tags of machines that a scheduler fills; who holds them is for it to say."""
+_OF_VPC: Final = " (Amazon VPC)"
+"""What the history of prices may say after a platform; instances do not."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,24 @@ class Instance:
     tags: Mapping[str, str]
     market: tuple[str, str, str] | None = None
     """Of a spot instance: its type, zone and platform, which together have a price."""
+    dns_name: str = ""
 
     @property
     def is_of_cluster(self) -> bool:
         """Whether its tags say that a scheduler fills it."""
         return any(map(_CLUSTERS.match, self.tags))
+
+    @property
+    def node(self) -> str:
+        """The node that it is: a node of Kubernetes is called by its private name in DNS, as kubelets and Container Insights do."""
+        is_node = self.dns_name and any(map(_KUBERNETES.match, self.tags))
+        return self.dns_name if is_node else self.name
+
+    @property
+    def gpu_prefix(self) -> str:
+        """What its GPUs are called before their number. Where others list the GPUs of the node, too, those known by their number
+        alone (`node:gpu0`) count once with them."""
+        return f"{self.name}/" if self.node == self.name else f"{self.node}:gpu"
 
 
 @dataclass(frozen=True)
@@ -108,7 +122,7 @@ class Ec2Answers:
     def _put_instances(self, reservations: Iterable[dict[str, Any]]) -> None:
         for reservation in reservations:
             for said in reservation["Instances"]:
-                one = _read_instance(said)
+                one = read_instance(said)
                 self.instances[one.name, one.began_ms] = one
 
     def _put_types(self, types: Iterable[dict[str, Any]]) -> None:
@@ -127,17 +141,24 @@ class Ec2Answers:
 
     def _put_prices(self, prices: Iterable[dict[str, Any]]) -> None:
         for said in prices:
-            market = str(said["InstanceType"]), str(said["AvailabilityZone"]), str(said["ProductDescription"])
+            platform = str(said["ProductDescription"]).removesuffix(_OF_VPC)
+            market = str(said["InstanceType"]), str(said["AvailabilityZone"]), platform
             self.spot_prices.setdefault(market, {})[read_instant(said["Timestamp"])] = float(said["SpotPrice"])
 
-    def find_prices(self, instance: Instance, end_ms: int) -> Iterator[tuple[int, int, float]]:
-        """What a spot instance cost an hour, in US dollars: from and to (ms), and how much."""
+    def find_prices(self, instance: Instance, end_ms: int | None) -> Iterator[tuple[int, int | None, float]]:
+        """What a spot instance cost an hour, in US dollars: from and to (ms; None: until further notice), and how much."""
         steps = sorted(self.spot_prices.get(instance.market or ("", "", ""), {}).items())
-        ends = [*(at_ms for at_ms, _ in steps[1:]), end_ms]
-        for (at_ms, price), until_ms in zip(steps, ends, strict=False):
-            span = max(at_ms, instance.began_ms), min(until_ms, end_ms)
-            if span[0] < span[1]:
-                yield *span, price
+        ends = [*(at_ms for at_ms, _ in steps[1:]), None]
+        for (at_ms, price), next_ms in zip(steps, ends, strict=False):
+            from_ms = max(at_ms, instance.began_ms)
+            to_ms = min((end for end in (next_ms, end_ms) if end is not None), default=None)
+            if to_ms is None or from_ms < to_ms:
+                yield from_ms, to_ms, price
+
+    def find_end(self, instance: Instance) -> int | None:
+        """When an instance ended (ms), as it says, or the request for it; None where nobody says."""
+        taken = self.find_interruption(instance)
+        return instance.ended_ms or (taken.at_ms if taken else None)
 
     def find_interruption(self, instance: Instance) -> SpotRequest | None:
         """Amazon's word that it takes this instance away, or took it: the last one."""
@@ -153,7 +174,8 @@ def read_instant(text: Any) -> int:
     return round(at.timestamp() * MS_PER_S)
 
 
-def _read_instance(said: Mapping[str, Any]) -> Instance:
+def read_instance(said: Mapping[str, Any]) -> Instance:
+    """An instance of DescribeInstances. Raises KeyError, TypeError or ValueError where it is none."""
     found = _AT.search(str(said.get("StateTransitionReason") or ""))
     state, kind = str(said["State"]["Name"]), str(said["InstanceType"])
     market = (
@@ -170,6 +192,7 @@ def _read_instance(said: Mapping[str, Any]) -> Instance:
         was_interrupted=(said.get("StateReason") or {}).get("Code") in _INTERRUPTED,
         tags={str(tag["Key"]): str(tag["Value"]) for tag in said.get("Tags") or ()},
         market=market if said.get("InstanceLifecycle") == "spot" else None,
+        dns_name=str(said.get("PrivateDnsName") or ""),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from loadfactor.errors import SourceError
 from loadfactor.sources.clouds.cloud_series import NAME, CloudSeries, as_list, as_object, name_gpu
 from loadfactor.sources.clouds.families import GKE_TYPES, OPS_AGENT_TYPE
-from loadfactor.units import MS_PER_S, PERCENT
+from loadfactor.units import MS_PER_S
 
 PROMETHEUS_TYPE: Final = "prometheus.googleapis.com/"
 DCGM_TYPE: Final = f"{PROMETHEUS_TYPE}DCGM_FI_"
@@ -49,10 +49,10 @@ def read_time_series(
         if labels is None:
             leave_out("time series that do not say which GPU it is")
             continue
-        is_fraction = said.get("unit") == "1" and metric_type.endswith(_SHARES)
-        factor = PERCENT if is_fraction else 1
         points = [_read_point(as_object(point, label), label) for point in as_list(said.get("points"), label)]
-        yield CloudSeries(labels, [(at_ms, value * factor) for at_ms, value in points])
+        yield CloudSeries(
+            labels, points
+        )  # shares are percentages, whatever their unit says: the Ops Agent writes 100 times NVML's
 
 
 def _read_labels(

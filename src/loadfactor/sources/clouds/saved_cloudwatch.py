@@ -22,19 +22,22 @@ LeaveOut = Callable[[str], None]
 
 def decode_saved_cloudwatch(inputs: Sequence[Input], _options: ReadOptions) -> Iterator[Rows | Gap]:
     """Rows of metric streams and of answers of get-metric-data. Raises SourceError for what is neither."""
-    yield from decode_series(inputs, _read)
+    yield from decode_series(inputs, read_cloudwatch)
 
 
-def _read(source: Input, leave_out: LeaveOut) -> Iterator[CloudSeries]:
+def read_cloudwatch(source: Input, leave_out: LeaveOut, job: str = "") -> Iterator[CloudSeries]:
+    """The series of GPUs in a file; `job`: what to call where it comes from. Raises SourceError for what is none."""
     if is_otlp(next((piece for piece in source.chunks if piece), b"")):
         content = join_pieces(source.label, source.chunks, LARGEST_FILE_BYTES, "let Firehose write smaller files")
-        return _choose(read_otlp(content, source.label, leave_out), leave_out)
+        return _choose(read_otlp(content, source.label, leave_out), leave_out, job)
     first = next(iter(split_lines(source)), "")
     try:
         is_stream = "metric_name" in json.loads(first)
     except (ValueError, TypeError):
         is_stream = False
-    return _choose(_read_lines(source, leave_out), leave_out) if is_stream else _read_answer(source, leave_out)
+    return (
+        _choose(_read_lines(source, leave_out), leave_out, job) if is_stream else _read_answer(source, leave_out, job)
+    )
 
 
 def _read_lines(source: Input, leave_out: LeaveOut) -> MetricPoints:
@@ -61,15 +64,15 @@ def _read_lines(source: Input, leave_out: LeaveOut) -> MetricPoints:
     return points
 
 
-def _choose(points: MetricPoints, leave_out: LeaveOut) -> Iterator[CloudSeries]:
-    chosen = choose_metrics(points, "")
+def _choose(points: MetricPoints, leave_out: LeaveOut, job: str) -> Iterator[CloudSeries]:
+    chosen = choose_metrics(points, job)
     for _ in range(len(points) - len(chosen)):
         leave_out("sums over GPUs, and the same by fewer dimensions")
     for metric, labels in chosen.items():
         yield CloudSeries(labels, points[metric])
 
 
-def _read_answer(source: Input, leave_out: LeaveOut) -> Iterator[CloudSeries]:
+def _read_answer(source: Input, leave_out: LeaveOut, job: str) -> Iterator[CloudSeries]:
     content = join_pieces(source.label, source.chunks, LARGEST_FILE_BYTES, "save shorter times")
     try:
         said = as_object(json.loads(content), source.label)
@@ -81,7 +84,7 @@ def _read_answer(source: Input, leave_out: LeaveOut) -> Iterator[CloudSeries]:
         )
     queries = {str(one.get("Id")): one for one in map(_as_query, as_list(said["MetricDataQueries"], source.label))}
     metrics = {id_: found for id_, one in queries.items() if (found := _find_metric(one)) is not None}
-    chosen = choose_metrics(metrics.values(), "")
+    chosen = choose_metrics(metrics.values(), job)
     for result in as_list(said["MetricDataResults"], source.label):
         id_ = str(as_object(result, source.label).get("Id"))
         metric = metrics.get(id_)

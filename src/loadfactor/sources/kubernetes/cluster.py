@@ -11,10 +11,9 @@ from loadfactor.sources.kubernetes.pods import CANCELLED, EVICTED, PREEMPTED, RE
 from loadfactor.sources.kubernetes.stages import Held, add_up
 from loadfactor.sources.kubernetes.tags import choose_texts, write_tags
 from loadfactor.sources.kubernetes.workloads import WorkloadFacts
+from loadfactor.sources.parsing.table_rows import TableRow
 
 Row = dict[str, Any]
-TableRow = tuple[str, Row]
-"""The name of a table, and a row of it."""
 
 RUNNING = "running"
 

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-import pyarrow as pa
-
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.kubernetes.claims import read_claim, read_slice
-from loadfactor.sources.kubernetes.cluster import ClusterFacts, Row, TableRow
+from loadfactor.sources.kubernetes.cluster import ClusterFacts, Row
 from loadfactor.sources.kubernetes.fields import Object, part, text
 from loadfactor.sources.kubernetes.node_outages import NodeOutages
 from loadfactor.sources.kubernetes.nodes import read_node
@@ -18,7 +16,7 @@ from loadfactor.sources.kubernetes.owners import read_owner
 from loadfactor.sources.kubernetes.pods import PodFacts, find_deletion, name_deletion, read_pod
 from loadfactor.sources.kubernetes.workloads import WorkloadFacts, read_workload
 from loadfactor.sources.parsing.gaps import Gaps
-from loadfactor.tables import table
+from loadfactor.sources.parsing.table_rows import TableRow, write_tables
 from loadfactor.units import MS_PER_S, S_PER_MIN
 
 POD, NODE, WORKLOAD, CLAIM, SLICE = "Pod", "Node", "Workload", "ResourceClaim", "ResourceSlice"
@@ -96,13 +94,7 @@ class KubernetesDecoder:
         for row in self.outages.take():
             self._rows.setdefault("outages", {})[f"{row['node']} {row['from_utc']}"] = row
         taken, self._rows = self._rows, {}
-        for name, named in taken.items():
-            rows = list(named.values())
-            names = [column for column in table(name).schema.names if any(row.get(column) is not None for row in rows)]
-            schema = pa.schema([table(name).schema.field(column) for column in names])
-            yield Rows(
-                name, pa.Table.from_pylist([{c: row.get(c) for c in names} for row in rows], schema), self._where
-            )
+        yield from write_tables(((name, row) for name, named in taken.items() for row in named.values()), self._where)
         yield from self._gaps.take()
 
     def count_unsure(self) -> int:
