@@ -71,6 +71,20 @@ def test_a_machine_with_a_driver(tmp_path: Path) -> None:
         assert not begin("driver", machine).prometheus
 
 
+def test_a_machine_of_a_cloud(tmp_path: Path) -> None:
+    """What its firmware says is proposed as a comment: what is read there takes permissions that somebody has to give."""
+    for vendor, table in (("Amazon EC2", "cloudwatch"), ("Google Compute Engine", "gcp-monitoring"), ("Dell Inc.", "")):
+        folder = tmp_path / (table or "none")
+        (folder / "sys/class/dmi/id").mkdir(parents=True)
+        (folder / "sys/class/dmi/id/product_name").write_text(f"{vendor}\n")
+        with bare_machine(folder) as machine:
+            found = look_around(machine)
+        assert found.cloud == table
+        text = write_configuration(found, machine.prometheus, machine.exporter_address)
+        assert (f"# [[{table}]]" in text) == bool(table)
+        assert [name for name in ("cloudwatch", "gcp-monitoring") if name in text] == [table] * bool(table)
+
+
 def test_a_machine_with_an_exporter(tmp_path: Path) -> None:
     """A dcgm-exporter without a Prometheus is scraped by loadfactor itself, and is found with the GPUs it speaks of."""
     with bare_machine(tmp_path) as bare, FakeDcgmExporter(FleetTruth(gpus=8)) as exporter:

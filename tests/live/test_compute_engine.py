@@ -10,7 +10,7 @@ from loadfactor.collect import gce
 from loadfactor.collect.cloud_monitoring import ProjectAccess
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.gce import GceInstances
-from loadfactor.collect.instance_watch import RefusedError
+from loadfactor.collect.instance_watch import NotPermittedError
 from loadfactor.sources.base import Rows
 from loadfactor.sources.clouds.live_gce import PREEMPTIONS, LiveGceDecoder
 from loadfactor.sources.clouds.live_instances import ALL, INSTANCES
@@ -96,7 +96,9 @@ def test_what_may_not_be_asked_and_zones_that_are_away_are_said(server: FakeComp
     server.instances[ZONES[0]] = [make_instance(1, "a")]
     server.forbidden = {"operations"}
     assert len(project.ask(INSTANCES)[INSTANCES]) == 1
-    with pytest.raises(RefusedError, match=r"give it compute\.globalOperations\.list \(the role roles/compute\.viewer"):
+    with pytest.raises(
+        NotPermittedError, match=r"give it compute\.globalOperations\.list \(the role roles/compute\.viewer"
+    ):
         project.ask(PREEMPTIONS)
     assert [part for part, why in project.find_refused() if why] == [PREEMPTIONS]
     server.away = {ZONES[1]}

@@ -15,7 +15,7 @@ from loadfactor.books.books import Books
 from loadfactor.collect import ec2
 from loadfactor.collect.cloudwatch import CloudWatchAccess
 from loadfactor.collect.ec2 import Ec2Instances, find_refused
-from loadfactor.collect.instance_watch import RefusedError
+from loadfactor.collect.instance_watch import NotPermittedError
 from loadfactor.sources.clouds.live_instances import INSTANCES
 
 LONGEST_S = 120.0
@@ -98,7 +98,7 @@ def test_a_question_that_may_not_be_asked_names_the_line_of_the_policy(
     assert not instances.ask(ec2.SPOT_REQUESTS), "nobody is asked for spot instances where there are none"
     server.refuse = {"DescribeInstances"}
     with pytest.raises(
-        RefusedError, match=r'^may not ec2:DescribeInstances; add \{"Effect": "Allow", "Action": "ec2:Desc'
+        NotPermittedError, match=r'^may not ec2:DescribeInstances; add \{"Effect": "Allow", "Action": "ec2:Desc'
     ):
         instances.ask(INSTANCES)
     refused = dict(find_refused(ACCESS))

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from loadfactor.collect.cloudwatch import CloudWatchAccess, describe_error, open_client
 from loadfactor.collect.fetch_errors import FetchError
-from loadfactor.collect.instance_watch import RefusedError
+from loadfactor.collect.instance_watch import NotPermittedError
 from loadfactor.sources.clouds.ec2_answers import SpotRequest, read_instance
 from loadfactor.sources.clouds.live_ec2 import PRICES, REQUESTS, TYPES
 from loadfactor.sources.clouds.live_instances import INSTANCES, Said
@@ -56,7 +56,7 @@ class Ec2Instances:
         return str(instance["InstanceId"])
 
     def ask(self, part: str) -> dict[str, Sequence[Said]]:
-        """What EC2 says. Raises FetchError in its words; RefusedError with the line of the policy that is missing."""
+        """What EC2 says. Raises FetchError in its words; NotPermittedError with the line of the policy that is missing."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -126,7 +126,7 @@ def make_error(error: Exception) -> FetchError:
     operation = getattr(error, "operation_name", "")
     if code in _REFUSED and operation:
         line = f'{{"Effect": "Allow", "Action": "{SERVICE}:{operation}", "Resource": "*"}}'
-        return RefusedError(f"may not {SERVICE}:{operation}; add {line} to its policy (docs/connect-clouds.md)")
+        return NotPermittedError(f"may not {SERVICE}:{operation}; add {line} to its policy (docs/connect-clouds.md)")
     return FetchError(describe_error(error))
 
 

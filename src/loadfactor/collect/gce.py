@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from loadfactor.collect.cloud_monitoring import LOCAL, ProjectAccess, describe_error
 from loadfactor.collect.fetch_errors import FetchError
-from loadfactor.collect.instance_watch import RefusedError
+from loadfactor.collect.instance_watch import NotPermittedError
 from loadfactor.errors import InputError
 from loadfactor.sources.clouds.gce_answers import PREEMPTED_BY, read_instance
 from loadfactor.sources.clouds.live_gce import PREEMPTIONS
@@ -44,7 +44,7 @@ class GceInstances:
         return str(instance["id"])
 
     def ask(self, part: str) -> dict[str, Sequence[Said]]:
-        """What Compute Engine says. Raises FetchError in its words; RefusedError with the permission that is missing."""
+        """What Compute Engine says. Raises FetchError in its words; NotPermittedError with the permission that is missing."""
         return {part: list(self._list(part))}
 
     def find_refused(self) -> Iterator[tuple[str, str]]:
@@ -82,7 +82,7 @@ class GceInstances:
                     yield from (one for one in of if (read := read_instance(one)) and (read.gpus or read.lacks_gpus))
         except Forbidden as error:
             permission = f"give it {PERMISSIONS[part]} (the role roles/compute.viewer has it)"
-            raise RefusedError(f"{describe_error(error)}; {permission}") from error
+            raise NotPermittedError(f"{describe_error(error)}; {permission}") from error
         except (GoogleAPIError, GoogleAuthError, OSError, ValueError, KeyError) as error:
             raise FetchError(describe_error(error)) from error
 

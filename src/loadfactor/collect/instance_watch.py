@@ -32,7 +32,7 @@ Asked = Mapping[str, Sequence[Said]]
 """What was answered, by kind of event."""
 
 
-class RefusedError(FetchError):
+class NotPermittedError(FetchError):
     """Who asks may not; the message says what would allow it."""
 
 
@@ -44,7 +44,7 @@ class CloudInstances(Protocol):
         """The questions, that for instances first."""
 
     def ask(self, part: str) -> Asked:
-        """Everything that there is to say now. It waits. Raises FetchError in the cloud's words, RefusedError."""
+        """Everything that there is to say now. It waits. Raises FetchError in the cloud's words, NotPermittedError."""
 
     def name(self, instance: Said) -> str:
         """What tells an instance from others."""
@@ -105,7 +105,7 @@ class InstanceWatch:
         """Ask, and keep what is new; say how it went."""
         try:
             self._keep(self._cloud.ask(part))
-        except RefusedError as error:
+        except NotPermittedError as error:
             self._refused_s[part] = time.monotonic()
             self._said[part] = self._said[part].fail(str(error), "absent")
         except LoadfactorError as error:

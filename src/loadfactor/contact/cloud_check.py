@@ -25,11 +25,6 @@ class CloudCheck:
     name: str
     questions: tuple[CloudQuestion, ...]
 
-    @property
-    def error(self) -> str | None:
-        """Why nothing is answered; None where something is."""
-        return None if any(one.works for one in self.questions) else self.questions[0].error
-
 
 def check_instances(clouds: Mapping[str, Callable[[], Refused]]) -> list[CloudCheck]:
     """What each of them answers, by name. Raises no LoadfactorError."""

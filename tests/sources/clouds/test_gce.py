@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 from tests.live.fake_compute_engine import ZONES, make_instance
+from tests.sources.clouds.test_ec2 import break_each
 from tests.sources.reading import see
 
 from loadfactor.books.books import Books
 from loadfactor.errors import SourceError
-from loadfactor.sources.base import ReadOptions
-from loadfactor.sources.clouds.gce import SOURCE
+from loadfactor.sources.base import Input, ReadOptions
+from loadfactor.sources.clouds.gce import SOURCE, decode_gce
 from loadfactor.units import MS_PER_HOUR, MS_PER_S
 
 START_MS = 1_795_168_800 * MS_PER_S
@@ -54,6 +55,33 @@ def test_gpus_that_the_ops_agent_names_count_once(tmp_path: Path) -> None:
     books.add("gcp-monitoring", [path])
     names = ("paid_gpu_hours", "allocated_gpu_hours")
     assert [one.value for one in books.show(names)] == pytest.approx([2, 2], abs=0.02)
+
+
+def test_an_instance_that_was_made_again_under_its_name_is_the_same_node(tmp_path: Path) -> None:
+    """As managed groups do it: the node is installed twice, one after the other."""
+    before = make_instance(1, "a", status="TERMINATED", lastStopTimestamp="2026-11-20T10:30:00Z")
+    after = make_instance(2, "a", lastStartTimestamp="2026-11-20T10:45:00Z")
+    seen = see(SOURCE, write(tmp_path, [before, after]), at_ms=START_MS + MS_PER_HOUR)
+    quarter = MS_PER_HOUR // 4
+    assert [(row["device_id"], row["from_utc"] - START_MS, row["to_utc"] - START_MS) for row in seen.devices] == [
+        ("a:gpu0", 0, 2 * quarter),
+        ("a:gpu0", 3 * quarter, 4 * quarter),
+    ]
+
+
+def test_whatever_is_broken_is_read_or_refused() -> None:
+    """Rows, or an error of one line: never anything else."""
+    taken = {"operationType": "compute.instances.preempted", "targetId": "1", "insertTime": "2026-11-20T10:30:00Z"}
+    whole = [make_instance(1, "a", labels={"team": "nlp"}, lastStopTimestamp="2026-11-20T10:30:00Z"), taken]
+    assert len(list(decode_gce([Input("x.json", [json.dumps(whole).encode()])], ReadOptions(at_ms=START_MS + 1)))) == 3
+    count = 0
+    for broken in break_each(whole):
+        source = Input("x.json", [json.dumps(broken).encode()])
+        try:
+            count += len(list(decode_gce([source], ReadOptions(at_ms=START_MS + MS_PER_HOUR))))
+        except SourceError:
+            count += 1
+    assert count > len(whole)
 
 
 def test_what_is_no_list_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ class FirstConfiguration:
     prometheus_gpus: int
     slurm: tuple[str, ...]
     kubernetes: bool
+    cloud: str = ""
 
 
 def write_first_configuration(places: ProbedPlaces, file: Path, force: bool) -> Document:
@@ -50,6 +51,7 @@ def build_document(found: Surroundings, places: ProbedPlaces, file: Path) -> Doc
         asked.gpus if asked else 0,
         found.slurm,
         found.kubernetes,
+        found.cloud,
     )
     driver = f"version {found.driver}, {counted(found.gpus, 'GPU')}" if found.driver else NOT_FOUND
     rows = [
@@ -59,6 +61,8 @@ def build_document(found: Surroundings, places: ProbedPlaces, file: Path) -> Doc
         ("Slurm commands", ", ".join(found.slurm) or NOT_FOUND),
         ("Kubernetes service account", "found" if found.kubernetes else NOT_FOUND),
     ]
+    if found.cloud:
+        rows.append(("Cloud whose machine this is", f"[[{found.cloud}]] stands in the file as a comment"))
     steps = Section("Next", suggestions=_list_steps(found))
     return Document(f"{file} is written.", (Section(tables=(DataTable(COLUMNS, rows),)), steps), data=data)
 

@@ -87,7 +87,11 @@ def tell_instance(
         yield from (("allocations", {"device_id": name, **held}) for name in names)
     for from_ms, to_ms, price in answers.find_prices(instance, end_ms):
         day = datetime.fromtimestamp(max(from_ms, at_ms) / MS_PER_S, UTC).date().isoformat()
-        paid = {"from_utc": from_ms, "to_utc": to_ms, "price_per_gpu_hour": price / (kind.gpus * kind.share)}
+        paid: dict[str, Any] = {
+            "from_utc": from_ms,
+            "to_utc": to_ms,
+            "price_per_gpu_hour": price / (kind.gpus * kind.share),
+        }
         yield from (("prices", {"device_id": name, **paid, **_PRICED, "retrieved_on": day}) for name in names)
     if taken is not None and taken.is_notice:
         detail = f"spot interruption notice: {taken.code}"

@@ -100,9 +100,8 @@ class GceAnswers:
         return instance.ended_ms or self.find_preemption(instance)
 
     def name_nodes(self) -> dict[tuple[str, int], str]:
-        """What each run's node is called: by the instance's name, with its domain where several are called so."""
-        numbers = {(one.name, one.number) for one in self.instances.values()}
-        counts = Counter(name for name, _ in numbers)
+        """What each run's node is called: by the instance's name, with its domain where it is used in several zones."""
+        counts = Counter(name for name, _ in {(one.name, one.domain) for one in self.instances.values()})
         return {
             key: one.name if counts[one.name] == 1 else f"{one.name}.{one.domain}"
             for key, one in self.instances.items()
