@@ -5,17 +5,20 @@ import gzip
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from tests.live.fake_cloudwatch import FakeCloudWatch
 
+from loadfactor.books.books import Books
 from loadfactor.collect.cloudwatch import CloudWatchAccess
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.listed_body import unpack_listed
 from loadfactor.collect.metric_stream import MetricStreamWatch
 from loadfactor.collect.s3_objects import S3Objects
+from loadfactor.faces.cli.import_ import find_input
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.clouds.live_stream import SET_ASIDE, LiveMetricStreamDecoder
 from loadfactor.units import MS_PER_S
@@ -141,6 +144,19 @@ def test_what_cannot_be_read_is_set_aside_and_said() -> None:
     write_minutes(5, 10, key=key)
     assert process.read() == 1
     assert sorted(process.rows) == list(range(1, 11))
+
+
+@pytest.mark.usefixtures("server")
+def test_a_folder_of_a_stream_is_imported_by_hand(tmp_path: Path) -> None:
+    """With its name and all folders in it; the prefix of another stream is not part of it."""
+    write_minutes(0, 5)
+    write_minutes(5, 10)
+    write_minutes(10, 15, key="2026/11x/other")
+    found = find_input("s3://metrics/gpus/2026/11", tmp_path, "cloudwatch", lambda *_: None)
+    assert len([path for path in found.rglob("*") if path.is_file()]) == 2
+    books = Books.open(tmp_path / "books", create=True)
+    books.add("cloudwatch", [found])
+    assert len(books.table("samples").execute()) == 10
 
 
 def test_a_bucket_that_refuses_names_the_line_of_the_policy(server: FakeCloudWatch) -> None:

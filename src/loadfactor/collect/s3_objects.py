@@ -8,12 +8,13 @@ from typing import Any, Final, NamedTuple
 
 from loadfactor.collect.cloudwatch import CloudWatchAccess, describe_error, open_client
 from loadfactor.collect.fetch_errors import FetchError
-from loadfactor.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR
+from loadfactor.errors import InputError
+from loadfactor.units import MS_PER_S, S_PER_HOUR
 
 SERVICE: Final = "s3"
+SCHEME: Final = "s3://"
 OPEN_AGAIN_S: Final = float(S_PER_HOUR) / 2
 """A role's credentials run out."""
-_PIECE_BYTES: Final = BYTES_PER_MIB
 _REFUSED: Final = ("AccessDenied", "AllAccessDisabled", "403")
 _GONE: Final = ("NoSuchKey", "404")
 
@@ -27,19 +28,31 @@ class S3Object(NamedTuple):
     modified_ms: int
 
 
+def split_address(url: str) -> tuple[str, str]:
+    """Bucket and prefix of an address. Raises InputError where it names no bucket.
+
+    >>> split_address("s3://bills/cur/2024")
+    ('bills', 'cur/2024')
+    """
+    bucket, _, prefix = url.removeprefix(SCHEME).partition("/")
+    if not bucket:
+        raise InputError(f"{url} names no bucket; write s3://bucket/prefix")
+    return bucket, prefix
+
+
 class S3Objects:
     """The objects under one prefix."""
 
     def __init__(self, access: CloudWatchAccess, url: str) -> None:
-        """`url`: s3://bucket/prefix."""
-        self.bucket, _, self.prefix = url.removeprefix("s3://").partition("/")
+        """`url`: s3://bucket/prefix. Raises InputError where it names no bucket."""
+        self.bucket, self.prefix = split_address(url)
         self._access = access
         self._client: Any = None
         self._opened_s = 0.0
 
     def name(self, key: str) -> str:
         """The address of an object."""
-        return f"s3://{self.bucket}/{key}"
+        return f"{SCHEME}{self.bucket}/{key}"
 
     def list_after(self, key: str) -> Iterator[S3Object]:
         """Those that come after a key in the order of keys, page after page. Raises FetchError in S3's words."""
@@ -56,14 +69,11 @@ class S3Objects:
         """Write an object into a file; False where it is there no more. Raises FetchError in S3's words."""
         with self._asking() as client:
             try:
-                body = client.get_object(Bucket=self.bucket, Key=key)["Body"]
+                client.download_file(self.bucket, key, str(path))
             except client.exceptions.ClientError as error:
                 if error.response.get("Error", {}).get("Code") in _GONE:
                     return False
                 raise
-            with path.open("wb") as file:
-                while piece := body.read(_PIECE_BYTES):
-                    file.write(piece)
         return True
 
     @contextmanager

@@ -37,6 +37,7 @@ STANDARD_INPUT = "-"
 PROMETHEUS = "prometheus"
 """The source that is asked over the network."""
 BILLS = ("focus", "aws-cur", "azure-cost", "gcp-billing")
+STREAMED = "cloudwatch"
 """Sources that are read from a bucket, too."""
 
 
@@ -46,7 +47,8 @@ class ImportRequest(Request):
 
     source: str = option("What kind of files these are.", is_argument=True)
     paths: tuple[str, ...] = option(
-        "Files or a folder, as the source asks, - for standard input; of bills s3://bucket/prefix, of prometheus the URL.",
+        "Files or a folder, as the source asks, - for standard input; of bills and of cloudwatch s3://bucket/prefix, "
+        "of prometheus the URL.",
         is_argument=True,
     )
     store: Path | None = option(STORE_HELP, None)
@@ -112,9 +114,14 @@ def find_input(path: str, folder: Path, source: str, progress: "Progress") -> Pa
         return save_standard_input(folder)
     if not path.startswith("s3://"):
         return read_path(path)
+    if source == STREAMED:
+        from loadfactor.collect.s3_files import choose_all, fetch_files
+
+        return fetch_files(path, folder, progress, choose_all)
     if source not in BILLS:
+        of = ", ".join((*BILLS, STREAMED))
         raise InputError(
-            f"s3:// is for bills alone ({', '.join(BILLS)}); copy the files first: `aws s3 sync {path} DIR`"
+            f"s3:// is for bills and metric streams ({of}); copy the files first: `aws s3 sync {path} DIR`"
         )
     from loadfactor.collect.s3_bills import fetch_bills
 
