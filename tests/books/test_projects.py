@@ -9,7 +9,7 @@ import pytest
 from loadfactor.books.books import Books
 from loadfactor.config import settings
 from loadfactor.errors import InputError
-from loadfactor.money.project_cost import ProjectSpending, forecast_project
+from loadfactor.money.project_cost import HeldCost, ProjectSpending, forecast_project
 from loadfactor.project_settings import ProjectPlan
 
 Write = Callable[[str], None]
@@ -60,7 +60,7 @@ def test_a_project_is_planned_followed_and_forecast(tmp_path: Path, write: Write
     review = books_of(tmp_path / "b").projects()
     (project,) = review.projects
     said = project.spending
-    assert (said.runs_done, said.training_gpu_hours, said.lost_gpu_hours, said.evaluation_gpu_hours) == (2, 20, 4, 2)
+    assert (said.runs_done, said.training.gpu_hours, said.lost_gpu_hours, said.evaluation.gpu_hours) == (2, 20, 4, 2)
     assert project.planned_cost == 4 * 8 * Decimal("1.25") * 3 + 6 * 3 + 50 + Decimal("1000.50")
     assert (project.spent_cost, project.runs_left, project.gpu_hours_per_run) == (44, 2, 10)
     assert project.expected_cost == 40 * 2 + 6 * 2 + 50 + Decimal("1000.50")
@@ -71,7 +71,7 @@ def test_a_project_may_be_found_by_its_experiments(tmp_path: Path, write: Write)
     """Those that are named count, in place of the project's name."""
     write(PLAN.replace('"tune"', '"other name"') + 'experiments = ["e2"]\n')
     (project,) = books_of(tmp_path / "b").projects().projects
-    assert (project.spending.training_gpu_hours, project.spending.runs_done) == (14, 1)
+    assert (project.spending.training.gpu_hours, project.spending.runs_done) == (14, 1)
 
 
 def test_owned_hours_are_split_into_what_they_consist_of(tmp_path: Path, write: Write) -> None:
@@ -87,8 +87,15 @@ def test_without_a_finished_run_the_plan_holds() -> None:
     """Hours held already are a part of those planned; when they are more, the rest is nothing."""
     plan = ProjectPlan.model_validate({"name": "p", "runs": 2, "gpu_hours_per_run": 10, "price_per_gpu_hour": 1})
     for held, at_end in ((0, 20), (5, 20), (30, 30)):
-        cost = forecast_project(plan, ProjectSpending(training_gpu_hours=Decimal(held)))
+        cost = forecast_project(plan, ProjectSpending(training=HeldCost(Decimal(held))))
         assert (cost.parts[0].expected_gpu_hours, cost.expected_cost, cost.method) == (at_end, at_end, "as planned")
+
+
+def test_hours_without_a_price_do_not_make_the_others_cheaper() -> None:
+    """Of ten hours half have a price of 4: the other half, and those to come, cost that, too."""
+    plan = ProjectPlan.model_validate({"name": "p", "runs": 2, "gpu_hours_per_run": 9, "price_per_gpu_hour": 1})
+    cost = forecast_project(plan, ProjectSpending(1, HeldCost(Decimal(10), Decimal(5), Decimal(20))))
+    assert (cost.price_per_gpu_hour, cost.spent_cost, cost.expected_cost) == (4, 20, 80)
 
 
 def test_without_a_project_one_line_says_what_to_write(tmp_path: Path, write: Write) -> None:

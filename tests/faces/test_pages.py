@@ -14,8 +14,12 @@ import pytest
 
 import loadfactor
 from loadfactor.books.books import Books
+from loadfactor.config import settings
 from loadfactor.faces.document import Document
 from loadfactor.faces.pages.books_check import build_document as build_check
+from loadfactor.faces.pages.budgets import build_budgets
+from loadfactor.faces.pages.owned import build_owned
+from loadfactor.faces.pages.projects import build_projects
 from loadfactor.faces.pages.waits import build_estimate, build_waits
 from loadfactor.faces.readings import build_document as build_readings
 from loadfactor.faces.render.ascii import to_ascii
@@ -47,12 +51,57 @@ def build_job_estimate(books: Books) -> Document:
     return build_estimate(books.estimate_wait(longest[-1].job), STORE_WORDS)
 
 
+MONEY = """
+[[budget]]
+amount = 2500
+[[budget]]
+team = "vision"
+amount = 80
+period = "quarter"
+[[project]]
+name = "tts"
+runs = 12
+gpu_hours_per_run = 6
+retry_percent = 20
+evaluation_gpu_hours = 10
+price_per_gpu_hour = 2.50
+staff_cost = 400
+[[project]]
+name = "atlas-7b"
+runs = 3
+gpu_hours_per_run = 40
+price_per_gpu_hour = 2.50
+[[owned]]
+accelerator = "h100-sxm"
+server_price = 300_000
+"""
+
+
+def with_money(build: Callable[[Books], Document]) -> Callable[[Books], Document]:
+    """The page that is built where the settings name budgets, a project and owned GPUs."""
+
+    def _build(books: Books) -> Document:
+        written = Path("loadfactor.toml")
+        written.write_text(MONEY)
+        settings.cache_clear()
+        try:
+            return build(books)
+        finally:
+            written.unlink()
+            settings.cache_clear()
+
+    return _build
+
+
 OF_BOOKS: dict[str, Callable[[Books], Document]] = {
     "report": build_fleet_report,
     "doctor": build_check,
     "waits": lambda books: build_waits(books.find_waits(["size"]), STORE_WORDS),
     "waits-by-team": lambda books: build_waits(books.find_waits(["team", "pool"]), STORE_WORDS),
     "waits-job": build_job_estimate,
+    "budget": with_money(lambda books: build_budgets(books.budgets(), STORE_WORDS)),
+    "project": with_money(lambda books: build_projects(books.projects("owned"))),
+    "owned": with_money(lambda books: build_owned(books.owned())),
     "show": lambda books: build_readings(books.show()),
     "show-by-team": lambda books: build_readings(books.show(BY_TEAM, ["team"])),
 }

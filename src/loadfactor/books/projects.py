@@ -9,7 +9,7 @@ from loadfactor.books.owned_prices import make_owned_server
 from loadfactor.config import FILE
 from loadfactor.errors import InputError
 from loadfactor.money.lines import read_hours
-from loadfactor.money.project_cost import ProjectCost, ProjectSpending, forecast_project
+from loadfactor.money.project_cost import HeldCost, ProjectCost, ProjectSpending, forecast_project
 from loadfactor.owned_settings import OwnedPool
 from loadfactor.planner.economics.ownership import OwnedCost, compute_owned_cost
 from loadfactor.project_settings import ProjectPlan
@@ -17,8 +17,8 @@ from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.units import S_PER_HOUR
 
-EVALUATION: Final = "evaluation"
-"""Purpose of jobs that evaluate."""
+EVALUATION, TRAINING = "evaluation", "training"
+"""Purposes of jobs that evaluate, and of runs; a job without a purpose is a run."""
 COMPLETED: Final = "completed"
 _CENTS: Final = Decimal("1e-9")
 
@@ -69,24 +69,21 @@ def _read_spending(session: Session, plan: ProjectPlan, basis: str) -> ProjectSp
     listed = ", ".join(quote(name) for name in plan.experiments)
     which = f"experiment_id IN ({listed})" if listed else f"project = {quote(plan.name)}"
     price = f"price_per_gpu_hour_{basis}"
-    sql = f"""SELECT coalesce(purpose = '{EVALUATION}', false) AS evaluates, coalesce(is_done, false) AS done,
-                coalesce(runs, true) AS runs, count(DISTINCT job_id), sum(gpu_s), sum({price} * gpu_s) / {S_PER_HOUR}
+    sql = f"""SELECT coalesce(purpose = '{EVALUATION}', false) AS evaluates,
+                coalesce(purpose, '{TRAINING}') = '{TRAINING}' AS trains,
+                coalesce(is_done, false) AS done, coalesce(runs, true) AS runs, count(DISTINCT job_id), sum(gpu_s),
+                coalesce(sum(gpu_s) FILTER ({price} IS NOT NULL), 0), coalesce(sum({price} * gpu_s), 0) / {S_PER_HOUR}
               FROM ledger LEFT JOIN ends USING (job_id) WHERE {which} GROUP BY ALL ORDER BY ALL"""
     rows = session.raw.execute(sql).fetchall()
-    hours = {True: Decimal(0), False: Decimal(0)}
-    costs: dict[bool, Decimal | None] = {True: None, False: None}
+    held = {True: HeldCost(), False: HeldCost()}
     done, lost = 0, Decimal(0)
-    for evaluates, is_done, runs, jobs, gpu_s, cost in rows:
-        hours[evaluates] += read_hours(gpu_s)
-        if cost is not None:
-            costs[evaluates] = (costs[evaluates] or Decimal(0)) + Decimal(cost).quantize(_CENTS)
-        if not evaluates and is_done:
+    for evaluates, trains, is_done, runs, jobs, gpu_s, priced_s, cost in rows:
+        held[evaluates] += HeldCost(read_hours(gpu_s), read_hours(priced_s), Decimal(cost).quantize(_CENTS))
+        if trains and is_done:
             done += jobs
-        elif not evaluates and not runs:
+        elif trains and not runs:
             lost += read_hours(gpu_s)
-    return ProjectSpending(
-        done, hours[False], costs[False], lost, hours[True], costs[True], _read_storage(session, which)
-    )
+    return ProjectSpending(done, held[False], lost, held[True], _read_storage(session, which))
 
 
 def _read_storage(session: Session, which: str) -> Decimal | None:

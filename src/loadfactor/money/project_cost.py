@@ -26,18 +26,47 @@ class ProjectPart:
 
 
 @dataclass(frozen=True)
+class HeldCost:
+    """GPU-hours that were held, what those of a known price cost, and how many they are."""
+
+    gpu_hours: Decimal = NOTHING
+    priced_gpu_hours: Decimal = NOTHING
+    known_cost: Decimal = NOTHING
+
+    def __add__(self, other: "HeldCost") -> "HeldCost":
+        return HeldCost(
+            self.gpu_hours + other.gpu_hours,
+            self.priced_gpu_hours + other.priced_gpu_hours,
+            self.known_cost + other.known_cost,
+        )
+
+    @property
+    def cost(self) -> Decimal | None:
+        """What is known of their cost; None where nothing is."""
+        return self.known_cost if self.priced_gpu_hours else None
+
+    @property
+    def price_per_gpu_hour(self) -> Decimal | None:
+        """The mean price of those that have one."""
+        return self.known_cost / self.priced_gpu_hours if self.priced_gpu_hours else None
+
+    def cost_at(self, price_per_gpu_hour: Decimal) -> Decimal:
+        """What all of them cost, those without a price at this one."""
+        return self.known_cost + (self.gpu_hours - self.priced_gpu_hours) * price_per_gpu_hour
+
+
+@dataclass(frozen=True)
 class ProjectSpending:
     """What the books say of a project: held GPU-hours and their cost, evaluation apart, and storage by a bill (None without one).
 
-    `runs_done` are jobs, evaluation aside, that completed; `lost_gpu_hours` those of jobs that ended otherwise.
+    `runs_done` are training jobs that completed; `lost_gpu_hours` those of training jobs that ended otherwise. The hours of all
+    jobs but evaluation, notebooks among them, count as training.
     """
 
     runs_done: int = 0
-    training_gpu_hours: Decimal = NOTHING
-    training_cost: Decimal | None = None
+    training: HeldCost = HeldCost()
     lost_gpu_hours: Decimal = NOTHING
-    evaluation_gpu_hours: Decimal = NOTHING
-    evaluation_cost: Decimal | None = None
+    evaluation: HeldCost = HeldCost()
     storage_cost: Decimal | None = None
 
 
@@ -94,45 +123,26 @@ def forecast_project(
 ) -> ProjectCost:
     """The plan beside what happened and what it comes to.
 
-    Runs to come take as many GPU-hours as those that are done took, failed ones included; before the first of them as planned. An
-    hour costs what it cost so far, before the first as planned. Evaluation, storage and staff come to what was planned, or to what
-    they have cost, if that is more; staff is in no books. `shares` are the parts of the price of an owned GPU-hour, in which the
-    expected cost of GPU-hours is split.
+    Runs to come take as many GPU-hours as those that are done took, failed ones and notebooks included; before the first of them as
+    planned. An hour costs what it cost so far, before the first as planned. Evaluation, storage and staff come to what was planned,
+    or to what they have cost, if that is more; staff is in no books. `shares` are the parts of the price of an owned GPU-hour, in
+    which the expected cost of GPU-hours is split.
 
     >>> plan = ProjectPlan(name="p", runs=10, gpu_hours_per_run=64, price_per_gpu_hour=2, staff_cost=500)
-    >>> so_far = ProjectSpending(4, Decimal(320), Decimal(800))
+    >>> so_far = ProjectSpending(4, HeldCost(Decimal(320), Decimal(320), Decimal(800)))
     >>> cost = forecast_project(plan, so_far)
     >>> cost.planned_cost, cost.spent_cost, cost.expected_cost
     (Decimal('1780'), Decimal('800'), Decimal('2500.0'))
     """
     planned = plan_gpu_hours(plan)
     left = max(0, plan.runs - spending.runs_done)
-    per_run, price = planned / plan.runs, plan.price_per_gpu_hour
-    method = "as planned"
-    if spending.runs_done and spending.training_gpu_hours:
-        per_run, method = spending.training_gpu_hours / spending.runs_done, "as the runs that are done"
-    if spending.training_gpu_hours and spending.training_cost is not None:
-        price = spending.training_cost / spending.training_gpu_hours
-    to_come = _count_to_come(left, per_run, spending)
-    training = ProjectPart(
-        "training",
-        planned,
-        planned * plan.price_per_gpu_hour,
-        spending.training_gpu_hours,
-        spending.training_cost,
-        spending.training_gpu_hours + to_come,
-        _cost(spending.training_gpu_hours, spending.training_cost, plan) + to_come * price,
-    )
-    more = max(NOTHING, plan.evaluation_gpu_hours - spending.evaluation_gpu_hours)
-    evaluation = ProjectPart(
-        "evaluation",
-        plan.evaluation_gpu_hours,
-        plan.evaluation_gpu_hours * plan.price_per_gpu_hour,
-        spending.evaluation_gpu_hours,
-        spending.evaluation_cost,
-        spending.evaluation_gpu_hours + more,
-        _cost(spending.evaluation_gpu_hours, spending.evaluation_cost, plan) + more * price,
-    )
+    per_run, method = planned / plan.runs, "as planned"
+    if spending.runs_done and spending.training.gpu_hours:
+        per_run, method = spending.training.gpu_hours / spending.runs_done, "as the runs that are done"
+    price = spending.training.price_per_gpu_hour or plan.price_per_gpu_hour
+    training = _expect("training", planned, spending.training, _count_to_come(left, per_run, spending), plan, price)
+    more = max(NOTHING, plan.evaluation_gpu_hours - spending.evaluation.gpu_hours)
+    evaluation = _expect("evaluation", plan.evaluation_gpu_hours, spending.evaluation, more, plan, price)
     stored = max(plan.storage_cost, spending.storage_cost or NOTHING)
     storage = ProjectPart("storage", None, plan.storage_cost, None, spending.storage_cost, None, stored)
     staff = ProjectPart("staff", None, plan.staff_cost, None, None, None, plan.staff_cost)
@@ -141,13 +151,23 @@ def forecast_project(
     return ProjectCost(plan, spending, (training, evaluation, storage, staff), per_run, price, method, capital)
 
 
+def _expect(
+    name: str, planned: Decimal, held: HeldCost, to_come: Decimal, plan: ProjectPlan, price: Decimal
+) -> ProjectPart:
+    """GPU-hours planned, held, and at the end, when so many more were held at a price."""
+    return ProjectPart(
+        name,
+        planned,
+        planned * plan.price_per_gpu_hour,
+        held.gpu_hours,
+        held.cost,
+        held.gpu_hours + to_come,
+        held.cost_at(price) + to_come * price,
+    )
+
+
 def _count_to_come(left: int, per_run: Decimal, spending: ProjectSpending) -> Decimal:
     """GPU-hours still to be held: of a project without a finished run, what its plan has beyond those held already."""
     if left and not spending.runs_done:
-        return max(NOTHING, left * per_run - spending.training_gpu_hours)
+        return max(NOTHING, left * per_run - spending.training.gpu_hours)
     return left * per_run
-
-
-def _cost(gpu_hours: Decimal, cost: Decimal | None, plan: ProjectPlan) -> Decimal:
-    """What hours so far cost; at the planned price where the books know none."""
-    return gpu_hours * plan.price_per_gpu_hour if cost is None else cost

@@ -65,7 +65,7 @@ def list_budgets(review: "BudgetReview") -> DataTable:
         TableColumn("period"),
         TableColumn("amount", "money", currency),
         TableColumn("spent", "money", currency),
-        TableColumn("of it fixed", "money", currency),
+        TableColumn("fixed", "money", currency),
         TableColumn("burn rate", "number"),
         TableColumn("forecast", "money", currency),
         TableColumn("left at end", "money", currency),

@@ -25,7 +25,7 @@ def build_projects(review: "ProjectReview") -> Document:
             *(_describe(project, review.currency) for project in review.projects),
         ),
         assumptions=(
-            Assumption("runs that are done", "jobs that ended completed", "the scheduler's accounting"),
+            Assumption("runs that are done", "training jobs that ended completed", "the scheduler's accounting"),
             Assumption("evaluation", "jobs whose purpose is evaluation", "tagging"),
             Assumption("staff", "as planned", "loadfactor.toml; it is in no books"),
         ),
@@ -37,7 +37,7 @@ def _write_headline(project: "ProjectCost", review: "ProjectReview") -> str:
     total, planned = (_money(amount, review.currency) for amount in (project.expected_cost, project.planned_cost))
     spent = _money(project.spent_cost, review.currency)
     runs = f"{project.spending.runs_done} of {project.plan.runs} runs are done"
-    if not project.spending.training_gpu_hours:
+    if not project.spending.training.gpu_hours:
         return f"{project.plan.name} is planned at {planned}; the books have nothing of it yet."
     share = abs(project.over_plan_cost / project.planned_cost) if project.planned_cost else Decimal(0)
     beside = f"{percent(float(share))} {'over' if project.over_plan_cost > 0 else 'under'} its plan of {planned}"
@@ -95,6 +95,8 @@ def _describe(project: "ProjectCost", currency: str) -> Section:
     price = f"{_money(project.price_per_gpu_hour, currency)} a held GPU-hour"
     each = number(float(project.gpu_hours_per_run))
     lead = f"{project.runs_left} runs to come, {project.method}: {each} GPU-hours each at {price}."
+    if unpriced := project.spending.training.gpu_hours - project.spending.training.priced_gpu_hours:
+        lead += f" {number(float(unpriced))} GPU-hours so far have no price; at its end they have this one."
     if project.spending.lost_gpu_hours:
         lead += f" {number(float(project.spending.lost_gpu_hours))} GPU-hours were in runs that did not complete."
     tables = [DataTable(columns, rows)]
