@@ -37,12 +37,14 @@ class Statement:
 
     @property
     def rates(self) -> dict[str, Decimal | None]:
-        """The cost of a charged GPU-hour, by cost column, shares of pools left out; None where there are none."""
+        """The cost of a charged GPU-hour, by cost column, shares of pools left out; None without hours, or a cost of them."""
         return {column: self._rate(column) for column in self.amounts}
 
     def _rate(self, column: str) -> Decimal | None:
-        gpus = sum((part.amounts[column] for part in self.parts if part.name in GPU_PARTS), Decimal(0))
-        return (gpus / self.charged_hours).quantize(_RATE_DIGITS) if self.charged_hours else None
+        gpus = [part.amounts[column] for part in self.parts if part.name in GPU_PARTS]
+        return (
+            (sum(gpus, Decimal(0)) / self.charged_hours).quantize(_RATE_DIGITS) if self.charged_hours and gpus else None
+        )
 
 
 GPU_PARTS = ("busy", "idle", "unobserved", "gpu")
