@@ -18,13 +18,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 from loadfactor.faces.charts import Chart
 from loadfactor.faces.formats import UNKNOWN, about_money, duration, money, number, percent
 
 Style = Literal["text", "number", "money", "about money", "percent", "duration"]
-Cell = str | float | None
+Cell = str | float | Decimal | None
+"""A decimal is an exact amount: every digit of it is shown."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class DataTable:
-    """Rows under headings. A cell of None was not measured; a string in any column is shown as it is."""
+    """Rows under headings. A cell of None was not measured; a string in any column is shown as it is, a decimal exactly."""
 
     columns: Sequence[TableColumn]
     rows: Sequence[Sequence[Cell]]
@@ -146,6 +148,8 @@ def write_cell(cell: Cell, column: TableColumn) -> str:
     """
     if cell is None or isinstance(cell, str):
         return UNKNOWN if cell is None else cell
+    if isinstance(cell, Decimal):
+        return f"{cell:,f}"
     if column.style in ("money", "about money"):
         return (money if column.style == "money" else about_money)(cell, column.currency)
     if column.style in ("percent", "duration"):

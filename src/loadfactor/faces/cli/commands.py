@@ -1,15 +1,16 @@
 """Commands made from requests: every field of the request is an option, and the page it builds is shown."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
 
 from loadfactor.faces.cli.completion import KNOWN, complete
 from loadfactor.faces.cli.invocation import as_typed
-from loadfactor.faces.cli.options import Brief, Format, Json, Output
+from loadfactor.faces.cli.options import Brief, Format, Json, Output, name_formats
 from loadfactor.faces.document import Document
 from loadfactor.faces.render.present import present
 from loadfactor.request import Option, RequestT, make_request, options_of
@@ -24,23 +25,30 @@ SHARED = {
 
 
 def add_command(
-    app: typer.Typer, name: str, request: Callable[..., RequestT], build: Callable[[RequestT], Document], about: str
+    app: typer.Typer,
+    name: str,
+    request: Callable[..., RequestT],
+    build: Callable[[RequestT], Document],
+    about: str,
+    besides: Mapping[str, Callable[[Document], str]] = MappingProxyType({}),
 ) -> None:
-    """Add a command that makes the request, builds its page and shows it."""
+    """Add a command that makes the request, builds its page and shows it. `besides` are formats that it alone has."""
 
     def run(**given: Any) -> None:
         shared = {field: given.pop(field) for field in SHARED}
         asked = make_request(request, {field: value for field, value in given.items() if value is not None})
         page = as_typed(build(asked))
-        present(page, "json" if shared["json"] else shared["output_format"], shared["output"], shared["brief"])
+        output_format = "json" if shared["json"] else shared["output_format"]
+        present(page, output_format, shared["output"], shared["brief"], besides)
 
     own = [_parameter(item) for item in options_of(request)]
-    besides = [
-        inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for field, (kind, default) in SHARED.items()
+    kinds = {field: kind for field, (kind, _) in SHARED.items()} | {"output_format": name_formats(besides)}
+    shared = [
+        inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kinds[field])
+        for field, (_, default) in SHARED.items()
     ]
-    run.__signature__ = inspect.Signature([*own, *besides])  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in (*own, *besides)}
+    run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
     app.command(name, help=about)(run)
 
 

@@ -1,7 +1,8 @@
 """Options that every command shares: how the answer is shown, and where it is written."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -10,12 +11,16 @@ from loadfactor.faces.render.present import Format as Formats
 
 FORMATS = get_args(Formats)
 
-Format = Annotated[
-    str,
-    typer.Option(
-        "--format", help="How to show the answer.", metavar="|".join(FORMATS), autocompletion=complete(lambda: FORMATS)
-    ),
-]
+
+def name_formats(besides: Iterable[str] = ()) -> Any:
+    """The option of formats, those that one command has besides among them."""
+    known = (*FORMATS, *besides)
+    shown: dict[str, Any] = {"metavar": "|".join(known), "autocompletion": complete(lambda: known)}
+    annotated: Any = Annotated  # made at run time
+    return annotated[str, typer.Option("--format", help="How to show the answer.", **shown)]
+
+
+Format = name_formats()
 Json = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
 Output = Annotated[
     Path | None,

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from enum import Enum
 from math import isfinite
 from typing import Any
@@ -33,13 +34,15 @@ def to_plain(value: Any) -> Any:
     """Plain JSON values: dataclasses become objects of their fields and public properties, infinities and NaN null.
 
     A class that has `as_json` says itself what it is in JSON. A name that Python keeps for itself (`from_`) loses its
-    underscore. Instants are ISO 8601 in UTC.
+    underscore. Instants are ISO 8601 in UTC, decimals texts with every digit.
 
     >>> to_plain({"when": date(2026, 3, 1), "never": float("inf"), "sizes": (1, 2)})
     {'when': '2026-03-01', 'never': None, 'sizes': [1, 2]}
     """
     if value is None or isinstance(value, (str, bool, int)):
         return value
+    if isinstance(value, Decimal):
+        return f"{value:f}"
     if isinstance(value, float):
         return value if isfinite(value) else None
     if hasattr(value, "as_json"):

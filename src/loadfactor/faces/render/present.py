@@ -1,8 +1,9 @@
 """Where a document goes: to the terminal, to stdout in a format, or into a file named by its suffix."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, get_args
 
 import typer
@@ -18,14 +19,29 @@ SUFFIXES = (".html", ".md", ".json", ".csv", ".txt", ".png", ".svg")
 
 
 def present(
-    document: Document, output_format: str = "terminal", output: Path | None = None, brief: bool = False
+    document: Document,
+    output_format: str = "terminal",
+    output: Path | None = None,
+    brief: bool = False,
+    besides: Mapping[str, Callable[[Document], str]] = MappingProxyType({}),
 ) -> None:
     """Show a document on stdout, or write it to `output` by its suffix; ends the command with 1 when the answer is no.
 
-    `brief` keeps the headline and the main table. Raises InputError for a suffix or format it cannot write.
+    `brief` keeps the headline and the main table. `besides` are formats of one command, which go into a file of any suffix.
+    Raises InputError for a suffix or format it cannot write.
     """
-    if output_format not in get_args(Format):
-        raise no_such("format", output_format, get_args(Format))
+    known = (*get_args(Format), *besides)
+    if output_format not in known:
+        raise no_such("format", output_format, known)
+    if output_format in besides:
+        text = besides[output_format](document)
+        if output is None:
+            sys.stdout.write(text)
+        else:
+            with replacing(path := read_path(output)) as beside:
+                beside.write_text(text, encoding="utf-8")
+            sys.stdout.write(f"{spell_out(document.headline)}\nWritten to {spell_out(str(path))}\n")
+        return
     shown = document.brief if brief else document
     if output is not None:
         output = write_document(shown, output)
