@@ -11,6 +11,7 @@ from types import ModuleType
 from benchmarks import (
     agent,
     books,
+    chargeback,
     dcgm,
     imports,
     live,
@@ -37,6 +38,7 @@ BENCHMARKS: tuple[ModuleType, ...] = (
     agent,
     soak,
     questions,
+    chargeback,
     training,
     serving,
     sizing,
