@@ -249,6 +249,27 @@ DEVICE_EVENTS = Table(
     ),
 )
 
+STATEMENTS = Table(
+    "statements",
+    "this was charged when a month was closed",
+    ("closing", "number"),
+    (
+        Column("closing", "text", "the closing: its month and number, 2026-10.1"),
+        Column("number", "count", "place of the statement among those of its closing"),
+        Column("month", "text", "the month that was closed, 2026-10"),
+        Column("currency", "text", "currency of the amounts", is_currency=True),
+        Column("closed_utc", "instant", "when it was closed"),
+        Column("replaces", "text", "the earlier closing that it replaces", "the first of its month"),
+        Column("owner", "text", "who is charged, as a JSON object of names"),
+        Column("pool", "text", "the pool that is charged", "an owner is"),
+        Column("amounts", "text", "amounts by cost column, as a JSON object of decimal texts"),
+        Column("parts", "text", "what they are made of, as JSON"),
+        Column("hours", "text", "GPU-hours behind them, as a JSON object of decimal texts"),
+        Column("policy", "text", "who bears what, as a JSON object"),
+        Column("totals", "text", "bill, charged, rounding and difference of the whole month, as JSON"),
+    ),
+)
+
 MEASUREMENTS: Final = tuple(
     c.name for c in SAMPLES.columns if c.kind in ("share", "amount", "mask") and c.name != "energy_j"
 )
@@ -256,8 +277,11 @@ MEASUREMENTS: Final = tuple(
 
 TABLES: Final = (
     DEVICES, SAMPLES, ALLOCATIONS, OUTAGES, PROGRESS, QUEUE_EVENTS, PRICES, EXCHANGE_RATES, NODE_SAMPLES, DEVICE_EVENTS,
-    CHARGES,
+    CHARGES, STATEMENTS,
 )  # fmt: skip
+
+GIVEN: Final = tuple(table for table in TABLES if table is not STATEMENTS)
+"""Tables that anybody's own data is imported as; statements are written by closing a month alone."""
 
 DIAGNOSTIC: Final = (NODE_SAMPLES, DEVICE_EVENTS)
 """Tables for diagnosis and alerts: the ledger does not read them, and they make its span no longer."""

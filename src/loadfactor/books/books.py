@@ -20,6 +20,8 @@ from loadfactor.tables import IDLE_BELOW, TABLES
 
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
     from loadfactor.books.budgets import BudgetReview
+    from loadfactor.books.charging.changes import ChargebackChanges
+    from loadfactor.books.charging.fleet_chargeback import ChargeQuestion, FleetChargeback
     from loadfactor.books.check import CheckResult
     from loadfactor.books.commitment_uses import BilledCommitments
     from loadfactor.books.owned_fleet import OwnedUse
@@ -119,6 +121,19 @@ class Books:
 
         return repair(self.store, self.idle_below, progress)
 
+    def close_month(
+        self, month: str, by: str | Sequence[str] = ("team",), currency: str | None = None
+    ) -> "FleetChargeback":
+        """Keep the statements of a month. Closed again after late data, they name those they replace; unchanged, nothing is kept.
+
+        Raises as `chargeback`.
+        """
+        from loadfactor.books.charging.closings import close_month
+
+        with self.snapshot() as snapshot:
+            found, earlier = snapshot.charge(self._ask_charges(month, by, currency)), snapshot.list_closings(month)
+        return close_month(found, earlier, self.add_rows)
+
     # -- reading -----------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -212,6 +227,42 @@ class Books:
         """The projects of loadfactor.toml: planned, so far, and at their end. Raises InputError where there is none."""
         with self.snapshot() as snapshot:
             return snapshot.projects(basis)
+
+    def chargeback(
+        self, month: str | None = None, by: str | Sequence[str] = ("team",), currency: str | None = None
+    ) -> "FleetChargeback":
+        """Who pays, under the policy of loadfactor.toml: statements that sum to the rounded bill of a month, 2026-10.
+
+        Without a month: of everything in the books; where there is no bill, of price × installed time. `by` is made of team,
+        project, experiment, user and purpose. `currency` charges only the lines of bills that are in it. Raises InputError where
+        nothing is known of the month, or a rate of exchange is missing.
+        """
+        with self.snapshot() as snapshot:
+            return snapshot.charge(self._ask_charges(month, by, currency))
+
+    def compare_closed(
+        self, month: str, by: str | Sequence[str] | None = None, currency: str | None = None
+    ) -> "ChargebackChanges":
+        """What changed since a month was closed: its last closing beside the statements of now, by the same names.
+
+        Raises InputError where it was not closed, or was closed by other names.
+        """
+        from loadfactor.books.charging.changes import compare_closed
+
+        with self.snapshot() as snapshot:
+            closings = snapshot.list_closings(month)
+            if not closings:
+                keep = f"`loadfactor chargeback --month {month} --close`"
+                raise InputError(f"{month} is not closed; {keep} keeps its statements")
+            names = closings[-1].by if by is None else by
+            return compare_closed(closings[-1], snapshot.charge(self._ask_charges(month, names, currency)))
+
+    @staticmethod
+    def _ask_charges(month: str | None, by: str | Sequence[str], currency: str | None) -> "ChargeQuestion":
+        from loadfactor.books.charging.fleet_chargeback import ChargeQuestion
+
+        names = (by,) if isinstance(by, str) else tuple(by)
+        return ChargeQuestion(names, month, currency, settings().chargeback)
 
     def check(self) -> "CheckResult":
         """Whether the books balance, and everything worth knowing of them, worst first: what `loadfactor doctor` prints."""

@@ -21,13 +21,15 @@ from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Quest
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
-from loadfactor.tables import BASES, DIMENSIONS, TABLES, columns_of
+from loadfactor.tables import BASES, DIMENSIONS, TABLES, Span, columns_of
 from loadfactor.units import MS_PER_HOUR
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from loadfactor.books.budgets import BudgetReview
+    from loadfactor.books.charging.closings import Closing
+    from loadfactor.books.charging.fleet_chargeback import ChargeQuestion, FleetChargeback
     from loadfactor.books.check import CheckResult
     from loadfactor.books.commitment_uses import BilledCommitments
     from loadfactor.books.owned_fleet import OwnedUse
@@ -123,6 +125,18 @@ class Snapshot:
             return self.show(metrics, of, start, end, timezone, basis, where)
 
         return find_untagged(self._session, ask, by)
+
+    def charge(self, question: "ChargeQuestion") -> "FleetChargeback":
+        """Who pays for what the question asks for. Raises as `Books.chargeback`."""
+        from loadfactor.books.charging.fleet_chargeback import charge_fleet
+
+        return charge_fleet(self._session, question, self._basis, self._view_span)
+
+    def list_closings(self, month: str) -> "list[Closing]":
+        """The statements that the books keep of a month, a closing after another."""
+        from loadfactor.books.charging.closings import read_closings
+
+        return read_closings(self._session, month)
 
     def find_waits(
         self,
@@ -222,6 +236,14 @@ class Snapshot:
         window = self._window(start, end, UTC)
         (first,) = self._session.fetch_one("SELECT min(queued_utc) FROM waits")
         return window if start or first is None else replace(window, start_ms=min(first, window.start_ms))
+
+    def _view_span(self, span: Span | None) -> bool:
+        """Name the ledger of a span (of all time, without one) `asked_ledger`; whether the books know anything of it."""
+        first, last = self._session.span()
+        start, end = (first, last) if span is None else (max(first, span[0]), min(last, span[1]))
+        if start < end:
+            self._view_ledger(Window(start, end, UTC), False)
+        return start < end
 
     def _view_ledger(self, window: Window, by_day: bool) -> None:
         """Name the ledger of a window `asked_ledger`: booked hours, and those that a limit or local midnight cuts booked afresh."""

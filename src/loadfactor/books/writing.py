@@ -17,6 +17,7 @@ from loadfactor.store.migration import migrate, start_migration
 from loadfactor.store.repair import repair_store, start_repair
 from loadfactor.store.store import Store
 from loadfactor.store.writer import Writer
+from loadfactor.tables import STATEMENTS
 
 
 def migrate_books(store: Store, idle_below: float) -> None:
@@ -67,6 +68,11 @@ def forget(store: Store, idle_below: float, number: int, progress: Progress) -> 
             raise InputError(
                 f"import {number} was read by an earlier version, which did not keep its rows apart; import what is to"
                 " stay into a new store"
+            )
+        if found[0].source == STATEMENTS.name:
+            raise InputError(
+                f"import {number} holds the statements of a closed month, which stay; `loadfactor chargeback --close` adds the"
+                " ones that replace them"
             )
         progress("forgetting", 0.0)
         forget_import(writer, number)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MEMORY = "1000MB"
-NOT_OF_TIME = ("prices", "exchange_rates", "charges", "ledger", "imports", *(t.name for t in DIAGNOSTIC))
+NOT_OF_TIME = ("prices", "exchange_rates", "charges", "statements", "ledger", "imports", *(t.name for t in DIAGNOSTIC))
 """Tables that say nothing of when the fleet was there."""
 
 Extent = tuple[int | None, int | None]

@@ -39,6 +39,7 @@ COMMANDS = (
     CommandEntry("tables", "loadfactor.faces.cli.tables", "List the tables that your own data is imported as."),
     CommandEntry("catalog", "loadfactor.faces.cli.catalog", "List the known models, accelerators or prices."),
     CommandEntry("doctor", "loadfactor.faces.cli.doctor", "Check that the books balance and say what is missing."),
+    CommandEntry("chargeback", "loadfactor.faces.cli.chargeback", "Charge the bill to teams and pools, cent by cent."),
     CommandEntry(
         "untagged",
         "loadfactor.faces.cli.tagging",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from loadfactor.columns import Column, Table
 from loadfactor.faces.document import DataTable, Document, Section, TableColumn
 from loadfactor.sources.own_tables.templates import describe_kind
-from loadfactor.tables import TABLES
+from loadfactor.tables import GIVEN
 
 COLUMNS = (TableColumn("column"), TableColumn("written as"), TableColumn("meaning"))
 
@@ -41,9 +41,9 @@ def build_document() -> Document:
             " unit its column's name ends with. `loadfactor tables --write DIR` makes empty files to fill in,"
             " `loadfactor import tables DIR` reads them.",
         ),
-        *(Section(tables=(_table(table),)) for table in TABLES),
+        *(Section(tables=(_table(table),)) for table in GIVEN),
     )
-    return Document(f"{len(TABLES)} tables take your own data, as Parquet or CSV.", sections, data=_entries())
+    return Document(f"{len(GIVEN)} tables take your own data, as Parquet or CSV.", sections, data=_entries())
 
 
 def _table(table: Table) -> DataTable:
@@ -66,5 +66,5 @@ def _entries() -> tuple[TableEntry, ...]:
                 for c in table.columns
             ),
         )
-        for table in TABLES
+        for table in GIVEN
     )

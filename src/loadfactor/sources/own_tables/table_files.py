@@ -14,10 +14,10 @@ from loadfactor.sources.file_chunks import FileChunks, check_plain
 from loadfactor.sources.own_tables.parquet_rows import decode_parquet
 from loadfactor.sources.own_tables.presence import Presence
 from loadfactor.sources.own_tables.text_rows import decode_csv
-from loadfactor.tables import TABLES
+from loadfactor.tables import GIVEN
 
 ENDINGS: Final = (".parquet", ".csv", ".csv.gz")
-_NAMES: Final = tuple(t.name for t in TABLES)
+_NAMES: Final = tuple(t.name for t in GIVEN)
 
 
 def find_tables(paths: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -71,7 +71,7 @@ def name_table(path: Path) -> Table:
         if named is not None:
             return named
         for folder in path.absolute().parents:
-            for table in TABLES:
+            for table in GIVEN:
                 if folder.name == table.name:
                     return table
     raise SourceError(
@@ -82,7 +82,7 @@ def name_table(path: Path) -> Table:
 def _find_in_folder(folder: Path) -> list[Path]:
     files = sorted(p for p in folder.iterdir() if p.is_file() and _find_ending(p) and not p.name.startswith((".", "_")))
     found = [p for p in files if _match_name(p) is not None]
-    for table in TABLES:
+    for table in GIVEN:
         whole = [p.name for p in found if _strip_ending(p) == table.name]
         if len(whole) > 1:
             raise SourceError(f"{folder} holds {table.name} more than once ({', '.join(whole)}); keep one")
@@ -119,4 +119,4 @@ def _strip_ending(path: Path) -> str:
 def _match_name(path: Path) -> Table | None:
     """The table of `samples.csv` or `samples-2026-05.csv`."""
     stem = _strip_ending(path)
-    return next((t for t in TABLES if stem == t.name or stem.startswith(f"{t.name}-")), None)
+    return next((t for t in GIVEN if stem == t.name or stem.startswith(f"{t.name}-")), None)

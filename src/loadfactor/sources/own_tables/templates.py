@@ -3,7 +3,7 @@
 from typing import Final
 
 from loadfactor.columns import Column, Table
-from loadfactor.tables import TABLES
+from loadfactor.tables import GIVEN
 
 _README: Final = "README.md"
 _KINDS: Final = {
@@ -32,7 +32,7 @@ def describe_kind(column: Column) -> str:
 
 def make_templates() -> dict[str, str]:
     """The files to fill in, by name: `<table>.csv` with its header line for every table, and a README."""
-    return {f"{table.name}.csv": _write_header(table) for table in TABLES} | {_README: _write_readme()}
+    return {f"{table.name}.csv": _write_header(table) for table in GIVEN} | {_README: _write_readme()}
 
 
 def _write_header(table: Table) -> str:
@@ -48,7 +48,7 @@ def _write_readme() -> str:
         "column's name ends with. An empty cell is null: not known. Parquet files with these columns are read too.",
         "Where devices is left empty, GPUs are taken to be there from the first to the last time they are mentioned.",
     ]
-    for table in TABLES:
+    for table in GIVEN:
         lines += [
             "",
             f"## {table.name}: {table.says}",

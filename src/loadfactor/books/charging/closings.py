@@ -1,0 +1,120 @@
+"""Closed months: their statements in a table of their own, written by closing alone; a closing names the one that it replaces."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from loadfactor.books.charging.fleet_chargeback import FleetChargeback
+from loadfactor.errors import InputError
+from loadfactor.metrics.query.calendar import instant
+from loadfactor.money.statements import Statement
+from loadfactor.store.sample_files import quote
+from loadfactor.store.session import Session
+from loadfactor.tables import STATEMENTS
+from loadfactor.units import MS_PER_S
+
+if TYPE_CHECKING:
+    from loadfactor.sources.base import Rows, Source
+    from loadfactor.store.importing import Receipt
+
+Amounts = Mapping[str, Decimal]
+Place = tuple[tuple[str | None, ...], str | None]
+"""The owner, and the pool, of a statement."""
+
+
+@dataclass(frozen=True)
+class Closing:
+    """The statements of a month as they were when it was closed: amounts by owner and pool."""
+
+    name: str
+    closed: datetime
+    replaces: str | None
+    currency: str
+    by: tuple[str, ...]
+    amounts: Mapping[Place, Amounts]
+
+
+def read_closings(session: Session, month: str) -> list[Closing]:
+    """The closings of a month, the first one first."""
+    session.view_table("statements", "statements")
+    rows = session.raw.execute(
+        f"SELECT closing, closed_utc, replaces, currency, owner, pool, amounts FROM statements WHERE month = {quote(month)}"
+        " ORDER BY closed_utc, length(closing), closing"
+    ).fetchall()
+    found: dict[str, Closing] = {}
+    for name, closed, replaces, currency, owner, pool, amounts in rows:
+        named: dict[str, str | None] = json.loads(owner)
+        closing = found.setdefault(name, Closing(name, instant(closed), replaces, currency, tuple(named), {}))
+        costs = {column: Decimal(amount) for column, amount in json.loads(amounts).items()}
+        found[name] = replace(closing, amounts={**closing.amounts, (tuple(named.values()), pool): costs})
+    return list(found.values())
+
+
+def list_amounts(chargeback: FleetChargeback) -> dict[Place, Amounts]:
+    """Amounts of statements by owner and pool."""
+    return {(tuple(of.by[name] for name in chargeback.by), of.pool): of.amounts for of in chargeback.statements}
+
+
+def close_month(
+    found: FleetChargeback, earlier: Sequence[Closing], add_rows: "Callable[[Source, list[Rows], str], Receipt]"
+) -> FleetChargeback:
+    """As `Books.close_month`: where the last closing says the same, that one, and nothing is written."""
+    last = earlier[-1] if earlier else None
+    if last is not None and (last.amounts, last.currency, last.by) == (list_amounts(found), found.currency, found.by):
+        return replace(found, closing=last.name, replaces=last.replaces)
+    name = f"{found.month}.{len(earlier) + 1}"
+    closed = replace(found, closing=name, replaces=last.name if last else None)
+    if add_rows(_describe_source(), _make_rows(closed), f"statements {name}").already:
+        raise InputError(f"{found.month} was closed by somebody else just now; ask again")
+    return closed
+
+
+def _describe_source() -> "Source":
+    """Where rows of statements come from, for the list of imports; it reads no files."""
+    from loadfactor.sources.base import Source
+
+    return Source(STATEMENTS.name, lambda paths: paths, lambda _paths, _options: iter(()))
+
+
+def _make_rows(closed: FleetChargeback) -> "list[Rows]":
+    """The statements of a closing as rows of their table."""
+    import pyarrow as pa
+
+    from loadfactor.sources.base import Rows
+
+    repeated = {
+        "closing": closed.closing,
+        "month": closed.month,
+        "currency": closed.currency,
+        "closed_utc": int(datetime.now(UTC).timestamp() * MS_PER_S),
+        "replaces": closed.replaces,
+        "policy": _write(closed.policy),
+        "totals": _write({column: vars(total) for column, total in closed.totals.items()}),
+    }
+    rows = [repeated | _describe(number, statement) for number, statement in enumerate(closed.statements)]
+    schema = STATEMENTS.schema
+    return [
+        Rows(
+            "statements", pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema)
+        )
+    ]
+
+
+def _describe(number: int, statement: Statement) -> dict[str, Any]:
+    parts = [{"name": part.name, "amounts": part.amounts, "method": part.method} for part in statement.parts]
+    return {
+        "number": float(number),
+        "owner": _write(statement.by),
+        "pool": statement.pool,
+        "amounts": _write(statement.amounts),
+        "parts": _write(parts),
+        "hours": _write(vars(statement.hours) | {"charged": statement.charged_hours}),
+    }
+
+
+def _write(value: Any) -> str:
+    """JSON whose amounts are texts, every digit of them."""
+    return json.dumps(value, ensure_ascii=False, default=lambda of: f"{of:f}" if isinstance(of, Decimal) else dict(of))

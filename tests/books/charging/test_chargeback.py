@@ -1,0 +1,175 @@
+"""Tests of chargeback from books: bills and ledgers as statements that sum to the cent, closed months, FOCUS out and in."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from tests.books.charging.focus_bills import tag, write_bill
+
+from loadfactor.books.books import Books
+from loadfactor.books.charging.fleet_chargeback import FleetChargeback
+from loadfactor.errors import InputError
+from loadfactor.faces.document import Document
+from loadfactor.faces.pages.chargeback import build_changes, build_chargeback
+from loadfactor.faces.pages.chargeback_focus import write_focus
+from loadfactor.faces.render.json import render_json
+from loadfactor.faces.render.terminal import render_text
+from loadfactor.sources.base import ReadOptions
+
+Amounts = dict[tuple[str | None, str | None], str]
+
+
+def amounts(found: FleetChargeback, column: str = "BilledCost") -> Amounts:
+    """Amounts by team and pool."""
+    return {(s.by["team"], s.pool): str(s.amounts[column]) for s in found.statements}
+
+
+def check_sums(found: FleetChargeback) -> None:
+    """Statements sum to what is charged, parts to statements, and nothing differs."""
+    for column, total in found.totals.items():
+        assert sum(s.amounts[column] for s in found.statements) == total.charged
+        assert total.difference == 0
+        assert total.bill == total.charged + total.rounding
+        for statement in found.statements:
+            assert sum((part.amounts[column] for part in statement.parts), Decimal(0)) == statement.amounts[column]
+
+
+@pytest.fixture
+def bill(tmp_path: Path) -> Callable[..., Books]:
+    """A function that imports bills, each a list of rows, into new books."""
+
+    def make(*bills: list[dict[str, str]]) -> Books:
+        books = Books(tmp_path / "books")
+        for number, rows in enumerate(bills):
+            books.add("focus", [write_bill(tmp_path / f"bill-{number}.csv", *rows)])
+        return books
+
+    return make
+
+
+def test_every_line_of_a_bill_finds_its_statement(bill: Callable[..., Books]) -> None:
+    """Tags name the owner; without one: taxes and support are shared, unused commitments their own pool, the rest is untagged."""
+    books = bill(
+        [
+            {"cost": "100.005", "Tags": tag("vision")},
+            {"cost": "50.01", "Tags": tag("llm")},
+            {"cost": "7", "CommitmentDiscountStatus": "Unused", "Tags": tag("llm")},
+            {"cost": "3.5", "ChargeCategory": "Tax"},
+            {"cost": "20", "ServiceName": "Premium Support"},
+            {"cost": "9.99"},
+            {"cost": "-4", "ChargeCategory": "Credit"},
+        ]
+    )
+    found = books.chargeback()
+    check_sums(found)
+    assert found.cost_source == "bill"
+    assert amounts(found) == {
+        ("llm", None): "50.01",
+        ("vision", None): "100.00",
+        (None, "shared"): "19.50",
+        (None, "unused commitment"): "7.00",
+        (None, "untagged"): "9.99",
+    }
+    assert str(found.totals["BilledCost"].rounding) == "0.005"
+
+
+def test_a_month_holds_what_is_charged_for_it(bill: Callable[..., Books]) -> None:
+    """A correction that is billed in November for October is of October; a month without anything is refused in one line."""
+    later = {"BillingPeriodStart": "2026-11-01T00:00:00Z", "BillingPeriodEnd": "2026-12-01T00:00:00Z"}
+    books = bill([{"cost": "10", "Tags": tag("a")}], [later | {"cost": "-1", "Tags": tag("a")}])
+    assert amounts(books.chargeback("2026-10")) == {("a", None): "9.00"}
+    with pytest.raises(InputError, match="no GPU-hours of 2026-12"):
+        books.chargeback("2026-12")
+    with pytest.raises(InputError, match="is no month"):
+        books.chargeback("2026-13")
+
+
+def test_currencies_are_converted_by_dated_rates_or_picked(bill: Callable[..., Books], tmp_path: Path) -> None:
+    """Without a rate one line says which is missing; with it amounts are converted exactly; --currency picks the lines of one."""
+    euro = {"BillingCurrency": "EUR", "BillingAccountId": "2"}
+    books = bill([{"cost": "10", "Tags": tag("a")}], [euro | {"cost": "20", "Tags": tag("a")}])
+    with pytest.raises(InputError, match="no rate of EUR in USD is known for 2026-10-05"):
+        books.chargeback()
+    euros = books.chargeback(currency="EUR")
+    assert (euros.currency, amounts(euros)) == ("EUR", {("a", None): "20.00"})
+    assert euros.remarks == ("lines of bills in other currencies are left out: 1 in USD",)
+    (tmp_path / "exchange_rates.csv").write_text("currency,from_utc,rate\nEUR,2026-10-01,1.1\nEUR,2026-11-01,2\n")
+    books.add("tables", [tmp_path / "exchange_rates.csv"])
+    assert amounts(books.chargeback()) == {("a", None): "32.00"}
+
+
+def test_closed_months_are_kept_and_name_what_they_replace(bill: Callable[..., Books], tmp_path: Path) -> None:
+    """Closing keeps statements, unchanged ones once; after a late bill --diff says what changed, and a new closing replaces."""
+    books = bill([{"cost": "10", "Tags": tag("a")}])
+    with pytest.raises(InputError, match="is not closed"):
+        books.compare_closed("2026-10")
+    first = books.close_month("2026-10")
+    assert (first.closing, first.replaces) == ("2026-10.1", None)
+    assert books.close_month("2026-10").closing == "2026-10.1"
+    assert not books.compare_closed("2026-10").statements
+    late = [{"cost": "10", "Tags": tag("a")}, {"cost": "2.5", "Tags": tag("b")}]
+    books.add("focus", [write_bill(tmp_path / "late.csv", *late)])
+    changed = books.compare_closed("2026-10")
+    assert [(c.by["team"], str(c.change["BilledCost"])) for c in changed.statements] == [("b", "2.50")]
+    assert "1 statements of 2026-10 changed" in build_changes(changed, "").headline
+    second = books.close_month("2026-10")
+    assert (second.closing, second.replaces) == ("2026-10.2", "2026-10.1")
+    number = books.imports[-1].number
+    with pytest.raises(InputError, match="statements of a closed month"):
+        books.forget(number)
+
+
+def test_statements_loaded_back_are_the_same(bill: Callable[..., Books], tmp_path: Path) -> None:
+    """What --format focus writes, imported into other books, gives the same statements to the cent, pools among them."""
+    rows = [
+        {"cost": "10.333", "Tags": tag("a")},
+        {"cost": "5", "Tags": tag("ü, b"), "ServiceCategory": "Storage"},
+        {"cost": "3", "ChargeCategory": "Tax"},
+        {"cost": "1"},
+        {"cost": "2", "CommitmentDiscountStatus": "Unused"},
+    ]
+    found = bill(rows).chargeback()
+    path = tmp_path / "focus.csv"
+    path.write_text(write_focus(build_chargeback(found, "")), encoding="utf-8")
+    again = Books(tmp_path / "again")
+    again.add("focus", [path])
+    for column in ("BilledCost", "EffectiveCost"):
+        assert amounts(again.chargeback(), column) == amounts(found, column)
+
+
+def test_without_a_bill_prices_are_charged(simulated_books: Books) -> None:
+    """Price × installed time: every state has its statement, sums are those of `show cost`, and only EffectiveCost is known."""
+    found = simulated_books.chargeback(by=("team", "project"))
+    check_sums(found)
+    assert list(found.totals) == ["EffectiveCost"]
+    (cost,) = simulated_books.show("cost")
+    assert float(found.totals["EffectiveCost"].bill) == pytest.approx(cost.value, rel=1e-7)
+    teams = {s.by["team"] for s in found.statements if s.pool is None}
+    assert teams
+    assert None not in teams
+    page = build_chargeback(found, "")
+    for width in (80, 100):
+        assert max(map(len, render_text(page, width).splitlines())) <= width
+    assert '"difference": "0.00"' in render_json(page)
+
+
+def test_real_bills_are_charged_to_the_cent(shared: Path, tmp_path: Path) -> None:
+    """Of every Azure header variant and every example of FOCUS the statements sum to the rounded file, with a difference of 0."""
+    billing = shared / "data" / "billing"
+    files = [("azure-cost", path) for path in sorted((billing / "azure_export_variants").glob("*.csv"))]
+    files += [("focus", path) for path in sorted((billing / "focus_spec_examples").glob("*.csv"))[:4]]
+    assert files
+    for number, (source, path) in enumerate(files):
+        books = Books(tmp_path / str(number))
+        is_named = "urrency" in path.read_text(encoding="utf-8-sig").partition("\n")[0].replace("inbillingcurrency", "")
+        books.add(source, [path], ReadOptions(currency=None if is_named else "USD"))
+        check_sums(books.chargeback())
+
+
+def test_statements_of_other_pages_are_no_focus(bill: Callable[..., Books]) -> None:
+    """A page of changes cannot be written as FOCUS, and names that nothing is by are refused with the nearest."""
+    with pytest.raises(InputError, match="leave --diff out"):
+        write_focus(Document("changes", data={}))
+    with pytest.raises(InputError, match="team"):
+        bill([{"cost": "1"}]).chargeback(by="taem")
