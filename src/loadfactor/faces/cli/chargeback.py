@@ -35,14 +35,14 @@ class ChargebackRequest(StoreRequest):
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add `chargeback`."""
+    """Add `chargeback`, with a format of its own."""
     from loadfactor.faces.pages.chargeback_focus import write_focus
 
     add_command(app, "chargeback", ChargebackRequest, build_page, ABOUT, {"focus": write_focus})
 
 
 def build_page(request: ChargebackRequest) -> Document:
-    """The statements, or what changed in them."""
+    """The statements of a month, or what changed in them."""
     from loadfactor.faces.pages.chargeback import build_changes, build_chargeback
 
     if request.close and request.diff:

@@ -32,7 +32,7 @@ def add_command(
     about: str,
     besides: Mapping[str, Callable[[Document], str]] = MappingProxyType({}),
 ) -> None:
-    """Add a command that makes the request, builds its page and shows it. `besides` are formats that it alone has."""
+    """Add a command that makes the request, builds its page and shows it. `besides` are formats that only it has."""
 
     def run(**given: Any) -> None:
         shared = {field: given.pop(field) for field in SHARED}

@@ -27,7 +27,7 @@ def present(
 ) -> None:
     """Show a document on stdout, or write it to `output` by its suffix; ends the command with 1 when the answer is no.
 
-    `brief` keeps the headline and the main table. `besides` are formats of one command, which go into a file of any suffix.
+    `brief` keeps the headline and the main table. `besides` are formats of one command alone; they go into a file of any suffix.
     Raises InputError for a suffix or format it cannot write.
     """
     known = (*get_args(Format), *besides)
