@@ -38,7 +38,7 @@ PROMETHEUS = "prometheus"
 """The source that is asked over the network."""
 BILLS = ("focus", "aws-cur", "azure-cost", "gcp-billing")
 STREAMED = "cloudwatch"
-"""Sources that are read from a bucket, too."""
+"""Sources that are read from a bucket, too; the last of bills from BigQuery."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,8 @@ class ImportRequest(Request):
 
     source: str = option("What kind of files these are.", is_argument=True)
     paths: tuple[str, ...] = option(
-        "Files or a folder, as the source asks, - for standard input; of bills and of cloudwatch s3://bucket/prefix, "
-        "of prometheus the URL.",
+        "Files or a folder, as the source asks, - for standard input; of bills and cloudwatch s3://bucket/prefix, "
+        "of gcp-billing bigquery://project.dataset.table, of prometheus the URL.",
         is_argument=True,
     )
     store: Path | None = option(STORE_HELP, None)
@@ -112,6 +112,12 @@ def find_input(path: str, folder: Path, source: str, progress: "Progress") -> Pa
     """The path that is meant: standard input and what lies in a bucket are put into `folder` first."""
     if path == STANDARD_INPUT:
         return save_standard_input(folder)
+    if path.startswith("bigquery://"):
+        if source != BILLS[-1]:
+            raise InputError(f"bigquery:// is for {BILLS[-1]} alone; export the table and name its files")
+        from loadfactor.collect.bigquery_bills import fetch_table
+
+        return fetch_table(path, folder, progress)
     if not path.startswith("s3://"):
         return read_path(path)
     if source == STREAMED:
