@@ -23,6 +23,12 @@ def unpack_answer(body: bytes) -> bytes:
         raise SourceError(f"a kept answer cannot be read: {error}") from error
 
 
+def read_begin_ms(body: bytes) -> int:
+    """After which all samples of a body are; those before were asked for again."""
+    begin_ms: int = _COVERS.unpack_from(body)[0]
+    return begin_ms
+
+
 def read_end_ms(body: bytes) -> int:
     """Through when the samples of a body go."""
     end_ms: int = _COVERS.unpack_from(body)[1]

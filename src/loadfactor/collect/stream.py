@@ -5,12 +5,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from loadfactor.collect.body_stream import BodyStream, Received
 from loadfactor.collect.decoding import NO_POINTS, QUERY, REMOTE_WRITE, Numbered, Readers, make_readers, try_bodies
-from loadfactor.collect.pulled_body import read_end_ms
+from loadfactor.collect.pulled_body import read_begin_ms, read_end_ms
+from loadfactor.collect.taken_points import TakenPoints
 from loadfactor.errors import InputError
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.remote_write import Points
@@ -57,7 +55,7 @@ class Stream(BodyStream):
         now_s = time.monotonic()  # as if they came just now: the rest of their scrapes may be still to come
         self._decoder = PrometheusDecoder(decoded)
         self._scanner, self._readers = make_readers(self._decoder)
-        self._last_ms = np.empty(0, np.int64)  # by series
+        self._taken = TakenPoints()
         self._put_through = 0  # bodies that this decoder was given
         self._arrived.extendleft(_Arrival(number, body, NO_POINTS, {}, now_s) for number, body in reversed(bodies))
         for body in (body for number, body in bodies if body.format == QUERY):
@@ -138,17 +136,7 @@ class Stream(BodyStream):
         elif readers is not self._readers:  # numbers of a decoder that was left, or not read yet
             points = self._readers[body.format](body.content)
         if body.format == QUERY:
-            points = self._drop_known(points)
+            points = self._taken.pick_new(points, read_begin_ms(body.content))
             self.reached_ms = max(self.reached_ms, read_end_ms(body.content))
         self._decoder.put(points, number, at_s)
         self._through = max(self._through, number)
-
-    def _drop_known(self, points: Points) -> Points:
-        """Answers overlap, so that no sample is missed that a server stored late; of each series only what is new counts."""
-        if not len(points.series):
-            return points
-        missing = int(points.series.max()) + 1 - len(self._last_ms)
-        self._last_ms = np.append(self._last_ms, np.full(max(missing, 0), -1))
-        new: NDArray[np.bool_] = points.at_ms > self._last_ms[points.series]
-        np.maximum.at(self._last_ms, points.series, points.at_ms)
-        return Points(points.series[new], points.at_ms[new], points.value[new])
