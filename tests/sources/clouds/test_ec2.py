@@ -250,6 +250,21 @@ def test_gpus_that_are_sampled_too_count_once(tmp_path: Path) -> None:
     assert [one.value for one in books.show(names)] == pytest.approx([3, 3, 2, 1])
 
 
+def test_a_node_of_a_cluster_whose_gpus_an_exporter_names_counts_once(tmp_path: Path) -> None:
+    """It is called as the exporter calls it; GPUs known by their number count beyond those that are named."""
+    books = Books.open(tmp_path / "books", create=True)
+    node = "ip-10-0-0-1.eu-west-1.compute.internal"
+    tags = [{"Key": "kubernetes.io/cluster/prod", "Value": "owned"}]
+    paths = write_answers(tmp_path, [instance("i-1", PrivateDnsName=node, Tags=tags)])
+    books.add("ec2", paths, ReadOptions(at_ms=ms(120)))
+    assert [one.value for one in books.show(["paid_gpu_hours"])] == pytest.approx([2])
+    table = tmp_path / "own" / "devices.csv"
+    table.parent.mkdir()
+    table.write_text(f"device_id,node,from_utc,to_utc\nGPU-1,{node},{at(60)},{at(120)}\n")
+    books.add("tables", [table.parent])
+    assert [one.value for one in books.show(["paid_gpu_hours"])] == pytest.approx([2])
+
+
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     """When the answers were taken, the types, or what EC2 did not write: one line with what to do."""
     instances, types = write_answers(tmp_path, [instance("i-1")])
