@@ -11,6 +11,7 @@ import pytest
 
 from loadfactor.books.books import Books
 from loadfactor.config import settings
+from loadfactor.errors import InputError
 from loadfactor.money.commitments import CommitmentUse
 from loadfactor.sources.base import ReadOptions
 
@@ -186,7 +187,7 @@ def test_the_examples_of_focus_keep_its_invariants(name: str, tmp_path: Path, wr
 def test_of_two_exports_of_a_period_each_cost_is_read_once(tmp_path: Path, write: Write) -> None:
     """What is invoiced is that of the actual one, amortized cost that of the other, and of a period that has one only all of it.
 
-    Currencies are never added.
+    Charges in another currency count at the dated rate; without one they are refused.
     """
     write('[[budget]]\namount = 1\n[[budget]]\namount = 1\ncolumn = "BilledCost"\n')
     rows = [
@@ -205,6 +206,11 @@ def test_of_two_exports_of_a_period_each_cost_is_read_once(tmp_path: Path, write
     (tmp_path / "b" / "charges.csv").write_text("\n".join(rows))
     books = Books(tmp_path / "store")
     books.add("tables", [tmp_path / "b"])
+    with pytest.raises(InputError, match="no rate of EUR in USD is known"):
+        books.budgets(today=TODAY)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "exchange_rates.csv").write_text("currency,rate\nEUR,1.25\n")
+    books.add("tables", [tmp_path / "c"])
     review = books.budgets(today=TODAY)
-    assert [status.spent for status in review.statuses] == [605, 407]
-    assert (review.currency, review.left_out_currencies) == ("USD", ("EUR",))
+    assert [status.spent for status in review.statuses] == [605 + 11_250, 407 + 10_000]
+    assert (review.currency, len(review.remarks)) == ("USD", 1)

@@ -113,7 +113,7 @@ def test_tag_coverage_is_of_the_cost_that_can_have_an_owner(tmp_path: Path, writ
     assert (status.spent, status.left, review.tag_names) == (8, 2, ("team",))
     assert review.tag_coverage_share == Decimal(8) / 12
     assert status.burn_rate == Decimal(8) * 31 / (10 * 5)
-    september = books.budgets(month=date(2026, 9, 1)).statuses[0]
+    september = books.budgets(month="2026-09").statuses[0]
     assert (september.spent, september.period.last) == (0, date(2026, 9, 30))
 
 

@@ -6,17 +6,15 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Final
 
-from loadfactor.charges import ACTUAL, AMORTIZED
-from loadfactor.errors import InputError
+from loadfactor.books.charging.bill_lines import view_charges as name_charges
+from loadfactor.books.charging.currencies import choose_currency
 from loadfactor.money.currency import EXACT
 from loadfactor.money.spending import DaySpend
 from loadfactor.money_settings import CostColumn
-from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.units import MS_PER_DAY
 
 EPOCH: Final = date(1970, 1, 1)
-_PERIOD: Final = "struct_pack(p := ProviderName, a := BillingAccountId, s := BillingPeriodStart)"
 _DIGITS: Final = Decimal("1e-18")
 """Of a day's part of a charge of several days; its last day takes what is left."""
 IS_FIXED: Final = """(ChargeCategory = 'Purchase' OR ChargeFrequency IN ('Recurring', 'One-Time')
@@ -31,36 +29,24 @@ def has_bill(session: Session) -> bool:
     return bool(session.manifest.of("charges"))
 
 
-def find_currencies(session: Session) -> tuple[str, tuple[str, ...]]:
-    """The currency that bills are counted in, that of the books where they are in several; and those that are left out.
+def view_charges(session: Session, column: CostColumn) -> tuple[str, tuple[str, ...]]:
+    """Give all charges the name `counted`, with `cost` from one column, 0 where it is not said; their currency, and remarks on it.
 
-    Raises InputError where none of several is that of the books.
+    Where `rate` is not null, their cost counts times it. Raises InputError where a rate of exchange is missing.
     """
-    session.view_table("charges", "charges")
-    sql = "SELECT DISTINCT BillingCurrency FROM charges WHERE BillingCurrency IS NOT NULL ORDER BY 1"
-    found = [currency for (currency,) in session.raw.execute(sql).fetchall()]
-    if len(found) > 1 and session.currency not in found:
-        raise InputError(
-            f"the bills are in {', '.join(found)}, the books in {session.currency}; keep bills of each currency in books of"
-            " their own"
-        )
-    counted = found[0] if len(found) == 1 else session.currency
-    return counted, tuple(currency for currency in found if currency != counted)
+    name_charges(session, None)
+    currency, relation, remarks = choose_currency(session, None)
+    session.create_view("counted", f"SELECT *, coalesce({column}, 0) AS cost FROM {relation}")
+    return currency, remarks
 
 
-def view_charges(session: Session, column: CostColumn, currency: str) -> None:
-    """Give the rows that one cost column is read from the name `counted`: in one currency, `cost` without nulls.
+def convert(amount: Decimal, rate: str | None) -> Decimal:
+    """An amount at a rate of exchange, exactly; as it is without one.
 
-    Azure exports a period twice; where both exports are there, what is invoiced is read from one, amortized cost from the other.
+    >>> convert(Decimal("3.20"), "1.25")
+    Decimal('4.0000')
     """
-    own, other = (ACTUAL, AMORTIZED) if column == "BilledCost" else (AMORTIZED, ACTUAL)
-    session.view_table("charges", "charges")
-    sql = f"SELECT *, coalesce({column}, 0) AS cost FROM charges WHERE BillingCurrency IS NOT DISTINCT FROM {quote(currency)}"
-    (twice,) = session.fetch_one("SELECT count(DISTINCT x_Dataset) FROM charges")
-    if twice > 1:
-        sql += f""" AND (x_Dataset IS DISTINCT FROM {quote(other)}
-                      OR {_PERIOD} NOT IN (SELECT {_PERIOD} FROM charges WHERE x_Dataset = {quote(own)}))"""
-    session.create_view("counted", sql)
+    return amount if rate is None else EXACT.multiply(amount, Decimal(rate))
 
 
 @dataclass(frozen=True)
@@ -94,8 +80,9 @@ class BilledDays:
 def read_billed_days(session: Session, since: date, until: date) -> list[BilledDays]:
     """The charges that `view_charges` counts and that begin from one day to another, summed exactly by owner and days (UTC)."""
     start, end = ((day - EPOCH).days * MS_PER_DAY for day in (since, until + timedelta(1)))
-    sql = f"""SELECT team, project, first, last, fixed, fixed AND daily, ownable, sum(cost) FROM (
-                SELECT team, project, cost, {IS_FIXED} AS fixed, ChargeCategory = 'Usage' AS daily, {_CAN_BE_OWNED} AS ownable,
+    sql = f"""SELECT team, project, first, last, fixed, fixed AND daily, ownable, rate, sum(cost) FROM (
+                SELECT rate, team, project, cost, {IS_FIXED} AS fixed, ChargeCategory = 'Usage' AS daily,
+                  {_CAN_BE_OWNED} AS ownable,
                   ChargePeriodStart // {MS_PER_DAY} AS first,
                   greatest(first, (coalesce(ChargePeriodEnd, ChargePeriodStart + 1) - 1) // {MS_PER_DAY}) AS last
                 FROM counted WHERE ChargePeriodStart >= {start} AND ChargePeriodStart < {end})
@@ -109,7 +96,7 @@ def read_billed_days(session: Session, since: date, until: date) -> list[BilledD
             bool(fixed),
             bool(recurs),
             bool(ownable),
-            Decimal(cost),
+            convert(Decimal(cost), rate),
         )
-        for team, project, first, last, fixed, recurs, ownable, cost in session.raw.execute(sql).fetchall()
+        for team, project, first, last, fixed, recurs, ownable, rate, cost in session.raw.execute(sql).fetchall()
     ]

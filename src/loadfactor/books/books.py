@@ -204,8 +204,8 @@ class Books:
         with self.snapshot() as snapshot:
             return snapshot.estimate_wait(job, start, end)
 
-    def budgets(self, month: date | None = None, basis: str | None = None, today: date | None = None) -> "BudgetReview":
-        """Where the budgets of loadfactor.toml stand in the period that `month` lies in: what `loadfactor budget` prints.
+    def budgets(self, month: str | None = None, basis: str | None = None, today: date | None = None) -> "BudgetReview":
+        """Where the budgets of loadfactor.toml stand in the period that a month, 2026-10, lies in: what `loadfactor budget` prints.
 
         Of charges where there is a bill, else of the ledger's cost in a `basis`. `today` (UTC) says which days of a bill are
         settled. Raises InputError where there is no budget.

@@ -9,11 +9,11 @@ from typing import Final
 from loadfactor.books.billed_costs import (
     EPOCH,
     BilledDays,
-    find_currencies,
     has_bill,
     read_billed_days,
     view_charges,
 )
+from loadfactor.books.charging.months import read_month
 from loadfactor.config import FILE
 from loadfactor.errors import InputError
 from loadfactor.money.budgets import BudgetStatus, follow_budget
@@ -38,19 +38,19 @@ _LEDGER_DIGITS: Final = Decimal("1e-9")
 class BudgetReview:
     """Where all budgets stand. `source` is `bill` or `ledger`; `basis` of the ledger's cost is None where a bill is read.
 
-    Charges in currencies that are left out count in no budget.
+    `remarks` say which charges were converted from other currencies.
     `tag_coverage_share`: how much of the cost of the budgets' periods that could have an owner has all of `tag_names`, None where
     there is none. Days are of UTC.
     """
 
     source: str
     currency: str
-    left_out_currencies: tuple[str, ...]
     basis: str | None
     complete_through: date
     statuses: tuple[BudgetStatus, ...]
     tag_names: tuple[str, ...]
     tag_coverage_share: Decimal | None
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class OwnedDays:
     complete_through: date
     complete_from: date | None
     currency: str
+    remarks: tuple[str, ...] = ()
 
     def of(self, budget: Budget) -> list[BilledDays]:
         """Those of a budget's owner; of everybody where it names none."""
@@ -72,7 +73,7 @@ class OwnedDays:
 
 
 def review_budgets(
-    session: Session, budgets: Sequence[Budget], basis: str, month: date | None = None, today: date | None = None
+    session: Session, budgets: Sequence[Budget], basis: str, month: str | None = None, today: date | None = None
 ) -> BudgetReview:
     """Where budgets stand in the period of a month, by default that of the last complete day. The ledger is called `ledger`.
 
@@ -82,22 +83,24 @@ def review_budgets(
         raise InputError(NO_BUDGET)
     is_billed = has_bill(session)
     last = _find_last_day(session, is_billed, today or datetime.now(UTC).date())
-    periods = [find_period(month or last, budget.period) for budget in budgets]
+    day = last if month is None else EPOCH + timedelta(milliseconds=read_month(month)[0])
+    periods = [find_period(day, budget.period) for budget in budgets]
     statuses, coverage = [], {}
     currency = session.currency
+    remarks: tuple[str, ...] = ()
     for budget, period in zip(budgets, periods, strict=True):
         key = (budget.column if is_billed else "", period)
         if key not in coverage:
             coverage[key] = _read_days(session, budget, period, basis, is_billed, last)
         spent = coverage[key]
-        currency = spent.currency
+        currency, remarks = spent.currency, spent.remarks
         statuses.append(_follow(budget, period, spent))
     names = tuple(name for name in ("team", "project") if any(getattr(budget, name) for budget in budgets)) or ("team",)
     shares = [(spent, period) for (_, period), spent in coverage.items()]
     return BudgetReview(
         source="bill" if is_billed else "ledger",
         currency=currency,
-        left_out_currencies=find_currencies(session)[1] if is_billed else (),
+        remarks=remarks,
         basis=None if is_billed else basis,
         complete_through=last,
         statuses=tuple(statuses),
@@ -112,9 +115,8 @@ def _read_days(
     """Spending of everybody in a period and the weeks before it."""
     since = period.first - timedelta(HISTORY_WEEKS * D_PER_WEEK)
     if is_billed:
-        currency, _ = find_currencies(session)
-        view_charges(session, budget.column, currency)
-        return OwnedDays(read_billed_days(session, since, period.last), last, None, currency)
+        currency, remarks = view_charges(session, budget.column)
+        return OwnedDays(read_billed_days(session, since, period.last), last, None, currency, remarks)
     days = _read_ledger_days(session, since, period.last, basis)
     begin = EPOCH + timedelta(-(-session.span()[0] // MS_PER_DAY))
     return OwnedDays(days, last, max(begin, since), session.currency)

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from loadfactor.books.billed_costs import find_currencies, has_bill, view_charges
+from loadfactor.books.billed_costs import convert, has_bill, view_charges
 from loadfactor.errors import InputError
 from loadfactor.money.commitments import CommitmentLine, CommitmentUse, measure_commitments
 from loadfactor.money.currency import EXACT, add_exactly
-from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 
 _NAME: Final = (
@@ -46,12 +45,12 @@ class BilledCommitment:
 class BilledCommitments:
     """All commitments of the bills, use that none covered, spot capacity, and the commitments together with that use.
 
-    Costs are exact, in `currency`; charges in other currencies are left out. On-demand cost is what the same use costs without the
+    Costs are exact, in `currency`; `remarks` say which were converted. On-demand cost is what the same use costs without the
     commitment: ContractedCost, else ListCost.
     """
 
     currency: str
-    left_out_currencies: tuple[str, ...]
+    remarks: tuple[str, ...]
     commitments: tuple[BilledCommitment, ...]
     uncovered: CommitmentUse
     spot: CommitmentUse
@@ -64,24 +63,25 @@ def find_commitments(session: Session) -> BilledCommitments:
         raise InputError(
             f"no bill in {session.folder}; import one: `loadfactor import focus PATH`, or aws-cur, azure-cost, gcp-billing"
         )
-    currency, left_out = find_currencies(session)
-    purchased = _read_purchases(session, currency)
-    view_charges(session, "EffectiveCost", currency)
+    purchased = _read_purchases(session)
+    currency, remarks = view_charges(session, "EffectiveCost")
     sql = f"""SELECT {_NAME} AS name, {_UNUSED} AS unused, PricingCategory = 'Dynamic' AS spot, any_value(CommitmentDiscountName),
-                any_value(CommitmentDiscountType), sum(cost), sum(coalesce(ContractedCost, ListCost, 0))
+                any_value(CommitmentDiscountType), rate, sum(cost), sum(coalesce(ContractedCost, ListCost, 0))
               FROM counted WHERE ChargeCategory = 'Usage' AND (name IS NOT NULL OR spot OR coalesce(ServiceName, '') IN (
                 SELECT coalesce(ServiceName, '') FROM counted WHERE ChargeCategory = 'Usage' AND {_NAME} IS NOT NULL))
-              GROUP BY name, unused, spot ORDER BY ALL"""
+              GROUP BY name, unused, spot, rate ORDER BY ALL"""
     rows = session.raw.execute(sql).fetchall()
     is_spot = [name is None and bool(spot) for name, _, spot, *_ in rows]
     lines = [
-        CommitmentLine(name, Decimal(cost), Decimal(0) if unused else Decimal(on_demand), not unused)
-        for name, unused, _, _, _, cost, on_demand in rows
+        CommitmentLine(
+            name, convert(Decimal(cost), rate), convert(Decimal(0 if unused else on_demand), rate), not unused
+        )
+        for name, unused, _, _, _, rate, cost, on_demand in rows
     ]
     uses = measure_commitments(line for line, spot in zip(lines, is_spot, strict=True) if not spot)
     spot = measure_commitments(line for line, is_one in zip(lines, is_spot, strict=True) if is_one)
     named = {name: (title, kind) for name, (title, kind, _) in purchased.items()}
-    named |= {name: (title, kind) for name, _, _, title, kind, _, _ in rows if name is not None}
+    named |= {name: (title, kind) for name, _, _, title, kind, *_ in rows if name is not None}
     commitments = tuple(
         BilledCommitment(
             name,
@@ -94,13 +94,17 @@ def find_commitments(session: Session) -> BilledCommitments:
     )
     together = sum(uses.values(), CommitmentUse())
     return BilledCommitments(
-        currency, left_out, commitments, uses.get(None, CommitmentUse()), spot.get(None, CommitmentUse()), together
+        currency, remarks, commitments, uses.get(None, CommitmentUse()), spot.get(None, CommitmentUse()), together
     )
 
 
-def _read_purchases(session: Session, currency: str) -> dict[str, tuple[str | None, str | None, Decimal]]:
+def _read_purchases(session: Session) -> dict[str, tuple[str | None, str | None, Decimal]]:
     """Name, type and BilledCost of what was purchased, by id; recurring fees of a commitment are purchases, too."""
-    view_charges(session, "BilledCost", currency)
-    sql = f"""SELECT {_NAME} AS name, any_value(CommitmentDiscountName), any_value(CommitmentDiscountType), sum(cost)
-              FROM counted WHERE ChargeCategory = {quote("Purchase")} AND name IS NOT NULL GROUP BY name ORDER BY name"""
-    return {name: (title, kind, Decimal(cost)) for name, title, kind, cost in session.raw.execute(sql).fetchall()}
+    view_charges(session, "BilledCost")
+    sql = f"""SELECT {_NAME} AS name, any_value(CommitmentDiscountName), any_value(CommitmentDiscountType), rate, sum(cost)
+              FROM counted WHERE ChargeCategory = 'Purchase' AND name IS NOT NULL GROUP BY name, rate ORDER BY ALL"""
+    found: dict[str, tuple[str | None, str | None, Decimal]] = {}
+    for name, title, kind, rate, cost in session.raw.execute(sql).fetchall():
+        before = found[name][2] if name in found else Decimal(0)
+        found[name] = title, kind, EXACT.add(before, convert(Decimal(cost), rate))
+    return found

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from loadfactor.books.billed_costs import find_currencies, has_bill, view_charges
+from loadfactor.books.billed_costs import convert, has_bill, view_charges
 from loadfactor.books.owned_prices import make_owned_server
 from loadfactor.config import FILE
 from loadfactor.errors import InputError
+from loadfactor.money.currency import add_exactly
 from loadfactor.money.lines import read_hours
 from loadfactor.money.project_cost import HeldCost, ProjectCost, ProjectSpending, forecast_project
 from loadfactor.owned_settings import OwnedPool
@@ -90,8 +91,8 @@ def _read_storage(session: Session, which: str) -> Decimal | None:
     """What a bill says of the project's storage; None without a bill."""
     if not has_bill(session):
         return None
-    view_charges(session, "EffectiveCost", find_currencies(session)[0])
-    (cost,) = session.fetch_one(
-        f"SELECT coalesce(sum(cost), 0) FROM counted WHERE ServiceCategory = 'Storage' AND {which}"
+    view_charges(session, "EffectiveCost")
+    sql = (
+        f"SELECT rate, sum(cost) FROM counted WHERE ServiceCategory = 'Storage' AND {which} GROUP BY rate ORDER BY rate"
     )
-    return Decimal(cost)
+    return add_exactly(convert(Decimal(cost), rate) for rate, cost in session.raw.execute(sql).fetchall())

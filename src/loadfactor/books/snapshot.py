@@ -55,6 +55,11 @@ class Snapshot:
         """Where the books are kept."""
         return self._session.folder
 
+    @property
+    def has_bill(self) -> bool:
+        """True where charges of a bill were imported."""
+        return bool(self._session.manifest.of("charges"))
+
     @cached_property
     def span(self) -> tuple[datetime, datetime]:
         """From the first to the last instant the books know of. Raises InputError when they know of none."""
@@ -158,7 +163,7 @@ class Snapshot:
         self._tabulate_waits()
         return estimate_wait(self._session, self._window_of_waits(start, end), job)
 
-    def budgets(self, month: date | None = None, basis: str | None = None, today: date | None = None) -> "BudgetReview":
+    def budgets(self, month: str | None = None, basis: str | None = None, today: date | None = None) -> "BudgetReview":
         """As `Books.budgets`."""
         from loadfactor.books.budgets import review_budgets
 

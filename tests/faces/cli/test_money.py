@@ -61,6 +61,33 @@ def test_budgets_stand_in_one_table_that_the_report_repeats(run: Run, store: Pat
     assert section["review"] == said
 
 
+HEADER = "ProviderName,BillingAccountId,BillingPeriodStart,ChargePeriodStart,BillingCurrency,ChargeCategory,team,"
+BILL = """BilledCost,EffectiveCost
+cloud,1,2026-03-01T00:00:00Z,2026-03-01T00:00:00Z,USD,Usage,vision,60.105,50
+cloud,1,2026-03-01T00:00:00Z,2026-03-01T00:00:00Z,USD,Usage,,9.9,9.9
+cloud,1,2026-03-01T00:00:00Z,2026-03-01T00:00:00Z,USD,Tax,,7,7
+"""
+
+
+def test_the_report_says_who_paid_as_chargeback_does(run: Run, store: Path) -> None:
+    """Its table sums to its sentence, pools included, and budgets follow the bill."""
+    Path("bill").mkdir()
+    Path("bill/charges.csv").write_text(HEADER + BILL)
+    assert run("import", "tables", "bill", "--store", store)[0] == 0
+    _, out, _ = run("report", "--store", store, "--format", "json")
+    sections = {s["name"]: s for s in json.loads(out)["sections"]}
+    paid = sections["chargeback"]
+    assert "77.00 USD billed" in paid["says"]
+    assert "difference 0.00" in paid["says"]
+    amounts = [float(s["amounts"]["BilledCost"]) for s in paid["chargeback"]["statements"]]
+    assert sum(amounts) == pytest.approx(float(paid["chargeback"]["totals"]["BilledCost"]["charged"]))
+    assert {s["pool"] for s in paid["chargeback"]["statements"]} >= {None, "shared", "untagged"}
+    assert sections["budget"]["review"]["source"] == "bill"
+    assert [float(s["spent"]) for s in sections["budget"]["review"]["statuses"]] == [50, 66.9]
+    _, out, _ = run("report", "--store", store)
+    assert "Who paid" in out
+
+
 def test_projects_and_owned_gpus_have_pages(run: Run, store: Path) -> None:
     """The project is planned at $160; the golden server's GPU-hour costs $1.80; bills there are none."""
     code, out, _ = run("project", "--store", store)

@@ -28,7 +28,7 @@ _KINDS: Final = {
     "network": r"(?i)network|bandwidth|load balanc|loadbalanc|cloudfront|\bvpc\b|nat ?gateway|\bdns\b|route 53",
 }
 """What tells the kind of a row by its category, service and meter; of several the first."""
-_PERIOD: Final = "concat_ws(chr(0), coalesce(ProviderName, ''), coalesce(BillingAccountId, ''), BillingPeriodStart)"
+_PERIOD: Final = "concat_ws(chr(31), coalesce(ProviderName, ''), coalesce(BillingAccountId, ''), BillingPeriodStart)"
 
 
 @dataclass(frozen=True)

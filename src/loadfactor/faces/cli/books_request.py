@@ -127,22 +127,6 @@ def read_zone(name: str | None) -> tzinfo:
     return zone(name or settings().timezone)
 
 
-def read_month(text: str | None) -> date | None:
-    """The first day of a month. Raises InputError when it is none.
-
-    >>> read_month("2026-10")
-    datetime.date(2026, 10, 1)
-    """
-    if text is None:
-        return None
-    try:
-        if len(text) != len("2026-10"):
-            raise ValueError(text)
-        return date.fromisoformat(f"{text}-01")
-    except ValueError as error:
-        raise InputError(f"{text!r} is no month; write --month 2026-10") from error
-
-
 def read_moment(text: str | None, zone: tzinfo) -> datetime | None:
     """A point in time as people write it; one without a zone is meant in `zone`. Raises InputError when it is none.
 

@@ -5,7 +5,7 @@ from shlex import quote
 
 import typer
 
-from loadfactor.faces.cli.books_request import StoreRequest, read_month
+from loadfactor.faces.cli.books_request import StoreRequest
 from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document
 from loadfactor.request import option
@@ -38,5 +38,5 @@ def build_page(request: BudgetRequest) -> Document:
     from loadfactor.faces.pages.budgets import build_budgets
 
     books = request.books
-    review = books.budgets(read_month(request.month), request.basis)
+    review = books.budgets(request.month, request.basis)
     return build_budgets(review, f" --store {quote(str(books.store.folder))}")

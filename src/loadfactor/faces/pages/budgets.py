@@ -157,9 +157,7 @@ def _list_notes(review: "BudgetReview", store_words: str) -> list[str]:
     }
     if methods:
         notes.append(f"Forecast {'; '.join(said[method] for method in methods)}. Fixed cost is not carried on.")
-    if review.left_out_currencies:
-        others = " and ".join(review.left_out_currencies)
-        notes.append(f"Charges in {others} count in no budget: budgets are in {review.currency}.")
+    notes += [f"{remark[0].upper()}{remark[1:]}." for remark in review.remarks]
     if review.tag_coverage_share is not None and review.tag_coverage_share < 1:
         names = " and ".join(review.tag_names)
         notes.append(

@@ -46,9 +46,7 @@ def build_commitments(found: "BilledCommitments") -> Document:
     if purchases:
         over = "over the whole life of a commitment the two are equal"
         sections.append(Section("Purchased and amortized", tables=(DataTable(bought, purchases, note=over),)))
-    others = " and ".join(found.left_out_currencies)
-    notes = (f"Charges in {others} are left out: all amounts are in {currency}.",) if others else ()
-    return Document(_write_headline(found), tuple(sections), notes=notes, data=found)
+    return Document(_write_headline(found), tuple(sections), notes=found.remarks, data=found)
 
 
 def _write_headline(found: "BilledCommitments") -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from loadfactor.books.budgets import BudgetReview
+from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.books.check import Finding
 from loadfactor.faces.document import Section, Suggestion
 from loadfactor.metrics.query.reading import Reading
@@ -51,6 +52,13 @@ class BudgetFacts(SectionFacts):
     """Besides, where each budget stands."""
 
     review: BudgetReview
+
+
+@dataclass(frozen=True)
+class ChargebackFacts(SectionFacts):
+    """Besides, the statements; None where something is missing for them."""
+
+    chargeback: FleetChargeback | None
 
 
 @dataclass(frozen=True)

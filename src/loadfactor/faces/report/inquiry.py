@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
@@ -40,6 +40,11 @@ class Inquiry:
         """First and last instant of the report."""
         first, last = self.books.span
         return self.local(self.start or first), self.local(self.end or last)
+
+    @property
+    def last_month(self) -> str:
+        """The month (UTC) of its last instant."""
+        return f"{self.window[1].astimezone(UTC) - timedelta(microseconds=1):%Y-%m}"
 
     def local(self, at: datetime) -> datetime:
         """An instant as clocks show it in the zone of the report."""

@@ -2,6 +2,7 @@
 
 from loadfactor.faces.report.sections import (
     budget,
+    chargeback,
     data_quality,
     groups,
     job,
@@ -16,6 +17,7 @@ SECTIONS = (
     waterfall.build_section,
     over_time.build_section,
     groups.build_section,
+    chargeback.build_section,
     budget.build_section,
     waits.build_section,
     unit_costs.build_section,

@@ -1,7 +1,5 @@
 """Where the budgets of the settings stand in the period that the report ends in: the table of `loadfactor budget`."""
 
-from datetime import timedelta
-
 from loadfactor.config import settings
 from loadfactor.faces.document import Section
 from loadfactor.faces.pages.budgets import describe_source, list_budgets, write_headline
@@ -13,7 +11,6 @@ def build_section(inquiry: Inquiry) -> BudgetFacts | None:
     """All budgets; None where there are none, and where the report is of a part of the fleet."""
     if not settings().budget or inquiry.where:
         return None
-    month = None if inquiry.end is None else (inquiry.end - timedelta(microseconds=1)).date()
-    review = inquiry.books.budgets(month, inquiry.basis)
+    review = inquiry.books.budgets(None if inquiry.end is None else inquiry.last_month, inquiry.basis)
     lead = f"{write_headline(review)} {describe_source(review)}"
     return BudgetFacts("budget", Section("Budgets", lead, tables=(list_budgets(review),)), (), review)
