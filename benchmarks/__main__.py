@@ -10,6 +10,7 @@ from types import ModuleType
 
 from benchmarks import (
     agent,
+    bills,
     books,
     chargeback,
     dcgm,
@@ -35,6 +36,7 @@ BENCHMARKS: tuple[ModuleType, ...] = (
     live,
     remote_write,
     sacct,
+    bills,
     agent,
     soak,
     questions,

@@ -8,6 +8,7 @@ import pytest
 
 from loadfactor.books.books import Books
 from loadfactor.errors import SourceError
+from loadfactor.sources.base import ReadOptions
 from loadfactor.store.deliveries import Delivery
 
 SEPTEMBER, OCTOBER = "2024-09-01T00:00:00Z", "2024-10-01T00:00:00Z"
@@ -128,6 +129,29 @@ def test_periods_that_overlap_are_refused(books: Books) -> None:
     with pytest.raises(SourceError, match="rows could count twice; `loadfactor forget 1` first"):
         add(books, "two", row("1", start="2024-09-15T00:00:00Z"))
     assert total(books) == Decimal(1)
+
+
+def test_two_deliveries_in_one_import_are_refused(books: Books) -> None:
+    """A folder with a month, and the same month grown and corrected: nothing says which counts. Parts of a bill add up."""
+    folder = books.store.folder.parent / "bills"
+    folder.mkdir()
+    rows = [row(f"{n}.5", ResourceId=f"i-{n}") for n in range(10)]
+    for name, some in (("a", rows), ("b", [*rows[:8], row("100", ResourceId="i-8"), row("7", ResourceId="i-9")])):
+        add(Books.open(folder.parent / f"store-{name}", create=True), f"bills/{name}", *some)
+    with pytest.raises(SourceError, match=r"a\.csv and .*b\.csv hold mostly the same rows"):
+        books.add("focus", [folder])
+    assert total(books) == 0
+    (folder / "b.csv").unlink()
+    add(Books.open(folder.parent / "store-c", create=True), "bills/c", row("1", ResourceId="j"), rows[0])
+    books.add("focus", [folder])
+    assert total(books) == Decimal("51.5")
+
+
+def test_a_currency_is_three_letters(books: Books) -> None:
+    """What --currency says is checked before anything is read."""
+    add(books, "one", row("1"))
+    with pytest.raises(SourceError, match="'usd' is no currency"):
+        books.add("focus", [books.store.folder.parent / "one.csv"], ReadOptions(currency="usd"))
 
 
 def test_tags_say_who_pays_and_rules_of_today_can_say_otherwise(

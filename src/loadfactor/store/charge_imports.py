@@ -14,6 +14,7 @@ from loadfactor.sources.base import Gap
 from loadfactor.store.deliveries import ChargeFile, Delivery, check_periods, find_counting, join_parts, name_period
 from loadfactor.store.entry import ChangeRows
 from loadfactor.store.manifest import StoredFile, name_file
+from loadfactor.store.repeated_bills import refuse_repeated
 from loadfactor.store.sample_files import quote, read
 from loadfactor.store.small_tables import name_columns
 from loadfactor.store.table_files import read_rows
@@ -25,11 +26,13 @@ _CELLS: Final = ", ".join(DELIVERY)
 _EXTENT: Final = ("ChargePeriodStart", "coalesce(ChargePeriodEnd, ChargePeriodStart)")
 
 
-def add_charges(writer: Writer, staged: Path, number: int) -> Iterator[Gap]:
+def add_charges(writer: Writer, staged: Path, number: int, files: list[tuple[int, str]]) -> Iterator[Gap]:
     """Add the staged rows of an import, a file a delivery, in place of what they replace; yields what that was.
 
-    Raises SourceError where rows of an earlier import are of the same days in another period.
+    `files`: the first number of a row of each file, and its name. Raises SourceError where rows of an earlier import are of the
+    same days in another period, or two of the files hold the same rows.
     """
+    refuse_repeated(writer, read([staged]), files)
     rows = tag_relation(writer, CHARGES.name, read([staged]), writer.entry.tag, writer.work / f"tagged-{staged.name}")
     before, new = _list_files(writer), _group(writer, rows, number)
     for delivery in new:

@@ -167,7 +167,7 @@ def _add(
     for done, (name, path) in enumerate(sorted(small.items())):
         progress(f"merging {name}", done / (len(small) + 1))
         if name == CHARGES.name:
-            for gap in add_charges(writer, path, number):
+            for gap in add_charges(writer, path, number, staging.list_files(name)):
                 staging.take(gap)
             continue
         watched = (source.watches and name in small_tables.WATCHED) or name in staging.inferred

@@ -109,6 +109,10 @@ class StagedImport:
         first, where, known = files[bisect_right(files, seq, key=lambda file: file[0]) - 1]
         return f"{where}: row {known + seq - first + 1}"
 
+    def list_files(self, table: str) -> list[tuple[int, str]]:
+        """The number of the first row of each file of a table, and its name, in order."""
+        return [(first, where) for first, where, _ in self._files[table]]
+
     def _count(self, where: str, what: str, count: int) -> None:
         self.gaps[where, what] += count
 

@@ -1,6 +1,7 @@
 """The reader of bills: finds files and folders of parts, and hands each that counts, batch by batch, to the decoder of its kind."""
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
@@ -16,6 +17,7 @@ from loadfactor.sources.billing.bill_file import BillFile
 from loadfactor.sources.billing.deliveries import find_replaced
 from loadfactor.sources.billing.holders import add_holders
 from loadfactor.sources.file_chunks import check_plain
+from loadfactor.tables import CURRENCY
 from loadfactor.units import BYTES_PER_MIB
 
 ENDINGS: Final = (".csv", ".csv.gz", ".gz", ".parquet", ".jsonl", ".ndjson")
@@ -67,6 +69,8 @@ def read_bills(start: Callable[[], BillDecoder]) -> ReadFiles:
     """A reader that hands every file to a decoder, file by file; a copy of another file is read once."""
 
     def read(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows | Gap]:
+        if options.currency is not None and not re.match(CURRENCY, options.currency):
+            raise SourceError(f"{options.currency!r} is no currency; write three capital letters, like --currency USD")
         decoder = start()
         passed_over = find_replaced(paths)
         passed_over |= _find_copies([path for path in paths if path not in passed_over])
