@@ -129,6 +129,7 @@ def test_clouds_that_hang_hold_up_nothing_else() -> None:
     class HangingMetrics:
         settled_s = 0.0
         step_ms = 1000
+        lacking = ""
 
         def read(self, _from_ms: int, _to_ms: int) -> list[CloudSeries]:
             assert ends.wait(60)

@@ -1,5 +1,6 @@
 """`loadfactor up` and CloudWatch, as moto serves it, through Amazon's own client: the books are what was put there, once."""
 
+import asyncio
 import json
 import os
 import time
@@ -15,6 +16,7 @@ from tests.live.up_process import UpProcess
 
 from loadfactor.books.books import Books
 from loadfactor.collect import cloudwatch
+from loadfactor.collect.cloud_pull import CloudPull
 from loadfactor.collect.cloudwatch import CloudWatchAccess, CloudWatchMetrics
 from loadfactor.collect.prometheus_server import FetchError
 from loadfactor.units import BYTES_PER_MIB, MS_PER_S
@@ -199,3 +201,23 @@ def test_an_account_that_goes_on_throttling_loses_nothing(
     with pytest.raises(FetchError, match=r"^ThrottlingException: Rate exceeded$"):
         metrics.read(began_ms, began_ms + 3 * MS_PER_MIN)
     assert [len(one.points) for one in metrics.read(began_ms, began_ms + 3 * MS_PER_MIN)] == [3] * 12
+
+
+def test_an_account_without_a_metric_that_is_understood_says_so(server: FakeCloudWatch) -> None:
+    """It is asked as before; once a metric is listed nothing is lacking."""
+
+    async def take(_answer: bytes, _from_ms: int, _to_ms: int) -> None:
+        pass
+
+    began_ms = int(time.time() * MS_PER_S) // MS_PER_MIN * MS_PER_MIN - 40 * MS_PER_MIN
+    client = boto3.client("cloudwatch", endpoint_url=server.url, region_name=REGION)
+    client.put_metric_data(Namespace="CWAgent", MetricData=[{"MetricName": "nvidia_smi_renamed", "Value": 1.0}])
+    access = CloudWatchAccess("prod", REGION, endpoint_url=server.url, namespaces=("CWAgent",))
+    pull = CloudPull("cloudwatch prod", CloudWatchMetrics(access), 60.0, began_ms, take)
+    asyncio.run(pull.catch_up(began_ms + 10 * MS_PER_MIN))
+    said = "no metric of a GPU that is understood is listed in CWAgent; docs/connect-clouds.md"
+    assert (pull.status.status, pull.status.lacking) == ("degraded", said)
+    put(server, "power_draw", 0, {began_ms: 100.0})
+    pull = CloudPull("cloudwatch prod", CloudWatchMetrics(access), 60.0, began_ms, take)
+    asyncio.run(pull.catch_up(began_ms + 10 * MS_PER_MIN))
+    assert (pull.status.status, pull.status.lacking) == ("ok", "")

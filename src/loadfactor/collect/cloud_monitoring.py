@@ -43,6 +43,16 @@ class MonitoringMetrics:
         self._listed_s = -LIST_EVERY_S
         self._types: list[str] = []
 
+    @property
+    def lacking(self) -> str:
+        """That no type is listed which is understood: agents may not run, or name their metrics otherwise."""
+        project = self._access.project
+        return (
+            ""
+            if self._types
+            else f"no metric of a GPU that is understood is listed in {project}; docs/connect-clouds.md"
+        )
+
     def read(self, from_ms: int, to_ms: int) -> list[CloudSeries]:
         """The series of this time; types of metrics are listed anew every `LIST_EVERY_S`. Raises FetchError in Google's words."""
         try:

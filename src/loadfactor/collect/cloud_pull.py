@@ -27,6 +27,10 @@ class CloudMetrics(Protocol):
     def step_ms(self) -> int:
         """Chunks end at its multiples."""
 
+    @property
+    def lacking(self) -> str:
+        """What there should be and is not, since it was read last; empty where all is there."""
+
     def read(self, from_ms: int, to_ms: int) -> list[CloudSeries]:
         """The series with points after `from_ms`, through `to_ms`. It waits. Raises FetchError in the cloud's words."""
 
@@ -66,3 +70,8 @@ class CloudPull(ScheduledPull):
         except TimeoutError as error:
             raise FetchError(f"did not answer within {LONGEST_READ_S:g} seconds") from error
         return Chunk(await loop.run_in_executor(self._reading, write_matrix, series), self._through_ms, end_ms)
+
+    def go_on(self, through_ms: int, overlap_s: float | None = None) -> None:
+        """A chunk was taken, which may lack what should be there."""
+        super().go_on(through_ms, overlap_s)
+        self.status.lacking = self._metrics.lacking

@@ -57,6 +57,14 @@ class CloudWatchMetrics:
         self._listed_s = -LIST_EVERY_S
         self._chosen: dict[CloudWatchMetric, dict[str, str]] = {}
 
+    @property
+    def lacking(self) -> str:
+        """That nothing is listed which is understood: agents may not run, or name their metrics otherwise."""
+        of = ", ".join(self._access.namespaces)
+        return (
+            "" if self._chosen else f"no metric of a GPU that is understood is listed in {of}; docs/connect-clouds.md"
+        )
+
     def read(self, from_ms: int, to_ms: int) -> list[CloudSeries]:
         """The series of this time; metrics are listed anew every `LIST_EVERY_S`. Raises FetchError in CloudWatch's words."""
         from botocore.exceptions import BotoCoreError, ClientError

@@ -49,12 +49,15 @@ class PullStatus:
     failing_since_ms: int | None = None
     over: tuple[Failure, ...] = ()  # failures that are
     errors: int = 0  # ever, in this process
+    lacking: str = ""  # what an answer should have and has not
 
     @property
     def status(self) -> str:
         """One word for it."""
         if self.error:
             return "failing"
+        if self.lacking:
+            return "degraded"
         return "waiting" if self.through_ms is None else "ok"
 
 

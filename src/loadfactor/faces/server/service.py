@@ -161,7 +161,8 @@ class LiveService:
         for pull in self._pulls:
             said = pull.status
             since_ms = said.failing_since_ms
-            found.append(SourceStatus(pull.name, said.status, said.through_ms, said.error or None, since_ms, said.over))
+            error = said.error or said.lacking or None
+            found.append(SourceStatus(pull.name, said.status, said.through_ms, error, since_ms, said.over))
         found += [group.status() for group in self._groups]
         found += [status for cluster in self._clusters for status in cluster.statuses()]
         for source, at_ms in sorted(self.collector.last_sample_ms.items()):
