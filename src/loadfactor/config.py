@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from loadfactor.asked_source import AskedSource
+from loadfactor.billing_settings import BillingSettings
 from loadfactor.cloud_settings import CloudSource, CloudWatchAccount, MonitoredProject
 from loadfactor.cluster_settings import AskedSlurm, WatchedCluster
 from loadfactor.errors import InputError, no_such
@@ -212,6 +213,7 @@ class Settings(BaseModel):
     )
     tagging: TaggingSettings = Field(default=TaggingSettings(), description="What the rules leave open.")
     privacy: PrivacySettings = Field(default=PrivacySettings(), description="What the books say of people.")
+    billing: BillingSettings = Field(default=BillingSettings(), description="How lines of bills become GPUs of nodes.")
     chargeback: ChargebackPolicy = Field(default=ChargebackPolicy(), description="Who pays for what.")
     budget: Budgets = Field(default=(), description="What teams and projects may spend.")
     project: ProjectPlans = Field(default=(), description="Projects as they were planned.")

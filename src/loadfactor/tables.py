@@ -28,6 +28,8 @@ IDLE_BELOW: Final = 0.05
 
 BASES: Final = ("effective", "contracted", "owned", "list", "estimate")
 """Cost bases, best first. A question is answered in one of them, never in a mixture."""
+BILLED: Final = ("effective", "contracted")
+"""Those that bills make prices of."""
 
 EVENTS: Final = ("submitted", "eligible", "held", "requeued", "started", "cancelled")
 """What can happen to a waiting job. A wait runs from eligible (else submitted or requeued) to started."""

@@ -10,6 +10,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from loadfactor.books.charging.billed_prices import has_bills, materialize_billed_prices
+from loadfactor.books.charging.booked_bills import (
+    describe_bills,
+    find_repriced_hours,
+    has_booked_bills,
+    mark_bills,
+    split_bills,
+)
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.estimated_prices import list_estimates, write_estimates
 from loadfactor.books.ledger_files import select_ledger
@@ -29,7 +37,7 @@ from loadfactor.config import settings
 from loadfactor.store.manifest import Manifest, StoredFile, find_moved_ends, find_restepped, merge, subtract
 from loadfactor.store.sample_files import SamplePart
 from loadfactor.store.session import Session, find_span, learnt_steps
-from loadfactor.tables import BASES, IDLE_BELOW, Span
+from loadfactor.tables import BASES, BILLED, IDLE_BELOW, Span
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -53,6 +61,7 @@ def refresh(writer: "Writer", progress: "Progress", idle_below: float = IDLE_BEL
         not writer.manifest.stale
         and writer.manifest.ledger_key == key
         and owned == read_kept(writer.manifest.sources_key)
+        and has_booked_bills(writer)
     ):
         return
     _book_stale(writer, progress, idle_below, key, owned)
@@ -89,7 +98,7 @@ def open_ledger(session: Session, idle_below: float) -> None:
     files = session.manifest.of("ledger") if session.manifest.ledger_key == key else ()
     owned = find_owned_prices(session)
     is_current = not session.manifest.stale and owned == read_kept(session.manifest.sources_key)
-    if files and is_current and not session.live and not session.live_samples:
+    if files and is_current and not session.live and not session.live_samples and has_booked_bills(session):
         session.create_view("ledger", select_ledger(session, files))
         return
     sources_key = _digest_sources(session, owned)
@@ -148,7 +157,7 @@ def _merge_crowded_days(writer: "Writer") -> None:
 def _digest_sources(session: Session, owned: OwnedPrices) -> str:
     """Put what nodes are called and what allocations name into tables; a digest of each, that of `sources` first.
 
-    Behind them stand the prices of owned GPUs, where there are any.
+    With the last stands what prices of bills stand on; behind them the prices of owned GPUs, where there are any.
     """
     for name in ("allocations", "devices", "outages"):
         session.view_table(name, name)
@@ -157,13 +166,13 @@ def _digest_sources(session: Session, owned: OwnedPrices) -> str:
         session.materialize(name, recall("sources", _compile_sources)[name])
         rows = session.fetch(f"SELECT * FROM {name} ORDER BY ALL").to_pydict()
         keys[name] = hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
-    said = " ".join(keys[name] for name in ("sources", "unlisted", "node_names"))
+    said = mark_bills(" ".join(keys[name] for name in ("sources", "unlisted", "node_names")), describe_bills(session))
     return f"{said} {owned.key}" if owned.key else said
 
 
 def _find_changed_hours(session: Session, sources_key: str) -> list[Span]:
     """The booked hours of GPUs of which an allocation source now speaks and did not before, or no longer does, or whose price of
-    being owned is another.
+    being owned is another, or that a bill prices otherwise.
 
     All hours where another number of GPUs was held at once than before, which are taken to have been there all the time, and where
     a node has another name than before.
@@ -171,12 +180,13 @@ def _find_changed_hours(session: Session, sources_key: str) -> list[Span]:
     files = session.manifest.of("ledger")
     if sources_key == session.manifest.sources_key or not files:
         return []
-    before, now = (key.split(" ", DIGESTS) for key in (session.manifest.sources_key, sources_key))
+    before, now = (split_bills(key)[0].split(" ", DIGESTS) for key in (session.manifest.sources_key, sources_key))
     if before[1:DIGESTS] != now[1:DIGESTS]:
         return [session.span()]
     hours = find_changed_hours(session, read_kept(session.manifest.sources_key), read_kept(sources_key))
+    session.create_view("kept_ledger", select_ledger(session, files))
+    hours += find_repriced_hours(session, split_bills(sources_key)[1])
     if before[0] != now[0]:
-        session.create_view("kept_ledger", select_ledger(session, files))
         hours += [hour for (hour,) in session.raw.execute(recall("sources", _compile_sources)["changed"]).fetchall()]
     return [(hour, hour + MS_PER_HOUR) for hour in hours]
 
@@ -210,7 +220,9 @@ def book(
     for name in ("devices", "outages", "prices", "exchange_rates", "allocations"):
         session.view_table(name, name)
     session.view_table("samples", "samples", files, spans)
-    shape = (measured, may_overlap(parts), bool(cuts), idle_below, session.currency)
+    if billed := has_bills(session):
+        materialize_billed_prices(session, spans)
+    shape = (measured, may_overlap(parts), bool(cuts), idle_below, session.currency, billed)
     for name, sql in recall(f"steps {shape}", lambda: _compile_steps(*shape)).items():
         if name == "book":  # read once, when it is written or asked: a table of it would only cost memory
             session.create_view(name, sql)
@@ -220,11 +232,11 @@ def book(
             break
 
 
-def _compile_steps(measured: int, overlaps: bool, cut: bool, idle_below: float, currency: str) -> Queries:
+def _compile_steps(measured: int, overlaps: bool, cut: bool, idle_below: float, currency: str, billed: bool) -> Queries:
     """The SQL of each step of the ledger, in order."""
     from loadfactor.ledger.steps import compile_steps  # Ibis takes a while to import
 
-    return dict(compile_steps(measured, overlaps, cut, idle_below, currency))
+    return dict(compile_steps(measured, overlaps, cut, idle_below, currency, billed=billed))
 
 
 def _compile_sources() -> Queries:
@@ -267,11 +279,19 @@ def _are_of_one_source(part: SamplePart, other: SamplePart) -> bool:
 
 
 def default_basis(session: Session) -> str:
-    """The best basis the store has a price in; the catalog's estimates when it has none."""
+    """The best basis the store has a price in, its own or that of a bill; the catalog's estimates when it has none."""
     session.view_table("prices", "prices")
     found = {basis for (basis,) in session.raw.execute("SELECT DISTINCT basis FROM prices").fetchall()}
     found |= {BASIS} if has_owned(session) else set()
+    if has_bills(session):
+        found.update(basis for basis in BILLED if _is_booked_in(session, basis))
     return next((basis for basis in BASES if basis in found), "estimate")
+
+
+def _is_booked_in(session: Session, basis: str) -> bool:
+    """True where the ledger has a price of this basis."""
+    sql = f"SELECT 1 FROM ledger WHERE price_per_gpu_hour_{basis} IS NOT NULL LIMIT 1"
+    return session.raw.execute(sql).fetchone() is not None
 
 
 def ledger_key(idle_below: float, currency: str) -> str:

@@ -1,7 +1,8 @@
 """What an hour of each GPU costs in the reporting currency of the store: which price applies, and what it is worth.
 
 A price row applies to the GPUs it does not exclude. Of several that apply in one basis the most specific wins (a GPU's own
-before a pool's before a model's before a price for all), and of equals the one that began last. Where none applies the price
+before a pool's before a model's before a price for all; a price that a bill makes for a node before them all), and of equals the
+one that began last. Where none applies the price
 is unknown, not zero. A price in a foreign currency is worth what the exchange rate of the time says; while there is none it is
 unknown, and no less specific price takes its place.
 """
@@ -11,8 +12,11 @@ from typing import Any
 import ibis
 
 from loadfactor.ledger.intervals import covers, intersect, open_ends
-from loadfactor.tables import BASES
+from loadfactor.tables import BASES, BILLED
+from loadfactor.units import MS_PER_DAY
 
+MOST_SPECIFIC = 8
+"""How specific a price of a bill is: more than one for a GPU (4), a pool (2) and a model (1) together."""
 PRICE_COLUMNS = tuple(f"price_per_gpu_hour_{basis}" for basis in BASES)
 
 Expr = Any
@@ -69,6 +73,39 @@ def match_prices(presence: Expr, prices: Expr) -> Expr:
         specific=specific,
         **intersect(named, presence),  # a pool's price leaves with the pool
     )
+
+
+def match_billed(presence: Expr, prices: Expr) -> Expr:
+    """Prices that a bill makes for a node, for each GPU on it; more specific than any other."""
+    named = prices.rename(priced_node="node")
+    joined = named.join(
+        presence,
+        [
+            named.priced_node == presence.node,
+            named.from_utc < presence.to_utc,
+            named.to_utc > presence.from_utc,
+        ],
+    )
+    return joined.select(
+        presence.device_id,
+        named.basis,
+        named.price_per_gpu_hour,
+        named.began_utc,
+        specific=ibis.literal(MOST_SPECIFIC, "int64"),
+        **intersect(named, presence),
+    )
+
+
+def find_repriced(booked: Expr, prices: Expr) -> Expr:
+    """The booked hours (hour_utc) in which a node's price is another than a bill makes it; `prices` are of whole UTC days."""
+    columns = {basis: f"price_per_gpu_hour_{basis}" for basis in BILLED}
+    daily = prices.group_by(prices.node.name("billed_node"), prices.from_utc.name("day_utc")).aggregate(
+        **{f"billed_{basis}": prices.price_per_gpu_hour.max(where=prices.basis == basis) for basis in BILLED}
+    )
+    known = booked.mutate(on_day_utc=booked.hour_utc - booked.hour_utc % MS_PER_DAY)
+    joined = known.left_join(daily, [known.node == daily.billed_node, known.on_day_utc == daily.day_utc])
+    changed = [~joined[column].identical_to(joined[f"billed_{basis}"]) for basis, column in columns.items()]
+    return joined.filter(ibis.or_(*changed)).select("hour_utc").distinct()
 
 
 def choose_prices(pieces: Expr, prices: Expr) -> Expr:

@@ -20,7 +20,7 @@ from loadfactor.ledger.inventory import cut_segments, list_outages, list_presenc
 from loadfactor.ledger.links import add_peaks, link_table
 from loadfactor.ledger.node_names import call_nodes, pair_names
 from loadfactor.ledger.overlaps import resolve_overlaps
-from loadfactor.ledger.prices import convert_prices, match_prices
+from loadfactor.ledger.prices import PRICE_COLUMNS, convert_prices, find_repriced, match_billed, match_prices
 from loadfactor.ledger.scope import DAY, locate_devices, scope_claims, scope_devices
 from loadfactor.ledger.states import book_states, summarize_samples
 from loadfactor.ledger.unlisted import complete_devices, count_unlisted
@@ -38,13 +38,14 @@ def compile_steps(
     idle_below: float,
     currency: str = DEFAULT_CURRENCY,
     dialect: str = "duckdb",
+    billed: bool = False,
 ) -> Iterator[tuple[str, str]]:
     """The ledger as SQL of an engine: what to work out under which name, in order; the last is the book.
 
-    `measured`: which signals the samples hold; `overlaps`: whether samples of one GPU may overlap; `cut`: whether there are cuts.
-    Each step is compiled when it is reached, once.
+    `measured`: which signals the samples hold; `overlaps`: whether samples of one GPU may overlap; `cut`: whether there are cuts;
+    `billed`: whether there are `billed_prices` of nodes. Each step is compiled when it is reached, once.
     """
-    for make, options in ((_attribute, (cut, currency)), (_book, (measured, overlaps, idle_below))):
+    for make, options in ((_attribute, (cut, currency, billed)), (_book, (measured, overlaps, idle_below))):
         for name in make(*options):
             yield name, _sql(dialect, make, options, name)
 
@@ -86,13 +87,25 @@ def compile_changed_sources(dialect: str = "duckdb") -> str:
     )
 
 
+def compile_repriced(currency: str, dialect: str = "duckdb") -> dict[str, str]:
+    """SQL: prices of bills in the reporting currency, and the hours that they change, see `find_repriced`, of `kept_ledger`."""
+    worth = convert_prices(_billed_prices(), _input("exchange_rates"), currency)
+    wanted = ("node", "hour_utc", *PRICE_COLUMNS)
+    kept = ibis.table({name: ledger_columns()[name] for name in wanted}, name="kept_ledger")
+    repriced = find_repriced(kept, ibis.table(worth.schema(), name="billed_worth"))
+    return {
+        name: str(ibis.to_sql(expr, dialect=dialect))
+        for name, expr in (("billed_worth", worth), ("repriced", repriced))
+    }
+
+
 @cache
 def _sql(dialect: str, make: Callable[..., Steps], options: tuple[Any, ...], name: str) -> str:
     return str(ibis.to_sql(make(*options)[name], dialect=dialect))
 
 
 @cache
-def _attribute(cut: bool, currency: str) -> Steps:
+def _attribute(cut: bool, currency: str, billed: bool = False) -> Steps:
     """Who held what, and what it cost."""
     bounds = ibis.table({"start_ms": "int64", "end_ms": "int64"}, name="bounds")
     prices = ibis.union(_input("prices"), ibis.table(ibis.schema(columns_of("prices")), name="estimates"))
@@ -109,7 +122,11 @@ def _attribute(cut: bool, currency: str) -> Steps:
     steps["presence"] = list_presence(of("inventory"), bounds)
     steps["down_time"] = list_outages(of("presence"), outages)
     steps["worth"] = convert_prices(prices, _input("exchange_rates"), currency)
-    steps["matched_prices"] = match_prices(of("presence"), of("worth"))
+    matched = match_prices(of("presence"), of("worth"))
+    if billed:
+        steps["billed_worth"] = convert_prices(_billed_prices(), _input("exchange_rates"), currency)
+        matched = ibis.union(matched, match_billed(of("presence"), of("billed_worth")))
+    steps["matched_prices"] = matched
     steps["sources"] = list_sources(allocations, devices)
     steps["segments"] = cut_segments(of("presence"), of("down_time"), of("matched_prices"), of("sources"))
     steps["days"] = split_by_bucket(of("segments"), MS_PER_DAY, DAY)
@@ -139,6 +156,13 @@ def _book(measured: int, overlaps: bool, idle_below: float) -> Steps:
     results = (_result(steps, name) for name in ("spans", "observed", "work"))
     steps["book"] = book_states(add_peaks(_result(before, "holdings"), link_table()), *results)
     return steps
+
+
+def _billed_prices() -> Expr:
+    """Prices of nodes that bills make, in the currency of the bill."""
+    instants = dict.fromkeys(("from_utc", "to_utc"), "int64")
+    columns = {"node": "string", **instants, "basis": "string", "price_per_gpu_hour": "float64", "currency": "string"}
+    return ibis.table(columns, name="billed_prices")
 
 
 def _input(name: str) -> Expr:

@@ -62,15 +62,15 @@ def _read_row(found: Mapping[str, str], where: str) -> TagRule:
     )
     if not conditions:
         raise InputError(f"{where} matches every job; fill in a column that says which")
-    start, end = (_read_moment(found.get(name), where, name) for name in DATES)
+    start, end = (read_limit(found.get(name), where, name) for name in DATES)
     span = (ALWAYS[0] if start is None else start, ALWAYS[1] if end is None else end)
     if span[0] >= span[1]:
         raise InputError(f"{where}: `to` {found[TO]} is not after `from` {found[FROM]}")
     return make_rule(conditions, {name: found[name] for name in GIVES if name in found}, where, span)
 
 
-def _read_moment(text: str | None, where: str, name: str) -> int | None:
-    """Milliseconds of a day's midnight UTC, or of a time with its zone."""
+def read_limit(text: str | None, where: str, name: str) -> int | None:
+    """Milliseconds of a day's midnight UTC, or of a time with its zone. Raises InputError for what is neither."""
     if text is None:
         return None
     try:

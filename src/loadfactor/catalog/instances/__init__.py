@@ -99,6 +99,21 @@ def find_gpu_sku(sku: str) -> str | None:
     return known.get(said[1].lower(), f"NVIDIA {said[1].upper()}")
 
 
+def sells_gpus_apart(kind: RentedType) -> bool:
+    """True where the provider bills the GPUs of a machine as a SKU of their own.
+
+    >>> [sells_gpus_apart(find_rented_type(name)) for name in ("a2-highgpu-1g", "p4d.24xlarge")]
+    [True, False]
+    """
+    return any(row["provider"] == kind.provider and "skus" in row for row in _files())
+
+
+@cache
+def type_pattern() -> str:
+    """A regular expression of types that bills name among other words: those of providers whose bills have no column for them."""
+    return "|".join(row["in_text"] for row in _files() if "in_text" in row)
+
+
 @cache
 def _files() -> tuple[dict[str, Any], ...]:
     names = sorted(entry.name for entry in files(__name__).iterdir() if entry.name.endswith(".toml"))

@@ -1,0 +1,181 @@
+"""Which lines of bills are GPUs: of which node, how many GPU-hours, and which part of their cost is the GPUs'.
+
+A line is looked at by its instance type, or by the SKU of an accelerator that is billed apart from its machine. What it says of
+that and of where it ran is worked out once for each different text, and joined to the lines in SQL.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import pyarrow as pa
+
+from loadfactor.books.charging.node_mapping import BilledResource, NodeRules, find_nodes
+from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.catalog.instances import find_gpu_sku, find_rented_type, may_have_gpus, sells_gpus_apart, type_pattern
+from loadfactor.store.manifest import subtract
+from loadfactor.store.sample_files import quote
+from loadfactor.store.session import Session
+from loadfactor.tables import ALWAYS, Span
+from loadfactor.units import S_PER_HOUR, S_PER_MIN
+
+MACHINE, GPU, REST, UNKNOWN = "machine", "gpu", "rest", "unknown"
+"""What a line sells: GPUs with their machine, GPUs apart, what is left of a machine, a type whose GPUs nobody knows."""
+_OF_USE: Final = ("Usage", "Credit", "Adjustment")
+_NOT_MACHINES: Final = r"(?i)licen[cs]e|software|marketplace|ebsoptimized|cpucredits|unused(box|ded)|\breservation:"
+"""What names the type of a machine and is none: software on it, credits of it, reservations of it that are billed apart."""
+_OF_MACHINE: Final = r"(?i)\b(core|ram|memory|vcpu)\b"
+_HOUR: Final = r"(?i)^\s*([0-9]+ )?\s*((instance|virtual machine|vm|machine|node)[ -]?)?(hours?|hrs?|h)(/month)?\s*$"
+_GPU_HOUR: Final = r"(?i)^\s*(gpu|accelerator)[ -]?(hours?|hrs?|h)\s*$"
+_BESIDE: Final = "concat_ws(' ', SkuMeter, ResourceType, SkuId, SkuPriceDetails)"
+_NAMED: Final = "coalesce(x_InstanceType, nullif(regexp_extract({beside}, {pattern}), ''))"
+_SKU: Final = (
+    "CASE WHEN SkuMeter ILIKE '%nvidia%gpu%' THEN SkuMeter"
+    " WHEN ChargeDescription ILIKE '%nvidia%gpu%' THEN ChargeDescription END"
+)
+_KEY: Final = "concat_ws(chr(31), {cells})"
+
+
+@dataclass(frozen=True)
+class SoldKind:
+    """What lines of an instance type and a SKU sell: GPUs of a machine (`gpus`, as whole ones), of which model."""
+
+    sold: str
+    gpus: float | None
+    accelerator: str | None
+
+
+def view_bill_gpus(session: Session, relation: str, rules: NodeRules, name: str = "bill_gpus") -> None:
+    """Give the rows of a relation of charges a name, with what of them are GPUs; every row once, with these columns more.
+
+    billed_type, sold (null: no GPUs), accelerator, node (as the ledger calls it; null: not known), resource (what to call it),
+    gpus (whole ones), gpu_hours (null: the line does not say how long; 0: a discount or the rest of a machine), gpu_share.
+    """
+    named = _NAMED.format(beside=_BESIDE, pattern=quote(type_pattern()))
+    lines = f"SELECT *, {named} AS billed_type, {_SKU} AS gpu_sku FROM {relation}"
+    _register_types(session, lines)
+    typed = f"""
+    SELECT l.* EXCLUDE (gpu_sku), t.sold, t.accelerator, t.gpus FROM ({lines}) l LEFT JOIN billed_types t
+      ON l.billed_type IS NOT DISTINCT FROM t.billed_type AND l.gpu_sku IS NOT DISTINCT FROM t.gpu_sku
+      AND coalesce(l.ChargeCategory, 'Usage') IN ({", ".join(map(quote, _OF_USE))})
+      AND l.CommitmentDiscountStatus IS DISTINCT FROM 'Unused' AND l.CapacityReservationStatus IS DISTINCT FROM 'Unused'
+      AND NOT regexp_matches(concat_ws(' ', l.ServiceName, l.ServiceSubcategory, l.SkuMeter), {quote(_NOT_MACHINES)})
+      AND (t.sold <> '{REST}' OR regexp_matches(l.SkuMeter, {quote(_OF_MACHINE)}))"""
+    key = _write_key(rules)
+    _register_nodes(session, f"SELECT DISTINCT {_list_cells(rules)} FROM ({typed}) WHERE sold IS NOT NULL", rules)
+    share = f"CASE sold WHEN '{MACHINE}' THEN {rules.gpu_share} WHEN '{GPU}' THEN 1 WHEN '{REST}' THEN {int(rules.gpu_share)} END"
+    session.create_view(
+        name,
+        f"""SELECT l.*, n.node, if(l.sold IS NULL, NULL, coalesce(n.node, n.label)) AS resource,
+          {_write_hours()} AS gpu_hours, ({share})::DECIMAL(18, 9) AS gpu_share
+        FROM ({typed}) l LEFT JOIN billed_nodes n ON l.sold IS NOT NULL AND {key} = n.key
+          AND l.ChargePeriodStart >= n.from_ms AND l.ChargePeriodStart < n.to_ms""",
+    )
+
+
+def list_nodes(session: Session) -> dict[str, str]:
+    """The nodes with GPUs of the books, and what the ledger calls each."""
+    for table in ("devices", "outages", "allocations"):
+        session.view_table(table, table)
+    session.materialize("node_names", recall("node names", _compile_names)["node_names"])
+    called = dict(session.raw.execute("SELECT node, called FROM node_names").fetchall())
+    found = session.raw.execute("SELECT DISTINCT node FROM devices WHERE node IS NOT NULL").fetchall()
+    return {node: called.get(node, node) for (node,) in found}
+
+
+@cache
+def find_kind(billed_type: str | None, sku: str | None) -> SoldKind | None:
+    """What lines of this instance type and this SKU sell; None where it has no GPUs.
+
+    >>> find_kind("p4d.24xlarge", None), find_kind("m5.large", None)
+    (SoldKind(sold='machine', gpus=8.0, accelerator='a100-sxm-40gb'), None)
+    >>> find_kind("g2-standard-24", "Nvidia L4 GPU running in Iowa").sold, find_kind("p99.large", None).sold
+    ('gpu', 'unknown')
+    """
+    model = find_gpu_sku(sku) if sku else None
+    if model is not None:
+        return SoldKind(GPU, 1.0, model)
+    kind = find_rented_type(billed_type) if billed_type else None
+    if kind is not None:
+        return SoldKind(REST if sells_gpus_apart(kind) else MACHINE, kind.whole_gpus, kind.accelerator)
+    return SoldKind(UNKNOWN, None, None) if billed_type and may_have_gpus(billed_type) else None
+
+
+def _register_types(session: Session, lines: str) -> None:
+    """Put what each different type and SKU sells into the table `billed_types`."""
+    rows = []
+    for billed_type, sku in session.raw.execute(f"SELECT DISTINCT billed_type, gpu_sku FROM ({lines})").fetchall():
+        kind = find_kind(billed_type, sku)
+        if kind is not None:
+            rows.append((billed_type, sku, kind.sold, kind.gpus, kind.accelerator))
+    names = {"billed_type": "string", "gpu_sku": "string", "sold": "string", "gpus": "double", "accelerator": "string"}
+    session.register("billed_types", _make_table(names, rows))
+
+
+def _register_nodes(session: Session, resources: str, rules: NodeRules) -> None:
+    """Put the nodes of each different resource into the table `billed_nodes`, one row a span; without a node a row for ever."""
+    nodes = list_nodes(session)
+    cells = session.raw.execute(resources).fetchall()
+    found = find_nodes((BilledResource(row[0], row[1], row[2:]) for row in cells), rules, nodes)
+    rows = []
+    for resource, spans in found.items():
+        key = "\x1f".join(cell or "" for cell in (resource.id, resource.name, *resource.tags))
+        edges = [(span, nodes.get(node, node)) for span, node in spans]
+        rows += [(key, span[0], span[1], node, resource.label) for span, node in [*edges, *_fill(edges)]]
+    names = {"key": "string", "from_ms": "int64", "to_ms": "int64", "node": "string", "label": "string"}
+    session.register("billed_nodes", _make_table(names, rows))
+
+
+def _fill(edges: list[tuple[Span, str]]) -> list[tuple[Span, None]]:
+    """The time between spans, in which a resource is no node."""
+    return [(span, None) for span in subtract((ALWAYS,), tuple(sorted(span for span, _ in edges)))]
+
+
+def _list_cells(rules: NodeRules) -> str:
+    tags = [f"json_extract_string(Tags, {quote(_path(tag))}) AS tag_{n}" for n, tag in enumerate(rules.tags)]
+    return ", ".join(["ResourceId", "ResourceName", *tags])
+
+
+def _write_key(rules: NodeRules) -> str:
+    tags = [f"json_extract_string(l.Tags, {quote(_path(tag))})" for tag in rules.tags]
+    cells = ", ".join(f"coalesce({cell}, '')" for cell in ("l.ResourceId", "l.ResourceName", *tags))
+    return _KEY.format(cells=cells)
+
+
+def _path(tag: str) -> str:
+    escaped = tag.replace("\\", "\\\\").replace('"', '\\"')
+    return f'$."{escaped}"'
+
+
+def _write_hours() -> str:
+    """SQL: GPU-hours of a line. A quantity consumed is in units of one, whatever block it is priced in (100 Hours)."""
+    consumed, priced = _write_unit("ConsumedUnit"), _write_unit("PricingUnit")
+    block = "coalesce(try_cast(regexp_extract(PricingUnit, '^\\s*([0-9]+) ', 1) AS DOUBLE), 1)"
+    hours = (
+        f"CASE WHEN ConsumedQuantity IS NOT NULL AND {consumed} IS NOT NULL THEN ConsumedQuantity::DOUBLE * {consumed}"
+        f" ELSE PricingQuantity::DOUBLE * {priced} * {block} END"
+    )
+    return (
+        f"CASE WHEN sold IS NULL OR sold = '{UNKNOWN}' THEN NULL WHEN sold = '{REST}' OR ChargeCategory <> 'Usage' THEN 0"
+        f" ELSE {hours} END"
+    )
+
+
+def _write_unit(unit: str) -> str:
+    """SQL: GPU-hours in one of a unit; null where it is none of time."""
+    return (
+        f"CASE WHEN regexp_matches({unit}, {quote(_GPU_HOUR)}) THEN 1.0 WHEN regexp_matches({unit}, {quote(_HOUR)}) THEN gpus"
+        f" WHEN regexp_matches({unit}, '(?i)^\\s*(seconds?|secs?|s)\\s*$') THEN gpus / {S_PER_HOUR}"
+        f" WHEN regexp_matches({unit}, '(?i)^\\s*(minutes?|mins?)\\s*$') THEN gpus * {S_PER_MIN} / {S_PER_HOUR} END"
+    )
+
+
+def _make_table(names: dict[str, str], rows: list[tuple[object, ...]]) -> pa.Table:
+    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in names.items()])
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema)
+
+
+def _compile_names() -> Queries:
+    from loadfactor.ledger.steps import compile_node_names  # Ibis takes longer to import than most answers
+
+    return {"node_names": compile_node_names()}
