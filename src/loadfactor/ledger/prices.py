@@ -91,7 +91,7 @@ def match_billed(presence: Expr, prices: Expr) -> Expr:
         named.basis,
         named.price_per_gpu_hour,
         named.began_utc,
-        specific=ibis.literal(MOST_SPECIFIC, "int64"),
+        specific=ibis.literal(MOST_SPECIFIC, "int32"),
         **intersect(named, presence),
     )
 

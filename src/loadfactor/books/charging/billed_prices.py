@@ -60,7 +60,8 @@ def materialize_billed_days(session: Session, spans: Iterable[Span], node: str =
     summed = f"""
     SELECT {node}, BillingCurrency AS currency, {start} AS start_ms, {end} AS end_ms,
       sum(gpu_hours) AS gpu_hours, count(*) FILTER (gpu_hours IS NULL) AS unsaid, {sums}
-    FROM billed_lines WHERE sold IS NOT NULL AND sold <> 'unknown' GROUP BY ALL, gpu_share"""
+    FROM billed_lines WHERE sold IS NOT NULL AND sold <> 'unknown'
+    GROUP BY {node}, BillingCurrency, {start}, {end}, gpu_share"""
     days = f"unnest(range(start_ms - start_ms % {MS_PER_DAY}, greatest(end_ms, start_ms + 1), {MS_PER_DAY}))"
     weight = (
         f"if(end_ms > start_ms, (least(end_ms, day + {MS_PER_DAY}) - greatest(start_ms, day)) / (end_ms - start_ms), 1)"
