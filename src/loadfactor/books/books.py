@@ -20,6 +20,7 @@ from loadfactor.tables import IDLE_BELOW, TABLES
 
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
     from loadfactor.books.budgets import BudgetReview
+    from loadfactor.books.charging.bill_comparison import BillComparison
     from loadfactor.books.charging.changes import ChargebackChanges
     from loadfactor.books.charging.fleet_chargeback import ChargeQuestion, FleetChargeback
     from loadfactor.books.check import CheckResult
@@ -217,6 +218,14 @@ class Books:
         """What commitments, reservations and spot capacity came to by the bills. Raises InputError where there are none."""
         with self.snapshot() as snapshot:
             return snapshot.commitments()
+
+    def compare_bills(self, month: date | None = None) -> "BillComparison":
+        """What bills of GPUs and the books disagree about, in a month (UTC) or all of their time: what `bill compare` prints.
+
+        Raises InputError where there is no bill of GPUs in time that the books know.
+        """
+        with self.snapshot() as snapshot:
+            return snapshot.compare_bills(month)
 
     def owned(self) -> "tuple[OwnedUse, ...]":
         """The owned GPUs of loadfactor.toml: price by assumed and by measured load, and what their hours cost."""

@@ -198,10 +198,12 @@ def book(
     idle_below: float = IDLE_BELOW,
     until: str = "book",
     owned: OwnedPrices | None = None,
+    with_bills: bool = True,
 ) -> None:
     """Work out the ledger of `spans` (disjoint, in order), a temporary table a step of the plan, up to `until`; the last is a view.
 
     `cuts` are instants no row may span; `owned` are prices of owned GPUs in place of those that the settings say.
+    `with_bills`: whether bills make prices, too.
     """
     import pyarrow as pa
 
@@ -220,7 +222,7 @@ def book(
     for name in ("devices", "outages", "prices", "exchange_rates", "allocations"):
         session.view_table(name, name)
     session.view_table("samples", "samples", files, spans)
-    if billed := has_bills(session):
+    if billed := with_bills and has_bills(session):
         materialize_billed_prices(session, spans)
     shape = (measured, may_overlap(parts), bool(cuts), idle_below, session.currency, billed)
     for name, sql in recall(f"steps {shape}", lambda: _compile_steps(*shape)).items():

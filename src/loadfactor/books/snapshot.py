@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from loadfactor.books.budgets import BudgetReview
+    from loadfactor.books.charging.bill_comparison import BillComparison
     from loadfactor.books.charging.closings import Closing
     from loadfactor.books.charging.fleet_chargeback import ChargeQuestion, FleetChargeback
     from loadfactor.books.check import CheckResult
@@ -174,6 +175,12 @@ class Snapshot:
         from loadfactor.books.commitment_uses import find_commitments
 
         return find_commitments(self._session)
+
+    def compare_bills(self, month: date | None = None) -> "BillComparison":
+        """As `Books.compare_bills`."""
+        from loadfactor.books.charging.bill_comparison import compare_bills
+
+        return compare_bills(self._session, month)
 
     def owned(self) -> "tuple[OwnedUse, ...]":
         """As `Books.owned`."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from loadfactor.books.check.balance import Balance, add_up
+from loadfactor.books.check.bills import find_bill_differences
 from loadfactor.books.check.clocks import find_differing_clocks
 from loadfactor.books.check.collection import find_failing_sources, find_import_gaps, find_unobserved
 from loadfactor.books.check.files import check_files, find_losses
@@ -44,6 +45,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     find_unattributed,
     find_unlisted,
     find_missing_rates,
+    find_bill_differences,
     find_unobserved,
     find_unpriced,
     find_import_gaps,
