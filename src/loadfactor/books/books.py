@@ -219,8 +219,8 @@ class Books:
         with self.snapshot() as snapshot:
             return snapshot.commitments()
 
-    def compare_bills(self, month: date | None = None) -> "BillComparison":
-        """What bills of GPUs and the books disagree about, in a month (UTC) or all of their time: what `bill compare` prints.
+    def compare_bills(self, month: str | None = None) -> "BillComparison":
+        """What bills of GPUs and the books disagree about, in a month, 2026-10, or all of their time: what `bill compare` prints.
 
         Raises InputError where there is no bill of GPUs in time that the books know.
         """

@@ -176,7 +176,7 @@ class Snapshot:
 
         return find_commitments(self._session)
 
-    def compare_bills(self, month: date | None = None) -> "BillComparison":
+    def compare_bills(self, month: str | None = None) -> "BillComparison":
         """As `Books.compare_bills`."""
         from loadfactor.books.charging.bill_comparison import compare_bills
 

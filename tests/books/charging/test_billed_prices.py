@@ -74,6 +74,7 @@ def test_price_times_installed_time_is_the_bill(tmp_path: Path) -> None:
 def test_only_hours_that_a_bill_touches_are_booked_again(tmp_path: Path, booked: list[Span]) -> None:
     """A new bill books its hours, a grown one the days that changed, another one for no GPUs none, a forgotten one its own."""
     books = make_books(tmp_path, {"i-1": (8, 0, 72), "i-2": (8, 0, 72)})
+    books.compact()
     before = books.show(["cost"]).column("cost")
     booked.clear()
     bill(books, tmp_path, [line("i-1", 0, 24, "100")])
@@ -82,7 +83,9 @@ def test_only_hours_that_a_bill_touches_are_booked_again(tmp_path: Path, booked:
     number = bill(books, tmp_path, [line("i-1", 0, 24, "100"), line("i-1", 24, 10, "50")], "grown.csv")
     assert booked == [(START + 24 * HOUR, START + 48 * HOUR)]
     booked.clear()
-    other = bill(books, tmp_path, [line("b-1", 0, 24, "7", kind="m5.large", BillingAccountId="2")], "other.csv")
+    other = bill(
+        books, tmp_path, [line("b-1", 0, 24, "7", kind="m5.large", BillingAccountId="2", SubAccountId="2")], "other.csv"
+    )
     assert books.show(["cost"], basis="effective").column("cost") == pytest.approx([150])
     assert booked == []
     books.forget(number)

@@ -6,18 +6,16 @@ books, held or not. Charges that reach beyond that time count in proportion.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, Literal
 
 from loadfactor.books.charging.billed_prices import has_bills, view_billed_lines
 from loadfactor.books.charging.instances import UNKNOWN
+from loadfactor.books.charging.months import read_month
 from loadfactor.books.rebuild import book
 from loadfactor.config import settings
 from loadfactor.errors import InputError
-from loadfactor.metrics.query.calendar import milliseconds
-from loadfactor.money.spending import find_period
 from loadfactor.store.session import Session
-from loadfactor.tables import BASES, Span
+from loadfactor.tables import BASES
 from loadfactor.units import MS_PER_HOUR
 
 NEVER_SEEN, NEVER_BILLED, HOURS, PRICE, UNSAID = (
@@ -106,14 +104,14 @@ class _Seen:
     is_owned: bool
 
 
-def compare_bills(session: Session, month: date | None = None) -> BillComparison:
-    """Bills of GPUs beside the books, in the month (UTC) of a day or all of their time.
+def compare_bills(session: Session, month: str | None = None) -> BillComparison:
+    """Bills of GPUs beside the books, in a month (UTC), 2026-10, or all of their time.
 
     Raises InputError where there is no bill of GPUs, or none of that time.
     """
     if not has_bills(session):
         raise InputError("the books hold no bills; import one: loadfactor import focus FILE")
-    start, end = session.span() if month is None else _find_span(month)
+    start, end = session.span() if month is None else read_month(month)
     view_billed_lines(session, [(start, end)])
     session.materialize("billed_gpus", "SELECT * FROM billed_lines WHERE sold IS NOT NULL")
     first, last = session.fetch_one(
@@ -136,17 +134,6 @@ def compare_bills(session: Session, month: date | None = None) -> BillComparison
         sum(line.effective or 0.0 for line in billed),
         tuple(found),
     )
-
-
-def _find_span(month: date) -> Span:
-    """The instants of a month.
-
-    >>> _find_span(date(1970, 1, 9))
-    (0, 2678400000)
-    """
-    period = find_period(month, "month")
-    first = datetime.combine(period.first, time(), UTC)
-    return milliseconds(first), milliseconds(first + timedelta(days=period.days))
 
 
 def _compare(billed: list[_Billed], seen: dict[str, _Seen], comparable: bool) -> Iterator[Difference]:

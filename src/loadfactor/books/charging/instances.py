@@ -4,11 +4,10 @@ A line is looked at by its instance type, or by the SKU of an accelerator that i
 that and of where it ran is worked out once for each different text, and joined to the lines in SQL.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Final
 
 from loadfactor.books.charging.node_mapping import BilledResource, NodeRules, find_nodes
 from loadfactor.books.compiled_sql import Queries, recall
@@ -18,6 +17,9 @@ from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.tables import ALWAYS, Span
 from loadfactor.units import S_PER_HOUR, S_PER_MIN
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MACHINE, GPU, REST, UNKNOWN = "machine", "gpu", "rest", "unknown"
 """What a line sells: GPUs with their machine, GPUs apart, what is left of a machine, a type whose GPUs nobody knows."""
@@ -170,7 +172,9 @@ def _write_unit(unit: str) -> str:
     )
 
 
-def _make_table(names: dict[str, str], rows: list[tuple[object, ...]]) -> pa.Table:
+def _make_table(names: dict[str, str], rows: Iterable[tuple[object, ...]]) -> "pa.Table":
+    import pyarrow as pa  # takes longer to import than most answers
+
     schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in names.items()])
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import typer
 
-from loadfactor.faces.cli.books_request import StoreRequest, read_month
+from loadfactor.faces.cli.books_request import StoreRequest
 from loadfactor.faces.cli.commands import add_commands
 from loadfactor.faces.document import Document
 from loadfactor.request import option
@@ -47,4 +47,4 @@ def build_comparison_page(request: CompareRequest) -> Document:
     """Bills beside the books."""
     from loadfactor.faces.pages.bill_comparison import build_comparison
 
-    return build_comparison(request.books.compare_bills(read_month(request.month)))
+    return build_comparison(request.books.compare_bills(request.month))
