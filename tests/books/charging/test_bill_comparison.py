@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.books.charging.focus_bills import line
+from tests.books.charging.gpu_bills import line
 from tests.books.charging.test_billed_prices import bill, make_books
 
 from loadfactor.books.books import Books

@@ -6,7 +6,7 @@ books, held or not. Charges that reach beyond that time count in proportion.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from loadfactor.books.charging.billed_prices import has_bills, view_billed_lines
 from loadfactor.books.charging.instances import UNKNOWN
@@ -25,19 +25,13 @@ NEVER_SEEN, NEVER_BILLED, HOURS, PRICE, UNSAID = (
     "price differs from the contract",
     "GPUs of the bill not known",
 )
-Kind = Literal[
-    "billed and never seen",
-    "seen and never billed",
-    "hours differ",
-    "price differs from the contract",
-    "GPUs of the bill not known",
-]
+"""Kinds of differences."""
 LEAST_HOURS: Final = 1.0
 LEAST_SHARE: Final = 0.01
 """Hours differ where they do by more than both: GPU-hours, and a part of those billed."""
 LEAST_PRICE_SHARE: Final = 0.001
 """Prices differ where they do by more than this part: bills round what is agreed."""
-DO: Final[dict[Kind, str]] = {
+DO: Final = {
     NEVER_SEEN: "import what measures or lists it, say in [billing] nodes which node it is, or end it where nobody needs it",
     NEVER_BILLED: "import the bill it is on, say in [billing] nodes which resource it is, or price it with [[owned]]",
     HOURS: "look when it was started and ended; billed and not seen: idle before its exporter starts, or without one",
@@ -55,7 +49,7 @@ class Difference:
     (billed − seen hours) × the effective price, or (contracted − agreed price) × billed hours.
     """
 
-    kind: Kind
+    kind: str
     of: str
     billed_gpu_hours: float | None
     seen_gpu_hours: float | None

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from shlex import quote
 
-from loadfactor.books.charging.bill_comparison import NEVER_SEEN, PRICE, Kind, compare_bills
+from loadfactor.books.charging.bill_comparison import NEVER_SEEN, PRICE, compare_bills
 from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.books.check.finding import SHOWN_NAMES, Examined, Finding, name_some
 from loadfactor.errors import InputError
@@ -17,7 +17,7 @@ def find_bill_differences(books: Examined) -> Iterator[Finding]:
         compared = compare_bills(books.session)
     except InputError:
         return  # no bill of GPUs, or none of the time that the books know
-    kinds: dict[Kind, list[str]] = {}
+    kinds: dict[str, list[str]] = {}
     for difference in compared.differences:
         kinds.setdefault(difference.kind, []).append(difference.of)
     for kind, names in kinds.items():
