@@ -15,7 +15,7 @@ from loadfactor.catalog.instances import rented_types
 from loadfactor.charges import CHARGES
 from loadfactor.store.session import Session
 from loadfactor.tables import ALWAYS, Span
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.units import MS_PER_DAY
 
 DEFINITION: Final = 1
 """Raise when what makes a price of a bill changes."""
@@ -73,7 +73,7 @@ def find_repriced_hours(session: Session, now: str) -> list[int]:
     materialize_billed_prices(session, spans)
     queries = recall(f"repriced {session.currency}", lambda: _compile(session.currency))
     session.materialize("billed_worth", queries["billed_worth"])
-    within = " OR ".join(f"(hour_utc < {end} AND hour_utc >= {start - start % MS_PER_HOUR})" for start, end in spans)
+    within = " OR ".join(f"(hour_utc >= {start} AND hour_utc < {end})" for start, end in spans)
     hours = session.raw.execute(f"SELECT hour_utc FROM ({queries['repriced']}) WHERE {within} ORDER BY 1").fetchall()
     return [hour for (hour,) in hours]
 
@@ -87,8 +87,13 @@ def _name_files(session: Session) -> list[str]:
 
 
 def _read_extent(file: str) -> Span:
-    start, _, end = file.partition("@")[2].rpartition("-")
-    return int(start), int(end) + 1
+    """The days that a file speaks of: prices are of whole days.
+
+    >>> _read_extent("0a1b@90000000-172800000")
+    (86400000, 259200000)
+    """
+    start, end = map(int, file.partition("@")[2].rpartition("-")[::2])
+    return start - start % MS_PER_DAY, end + 1 + -(end + 1) % MS_PER_DAY
 
 
 def _digest_rules() -> str:
