@@ -9,6 +9,7 @@ from pathlib import Path
 from shlex import quote as quote_word
 from typing import TYPE_CHECKING, Any
 
+from loadfactor.books.charging.bill_comparison import BillComparison, compare_bills
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.rebuild import book, default_basis, open_ledger
 from loadfactor.config import settings
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from loadfactor.books.budgets import BudgetReview
-    from loadfactor.books.charging.bill_comparison import BillComparison
     from loadfactor.books.charging.closings import Closing
     from loadfactor.books.charging.fleet_chargeback import ChargeQuestion, FleetChargeback
     from loadfactor.books.check import CheckResult
@@ -176,10 +176,8 @@ class Snapshot:
 
         return find_commitments(self._session)
 
-    def compare_bills(self, month: str | None = None) -> "BillComparison":
+    def compare_bills(self, month: str | None = None) -> BillComparison:
         """As `Books.compare_bills`."""
-        from loadfactor.books.charging.bill_comparison import compare_bills
-
         return compare_bills(self._session, month)
 
     def owned(self) -> "tuple[OwnedUse, ...]":
