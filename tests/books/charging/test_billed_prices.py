@@ -86,7 +86,9 @@ def test_only_hours_that_a_bill_touches_are_booked_again(tmp_path: Path, booked:
     other = bill(
         books, tmp_path, [line("b-1", 0, 24, "7", kind="m5.large", BillingAccountId="2", SubAccountId="2")], "other.csv"
     )
-    assert books.show(["cost"], basis="effective").column("cost") == pytest.approx([150])
+    assert books.show(["cost"], basis="effective").column("cost") == pytest.approx([100 + 50 / 10 * 24]), (
+        "a price of the day"
+    )
     assert booked == []
     books.forget(number)
     assert booked == [(START + 24 * HOUR, START + 48 * HOUR)]
