@@ -34,7 +34,7 @@ def sum_lines(lines: list[dict[str, Any]]) -> Any:
     rows = pa.Table.from_pylist([{name: (usual | line).get(name) for name in schema.names} for line in lines], schema)
     session: Any = SimpleNamespace(raw=duckdb.connect(config={"threads": 1}))
     session.raw.register("rows", rows)
-    session.raw.execute("CREATE VIEW lines AS SELECT *, NULL::VARCHAR AS rate FROM rows")
+    session.raw.execute("CREATE VIEW lines AS SELECT *, NULL::VARCHAR AS rate, false AS is_gpu FROM rows")
     sums = sum_charges(session, ("team",), "lines")
     policy = ChargebackPolicy.model_validate({"shared": "even", "unused_commitment": "even", "storage": "apart"})
     return charge([found.line for found in sums], ("team",), COSTS, policy)

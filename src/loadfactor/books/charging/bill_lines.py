@@ -78,7 +78,7 @@ def find_extent(session: Session) -> Span:
 
 
 def sum_charges(session: Session, by: Sequence[str], relation: str) -> list[ChargeSum]:
-    """Rows of a relation like `asked_charges` with a column `rate`, by owner, pool and kind; costs × rate, where there is one."""
+    """Rows of a relation like `asked_charges` with `rate` and `is_gpu`, by owner, pool and kind; costs × rate, if any."""
     sums = []
     for row in session.raw.execute(_write_sums(by, relation)).fetchall():
         owner, (pool, kind, rate, rows), numbers = tuple(row[: len(by)]), row[len(by) : len(by) + 4], row[len(by) + 4 :]
@@ -99,7 +99,7 @@ def _write_sums(by: Sequence[str], relation: str) -> str:
     stated = f"if(starts_with(x_ChargeType, '{STATED_POOL}'), substr(x_ChargeType, {len(STATED_POOL) + 1}), NULL)"
     sums = ", ".join(f"sum({cost}) AS {cost}, count({cost}) AS said_{cost}" for cost in COSTS)
     first = f"""
-    SELECT {", ".join(names)}, {", ".join(tells)}, rate, {stated} AS stated,
+    SELECT {", ".join(names)}, {", ".join(tells)}, rate, is_gpu, {stated} AS stated,
       coalesce(CommitmentDiscountStatus = 'Unused', false) OR coalesce(CapacityReservationStatus = 'Unused', false) AS unused,
       ResourceId IS NULL AND Tags IS NULL AS bare, count(*) AS rows, {sums}
     FROM {relation} GROUP BY ALL"""
@@ -111,6 +111,6 @@ def _write_sums(by: Sequence[str], relation: str) -> str:
       WHEN NOT ({nobody}) THEN NULL
       WHEN bare OR ChargeCategory IN ({shared}) OR regexp_matches(ServiceName, {quote(_FOR_ALL)}) THEN 'shared'
       ELSE 'untagged' END"""
-    keys = f"{', '.join(names)}, {pool} AS pool, CASE {kinds} ELSE 'other' END AS kind, rate"
+    keys = f"{', '.join(names)}, {pool} AS pool, CASE WHEN is_gpu THEN 'gpu' {kinds} ELSE 'other' END AS kind, rate"
     totals = ", ".join([*(f"sum({cost})" for cost in COSTS), *(f"sum(said_{cost})" for cost in COSTS)])
     return f"SELECT {keys}, sum(rows), {totals} FROM ({first}) GROUP BY ALL ORDER BY ALL"

@@ -11,7 +11,7 @@ ONE_CURRENCY, CONVERTED = "charges_of_one_currency", "converted_charges"
 
 
 def choose_currency(session: Session, asked: str | None) -> tuple[str, str, tuple[str, ...]]:
-    """The currency to charge in, the relation of rows to charge (with a column `rate`), and what is to be said of it.
+    """The currency to charge in, the relation of rows to charge (with columns `rate` and `is_gpu`), and what is to be said of it.
 
     With a currency asked for only its rows. Raises InputError where there are none, or a rate is missing, naming both.
     """
@@ -25,7 +25,9 @@ def choose_currency(session: Session, asked: str | None) -> tuple[str, str, tupl
         if asked is not None and asked not in found:
             raise InputError(f"no bill is in {asked}; there are bills in {', '.join(found) or 'no currency'}")
         within = f"WHERE BillingCurrency IS NULL OR BillingCurrency = '{currency}'"
-        session.create_view(ONE_CURRENCY, f"SELECT *, NULL::VARCHAR AS rate FROM asked_charges {within}")
+        session.create_view(
+            ONE_CURRENCY, f"SELECT *, NULL::VARCHAR AS rate, false AS is_gpu FROM asked_charges {within}"
+        )
         left = {other: rows for other, rows in found.items() if other != currency}
         said = ", ".join(f"{rows:,} in {other}" for other, rows in left.items())
         return currency, ONE_CURRENCY, (f"lines of bills in other currencies are left out: {said}",) if left else ()
@@ -56,7 +58,7 @@ def _view_converted(session: Session) -> None:
     )
     session.create_view(
         CONVERTED,
-        "SELECT c.*, r.rate FROM asked_charges c LEFT JOIN dated_rates r ON r.currency = c.BillingCurrency"
+        "SELECT c.*, r.rate, false AS is_gpu FROM asked_charges c LEFT JOIN dated_rates r ON r.currency = c.BillingCurrency"
         " AND c.ChargePeriodStart >= r.start_ms AND c.ChargePeriodStart < r.end_ms"
         f" AND c.BillingCurrency <> '{session.currency}'",
     )

@@ -1,21 +1,24 @@
 """Who pays for a fleet: the bill of a month, or without one price × installed time, as statements of owners and pools."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
 from loadfactor.books.charging.bill_lines import find_extent, sum_charges, view_charges
+from loadfactor.books.charging.billed_prices import node_rules
 from loadfactor.books.charging.currencies import choose_currency
+from loadfactor.books.charging.instances import view_bill_gpus
 from loadfactor.books.charging.ledger_lines import EFFECTIVE_COST, LedgerHours, price_hours, read_ledger_hours
 from loadfactor.books.charging.months import read_month
+from loadfactor.books.charging.node_division import BESIDE_GPUS, DividedCosts, divide_charges, part_charges
 from loadfactor.charges import COSTS
 from loadfactor.errors import InputError, no_such
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.money.chargeback import charge
 from loadfactor.money.currency import add_exactly
-from loadfactor.money.lines import CostLine
+from loadfactor.money.lines import CostLine, Costs, Owner
 from loadfactor.money.statements import Chargeback, ColumnTotal, SpreadPool, Statement
 from loadfactor.money.tag_coverage import measure_tag_coverage
 from loadfactor.money_settings import ChargebackPolicy
@@ -109,20 +112,47 @@ def charge_fleet(
 
 
 def _charge_bill(session: Session, question: ChargeQuestion, hours: Sequence[LedgerHours]) -> FleetChargeback:
-    currency, relation, remarks = choose_currency(session, question.currency)
+    currency, relation, said = choose_currency(session, question.currency)
+    remarks = list(said)
+    divided = DividedCosts({}, [])
+    if session.manifest.of("devices") or "devices" in session.live:  # else no line is of a node that the ledger knows
+        rules = node_rules()
+        view_bill_gpus(session, relation, rules)
+        if of_nodes := part_charges(session, "bill_gpus"):
+            divided = divide_charges(session, question.by)
+            share = "all" if rules.gpu_share == 1 else f"{rules.gpu_share:f}"
+            remarks.append(
+                f"{of_nodes:,} lines of GPUs of known nodes are divided by the ledger's GPU-seconds; of each of them {share} is the"
+                " GPUs' cost ([billing] gpu_share)"
+            )
+        relation = BESIDE_GPUS
     sums = sum_charges(session, question.by, relation)
     rows = sum(found.rows for found in sums)
     lacking = {cost: sum(found.lacking[cost] for found in sums) for cost in COSTS}
-    columns = tuple(cost for cost in COSTS if lacking[cost] < rows or cost == COSTS[0])
-    lines = [found.line for found in sums] + [held.cost_as(dict.fromkeys(columns, Decimal(0))) for held in hours]
+    of_gpus = (*divided.by_state.values(), *(line.costs for line in divided.unseen))
+    known = [cost for cost in COSTS if lacking[cost] < rows or any(costs[cost] for costs in of_gpus)]
+    columns = tuple(known) or COSTS[:1]
+    lines = [found.line for found in sums] + divided.unseen
+    lines += _give_costs(hours, divided.by_state)
     found = charge(lines, question.by, columns, question.policy, currency)
-    said = [
+    remarks += [
         f"{lacking[cost]:,} of {rows:,} lines of the bill do not say {cost}; they add nothing to it"
         for cost in columns
         if lacking[cost]
     ]
     span = question.span or find_extent(session)
-    return _conclude(found, question, lines, span, (BILL, None), (*remarks, *said), Decimal(0))
+    return _conclude(found, question, lines, span, (BILL, None), remarks, Decimal(0))
+
+
+def _give_costs(hours: Iterable[LedgerHours], costs: Mapping[tuple[Owner, str], Costs]) -> Iterator[CostLine]:
+    """Hours of the ledger with what bills charge for them: the hours of an owner and state share it, the first of them has it."""
+    left = dict(costs)
+    nothing = dict.fromkeys(COSTS, Decimal(0))
+    for held in hours:
+        yield held.cost_as(left.pop((held.owner, held.state), nothing))
+    for (owner, state), cost in left.items():  # of seconds too few to be an hour's billionth
+        pool = state if state in ("unallocated", "down") else None
+        yield CostLine(cost, None if pool else owner, pool)
 
 
 def _conclude(
