@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from loadfactor.books.books import Books
-from loadfactor.books.job_samples import job_activity
 
 START = datetime(2026, 10, 24, tzinfo=UTC)
 
@@ -33,7 +32,7 @@ def test_a_job_is_seen_by_the_minute(tmp_path: Path) -> None:
     """Mean, lowest and highest GPU of each minute that the job held them, not of the minute after."""
     books = make_books(tmp_path)
     with books.snapshot() as snapshot:
-        seen = job_activity(snapshot, "j", *snapshot.span)
+        seen = snapshot.job_activity("j", *snapshot.span)
     assert seen is not None
     assert (seen.step_s, seen.gpus, seen.start_ms) == (60, 2, int(START.timestamp() * 1000))
     assert seen.mean == pytest.approx([(m / 10 + (m % 2 == 0)) / 2 for m in range(9)])
@@ -47,7 +46,7 @@ def test_a_window_and_a_gap_stay_what_they_are(tmp_path: Path) -> None:
     """Only the window is seen; a job whose allocation names no GPU has no picture."""
     books = make_books(tmp_path)
     with books.snapshot() as snapshot:
-        seen = job_activity(snapshot, "j", START + timedelta(minutes=2), START + timedelta(minutes=4, seconds=30))
-        assert job_activity(snapshot, "p", *snapshot.span) is None
+        seen = snapshot.job_activity("j", START + timedelta(minutes=2), START + timedelta(minutes=4, seconds=30))
+        assert snapshot.job_activity("p", *snapshot.span) is None
     assert seen is not None
     assert seen.mean == pytest.approx([0.6, 0.15, 0.7])

@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-import ibis
 import numpy as np
 
-from loadfactor.books.snapshot import Snapshot
-from loadfactor.ledger.activity import ACTIVITIES
-from loadfactor.ledger.overlaps import resolve_overlaps
-from loadfactor.metrics.query.calendar import milliseconds
+from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.rebuild import may_overlap
+from loadfactor.store.sample_files import quote
+from loadfactor.store.session import Session
 from loadfactor.units import MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
 
 STEPS_S = (
@@ -37,43 +35,40 @@ class JobActivity:
     highest: Sequence[float | None]
 
 
-def job_activity(books: Snapshot, job: str, start: datetime, end: datetime) -> JobActivity | None:
+def find_job_activity(session: Session, job: str, start_ms: int, end_ms: int) -> JobActivity | None:
     """What the GPUs of the job did within [start, end). None where its allocations name no GPU, or no sample is of them."""
-    first, last = milliseconds(start), milliseconds(end)
-    rows = books.view("allocations")
-    numbers = rows.filter(rows.job_id == job).select(
-        name=ibis.coalesce(rows.job_number, rows.job_id)
-    )  # what labels call it
-    held = rows.filter(rows.device_id.notnull(), (rows.job_id == job) | rows.job_id.isin(numbers.name))
-    held = held.select(
-        "device_id",
-        held_from=ibis.greatest(held.from_utc, first),
-        held_to=ibis.least(ibis.coalesce(held.to_utc, last), last),
-    ).distinct()
-    samples = books.view("samples")
-    samples = samples.filter(samples.from_utc < last, samples.to_utc > first).semi_join(held, "device_id")
-    if books.fetch(samples.select("source").distinct()).num_rows > 1:
-        samples = resolve_overlaps(samples)
-    activity = ibis.coalesce(*(samples[kind.column] for kind in ACTIVITIES))
-    rows = samples.mutate(activity=activity).join(
-        held,
-        [
-            samples.device_id == held.device_id,
-            samples.from_utc < held.held_to,
-            samples.to_utc > held.held_from,
-        ],
-    )
-    rows = rows.filter(rows.activity.notnull()).select(
-        device=rows.device_id,
-        from_ms=ibis.greatest(rows.from_utc, rows.held_from),
-        to_ms=ibis.least(rows.to_utc, rows.held_to),
-        activity=rows.activity,
-    )
-    table = books.fetch(rows)
-    if not len(table):
+    asked = f"SELECT {quote(job)} AS job_id, {start_ms}::BIGINT AS from_utc, {end_ms}::BIGINT AS to_utc"
+    session.materialize("asked_job", asked)
+    session.view_table("allocations", "allocations")
+    session.materialize("held_gpus", recall("GPUs of a job", _compile_held)["held"])
+    first, last = session.fetch_one("SELECT min(from_utc), max(to_utc) FROM held_gpus")
+    if first is None:
         return None
-    devices, device = np.unique(table["device"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True)
-    return _add_up(devices.size, device, *(table[c].to_numpy() for c in ("from_ms", "to_ms", "activity")))
+    files = session.covering("samples", (first, last))
+    overlaps = may_overlap([*session.parts(files), *session.live_samples])
+    session.view_table("samples", "samples", files, ((first, last),))
+    queries = recall(f"activity of a job {overlaps}", lambda: _compile_activity(overlaps))
+    found = session.fetch_columns(queries["activity"])
+    if not len(found["activity"]):
+        return None
+    devices, device = np.unique(found["device_id"].astype(str), return_inverse=True)
+    return _add_up(devices.size, device, *(np.asarray(found[c]) for c in ("from_ms", "to_ms", "activity")))
+
+
+def _compile_held() -> Queries:
+    """The SQL of the GPUs that a job holds."""
+    from loadfactor.books.expressions import input_table, write_sql
+    from loadfactor.metrics.query.job_activity import list_held
+
+    return {"held": write_sql(list_held(input_table("allocations")))}
+
+
+def _compile_activity(overlaps: bool) -> Queries:
+    """The SQL of what they did."""
+    from loadfactor.books.expressions import input_table, write_sql
+    from loadfactor.metrics.query.job_activity import list_activity
+
+    return {"activity": write_sql(list_activity(input_table("samples"), overlaps))}
 
 
 def _add_up(gpus: int, device: Any, from_ms: Any, to_ms: Any, activity: Any) -> JobActivity:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from loadfactor.books.charging.fleet_chargeback import ChargeQuestion, FleetChargeback
     from loadfactor.books.check import CheckResult
     from loadfactor.books.commitment_uses import BilledCommitments
+    from loadfactor.books.job_samples import JobActivity
     from loadfactor.books.owned_fleet import OwnedUse
     from loadfactor.books.projects import ProjectReview
     from loadfactor.books.untagged import Untagged
@@ -163,6 +164,12 @@ class Snapshot:
 
         self._tabulate_waits()
         return estimate_wait(self._session, self._window_of_waits(start, end), job)
+
+    def job_activity(self, job: str, start: datetime, end: datetime) -> "JobActivity | None":
+        """What the GPUs of a job did within [start, end), sample by sample; None where none is known or none was sampled."""
+        from loadfactor.books.job_samples import find_job_activity
+
+        return find_job_activity(self._session, job, milliseconds(start), milliseconds(end))
 
     def budgets(self, month: str | None = None, basis: str | None = None, today: date | None = None) -> "BudgetReview":
         """As `Books.budgets`."""

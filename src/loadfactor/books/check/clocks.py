@@ -11,6 +11,7 @@ from typing import Final
 from loadfactor.books.check.collection import SET_CLOCKS
 from loadfactor.books.check.finding import Examined, Finding, add_places, name_some
 from loadfactor.ledger.activity import ACTIVITIES
+from loadfactor.store.sample_files import quote
 from loadfactor.tables import IDLE_BELOW, LABELS
 from loadfactor.units import MS_PER_S, S_PER_MIN
 
@@ -25,10 +26,17 @@ MOST_EDGES: Final = 10
 
 
 def find_differing_clocks(books: Examined) -> Iterator[Finding]:
-    """Nodes on which most work lies before or after the jobs that a scheduler lists."""
-    if not books.sampled:
+    """Nodes on which most work lies before or after the jobs that a scheduler lists.
+
+    Only GPUs that the ledger saw work for nobody can be on them, so samples of the others are not read.
+    """
+    suspects = [
+        place.device for place in books.places if place.device is not None and place.get("unattributed_gpu_hours")
+    ]
+    if not suspects:
         return
     session = books.session
+    session.materialize("suspects", f"SELECT unnest([{', '.join(map(quote, suspects))}]) AS device_id")
     for name in ("allocations", "devices"):
         session.view_table(name, name)
     session.materialize("edges_of_jobs", _EDGES)
@@ -60,7 +68,8 @@ _EDGES: Final = f"""
     WITH listed AS (
       SELECT coalesce(a.node, d.node) AS node, a.from_utc, coalesce(a.to_utc, {2**62}) AS to_utc
       FROM allocations a LEFT JOIN (SELECT DISTINCT device_id, node FROM devices) d USING (device_id)
-      WHERE a.known_from IS DISTINCT FROM '{LABELS}' AND coalesce(a.node, d.node) IS NOT NULL
+      WHERE a.known_from IS DISTINCT FROM '{LABELS}'
+        AND coalesce(a.node, d.node) IN (SELECT s.node FROM devices s SEMI JOIN suspects USING (device_id))
     ), before AS (
       SELECT *, max(to_utc) OVER (
         PARTITION BY node ORDER BY from_utc, to_utc ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
@@ -83,7 +92,8 @@ _OFF: Final = f"""
       SELECT *, at_utc // {AROUND_MS} + unnest([-2, -1, 0, 1]) AS quarter FROM edges_of_jobs
     ), work AS (
       SELECT d.node, s.from_utc, s.to_utc, s.from_utc // {AROUND_MS} AS quarter
-      FROM samples s JOIN (SELECT DISTINCT device_id, node FROM devices) d USING (device_id)
+      FROM samples s JOIN (SELECT DISTINCT device_id, node FROM devices SEMI JOIN suspects USING (device_id)) d
+        USING (device_id)
       WHERE coalesce({", ".join(kind.column for kind in ACTIVITIES)}) >= {IDLE_BELOW}
         AND s.from_utc > s.hour_utc AND s.to_utc = s.sampled_utc -- no part of one
     ), far AS (

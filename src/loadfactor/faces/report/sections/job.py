@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from loadfactor.books.job_samples import job_activity
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.document import DataTable, Histogram, Section, TableColumn
 from loadfactor.faces.formats import duration, number, percent
@@ -50,7 +49,7 @@ def _most_expensive_first(readings: Readings) -> list[int]:
 
 def _charts(inquiry: Inquiry, job: str) -> Sequence[Chart]:
     """Activity of the job's GPUs over time, as finely as its samples and the picture allow."""
-    activity = job_activity(inquiry.books, job, *inquiry.window)
+    activity = inquiry.books.job_activity(job, *inquiry.window)
     if activity is None or len(activity.mean) < 2:
         return ()
     start = inquiry.local(instant(activity.start_ms))
