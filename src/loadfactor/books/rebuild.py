@@ -6,8 +6,10 @@ reader that meets hours nobody has booked yet books them in the memory of its se
 """
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from loadfactor.books.charging.billed_prices import has_bills, materialize_billed_prices
@@ -36,7 +38,7 @@ from loadfactor.catalog.links import link_peaks, list_link_peaks
 from loadfactor.config import settings
 from loadfactor.store.manifest import Manifest, StoredFile, find_moved_ends, find_restepped, merge, subtract
 from loadfactor.store.sample_files import SamplePart
-from loadfactor.store.session import Session, find_span, learnt_steps
+from loadfactor.store.session import NotEnoughMemory, Session, find_span, learnt_steps
 from loadfactor.tables import BASES, BILLED, IDLE_BELOW, Span
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
@@ -78,13 +80,22 @@ def _book_stale(writer: "Writer", progress: "Progress", idle_below: float, key: 
     if manifest.ledger_key != key:
         writer.swap(manifest.of("ledger"), [])
     hours = find_stale(writer, key, sources_key)
-    batches = list(_batches(writer.manifest, hours))
+    waiting = deque(_batches(writer.manifest, hours))
     made: list[StoredFile] = []
-    for done, batch in enumerate(batches):
-        progress("booking", done / len(batches))
+    done, days = 0, sum(map(len, waiting))
+    while waiting:
+        progress("booking", done / days)
+        batch = waiting.popleft()
         inside = _intersect(hours, (batch[0], batch[-1] + MS_PER_DAY))
-        book(writer, _intersect(inside, writer.span()), idle_below=idle_below, owned=owned)
-        made += writer.copy_ledger("SELECT * FROM book")
+        try:
+            book(writer, _intersect(inside, writer.span()), idle_below=idle_below, owned=owned)
+            made += writer.copy_ledger("SELECT * FROM book")
+            done += len(batch)
+        except NotEnoughMemory:
+            if len(batch) == 1:
+                raise
+            longest = len(batch) // 2  # what is left is likely to be of the same size
+            waiting = deque(chain.from_iterable(_divide(rest, longest) for rest in (batch, *waiting)))
     old = writer.manifest.of("ledger")
     writer.swap(old, [*(f for file in old for f in _without_hours(file, hours)), *made])
     _merge_crowded_days(writer)
@@ -310,6 +321,11 @@ def _intersect(spans: tuple[Span, ...], of: Span) -> tuple[Span, ...]:
 def _hours(stale: tuple[Span, ...]) -> tuple[Span, ...]:
     """Spans widened to whole UTC hours."""
     return merge([(s - s % MS_PER_HOUR, e + -e % MS_PER_HOUR) for s, e in stale])
+
+
+def _divide(days: list[int], longest: int) -> list[list[int]]:
+    """Days in pieces of at most so many."""
+    return [days[first : first + longest] for first in range(0, len(days), longest)]
 
 
 def _batches(manifest: Manifest, hours: tuple[Span, ...]) -> Iterator[list[int]]:

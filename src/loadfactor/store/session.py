@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MEMORY = "1000MB"
+NotEnoughMemory = duckdb.OutOfMemoryException
+"""Raised where a query takes more than its session has: less at once may do."""
 NOT_OF_TIME = ("prices", "exchange_rates", "charges", "statements", "ledger", "imports", *(t.name for t in DIAGNOSTIC))
 """Tables that say nothing of when the fleet was there."""
 

@@ -17,6 +17,7 @@ from loadfactor.store.locks import take_lock
 from loadfactor.store.manifest import NAME, Manifest, StoredFile
 from loadfactor.store.session import (
     MEMORY,
+    NotEnoughMemory,
     Session,
     check_file,
     connect_reader,
@@ -192,7 +193,7 @@ class Store:
         """Where the engine fails, say what it was: no memory, or one of the files that were `read` is damaged."""
         try:
             yield
-        except duckdb.OutOfMemoryException as error:
+        except NotEnoughMemory as error:
             raise StoreError(
                 f"{self.memory} of memory is not enough for this; give it more with LOADFACTOR_MEMORY (4GB), or ask for less"
             ) from error
