@@ -8,7 +8,6 @@ import numpy as np
 
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.rebuild import may_overlap
-from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.units import MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
 
@@ -37,8 +36,7 @@ class JobActivity:
 
 def find_job_activity(session: Session, job: str, start_ms: int, end_ms: int) -> JobActivity | None:
     """What the GPUs of the job did within [start, end). None where its allocations name no GPU, or no sample is of them."""
-    asked = f"SELECT {quote(job)} AS job_id, {start_ms}::BIGINT AS from_utc, {end_ms}::BIGINT AS to_utc"
-    session.materialize("asked_job", asked)
+    session.put("asked_job", {"job_id": [job], "from_utc": [start_ms], "to_utc": [end_ms]})
     session.view_table("allocations", "allocations")
     session.materialize("held_gpus", recall("GPUs of a job", _compile_held)["held"])
     first, last = session.fetch_one("SELECT min(from_utc), max(to_utc) FROM held_gpus")

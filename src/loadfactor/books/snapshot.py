@@ -20,7 +20,6 @@ from loadfactor.metrics.query.answer import answer
 from loadfactor.metrics.query.calendar import PERIODS, Window, instant, milliseconds
 from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Question, check_dimensions, list_inputs
 from loadfactor.metrics.query.reading import Readings
-from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.tables import BASES, DIMENSIONS, TABLES, Span, columns_of
 from loadfactor.units import MS_PER_HOUR
@@ -97,7 +96,7 @@ class Snapshot:
         if question.waits:
             self._tabulate_waits()
         for name, columns in list_inputs(question).items():
-            self._session.materialize(name, _write_rows(columns))
+            self._session.put(name, columns)
         queries = recall(question.shape, lambda: _compile(question))
         return answer(question, lambda name: self._session.fetch_columns(queries[name]))
 
@@ -327,16 +326,6 @@ def find_span(session: Session) -> tuple[datetime, datetime]:
 
 def _listed(names: str | Sequence[str]) -> Sequence[str]:
     return [names] if isinstance(names, str) else names
-
-
-def _write_rows(columns: Mapping[str, Sequence[Any]]) -> str:
-    """SQL: a few columns of instants or names as rows."""
-    lists = []
-    for name, values in columns.items():
-        kind = "VARCHAR" if isinstance(values[0], str) else "BIGINT"
-        cells = ", ".join(quote(v) if isinstance(v, str) else str(v) for v in values)
-        lists.append(f"unnest([{cells}]::{kind}[]) AS {name}")
-    return f"SELECT {', '.join(lists)}"
 
 
 def _compile(question: Question) -> Queries:

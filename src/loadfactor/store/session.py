@@ -6,7 +6,7 @@ the same digits. A writer has an engine of its own, with all cores. What does no
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
@@ -16,7 +16,7 @@ import duckdb
 
 from loadfactor.store.entry import Entry
 from loadfactor.store.manifest import Manifest, StoredFile, checksum_file, damaged
-from loadfactor.store.sample_files import SamplePart, read, samples
+from loadfactor.store.sample_files import SamplePart, quote, read, samples
 from loadfactor.store.sample_layout import StepVote
 from loadfactor.store.step_votes import learn_steps
 from loadfactor.store.table_files import empty, read_rows
@@ -121,6 +121,15 @@ class Session:
     def materialize(self, name: str, sql: str) -> None:
         """Work a query out once, into a temporary table."""
         self.raw.execute(f'CREATE OR REPLACE TEMP TABLE "{name}" AS {sql}')
+
+    def put(self, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Put a few texts or whole numbers, of which there is at least one, into a temporary table."""
+        lists = []
+        for column, values in columns.items():
+            kind = "VARCHAR" if isinstance(values[0], str) else "BIGINT"
+            cells = ", ".join(quote(value) if isinstance(value, str) else str(value) for value in values)
+            lists.append(f"unnest([{cells}]::{kind}[]) AS {column}")
+        self.materialize(name, f"SELECT {', '.join(lists)}")
 
     def register(self, name: str, rows: "pa.Table") -> None:
         """Put a small Arrow table into a temporary table."""

@@ -11,7 +11,6 @@ from typing import Final
 from loadfactor.books.check.collection import SET_CLOCKS
 from loadfactor.books.check.finding import Examined, Finding, add_places, name_some
 from loadfactor.ledger.activity import ACTIVITIES
-from loadfactor.store.sample_files import quote
 from loadfactor.tables import IDLE_BELOW, LABELS
 from loadfactor.units import MS_PER_S, S_PER_MIN
 
@@ -36,7 +35,7 @@ def find_differing_clocks(books: Examined) -> Iterator[Finding]:
     if not suspects:
         return
     session = books.session
-    session.materialize("suspects", f"SELECT unnest([{', '.join(map(quote, suspects))}]) AS device_id")
+    session.put("suspects", {"device_id": suspects})
     for name in ("allocations", "devices"):
         session.view_table(name, name)
     session.materialize("edges_of_jobs", _EDGES)
