@@ -15,6 +15,8 @@ USUAL = {
     "ChargeCategory": "Usage",
     "BilledCost": "0",
     "EffectiveCost": "0",
+    "ListCost": "",
+    "ContractedCost": "",
     "ServiceCategory": "Compute",
     "ServiceName": "Machines",
     "ResourceId": "vm-1",

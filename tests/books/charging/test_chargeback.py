@@ -1,5 +1,8 @@
 """Tests of chargeback from books: bills and ledgers as statements that sum to the cent, closed months, FOCUS out and in."""
 
+import csv
+import io
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -136,6 +139,42 @@ def test_statements_loaded_back_are_the_same(bill: Callable[..., Books], tmp_pat
     again.add("focus", [path])
     for column in ("BilledCost", "EffectiveCost"):
         assert amounts(again.chargeback(), column) == amounts(found, column)
+
+
+# FOCUS 1.2, Cost and Usage: columns of feature level Mandatory; True where the column does not allow nulls
+MANDATORY = {
+    **dict.fromkeys(
+        ("BilledCost", "BillingAccountId", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart"), True
+    ),
+    **dict.fromkeys(
+        ("ChargeCategory", "ChargePeriodEnd", "ChargePeriodStart", "ContractedCost", "EffectiveCost"), True
+    ),
+    **dict.fromkeys(
+        ("InvoiceIssuerName", "ListCost", "ProviderName", "PublisherName", "ServiceCategory", "ServiceName"), True
+    ),
+    **dict.fromkeys(
+        ("BillingAccountName", "ChargeClass", "ChargeDescription", "PricingQuantity", "PricingUnit"), False
+    ),
+}
+ALLOCATION = (
+    "AllocatedMethodId",
+    "AllocatedMethodDetails",
+    "AllocatedResourceId",
+    "AllocatedResourceName",
+    "AllocatedTags",
+)
+
+
+def test_focus_has_the_columns_of_the_specification(bill: Callable[..., Books]) -> None:
+    """Every mandatory column is there and filled where it may not be empty; so are the allocation columns of 1.3."""
+    costs = dict.fromkeys(("ListCost", "ContractedCost"), "4")
+    found = bill([{"cost": "3", "Tags": tag("a")} | costs, {"cost": "1", "ChargeCategory": "Tax"} | costs]).chargeback()
+    rows = list(csv.DictReader(io.StringIO(write_focus(build_chargeback(found, "")))))
+    assert len(rows) == 2
+    for row in rows:
+        assert {*MANDATORY, *ALLOCATION} <= set(row)
+        assert [name for name, filled in MANDATORY.items() if filled and not row[name]] == []
+        assert json.loads(row["AllocatedMethodDetails"])["Elements"][0]["AllocatedRatio"] in (0.75, 0.25)
 
 
 def test_without_a_bill_prices_are_charged(simulated_books: Books) -> None:
