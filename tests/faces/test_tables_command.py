@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from loadfactor.errors import InputError
 from loadfactor.faces.cli import app
 from loadfactor.sources.own_tables import SOURCE
-from loadfactor.tables import TABLES
+from loadfactor.tables import GIVEN
 
 runner = CliRunner()
 
@@ -22,7 +22,7 @@ def test_the_schema_fits_the_terminal_and_names_every_column(width: int) -> None
     done = runner.invoke(app, ["tables"], env={"COLUMNS": str(width)})
     assert done.exit_code == 0
     assert max(map(len, done.output.splitlines())) <= width
-    for table in TABLES:
+    for table in GIVEN:
         assert f"{table.name}: one row says" in done.output
         assert all(c.name in done.output for c in table.columns)
 
@@ -30,7 +30,7 @@ def test_the_schema_fits_the_terminal_and_names_every_column(width: int) -> None
 def test_json_is_the_schema() -> None:
     """Plain JSON with every column, its kind, and whether it may be empty."""
     got = json.loads(runner.invoke(app, ["tables", "--format", "json"]).output)
-    assert [t["name"] for t in got] == [t.name for t in TABLES]
+    assert [t["name"] for t in got] == [t.name for t in GIVEN]
     basis = next(c for t in got if t["name"] == "prices" for c in t["columns"] if c["name"] == "basis")
     assert basis["required"]
     assert "contracted" in basis["one_of"]
@@ -40,10 +40,10 @@ def test_templates_have_the_header_and_import_as_nothing(tmp_path: Path) -> None
     """A CSV for each table and a README; unfilled they add no rows."""
     folder = tmp_path / "new"
     assert runner.invoke(app, ["tables", "--write", str(folder)]).exit_code == 0
-    for table in TABLES:
+    for table in GIVEN:
         with (folder / f"{table.name}.csv").open() as file:
             assert next(csv.reader(file)) == [c.name for c in table.columns]
-    assert all(f"## {t.name}" in (folder / "README.md").read_text() for t in TABLES)
+    assert all(f"## {t.name}" in (folder / "README.md").read_text() for t in GIVEN)
     assert read(SOURCE, folder).tables == {}
 
 

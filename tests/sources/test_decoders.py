@@ -31,6 +31,9 @@ READERS = {
     "file_chunks.py",
     "files.py",
     "demand_files.py",
+    "billing/bill_file.py",
+    "billing/bill_reader.py",
+    "billing/deliveries.py",
     "own_tables/table_files.py",
     "own_tables/templates.py",  # writes them
     "public_traces/requests/reader.py",

@@ -141,7 +141,7 @@ def test_statements_loaded_back_are_the_same(bill: Callable[..., Books], tmp_pat
         assert amounts(again.chargeback(), column) == amounts(found, column)
 
 
-# FOCUS 1.2, Cost and Usage: columns of feature level Mandatory; True where the column does not allow nulls
+# FOCUS 1.3, Cost and Usage: columns of feature level Mandatory; True where the column does not allow nulls
 MANDATORY = {
     **dict.fromkeys(
         ("BilledCost", "BillingAccountId", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart"), True
@@ -152,6 +152,7 @@ MANDATORY = {
     **dict.fromkeys(
         ("InvoiceIssuerName", "ListCost", "ProviderName", "PublisherName", "ServiceCategory", "ServiceName"), True
     ),
+    **dict.fromkeys(("HostProviderName", "ServiceProviderName"), True),
     **dict.fromkeys(
         ("BillingAccountName", "ChargeClass", "ChargeDescription", "PricingQuantity", "PricingUnit"), False
     ),

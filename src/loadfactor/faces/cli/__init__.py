@@ -28,7 +28,9 @@ COMMANDS = (
         "owned", "loadfactor.faces.cli.owned", "Show what owned GPUs cost an hour, by assumed and measured load."
     ),
     CommandEntry(
-        "bill", "loadfactor.faces.cli.bill", "Look into bills: commitments, and what the books disagree about."
+        "bill",
+        "loadfactor.faces.cli.bill",
+        "Look into bills: what commitments saved, and what bills and the books disagree about.",
     ),
     CommandEntry("check", "loadfactor.faces.cli.check", "Say what each configured source gives and what is missing."),
     CommandEntry("up", "loadfactor.faces.cli.up", "Collect live, keep the books current and serve them over HTTP."),
