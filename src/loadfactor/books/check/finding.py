@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from loadfactor.ledger.columns import NUMBERED
 from loadfactor.metrics.query.reading import Reading, Readings, Value
+from loadfactor.store.sample_files import read
 from loadfactor.store.session import Session
 from loadfactor.tables import LABELS
 
@@ -64,8 +65,12 @@ class Examined:
 
     @cached_property
     def sampled(self) -> set[str]:
-        """Devices with samples."""
-        return self._list("samples", "SELECT DISTINCT device_id FROM samples")
+        """Devices with samples, as the files name them: the view of samples works out more than that."""
+        session = self.session
+        files = session.paths(session.manifest.of("samples"))
+        parts = [read(files)] * bool(files) + [part.relation for part in session.live_samples]
+        found = [session.raw.execute(f"SELECT DISTINCT device_id FROM {part}").fetchall() for part in parts]
+        return {device for devices in found for (device,) in devices}
 
     @cached_property
     def nodes(self) -> set[str]:

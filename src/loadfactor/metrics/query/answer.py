@@ -148,7 +148,9 @@ def _where(known: NDArray[np.bool_], values: Floats) -> list[Value]:
 
 
 def _active_basis(summed: Totals) -> list[str]:
-    """By group: the activity signals its observed time rests on, with their shares where there are several."""
+    """By group: the activity signals its observed time rests on, with their shares if there are several; none where not asked."""
+    if ACTIVE[0] not in summed.sums:
+        return []
     names = [kind.basis + " (optimistic)" * kind.optimistic for kind in ACTIVITIES]
     seconds = np.column_stack([summed.sums[part][:, 0] for part in ACTIVE])
     used = seconds > 0

@@ -92,8 +92,15 @@ def add_calendar(question: Question, rows: Expr, hour: Expr, at: Expr) -> Expr:
         names = ibis.table(
             {**dict.fromkeys(question.periods, "string"), "first": "int64", "after": "int64"}, name="calendar"
         )
-        rows = rows.mutate(dated_utc=at)
-        rows = rows.join(names, [rows.dated_utc >= names.first, rows.dated_utc < names.after]).drop("first", "after")
+        hours = ibis.range(names.first - names.first % MS_PER_HOUR, names.after, MS_PER_HOUR)
+        names = names.mutate(calendar_hour=hours.unnest())  # equal hours are found faster than an hour within a period
+        rows = rows.mutate(dated_utc=at, calendar_hour=hour)
+        within = [
+            rows.calendar_hour == names.calendar_hour,
+            rows.dated_utc >= names.first,
+            rows.dated_utc < names.after,
+        ]
+        rows = rows.join(names, within).drop("first", "after", "calendar_hour")
     return rows
 
 

@@ -60,8 +60,11 @@ class Question:
 
     @property
     def parts(self) -> list[Part]:
-        """The sums over the ledger that its metrics are made of, and those that say what activity they rest on."""
-        return list(dict.fromkeys([p for m in self.metrics for p in m.parts] + list(ACTIVE)))
+        """The sums over the ledger that its metrics are made of, and those that say what activity they rest on, if any does."""
+        parts = [p for m in self.metrics for p in m.parts]
+        if any(part.rests_on_activity for part in parts):
+            parts += ACTIVE
+        return list(dict.fromkeys(parts))
 
     @property
     def peaks(self) -> list[str]:
