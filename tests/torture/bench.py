@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.torture.answers import Answers, ask_in_child
-from tests.torture.children import OPERATIONS, acknowledge, counted, flush, import_part, run
+from tests.torture.children import OPERATIONS, acknowledge, close_month, counted, flush, import_part, run
 from tests.torture.conftest import ALL_ROUNDS, ROUNDS
 from tests.torture.fleet import PARTS, write_parts
 
@@ -43,6 +43,8 @@ class Bench:
         for count in sorted({count for count in BEFORE_EACH.values() if isinstance(count, int)}):
             for part in list(PARTS)[:count]:
                 self._do(import_part, folder / f"store{count}", self.parts / part)
+            if count == BEFORE_EACH["import"]:
+                self._do(close_month, folder / f"store{count}")
         for name in ("format-1", "format-2"):
             shutil.copytree(EARLIER / name, folder / f"store{name}")
         live = shutil.copytree(folder / "store4", folder / "storelive")

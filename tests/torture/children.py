@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
-from tests.torture.fleet import LIVE, MAPPING_FILE
+from tests.torture.fleet import LIVE, MAPPING_FILE, MONTH
 
 from loadfactor.books.books import Books
 from loadfactor.errors import LoadfactorError
@@ -98,6 +98,11 @@ def _work(said: Path, task: Callable[..., object], arguments: tuple[object, ...]
 
 
 # -- what children do ------------------------------------------------------------------------------------------------------
+
+
+def close_month(store: Path) -> None:
+    """Keep the statements of the month of the bills."""
+    Books(store).close_month(MONTH)
 
 
 def import_part(store: Path, part: Path) -> None:

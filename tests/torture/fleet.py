@@ -86,6 +86,8 @@ LAST = {
 }
 PARTS = {"inventory": INVENTORY, "work": WORK, "late": LATE, "last": LAST}
 """In the order of their imports; `last` is the one that tests import."""
+MONTH = "2026-05"
+"""The month of the bills."""
 MAPPING_FILE = "mapping.csv"
 MAPPING = ["job_id,from,experiment,project", "a,,alpha,", "c,2026-05-01,gamma,cats", "b,2027-01-01,never,"]
 
