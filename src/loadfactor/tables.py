@@ -75,6 +75,12 @@ _SAID = (
     ),
 )
 
+_SUMMARY = (
+    Column("summary_gpus", "count", "GPUs that a summary of the whole run measures (jobstats): no samples", "none"),
+    Column("summary_busy_share", "share", "mean GPU_UTIL of these over the whole run", "not known"),
+    Column("summary_mem_peak_share", "share", "peak of the memory in use on these ÷ their memory", "not known"),
+)
+
 DEVICES = Table(
     "devices",
     "this GPU existed",
@@ -140,6 +146,7 @@ ALLOCATIONS = Table(
         Column("end_state", "text", "completed, failed, cancelled, timeout, preempted, running, …", "not known"),
         *_SAID,
         Column("known_from", "text", "how it is known, where it is inferred or estimated", "listed", one_of=KNOWN_FROM),
+        *_SUMMARY,
     ),
 )
 

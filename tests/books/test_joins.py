@@ -70,6 +70,27 @@ def test_jobs_without_samples_are_counted(tmp_path: Path) -> None:
     assert "unobserved_gpu_hours --by node" in found.do
 
 
+def test_summaries_of_jobs_without_samples_are_said(tmp_path: Path) -> None:
+    """Of eight GPU-hours without a sample two are summed up, at 40 % and half of the memory; what has samples is left out."""
+    summary = {"summary_gpus": 1.0, "summary_busy_share": 0.4, "summary_mem_peak_share": 0.5}
+    rows = [("dark", 2, summary), ("blind", 6, {}), ("lit", 5, summary | {"summary_busy_share": 1.0})]
+    tables: Tables = {
+        "devices": [{"device_id": job, "node": job, "from_utc": hour(0), "to_utc": hour(10)} for job, _, _ in rows],
+        "allocations": [
+            {"job_id": job, "device_id": job, "from_utc": hour(0), "to_utc": hour(until), **said}
+            for job, until, said in rows
+        ],
+        "samples": [{"device_id": "lit", "source": "s", "to_utc": hour(1), "busy_share": 0.5}],
+    }
+    books = Books(tmp_path / "books")
+    add(books, batches(full(tables)), "all", tmp_path, step_s=3600.0)
+    found = find(
+        books, "of these, jobs that jobstats summed up at their end: 1, GPUs busy 40% of the time, up to 50% of their"
+    )
+    assert found is not None
+    assert (found.coverage, found.gpu_hours) == (pytest.approx(0.25), pytest.approx(6))
+
+
 def test_samples_of_gpus_without_a_job_are_counted(tmp_path: Path) -> None:
     """A GPU works ten hours and nobody is known to hold it: $20; one that a job holds for a while is no such GPU."""
     books = make_books(

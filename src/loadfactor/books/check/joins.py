@@ -7,14 +7,18 @@ from collections.abc import Iterable, Iterator
 from shlex import quote
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from loadfactor.books.check.finding import ROUNDING, SHOWN_NAMES, Examined, Finding, add_places, name_some
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
+from loadfactor.units import MS_PER_HOUR
 
 OF_A_JOB: Final = ("unobserved_gpu_hours", "unobserved_cost", "observed_gpu_hours")
 
 
 def find_unmeasured_jobs(books: Examined) -> Iterator[Finding]:
-    """Jobs without a single sample."""
+    """Jobs without a single sample, and what summaries of whole runs say of them."""
     if books.totals["observed_gpu_hours"].coverage in (1, None):
         return  # of a large site there are millions of jobs
     readings = books.ask(OF_A_JOB, ("job",))
@@ -26,14 +30,42 @@ def find_unmeasured_jobs(books: Examined) -> Iterator[Finding]:
     ]
     if jobs:
         known = [cost for *_, cost in jobs if isinstance(cost, float)]
+        hours = sum(missed for _, missed, _ in jobs if isinstance(missed, float))
         yield Finding(
             "missing",
             f"jobs without a sample: {len(jobs):,} ({name_some([job for job, *_ in jobs[: SHOWN_NAMES + 1]])})",
             "check the exporters of their nodes: `loadfactor show unobserved_gpu_hours --by node"
             f" --store {quote(str(books.session.folder))}`",
-            gpu_hours=sum(missed for _, missed, _ in jobs if isinstance(missed, float)),
+            gpu_hours=hours,
             cost=sum(known) if known else None,
         )
+        yield from _sum_up(books, [job for job, *_ in jobs], hours)
+
+
+def _sum_up(books: Examined, unmeasured: list[str], hours: float) -> Iterator[Finding]:
+    """What summaries say of jobs without a sample, which have so many GPU-hours."""
+    books.session.view_table("allocations", "allocations")
+    rows = books.session.fetch(
+        f"""SELECT job_id, sum(ms) / {MS_PER_HOUR} AS hours, sum(ms * summary_busy_share) / {MS_PER_HOUR} AS busy,
+              sum(ms * summary_mem_peak_share) / {MS_PER_HOUR} AS peak,
+              sum(ms) FILTER (summary_mem_peak_share IS NOT NULL) / {MS_PER_HOUR} AS peak_hours
+            FROM (SELECT *, summary_gpus * (to_utc - from_utc) AS ms FROM allocations)
+            WHERE ms > 0 AND summary_busy_share IS NOT NULL GROUP BY job_id"""
+    )
+    rows = rows.filter(pc.is_in(rows["job_id"], pa.array(unmeasured, pa.string())))
+    if not rows.num_rows:
+        return
+    summed, busy, peak, peak_hours = (pc.sum(rows[n]).as_py() for n in ("hours", "busy", "peak", "peak_hours"))
+    memory = f", up to {peak / peak_hours:.0%} of their memory in use" if peak_hours else ""
+    yield Finding(
+        "note",
+        f"of these, jobs that jobstats summed up at their end: {rows.num_rows:,}, GPUs busy {busy / summed:.0%} of the time"
+        f"{memory}; part of the GPU-hours",
+        "means over whole runs hide idle time and are in no other number; import what its Prometheus still has:"
+        " `loadfactor import prometheus URL --last 30d`",
+        coverage=min(1.0, summed / hours),
+        gpu_hours=max(0.0, hours - summed),
+    )
 
 
 def find_unheld_gpus(books: Examined) -> Iterator[Finding]:

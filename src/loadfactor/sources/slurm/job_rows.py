@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from loadfactor.sources.base import Rows
 from loadfactor.sources.slurm.job_gpus import JobGpus, ShardSizes, measure_gpus, note_unsized
+from loadfactor.sources.slurm.job_summaries import read_summaries
 from loadfactor.sources.slurm.job_table import OPEN_STATES
 from loadfactor.sources.slurm.notes import Notes
 from loadfactor.sources.slurm.placing import place_jobs
@@ -64,7 +65,7 @@ def book_jobs(jobs: pa.Table, around: JobSurroundings, notes: Notes, label: str)
     _note(notes, label, BACKWARDS, backwards, jobs)
     booked = ran & (held > 0) & ~nobody_knows & ~backwards  # NaN, shards of unknown size, is not above 0
     chosen = JobGpus(held, gpus.share, gpus.asked)
-    for rows in _allocate(jobs, booked, chosen, around, label):
+    for rows in _allocate(jobs, booked, chosen, around, label, notes):
         yield Rows("allocations", rows, label)
     asked = np.where(gpus.asked > 0, gpus.asked, gpus.held)
     for rows in list_events(jobs, ~ran & (asked > 0), booked, asked, around.pool, label, notes):
@@ -78,13 +79,15 @@ def slices(rows: pa.Table) -> Iterator[pa.Table]:
 
 
 def _allocate(
-    jobs: pa.Table, booked: NDArray[np.bool_], gpus: JobGpus, around: JobSurroundings, label: str
+    jobs: pa.Table, booked: NDArray[np.bool_], gpus: JobGpus, around: JobSurroundings, label: str, notes: Notes
 ) -> Iterator[pa.Table]:
     """One row a job and node."""
     if not booked.any():
         return
     kept = jobs.filter(pa.array(booked))
-    places = place_jobs(kept, gpus.held[booked], label)
+    held = gpus.held[booked]
+    summaries = read_summaries(kept, held, gpus.share[booked], notes, label)
+    places = place_jobs(summaries.place(kept, held), held, label)
     tags = write_tags(kept)
     pools = pa.array([around.pool], pa.string()).take(pa.array(np.zeros(kept.num_rows, dtype=np.int64)))
     own = {
@@ -111,11 +114,10 @@ def _allocate(
             "pool",
             pc.if_else(part.node.is_valid(), pa.scalar(None, pa.string()), rows["pool"]),
         )
-        yield (
-            rows.append_column("node", part.node)
-            .append_column("gpus", part.gpus)
-            .append_column("known_from", part.known_from)
-        )
+        there = {"node": part.node, "gpus": part.gpus, "known_from": part.known_from}
+        for name, values in (there | summaries.list_columns(part)).items():
+            rows = rows.append_column(name, values)
+        yield rows
 
 
 def _set_right(jobs: pa.Table, notes: Notes, label: str) -> pa.Table:

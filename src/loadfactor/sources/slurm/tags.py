@@ -6,12 +6,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loadfactor.sources.slurm.job_summaries import MARK
+
 TAGS: Final = (
     "account", "admin_comment", "cluster", "comment", "job_name", "partition", "qos", "reservation", "wckey",
 )  # fmt: skip
 """Keys of tags, sorted; each a column of JOBS."""
-JOBSTATS: Final = "JS1:"
-"""What summaries of jobstats begin with; they lie in AdminComment, and are no tags."""
 _SPECIAL: Final = r'["\\\x00-\x1f]'
 
 
@@ -21,7 +21,7 @@ def write_tags(jobs: pa.Table) -> pa.Array:
     for name in TAGS:
         texts = jobs[name].combine_chunks()
         if name == "admin_comment":
-            summary = pc.fill_null(pc.starts_with(texts, JOBSTATS), False)
+            summary = pc.fill_null(pc.starts_with(texts, MARK), False)
             texts = pc.if_else(summary, pa.scalar(None, pa.string()), texts)
         if texts.null_count < len(texts):
             parts.append(pc.binary_join_element_wise(f'"{name}":', _quote(texts), ""))
