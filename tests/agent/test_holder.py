@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from loadfactor.agent.holder import Holder, HolderFinder
+from loadfactor.agent.main import main
 from loadfactor.agent.pods import PodNames
 
 UID = "2c48913c-b29f-11e7-9350-020968147796"
@@ -118,3 +119,28 @@ def test_number_given_again_is_another_process(proc: ProcFolder) -> None:
     assert first
     assert second
     assert (first.job, second.job) == ("1", "2")
+
+
+def test_run_of_a_tracker_is_said_of_jobs_pods_and_commands(proc: ProcFolder) -> None:
+    """W&B and MLflow are told their run by variables; others are read where they were asked for."""
+    said = {"WANDB_PROJECT": "llm", "WANDB_RUN_ID": "x" * 300, "MLFLOW_RUN_ID": "", "SWEEP": "7", "OTHER": "8"}
+    proc.add(1, "0::/slurm/job_4711", **said)
+    proc.add(2, f"0::/kubepods/pod{UID}/0a", **said)
+    proc.add(3, **said)
+    finder = HolderFinder(proc.path, PodNames(proc.logs), ["SWEEP"])
+    expected = {"wandb_project": "llm", "wandb_run_id": "x" * 200, "job_env_sweep": "7"}
+    for pid in (1, 2, 3):
+        found = finder.find(pid)
+        assert found is not None
+        assert dict(found.said) == expected
+        assert expected.items() <= found.labels().items()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("WANDB_API_KEY", "may be a secret"), ("sweep", "is no name of a variable in capitals")]
+)
+def test_variables_that_may_be_secrets_are_refused(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What would be sent as a label must not be a password; in one line, before anything is read."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["--once", "--variable", name])
+    assert said in capsys.readouterr().err

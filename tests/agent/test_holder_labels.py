@@ -1,8 +1,9 @@
 """What the agent says of holders is in the allocations that the server makes of it."""
 
+import json
 from collections.abc import Sequence
 
-from loadfactor.agent.holder import Holder
+from loadfactor.agent.holder import RUNS, Holder
 from loadfactor.agent.readings import Labels, SeriesValues
 from loadfactor.agent.write_request import pack_readings
 from loadfactor.sources.base import Rows
@@ -20,14 +21,24 @@ def allocate(*holders: Holder) -> list[dict[str, object]]:
 
 def follow(*scrapes: Sequence[Holder]) -> list[dict[str, object]]:
     """The last allocations of a GPU that was held so at each scrape."""
+    return take(PrometheusDecoder(), [read_gpu(k, holder) for k, holders in enumerate(scrapes) for holder in holders])
+
+
+def read_gpu(scrape: int, holder: Holder) -> SeriesValues:
+    """A GPU at one scrape."""
     facts = {"UUID": "GPU-1", "gpu": "0", "Hostname": "n1", "job": "agent"}
-    readings = [
-        SeriesValues(Labels({**facts, **holder.labels()}), BEGAN_MS + k * 10_000, {"DCGM_FI_DEV_FB_TOTAL": 80_000.0})
-        for k, holders in enumerate(scrapes)
-        for holder in holders
-    ]
-    decoder = PrometheusDecoder()
-    decoder.put(RemoteWriteScanner(decoder.identify_series, WriteLimits()).scan(pack_readings(readings)), 1, 0.0)
+    at_ms = BEGAN_MS + scrape * 10_000
+    return SeriesValues(Labels({**facts, **holder.labels()}), at_ms, {"DCGM_FI_DEV_FB_TOTAL": 80_000.0})
+
+
+def take_allocations(decoder: PrometheusDecoder, scrape: int, holder: Holder) -> list[dict[str, object]]:
+    """What one more scrape says of allocations."""
+    return take(decoder, [read_gpu(scrape, holder)])
+
+
+def take(decoder: PrometheusDecoder, readings: Sequence[SeriesValues]) -> list[dict[str, object]]:
+    """The allocations that a decoder makes of readings."""
+    decoder.put(RemoteWriteScanner(decoder.identify_series, WriteLimits()).scan(pack_readings(list(readings))), 1, 0.0)
     rows = [item for item in decoder.take(None) if isinstance(item, Rows) and item.table == "allocations"]
     return sorted((row for item in rows for row in item.data.to_pylist()), key=lambda row: str(row["job_id"]))
 
@@ -62,3 +73,43 @@ def test_pods_that_share_a_gpu_hold_half_of_it() -> None:
     """Two pods with replicas of one GPU share it, whether or not they run anything."""
     rows = allocate(*(Holder(pod=f"llm-{k}", namespace="a", container="c") for k in range(2)))
     assert [(row["job_id"], row["share"]) for row in rows] == [("a/llm-0", 0.5), ("a/llm-1", 0.5)]
+
+
+def read_tags(row: dict[str, object]) -> dict[str, str]:
+    """The tags of a row."""
+    tags: dict[str, str] = json.loads(str(row["tags"] or "{}"))
+    return tags
+
+
+def test_environment_of_a_job_becomes_tags() -> None:
+    """Every variable that says a run, and others by name; of a job that says none there are no tags."""
+    said = (*((name.lower(), "v") for name in RUNS), ("job_env_sweep", "7"))
+    (row,) = allocate(Holder(job="4711", said=said))
+    trackers = {"wandb.project", "wandb.run_group", "wandb.run_id"}
+    trackers |= {"mlflow.experiment_id", "mlflow.experiment_name", "mlflow.run_id"}
+    assert read_tags(row) == dict.fromkeys(trackers, "v") | {"env.SWEEP": "7"}
+    assert allocate(Holder(job="4711"))[0]["tags"] is None
+
+
+def test_processes_of_a_job_need_not_all_say_its_run() -> None:
+    """A launcher without a run and a worker with one hold the GPU as one job, with what both say; of two runs the first counts."""
+    launcher = Holder(job="1", user="ana")
+    worker, other = (Holder(job="1", experiment=name, said=(("wandb_run_id", name),)) for name in "ab")
+    (row,) = follow([launcher, worker], [launcher, worker], [launcher, worker])
+    assert (row["user"], row["experiment_id"], read_tags(row), row["share"]) == (
+        "ana",
+        "a",
+        {"wandb.run_id": "a"},
+        None,
+    )
+    (row,) = follow([worker], [other], [other])
+    assert read_tags(row) == {"wandb.run_id": "a"}
+
+
+def test_run_that_is_known_later_counts_from_the_beginning() -> None:
+    """A job whose first process says nothing is one allocation, with the tags of the next one."""
+    decoder = PrometheusDecoder()
+    job, run = Holder(job="1"), Holder(job="1", said=(("mlflow_run_id", "1f"),))
+    seen = [take_allocations(decoder, k, holder) for k, holder in enumerate([job, job, run, run])]
+    assert [row["tags"] for rows in seen for row in rows][-1] == '{"mlflow.run_id": "1f"}'
+    assert len({row["from_utc"] for rows in seen for row in rows}) == 1

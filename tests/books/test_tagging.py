@@ -192,3 +192,23 @@ def test_rules_half_written_do_not_stop_who_collects(here: Path) -> None:
     Path("loadfactor.toml").write_text('[tagging]\nmapping = "gone.csv"\n')
     with pytest.raises(InputError, match=r"the mapping gone\.csv cannot be read"):
         books.retag()
+
+
+def test_a_run_of_a_tracker_is_the_experiment_of_a_listed_job(here: Path) -> None:
+    """Slurm says who held how many GPUs, the agent's labels which run it was: a rule makes it the experiment of the one job."""
+    Path("loadfactor.toml").write_text('[[tag]]\nmatch = { wandb.project = "*" }\nexperiment = "{wandb.project}"\n')
+    folder = here / "rows"
+    folder.mkdir()
+    (folder / "allocations.csv").write_text(
+        "job_id,node,device_id,team,known_from,tags,from_utc,to_utc\n"
+        f"7,n1,,nlp,,,{at(1)},{at(5)}\n"
+        f"7,,g0,,labels,{quote_cell(json.dumps({'wandb.project': 'llm'}))},{at(1)},{at(5)}\n"
+    )
+    (folder / "devices.csv").write_text(f"device_id,node,from_utc\ng0,n1,{at(0)}\ng1,n1,{at(0)}\n")
+    books = Books(here / "store")
+    books.add("tables", [folder])
+    held = {
+        (r.by["job"], r.by["experiment"], r.by["team"]): r.value
+        for r in books.show("allocated_gpu_hours", by=["job", "experiment", "team"])
+    }
+    assert {key: hours for key, hours in held.items() if hours} == {("7", "llm", "nlp"): 4.0}

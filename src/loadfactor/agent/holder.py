@@ -3,7 +3,7 @@
 import os
 import pwd
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -11,6 +11,18 @@ from typing import Final, NamedTuple
 from .pods import PodNames
 
 EXPERIMENT: Final = "LOADFACTOR_EXPERIMENT"
+RUNS: Final = (
+    "WANDB_PROJECT",
+    "WANDB_RUN_GROUP",
+    "WANDB_RUN_ID",
+    "MLFLOW_EXPERIMENT_ID",
+    "MLFLOW_EXPERIMENT_NAME",
+    "MLFLOW_RUN_ID",
+)
+"""Variables that say which run of an experiment tracker a process is; each a label of this name in small letters."""
+_OTHERS: Final = "job_env_"
+"""What labels of other variables begin with."""
+_LONGEST_VALUE: Final = 200
 _SLURM_JOB: Final = re.compile(r"slurm.*/job_(\d+)(?:/|$)")
 _POD: Final = re.compile(r"kubepods.*[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})")
 _SHELLS: Final = frozenset(
@@ -46,9 +58,11 @@ class Holder:
     user: str = ""
     experiment: str = ""
     container: str = ""
+    said: tuple[tuple[str, str], ...] = ()
+    """Labels of what its environment says besides."""
 
     def labels(self) -> dict[str, str]:
-        """The labels of dcgm-exporter, and two more."""
+        """The labels of dcgm-exporter, user and experiment, and those of its environment."""
         return {
             "hpc_job": self.job,
             "pod": self.pod,
@@ -56,6 +70,7 @@ class Holder:
             "container": self.container,
             "user": self.user,
             "experiment": self.experiment,
+            **dict(self.said),
         }
 
 
@@ -87,8 +102,10 @@ def join_holders(running: Collection[Holder], given: Collection[GivenPod]) -> li
 class HolderFinder:
     """Finds the holders of processes, each once as long as it runs."""
 
-    def __init__(self, proc: Path, pods: PodNames) -> None:
+    def __init__(self, proc: Path, pods: PodNames, variables: Sequence[str] = ()) -> None:
+        """`variables`: names of what else is read of environments."""
         self._proc, self._pods = proc, pods
+        self._labels = {name: name.lower() for name in RUNS} | {name: _OTHERS + name.lower() for name in variables}
         self._known: dict[int, Holder | None] = {}
 
     def find(self, pid: int) -> Holder | None:
@@ -111,17 +128,20 @@ class HolderFinder:
             return None
         environment = _read_environment(folder)
         experiment = environment.get(EXPERIMENT, "")
+        said = tuple(
+            (label, v[:_LONGEST_VALUE]) for name, label in self._labels.items() if (v := environment.get(name))
+        )
         user = _name_user(uid)
         if found := _SLURM_JOB.search(cgroup):
-            return Holder(job=found[1], user=user, experiment=experiment)
+            return Holder(job=found[1], user=user, experiment=experiment, said=said)
         if found := _POD.search(cgroup):
             name, namespace = self._pods.find(found[1].replace("_", "-"), folder, environment)
-            return Holder(pod=name, namespace=namespace, experiment=experiment)
+            return Holder(pod=name, namespace=namespace, experiment=experiment, said=said)
         if job := environment.get("SLURM_JOB_ID"):
-            return Holder(job=job, user=user, experiment=experiment)
+            return Holder(job=job, user=user, experiment=experiment, said=said)
         if experiment:
-            return Holder(job=f"{user} {experiment}", user=user, experiment=experiment)
-        return Holder(job=f"{user} {self._name_command(pid, uid)}", user=user)
+            return Holder(job=f"{user} {experiment}", user=user, experiment=experiment, said=said)
+        return Holder(job=f"{user} {self._name_command(pid, uid)}", user=user, said=said)
 
     def _name_command(self, pid: int, uid: int) -> str:
         """The command a person gave: of the highest parent that is theirs and no shell, with its process number."""

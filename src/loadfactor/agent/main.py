@@ -14,6 +14,8 @@ from .run import AgentOptions, run
 
 _WRONG_USE: Final = 2
 _EVERY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m)?")
+_VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]*")
+_SECRET: Final = re.compile(r"SECRET|PASS|TOKEN|CREDENTIAL|KEY|COOKIE")
 _SECONDS: Final = {"s": 1, "m": 60, None: 1}
 _ABOUT: Final = (
     "Sample the GPUs of this machine and what it does besides, and send it to `loadfactor up`, or show it as /metrics"
@@ -73,6 +75,13 @@ def _make_parser(called: str) -> argparse.ArgumentParser:
         metavar="FILE",
         help=f"Where the kubelet says which pod was given which GPU (extra [kubernetes]). [default: {SOCKET}]",
     )
+    parser.add_argument(
+        "--variable",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="A variable of jobs' environments to send as well, for rules of tagging: env.NAME. May be repeated.",
+    )
     parser.add_argument("--once", action="store_true", help="Look once, print it and end.")
     return parser
 
@@ -83,6 +92,11 @@ def _read(given: argparse.Namespace) -> AgentOptions:
         raise AgentError(f"--every {given.every} is no time; write 10s")
     if given.spool_mib < 1:
         raise AgentError(f"--spool-mib {given.spool_mib} is no room; write 1024")
+    for name in given.variable:
+        if not _VARIABLE.fullmatch(name):
+            raise AgentError(f"--variable {name} is no name of a variable in capitals; write SWEEP")
+        if _SECRET.search(name):
+            raise AgentError(f"--variable {name} may be a secret; it would be sent to the server as a label")
     every_s = float(every[1]) * _SECONDS[every[2]]
     return AgentOptions(
         given.server,
@@ -93,4 +107,5 @@ def _read(given: argparse.Namespace) -> AgentOptions:
         given.listen,
         given.once,
         given.kubelet_socket,
+        tuple(given.variable),
     )

@@ -39,6 +39,7 @@ class AgentOptions:
     listen: str = ""
     once: bool = False
     kubelet_socket: Path | None = None
+    variables: tuple[str, ...] = ()
 
 
 def run(options: AgentOptions, notices: Notices, print_page: Callable[[str], object]) -> None:
@@ -48,7 +49,7 @@ def run(options: AgentOptions, notices: Notices, print_page: Callable[[str], obj
     if not (options.once or options.server or options.listen):
         raise AgentError("nothing to do with what is read; give --server URL, --listen HOST:PORT or --once")
     kubelet = Kubelet(options.kubelet_socket or SOCKET, options.kubelet_socket is not None, notices)
-    agent = Agent(options, Sampler(notices, kubelet=kubelet), notices)
+    agent = Agent(options, Sampler(notices, kubelet=kubelet, variables=options.variables), notices)
     if options.once:
         print_page(agent.look_once())
         return

@@ -3,7 +3,7 @@
 import os
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -53,11 +53,12 @@ class Sampler:
         proc: Path = PROC,
         pods: PodNames | None = None,
         kubelet: Kubelet | None = None,
+        variables: Sequence[str] = (),
     ) -> None:
         """Without a kubelet pods are known by what they run. Raises AgentError where no driver is there or it does not answer."""
         self.node = node or os.environ.get("NODE_NAME") or socket.gethostname()
         self._notices = notices
-        self._holders = HolderFinder(proc, pods or PodNames())
+        self._holders = HolderFinder(proc, pods or PodNames(), variables)
         self._kubelet = kubelet
         self._machine = NodeReader(proc, self.node)
         self._driver = Attendant("driver", self._open_driver)

@@ -34,6 +34,8 @@ TAGS: Final = (
     "namespace",
     "owner",
     "purpose_hint",
+    "cluster_queue",
+    "priority",
 )
 """Tags that schedulers give every job."""
 CHARGE_COLUMNS: Final = {

@@ -6,6 +6,8 @@ import pytest
 from tests.sources.kubernetes.decoding import decode, gpu_hours
 from tests.sources.kubernetes.objects import at, condition, container, listed, ms, node, owned, owner, pod
 
+from loadfactor.sources.kubernetes.pruning import prune
+
 NODE = node("n1")
 
 
@@ -198,3 +200,20 @@ def test_nodes_that_are_not_ready_or_cordoned_are_down():
         {"node": "n1", "from_utc": ms(2), "to_utc": ms(5), "reason": silent},
         {"node": "n2", "from_utc": ms(3), "to_utc": ms(5), "reason": "cordoned (maintenance=disk)"},
     ]  # fmt: skip
+
+
+def test_environments_say_runs_and_nothing_else():
+    """What a pod's containers are told of their run becomes tags, also live; nothing else of an environment is kept."""
+    told = [
+        {"name": "WANDB_PROJECT", "value": "llm"},
+        {"name": "LOADFACTOR_EXPERIMENT", "value": "e7"},
+        {"name": "MLFLOW_RUN_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "WANDB_RUN_ID", "value": "$(POD_NAME)"},
+        {"name": "WANDB_API_KEY", "value": "hush"},
+    ]
+    found = pod("p", 1, bound=2, node="n1", containers=[container(env=told), container({}, "side", env=[{"name": 1}])])
+    expected = {"namespace": "team-a", "wandb.project": "llm", "env.LOADFACTOR_EXPERIMENT": "e7"}
+    for one in (found, {**prune("Pod", found), "kind": "Pod"}):
+        (row,) = decode(listed(NODE, one))["allocations"]
+        assert json.loads(row["tags"]) == expected
+    assert "hush" not in json.dumps(prune("Pod", found))

@@ -1,5 +1,6 @@
 """GPUs, their parts, labels and holders as numbers, in the order first seen."""
 
+import json
 from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeVar
 
@@ -45,6 +46,7 @@ class HolderFacts(NamedTuple):
 
     user: str | None = None
     experiment_id: str | None = None
+    tags: str | None = None  # a JSON object
 
 
 class DeviceNumbers(NamedTuple):
@@ -66,6 +68,7 @@ class KnownDevices:
         self.labels: Numbering[Labels] = Numbering()
         self.holders: Numbering[tuple[str, ...]] = Numbering()
         self.told: dict[str, HolderFacts] = {}  # by holder, where anything is
+        self.retold: set[str] = set()  # holders of which more was told, until somebody takes them
         self._places = PlaceFacts(np.empty(0, bool), np.empty(0, bool))
 
     def list_places(self) -> PlaceFacts:
@@ -79,11 +82,24 @@ class KnownDevices:
     def number(self, gpu: str, of: DeviceLabels) -> DeviceNumbers:
         """The numbers of a series of this GPU."""
         number = self.gpus.number(gpu)
-        if of.holder is not None and (of.user or of.experiment):
-            self.told[of.holder] = HolderFacts(of.user, of.experiment)
+        if of.holder is not None and (of.user or of.experiment or of.tags):
+            self._tell(of.holder, of)
         place = self.places.number((number, of.instance, of.instance is None or of.slices is not None))
         labels = self.labels.number((of.node, of.model, of.instance, of.slices))
         return DeviceNumbers(number, place, labels, self.holders.number((of.holder,) if of.holder is not None else ()))
+
+    def _tell(self, holder: str, of: DeviceLabels) -> None:
+        """Keep what is said of a holder. Its processes need not all say it; of two that say different tags the first counts."""
+        before = self.told.get(holder, HolderFacts())
+        tags = {**dict(of.tags), **json.loads(before.tags or "{}")}
+        now = HolderFacts(
+            of.user or before.user,
+            of.experiment or before.experiment_id,
+            json.dumps(tags, sort_keys=True, ensure_ascii=False) if tags else None,
+        )
+        if now != before:
+            self.told[holder] = now
+            self.retold.add(holder)
 
     def name_place(self, place: int) -> str:
         """The device of a place."""

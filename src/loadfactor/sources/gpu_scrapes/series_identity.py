@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from loadfactor.sources.gpu_scrapes.fields import Field
+from loadfactor.sources.parsing.environment_tags import tag_labels
 
 LABELS: Final = {
     "uuid": ("uuid", "gpu_uuid"),
@@ -44,6 +45,7 @@ class DeviceLabels:
     holder: str | None  # the job or pod
     user: str | None = None  # whose it is
     experiment: str | None = None  # of which it is a run
+    tags: tuple[tuple[str, str], ...] = ()  # what its environment says
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ def read_labels(
         holder,
         said.get("user"),
         said.get("experiment"),
+        tag_labels(labels),
     )
 
 

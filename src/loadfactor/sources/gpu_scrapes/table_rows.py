@@ -208,6 +208,7 @@ class ScrapeRows:
                     **team,
                     "user": [t.user for t in told],
                     "experiment_id": [t.experiment_id for t in told],
+                    "tags": [t.tags for t in told],
                     "job_id": [h.job_id for h in part],
                     "device_id": self._name_devices(np.array([h.place for h in part], np.int32)),
                     "share": [h.share for h in part],

@@ -10,7 +10,7 @@ from typing import Final
 from loadfactor.sources.kubernetes.asked import Asks, list_asked, list_unknown
 from loadfactor.sources.kubernetes.fields import Object, condition, instant, is_true, part, parts, since, text, texts
 from loadfactor.sources.kubernetes.owners import find_controller
-from loadfactor.sources.kubernetes.tags import choose_texts
+from loadfactor.sources.kubernetes.tags import choose_texts, tag_environment
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 WORKLOAD_ANNOTATION: Final = "kueue.x-k8s.io/workload"
@@ -122,7 +122,7 @@ def read_pod(pod: Object) -> PodFacts | None:
         "" if node else _explain(bound),
         text(bound, "reason") == "SchedulingGated" and not node,
         tuple(sorted(labels.items())),
-        tuple(choose_texts(labels, annotations).items()),
+        tuple((tag_environment(spec) | choose_texts(labels, annotations)).items()),
         unknown,
     )
 

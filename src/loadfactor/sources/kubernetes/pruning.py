@@ -1,10 +1,10 @@
-"""Objects cut down to what the books need before they are kept: no environments, no images, nothing of what may be secret."""
+"""Objects cut down to what the books need before they are kept: of environments the runs they name, nothing that may be secret."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from loadfactor.sources.kubernetes.fields import Object, part, parts, text, texts
-from loadfactor.sources.kubernetes.tags import choose_texts
+from loadfactor.sources.kubernetes.tags import choose_texts, list_variables
 
 _METADATA: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "ownerReferences")
 _SPEC: Final[Mapping[str, tuple[str, ...]]] = {
@@ -68,10 +68,13 @@ def _strip(kept: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def _prune_containers(spec: Object) -> dict[str, Any]:
-    return {
-        name: [_pick(c, ("name", "resources", "restartPolicy")) for c in parts(spec, name)]
-        for name in ("containers", "initContainers")
-    }
+    return {name: [_prune_container(c) for c in parts(spec, name)] for name in ("containers", "initContainers")}
+
+
+def _prune_container(container: Object) -> dict[str, Any]:
+    """What a container asks for, and of its environment the variables that tags are made of."""
+    told = [{"name": name, "value": value} for name, value in list_variables(container)]
+    return _pick(container, ("name", "resources", "restartPolicy")) | ({"env": told} if told else {})
 
 
 def _prune_state(container: Object) -> dict[str, Any]:

@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from loadfactor.sources.kubernetes.fields import Object, parts, text
+from loadfactor.sources.parsing.environment_tags import tag_variables
 from loadfactor.units import BYTES_PER_KIB
 
 MOST_BYTES: Final = 4 * BYTES_PER_KIB
@@ -43,6 +45,21 @@ def choose_texts(labels: Mapping[str, str], annotations: Mapping[str, str]) -> d
         and not _SECRET.search(name)
     }
     return found
+
+
+def list_variables(container: Object) -> list[tuple[str, str]]:
+    """The variables of a container's environment that tags are made of, as far as they are written there.
+
+    >>> list_variables({"env": [{"name": "WANDB_PROJECT", "value": "llm"}, {"name": "WANDB_RUN_ID", "value": "$(POD_NAME)"}]})
+    [('WANDB_PROJECT', 'llm')]
+    """
+    found = [(text(variable, "name"), text(variable, "value")) for variable in parts(container, "env")]
+    return [(name, value) for name, value in found if "$(" not in value and tag_variables([(name, value)])]
+
+
+def tag_environment(spec: Object) -> dict[str, str]:
+    """The tags of the environments of a pod's containers."""
+    return tag_variables(v for container in parts(spec, "containers") for v in list_variables(container))
 
 
 def write_tags(texts: Mapping[str, str]) -> str | None:

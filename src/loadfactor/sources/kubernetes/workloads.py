@@ -20,7 +20,7 @@ from loadfactor.sources.kubernetes.fields import (
     texts,
 )
 from loadfactor.sources.kubernetes.owners import find_controller
-from loadfactor.sources.kubernetes.tags import choose_texts
+from loadfactor.sources.kubernetes.tags import choose_texts, tag_environment
 
 _REASON_CHARACTERS: Final = 200
 
@@ -67,6 +67,9 @@ def read_workload(workload: Object) -> WorkloadFacts | None:
     )
     if not text(metadata, "name") or not pod_sets:
         return None
+    environment: dict[str, str] = {}
+    for pods in parts(spec, "podSets"):
+        environment = tag_environment(part(pods, "template", "spec")) | environment
     was_evicted = bool(part(status, "requeueState")) or any(
         condition(workload, name) for name in ("Evicted", "Requeued")
     )
@@ -90,7 +93,7 @@ def read_workload(workload: Object) -> WorkloadFacts | None:
         "" if is_true(admitted) or was_evicted else _explain(reserved),
         spec.get("active") is False,
         pod_sets,
-        tuple(choose_texts(texts(metadata, "labels"), texts(metadata, "annotations")).items()),
+        tuple((environment | choose_texts(texts(metadata, "labels"), texts(metadata, "annotations"))).items()),
     )
 
 

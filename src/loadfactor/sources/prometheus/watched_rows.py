@@ -17,7 +17,7 @@ from loadfactor.sources.prometheus.seen_rows import SeenRows
 from loadfactor.tables import LABELS, table
 
 _DEVICE: Final = ("device_id", "node", "accelerator", "from_utc")
-_ALLOCATION: Final = ("job_id", "device_id", "team", "user", "experiment_id", "known_from", "from_utc")
+_ALLOCATION: Final = ("job_id", "device_id", "team", "user", "experiment_id", "tags", "known_from", "from_utc")
 
 
 class WatchedRows:
@@ -54,7 +54,12 @@ class WatchedRows:
         """Who holds the devices of these scrapes."""
         places, last = np.unique(scrapes.place[::-1], return_index=True)
         to_ms = scrapes.at_ms[::-1][last]
-        changed, places_of_all = self._rows.holders.changed, self._known.places.all
+        places_of_all = self._known.places.all
+        if self._known.retold:
+            retold, self._known.retold = self._known.retold, set()
+            spans = self._rows.holders.open.items()
+            self._rows.holders.changed |= {place for place, span in spans if not retold.isdisjoint(span.holders)}
+        changed = self._rows.holders.changed
         seen = set(places.tolist())
         beside = {p for p in seen if places_of_all[p][0] in self._divided} if self._divided else set()
         slow = (changed | self._shared | beside) & seen
