@@ -113,7 +113,8 @@ def test_odd_objects_are_pruned_and_decoded(changes, what):
             continue
     items = document.get("items") if isinstance(document, dict) else None
     decoder = LiveKubernetesDecoder("prod")
-    for kind, found in zip(("Node", "Workload", "Pod", "ResourceClaim", "ResourceSlice"), items or (), strict=False):
+    there = items if isinstance(items, list) else ()
+    for kind, found in zip(("Node", "Workload", "Pod", "ResourceClaim", "ResourceSlice"), there, strict=False):
         if isinstance(found, dict):
             decoder.put([[ms(9), kind, "ADDED", prune(kind, found)], [ms(9), kind, what, prune(kind, found)]])
     for item in decoder.take():
