@@ -38,6 +38,16 @@ def find_unknown_holders(cells: list[Cell]) -> None:
                 cell.keys["holder"], cell.state = "unknown", cell.activity
 
 
+def fill_payers(ask: Row, labels: Iterable[Row]) -> Row:
+    """What a list says of a holder, and what labels say where it says nothing."""
+    said = list(labels)
+    filled = {**ask}
+    for column in ("user", "team", "project", "experiment_id", "purpose"):
+        if filled[column] is None:
+            filled[column] = max((s[column] for s in said if s[column] is not None), default=None)
+    return filled
+
+
 class Oracle(OracleInventory):
     """The books of a fleet given as rows, in full."""
 
@@ -128,8 +138,12 @@ class Oracle(OracleInventory):
         ]
         out = []
         for ask in asks:
+            if ask["device_id"] is not None:
+                own = [label for label in labels if label["job_id"] in (ask["job_id"], ask["job_number"])]
+                out.append(fill_payers(ask, own))
+                continue
             named: dict[str, list[Row]] = defaultdict(list)
-            for label in labels if ask["device_id"] is None else []:
+            for label in labels:
                 device = there.get(label["device_id"])
                 if device is None or label["job_id"] not in (ask["job_id"], ask["job_number"]):
                     continue
@@ -141,11 +155,7 @@ class Oracle(OracleInventory):
             if not named:
                 out.append(ask)
                 continue
-            said = [label for of in named.values() for label in of]
-            filled = {**ask}
-            for column in ("user", "team", "project", "experiment_id", "purpose"):
-                if filled[column] is None:
-                    filled[column] = max((s[column] for s in said if s[column] is not None), default=None)
+            filled = fill_payers(ask, [label for of in named.values() for label in of])
             most = {d: max(label["gpus"] for label in of) for d, of in named.items()}
             whole = sum(gpus * there[d]["share"] for d, gpus in most.items())
             fits = min(1.0, ask["gpus"] / whole)

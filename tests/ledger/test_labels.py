@@ -42,6 +42,22 @@ def test_labels_say_which_gpus_a_listed_job_has(tmp_path: Path) -> None:
     assert hours(books, "device") == {None: 2.0, "g1": 3.0, "g2": 3.0}
 
 
+def test_labels_say_who_pays_for_a_job_on_a_whole_node(tmp_path: Path) -> None:
+    """A list that names no team, of all GPUs of a node or of GPUs by name: while labels say the team, it is theirs."""
+    whole = make_books(tmp_path, "7,,,n1,4,2-6,,", "7,,g1,,,3-6,blue,labels")
+    assert hours(whole, "team") == {None: 4.0, "blue": 12.0}
+    (tmp_path / "named").mkdir()
+    named = make_books(
+        tmp_path / "named",
+        "102_1,103,g0,,,2-6,,",
+        "9,,g2,,,2-6,red,",
+        "103,,g0,,,2-4,blue,labels",
+        "9,,g2,,,3-6,blue,labels",
+    )
+    assert hours(named, "team") == {None: 2.0, "blue": 2.0, "red": 4.0}
+    assert hours(named, "job") == {"102_1": 4.0, "9": 4.0}
+
+
 def test_labels_carry_the_number_of_an_array_task(tmp_path: Path) -> None:
     """Labels say 103, the list says 102_1 with the number 103: one job, under the name that people know."""
     books = make_books(tmp_path, "102_1,103,,n1,1,2-6,red,", "103,,g3,,,2-6,blue,labels")

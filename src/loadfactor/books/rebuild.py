@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from loadfactor.store.importing import Progress
     from loadfactor.store.writer import Writer
 
-DEFINITION = 7
+DEFINITION = 8
 """Raise when what a ledger row means changes: every store then books itself again."""
 
 SAMPLES_AT_ONCE = 24_000_000  # more at once amortizes planning, less keeps memory small

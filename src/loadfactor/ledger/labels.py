@@ -2,8 +2,9 @@
 
 A scheduler says how many GPUs a job holds, where, from when to when and who pays; labels of samples say which GPUs it works on.
 While both speak of one job (by its id or the scheduler's number of it), its allocation counts, on the GPUs that the labels name;
-what it holds beyond those stays where the scheduler puts it. Labels linger until the next scrape, so around a listed job they count
-for nothing. What labels alone know is a holder, too: `attribute_time` gives it what those that are listed leave.
+what it holds beyond those stays where the scheduler puts it, and who pays comes from the labels where the list does not say it.
+Labels linger until the next scrape, so around a listed job they count for nothing. What labels alone know is a holder, too:
+`attribute_time` gives it what those that are listed leave.
 """
 
 from typing import Any
@@ -58,15 +59,49 @@ def name_gpus(listed: Expr, labelled: Expr, locations: Expr) -> Expr:
     Labels that name more GPUs than the job holds share them. Who pays is filled in from labels where the list does not say.
     """
     seen = _locate(labelled, locations)
-    named = listed.device_id.isnull() & (
-        listed.job_id.isin(seen.label) | ibis.coalesce(listed.job_number, listed.job_id).isin(seen.label)
-    )
+    named = listed.device_id.isnull() & _is_called(listed, seen)
     rows = listed.filter(named)
     order = [rows[c] for c in ("job_id", "from_utc", "node", "pool", "gpus", "to_utc")]
     rows = rows.mutate(claim=ibis.row_number().over(ibis.window(order_by=order)))
-    return ibis.union(
-        listed.filter(~named).select(*_COLUMNS), _split_claims(rows, _match(rows, seen)).select(*_COLUMNS)
+    on_gpus = _fill_payers(listed.filter(listed.device_id.notnull()), labelled)
+    others = listed.filter(listed.device_id.isnull() & ~named)
+    parts = (on_gpus, others, _split_claims(rows, _match(rows, seen)))
+    return ibis.union(*(part.select(*_COLUMNS) for part in parts))
+
+
+def _fill_payers(rows: Expr, labelled: Expr) -> Expr:
+    """Claims on GPUs that are known, with who pays as labels of their job say it then where the list does not."""
+    by_label = ["label", DAY, "from_utc", "to_utc"]
+    said = labelled.filter(ibis.or_(*(labelled[c].notnull() for c in _PAYERS))).mutate(label=labelled.job_id)
+    pieces = cut_at_bounds([said.select(*by_label)], ["label", DAY])
+    joined = pieces.join(said, covers(pieces, said, ["label", DAY])).select(pieces, *(said[c] for c in _PAYERS))
+    by_job = joined.group_by(by_label).aggregate(**{f"said_{c}": joined[c].max() for c in _PAYERS})
+    is_told = _is_called(rows, said)
+    others, rows = rows.filter(~is_told), rows.filter(is_told)
+    order = [rows[c] for c in ("job_id", "from_utc", "device_id", "node", "pool", "gpus", "to_utc", "attempt")]
+    rows = rows.mutate(claim=ibis.row_number().over(ibis.window(order_by=order)))
+    aliases = _list_aliases(rows)
+    found = aliases.join(by_job, shares_time(aliases, by_job, ["label", DAY]))
+    found = found.select(
+        aliases.claim, by_job[DAY], *(by_job[f"said_{c}"] for c in _PAYERS), **intersect(aliases, by_job)
     )
+    at = ["claim", DAY, "from_utc", "to_utc"]
+    pieces = cut_at_bounds([of.select(*at) for of in (rows, found)], ["claim", DAY])
+    heard = pieces.join(found, covers(pieces, found, ["claim", DAY]))
+    heard = heard.select(pieces, *(found[f"said_{c}"] for c in _PAYERS))
+    heard = heard.group_by(at).aggregate(**{f"said_{c}": heard[f"said_{c}"].max() for c in _PAYERS})
+    held = pieces.join(rows, covers(pieces, rows, ["claim", DAY]))
+    held = held.select(pieces, *(rows[c] for c in _COLUMNS if c not in at))
+    filled = held.left_join(heard, at).select(
+        *(held[c] for c in held.columns if c not in _PAYERS),
+        **{c: ibis.coalesce(held[c], heard[f"said_{c}"]) for c in _PAYERS},
+    )
+    return ibis.union(others.select(*_COLUMNS), filled.select(*_COLUMNS))
+
+
+def _is_called(rows: Expr, seen: Expr) -> Expr:
+    """Whether labels name the job of a claim at all; the others need no joins."""
+    return rows.job_id.isin(seen.label) | ibis.coalesce(rows.job_number, rows.job_id).isin(seen.label)
 
 
 def _list_aliases(listed: Expr) -> Expr:
