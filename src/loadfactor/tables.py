@@ -91,6 +91,9 @@ DEVICES = Table(
         Column("accelerator", "text", "catalog id or the driver's name of its model", "not known"),
         Column("pool", "text", "partition, cluster or capacity pool it belongs to", "not known"),
         Column("share", "share", "part of a physical GPU this is (a MIG slice: 1/7 … 1)", "1, a whole GPU"),
+        Column(
+            "gpu_index", "count", "its number among the GPUs of its node, from 0, as its driver counts", "not known"
+        ),
         Column("from_utc", "instant", "installed since", "since the books begin"),
         Column("to_utc", "instant", "installed until", "still installed"),
     ),
@@ -138,6 +141,7 @@ ALLOCATIONS = Table(
         Column("pool", "text", "the pool, where the node is not known", "not known"),
         Column("gpus", "count", "how many GPUs, where they are not named one by one", "1"),
         Column("share", "share", "part of each GPU held, where GPUs are divided", "1, all of it"),
+        Column("gpu_indices", "text", "which GPUs of the node, as the scheduler numbers them: 0,1,5", "not known"),
         *_HOLDER,
         Column("submitted_utc", "instant", "when it was asked for", "not known"),
         Column("eligible_utc", "instant", "when it could first have started", "when submitted"),

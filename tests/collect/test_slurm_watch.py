@@ -283,6 +283,19 @@ def test_the_controller_knows_an_end_sooner_and_accounting_corrects_it() -> None
     assert (row["to_utc"], row["end_state"]) == (1_800_000_230_000, "requeued")
 
 
+def test_numbers_of_gpus_outlast_the_job_that_only_the_controller_numbers() -> None:
+    """The controller forgets them with the job, and accounting never knows them; a run after a requeue has its own."""
+    decoder = LiveSlurmDecoder("")
+    of_run = {"placed": "n0=4.0", "indices": "n0=0 1 2 3"}
+    (row,) = put(decoder, QUEUE, say("1", "running", 100, **of_run))
+    assert row["gpu_indices"] == "0,1,2,3"
+    decoder = LiveSlurmDecoder("", decoder.state())
+    (row,) = put(decoder, ACCOUNTING, say("1", "requeued", 100, 200))
+    assert (row["gpu_indices"], row["to_utc"]) == ("0,1,2,3", 1_800_000_200_000)
+    (row,) = put(decoder, QUEUE, say("1", "running", 300, submitted=250, placed="n0=4.0", indices="n0=4 5 6 7"))
+    assert row["gpu_indices"] == "4,5,6,7"
+
+
 def test_a_task_that_accounting_knows_by_its_number_only_is_the_task() -> None:
     """Slurm stores the end of a task before its start, as a job of its own, when messages come out of order."""
     decoder = LiveSlurmDecoder("")

@@ -11,7 +11,9 @@ from loadfactor.store.sample_files import read
 from loadfactor.store.table_files import read_rows
 from loadfactor.tables import ALWAYS
 
-WATCHED = {"devices": ("node", "accelerator", "pool", "share"), "allocations": ()}
+DEVICE_FACTS = ("node", "accelerator", "pool", "share", "gpu_index")
+"""What rows of a GPU that speak of the same time tell each other."""
+WATCHED = {"devices": DEVICE_FACTS, "allocations": ()}
 """Tables of which a log can have seen a part: where an import is one, what earlier ones knew of a row stays."""
 MEASURED = ("node_samples",)
 """Tables of measurements: a row may bring some of them, and another row of the same instant the others."""
@@ -137,14 +139,13 @@ def completed(devices: str) -> str:
 
     A telemetry log knows a GPU's model, an inventory its pool: both describe one GPU, not two.
     """
-    facts = ("node", "accelerator", "pool", "share")
-    filled = ", ".join(f"coalesce(a.{c}, min(b.{c})) AS {c}" for c in facts)
+    filled = ", ".join(f"coalesce(a.{c}, min(b.{c})) AS {c}" for c in DEVICE_FACTS)
     end = "coalesce({}.to_utc, 9223372036854775807)"
     return f"""
     SELECT a.device_id, {filled}, a.from_utc, a.to_utc FROM {devices} a JOIN {devices} b
       ON a.device_id = b.device_id AND (a.from_utc IS NOT DISTINCT FROM b.from_utc
         OR (coalesce(a.from_utc, 0) < {end.format("b")} AND coalesce(b.from_utc, 0) < {end.format("a")}))
-    GROUP BY a.device_id, a.from_utc, a.to_utc, {", ".join(f"a.{c}" for c in facts)} ORDER BY a.device_id, a.from_utc"""
+    GROUP BY a.device_id, a.from_utc, a.to_utc, {", ".join(f"a.{c}" for c in DEVICE_FACTS)} ORDER BY a.device_id, a.from_utc"""
 
 
 def changed(after: str, before: str | None) -> str:

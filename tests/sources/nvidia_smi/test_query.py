@@ -42,6 +42,7 @@ def test_devices_are_seen_from_one_step_before_their_first_sample(read):
         "node": "node-7",
         "accelerator": "h100-sxm",
         "pool": "h100",
+        "gpu_index": 0.0,
         "from_utc": ms(2024, 1, 31, 11, 59, 30),
         "to_utc": ms(2024, 1, 31, 12, 0, 30),
     }

@@ -193,3 +193,26 @@ def test_series_nobody_understands():
         assert decoder.identify({"__name__": f"go_{i}"}) == NOT_UNDERSTOOD
     assert decoder.identify({"__name__": "DCGM_FI_DEV_GPU_UTIL", "job": "j"}) == NOT_UNDERSTOOD
     assert (len(decoder.not_understood), decoder.not_understood[OTHERS]) == (NAMES_MAX + 1, 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "number"),
+    [
+        ("DCGM_FI_DEV_GPU_UTIL", {"gpu": "3"}, 3),
+        ("nvidia_gpu_duty_cycle", {"minor_number": "2"}, 2),
+        ("nvidia_smi_utilization_gpu", {"index": "1", "name": "T4"}, 1),
+        ("DCGM_FI_DEV_GPU_UTIL", {"gpu": "nvidia3"}, None),
+        ("DCGM_FI_DEV_GPU_UTIL", {}, None),
+    ],
+)
+def test_the_number_of_a_gpu_on_its_node_is_kept(name, labels, number):
+    """Each exporter calls it otherwise; what is no number says nothing. A decoder that goes on from its state knows it still."""
+    one = {"__name__": name, "job": "j", "instance": "n1:9", "uuid": f"GPU-{UUID}", **labels}
+    first = PrometheusDecoder()
+    put(first, 1, [(one, AT_MS, 1)])
+    (device,) = Booked().take(first).list("devices")
+    assert device.get("gpu_index") == number
+    second = PrometheusDecoder(first.state())
+    put(second, 2, [(one, AT_MS + STEP_MS, 1)])
+    (device,) = Booked().take(second).list("devices")
+    assert device.get("gpu_index") == number

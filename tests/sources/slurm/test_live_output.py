@@ -13,6 +13,7 @@ from loadfactor.errors import SourceError
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.slurm import SOURCE
 from loadfactor.sources.slurm.decoder import decode_slurm
+from loadfactor.sources.slurm.tres import list_indices
 
 AT = int(datetime(2026, 10, 1, 9, tzinfo=UTC).timestamp())
 JOB = """JobId=104 JobName=a b=c StartTime=never
@@ -58,6 +59,38 @@ def test_a_running_job_is_where_its_gpus_are(tmp_path):
     assert json.loads(row["tags"])["job_name"] == "a b=c StartTime=never"
 
 
+def test_the_gpus_of_a_node_are_kept_as_slurm_numbers_them(tmp_path):
+    """Numbers of each node, written out; a text that does not name every GPU says nothing of which they are."""
+    numbers = [row["gpu_indices"] for row in Books(RUNNING, folder=tmp_path).allocations]
+    assert numbers == ["0,1,2", "5"]
+    less = RUNNING.replace("IDX:0-2", "IDX:0-1").replace("(IDX:5)", "")
+    assert [row["gpu_indices"] for row in Books(less, folder=tmp_path).allocations] == [None, None]
+    assert Books(less, folder=tmp_path).held("104") == [("n1", 3.0), ("n2", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("gpu:3(IDX:0-2)", (0, 1, 2)),
+        ("gpu(IDX:7)", (7,)),
+        ("gres/gpu:h100:2(IDX:0,5)", (0, 5)),
+        ("gpu:a100:2(IDX:0-1),gpu:v100:1(IDX:4)", (0, 1, 4)),
+        ("shard:4(1/4,3/4),gpu:1(IDX:2)", (2,)),
+        ("gpu:a100:2(IDX:0-1),gpu:v100:1(IDX:1)", ()),
+        ("gpu:a100:2(IDX:0-1),gpu:v100:1", ()),
+        ("gpu:1g.10gb:1(IDX:3)", ()),
+        ("mps:50(IDX:0)", ()),
+        ("gpu:0(IDX:N/A)", ()),
+        ("gpu:2(IDX:5-4)", ()),
+        ("gpu:1000(IDX:1-1000)", ()),
+        (None, ()),
+    ],
+)
+def test_numbers_of_gpus(text, numbers):
+    """Whole GPUs that are all named count; parts of GPUs, shards and damage name none."""
+    assert list_indices(text) == numbers
+
+
 def test_one_line_a_job(tmp_path):
     """-o writes the same in one line a record."""
     line = " ".join(RUNNING.split()) + "\n"
@@ -100,6 +133,7 @@ def test_sacct_and_scontrol_tell_of_one_run(tmp_path):
     for texts in ((write_sacct([ended]), RUNNING), (RUNNING, write_sacct([ended]))):
         books = Books(*texts, folder=tmp_path)
         assert books.hours("node") == {"n1": 6.0, "n2": 2.0}
+        assert [row["gpu_indices"] for row in books.allocations] == ["0,1,2", "5"]
         assert len(books.allocations) == 2
 
 
@@ -157,6 +191,7 @@ def test_squeue_json_of_several_versions(tmp_path, wrapped):
     }
     books = Books(json.dumps({"jobs": [queued, waiting, {}, 7]}), folder=tmp_path, timezone=None)
     assert books.held("102_1") == [("n1", 3.0), ("n2", 1.0)]
+    assert [r["gpu_indices"] for r in books.allocations] == ["0,1,2", "0"]
     assert {r["to_utc"] for r in books.allocations} == {None}
     assert {e["job_id"] for e in books.events} == {"102_2", "102_3"}
     assert {e["reason"] for e in books.events} == {"Priority"}

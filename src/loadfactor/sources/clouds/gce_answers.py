@@ -10,7 +10,7 @@ from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.errors import SourceError
 from loadfactor.sources.clouds.cloud_series import as_list, as_object
 from loadfactor.sources.clouds.ec2_answers import read_instant
-from loadfactor.sources.slurm.node_rows import MOST_ON_NODE
+from loadfactor.sources.slurm.tres import MOST_ON_NODE
 
 OVER: Final = frozenset(("STOPPING", "STOPPED", "SUSPENDING", "SUSPENDED", "TERMINATED", "DEPROVISIONING"))
 NOT_YET: Final = "PROVISIONING"

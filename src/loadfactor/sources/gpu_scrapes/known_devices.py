@@ -31,7 +31,16 @@ class Numbering(Generic[T]):
 
 
 Place = tuple[int, str | None, bool]  # GPU, MIG instance, whether that says its size
-Labels = tuple[str | None, str | None, str | None, int | None]  # node, model, instance, its slices
+
+
+class GpuLabels(NamedTuple):
+    """What the labels of a series say of its GPU: where it is, what it is, its MIG instance with its slices, its number."""
+
+    node: str | None
+    model: str | None
+    instance: str | None
+    slices: int | None
+    number: int | None
 
 
 class PlaceFacts(NamedTuple):
@@ -65,7 +74,7 @@ class KnownDevices:
         self.names: Numbering[str] = Numbering()
         self.gpus: Numbering[str] = Numbering()
         self.places: Numbering[Place] = Numbering()
-        self.labels: Numbering[Labels] = Numbering()
+        self.labels: Numbering[GpuLabels] = Numbering()
         self.holders: Numbering[tuple[str, ...]] = Numbering()
         self.told: dict[str, HolderFacts] = {}  # by holder, where anything is
         self.retold: set[str] = set()  # holders of which more was told, until somebody takes them
@@ -85,7 +94,7 @@ class KnownDevices:
         if of.holder is not None and (of.user or of.experiment or of.tags):
             self._tell(of.holder, of)
         place = self.places.number((number, of.instance, of.instance is None or of.slices is not None))
-        labels = self.labels.number((of.node, of.model, of.instance, of.slices))
+        labels = self.labels.number(GpuLabels(of.node, of.model, of.instance, of.slices, of.index))
         return DeviceNumbers(number, place, labels, self.holders.number((of.holder,) if of.holder is not None else ()))
 
     def _tell(self, holder: str, of: DeviceLabels) -> None:

@@ -29,6 +29,7 @@ SLICES_ELSE: Final = 7
 
 
 _UUID: Final = re.compile(r"(GPU-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})(?:::|-)\d+")
+_INDEX: Final = re.compile(r"[0-9]{1,3}")
 _INSTANCE: Final = re.compile(r"(?:^|\.)(\d+)g\.")
 _EXPORTERS: Final = ("dcgm-exporter", "metrics-exporter", "gpu-exporter")  # in the names of their own pods
 
@@ -46,6 +47,7 @@ class DeviceLabels:
     user: str | None = None  # whose it is
     experiment: str | None = None  # of which it is a run
     tags: tuple[tuple[str, str], ...] = ()  # what its environment says
+    index: int | None = None  # the GPU's number on its node
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,17 @@ def read_labels(
         said.get("user"),
         said.get("experiment"),
         tag_labels(labels),
+        read_index(index),
     )
+
+
+def read_index(text: str | None) -> int | None:
+    """A GPU's number on its node; None where the text is none.
+
+    >>> read_index("3"), read_index("nvidia3"), read_index("")
+    (3, None, None)
+    """
+    return int(text) if text and _INDEX.fullmatch(text) else None
 
 
 def count_slices(model: str | None) -> int:

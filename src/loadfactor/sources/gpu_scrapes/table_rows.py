@@ -12,7 +12,7 @@ from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.signals import PROFILED, find_failed_profiling
 from loadfactor.sources.base import Rows
 from loadfactor.sources.gpu_scrapes.holders import HeldSpan, Holders
-from loadfactor.sources.gpu_scrapes.known_devices import HolderFacts, KnownDevices, Labels
+from loadfactor.sources.gpu_scrapes.known_devices import GpuLabels, HolderFacts, KnownDevices
 from loadfactor.sources.gpu_scrapes.mig_history import MigHistory, divide
 from loadfactor.sources.gpu_scrapes.sample_columns import (
     CounterRates,
@@ -42,6 +42,7 @@ class GpuFacts:
         self.node: str | None = None
         self.model: str | None = None
         self.accelerator: str | None = None
+        self.index: int | None = None
         self.tdp_w: float | None = None
         self.history = MigHistory()
         self.said: tuple[int, ...] = ()  # numbers of the labels last read
@@ -49,19 +50,20 @@ class GpuFacts:
         self.is_divided = False  # into MIG instances
         self.is_too_much = False  # more of them than the GPU
 
-    def read_labels(self, node: str | None, model: str | None) -> None:
-        """The labels of a line say where it is and what it is."""
+    def read_labels(self, node: str | None, model: str | None, index: int | None = None) -> None:
+        """The labels of a line say where it is, what it is, and its number there."""
         self.node = node or self.node
+        self.index = self.index if index is None else index
         if model and model != self.model:
             known = find_accelerator(model)
             self.model, self.accelerator = model, known.id if known else model
             self.tdp_w = known.get("tdp_w") if known else None
 
-    def read_all(self, gpu_id: str, labels: list[Labels]) -> None:
+    def read_all(self, gpu_id: str, labels: list[GpuLabels]) -> None:
         """The labels of all lines of one scrape."""
-        for node, model, _, _ in labels:
-            self.read_labels(node, model)
-        instances = {instance: slices for _, _, instance, slices in labels if instance and slices is not None}
+        for said in labels:
+            self.read_labels(said.node, said.model, said.number)
+        instances = {said.instance: said.slices for said in labels if said.instance and said.slices is not None}
         whole = count_slices(self.model)
         self.parts = divide(gpu_id, instances, whole)
         self.is_divided, self.is_too_much = bool(instances), sum(instances.values()) > whole
@@ -113,6 +115,7 @@ class ScrapeRows:
                     "accelerator": [g.accelerator for g, _ in part],
                     "pool": [self._pool] * len(part),
                     "share": [r.share for _, r in part],
+                    "gpu_index": [g.index for g, _ in part],
                     "from_utc": [r.from_ms for _, r in part],
                     "to_utc": [r.to_ms for _, r in part],
                 },

@@ -1,7 +1,7 @@
 """The GPU that each row is of: by its UUID, without one by the node and the GPU's number or bus id there."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Input
+from loadfactor.sources.gpu_scrapes.series_identity import read_index
 from loadfactor.sources.nvidia_smi.cells import Cells, is_unmeasured, merge_equal
 from loadfactor.sources.parsing.file_names import strip_endings
 from loadfactor.sources.parsing.gaps import Gaps
@@ -27,6 +28,7 @@ class NamedGpu:
     device_id: str
     node: str | None
     accelerator: str | None
+    index: int | None = field(default=None, compare=False)  # its number on its node
 
 
 class GpuNames:
@@ -77,7 +79,7 @@ class GpuNames:
         if uuid is None:  # its name needs a node; one with a UUID sits where nobody said, and may be in many files
             node = node or strip_endings(self._log.name or self._log.label)
             uuid = f"{node}/{own}"
-        return NamedGpu(uuid, node, known.id if known else said.get("name"))
+        return NamedGpu(uuid, node, known.id if known else said.get("name"), read_index(said.get("index")))
 
 
 def _find_distinct(code: NDArray[np.int64], size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

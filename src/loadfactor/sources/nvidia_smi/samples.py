@@ -90,7 +90,7 @@ class SampleBuilder:
         for device, start, end in zip(devices, edges[:-1], edges[1:], strict=True):
             if start < end:
                 seen_ms = sorted_ms[start:end]
-                self._seen.name(device.device_id, device.node, device.accelerator)
+                self._seen.name(device.device_id, device.node, device.accelerator, device.index)
                 self._seen.see_instants(device.device_id, int(seen_ms.min()), int(seen_ms.max()), map(int, seen_ms))
 
     def _find_instants(self, rows: ParsedRows, line: int) -> Instants:

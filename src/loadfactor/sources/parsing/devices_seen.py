@@ -17,6 +17,7 @@ _BATCH: Final = 50_000
 class _Presence:
     node: str | None = None
     accelerator: str | None = None
+    index: int | None = None
     from_ms: int | None = None  # earliest start that a row states
     first_ms: int | None = None  # earliest timestamp of a sample that states no start
     last_ms: int | None = None
@@ -38,10 +39,11 @@ class DevicesSeen:
     def __len__(self) -> int:
         return len(self._seen)
 
-    def name(self, device_id: str, node: str | None, accelerator: str | None = None) -> None:
-        """Where this device is and what it is; None changes nothing."""
+    def name(self, device_id: str, node: str | None, accelerator: str | None = None, index: int | None = None) -> None:
+        """Where this device is, what it is, and its number there; None changes nothing."""
         seen = self._seen.setdefault(device_id, _Presence())
         seen.node, seen.accelerator = node or seen.node, accelerator or seen.accelerator
+        seen.index = seen.index if index is None else index
 
     def see_instants(self, device_id: str, first_ms: int, last_ms: int, some_ms: Iterable[int]) -> None:
         """This device has samples from `first_ms` to `last_ms` that state no start; `some_ms` are instants of them."""
@@ -67,6 +69,7 @@ class DevicesSeen:
                 "node": [seen.node for _, seen in batch],
                 "accelerator": [seen.accelerator for _, seen in batch],
                 "pool": [self._options.pool] * len(batch),
+                "gpu_index": [seen.index for _, seen in batch],
                 "from_utc": [self._find_first(seen) for _, seen in batch],
                 "to_utc": [None if seen.open else seen.last_ms for _, seen in batch],
             }

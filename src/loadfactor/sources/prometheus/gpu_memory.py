@@ -31,6 +31,7 @@ GPUS: Final = pa.schema(
         "last_ms": _INT,
         "gaps_ms": pa.list_(_INT, GAPS),
         "told": pa.list_(_INT, len(TOLD)),
+        "index": _INT,  # missing in states that earlier versions wrote
     }
 )
 PLACES: Final = pa.schema(
@@ -66,6 +67,7 @@ def list_gpus(source: GpuSource) -> pa.Table:
         last_ms[kept],
         pa.FixedSizeListArray.from_arrays(pa.array(source.steps.gaps_ms[kept].ravel()), GAPS),
         pa.FixedSizeListArray.from_arrays(pa.array(source.events.last.values[kept].ravel()), len(TOLD)),
+        [gpu.index for gpu in facts],
     ]
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, GPUS, strict=True)], schema=GPUS)
 
@@ -100,7 +102,7 @@ def restore_gpus(source: GpuSource, gpus: pa.Table) -> None:
     for row in gpus.to_pylist():
         number = source.known.gpus.number(row["gpu"])
         facts = source.rows.gpus[number] = GpuFacts()
-        facts.read_labels(row["node"], row["model"])
+        facts.read_labels(row["node"], row["model"], row.get("index"))
         spans = zip(row["devices"], row["shares"], row["from_ms"], strict=True)
         facts.history.open = {device: (share, from_ms) for device, share, from_ms in spans}
         facts.history.to_ms = row["seen_ms"]

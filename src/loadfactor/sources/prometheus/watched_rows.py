@@ -16,7 +16,7 @@ from loadfactor.sources.gpu_scrapes.timeline import Timeline
 from loadfactor.sources.prometheus.seen_rows import SeenRows
 from loadfactor.tables import LABELS, table
 
-_DEVICE: Final = ("device_id", "node", "accelerator", "from_utc")
+_DEVICE: Final = ("device_id", "node", "accelerator", "gpu_index", "from_utc")
 _ALLOCATION: Final = ("job_id", "device_id", "team", "user", "experiment_id", "tags", "known_from", "from_utc")
 
 
@@ -47,7 +47,7 @@ class WatchedRows:
                 self._divided.add(gpu)
             else:
                 ((device_id, (_, from_ms)),) = facts.history.open.items()
-                self._devices.put(gpu, (device_id, facts.node, facts.accelerator, from_ms))
+                self._devices.put(gpu, (device_id, facts.node, facts.accelerator, facts.index, from_ms))
         self._rows.changed -= seen
 
     def list_allocations(self, scrapes: ScrapeColumns) -> Iterator[Rows]:

@@ -114,7 +114,7 @@ def _allocate(
             "pool",
             pc.if_else(part.node.is_valid(), pa.scalar(None, pa.string()), rows["pool"]),
         )
-        there = {"node": part.node, "gpus": part.gpus, "known_from": part.known_from}
+        there = {"node": part.node, "gpus": part.gpus, "known_from": part.known_from, "gpu_indices": part.indices}
         for name, values in (there | summaries.list_columns(part)).items():
             rows = rows.append_column(name, values)
         yield rows

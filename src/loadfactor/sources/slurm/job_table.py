@@ -23,6 +23,7 @@ TEXTS: Final = (
     "asked",  # TRES or GRES that it asked for
     "nodes",  # hostlist
     "placed",  # GPUs on each of its nodes, where that is known: n1=3,n2=1
+    "indices",  # which of them these are, as Slurm numbers them, where that is known: n1=0 1 2,n2=5
 )
 INSTANTS: Final = ("submitted", "eligible", "started", "ended")
 """Milliseconds since 1970 UTC; null where it has not happened."""

@@ -1,7 +1,7 @@
 """Runs of jobs as they become known, saying by saying: one entry a run, which keeps the name and number it was told under.
 
 A saying is a row of JOBS without its empty cells. Accounting (sacct, slurmdbd) counts before the controller (scontrol, slurmctld),
-which knows sooner, and alone says which node has how many GPUs and why a job waits.
+which knows sooner, and alone says which GPUs of which node a job has and why it waits.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ KEPT_MS: Final = MS_PER_DAY
 """So long after its last run ended a job is remembered, for runs that follow."""
 UNFINISHED: Final = ("pending", *OPEN_STATES)
 VANISHED: Final = "vanished"
-_CONTROLLER_ALONE: Final = ("placed", "restarts", "reason")
+_CONTROLLER_ALONE: Final = ("placed", "indices", "restarts", "reason")
 _SOONER: Final = ("state", "eligible", "started", "ended", "held", "nodes")
 """What the controller knows of an open job before accounting does."""
 

@@ -16,10 +16,9 @@ from loadfactor.sources.base import Rows
 from loadfactor.sources.parsing.messages import quote
 from loadfactor.sources.slurm.job_gpus import ShardSizes
 from loadfactor.sources.slurm.notes import Notes
-from loadfactor.sources.slurm.tres import measure_share, tally
+from loadfactor.sources.slurm.tres import MOST_ON_NODE, measure_share, tally
 from loadfactor.tables import DEVICES, OUTAGES
 
-MOST_ON_NODE: Final = 1000  # GPUs or MIG instances: more is damage
 NO_SINCE: Final = "nodes out of use, and nobody says since when: give --at, when the output was taken"
 STILL_DOWN: Final = "nodes out of use: taken to be so until further notice; --at says until when that is known"
 NO_GPUS_HERE: Final = "nodes without GPUs: not listed"

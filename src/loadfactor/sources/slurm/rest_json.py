@@ -14,7 +14,7 @@ from loadfactor.sources.slurm.job_gpus import find_grant
 from loadfactor.sources.slurm.job_table import make_jobs, name_job, read_state, read_text
 from loadfactor.sources.slurm.json_values import dig, first_word, list_words, read_id, read_number, read_seconds
 from loadfactor.sources.slurm.node_rows import NodeRecord, read_node_state
-from loadfactor.sources.slurm.placing import write_placed
+from loadfactor.sources.slurm.placing import count_placed, write_indices, write_placed
 from loadfactor.sources.slurm.tres import count_gpus
 from loadfactor.units import BYTES_PER_MIB
 
@@ -115,7 +115,8 @@ def _read_queued(job: Document) -> dict[str, Any]:
         _whole(job.get("het_job_offset")),
     )
     nodes = expand_hostlist(texts.get("nodes") or "")
-    placed = _place(nodes, job.get("gres_detail"))
+    gres = _place(nodes, job.get("gres_detail"))
+    placed = count_placed(gres)
     per_node, count = texts.get("tres_per_node"), len(nodes) or int(read_number(job.get("node_count")) or 1)
     return {
         **_name_parts(name, number),
@@ -124,6 +125,7 @@ def _read_queued(job: Document) -> dict[str, Any]:
         "held": find_grant(texts.get("tres_alloc_str"), placed, per_node, count) if nodes else None,
         "asked": find_grant(texts.get("tres_req_str"), {}, per_node, count),
         "placed": write_placed(placed),
+        "indices": write_indices(gres),
         "restarts": _count(job.get("restart_cnt")),
         **{ours: read_seconds(job.get(f"{theirs}_time")) for ours, theirs in _QUEUED_TIMES.items()},
     }
@@ -188,12 +190,10 @@ def _name_parts(name: str, number: str) -> dict[str, str | None]:
     return {"job_id": name, "job_number": number if number != name else None}
 
 
-def _place(nodes: tuple[str, ...], detail: Any) -> dict[str, float]:
-    """GPUs by node: one text a node, in the order of the nodes."""
+def _place(nodes: tuple[str, ...], detail: Any) -> dict[str, str]:
+    """GRES by node: one text a node, in the order of the nodes."""
     texts = list_words(detail)
-    if len(texts) != len(nodes):
-        return {}
-    return {node: count_gpus(text).gpus for node, text in zip(nodes, texts, strict=True) if count_gpus(text).gpus}
+    return dict(zip(nodes, texts, strict=True)) if len(texts) == len(nodes) else {}
 
 
 def _write_tres(items: Any) -> str | None:

@@ -19,6 +19,8 @@ from loadfactor.units import MS_PER_DAY, MS_PER_S
 
 MISSING_RUNS: Final = "jobs whose runs before a requeue are missing: export with --duplicates (-D)"
 _LATER: Final = ALWAYS[1]
+_PLACES: Final = ("placed", "indices")
+"""What one command says of a run, and another one, which knows its end, does not."""
 _ASKED: Final = (
     "job_id",
     "cluster",
@@ -30,7 +32,7 @@ _ASKED: Final = (
     "started",
     "ended",
     "restarts",
-    "placed",
+    *_PLACES,
 )
 Row = dict[str, Any]
 
@@ -79,8 +81,8 @@ def number_runs(jobs: pa.Table, notes: Notes, label: str) -> pa.Table:
             kept += runs
     out = jobs.take(pa.array([run["row"] for run in kept], pa.int64()))
     out = out.set_column(out.column_names.index("job_id"), "job_id", pa.array([r["job_id"] for r in kept], pa.string()))
-    placed = pa.array([run["placed"] for run in kept], pa.string())
-    out = out.set_column(out.column_names.index("placed"), "placed", placed)
+    for name in _PLACES:
+        out = out.set_column(out.column_names.index(name), name, pa.array([run[name] for run in kept], pa.string()))
     return out.append_column("attempt", pa.array([float(run["attempt"]) for run in kept], pa.float64()))
 
 
@@ -106,8 +108,8 @@ def _drop_sayings(rows: list[Row]) -> list[Row]:
         known = best.get(key)
         if known is None or known["state"] in OPEN_STATES or known["ended"] is None:
             best[key] = row
-        if known is not None:  # one command knows the end, another one which node has how many
-            best[key]["placed"] = row["placed"] or known["placed"]
+        if known is not None:
+            best[key] |= {name: row[name] or known[name] for name in _PLACES}
     begun = {(r["cluster"], r["submitted"]) for r in best.values() if r["started"] is not None}
     return [r for r in best.values() if r["started"] is not None or (r["cluster"], r["submitted"]) not in begun]
 

@@ -16,9 +16,8 @@ from loadfactor.sources.slurm.job_table import INSTANTS, make_jobs, name_job, re
 from loadfactor.sources.slurm.job_times import JobTimes
 from loadfactor.sources.slurm.node_rows import NodeRecord, read_node_state
 from loadfactor.sources.slurm.notes import Notes
-from loadfactor.sources.slurm.placing import write_placed
+from loadfactor.sources.slurm.placing import count_placed, write_indices, write_placed
 from loadfactor.sources.slurm.scontrol_text import ControlRecord, split_records
-from loadfactor.sources.slurm.tres import count_gpus
 
 _TIMES: Final = dict(zip(INSTANTS, ("SubmitTime", "EligibleTime", "StartTime", "EndTime"), strict=True))
 _REASON: Final = re.compile(r"(.*?)\s*\[[^@\[\]]*@([^\]]+)\]")  # bad GPU [root@2026-10-01T10:00:00]
@@ -72,7 +71,8 @@ def _read_job(record: ControlRecord, of: dict[str, str]) -> dict[str, Any]:
     name = name_job(
         number, texts.get("ArrayJobId"), texts.get("ArrayTaskId"), texts.get("HetJobId"), texts.get("HetJobOffset")
     )
-    placed = _place(record.fields)
+    gres = _place(record.fields)
+    placed = count_placed(gres)
     nodes = len(expand_hostlist(texts.get("NodeList") or "")) or 1
     per_node = texts.get("TresPerNode") or texts.get("Gres")
     held = texts.get("AllocTRES") or texts.get("TRES")
@@ -95,19 +95,20 @@ def _read_job(record: ControlRecord, of: dict[str, str]) -> dict[str, Any]:
         "asked": find_grant(texts.get("ReqTRES") or texts.get("TRES"), {}, per_node, nodes),
         "nodes": texts.get("NodeList"),
         "placed": write_placed(placed),
+        "indices": write_indices(gres),
         "restarts": int(of["Restarts"]) if of.get("Restarts", "").isdigit() else None,
         "line": record.line,
     }
 
 
-def _place(fields: Sequence[tuple[str, str]]) -> dict[str, float]:
-    """GPUs by node: `Nodes=n[1-2] CPU_IDs=… GRES=gpu:h100:3(IDX:0-2)` of -d says what each of these nodes has."""
+def _place(fields: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """GRES by node: `Nodes=n[1-2] CPU_IDs=… GRES=gpu:h100:3(IDX:0-2)` of -d says what each of these nodes gave."""
     nodes: tuple[str, ...] = ()
-    out: dict[str, float] = {}
+    out: dict[str, str] = {}
     for name, value in fields:
         if name == "Nodes":
             nodes = expand_hostlist(value)
         elif name == "GRES" and nodes:
-            out |= dict.fromkeys(nodes, count_gpus(value).gpus)
+            out |= dict.fromkeys(nodes, value)
             nodes = ()
-    return {node: count for node, count in out.items() if count}
+    return out

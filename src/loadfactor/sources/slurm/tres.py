@@ -17,6 +17,11 @@ _ITEM: Final = re.compile(
     r"(?:[:=](?P<count>\d{1,15}(?:\.\d{1,15})?))?",
     re.IGNORECASE,
 )
+_INDEXED: Final = re.compile(
+    r"(?<![^,])(?:gres[/:])?gpu(?::(?P<type>[^:(),=]+))??(?::\d+)?\(IDX:(?P<indices>\d{1,4}(?:-\d{1,4})?(?:,\d{1,4}(?:-\d{1,4})?)*)\)"
+)
+MOST_ON_NODE: Final = 1000
+"""GPUs or MIG instances of a node: more is damage."""
 _PROFILE: Final = re.compile(r"(?:^|[._-])(\d+)g\.(\d+)gb", re.IGNORECASE)
 _OF_FOUR: Final = {("1", "6"), ("2", "12"), ("4", "24")}  # the profiles of an A30, where no model is named
 
@@ -58,6 +63,24 @@ def count_gpus(text: str | None) -> GpuCount:
     total, typed, others = tally(text)
     gpus, share = _add_types(total, typed)
     return GpuCount(gpus, share, 0.0 if gpus else others["shard"], 0.0 if gpus else others["mps"])
+
+
+def list_indices(text: str | None) -> tuple[int, ...]:
+    """The numbers of the whole GPUs that a GRES text names, as Slurm counts the GPUs of a node; none where it does not say all.
+
+    >>> list_indices("gpu:a100:3(IDX:0-1,5),gpu:v100:1(IDX:7)"), list_indices("gpu:h100:2"), list_indices("gpu:1g.10gb:1(IDX:3)")
+    ((0, 1, 5, 7), (), ())
+    """
+    out: list[int] = []
+    for item in _INDEXED.finditer(text or ""):
+        if measure_share(item["type"] or "") is not None:
+            return ()
+        for part in item["indices"].split(","):
+            first, _, last = part.partition("-")
+            if int(last or first) >= MOST_ON_NODE:
+                return ()
+            out += range(int(first), int(last or first) + 1)
+    return tuple(sorted(out)) if out and len(set(out)) == len(out) == count_gpus(text).gpus else ()
 
 
 def tally(text: str) -> tuple[float, dict[str, float], dict[str, float]]:
