@@ -58,7 +58,7 @@ def test_the_ledger_is_booked_from_kept_sql(tmp_path: Path, monkeypatch: pytest.
         return sorted(books.table("ledger").to_pyarrow().to_pylist(), key=lambda row: int(row["hour_utc"]))
 
     first = book("first")
-    for name in ("_compile_steps", "_compile_sources"):
+    for name in ("_compile_steps", "_compile_facts", "_compile_changed"):
         monkeypatch.setattr(rebuild, name, None)
     assert book("second") == first
     assert len(first) == 3

@@ -124,6 +124,7 @@ class Fleet:
             "accelerator": self.rnd.choice(("toy-x", "h100-pcie", "a10", None)),
             "pool": self.rnd.choice(("a", "b", None)),
             "share": self.rnd.choice((None, None, None, 1.0, 0.5, 1 / 7)),
+            "gpu_index": self.rnd.choice((None, 0, 0, 1, 2)),
         }
 
     def _devices(self) -> None:
@@ -197,6 +198,7 @@ class Fleet:
             level = self.rnd.choice(levels)
             if level in ("node", "all"):
                 row |= {"node": self.rnd.choice(("n0", "n1")), "gpus": self.rnd.choice((None, 1, 2, 3, 0.5))}
+                row["gpu_indices"] = self.rnd.choice((None, "0", "1", "0,1", "1,0,2", "0,0", "many"))
             if level == "pool":
                 row |= {"pool": self.rnd.choice(("a", "b", "nowhere")), "gpus": self.rnd.choice((None, 1, 2, 5))}
             if level == "fleet":

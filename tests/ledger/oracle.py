@@ -8,6 +8,7 @@ of `ledger`.
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import cached_property
 
 from tests.ledger.oracle_cells import BASES, HOLDER, HOUR, PLACE, Cell, Row
 from tests.ledger.oracle_inventory import OracleInventory, count_asked, covers
@@ -87,7 +88,7 @@ class Oracle(OracleInventory):
                 continue
             gpus = count_asked(row)
             own_ask = {
-                **{c: row[c] for c in (*HOLDER, "job_number", "device_id", "node", "pool")},
+                **{c: row[c] for c in (*HOLDER, "job_number", "device_id", "node", "pool", "gpu_indices")},
                 "gpus": gpus,
                 "inferred": False,
             }
@@ -95,7 +96,7 @@ class Oracle(OracleInventory):
                 asks += [{**own_ask, "device_id": d, "gpus": 1.0} for d in of_node[row["node"]]]
             else:
                 asks.append(own_ask)
-        asks = self.named_by_labels(asks, a, there)
+        asks = self.named_by_numbers(self.named_by_labels(asks, a, there), there)
         unnamed = [x for x in asks if x["device_id"] is None]
         nodes = {x["node"] for x in unnamed} - {None}
         pools = {x["pool"] for x in unnamed if x["node"] is None} - {None}
@@ -161,7 +162,7 @@ class Oracle(OracleInventory):
             fits = min(1.0, ask["gpus"] / whole)
             out += [{**filled, "device_id": d, "gpus": gpus * fits} for d, gpus in most.items()]
             if ask["gpus"] - whole > 1e-9:
-                out.append({**filled, "gpus": ask["gpus"] - whole})
+                out.append({**filled, "gpus": ask["gpus"] - whole, "gpu_indices": None})
         for label in labels:
             lists = [
                 r
@@ -174,6 +175,49 @@ class Oracle(OracleInventory):
             if not lists:
                 out.append({**{c: label[c] for c in (*HOLDER, "device_id", "node", "pool", "gpus")}, "inferred": True})
         return out
+
+    def named_by_numbers(self, asks: list[Row], there: dict[str, Row]) -> list[Row]:
+        """Holders on the GPUs that their numbers name, node by node, where all numbers of a node fit and nothing contradicts."""
+        out = []
+        asking: dict[str, list[Row]] = defaultdict(list)
+        for x in asks:
+            has_numbers = x["device_id"] is None and x["node"] is not None and x.get("gpu_indices") is not None
+            (asking[x["node"]] if has_numbers else out).append(x)
+        for node, of_node in asking.items():
+            gpus = [d for d in there.values() if d["node"] == node]
+            by_number = {d.get("gpu_index"): d["device_id"] for d in gpus}
+            fits = set(by_number) == set(range(len(gpus))) and all(d["share"] == 1.0 for d in gpus)
+            taken = {x["device_id"] for x in asks if x["device_id"] is not None}
+            named = []
+            for x in of_node:
+                numbers = [int(text) for text in x["gpu_indices"].split(",") if text.isdigit()]
+                mine = [by_number[n] for n in numbers if n in by_number]
+                fits &= len(mine) == len(set(mine)) == x["gpus"]
+                named += [{**x, "device_id": d, "gpus": 1.0} for d in mine]
+            by_numbers = [x["device_id"] for x in named]
+            fits &= len(set(by_numbers)) == len(by_numbers) and not taken.intersection(by_numbers)
+            out += named if fits and node not in self.misnumbered else of_node
+        return out
+
+    @cached_property
+    def misnumbered(self) -> set[str]:
+        """Nodes on which labels ever named a GPU for a job, longer than they linger, that is none of its numbers."""
+        rows = [*self.t["allocations"], *self.t["devices"]]
+        edges = sorted(({0, 2**62} | {r[c] for r in rows for c in ("from_utc", "to_utc")}) - {None})
+        found = set()
+        for job, label in itertools.product(self.t["allocations"], repeat=2):
+            if job["known_from"] == "labels" or job["gpu_indices"] is None or job["device_id"] is not None:
+                continue
+            if label["known_from"] != "labels" or label["job_id"] not in (job["job_id"], job["job_number"]):
+                continue
+            seen = [d for d in self.t["devices"] if d["device_id"] == label["device_id"] and d["node"] == job["node"]]
+            lasted: dict[str, int] = {}
+            for a, b in itertools.pairwise(edges):
+                numbers = [d["gpu_index"] for d in seen if covers(d, a) and covers(job, a) and covers(label, a)]
+                lasted = {str(n): lasted.get(str(n), 0) + b - a for n in numbers if n is not None}
+                if any(ms > LINGER and n not in job["gpu_indices"].split(",") for n, ms in lasted.items()):
+                    found.add(job["node"])
+        return found
 
     def shared_out(self, a: int, b: int, devices: list[Row], asks: list[Row]) -> Iterable[Cell]:
         """One place: what holders have (scaled down alike where they ask for more than there is), what is down, what is left."""

@@ -4,6 +4,7 @@ import math
 import os
 import random
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -148,8 +149,9 @@ def test_the_books_say_what_the_oracle_says(part: int) -> None:
     run()
 
 
-def check_one(rnd: random.Random) -> None:
-    fleet = Fleet(rnd)
+def check_one(rnd: random.Random, make: Callable[[random.Random], Fleet] = Fleet) -> None:
+    """The books of a random fleet, in full and asked."""
+    fleet = make(rnd)
     step_s, lone_s = rnd.choice((None, None, 60.0)), rnd.choice((None, 30.0))
     oracle = Oracle(fleet.tables, step_s and step_s * 1000, lone_s and lone_s * 1000)
     with TemporaryDirectory() as folder:

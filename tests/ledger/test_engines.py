@@ -40,15 +40,19 @@ def sql(expr: Any, dialect: str) -> str:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(
-    ("measured", "overlaps", "cut"), [(0, False, False), (BUSY, False, True), (EVERYTHING, True, True)]
+    ("measured", "overlaps", "cut", "numbered"),
+    [(0, False, False, False), (BUSY, False, True, True), (EVERYTHING, True, True, True)],
 )
-def test_every_step_of_the_ledger_compiles(dialect: str, measured: int, overlaps: bool, cut: bool) -> None:
-    """Whatever was measured, overlapping or cut, each step is one SELECT of the engine; the last is the book."""
-    texts = {name: sql(expr, dialect) for name, expr in list_steps(measured, overlaps, cut, 0.05).items()}
-    assert list(texts) == [name for name, _ in compile_steps(measured, overlaps, cut, 0.05)]
+def test_every_step_of_the_ledger_compiles(
+    dialect: str, measured: int, overlaps: bool, cut: bool, numbered: bool
+) -> None:
+    """Whatever was measured, overlapping, cut or numbered, each step is one SELECT of the engine; the last is the book."""
+    texts = {name: sql(expr, dialect) for name, expr in list_steps(measured, overlaps, cut, numbered, 0.05).items()}
+    assert list(texts) == [name for name, _ in compile_steps(measured, overlaps, cut, numbered, 0.05)]
     assert list(texts)[-1] == "book"
     assert all("SELECT" in text for text in texts.values())
     assert ("cuts" in texts["slices"]) == cut
+    assert ("misnumbered" in texts) == numbered
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -94,7 +98,7 @@ def test_spark_keeps_the_same_books(tmp_path: Path) -> None:
     measured = 0
     for file in store.manifest.of("samples"):
         measured |= file.measured
-    for name, expr in list_steps(measured, True, False, 0.05).items():
+    for name, expr in list_steps(measured, True, False, True, 0.05).items():
         spark.sql(sql(expr, "pyspark")).write.parquet(str(tmp_path / name))
         spark.read.parquet(str(tmp_path / name)).createOrReplaceTempView(name)
     theirs = spark.table("book").toPandas()

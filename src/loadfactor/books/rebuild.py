@@ -166,27 +166,47 @@ def _merge_crowded_days(writer: "Writer") -> None:
 
 
 def _digest_sources(session: Session, owned: OwnedPrices) -> str:
-    """Put what nodes are called and what allocations name into tables; a digest of each, that of `sources` first.
+    """Put what follows from all rows of the small tables into tables; digests of what hours stand on, that of `sources` first.
 
     With the last stands what prices of bills stand on; behind them the prices of owned GPUs, where there are any.
     """
     for name in ("allocations", "devices", "outages"):
         session.view_table(name, name)
-    keys = {}
-    for name in ("node_names", "sources", "unlisted"):
-        session.materialize(name, recall("sources", _compile_sources)[name])
-        rows = session.fetch(f"SELECT * FROM {name} ORDER BY ALL").to_pydict()
-        keys[name] = hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
-    said = mark_bills(" ".join(keys[name] for name in ("sources", "unlisted", "node_names")), describe_bills(session))
+    for name, sql in recall("facts", lambda: _compile_facts(False)).items():
+        session.materialize(name, sql)
+    sources, unlisted, names = (
+        session.fetch(f"SELECT * FROM {name} ORDER BY ALL").to_pydict()
+        for name in ("sources", "unlisted", "node_names")
+    )
+    stands_on = (sources, unlisted, (names, list_misnumbered(session)))
+    digests = " ".join(hashlib.sha256(repr(of).encode()).hexdigest()[:16] for of in stands_on)
+    said = mark_bills(digests, describe_bills(session))
     return f"{said} {owned.key}" if owned.key else said
+
+
+def list_misnumbered(session: Session) -> list[str]:
+    """The nodes whose GPUs a scheduler numbers otherwise than their driver, as labels show."""
+    if not _has_numbers(session):
+        return []
+    for name in ("devices", "outages"):
+        session.view_table(name, name)
+    for name, sql in recall("facts of numbers", lambda: _compile_facts(True)).items():
+        session.materialize(name, sql)
+    return sorted(session.fetch("SELECT node FROM misnumbered")["node"].to_pylist())
+
+
+def _has_numbers(session: Session) -> bool:
+    """Whether any allocation says numbers of GPUs."""
+    session.view_table("allocations", "allocations")
+    return bool(session.raw.execute("SELECT 1 FROM allocations WHERE gpu_indices IS NOT NULL LIMIT 1").fetchall())
 
 
 def _find_changed_hours(session: Session, sources_key: str) -> list[Span]:
     """The booked hours of GPUs of which an allocation source now speaks and did not before, or no longer does, or whose price of
     being owned is another, or that a bill prices otherwise.
 
-    All hours where another number of GPUs was held at once than before, which are taken to have been there all the time, and where
-    a node has another name than before.
+    All hours where another number of GPUs was held at once than before, which are taken to have been there all the time, where
+    a node has another name than before, and where labels contradict the numbers of other nodes than before.
     """
     files = session.manifest.of("ledger")
     if sources_key == session.manifest.sources_key or not files:
@@ -198,7 +218,9 @@ def _find_changed_hours(session: Session, sources_key: str) -> list[Span]:
     session.create_view("kept_ledger", select_ledger(session, files))
     hours += find_repriced_hours(session, split_bills(sources_key)[1])
     if before[0] != now[0]:
-        hours += [hour for (hour,) in session.raw.execute(recall("sources", _compile_sources)["changed"]).fetchall()]
+        hours += [
+            hour for (hour,) in session.raw.execute(recall("changed hours", _compile_changed)["changed"]).fetchall()
+        ]
     return [(hour, hour + MS_PER_HOUR) for hour in hours]
 
 
@@ -235,7 +257,7 @@ def book(
     session.view_table("samples", "samples", files, spans)
     if billed := with_bills and has_bills(session):
         materialize_billed_prices(session, spans)
-    shape = (measured, may_overlap(parts), bool(cuts), idle_below, session.currency, billed)
+    shape = (measured, may_overlap(parts), bool(cuts), _has_numbers(session), idle_below, session.currency, billed)
     for name, sql in recall(f"steps {shape}", lambda: _compile_steps(*shape)).items():
         if name == "book":  # read once, when it is written or asked: a table of it would only cost memory
             session.create_view(name, sql)
@@ -245,23 +267,27 @@ def book(
             break
 
 
-def _compile_steps(measured: int, overlaps: bool, cut: bool, idle_below: float, currency: str, billed: bool) -> Queries:
+def _compile_steps(
+    measured: int, overlaps: bool, cut: bool, numbered: bool, idle_below: float, currency: str, billed: bool
+) -> Queries:
     """The SQL of each step of the ledger, in order."""
     from loadfactor.ledger.steps import compile_steps  # Ibis takes a while to import
 
-    return dict(compile_steps(measured, overlaps, cut, idle_below, currency, billed=billed))
+    return dict(compile_steps(measured, overlaps, cut, numbered, idle_below, currency, billed=billed))
 
 
-def _compile_sources() -> Queries:
-    """The SQL of what allocations name, and of the booked hours that it changes."""
-    from loadfactor.ledger.steps import compile_changed_sources, compile_node_names, compile_sources, compile_unlisted
+def _compile_facts(numbered: bool) -> Queries:
+    """The SQL of what follows from all rows of the small tables, in order."""
+    from loadfactor.ledger.steps import compile_facts
 
-    return {
-        "node_names": compile_node_names(),
-        "sources": compile_sources(),
-        "unlisted": compile_unlisted(),
-        "changed": compile_changed_sources(),
-    }
+    return compile_facts(numbered)
+
+
+def _compile_changed() -> Queries:
+    """The SQL of the booked hours that changed sources change."""
+    from loadfactor.ledger.steps import compile_changed_sources
+
+    return {"changed": compile_changed_sources()}
 
 
 def may_overlap(parts: list[SamplePart]) -> bool:

@@ -37,7 +37,7 @@ def pick_labelled(allocations: Expr) -> Expr:
 def drop_repeats(allocations: Expr) -> Expr:
     """Allocations without those that labels name of jobs that somebody lists."""
     listed, labelled = pick_listed(allocations), pick_labelled(allocations)
-    names = _list_aliases(listed).select("label").distinct()
+    names = list_aliases(listed).select("label").distinct()
     return ibis.union(listed, labelled.anti_join(names, labelled.job_id == names.label))
 
 
@@ -46,7 +46,7 @@ def drop_listed(labelled: Expr, allocations: Expr, bounds: Expr) -> Expr:
     listed = pick_listed(allocations)
     around = clip(listed.mutate(from_utc=listed.from_utc - LINGER_MS, to_utc=listed.to_utc + LINGER_MS), bounds)
     own = labelled.mutate(label=labelled.job_id)
-    known = unite(_list_aliases(around).select("label", "from_utc", "to_utc").semi_join(own, "label"), ["label"])
+    known = unite(list_aliases(around).select("label", "from_utc", "to_utc").semi_join(own, "label"), ["label"])
     pieces = cut_at_bounds([rows.select("label", "from_utc", "to_utc") for rows in (own, known)], ["label"])
     there = pieces.join(own, covers(pieces, own, ["label"]))
     there = there.select(pieces, *(own[c] for c in _COLUMNS if c not in ("from_utc", "to_utc")))
@@ -80,7 +80,7 @@ def _fill_payers(rows: Expr, labelled: Expr) -> Expr:
     others, rows = rows.filter(~is_told), rows.filter(is_told)
     order = [rows[c] for c in ("job_id", "from_utc", "device_id", "node", "pool", "gpus", "to_utc", "attempt")]
     rows = rows.mutate(claim=ibis.row_number().over(ibis.window(order_by=order)))
-    aliases = _list_aliases(rows)
+    aliases = list_aliases(rows)
     found = aliases.join(by_job, shares_time(aliases, by_job, ["label", DAY]))
     found = found.select(
         aliases.claim, by_job[DAY], *(by_job[f"said_{c}"] for c in _PAYERS), **intersect(aliases, by_job)
@@ -104,7 +104,7 @@ def _is_called(rows: Expr, seen: Expr) -> Expr:
     return rows.job_id.isin(seen.label) | ibis.coalesce(rows.job_number, rows.job_id).isin(seen.label)
 
 
-def _list_aliases(listed: Expr) -> Expr:
+def list_aliases(listed: Expr) -> Expr:
     """Claims by what labels may call their job: its id, and the scheduler's number of it."""
     numbered = listed.filter(listed.job_number.notnull() & (listed.job_number != listed.job_id))
     return ibis.union(listed.mutate(label=listed.job_id), numbered.mutate(label=numbered.job_number))
@@ -124,7 +124,7 @@ def _locate(labelled: Expr, locations: Expr) -> Expr:
 
 def _match(rows: Expr, seen: Expr) -> Expr:
     """By number of a claim, the GPUs that labels name for its job where the claim is."""
-    aliases = _list_aliases(rows)
+    aliases = list_aliases(rows)
     there = ibis.coalesce(aliases.node == seen.node, aliases.pool == seen.pool, aliases.pool.isnull())
     there = ibis.ifelse(aliases.node.notnull(), ibis.coalesce(aliases.node == seen.node, False), there)
     found = aliases.join(seen, [*shares_time(aliases, seen, ["label", DAY]), there])
@@ -160,7 +160,9 @@ def _split_claims(rows: Expr, found: Expr) -> Expr:
         by_gpu.device_id,
         gpus=by_gpu.named_gpus * ibis.least(1.0, held.gpus / held.named),
     )
-    left = held.mutate(gpus=held.gpus - held.named, device_id=ibis.null("string")).filter(
-        lambda t: t.gpus > ROUNDING_GPUS
-    )
+    left = held.mutate(
+        gpus=held.gpus - held.named,
+        gpu_indices=ibis.ifelse(held.named > 0, ibis.null("string"), held.gpu_indices),  # which are left, nobody says
+        device_id=ibis.null("string"),
+    ).filter(lambda t: t.gpus > ROUNDING_GPUS)
     return ibis.union(on_gpus.select(*_COLUMNS), left.select(*_COLUMNS))

@@ -16,7 +16,7 @@ from loadfactor.ledger.inventory import LOCATION
 
 DAY = "day_utc"
 OWN = tuple(f"own_{c}" for c in ("device_id", *LOCATION))
-CLAIM = (*HOLDER, "job_number", "gpus", DAY)
+CLAIM = (*HOLDER, "job_number", "gpus", "gpu_indices", DAY)
 """Columns of an allocation cut by the day."""
 
 Expr = Any

@@ -14,6 +14,7 @@ import ibis
 from loadfactor.ledger.attribution import attribute_time, cut_capacity, list_claims, list_labelled, list_listed
 from loadfactor.ledger.capacity import measure_capacity
 from loadfactor.ledger.evidence import find_unheld_work, list_spans
+from loadfactor.ledger.gpu_numbers import find_misnumbered, list_numbers, name_numbered
 from loadfactor.ledger.holders import list_sources, mark_sources
 from loadfactor.ledger.intervals import split_by_bucket
 from loadfactor.ledger.inventory import cut_segments, list_outages, list_presence
@@ -29,12 +30,16 @@ from loadfactor.units import MS_PER_DAY
 
 Expr = Any
 Steps = dict[str, Expr]
+FACTS = ("node_names", "sources", "unlisted")
+OF_NUMBERS = ("node_names", "numbers", "misnumbered")
+"""Steps that follow from all rows of the small tables, whichever spans are booked; the latter where allocations say numbers."""
 
 
 def compile_steps(
     measured: int,
     overlaps: bool,
     cut: bool,
+    numbered: bool,
     idle_below: float,
     currency: str = DEFAULT_CURRENCY,
     dialect: str = "duckdb",
@@ -43,16 +48,19 @@ def compile_steps(
     """The ledger as SQL of an engine: what to work out under which name, in order; the last is the book.
 
     `measured`: which signals the samples hold; `overlaps`: whether samples of one GPU may overlap; `cut`: whether there are cuts;
-    `billed`: whether there are `billed_prices` of nodes. Each step is compiled when it is reached, once.
+    `numbered`: whether allocations say numbers of GPUs; `billed`: whether there are `billed_prices` of nodes. Each step is compiled
+    when it is reached, once.
     """
-    for make, options in ((_attribute, (cut, currency, billed)), (_book, (measured, overlaps, idle_below))):
+    for make, options in ((_attribute, (cut, numbered, currency, billed)), (_book, (measured, overlaps, idle_below))):
         for name in make(*options):
             yield name, _sql(dialect, make, options, name)
 
 
-def list_steps(measured: int, overlaps: bool, cut: bool, idle_below: float, currency: str = DEFAULT_CURRENCY) -> Steps:
+def list_steps(
+    measured: int, overlaps: bool, cut: bool, numbered: bool, idle_below: float, currency: str = DEFAULT_CURRENCY
+) -> Steps:
     """The same as Ibis expressions, for an engine's own compiler."""
-    return {**_attribute(cut, currency), **_book(measured, overlaps, idle_below)}
+    return {**_attribute(cut, numbered, currency), **_book(measured, overlaps, idle_below)}
 
 
 def ledger_columns() -> dict[str, str]:
@@ -60,19 +68,10 @@ def ledger_columns() -> dict[str, str]:
     return {name: str(of) for name, of in _book(0, False, IDLE_BELOW)["book"].schema().items()}
 
 
-def compile_sources(dialect: str = "duckdb") -> str:
-    """SQL: what the allocations name, see `list_sources`."""
-    return _sql(dialect, _attribute, (False, DEFAULT_CURRENCY), "sources")
-
-
-def compile_unlisted(dialect: str = "duckdb") -> str:
-    """SQL: how many GPUs jobs held at once where they name none, see `count_unlisted`."""
-    return _sql(dialect, _attribute, (False, DEFAULT_CURRENCY), "unlisted")
-
-
-def compile_node_names(dialect: str = "duckdb") -> str:
-    """SQL: nodes that are called by two names, see `pair_names`."""
-    return _sql(dialect, _attribute, (False, DEFAULT_CURRENCY), "node_names")
+def compile_facts(numbered: bool, dialect: str = "duckdb") -> dict[str, str]:
+    """SQL of FACTS, or of OF_NUMBERS, in order."""
+    names = OF_NUMBERS if numbered else FACTS
+    return {name: _sql(dialect, _attribute, (False, numbered, DEFAULT_CURRENCY), name) for name in names}
 
 
 def compile_changed_sources(dialect: str = "duckdb") -> str:
@@ -81,7 +80,9 @@ def compile_changed_sources(dialect: str = "duckdb") -> str:
         {name: ledger_columns()[name] for name in ("device_id", "node", "pool", "hour_utc", "has_source")},
         name="kept_ledger",
     )
-    marked = mark_sources(kept.rename(before="has_source"), _result(_attribute(False, DEFAULT_CURRENCY), "sources"))
+    marked = mark_sources(
+        kept.rename(before="has_source"), _result(_attribute(False, False, DEFAULT_CURRENCY), "sources")
+    )
     return str(
         ibis.to_sql(marked.filter(marked.before != marked.has_source).select("hour_utc").distinct(), dialect=dialect)
     )
@@ -105,7 +106,7 @@ def _sql(dialect: str, make: Callable[..., Steps], options: tuple[Any, ...], nam
 
 
 @cache
-def _attribute(cut: bool, currency: str, billed: bool = False) -> Steps:
+def _attribute(cut: bool, numbered: bool, currency: str, billed: bool = False) -> Steps:
     """Who held what, and what it cost."""
     bounds = ibis.table({"start_ms": "int64", "end_ms": "int64"}, name="bounds")
     prices = ibis.union(_input("prices"), ibis.table(ibis.schema(columns_of("prices")), name="estimates"))
@@ -133,7 +134,13 @@ def _attribute(cut: bool, currency: str, billed: bool = False) -> Steps:
     steps["locations"] = locate_devices(of("days"))
     steps["listed"] = list_listed(allocations, of("locations"), bounds)
     steps["labelled"] = list_labelled(allocations, bounds)
-    steps["claims"] = list_claims(of("listed"), of("labelled"), allocations, of("locations"), bounds)
+    claims = list_claims(of("listed"), of("labelled"), allocations, of("locations"), bounds)
+    if numbered:
+        steps["numbers"] = list_numbers(devices)
+        steps["misnumbered"] = find_misnumbered(allocations, of("numbers"))
+        steps["known_claims"] = claims
+        claims = name_numbered(of("known_claims"), of("numbers"), of("locations"), of("misnumbered"))
+    steps["claims"] = claims
     steps["scopes"] = scope_devices(of("locations"), of("claims"))
     steps["scoped_claims"] = scope_claims(of("claims"), of("scopes"))
     steps["capacity"] = measure_capacity(of("days"), of("scopes"))
@@ -146,7 +153,7 @@ def _attribute(cut: bool, currency: str, billed: bool = False) -> Steps:
 @cache
 def _book(measured: int, overlaps: bool, idle_below: float) -> Steps:
     """What they did with it."""
-    before, samples = _attribute(False, DEFAULT_CURRENCY), _input("samples")
+    before, samples = _attribute(False, False, DEFAULT_CURRENCY), _input("samples")
     samples = samples.mutate(since=samples.from_utc, until=samples.to_utc)
     if overlaps:
         samples = resolve_overlaps(samples, measured)

@@ -180,6 +180,6 @@ def _make_table(names: dict[str, str], rows: Iterable[tuple[object, ...]]) -> "p
 
 
 def _compile_names() -> Queries:
-    from loadfactor.ledger.steps import compile_node_names  # Ibis takes longer to import than most answers
+    from loadfactor.ledger.steps import compile_facts  # Ibis takes longer to import than most answers
 
-    return {"node_names": compile_node_names()}
+    return {"node_names": compile_facts(False)["node_names"]}

@@ -11,7 +11,7 @@ from loadfactor.books.check.collection import find_failing_sources, find_import_
 from loadfactor.books.check.files import check_files, find_losses
 from loadfactor.books.check.finding import Ask, Examined, Finding
 from loadfactor.books.check.holders import find_excess, find_inferred_holders, find_unattributed
-from loadfactor.books.check.inventory import find_counted_twice, find_unlisted
+from loadfactor.books.check.inventory import find_counted_twice, find_misnumbered, find_unlisted
 from loadfactor.books.check.joins import (
     find_split_names,
     find_unheld_gpus,
@@ -39,6 +39,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     find_split_names,
     find_differing_clocks,
     find_counted_twice,
+    find_misnumbered,
     find_unheld_gpus,
     find_unmeasured_jobs,
     find_unscheduled_nodes,

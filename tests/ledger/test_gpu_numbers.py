@@ -1,0 +1,231 @@
+"""A job whose GPUs a scheduler numbers holds the devices with these numbers, where nothing contradicts that."""
+
+import random
+from datetime import UTC
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.ledger.fleets import HOUR, MINUTE, Fleet, Row, add, batch
+from tests.ledger.test_books_balance import SETTINGS, check_one
+
+from loadfactor.books.books import Books
+from loadfactor.sources.base import ReadOptions
+
+START = 1_767_225_600_000
+
+
+def gpu(number: int | None, name: str | None = None, **others: object) -> Row:
+    """A GPU of n1, for eight hours."""
+    whole = {"from_utc": START, "to_utc": START + 8 * HOUR}
+    return {"device_id": name or f"GPU-{number}", "node": "n1", "gpu_index": number, **whole, **others}
+
+
+def job(name: str, gpus: int, numbers: str | None, hours: tuple[float, float] = (0, 8), **others: object) -> Row:
+    """A job on n1 as a scheduler lists it."""
+    begin, end = (START + round(hour * HOUR) for hour in hours)
+    return {
+        "job_id": name,
+        "node": "n1",
+        "gpus": gpus,
+        "gpu_indices": numbers,
+        "from_utc": begin,
+        "to_utc": end,
+        **others,
+    }
+
+
+def label(name: str, device: str, hours: tuple[float, float]) -> Row:
+    """What labels of samples say."""
+    begin, end = (START + round(hour * HOUR) for hour in hours)
+    return {"job_id": name, "device_id": device, "from_utc": begin, "to_utc": end, "known_from": "labels"}
+
+
+def books_of(folder: Path, **tables: list[Row]) -> Books:
+    """Books of these tables."""
+    books = Books(folder / "store")
+    add(books, [batch(name, rows) for name, rows in tables.items()], "all", folder)
+    return books
+
+
+def held(books: Books) -> dict[tuple[str, str | None], float]:
+    """GPU-hours by job and device."""
+    found = books.show("allocated_gpu_hours", ("job", "device"))
+    return {(str(r.by["job"]), r.by["device"]): r.value for r in found if r.value}
+
+
+FOUR = [gpu(number) for number in range(4)]
+
+
+def test_two_jobs_of_a_node_have_their_own_gpus(tmp_path: Path) -> None:
+    """One works and one does not: each has the activity of its own GPUs, and what neither has is nobody's."""
+    samples = [
+        {"device_id": f"GPU-{number}", "source": "s", "from_utc": at - MINUTE, "to_utc": at, "busy_share": busy}
+        for number, busy in enumerate((0.9, 0.9, 0.0, 0.0))
+        for at in range(START + MINUTE, START + 8 * HOUR + 1, MINUTE)
+    ]
+    jobs = [job("works", 2, "0,1"), job("sleeps", 1, "3")]
+    books = books_of(tmp_path, devices=FOUR, allocations=jobs, samples=samples)
+    assert held(books) == {("works", "GPU-0"): 8.0, ("works", "GPU-1"): 8.0, ("sleeps", "GPU-3"): 8.0}
+    assert {r.by["job"]: r.value for r in books.show("idle_gpu_hours", "job") if r.value} == {"sleeps": 8.0}
+    assert {r.by["device"]: r.value for r in books.show("unallocated_gpu_hours", "device") if r.value} == {"GPU-2": 8.0}
+
+
+@pytest.mark.parametrize(
+    ("devices", "numbers"),
+    [
+        (FOUR[:3], "0,1"),  # an exporter misses one
+        ([*FOUR[:3], gpu(4)], "0,1"),
+        ([*FOUR[:3], gpu(None, "GPU-3")], "0,1"),
+        ([*FOUR[:3], gpu(2, "GPU-3")], "0,1"),
+        ([*FOUR[:3], gpu(3, share=0.5)], "0,1"),
+        ([*FOUR, *(gpu(None, f"n1:gpu{number}") for number in range(8))], "0,1"),  # the scheduler counts eight
+        (FOUR, "0"),
+        (FOUR, "0,1,2"),
+        (FOUR, "0,0"),
+        (FOUR, "3,4"),
+        (FOUR, "some"),
+        (FOUR, None),
+    ],
+)
+def test_numbers_that_do_not_fit_name_nothing(tmp_path: Path, devices: list[Row], numbers: str | None) -> None:
+    """Where the GPUs of the node or the numbers of the job are not what they should be, the job is booked at its node."""
+    if devices == FOUR[:3]:
+        devices = [*devices, *(gpu(None, f"n1:gpu{number}") for number in range(4))]
+    books = books_of(tmp_path, devices=devices, allocations=[job("7", 2, numbers)])
+    assert held(books) == {("7", None): 16.0}
+
+
+def test_two_holders_of_a_number_have_their_node(tmp_path: Path) -> None:
+    """While two jobs name one GPU, the numbers of that node say nothing; before and after they do."""
+    jobs = [job("a", 1, "0", (0, 4)), job("b", 1, "0", (3, 6)), job("c", 1, "2", (0, 8))]
+    found = held(books_of(tmp_path, devices=FOUR, allocations=jobs))
+    assert found == {
+        ("a", "GPU-0"): 3.0,
+        ("a", None): 1.0,
+        ("b", "GPU-0"): 2.0,
+        ("b", None): 1.0,
+        ("c", "GPU-2"): 7.0,
+        ("c", None): 1.0,
+    }
+
+
+def test_labels_come_before_numbers(tmp_path: Path) -> None:
+    """Labels that agree change nothing; a GPU that they name for another job is not given to the one with its number."""
+    agreeing = [job("a", 1, "0"), label("a", "GPU-0", (2, 4))]
+    assert held(books_of(tmp_path, devices=FOUR, allocations=agreeing)) == {("a", "GPU-0"): 8.0}
+    other = [job("a", 1, "0"), label("b", "GPU-0", (2, 4))]
+    (folder := tmp_path / "other").mkdir()
+    assert held(books_of(folder, devices=FOUR, allocations=other))[("a", None)] == 2.0
+
+
+def test_one_contradiction_of_labels_ends_the_trust_in_a_node(tmp_path: Path) -> None:
+    """Labels name GPU 3 for a job with number 0: this node counts otherwise, at all times; labels that linger prove nothing."""
+    jobs = [job("a", 1, "0", (0, 2)), label("a", "GPU-3", (0, 2)), job("b", 1, "1", (4, 8))]
+    found = held(books_of(tmp_path, devices=FOUR, allocations=jobs))
+    assert found == {("a", "GPU-3"): 2.0, ("b", None): 4.0}
+    (folder := tmp_path / "lingering").mkdir()
+    jobs = [job("a", 1, "3", (0, 2)), job("a", 1, "0", (2, 4)), label("a", "GPU-3", (0, 2.1)), job("b", 1, "1", (4, 8))]
+    assert held(books_of(folder, devices=FOUR, allocations=jobs))[("b", "GPU-1")] == 4.0
+
+
+def test_a_contradiction_that_comes_later_changes_the_books_of_before(tmp_path: Path) -> None:
+    """What was booked while nothing contradicted is booked again."""
+    books = books_of(tmp_path, devices=FOUR, allocations=[job("a", 1, "0", (0, 2)), job("b", 1, "1", (4, 8))])
+    with books.store.write() as writer:
+        from loadfactor.books.rebuild import refresh
+
+        refresh(writer, lambda _what, _share: None)
+    assert held(books) == {("a", "GPU-0"): 2.0, ("b", "GPU-1"): 4.0}
+    add(books, [batch("allocations", [label("a", "GPU-3", (0, 2))])], "later", tmp_path)
+    assert held(books) == {("a", "GPU-3"): 2.0, ("b", None): 4.0}
+
+
+def test_doctor_names_nodes_that_count_otherwise(tmp_path: Path) -> None:
+    """The node with the hours that are booked there without a GPU; and how many jobs are known by number."""
+    jobs = [job("a", 1, "0", (0, 2)), label("a", "GPU-3", (0, 2)), job("b", 1, "1", (4, 8))]
+    found = {f.what: f for f in books_of(tmp_path, devices=FOUR, allocations=jobs).check().findings}
+    (what,) = (w for w in found if w.startswith("nodes on which labels name other GPUs for jobs than"))
+    assert "1 (n1)" in what
+    assert found[what].gpu_hours == 4.0
+    assert any(w.startswith("jobs whose GPUs the scheduler says by number: 2") for w in found)
+
+
+def test_what_scontrol_and_an_exporter_write_fits(tmp_path: Path) -> None:
+    """Two running jobs of one node, one of which works: saved output of both sides gives each its own activity."""
+    at_s = START // 1000
+    scrapes = [
+        f'DCGM_FI_DEV_GPU_UTIL{{gpu="{number}",UUID="{uuid}",Hostname="n1.cluster.local"}} {busy} {(at_s + 30 * step) * 1000}'
+        for step in range(1, 121)
+        for number, uuid, busy in ((0, "GPU-b", 90), (1, "GPU-a", 0), (2, "GPU-c", 0))
+    ]
+    times = "SubmitTime=2026-01-01T00:00:00 EligibleTime=2026-01-01T00:00:00 StartTime=2026-01-01T00:00:00"
+    text = "".join(
+        f"JobId={number} JobName=x\n   UserId=ann(1) Account=a JobState=RUNNING Restarts=0 {times} EndTime=Unknown\n"
+        f"   Partition=p NodeList=n1 NumNodes=1 AllocTRES=gres/gpu=1\n     Nodes=n1 GRES=gpu:1(IDX:{index})\n\n"
+        for number, index in ((7, 0), (8, 1))
+    )
+    (tmp_path / "n1.prom").write_text("\n".join(scrapes) + "\n")
+    (tmp_path / "jobs.txt").write_text(text)
+    books = Books(tmp_path / "books")
+    books.add("dcgm", [tmp_path / "n1.prom"])
+    books.add("slurm", [tmp_path / "jobs.txt"], ReadOptions(timezone=UTC))
+    assert held(books) == {("7", "GPU-b"): pytest.approx(1.0), ("8", "GPU-a"): pytest.approx(1.0)}
+    assert {r.by["job"]: r.value for r in books.show("utilization", "job") if r.by["job"]} == {
+        "7": pytest.approx(0.9),
+        "8": 0.0,
+    }
+
+
+class NumberedFleet(Fleet):
+    """A node or two whose GPUs have numbers, mostly right, and jobs that a scheduler numbers, mostly right."""
+
+    def _devices(self) -> None:
+        for number, name in enumerate(self.ids):
+            begin = None if self.chance(0.8) else self.at(0, self.length // 4)
+            end = None if self.chance(0.8) else self.at(self.length // 4)
+            share = None if self.chance(0.95) else 0.5
+            row: Row = {"device_id": name, "node": "n0", "gpu_index": number, "share": share, "from_utc": begin}
+            if end is not None and (begin is None or begin < end):  # it is elsewhere then, or has another number
+                self.tables["devices"].append({**row, "to_utc": end})
+                index = self.rnd.choice((number, None, 0, 3))
+                row |= {"from_utc": end, "node": self.rnd.choice(("n0", "n0", "n1")), "gpu_index": index}
+            self.tables["devices"].append({**row, "to_utc": None})
+
+    def _allocations(self) -> None:
+        keys: set[tuple[object, ...]] = set()
+        for _ in range(self.rnd.randint(2, 7)):
+            name = self.rnd.choice(list(self.jobs))
+            begin, end = self.span()
+            free = list(range(len(self.ids)))
+            if self.chance(0.85):  # what no other job has then
+                for other in self.tables["allocations"]:
+                    if begin < (other["to_utc"] or 2**62) and other["from_utc"] < (end or 2**62):
+                        free = [number for number in free if str(number) not in (other["gpu_indices"] or "")]
+            numbers = self.rnd.sample(free, self.rnd.randint(min(1, len(free)), len(free)))
+            if not numbers:
+                continue
+            row: Row = {"job_id": name, **self.jobs[name], "from_utc": begin, "to_utc": end, "gpus": len(numbers)}
+            row |= {"node": "n0", "gpu_indices": ",".join(map(str, numbers))}
+            row["job_number"] = self.rnd.choice((None, f"number of {name}"))
+            if not self.chance(0.9):
+                row |= self.rnd.choice(({"gpus": 2.5}, {"gpu_indices": "0,0"}, {"gpu_indices": None}, {"node": "n1"}))
+            if not self.chance(0.9):
+                row |= {"device_id": self.rnd.choice(self.ids), "gpu_indices": None, "gpus": None, "node": None}
+            if (key := (name, row.get("device_id"), row["node"], None, begin)) not in keys:
+                self.tables["allocations"].append(row)
+            keys.add(key)
+        for _ in range(0 if self.chance(0.7) else 2):
+            self._label(keys)
+
+
+def test_numbered_fleets_are_what_the_oracle_says() -> None:
+    """Random nodes with numbered GPUs and jobs, moves and labels: the books equal a slow loop over every instant."""
+
+    @SETTINGS
+    @given(st.randoms(use_true_random=False))
+    def run(rnd: random.Random) -> None:
+        check_one(rnd, NumberedFleet)
+
+    run()
