@@ -48,6 +48,10 @@ LABELS, EVEN_SPLIT = "labels", "even_split"
 KNOWN_FROM: Final = (LABELS, EVEN_SPLIT)
 """How an allocation is known where nobody listed it as it is: from labels of samples, or its GPUs split evenly over its nodes."""
 
+LIST, SEEN = "list", "seen"
+LISTED_BY: Final = (LIST, SEEN)
+"""How a device is known: from a list, which says when it ended, or because a log saw it, which may have broken off."""
+
 LINGER_MS: Final = 600 * MS_PER_S
 """How long before and after a listed job its labels are taken for the same job: longer than exporters and clocks are late."""
 
@@ -96,6 +100,7 @@ DEVICES = Table(
         ),
         Column("from_utc", "instant", "installed since", "since the books begin"),
         Column("to_utc", "instant", "installed until", "still installed"),
+        Column("known_from", "text", "whether a list says so, its end too, or a log saw it", "seen", one_of=LISTED_BY),
     ),
 )
 

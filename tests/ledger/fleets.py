@@ -125,6 +125,7 @@ class Fleet:
             "pool": self.rnd.choice(("a", "b", None)),
             "share": self.rnd.choice((None, None, None, 1.0, 0.5, 1 / 7)),
             "gpu_index": self.rnd.choice((None, 0, 0, 1, 2)),
+            "known_from": self.rnd.choice((None, "list", "list", "seen")),
         }
 
     def _devices(self) -> None:

@@ -94,18 +94,33 @@ class OracleInventory:
         self.unlisted = list(self.count_unlisted())
 
     def count_unlisted(self) -> Iterable[Row]:
-        """GPUs that jobs held at once where they name none, at most: as devices since the first of them."""
+        """GPUs that jobs held at once where they name none, at most: as devices since the first of them.
+
+        Until a list says that the last GPU there ended; those of jobs that begin afterwards are counted anew.
+        """
         of_place: dict[tuple[str | None, str | None], list[Row]] = defaultdict(list)
         for row in self.t["allocations"]:
             if row["device_id"] is None and lasts(row):
                 of_place[row["node"], None if row["node"] else row["pool"]].append(row)
         for (node, pool), rows in of_place.items():
-            starts = [r["from_utc"] or 0 for r in rows]
-            held = [sum(count_asked(r) for r in rows if covers(r, at)) for at in starts]
             name = node or (f"pool {pool}" if pool else "fleet")
-            for number in range(math.ceil(max(held) - 1e-9)):
-                own = {"device_id": f"{name}:gpu{number}", "node": node, "pool": pool, "from_utc": min(starts)}
-                yield {**own, "accelerator": None, "share": None, "to_utc": None, "estimated": True}
+            for begin, end in itertools.pairwise([0, *self.told_ends(node, pool), 2**62]):
+                of_time = [r for r in rows if begin <= (r["from_utc"] or 0) < end]
+                starts = [r["from_utc"] or 0 for r in of_time]
+                held = [sum(count_asked(r) for r in of_time if covers(r, at)) for at in starts]
+                for number in range(math.ceil(max(held, default=0) - 1e-9)):
+                    own = {"device_id": f"{name}:gpu{number}", "node": node, "pool": pool, "from_utc": min(starts)}
+                    yield {**own, "accelerator": None, "share": None, "to_utc": end, "estimated": True}
+
+    def told_ends(self, node: str | None, pool: str | None) -> list[int]:
+        """When lists say that the last GPU of a node, a pool or all of them ended."""
+        told = [d for d in self.t["devices"] if d["known_from"] == "list" and lasts(d)]
+        if node is not None:
+            told = [d for d in told if d["node"] == node]
+        elif pool is not None:
+            told = [d for d in told if d["pool"] in (pool, None)]
+        ends = {d["to_utc"] for d in told} - {None}
+        return sorted(at for at in ends if not any(covers(d, at) for d in told))
 
     def there(self, at: int) -> dict[str, Row]:
         """The GPUs at an instant: those listed, and on nodes, in pools or in fleets of which none is, those that must be."""

@@ -6,6 +6,7 @@ import pytest
 from tests.ledger.fleets import HOUR, Row, add, batch
 
 from loadfactor.books.books import Books
+from loadfactor.books.rebuild import refresh
 
 START = 1_767_225_600_000
 METRICS = ("paid_gpu_hours", "allocated_gpu_hours", "unattributed_gpu_hours", "unallocated_gpu_hours")
@@ -53,6 +54,35 @@ def test_what_is_listed_counts(tmp_path):
     listed = [{"device_id": f"g{number}", "node": "n1"} for number in range(2)]
     books = books_of(tmp_path, [held("a", 0, 2, 3.0, node="n1")], listed)
     assert hours(books) == pytest.approx([8.0, 4.0, 0.0, 4.0])
+
+
+@pytest.mark.parametrize(("known_from", "paid"), [("list", 4.0), ("seen", 8.0), (None, 8.0)])
+def test_what_a_list_ends_has_ended(tmp_path, known_from, paid):
+    """Two GPUs of a node end after two hours: with a list they are gone; a log may have broken off, and they are there."""
+    ended = [{"device_id": f"g{n}", "node": "n1", "from_utc": START, "to_utc": START + 2 * HOUR} for n in range(2)]
+    ended = [{**device, "known_from": known_from} for device in ended]
+    books = books_of(tmp_path, [held("a", 0, 2, 2.0, node="n1")], ended)
+    assert hours(books)[:2] == pytest.approx([paid, 4.0])
+
+
+def test_jobs_after_the_end_of_a_list_are_counted_anew(tmp_path):
+    """Two GPUs are gone after an hour, and later a job holds one on that node: there is one since then."""
+    ended = [{"device_id": f"g{n}", "node": "n1", "to_utc": START + HOUR, "known_from": "list"} for n in range(2)]
+    jobs = [held("a", 0, 1, 2.0, node="n1"), held("b", 2, 3, 1.0, node="n1")]
+    assert hours(books_of(tmp_path, jobs, ended))[:2] == pytest.approx([4.0, 3.0])
+
+
+def test_a_growing_job_on_an_ended_node_books_nothing_again(tmp_path):
+    """What hours stand on does not change with the end of the last job."""
+    ended = [{"device_id": "g0", "node": "n1", "to_utc": START + HOUR, "known_from": "list"}]
+    books = books_of(tmp_path, [held("a", 0, 1, 2.0, node="n1"), held("b", 1, 2, 1.0, node="n1")], ended)
+    with books.store.write() as writer:
+        refresh(writer, lambda _what, _share: None)
+        before = writer.manifest.sources_key
+    add(books, [batch("allocations", [held("b", 1, 3, 1.0, node="n1")])], "later", tmp_path)
+    with books.store.write() as writer:
+        refresh(writer, lambda _what, _share: None)
+        assert writer.manifest.sources_key == before
 
 
 def test_a_scheduler_and_an_exporter_list_the_same_gpus(tmp_path):

@@ -45,6 +45,8 @@ def fold(kept: Table, rows: str) -> str:
         return f"{last} ORDER BY {key}"
     told = f"SELECT *, max(if(watched, 0, place)) OVER (PARTITION BY {key}) AS told FROM ({placed})"
     facts = {c: f"coalesce({c}, max({c}) OVER same)" for c in WATCHED[kept.name]}
+    if kept.name == "devices":
+        facts["known_from"] = "min(known_from) OVER same"  # a list comes before a log
     facts["to_utc"] = "if(bool_or(to_utc IS NULL) OVER same, NULL, max(to_utc) OVER same)"
     chosen = ", ".join(f"{facts[c.name]} AS {c.name}" if c.name in facts else c.name for c in kept.columns)
     return (
@@ -140,12 +142,13 @@ def completed(devices: str) -> str:
     A telemetry log knows a GPU's model, an inventory its pool: both describe one GPU, not two.
     """
     filled = ", ".join(f"coalesce(a.{c}, min(b.{c})) AS {c}" for c in DEVICE_FACTS)
+    own = ", ".join(f"a.{c}" for c in ("device_id", "from_utc", "to_utc", "known_from", *DEVICE_FACTS))
     end = "coalesce({}.to_utc, 9223372036854775807)"
     return f"""
-    SELECT a.device_id, {filled}, a.from_utc, a.to_utc FROM {devices} a JOIN {devices} b
+    SELECT a.device_id, {filled}, a.from_utc, a.to_utc, a.known_from FROM {devices} a JOIN {devices} b
       ON a.device_id = b.device_id AND (a.from_utc IS NOT DISTINCT FROM b.from_utc
         OR (coalesce(a.from_utc, 0) < {end.format("b")} AND coalesce(b.from_utc, 0) < {end.format("a")}))
-    GROUP BY a.device_id, a.from_utc, a.to_utc, {", ".join(f"a.{c}" for c in DEVICE_FACTS)} ORDER BY a.device_id, a.from_utc"""
+    GROUP BY {own} ORDER BY a.device_id, a.from_utc"""
 
 
 def changed(after: str, before: str | None) -> str:

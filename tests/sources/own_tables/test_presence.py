@@ -30,6 +30,17 @@ def test_devices_are_inferred_when_nobody_lists_them(tmp_path: Path) -> None:
     assert [(g.count, g.what.split(":")[0]) for g in got.gaps] == [(3, "devices without a row in devices")]
 
 
+def test_a_devices_table_is_a_list(tmp_path: Path) -> None:
+    """Its ends are ends, except of devices that it says were only seen; what is inferred is no list."""
+    (tmp_path / "devices.csv").write_text("device_id,known_from\na,\nb,seen\n")
+    assert read(SOURCE, tmp_path).tables["devices"]["known_from"].to_pylist() == ["list", "seen"]
+    (tmp_path / "devices.csv").write_text("device_id\na\n")
+    assert read(SOURCE, tmp_path).tables["devices"]["known_from"].to_pylist() == ["list"]
+    (tmp_path / "devices.csv").unlink()
+    (tmp_path / "samples.csv").write_text(SAMPLES)
+    assert read(SOURCE, tmp_path).tables["devices"]["known_from"].to_pylist() == [None, None]
+
+
 def test_the_start_of_stated_intervals_is_kept(tmp_path: Path) -> None:
     """Where samples say from_utc, presence begins there."""
     (tmp_path / "samples.csv").write_text(f"device_id,from_utc,to_utc\na,{T - 7000},{T}\na,{T},{T + 1}\n")

@@ -86,7 +86,7 @@ class Examined:
         named = self._list("allocations", f"SELECT DISTINCT node FROM allocations WHERE {listed}")
         named |= self._list(
             "allocations",
-            f"SELECT DISTINCT d.node FROM allocations a JOIN devices d USING (device_id) WHERE {listed}",
+            f"SELECT DISTINCT d.node FROM allocations a JOIN devices d USING (device_id) WHERE a.{listed}",
         )
         return named | self._list(
             "devices", f"SELECT DISTINCT node FROM devices WHERE starts_with(device_id, node || '{NUMBERED}')"

@@ -17,6 +17,7 @@ from loadfactor.sources.clouds.instance_tags import write_instance_tags
 from loadfactor.sources.files import find_with, read_with
 from loadfactor.sources.parsing.table_rows import TableRow, write_tables
 from loadfactor.sources.parsing.text_blocks import join_pieces
+from loadfactor.tables import LIST, SEEN
 from loadfactor.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR
 
 LARGEST_ANSWER_BYTES: Final = 256 * BYTES_PER_MIB
@@ -68,7 +69,7 @@ def tell_instance(
     if kind is None:
         return
     taken = answers.find_interruption(instance)
-    end_ms = until_ms
+    end_ms, said_ms = until_ms, None
     if instance.is_over:
         said_ms = answers.find_end(instance)
         end_ms = at_ms if said_ms is None else said_ms
@@ -78,6 +79,7 @@ def tell_instance(
     span = {"from_utc": instance.began_ms, "to_utc": end_ms}
     share = kind.share if kind.share < 1 else None
     facts = {"node": instance.node, "accelerator": kind.accelerator, "pool": pool, "share": share, **span}
+    facts["known_from"] = SEEN if said_ms is None else LIST
     yield from (("devices", {"device_id": name, **facts}) for name in names)
     if not instance.is_of_cluster:
         is_taken = instance.is_over and (instance.was_interrupted or taken is not None)

@@ -1,11 +1,13 @@
 """The reader of files of our own tables: `samples.parquet`, `samples.csv`, parts `samples-*.…`, or a folder `samples/` of such."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loadfactor.columns import Table
 from loadfactor.errors import SourceError
@@ -14,7 +16,7 @@ from loadfactor.sources.file_chunks import FileChunks, check_plain
 from loadfactor.sources.own_tables.parquet_rows import decode_parquet
 from loadfactor.sources.own_tables.presence import Presence
 from loadfactor.sources.own_tables.text_rows import decode_csv
-from loadfactor.tables import GIVEN
+from loadfactor.tables import GIVEN, LIST
 
 ENDINGS: Final = (".parquet", ".csv", ".csv.gz")
 _NAMES: Final = tuple(t.name for t in GIVEN)
@@ -45,8 +47,18 @@ def read_tables(paths: tuple[Path, ...], options: ReadOptions) -> Iterator[Rows 
         for item in _read_file(path, options):
             if isinstance(item, Rows):
                 presence.watch(item)
-            yield item
+            yield _mark_listed(item) if isinstance(item, Rows) and item.table == "devices" else item
     yield from presence.make_rows()
+
+
+def _mark_listed(devices: Rows) -> Rows:
+    """Devices as somebody's own list, except where it says that they were only seen."""
+    data = devices.data
+    if "known_from" not in data.column_names:
+        return replace(devices, data=data.append_column("known_from", pa.repeat(pa.scalar(LIST), data.num_rows)))
+    at, said = data.schema.get_field_index("known_from"), data["known_from"].cast(pa.string())
+    said = pc.if_else(pc.equal(pc.fill_null(pc.utf8_trim_whitespace(said), ""), ""), LIST, said)
+    return replace(devices, data=data.set_column(at, "known_from", said))
 
 
 def _read_file(path: Path, options: ReadOptions) -> Iterator[Rows | Gap]:
