@@ -57,6 +57,16 @@ def test_gpus_that_a_scheduler_counts_under_the_other_name_are_the_same(
     assert {r.by["device"] for r in books.show("paid_gpu_hours", "device")} >= {"GPU-a", "GPU-b"}
 
 
+@pytest.mark.parametrize(("listed", "counted"), [("n1.cluster.local", "n1"), ("n1", "n1.cluster.local")])
+def test_doctor_compares_what_two_sides_count_under_both_names(tmp_path: Path, listed: str, counted: str) -> None:
+    """A scheduler counts three GPUs under one name, two are listed under the other: that is said, and what lies beyond these."""
+    numbered = gpus(counted, [f"{counted}:gpu{number}" for number in range(3)])
+    books = books_of(tmp_path, devices=[*gpus(listed, ["GPU-a", "GPU-b"]), *numbered], allocations=[job(counted, 3.0)])
+    (finding,) = (f for f in books.check().findings if "counts another number of GPUs" in f.what)
+    assert "n1: 3 and 2" in finding.what
+    assert finding.gpu_hours == pytest.approx(4.0)
+
+
 @pytest.mark.parametrize("names", [("n1", "n1.a", "n1.b"), ("n1.a", "n1.b"), ("n1", "n10.a"), ("n1.a", "n2.a")])
 def test_other_names_are_other_nodes(tmp_path: Path, names: tuple[str, ...]) -> None:
     """Nobody knows which of two nodes a short name means, and names with different beginnings are different nodes."""

@@ -184,6 +184,13 @@ def _digest_sources(session: Session, owned: OwnedPrices) -> str:
     return f"{said} {owned.key}" if owned.key else said
 
 
+def name_nodes(session: Session) -> None:
+    """Put which names of nodes are one, and what the books call it, into the table `node_names` (node, called)."""
+    for name in ("allocations", "devices", "outages"):
+        session.view_table(name, name)
+    session.materialize("node_names", recall("facts", lambda: _compile_facts(False))["node_names"])
+
+
 def list_misnumbered(session: Session) -> list[str]:
     """The nodes whose GPUs a scheduler numbers otherwise than their driver, as labels show."""
     if not _has_numbers(session):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from loadfactor.books.check.finding import SHOWN_NAMES, Examined, Finding, add_places, name_some
-from loadfactor.books.rebuild import list_misnumbered
+from loadfactor.books.rebuild import list_misnumbered, name_nodes
 from loadfactor.ledger.columns import NUMBERED
 from loadfactor.units import S_PER_HOUR
 
@@ -26,11 +26,13 @@ def find_unlisted(books: Examined) -> Iterator[Finding]:
 def find_counted_twice(books: Examined) -> Iterator[Finding]:
     """Nodes on which a scheduler counts another number of GPUs than are listed by name, and what it counts beyond these."""
     session = books.session
-    session.view_table("devices", "devices")
+    name_nodes(session)
     differing = session.raw.execute(
         f"""SELECT node, sum(share) FILTER (by_number) AS counted, sum(share) FILTER (NOT by_number) AS named FROM (
-              SELECT DISTINCT node, device_id, coalesce(share, 1.0) AS share,
-                starts_with(device_id, node || '{NUMBERED}') AS by_number FROM devices WHERE node IS NOT NULL)
+              SELECT DISTINCT coalesce(called, node) AS node, coalesce(share, 1.0) AS share, by_number,
+                if(by_number, substr(device_id, length(node) + 1), device_id) AS gpu
+              FROM (SELECT *, starts_with(device_id, node || '{NUMBERED}') AS by_number FROM devices)
+              LEFT JOIN node_names USING (node) WHERE node IS NOT NULL)
             GROUP BY node HAVING counted IS NOT NULL AND named IS NOT NULL AND abs(counted - named) > 1e-6 ORDER BY node"""
     ).fetchall()
     if differing:
