@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loadfactor.books import compiled_sql, rebuild
+from loadfactor.books import booking, compiled_sql, ledger_facts, stale_hours
 from loadfactor.books.books import Books
 from loadfactor.books.compiled_sql import recall
 
@@ -58,7 +58,13 @@ def test_the_ledger_is_booked_from_kept_sql(tmp_path: Path, monkeypatch: pytest.
         return sorted(books.table("ledger").to_pyarrow().to_pylist(), key=lambda row: int(row["hour_utc"]))
 
     first = book("first")
-    for name in ("_compile_steps", "_compile_facts", "_compile_changed"):
-        monkeypatch.setattr(rebuild, name, None)
+    compilers = {
+        booking: ["_compile_steps"],
+        ledger_facts: ["_compile_facts"],
+        stale_hours: ["_compile_changed"],
+    }
+    for module, names in compilers.items():
+        for name in names:
+            monkeypatch.setattr(module, name, None)
     assert book("second") == first
     assert len(first) == 3

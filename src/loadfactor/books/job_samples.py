@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from loadfactor.books.booking import may_overlap
 from loadfactor.books.compiled_sql import Queries, recall
-from loadfactor.books.rebuild import may_overlap
 from loadfactor.store.session import Session
 from loadfactor.units import MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
 

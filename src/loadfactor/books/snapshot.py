@@ -9,9 +9,10 @@ from pathlib import Path
 from shlex import quote as quote_word
 from typing import TYPE_CHECKING, Any
 
+from loadfactor.books.booking import book
 from loadfactor.books.charging.bill_comparison import BillComparison, compare_bills
 from loadfactor.books.compiled_sql import Queries, recall
-from loadfactor.books.rebuild import book, default_basis, open_ledger
+from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.config import settings
 from loadfactor.errors import InputError, no_such
 from loadfactor.metrics import METRICS, metric

@@ -30,9 +30,6 @@ from loadfactor.units import MS_PER_DAY
 
 Expr = Any
 Steps = dict[str, Expr]
-FACTS = ("node_names", "sources", "unlisted")
-OF_NUMBERS = ("node_names", "numbers", "misnumbered")
-"""Steps that follow from all rows of the small tables, whichever spans are booked; the latter where allocations say numbers."""
 
 
 def compile_steps(
@@ -68,10 +65,9 @@ def ledger_columns() -> dict[str, str]:
     return {name: str(of) for name, of in _book(0, False, IDLE_BELOW)["book"].schema().items()}
 
 
-def compile_facts(numbered: bool, dialect: str = "duckdb") -> dict[str, str]:
-    """SQL of FACTS, or of OF_NUMBERS, in order."""
-    names = OF_NUMBERS if numbered else FACTS
-    return {name: _sql(dialect, _attribute, (False, numbered, DEFAULT_CURRENCY), name) for name in names}
+def compile_facts(names: tuple[str, ...], dialect: str = "duckdb") -> dict[str, str]:
+    """SQL of steps that follow from all rows of the small tables, whichever spans are booked."""
+    return {name: _sql(dialect, _attribute, (False, True, DEFAULT_CURRENCY), name) for name in names}
 
 
 def compile_changed_sources(dialect: str = "duckdb") -> str:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from loadfactor.books.booking import book
 from loadfactor.books.charging.billed_prices import has_bills, view_billed_lines
 from loadfactor.books.charging.instances import UNKNOWN
 from loadfactor.books.charging.months import read_month
-from loadfactor.books.rebuild import book
 from loadfactor.config import settings
 from loadfactor.errors import InputError
 from loadfactor.store.session import Session

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from loadfactor.books.charging.node_mapping import BilledResource, NodeRules, find_nodes
-from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.node_names import name_nodes
 from loadfactor.catalog.instances import find_gpu_sku, find_rented_type, may_have_gpus, sells_gpus_apart, type_pattern
 from loadfactor.store.manifest import subtract
 from loadfactor.store.sample_files import quote
@@ -77,9 +77,7 @@ def view_bill_gpus(session: Session, relation: str, rules: NodeRules, name: str 
 
 def list_nodes(session: Session) -> dict[str, str]:
     """The nodes with GPUs of the books, and what the ledger calls each."""
-    for table in ("devices", "outages", "allocations"):
-        session.view_table(table, table)
-    session.materialize("node_names", recall("node names", _compile_names)["node_names"])
+    name_nodes(session)
     called = dict(session.raw.execute("SELECT node, called FROM node_names").fetchall())
     found = session.raw.execute("SELECT DISTINCT node FROM devices WHERE node IS NOT NULL").fetchall()
     return {node: called.get(node, node) for (node,) in found}
@@ -177,9 +175,3 @@ def _make_table(names: dict[str, str], rows: Iterable[tuple[object, ...]]) -> "p
 
     schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in names.items()])
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema)
-
-
-def _compile_names() -> Queries:
-    from loadfactor.ledger.steps import compile_facts  # Ibis takes longer to import than most answers
-
-    return {"node_names": compile_facts(False)["node_names"]}

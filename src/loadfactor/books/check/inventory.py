@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from loadfactor.books.check.finding import SHOWN_NAMES, Examined, Finding, add_places, name_some
-from loadfactor.books.rebuild import list_misnumbered, name_nodes
+from loadfactor.books.ledger_facts import list_misnumbered
+from loadfactor.books.node_names import name_nodes
 from loadfactor.ledger.columns import NUMBERED
 from loadfactor.units import S_PER_HOUR
 

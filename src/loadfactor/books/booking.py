@@ -1,0 +1,96 @@
+"""Working out the ledger of some hours: the SQL of its steps, over the store's tables, in the order of the plan.
+
+The definitions are Ibis expressions (`ledger.steps`); this file hands their SQL the store's tables. Each step is put into a
+temporary table before the next one reads it, so that nothing is worked out twice.
+"""
+
+from collections.abc import Iterable
+
+from loadfactor.books.charging.billed_prices import has_bills, materialize_billed_prices
+from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.estimated_prices import list_estimates
+from loadfactor.books.ledger_facts import has_numbers
+from loadfactor.books.owned_prices import OwnedPrices, find_owned_prices
+from loadfactor.catalog.links import list_link_peaks
+from loadfactor.store.sample_files import SamplePart
+from loadfactor.store.session import Session
+from loadfactor.tables import IDLE_BELOW, Span
+
+
+def book(
+    session: Session,
+    spans: tuple[Span, ...],
+    cuts: Iterable[int] = (),
+    idle_below: float = IDLE_BELOW,
+    until: str = "book",
+    owned: OwnedPrices | None = None,
+    with_bills: bool = True,
+) -> None:
+    """Work out the ledger of `spans` (disjoint, in order), a temporary table a step of the plan, up to `until`; the last is a view.
+
+    `cuts` are instants no row may span; `owned` are prices of owned GPUs in place of those that the settings say.
+    `with_bills`: whether bills make prices, too.
+    """
+    import pyarrow as pa
+
+    cuts = list(cuts)
+    files = session.covering("samples", *spans)
+    parts = [*session.parts(files), *session.live_samples]
+    measured = 0
+    for part in parts:
+        measured |= part.facts.measured
+    bounds = {"start_ms": [s for s, _ in spans], "end_ms": [e for _, e in spans]}
+    session.register("bounds", pa.table(bounds, pa.schema({"start_ms": pa.int64(), "end_ms": pa.int64()})))
+    session.register("cuts", pa.table({"at_utc": pa.array(cuts, pa.int64())}))
+    owned = find_owned_prices(session) if owned is None else owned
+    session.register("estimates", pa.concat_tables([list_estimates(), owned.table]))
+    session.register("links", list_link_peaks())
+    for name in ("devices", "outages", "prices", "exchange_rates", "allocations"):
+        session.view_table(name, name)
+    session.view_table("samples", "samples", files, spans)
+    if billed := with_bills and has_bills(session):
+        materialize_billed_prices(session, spans)
+    shape = (measured, may_overlap(parts), bool(cuts), has_numbers(session), idle_below, session.currency, billed)
+    for name, sql in recall(f"steps {shape}", lambda: _compile_steps(*shape)).items():
+        if name == "book":  # read once, when it is written or asked: a table of it would only cost memory
+            session.create_view(name, sql)
+        else:
+            session.materialize(name, sql)
+        if name == until:
+            break
+
+
+def _compile_steps(
+    measured: int, overlaps: bool, cut: bool, numbered: bool, idle_below: float, currency: str, billed: bool
+) -> Queries:
+    """The SQL of each step of the ledger, in order."""
+    from loadfactor.ledger.steps import compile_steps  # Ibis takes a while to import
+
+    return dict(compile_steps(measured, overlaps, cut, numbered, idle_below, currency, billed=billed))
+
+
+def may_overlap(parts: list[SamplePart]) -> bool:
+    """True where samples of one GPU may overlap: of given starts, or of several sources that speak of the same devices."""
+    if any(part.facts.overlaps for part in parts):
+        return True
+    if len({source for part in parts for source in part.facts.sources}) == 1 and not any(p.facts.given for p in parts):
+        return False
+    ordered = sorted(parts, key=lambda p: p.facts.first_device)
+    for number, part in enumerate(ordered):
+        for other in ordered[number + 1 :]:
+            if other.facts.first_device > part.facts.last_device:
+                break
+            near = other.from_ms < part.to_ms and part.from_ms < other.to_ms
+            if (
+                near
+                and not _are_of_one_source(part, other)
+                and (part.facts.given or other.facts.given or part.facts.sources != other.facts.sources)
+            ):
+                return True
+    return False
+
+
+def _are_of_one_source(part: SamplePart, other: SamplePart) -> bool:
+    """True where both are settled and hold the same source only: then the later one knows whether it overlaps the earlier one."""
+    facts = part.facts, other.facts
+    return all(f.settled and len(f.sources) == 1 for f in facts) and facts[0].sources == facts[1].sources

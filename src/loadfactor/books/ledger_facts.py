@@ -1,0 +1,56 @@
+"""What follows from all rows of the small tables, whichever hours are booked; and whether they say numbers of GPUs.
+
+Where it changes, booked hours must be booked again: `digest_facts` says it in words that the manifest keeps.
+"""
+
+import hashlib
+from typing import Final
+
+from loadfactor.books.charging.booked_bills import describe_bills, mark_bills
+from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.owned_prices import OwnedPrices
+from loadfactor.store.session import Session
+
+_FACTS: Final = ("node_names", "sources", "unlisted")
+_OF_NUMBERS: Final = ("node_names", "numbers", "misnumbered")
+"""Steps of the ledger that follow from all rows of the small tables; the latter where allocations say numbers of GPUs."""
+
+
+def digest_facts(session: Session, owned: OwnedPrices) -> str:
+    """Put what follows from all rows of the small tables into tables; digests of what hours stand on, that of `sources` first.
+
+    With the last stands what prices of bills stand on; behind them the prices of owned GPUs, where there are any.
+    """
+    for name in ("allocations", "devices", "outages"):
+        session.view_table(name, name)
+    for name, sql in recall("facts", lambda: _compile_facts(_FACTS)).items():
+        session.materialize(name, sql)
+    names, sources, unlisted = (session.fetch(f"SELECT * FROM {name} ORDER BY ALL").to_pydict() for name in _FACTS)
+    stands_on = (sources, unlisted, (names, list_misnumbered(session)))
+    digests = " ".join(hashlib.sha256(repr(of).encode()).hexdigest()[:16] for of in stands_on)
+    said = mark_bills(digests, describe_bills(session))
+    return f"{said} {owned.key}" if owned.key else said
+
+
+def list_misnumbered(session: Session) -> list[str]:
+    """The nodes whose GPUs a scheduler numbers otherwise than their driver, as labels show."""
+    if not has_numbers(session):
+        return []
+    for name in ("devices", "outages"):
+        session.view_table(name, name)
+    for name, sql in recall("facts of numbers", lambda: _compile_facts(_OF_NUMBERS)).items():
+        session.materialize(name, sql)
+    return sorted(session.fetch("SELECT node FROM misnumbered")["node"].to_pylist())
+
+
+def has_numbers(session: Session) -> bool:
+    """Whether any allocation says numbers of GPUs."""
+    session.view_table("allocations", "allocations")
+    return bool(session.raw.execute("SELECT 1 FROM allocations WHERE gpu_indices IS NOT NULL LIMIT 1").fetchall())
+
+
+def _compile_facts(names: tuple[str, ...]) -> Queries:
+    """The SQL of steps that follow from all rows of the small tables, in order."""
+    from loadfactor.ledger.steps import compile_facts  # Ibis takes longer to import than most answers
+
+    return compile_facts(names)
