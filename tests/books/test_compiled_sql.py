@@ -60,7 +60,7 @@ def test_the_ledger_is_booked_from_kept_sql(tmp_path: Path, monkeypatch: pytest.
     first = book("first")
     compilers = {
         booking: ["_compile_steps"],
-        ledger_facts: ["_compile_facts"],
+        ledger_facts: ["_compile_facts", "_compile_told"],
         stale_hours: ["_compile_changed"],
     }
     for module, names in compilers.items():

@@ -14,6 +14,7 @@ from ibis.config import Config
 from loadfactor.books.books import Books
 from loadfactor.catalog.links import list_link_peaks
 from loadfactor.errors import InputError
+from loadfactor.ledger.scope import NUMBERS
 from loadfactor.ledger.steps import compile_steps, list_steps
 from loadfactor.ledger.waits import list_waits
 from loadfactor.metrics.query.calendar import instant
@@ -22,6 +23,8 @@ from loadfactor.tables import MEASUREMENTS, columns_of, measured_bit
 EVERYTHING = (1 << len(MEASUREMENTS)) - 1
 BUSY = measured_bit("busy_share")
 DIALECTS = ("duckdb", "pyspark", "clickhouse")
+_ASKED = ((False, False), (False, True), (True, False))
+"""Whether allocations say numbers, and whether labels tell payers that lists do not."""
 
 
 class SparkOptions(Config):
@@ -40,19 +43,34 @@ def sql(expr: Any, dialect: str) -> str:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(
-    ("measured", "overlaps", "cut", "numbered"),
-    [(0, False, False, False), (BUSY, False, True, True), (EVERYTHING, True, True, True)],
+    ("measured", "overlaps", "cut", "numbered", "told"),
+    [(0, False, False, False, False), (BUSY, False, True, True, False), (EVERYTHING, True, True, True, True)],
 )
 def test_every_step_of_the_ledger_compiles(
-    dialect: str, measured: int, overlaps: bool, cut: bool, numbered: bool
+    dialect: str, measured: int, overlaps: bool, cut: bool, numbered: bool, told: bool
 ) -> None:
-    """Whatever was measured, overlapping, cut or numbered, each step is one SELECT of the engine; the last is the book."""
-    texts = {name: sql(expr, dialect) for name, expr in list_steps(measured, overlaps, cut, numbered, 0.05).items()}
-    assert list(texts) == [name for name, _ in compile_steps(measured, overlaps, cut, numbered, 0.05)]
+    """Whatever was measured, overlapping, cut, numbered or told, each step is one SELECT of the engine; the last is the book."""
+    shape = (measured, overlaps, cut, numbered, told, 0.05)
+    texts = {name: sql(expr, dialect) for name, expr in list_steps(*shape).items()}
+    assert list(texts) == [name for name, _ in compile_steps(*shape)]
     assert list(texts)[-1] == "book"
     assert all("SELECT" in text for text in texts.values())
     assert ("cuts" in texts["slices"]) == cut
     assert ("misnumbered" in texts) == numbered
+    assert ("payers" in texts) == told
+
+
+def test_what_nobody_says_costs_no_step() -> None:
+    """Where no allocation says numbers of GPUs and no label a payer that lists lack, no step is for them or carries them along."""
+    plain, told, numbered = (dict(compile_steps(0, False, False, *asked, 0.05)) for asked in _ASKED)
+    steps = list_steps(0, False, False, False, False, 0.05)
+    assert not any(NUMBERS in step.columns for step in steps.values())
+    assert told.keys() - plain.keys() == {"lists", "payers"}
+    assert numbered.keys() - plain.keys() == {"numbers", "misnumbered", "known_claims"}
+    assert told["lists"] == plain["listed"]
+    assert {name for name in plain if told[name] != plain[name]} == {"listed"}
+    after = list(plain)[list(plain).index("claims") + 1 :]
+    assert all(numbered[name] == plain[name] for name in after)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -98,7 +116,7 @@ def test_spark_keeps_the_same_books(tmp_path: Path) -> None:
     measured = 0
     for file in store.manifest.of("samples"):
         measured |= file.measured
-    for name, expr in list_steps(measured, True, False, True, 0.05).items():
+    for name, expr in list_steps(measured, True, False, True, True, 0.05).items():
         spark.sql(sql(expr, "pyspark")).write.parquet(str(tmp_path / name))
         spark.read.parquet(str(tmp_path / name)).createOrReplaceTempView(name)
     theirs = spark.table("book").toPandas()

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from loadfactor.books.charging.billed_prices import has_bills, materialize_billed_prices
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.estimated_prices import list_estimates
-from loadfactor.books.ledger_facts import has_numbers
+from loadfactor.books.ledger_facts import has_numbers, has_told_payers
 from loadfactor.books.owned_prices import OwnedPrices, find_owned_prices
 from loadfactor.catalog.links import list_link_peaks
 from loadfactor.store.sample_files import SamplePart
@@ -50,7 +50,8 @@ def book(
     session.view_table("samples", "samples", files, spans)
     if billed := with_bills and has_bills(session):
         materialize_billed_prices(session, spans)
-    shape = (measured, may_overlap(parts), bool(cuts), has_numbers(session), idle_below, session.currency, billed)
+    is_asked = (bool(cuts), has_numbers(session), has_told_payers(session))
+    shape = (measured, may_overlap(parts), *is_asked, idle_below, session.currency, billed)
     for name, sql in recall(f"steps {shape}", lambda: _compile_steps(*shape)).items():
         if name == "book":  # read once, when it is written or asked: a table of it would only cost memory
             session.create_view(name, sql)
@@ -61,12 +62,12 @@ def book(
 
 
 def _compile_steps(
-    measured: int, overlaps: bool, cut: bool, numbered: bool, idle_below: float, currency: str, billed: bool
+    measured: int, overlaps: bool, cut: bool, numbered: bool, told: bool, idle_below: float, currency: str, billed: bool
 ) -> Queries:
     """The SQL of each step of the ledger, in order."""
     from loadfactor.ledger.steps import compile_steps  # Ibis takes a while to import
 
-    return dict(compile_steps(measured, overlaps, cut, numbered, idle_below, currency, billed=billed))
+    return dict(compile_steps(measured, overlaps, cut, numbered, told, idle_below, currency, billed=billed))
 
 
 def may_overlap(parts: list[SamplePart]) -> bool:

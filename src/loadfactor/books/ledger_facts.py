@@ -1,4 +1,4 @@
-"""What follows from all rows of the small tables, whichever hours are booked; and whether they say numbers of GPUs.
+"""What follows from all rows of the small tables, whichever hours are booked; and whether they ask for more steps than usual.
 
 Where it changes, booked hours must be booked again: `digest_facts` says it in words that the manifest keeps.
 """
@@ -49,8 +49,22 @@ def has_numbers(session: Session) -> bool:
     return bool(session.raw.execute("SELECT 1 FROM allocations WHERE gpu_indices IS NOT NULL LIMIT 1").fetchall())
 
 
+def has_told_payers(session: Session) -> bool:
+    """Whether labels tell a payer of a listed job that its list does not."""
+    session.view_table("allocations", "allocations")
+    told = recall("told payers", _compile_told)["told"]
+    return bool(session.raw.execute(f"SELECT 1 FROM ({told}) LIMIT 1").fetchall())
+
+
 def _compile_facts(names: tuple[str, ...]) -> Queries:
     """The SQL of steps that follow from all rows of the small tables, in order."""
     from loadfactor.ledger.steps import compile_facts  # Ibis takes longer to import than most answers
 
     return compile_facts(names)
+
+
+def _compile_told() -> Queries:
+    """The SQL of what labels tell of payers."""
+    from loadfactor.ledger.steps import compile_told
+
+    return {"told": compile_told()}

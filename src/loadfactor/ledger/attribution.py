@@ -14,20 +14,23 @@ from loadfactor.ledger.intervals import clip, covers, cut_at_bounds, split_by_bu
 from loadfactor.ledger.inventory import LOCATION
 from loadfactor.ledger.labels import ROUNDING_GPUS, drop_listed, name_gpus, pick_labelled, pick_listed
 from loadfactor.ledger.prices import PRICE_COLUMNS
-from loadfactor.ledger.scope import CLAIM, DAY, OWN, spread_whole_nodes
+from loadfactor.ledger.scope import CLAIM, DAY, NUMBERS, OWN, spread_whole_nodes
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 Expr = Any
 
 
-def list_listed(allocations: Expr, locations: Expr, bounds: Expr) -> Expr:
-    """Allocations that somebody listed, within `bounds` by day, with how many GPUs they take; see `spread_whole_nodes`."""
-    return spread_whole_nodes(_claim(pick_listed(allocations), bounds), locations)
+def list_listed(allocations: Expr, locations: Expr, bounds: Expr, numbered: bool = False) -> Expr:
+    """Allocations that somebody listed, within `bounds` by day, with how many GPUs they take; see `spread_whole_nodes`.
+
+    `numbered`: with the numbers of these GPUs.
+    """
+    return spread_whole_nodes(_claim(pick_listed(allocations), bounds, numbered), locations)
 
 
-def list_labelled(allocations: Expr, bounds: Expr) -> Expr:
+def list_labelled(allocations: Expr, bounds: Expr, numbered: bool = False) -> Expr:
     """Allocations that labels name, in the same form."""
-    return _claim(pick_labelled(allocations), bounds)
+    return _claim(pick_labelled(allocations), bounds, numbered)
 
 
 def list_claims(listed: Expr, labelled: Expr, allocations: Expr, locations: Expr, bounds: Expr) -> Expr:
@@ -39,13 +42,13 @@ def list_claims(listed: Expr, labelled: Expr, allocations: Expr, locations: Expr
     )
 
 
-def _claim(allocations: Expr, bounds: Expr) -> Expr:
+def _claim(allocations: Expr, bounds: Expr, numbered: bool) -> Expr:
     rows = clip(allocations, bounds)
     rows = rows.mutate(
         attempt=ibis.coalesce(rows.attempt, 0.0),
         gpus=ibis.coalesce(rows.gpus, 1.0) * ibis.coalesce(rows.share, 1.0),
     )
-    columns = [c for c in CLAIM if c != DAY]
+    columns = [*(c for c in CLAIM if c != DAY), *([NUMBERS] if numbered else [])]
     return split_by_bucket(rows.select(*columns, "device_id", "node", "pool", "from_utc", "to_utc"), MS_PER_DAY, DAY)
 
 

@@ -13,13 +13,13 @@ import ibis
 
 from loadfactor.ledger.columns import HOLDER
 from loadfactor.ledger.intervals import clip, covers, cut_at_bounds, intersect, shares_time, unite
-from loadfactor.ledger.scope import CLAIM, DAY
+from loadfactor.ledger.scope import DAY, NUMBERS, list_carried
 from loadfactor.tables import LABELS, LINGER_MS
 
 ROUNDING_GPUS = 1e-9
 """What is left of a GPU after shares like 1/7 have been added up."""
-_PAYERS = tuple(column for column in HOLDER if column not in ("job_id", "attempt"))
-_COLUMNS = (*CLAIM, "device_id", "node", "pool", "from_utc", "to_utc")
+PAYERS = tuple(column for column in HOLDER if column not in ("job_id", "attempt"))
+"""Columns of a holder that say who pays."""
 
 Expr = Any
 
@@ -49,8 +49,9 @@ def drop_listed(labelled: Expr, allocations: Expr, bounds: Expr) -> Expr:
     known = unite(list_aliases(around).select("label", "from_utc", "to_utc").semi_join(own, "label"), ["label"])
     pieces = cut_at_bounds([rows.select("label", "from_utc", "to_utc") for rows in (own, known)], ["label"])
     there = pieces.join(own, covers(pieces, own, ["label"]))
-    there = there.select(pieces, *(own[c] for c in _COLUMNS if c not in ("from_utc", "to_utc")))
-    return there.anti_join(known, covers(there, known, ["label"])).select(*_COLUMNS)
+    columns = _list_columns(labelled)
+    there = there.select(pieces, *(own[c] for c in columns if c not in ("from_utc", "to_utc")))
+    return there.anti_join(known, covers(there, known, ["label"])).select(*columns)
 
 
 def name_gpus(listed: Expr, labelled: Expr, locations: Expr) -> Expr:
@@ -59,47 +60,15 @@ def name_gpus(listed: Expr, labelled: Expr, locations: Expr) -> Expr:
     Labels that name more GPUs than the job holds share them. Who pays is filled in from labels where the list does not say.
     """
     seen = _locate(labelled, locations)
-    named = listed.device_id.isnull() & _is_called(listed, seen)
+    named = listed.device_id.isnull() & is_called(listed, seen)
     rows = listed.filter(named)
     order = [rows[c] for c in ("job_id", "from_utc", "node", "pool", "gpus", "to_utc")]
     rows = rows.mutate(claim=ibis.row_number().over(ibis.window(order_by=order)))
-    on_gpus = _fill_payers(listed.filter(listed.device_id.notnull()), labelled)
-    others = listed.filter(listed.device_id.isnull() & ~named)
-    parts = (on_gpus, others, _split_claims(rows, _match(rows, seen)))
-    return ibis.union(*(part.select(*_COLUMNS) for part in parts))
+    columns = _list_columns(listed)
+    return ibis.union(listed.filter(~named).select(*columns), _split_claims(rows, _match(rows, seen)).select(*columns))
 
 
-def _fill_payers(rows: Expr, labelled: Expr) -> Expr:
-    """Claims on GPUs that are known, with who pays as labels of their job say it then where the list does not."""
-    by_label = ["label", DAY, "from_utc", "to_utc"]
-    said = labelled.filter(ibis.or_(*(labelled[c].notnull() for c in _PAYERS))).mutate(label=labelled.job_id)
-    pieces = cut_at_bounds([said.select(*by_label)], ["label", DAY])
-    joined = pieces.join(said, covers(pieces, said, ["label", DAY])).select(pieces, *(said[c] for c in _PAYERS))
-    by_job = joined.group_by(by_label).aggregate(**{f"said_{c}": joined[c].max() for c in _PAYERS})
-    is_told = _is_called(rows, said)
-    others, rows = rows.filter(~is_told), rows.filter(is_told)
-    order = [rows[c] for c in ("job_id", "from_utc", "device_id", "node", "pool", "gpus", "to_utc", "attempt")]
-    rows = rows.mutate(claim=ibis.row_number().over(ibis.window(order_by=order)))
-    aliases = list_aliases(rows)
-    found = aliases.join(by_job, shares_time(aliases, by_job, ["label", DAY]))
-    found = found.select(
-        aliases.claim, by_job[DAY], *(by_job[f"said_{c}"] for c in _PAYERS), **intersect(aliases, by_job)
-    )
-    at = ["claim", DAY, "from_utc", "to_utc"]
-    pieces = cut_at_bounds([of.select(*at) for of in (rows, found)], ["claim", DAY])
-    heard = pieces.join(found, covers(pieces, found, ["claim", DAY]))
-    heard = heard.select(pieces, *(found[f"said_{c}"] for c in _PAYERS))
-    heard = heard.group_by(at).aggregate(**{f"said_{c}": heard[f"said_{c}"].max() for c in _PAYERS})
-    held = pieces.join(rows, covers(pieces, rows, ["claim", DAY]))
-    held = held.select(pieces, *(rows[c] for c in _COLUMNS if c not in at))
-    filled = held.left_join(heard, at).select(
-        *(held[c] for c in held.columns if c not in _PAYERS),
-        **{c: ibis.coalesce(held[c], heard[f"said_{c}"]) for c in _PAYERS},
-    )
-    return ibis.union(others.select(*_COLUMNS), filled.select(*_COLUMNS))
-
-
-def _is_called(rows: Expr, seen: Expr) -> Expr:
+def is_called(rows: Expr, seen: Expr) -> Expr:
     """Whether labels name the job of a claim at all; the others need no joins."""
     return rows.job_id.isin(seen.label) | ibis.coalesce(rows.job_number, rows.job_id).isin(seen.label)
 
@@ -114,7 +83,7 @@ def _locate(labelled: Expr, locations: Expr) -> Expr:
     """What labels name, with where each GPU is and which part of a whole one it is (`whole`: GPUs held, as whole ones)."""
     rows = labelled.join(locations, shares_time(labelled, locations, ["device_id", DAY]))
     return rows.select(
-        *(labelled[c] for c in (DAY, "device_id", "gpus", *_PAYERS)),
+        *(labelled[c] for c in (DAY, "device_id", "gpus", *PAYERS)),
         *(locations[c] for c in ("node", "pool")),
         label=labelled.job_id,
         whole=labelled.gpus * locations.share,
@@ -129,7 +98,7 @@ def _match(rows: Expr, seen: Expr) -> Expr:
     there = ibis.ifelse(aliases.node.notnull(), ibis.coalesce(aliases.node == seen.node, False), there)
     found = aliases.join(seen, [*shares_time(aliases, seen, ["label", DAY]), there])
     return found.select(
-        aliases.claim, *(seen[c] for c in (DAY, "device_id", "gpus", "whole", *_PAYERS)), **intersect(aliases, seen)
+        aliases.claim, *(seen[c] for c in (DAY, "device_id", "gpus", "whole", *PAYERS)), **intersect(aliases, seen)
     )
 
 
@@ -139,30 +108,35 @@ def _split_claims(rows: Expr, found: Expr) -> Expr:
     at = [*keys, "from_utc", "to_utc"]
     pieces = cut_at_bounds([of.select(*at) for of in (rows, found)], keys)
     joined = pieces.join(found, covers(pieces, found, keys)).select(
-        pieces, *(found[c] for c in ("device_id", "gpus", "whole", *_PAYERS))
+        pieces, *(found[c] for c in ("device_id", "gpus", "whole", *PAYERS))
     )
     by_gpu = joined.group_by([*at, "device_id"]).aggregate(
-        named_gpus=joined.gpus.max(), whole=joined.whole.max(), **{f"said_{c}": joined[c].max() for c in _PAYERS}
+        named_gpus=joined.gpus.max(), whole=joined.whole.max(), **{f"said_{c}": joined[c].max() for c in PAYERS}
     )
     total = by_gpu.group_by(at).aggregate(
-        named=by_gpu.whole.sum(), **{f"said_{c}": by_gpu[f"said_{c}"].max() for c in _PAYERS}
+        named=by_gpu.whole.sum(), **{f"said_{c}": by_gpu[f"said_{c}"].max() for c in PAYERS}
     )
     held = pieces.join(rows, covers(pieces, rows, keys)).select(
-        pieces, *(rows[c] for c in (*CLAIM, "node", "pool") if c != DAY)
+        pieces, *(rows[c] for c in (*list_carried(rows), "node", "pool") if c != DAY)
     )
     held = held.left_join(total, at).select(
-        *(held[c] for c in held.columns if c not in _PAYERS),
+        *(held[c] for c in held.columns if c not in PAYERS),
         named=ibis.coalesce(total.named, 0.0),
-        **{c: ibis.coalesce(held[c], total[f"said_{c}"]) for c in _PAYERS},
+        **{c: ibis.coalesce(held[c], total[f"said_{c}"]) for c in PAYERS},
     )
     on_gpus = held.join(by_gpu, at).select(
         *(held[c] for c in held.columns if c not in ("gpus", "named")),
         by_gpu.device_id,
         gpus=by_gpu.named_gpus * ibis.least(1.0, held.gpus / held.named),
     )
-    left = held.mutate(
-        gpus=held.gpus - held.named,
-        gpu_indices=ibis.ifelse(held.named > 0, ibis.null("string"), held.gpu_indices),  # which are left, nobody says
-        device_id=ibis.null("string"),
-    ).filter(lambda t: t.gpus > ROUNDING_GPUS)
-    return ibis.union(on_gpus.select(*_COLUMNS), left.select(*_COLUMNS))
+    left = held.mutate(gpus=held.gpus - held.named, device_id=ibis.null("string"))
+    if NUMBERS in held.columns:  # which are left, nobody says
+        left = left.mutate(**{NUMBERS: ibis.ifelse(left.named > 0, ibis.null("string"), left[NUMBERS])})
+    left = left.filter(lambda t: t.gpus > ROUNDING_GPUS)
+    columns = _list_columns(rows)
+    return ibis.union(on_gpus.select(*columns), left.select(*columns))
+
+
+def _list_columns(claims: Expr) -> tuple[str, ...]:
+    """Columns of claims, in the order in which they are put together."""
+    return (*list_carried(claims), "device_id", "node", "pool", "from_utc", "to_utc")

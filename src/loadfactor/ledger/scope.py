@@ -16,8 +16,10 @@ from loadfactor.ledger.inventory import LOCATION
 
 DAY = "day_utc"
 OWN = tuple(f"own_{c}" for c in ("device_id", *LOCATION))
-CLAIM = (*HOLDER, "job_number", "gpus", "gpu_indices", DAY)
+CLAIM = (*HOLDER, "job_number", "gpus", DAY)
 """Columns of an allocation cut by the day."""
+NUMBERS = "gpu_indices"
+"""One more, where any allocation says numbers of GPUs."""
 
 Expr = Any
 
@@ -35,14 +37,15 @@ def spread_whole_nodes(claims: Expr, locations: Expr) -> Expr:
     pieces = cut_at_bounds([of_node.select(*keys, "from_utc", "to_utc")], keys)
     sizes = pieces.join(of_node, covers(pieces, of_node, keys)).select(pieces, of_node.device_id)
     sizes = sizes.group_by([*keys, "from_utc", "to_utc"]).aggregate(size=sizes.count().cast("float64"))
-    columns = [*CLAIM, "device_id", "node", "pool"]
+    carried = list_carried(claims)
+    columns = [*carried, "device_id", "node", "pool"]
     by_node = claims.filter(claims.device_id.isnull() & claims.node.notnull())
     sized = by_node.join(sizes, shares_time(by_node, sizes, keys)).select(
         *(by_node[c] for c in columns), sizes.size, **intersect(by_node, sizes)
     )
     whole, part = sized.filter(sized.gpus == sized.size), sized.filter(sized.gpus != sized.size)
     spread = whole.join(of_node, shares_time(whole, of_node, keys)).select(
-        *(whole[c] for c in CLAIM if c != "gpus"),
+        *(whole[c] for c in carried if c != "gpus"),
         of_node.device_id,
         whole.node,
         whole.pool,
@@ -52,6 +55,11 @@ def spread_whole_nodes(claims: Expr, locations: Expr) -> Expr:
     others = claims.filter(claims.device_id.notnull() | claims.node.isnull())
     columns += ["from_utc", "to_utc"]
     return ibis.union(*(rows.select(*columns) for rows in (others, part, spread)))
+
+
+def list_carried(claims: Expr) -> tuple[str, ...]:
+    """Columns of CLAIM, and NUMBERS where these claims have them."""
+    return (*CLAIM, NUMBERS) if NUMBERS in claims.columns else CLAIM
 
 
 def scope_devices(locations: Expr, claims: Expr) -> Expr:

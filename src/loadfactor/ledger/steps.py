@@ -18,9 +18,11 @@ from loadfactor.ledger.gpu_numbers import find_misnumbered, list_numbers, name_n
 from loadfactor.ledger.holders import list_sources, mark_sources
 from loadfactor.ledger.intervals import split_by_bucket
 from loadfactor.ledger.inventory import cut_segments, list_outages, list_presence
+from loadfactor.ledger.labels import pick_labelled, pick_listed
 from loadfactor.ledger.links import add_peaks, link_table
 from loadfactor.ledger.node_names import call_nodes, pair_names
 from loadfactor.ledger.overlaps import resolve_overlaps
+from loadfactor.ledger.payers import fill_payers, list_payers, pick_told
 from loadfactor.ledger.prices import PRICE_COLUMNS, convert_prices, find_repriced, match_billed, match_prices
 from loadfactor.ledger.scope import DAY, locate_devices, scope_claims, scope_devices
 from loadfactor.ledger.states import book_states, summarize_samples
@@ -37,6 +39,7 @@ def compile_steps(
     overlaps: bool,
     cut: bool,
     numbered: bool,
+    told: bool,
     idle_below: float,
     currency: str = DEFAULT_CURRENCY,
     dialect: str = "duckdb",
@@ -45,19 +48,26 @@ def compile_steps(
     """The ledger as SQL of an engine: what to work out under which name, in order; the last is the book.
 
     `measured`: which signals the samples hold; `overlaps`: whether samples of one GPU may overlap; `cut`: whether there are cuts;
-    `numbered`: whether allocations say numbers of GPUs; `billed`: whether there are `billed_prices` of nodes. Each step is compiled
-    when it is reached, once.
+    `numbered`: whether allocations say numbers of GPUs; `told`: whether labels tell payers that lists do not; `billed`: whether
+    there are `billed_prices` of nodes. Each step is compiled when it is reached, once.
     """
-    for make, options in ((_attribute, (cut, numbered, currency, billed)), (_book, (measured, overlaps, idle_below))):
+    attributed = (cut, numbered, told, currency, billed)
+    for make, options in ((_attribute, attributed), (_book, (measured, overlaps, idle_below))):
         for name in make(*options):
             yield name, _sql(dialect, make, options, name)
 
 
 def list_steps(
-    measured: int, overlaps: bool, cut: bool, numbered: bool, idle_below: float, currency: str = DEFAULT_CURRENCY
+    measured: int,
+    overlaps: bool,
+    cut: bool,
+    numbered: bool,
+    told: bool,
+    idle_below: float,
+    currency: str = DEFAULT_CURRENCY,
 ) -> Steps:
     """The same as Ibis expressions, for an engine's own compiler."""
-    return {**_attribute(cut, numbered, currency), **_book(measured, overlaps, idle_below)}
+    return {**_attribute(cut, numbered, told, currency), **_book(measured, overlaps, idle_below)}
 
 
 def ledger_columns() -> dict[str, str]:
@@ -67,7 +77,13 @@ def ledger_columns() -> dict[str, str]:
 
 def compile_facts(names: tuple[str, ...], dialect: str = "duckdb") -> dict[str, str]:
     """SQL of steps that follow from all rows of the small tables, whichever spans are booked."""
-    return {name: _sql(dialect, _attribute, (False, True, DEFAULT_CURRENCY), name) for name in names}
+    return {name: _sql(dialect, _attribute, (False, True, False, DEFAULT_CURRENCY), name) for name in names}
+
+
+def compile_told(dialect: str = "duckdb") -> str:
+    """SQL: the allocations of labels that tell payers which lists do not, see `pick_told`."""
+    allocations = _input("allocations")
+    return str(ibis.to_sql(pick_told(pick_labelled(allocations), pick_listed(allocations)), dialect=dialect))
 
 
 def compile_changed_sources(dialect: str = "duckdb") -> str:
@@ -76,9 +92,7 @@ def compile_changed_sources(dialect: str = "duckdb") -> str:
         {name: ledger_columns()[name] for name in ("device_id", "node", "pool", "hour_utc", "has_source")},
         name="kept_ledger",
     )
-    marked = mark_sources(
-        kept.rename(before="has_source"), _result(_attribute(False, False, DEFAULT_CURRENCY), "sources")
-    )
+    marked = mark_sources(kept.rename(before="has_source"), _result(_before(), "sources"))
     return str(
         ibis.to_sql(marked.filter(marked.before != marked.has_source).select("hour_utc").distinct(), dialect=dialect)
     )
@@ -102,7 +116,7 @@ def _sql(dialect: str, make: Callable[..., Steps], options: tuple[Any, ...], nam
 
 
 @cache
-def _attribute(cut: bool, numbered: bool, currency: str, billed: bool = False) -> Steps:
+def _attribute(cut: bool, numbered: bool, told: bool, currency: str, billed: bool = False) -> Steps:
     """Who held what, and what it cost."""
     bounds = ibis.table({"start_ms": "int64", "end_ms": "int64"}, name="bounds")
     prices = ibis.union(_input("prices"), ibis.table(ibis.schema(columns_of("prices")), name="estimates"))
@@ -128,8 +142,13 @@ def _attribute(cut: bool, numbered: bool, currency: str, billed: bool = False) -
     steps["segments"] = cut_segments(of("presence"), of("down_time"), of("matched_prices"), of("sources"))
     steps["days"] = split_by_bucket(of("segments"), MS_PER_DAY, DAY)
     steps["locations"] = locate_devices(of("days"))
-    steps["listed"] = list_listed(allocations, of("locations"), bounds)
-    steps["labelled"] = list_labelled(allocations, bounds)
+    steps["labelled"] = list_labelled(allocations, bounds, numbered)
+    listed = list_listed(allocations, of("locations"), bounds, numbered)
+    if told:
+        steps["lists"] = listed
+        steps["payers"] = list_payers(of("labelled"), of("lists"))
+        listed = fill_payers(of("lists"), of("payers"))
+    steps["listed"] = listed
     claims = list_claims(of("listed"), of("labelled"), allocations, of("locations"), bounds)
     if numbered:
         steps["numbers"] = list_numbers(devices)
@@ -149,7 +168,7 @@ def _attribute(cut: bool, numbered: bool, currency: str, billed: bool = False) -
 @cache
 def _book(measured: int, overlaps: bool, idle_below: float) -> Steps:
     """What they did with it."""
-    before, samples = _attribute(False, False, DEFAULT_CURRENCY), _input("samples")
+    before, samples = _before(), _input("samples")
     samples = samples.mutate(since=samples.from_utc, until=samples.to_utc)
     if overlaps:
         samples = resolve_overlaps(samples, measured)
@@ -159,6 +178,11 @@ def _book(measured: int, overlaps: bool, idle_below: float) -> Steps:
     results = (_result(steps, name) for name in ("spans", "observed", "work"))
     steps["book"] = book_states(add_peaks(_result(before, "holdings"), link_table()), *results)
     return steps
+
+
+def _before() -> Steps:
+    """The steps of attribution, for the columns of their results: these are the same whatever is asked."""
+    return _attribute(False, False, False, DEFAULT_CURRENCY)
 
 
 def _billed_prices() -> Expr:
