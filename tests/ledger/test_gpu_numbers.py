@@ -143,13 +143,28 @@ def test_a_contradiction_that_comes_later_changes_the_books_of_before(tmp_path: 
 
 
 def test_doctor_names_nodes_that_count_otherwise(tmp_path: Path) -> None:
-    """The node with the hours that are booked there without a GPU; and how many jobs are known by number."""
+    """The node with the hours that are booked there without a GPU, which are no estimate."""
     jobs = [job("a", 1, "0", (0, 2)), label("a", "GPU-3", (0, 2)), job("b", 1, "1", (4, 8))]
     found = {f.what: f for f in books_of(tmp_path, devices=FOUR, allocations=jobs).check().findings}
     (what,) = (w for w in found if w.startswith("nodes on which labels name other GPUs for jobs than"))
     assert "1 (n1)" in what
     assert found[what].gpu_hours == 4.0
-    assert any(w.startswith("jobs whose GPUs the scheduler says by number: 2") for w in found)
+    assert not any(w.startswith("jobs that are booked on their GPUs by the scheduler's numbers") for w in found)
+
+
+def test_doctor_says_what_is_booked_by_numbers_alone(tmp_path: Path) -> None:
+    """Labels name one GPU for half of its time, a list another, and a job takes its whole node: the rest is an estimate."""
+    jobs = [
+        *(job("a", 1, "0", (0, 4)), label("a", "GPU-0", (0, 2))),
+        *(job("b", 2, "1,2", (0, 4)), {**job("c", 1, None, (0, 4)), "device_id": "GPU-3"}),
+        job("whole", 4, "0,1,2,3", (4, 8)),
+    ]
+    books = books_of(tmp_path, devices=FOUR, allocations=jobs)
+    assert held(books)[("a", "GPU-0")] == 4.0
+    (found,) = (f for f in books.check().findings if "by the scheduler's numbers alone" in f.what)
+    assert found.what.startswith("jobs that are booked on their GPUs by the scheduler's numbers alone: 2;")
+    assert found.gpu_hours == pytest.approx(2.0 + 8.0)
+    assert found.coverage == pytest.approx(1 - 10 / 32)
 
 
 def test_what_scontrol_and_an_exporter_write_fits(tmp_path: Path) -> None:

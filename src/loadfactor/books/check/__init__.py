@@ -10,8 +10,9 @@ from loadfactor.books.check.clocks import find_differing_clocks
 from loadfactor.books.check.collection import find_failing_sources, find_import_gaps, find_unobserved
 from loadfactor.books.check.files import check_files, find_losses
 from loadfactor.books.check.finding import Ask, Examined, Finding
+from loadfactor.books.check.gpu_numbers import find_booked_by_number, find_misnumbered
 from loadfactor.books.check.holders import find_excess, find_inferred_holders, find_unattributed
-from loadfactor.books.check.inventory import find_counted_twice, find_misnumbered, find_unlisted
+from loadfactor.books.check.inventory import find_counted_twice, find_unlisted
 from loadfactor.books.check.joins import (
     find_split_names,
     find_unheld_gpus,
@@ -51,6 +52,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     find_unpriced,
     find_import_gaps,
     find_inferred_holders,
+    find_booked_by_number,
     find_failing_sources,
 )
 """What is looked for, worst first."""

@@ -56,12 +56,11 @@ def find_inferred_holders(books: Examined) -> Iterator[Finding]:
     session = books.session
     session.view_table("allocations", "allocations")
     listed = f"FROM allocations WHERE known_from IS DISTINCT FROM '{LABELS}'"
-    labelled, split, numbered = session.fetch_one(
+    labelled, split = session.fetch_one(
         f"""SELECT
               count(DISTINCT job_id) FILTER (known_from = '{LABELS}' AND job_id NOT IN (
                 SELECT job_id {listed} UNION SELECT coalesce(job_number, job_id) {listed})),
-              count(DISTINCT job_id) FILTER (known_from = '{EVEN_SPLIT}'),
-              count(DISTINCT job_id) FILTER (gpu_indices IS NOT NULL AND device_id IS NULL)
+              count(DISTINCT job_id) FILTER (known_from = '{EVEN_SPLIT}')
             FROM allocations"""
     )
     if labelled:
@@ -75,11 +74,4 @@ def find_inferred_holders(books: Examined) -> Iterator[Finding]:
             "note",
             f"jobs of several nodes whose GPUs were split evenly over these: {split:,}; how many were on which node is an estimate",
             "collect labels of samples, or import what the scheduler says of single nodes",
-        )
-    if numbered:
-        yield Finding(
-            "note",
-            f"jobs whose GPUs the scheduler says by number: {numbered:,}; where nothing contradicts it, these are taken for the"
-            " numbers of the driver",
-            "compare them once on a node of each kind: `scontrol show job -d` with `nvidia-smi` while a job runs there",
         )

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from loadfactor.books.check.finding import SHOWN_NAMES, Examined, Finding, add_places, name_some
-from loadfactor.books.ledger_facts import list_misnumbered
+from loadfactor.books.check.finding import SHOWN_NAMES, Examined, Finding, add_places
 from loadfactor.books.node_names import name_nodes
 from loadfactor.ledger.columns import NUMBERED
 from loadfactor.units import S_PER_HOUR
@@ -49,21 +48,4 @@ def find_counted_twice(books: Examined) -> Iterator[Finding]:
             "compare Gres of `scontrol show node` with `nvidia-smi -L`: an exporter misses GPUs, or the list is out of date",
             gpu_hours=hours,
             cost=cost,
-        )
-
-
-def find_misnumbered(books: Examined) -> Iterator[Finding]:
-    """Nodes whose GPUs a scheduler numbers otherwise than their driver, and what is booked there without a GPU."""
-    nodes = list_misnumbered(books.session)
-    if nodes:
-        hours, _ = add_places(
-            [p for p in books.places if p.node in nodes and p.device is None], "allocated_gpu_hours", "cost"
-        )
-        yield Finding(
-            "missing",
-            f"nodes on which labels name other GPUs for jobs than the scheduler's numbers do: {len(nodes):,} ({name_some(nodes)});"
-            " what labels do not name is booked there by node",
-            "compare the order of gres.conf with `nvidia-smi -L`: Slurm counts device files (Minor Number of `nvidia-smi -q`), the"
-            " driver bus addresses",
-            gpu_hours=hours,
         )
