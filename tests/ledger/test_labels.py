@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from loadfactor import Books
+from loadfactor.books.ledger_facts import has_told_payers
 
 DAY = "2026-10-01T"
 DEVICES = "device_id,node,from_utc,to_utc\n" + "".join(f"g{k},n1,{DAY}00:00:00Z,{DAY}12:00:00Z\n" for k in range(4))
@@ -110,3 +111,19 @@ def test_doctor_counts_only_jobs_that_nobody_lists(tmp_path: Path) -> None:
     books = make_books(tmp_path, "7,,,n1,1,2-6,red,", "7,,g0,,,2-6,,labels", "stray,,g1,,,2-6,,labels")
     found = [f.what for f in books.check().findings if "labels" in f.what]
     assert found == ["jobs that only labels of samples name: 1; who held their GPUs is inferred"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "label", "told"),
+    [
+        ("7,,g1,,,2-6,red,", "7,,g1,,,3-6,blue,labels", False),
+        ("7,,g1,,,2-6,,", "7,,g1,,,3-6,,labels", False),
+        ("7,,g1,,,2-6,,", "8,,g1,,,3-6,blue,labels", False),
+        ("7,,g1,,,2-6,,", "7,,g1,,,3-6,blue,labels", True),
+        ("102_1,103,g1,,,2-6,,", "103,,g1,,,3-6,blue,labels", True),
+    ],
+)
+def test_only_labels_that_tell_a_payer_are_joined(tmp_path: Path, listed: str, label: str, told: bool) -> None:
+    """The steps that fill in who pays are run where a label says a team of a listed job that its list does not say."""
+    with make_books(tmp_path, listed, label).store.write() as writer:
+        assert has_told_payers(writer) == told
