@@ -64,9 +64,7 @@ _HOLDER = (
 )
 
 _SAID = (
-    Column(
-        "job_number", "text", "the scheduler's number of the job, where its id says more (an array's task)", "its id"
-    ),
+    Column("job_number", "text", "the scheduler's number of a job whose id says more (an array's task)", "its id"),
     Column("queue", "text", "partition or queue it was sent to", "not known"),
     Column(
         "tags", "text", "what the scheduler says of the job, as a JSON object of texts, for rules of tagging", "nothing"
@@ -79,12 +77,6 @@ _SAID = (
     ),
 )
 
-_SUMMARY = (
-    Column("summary_gpus", "count", "GPUs that a summary of the whole run measures (jobstats): no samples", "none"),
-    Column("summary_busy_share", "share", "mean GPU_UTIL of these over the whole run", "not known"),
-    Column("summary_mem_peak_share", "share", "peak of the memory in use on these ÷ their memory", "not known"),
-)
-
 DEVICES = Table(
     "devices",
     "this GPU existed",
@@ -95,9 +87,7 @@ DEVICES = Table(
         Column("accelerator", "text", "catalog id or the driver's name of its model", "not known"),
         Column("pool", "text", "partition, cluster or capacity pool it belongs to", "not known"),
         Column("share", "share", "part of a physical GPU this is (a MIG slice: 1/7 … 1)", "1, a whole GPU"),
-        Column(
-            "gpu_index", "count", "its number among the GPUs of its node, from 0, as its driver counts", "not known"
-        ),
+        Column("gpu_index", "count", "its number among GPUs of its node, from 0, as its driver counts", "not known"),
         Column("from_utc", "instant", "installed since", "since the books begin"),
         Column("to_utc", "instant", "installed until", "still installed"),
         Column("known_from", "text", "whether a list says so, its end too, or a log saw it", "seen", one_of=LISTED_BY),
@@ -155,7 +145,9 @@ ALLOCATIONS = Table(
         Column("end_state", "text", "completed, failed, cancelled, timeout, preempted, running, …", "not known"),
         *_SAID,
         Column("known_from", "text", "how it is known, where it is inferred or estimated", "listed", one_of=KNOWN_FROM),
-        *_SUMMARY,
+        Column("summary_gpus", "count", "GPUs that a summary of the whole run measures (jobstats): no samples", "none"),
+        Column("summary_busy_share", "share", "mean GPU_UTIL of these over the whole run", "not known"),
+        Column("summary_mem_peak_share", "share", "peak of the memory in use on these ÷ their memory", "not known"),
     ),
 )
 
@@ -307,7 +299,6 @@ DIAGNOSTIC: Final = (NODE_SAMPLES, DEVICE_EVENTS)
 DATED_BY_DAY: Final = (PRICES, EXCHANGE_RATES)
 """Tables whose times may be written as days, 2026-05-01 for its midnight UTC."""
 
-
 DIMENSIONS: Final = {
     "device": "device_id",
     "node": "node",
@@ -326,7 +317,6 @@ DIMENSIONS: Final = {
     "month": "month",
 }
 """What a question can be split by, and the column that says it."""
-
 
 SAMPLE_COLUMNS: Final = {
     "device_id": "string",
