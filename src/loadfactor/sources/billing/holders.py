@@ -1,10 +1,14 @@
 """Who pays for a charge and what for, by its tags: keys called team, project, experiment, purpose, user or owner, in any case."""
 
 import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from loadfactor.sources.billing.plain_objects import read_objects
 
 _KEYS: Final = {
     "team": ("team",),
@@ -29,15 +33,43 @@ def add_holders(charges: pa.Table) -> pa.Table:
 
 def _read_holders(tags: pa.ChunkedArray) -> dict[str, pa.Array]:
     encoded = tags.combine_chunks().dictionary_encode()
-    said = [_find(json.loads(text)) for text in encoded.dictionary.to_pylist()]
-    return {c: pa.array([of[c] for of in said], pa.string()).take(encoded.indices) for c in _KEYS}
+    found = read_objects(encoded.dictionary, _find_plain, _find_singly)
+    return {column: texts.take(encoded.indices) for column, texts in zip(_KEYS, found, strict=True)}
+
+
+def _find_plain(values: Mapping[str, pa.Array]) -> list[pa.Array]:
+    """What `_find` says of objects with these values by key."""
+    rows = len(next(iter(values.values())))
+    said = {}
+    for key in values:
+        text = pc.utf8_trim_whitespace(values[key])
+        said[key] = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+    nothing = pa.nulls(rows, pa.string())
+    return [
+        pc.coalesce(*(said[key] for folded in keys for key in _list_spellings(folded, values)), nothing)
+        for keys in _KEYS.values()
+    ]
+
+
+def _find_singly(texts: pa.Array) -> list[pa.Array]:
+    said = [_find_text(text) for text in texts.to_pylist()]
+    return [pa.array([of[column] for of in said], pa.string()) for column in _KEYS]
+
+
+@lru_cache(16_384)
+def _find_text(text: str) -> dict[str, str | None]:
+    return _find(json.loads(text))
 
 
 def _find(tags: dict[str, Any]) -> dict[str, str | None]:
-    """The texts of one object of tags; of keys that differ in case the one in small letters, else the first."""
-    folded: dict[str, str] = {}
-    for key, value in sorted(tags.items(), reverse=True):  # small letters come after capitals
-        text = value.strip() if isinstance(value, str) else json.dumps(value)
-        if text and (key == key.lower() or key.lower() not in tags):
-            folded[key.lower()] = text
-    return {column: next((folded[k] for k in keys if k in folded), None) for column, keys in _KEYS.items()}
+    """The texts of one object of tags; of keys that differ in case the one in small letters, else the first that says something."""
+    texts = {key: (value if isinstance(value, str) else json.dumps(value)).strip() for key, value in tags.items()}
+    return {
+        column: next((texts[key] for folded in keys for key in _list_spellings(folded, tags) if texts[key]), None)
+        for column, keys in _KEYS.items()
+    }
+
+
+def _list_spellings(folded: str, tags: Mapping[str, Any]) -> Iterator[str]:
+    """The keys of tags that stand for one in small letters, in their order: that one alone where it is there."""
+    yield from [folded] if folded in tags else sorted(key for key in tags if key.lower() == folded)

@@ -1,15 +1,20 @@
 """Tags of bills as JSON objects with sorted keys, from the ways in which exports write them."""
 
 import json
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loadfactor.sources.billing.plain_objects import read_objects
+
 _SEPARATORS: Final = (",", ":")
 _OF_USERS: Final = ("user:", "user_")
 _KEY_NAMES: Final = ("key", "Key", "name", "Name")
 _VALUE_NAMES: Final = ("value", "Value")
+_TEXTS_KEPT: Final = 16_384  # of objects that are read singly: many rows carry the same tags
 
 
 def parse_objects(cells: pa.Array) -> tuple[pa.Array, int]:
@@ -21,10 +26,8 @@ def parse_objects(cells: pa.Array) -> tuple[pa.Array, int]:
         objects = [_write(value) for value in cells.to_pylist()]
         return pa.array(objects, pa.string()), 0
     encoded = cells.cast(pa.string()).dictionary_encode()
-    parsed = [_parse(text) for text in encoded.dictionary.to_pylist()]
-    wrong = pa.array([text is False for text in parsed], pa.bool_()).take(encoded.indices)
-    texts = pa.array([text or None for text in parsed], pa.string()).take(encoded.indices)
-    return texts, wrong.true_count
+    texts, wrong = read_objects(encoded.dictionary, _join_plain, _parse_singly)
+    return texts.take(encoded.indices), wrong.take(encoded.indices).true_count
 
 
 def join_objects(tags: dict[str, pa.Array]) -> pa.Array:
@@ -48,6 +51,27 @@ def strip_owner(key: str) -> str:
     return key[len("user:") :] if key.startswith(_OF_USERS) else key
 
 
+def _join_plain(values: Mapping[str, pa.Array]) -> list[pa.Array] | None:
+    """Objects of these plain values, and that none is wrong; None where two keys become one."""
+    named = {strip_owner(key): texts for key, texts in values.items()}
+    if len(named) < len(values):
+        return None
+    parts: list[pa.Array | str] = []
+    for key in sorted(named):
+        parts += [f'{"," if parts else "{"}{_dump(key)}:"', named[key], '"']
+    texts = pc.binary_join_element_wise(*parts, "}", "")
+    return [texts, pa.repeat(pa.scalar(False), len(texts))]
+
+
+def _parse_singly(texts: pa.Array) -> list[pa.Array]:
+    parsed = [_parse(text) for text in texts.to_pylist()]
+    return [
+        pa.array([text or None for text in parsed], pa.string()),
+        pa.array([text is False for text in parsed], pa.bool_()),
+    ]
+
+
+@lru_cache(_TEXTS_KEPT)
 def _parse(text: str) -> str | bool | None:
     """The object as text, None when it is empty, False when it is none."""
     text = text.strip()
