@@ -95,7 +95,7 @@ def sum_charges(session: Session, by: Sequence[str], relation: str) -> list[Char
 def _write_sums(by: Sequence[str], relation: str) -> str:
     """SQL: sums by owner, pool and kind. Rows are added up first by what tells pool and kind, which is then looked at once."""
     names = [f'"{DIMENSIONS[name]}"' for name in by]
-    tells = ("ProviderName", "ServiceCategory", "ServiceName", "SkuMeter", "ChargeCategory")
+    tells = ("ServiceCategory", "ServiceName", "SkuMeter", "ChargeCategory")
     stated = f"if(starts_with(x_ChargeType, '{STATED_POOL}'), substr(x_ChargeType, {len(STATED_POOL) + 1}), NULL)"
     sums = ", ".join(f"sum({cost}) AS {cost}, count({cost}) AS said_{cost}" for cost in COSTS)
     first = f"""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from loadfactor.billing_settings import BillingSettings
-from loadfactor.books.charging.instances import view_bill_gpus
+from loadfactor.books.charging.instances import view_bill_gpus, view_sold
 from loadfactor.books.charging.node_mapping import NodeRules, read_rules
 from loadfactor.charges import ACTUAL, AMORTIZED, CHARGES, DELIVERY
 from loadfactor.config import settings
@@ -90,4 +90,5 @@ def view_billed_lines(session: Session, spans: Iterable[Span]) -> None:
         f"SELECT * FROM priced_charges c WHERE x_Dataset IS DISTINCT FROM '{ACTUAL}' OR NOT EXISTS"
         f" (SELECT 1 FROM priced_charges a WHERE a.x_Dataset = '{AMORTIZED}' AND {same})",
     )
-    view_bill_gpus(session, "charges_once", node_rules(), "billed_lines")
+    view_sold(session, "charges_once")
+    view_bill_gpus(session, node_rules(), "billed_lines")

@@ -9,7 +9,7 @@ from typing import Final
 from loadfactor.books.charging.bill_lines import find_extent, sum_charges, view_charges
 from loadfactor.books.charging.billed_prices import node_rules
 from loadfactor.books.charging.currencies import choose_currency
-from loadfactor.books.charging.instances import view_bill_gpus
+from loadfactor.books.charging.instances import SOLD, view_bill_gpus, view_sold
 from loadfactor.books.charging.ledger_lines import EFFECTIVE_COST, LedgerHours, price_hours, read_ledger_hours
 from loadfactor.books.charging.months import read_month
 from loadfactor.books.charging.node_division import BESIDE_GPUS, DividedCosts, divide_charges, part_charges
@@ -27,6 +27,7 @@ from loadfactor.tables import Span
 
 OWNERS: Final = ("team", "project", "experiment", "user", "purpose")
 """What statements can be by."""
+GPU_KINDS: Final = "charges_with_kinds"
 BILL, PRICES = "bill", "price × installed time"
 
 
@@ -115,9 +116,10 @@ def _charge_bill(session: Session, question: ChargeQuestion, hours: Sequence[Led
     currency, relation, said = choose_currency(session, question.currency)
     remarks = list(said)
     divided = DividedCosts({}, [])
-    if session.manifest.of("devices") or "devices" in session.live:  # else no line is of a node that the ledger knows
+    has_gpus = view_sold(session, relation)
+    if has_gpus and (session.manifest.of("devices") or "devices" in session.live):
         rules = node_rules()
-        view_bill_gpus(session, relation, rules)
+        view_bill_gpus(session, rules)
         if of_nodes := part_charges(session, "bill_gpus"):
             divided = divide_charges(session, question.by)
             share = "all" if rules.gpu_share == 1 else f"{rules.gpu_share:f}"
@@ -126,6 +128,9 @@ def _charge_bill(session: Session, question: ChargeQuestion, hours: Sequence[Led
                 " GPUs' cost ([billing] gpu_share)"
             )
         relation = BESIDE_GPUS
+    elif has_gpus:  # of no node that the ledger knows
+        session.create_view(GPU_KINDS, f"SELECT * REPLACE (sold IS NOT NULL AS is_gpu) FROM {SOLD}")
+        relation = GPU_KINDS
     sums = sum_charges(session, question.by, relation)
     rows = sum(found.rows for found in sums)
     lacking = {cost: sum(found.lacking[cost] for found in sums) for cost in COSTS}

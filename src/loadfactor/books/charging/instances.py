@@ -35,6 +35,21 @@ _SKU: Final = (
     "CASE WHEN SkuMeter ILIKE '%nvidia%gpu%' THEN SkuMeter"
     " WHEN ChargeDescription ILIKE '%nvidia%gpu%' THEN ChargeDescription END"
 )
+_TELLING: Final = (
+    *(
+        "x_InstanceType",
+        "SkuMeter",
+        "ResourceType",
+        "SkuId",
+        "SkuPriceDetails",
+        "gpu_sku",
+        "ServiceName",
+        "ServiceSubcategory",
+    ),
+    *("ChargeCategory", "CommitmentDiscountStatus", "CapacityReservationStatus"),
+)
+"""What a line sells follows from these texts, which few lines have of their own."""
+SOLD: Final = "sold_lines"
 _KEY: Final = "concat_ws(chr(31), {cells})"
 
 
@@ -47,30 +62,46 @@ class SoldKind:
     accelerator: str | None
 
 
-def view_bill_gpus(session: Session, relation: str, rules: NodeRules, name: str = "bill_gpus") -> None:
-    """Give the rows of a relation of charges a name, with what of them are GPUs; every row once, with these columns more.
+def view_sold(session: Session, relation: str) -> bool:
+    """Name the rows of a relation of charges, with what they sell, `SOLD`; False where none of them sells GPUs.
 
-    billed_type, sold (null: no GPUs), accelerator, node (as the ledger calls it; null: not known), resource (what to call it),
-    gpus (whole ones), gpu_hours (null: the line does not say how long; 0: a discount or the rest of a machine), gpu_share.
+    Every row once, with these columns more: billed_type, sold, accelerator, gpus (whole ones); null where it sells no GPUs.
     """
+    lines = f"SELECT *, {_SKU} AS gpu_sku FROM {relation}"
     named = _NAMED.format(beside=_BESIDE, pattern=quote(type_pattern()))
-    lines = f"SELECT *, {named} AS billed_type, {_SKU} AS gpu_sku FROM {relation}"
-    _register_types(session, lines)
-    typed = f"""
-    SELECT l.* EXCLUDE (gpu_sku), t.sold, t.accelerator, t.gpus FROM ({lines}) l LEFT JOIN billed_types t
-      ON l.billed_type IS NOT DISTINCT FROM t.billed_type AND l.gpu_sku IS NOT DISTINCT FROM t.gpu_sku
-      AND coalesce(l.ChargeCategory, 'Usage') IN ({", ".join(map(quote, _OF_USE))})
-      AND l.CommitmentDiscountStatus IS DISTINCT FROM 'Unused' AND l.CapacityReservationStatus IS DISTINCT FROM 'Unused'
-      AND NOT regexp_matches(concat_ws(' ', l.ServiceName, l.ServiceSubcategory, l.SkuMeter), {quote(_NOT_MACHINES)})
-      AND (t.sold <> '{REST}' OR regexp_matches(l.SkuMeter, {quote(_OF_MACHINE)}))"""
+    session.materialize(
+        "billed_texts", f"SELECT *, {named} AS billed_type FROM (SELECT DISTINCT {', '.join(_TELLING)} FROM ({lines}))"
+    )
+    _register_types(session)
+    session.materialize(
+        "sold_texts",
+        f"""SELECT x.*, t.sold, t.accelerator, t.gpus FROM billed_texts x JOIN billed_types t
+          ON x.billed_type IS NOT DISTINCT FROM t.billed_type AND x.gpu_sku IS NOT DISTINCT FROM t.gpu_sku
+        WHERE coalesce(ChargeCategory, 'Usage') IN ({", ".join(map(quote, _OF_USE))})
+          AND CommitmentDiscountStatus IS DISTINCT FROM 'Unused' AND CapacityReservationStatus IS DISTINCT FROM 'Unused'
+          AND NOT regexp_matches(concat_ws(' ', ServiceName, ServiceSubcategory, SkuMeter), {quote(_NOT_MACHINES)})
+          AND (t.sold <> '{REST}' OR coalesce(regexp_matches(SkuMeter, {quote(_OF_MACHINE)}), false))""",
+    )
+    same = " AND ".join(f"l.{text} IS NOT DISTINCT FROM s.{text}" for text in _TELLING)
+    told = "s.billed_type, s.sold, s.accelerator, s.gpus"
+    session.create_view(SOLD, f"SELECT l.* EXCLUDE (gpu_sku), {told} FROM ({lines}) l LEFT JOIN sold_texts s ON {same}")
+    return bool(session.fetch_one("SELECT count(*) FROM sold_texts")[0])
+
+
+def view_bill_gpus(session: Session, rules: NodeRules, name: str = "bill_gpus") -> None:
+    """Give the rows of `SOLD` a name, with where their GPUs ran; every row once, with these columns more.
+
+    node (as the ledger calls it; null: not known), resource (what to call it), gpu_hours (null: the line does not say how long;
+    0: a discount or the rest of a machine), gpu_share.
+    """
     key = _write_key(rules)
-    _register_nodes(session, f"SELECT DISTINCT {_list_cells(rules)} FROM ({typed}) WHERE sold IS NOT NULL", rules)
+    _register_nodes(session, f"SELECT DISTINCT {_list_cells(rules)} FROM {SOLD} WHERE sold IS NOT NULL", rules)
     share = f"CASE sold WHEN '{MACHINE}' THEN {rules.gpu_share} WHEN '{GPU}' THEN 1 WHEN '{REST}' THEN {int(rules.gpu_share)} END"
     session.create_view(
         name,
         f"""SELECT l.*, n.node, if(l.sold IS NULL, NULL, coalesce(n.node, n.label)) AS resource,
           {_write_hours()} AS gpu_hours, ({share})::DECIMAL(18, 9) AS gpu_share
-        FROM ({typed}) l LEFT JOIN billed_nodes n ON l.sold IS NOT NULL AND {key} = n.key
+        FROM {SOLD} l LEFT JOIN billed_nodes n ON l.sold IS NOT NULL AND {key} = n.key
           AND l.ChargePeriodStart >= n.from_ms AND l.ChargePeriodStart < n.to_ms""",
     )
 
@@ -101,10 +132,10 @@ def find_kind(billed_type: str | None, sku: str | None) -> SoldKind | None:
     return SoldKind(UNKNOWN, None, None) if billed_type and may_have_gpus(billed_type) else None
 
 
-def _register_types(session: Session, lines: str) -> None:
+def _register_types(session: Session) -> None:
     """Put what each different type and SKU sells into the table `billed_types`."""
     rows = []
-    for billed_type, sku in session.raw.execute(f"SELECT DISTINCT billed_type, gpu_sku FROM ({lines})").fetchall():
+    for billed_type, sku in session.raw.execute("SELECT DISTINCT billed_type, gpu_sku FROM billed_texts").fetchall():
         kind = find_kind(billed_type, sku)
         if kind is not None:
             rows.append((billed_type, sku, kind.sold, kind.gpus, kind.accelerator))
