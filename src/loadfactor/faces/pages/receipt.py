@@ -5,6 +5,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from loadfactor.charges import CHARGES
 from loadfactor.faces.document import DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.faces.formats import instant
 from loadfactor.metrics.query.calendar import instant as read_ms
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 SHOWN_GAPS = 12
 COLUMNS = (TableColumn("file"), TableColumn("what"), TableColumn("times", "number", digits=9))
+REPLACED = (TableColumn("what"), TableColumn("number", "number", digits=9))
 
 
 def build_document(receipt: "Receipt", books: "Books") -> Document:
@@ -37,11 +39,14 @@ def _name_rows(table: str, count: int) -> str:
 
 
 def _sections(receipt: "Receipt", books: "Books") -> Iterator[Section]:
-    if receipt.gaps:
-        rows = [(Path(gap.where).name, gap.what, gap.count) for gap in receipt.gaps[:SHOWN_GAPS]]
-        more = len(receipt.gaps) - SHOWN_GAPS
-        note = f"and {more} more; --json lists them all" if more > 0 else ""
-        yield Section("Not measured", tables=(DataTable(COLUMNS, rows, note=note),))
+    replaced = [gap for gap in receipt.gaps if gap.where == CHARGES.name]
+    if unread := [gap for gap in receipt.gaps if gap.where != CHARGES.name]:
+        rows = [(Path(gap.where).name, gap.what, gap.count) for gap in unread[:SHOWN_GAPS]]
+        title = "About this bill" if CHARGES.name in receipt.rows else "Not measured"
+        yield Section(title, tables=(DataTable(COLUMNS, rows, note=_say_more(len(unread))),))
+    if replaced:
+        counts = [(gap.what, gap.count) for gap in replaced[:SHOWN_GAPS]]
+        yield Section("Replaced by this delivery", tables=(DataTable(REPLACED, counts, note=_say_more(len(replaced))),))
     if "samples" in receipt.rows and not books.store.manifest.of("allocations"):
         yield Section(
             lead="No allocations say who held these GPUs: their hours have an unknown holder and count as unattributed."
@@ -54,3 +59,7 @@ def _sections(receipt: "Receipt", books: "Books") -> Iterator[Section]:
             lead=f"The books now cover {instant(read_ms(start))} to {instant(read_ms(end))}.",
             suggestions=(Suggestion(f"loadfactor report --store {there}", "how full the fleet was, and what it cost"),),
         )
+
+
+def _say_more(count: int) -> str:
+    return f"and {count - SHOWN_GAPS} more; --json lists them all" if count > SHOWN_GAPS else ""
