@@ -246,8 +246,11 @@ class Books:
         project, experiment, user and purpose. `currency` charges only the lines of bills that are in it. Raises InputError where
         nothing is known of the month, or a rate of exchange is missing.
         """
+        from loadfactor.books.charging.closings import mention_closing
+
         with self.snapshot() as snapshot:
-            return snapshot.charge(self._ask_charges(month, by, currency))
+            found = snapshot.charge(self._ask_charges(month, by, currency))
+            return mention_closing(found, snapshot.list_closings(month)) if month else found
 
     def compare_closed(
         self, month: str, by: str | Sequence[str] | None = None, currency: str | None = None

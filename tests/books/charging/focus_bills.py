@@ -21,6 +21,7 @@ USUAL = {
     "ServiceName": "Machines",
     "ResourceId": "vm-1",
     "CommitmentDiscountStatus": "",
+    "x_InstanceType": "",
     "Tags": "",
 }
 

@@ -110,9 +110,13 @@ def test_closed_months_are_kept_and_name_what_they_replace(bill: Callable[..., B
     first = books.close_month("2026-10")
     assert (first.closing, first.replaces) == ("2026-10.1", None)
     assert books.close_month("2026-10").closing == "2026-10.1"
+    assert books.chargeback("2026-10").closing == "2026-10.1"
     assert not books.compare_closed("2026-10").statements
     late = [{"cost": "10", "Tags": tag("a")}, {"cost": "2.5", "Tags": tag("b")}]
     books.add("focus", [write_bill(tmp_path / "late.csv", *late)])
+    now = books.chargeback("2026-10")
+    assert now.closing is None
+    assert "as 2026-10.1, by team in USD; these statements are not those" in now.remarks[-1]
     changed = books.compare_closed("2026-10")
     assert [(c.by["team"], str(c.change["BilledCost"])) for c in changed.statements] == [("b", "2.50")]
     assert "1 statements of 2026-10 changed" in build_changes(changed, "").headline
@@ -213,3 +217,26 @@ def test_statements_of_other_pages_are_no_focus(bill: Callable[..., Books]) -> N
         write_focus(Document("changes", data={}))
     with pytest.raises(InputError, match="team"):
         bill([{"cost": "1"}]).chargeback(by="taem")
+
+
+def test_gpu_lines_are_of_kind_gpu_without_devices(bill: Callable[..., Books]) -> None:
+    """A type of the catalog with GPUs makes a line's kind gpu, also where the ledger knows no node."""
+    kinds = {"ServiceCategory": "Storage"}
+    books = bill(
+        [
+            {"cost": "10", "Tags": tag("a"), "x_InstanceType": "p4d.24xlarge", **kinds},
+            {"cost": "5", "Tags": tag("a"), "x_InstanceType": "m5.large", **kinds},
+            {
+                "cost": "2",
+                "Tags": tag("a"),
+                "x_InstanceType": "p4d.24xlarge",
+                "CommitmentDiscountStatus": "Used",
+                **kinds,
+            },
+        ]
+    )
+    (statement,) = books.chargeback().statements
+    assert {part.name: str(part.amounts["BilledCost"]) for part in statement.parts} == {
+        "gpu": "12.00",
+        "storage": "5.00",
+    }

@@ -58,12 +58,31 @@ def list_amounts(chargeback: FleetChargeback) -> dict[Place, Amounts]:
     return {(tuple(of.by[name] for name in chargeback.by), of.pool): of.amounts for of in chargeback.statements}
 
 
+def mention_closing(found: FleetChargeback, closings: Sequence[Closing]) -> FleetChargeback:
+    """Statements with the last closing of their month, or with a remark where that says something else."""
+    if not closings:
+        return found
+    last = closings[-1]
+    if _says_same(last, found):
+        return replace(found, closing=last.name, replaces=last.replaces)
+    compare = f"loadfactor chargeback --month {found.month} --diff"
+    remark = (
+        f"{found.month} was closed on {last.closed:%Y-%m-%d} as {last.name}, by {','.join(last.by)} in {last.currency}; these"
+        f" statements are not those, `{compare}` shows what changed since"
+    )
+    return replace(found, remarks=(*found.remarks, remark))
+
+
+def _says_same(closing: Closing, found: FleetChargeback) -> bool:
+    return (closing.amounts, closing.currency, closing.by) == (list_amounts(found), found.currency, found.by)
+
+
 def close_month(
     found: FleetChargeback, earlier: Sequence[Closing], add_rows: "Callable[[Source, list[Rows], str], Receipt]"
 ) -> FleetChargeback:
     """As `Books.close_month`: where the last closing says the same, that one, and nothing is written."""
     last = earlier[-1] if earlier else None
-    if last is not None and (last.amounts, last.currency, last.by) == (list_amounts(found), found.currency, found.by):
+    if last is not None and _says_same(last, found):
         return replace(found, closing=last.name, replaces=last.replaces)
     name = f"{found.month}.{len(earlier) + 1}"
     closed = replace(found, closing=name, replaces=last.name if last else None)
