@@ -155,6 +155,15 @@ class Books:
             return list_imports(session)
 
     @property
+    def is_booked_otherwise(self) -> bool:
+        """True where the ledger that is kept stands on other definitions: each question then books everything for itself."""
+        from loadfactor.books.stale_hours import ledger_key
+
+        with self.store.read() as session:
+            kept = session.manifest
+            return bool(kept.of("ledger")) and kept.ledger_key != ledger_key(self.idle_below, session.currency)
+
+    @property
     def span(self) -> tuple[datetime, datetime]:
         """From the first to the last instant the books know of. Raises InputError when they know of none."""
         with self.store.read() as session:

@@ -79,3 +79,18 @@ def test_damage_is_said_by_every_question_and_repaired(run: Run, store: Path) ->
     code, _, err = run("show", "utilization", "--store", store)
     assert (code, err) == (0, "")
     assert run("doctor", "--store", store)[0] == 0
+
+
+def test_a_ledger_booked_otherwise_is_said_until_it_is_written(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Books that another version booked answer alike, say that each question books them anew, and no longer once compacted."""
+    _, before, said = run("show", "cost", "--store", store, "--json")
+    assert "books it anew" not in said
+    monkeypatch.setattr("loadfactor.books.stale_hours.DEFINITION", "of another version")
+    _, after, said = run("show", "cost", "--store", store, "--json")
+    assert after == before
+    assert said.count("books it anew") == 1
+    assert f"loadfactor compact --store {store}" in said
+    assert run("compact", "--store", store)[0] == 0
+    assert "books it anew" not in run("show", "cost", "--store", store)[2]

@@ -4,6 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, tzinfo
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import typer
@@ -54,6 +55,15 @@ def say_losses(books: "Books") -> None:
             typer.echo(f"loadfactor: {line}", err=True)
 
 
+def say_booked_otherwise(books: "Books") -> None:
+    """Say on stderr that a question takes as long as booking everything, and how to have that once."""
+    with suppress(DamageError):
+        if books.is_booked_otherwise:
+            line = "this ledger was booked by another version or with another idle_below: every question books it anew"
+            command = f"loadfactor compact --store {quote(str(books.store.folder))}"
+            typer.echo(f"loadfactor: {line}; `{command}` writes it once", err=True)
+
+
 def find_store(given: Path | None) -> Path:
     """The folder of the books: the one given, else the one in the settings; what it points to where it is a link."""
     from loadfactor.config import settings  # pydantic takes a while to load
@@ -75,8 +85,10 @@ class WindowRequest(Request):
 
     @property
     def books(self) -> "Books":
-        """The books it asks."""
-        return StoreRequest(store=self.store).books
+        """The books it asks; says where answers take long, because these are booked otherwise."""
+        books = StoreRequest(store=self.store).books
+        say_booked_otherwise(books)
+        return books
 
     @property
     def zone(self) -> tzinfo:
