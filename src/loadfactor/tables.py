@@ -46,7 +46,8 @@ DEFAULT_CURRENCY: Final = "USD"
 
 LABELS, EVEN_SPLIT = "labels", "even_split"
 KNOWN_FROM: Final = (LABELS, EVEN_SPLIT)
-"""How an allocation is known where nobody listed it as it is: from labels of samples, or its GPUs split evenly over its nodes."""
+"""How an allocation is known where nobody listed it as it is: from labels of samples (and claims of
+Kubernetes, which name GPUs as these do), or its GPUs split evenly over its nodes."""
 
 LIST, SEEN = "list", "seen"
 LISTED_BY: Final = (LIST, SEEN)

@@ -39,11 +39,20 @@ def is_gpu(resource: str) -> bool:
     return resource.removesuffix(SHARED) == NVIDIA or resource.startswith(MIG) or resource in (*WHOLE, AWS_SHARES)
 
 
+def sounds_like_gpu(name: str) -> bool:
+    """Whether the name of a resource or of a driver speaks of GPUs.
+
+    >>> sounds_like_gpu("gpu.example.com"), sounds_like_gpu("dra.net")
+    (True, False)
+    """
+    return bool(_ANY.search(name))
+
+
 def list_unknown(pod: Object) -> Iterator[str]:
     """Resources of a pod whose names speak of GPUs and that nobody here knows."""
     for container in (*parts(pod, "containers"), *parts(pod, "initContainers")):
         for name in _limits(container):
-            if _ANY.search(name) and not is_gpu(name) and name not in (MEMORY_MB, MEMORY_PERCENT, CORES):
+            if sounds_like_gpu(name) and not is_gpu(name) and name not in (MEMORY_MB, MEMORY_PERCENT, CORES):
                 yield name
 
 

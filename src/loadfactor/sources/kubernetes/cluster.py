@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loadfactor.sources.kubernetes.claims import ClaimFacts, Device, add_shares
+from loadfactor.sources.kubernetes.claims import ClaimFacts
+from loadfactor.sources.kubernetes.granted import GrantedDevices, Piece
 from loadfactor.sources.kubernetes.nodes import NodeFacts
 from loadfactor.sources.kubernetes.owners import PURPOSES, OwnerFacts, follow_up
 from loadfactor.sources.kubernetes.pods import CANCELLED, EVICTED, PREEMPTED, REFUSED, PodFacts
@@ -12,6 +13,7 @@ from loadfactor.sources.kubernetes.stages import Held, add_up
 from loadfactor.sources.kubernetes.tags import choose_texts, write_tags
 from loadfactor.sources.kubernetes.workloads import WorkloadFacts
 from loadfactor.sources.parsing.table_rows import TableRow
+from loadfactor.tables import LABELS
 
 Row = dict[str, Any]
 
@@ -28,22 +30,27 @@ class ClusterFacts:
     workloads: dict[str, WorkloadFacts] = field(default_factory=dict)
     claims: dict[str, ClaimFacts] = field(default_factory=dict)
     owners: dict[str, OwnerFacts] = field(default_factory=dict)
-    shares: dict[Device, float] = field(default_factory=dict)
-    """Devices of DRA that are parts of a GPU."""
     held: dict[str, Held] = field(default_factory=dict)
-    """What bound pods hold, by uid: as their node divided its GPUs when they were first seen on it."""
+    """What bound pods hold of what they ask for by resources, by uid: as their node divided its GPUs when they were first seen."""
+    granted: GrantedDevices = field(init=False)
+    """What they hold by claims."""
     _workload_of: dict[str, str] = field(default_factory=dict)  # by namespace/name, and by the uid of its owner
 
+    def __post_init__(self) -> None:
+        self.granted = GrantedDevices(self.pods)
+
     def find_held(self, pod: PodFacts) -> Held:
-        """How many GPUs a pod holds or asks for."""
+        """How many GPUs a pod holds or asks for by resources."""
         if pod.uid in self.held:
             return self.held[pod.uid]
-        node = self.nodes.get(pod.node)
-        claims = tuple(c for name in pod.claims if (c := self.claims.get(f"{pod.namespace}/{name}")) is not None)
-        found = add_up(pod.stages, node, add_shares(claims, self.shares))
-        if pod.from_ms is not None and found.is_sure and (len(claims) == len(pod.claims)):
+        found = add_up(pod.stages, self.nodes.get(pod.node))
+        if pod.from_ms is not None and found.is_sure:
             self.held[pod.uid] = found
         return found
+
+    def find_claims(self, pod: PodFacts) -> tuple[ClaimFacts, ...]:
+        """The claims of a pod, as far as they are known."""
+        return tuple(c for name in pod.claims if (c := self.claims.get(f"{pod.namespace}/{name}")) is not None)
 
     def keep_workload(self, workload: WorkloadFacts) -> None:
         """Know a workload as it is now."""
@@ -73,9 +80,11 @@ class ClusterFacts:
         return replace(pod, gone_as=PREEMPTED if "Preempt" in workload.evicted_why else EVICTED)
 
     def tell_pod(self, pod: PodFacts) -> Iterator[TableRow]:
-        """The rows of a pod."""
+        """The rows of a pod: where claims say which GPUs it holds, one more for each, as labels would tell it."""
         held = self.find_held(pod)
-        if held.total <= 0:
+        pieces = list(self.granted.list_pieces(pod.uid))
+        by_claims = sum(claim.asked for claim in self.find_claims(pod)) if pod.from_ms is None else 0.0
+        if held.total + by_claims <= 0 and not pieces:
             return
         workload = self.find_workload(pod)
         owner = follow_up(pod.owner, dict(pod.labels), self.owners)
@@ -97,25 +106,38 @@ class ClusterFacts:
         }
         if pod.from_ms is None or pod.end_state == REFUSED:
             if workload is None:
-                yield from _tell_wait(pod, who | {"gpus": held.total})
+                yield from _tell_wait(pod, who | {"gpus": held.total + by_claims})
             return
+        yield from self._tell_hold(pod, who, held, pieces, workload is None)
+
+    def _tell_hold(
+        self, pod: PodFacts, who: Row, held: Held, pieces: list[Piece], has_waited: bool
+    ) -> Iterator[TableRow]:
+        """The allocations of a bound pod, one after the other where its part of a device changes."""
+        assert pod.from_ms is not None
         end_state, to_ms = pod.ended
-        submitted_ms = (
-            pod.created_ms if workload is None else None
-        )  # a workload's wait is told once, not by each of its pods
-        yield (
-            "allocations",
-            {
-                **who,
-                "node": pod.node,
-                "gpus": held.gpus,
-                "share": held.share,
-                "submitted_utc": None if submitted_ms is None else min(submitted_ms, pod.from_ms),
-                "from_utc": pod.from_ms,
-                "to_utc": None if to_ms is None else max(to_ms, pod.from_ms),
-                "end_state": end_state or RUNNING,
-            },
-        )
+        to_ms = None if to_ms is None else max(to_ms, pod.from_ms)
+        submitted_ms = pod.created_ms if has_waited else None  # a workload's wait is told once, not by each of its pods
+        if submitted_ms is not None:
+            who = {**who, "submitted_utc": min(submitted_ms, pod.from_ms)}
+        for piece in pieces or [Piece(pod.from_ms, to_ms, 0.0, ())]:
+            share = None if piece.gpus else held.share
+            yield (
+                "allocations",
+                {
+                    **who,
+                    "node": pod.node,
+                    "gpus": held.total + piece.gpus if piece.gpus else held.gpus,
+                    "share": share,
+                    "from_utc": piece.from_ms,
+                    "to_utc": piece.to_ms,
+                    "end_state": (end_state or RUNNING) if piece.to_ms == to_ms else None,
+                },
+            )
+            for device_id, part in piece.by_gpu:
+                facts = {"share": part, "from_utc": piece.from_ms, "to_utc": piece.to_ms, "known_from": LABELS}
+                yield "allocations", {"job_id": pod.job_id, "device_id": device_id, **facts}
+            who = {**who, "submitted_utc": None}
 
     def tell_workload(self, workload: WorkloadFacts, was_told: bool, gone_ms: int | None = None) -> Iterator[TableRow]:
         """The queue events of a workload. `was_told`: it was known before it was evicted for the first time."""

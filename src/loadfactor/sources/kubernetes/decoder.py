@@ -17,6 +17,7 @@ from loadfactor.sources.kubernetes.pods import PodFacts, find_deletion, name_del
 from loadfactor.sources.kubernetes.workloads import WorkloadFacts, read_workload
 from loadfactor.sources.parsing.gaps import Gaps
 from loadfactor.sources.parsing.table_rows import TableRow, write_tables
+from loadfactor.tables import LABELS
 from loadfactor.units import MS_PER_S, S_PER_MIN
 
 POD, NODE, WORKLOAD, CLAIM, SLICE = "Pod", "Node", "Workload", "ResourceClaim", "ResourceSlice"
@@ -63,6 +64,8 @@ class KubernetesDecoder:
             self._forget_workload(uid, at_ms)
         elif kind == NODE:
             self._forget_node(text(metadata, "name"), at_ms)
+        elif kind == CLAIM and (claim := read_claim(found)) is not None:
+            self.cluster.claims.pop(claim.name, None)  # pods keep what they were given
 
     def vanish(self, kind: str, there: set[str], last_ms: int) -> None:
         """Of this kind only these are there still: uids, of nodes and claims names. The others ended by `last_ms`, when they were
@@ -86,9 +89,10 @@ class KubernetesDecoder:
 
     def take(self) -> Iterator[Rows | Gap]:
         """The rows that are new or changed since they were taken last."""
-        for uid in sorted(self.changed):
-            if uid in self.cluster.pods:
-                self._tell(uid, self.cluster.tell_pod(self.cluster.pods[uid]))
+        there = {uid for uid in self.changed if uid in self.cluster.pods}
+        for uid in sorted(there.union(*map(self.cluster.granted.list_sharing, there))):
+            pod = self.cluster.pods[uid]
+            self._take_back(pod, self._tell(uid, self.cluster.tell_pod(pod)))
         self.changed = set()
         self._forget_pods()
         for row in self.outages.take():
@@ -116,6 +120,7 @@ class KubernetesDecoder:
         if pod.end_state and pod.to_ms is None and at_ms is not None:  # it is over, and nobody says since when
             pod = replace(pod, to_ms=max(at_ms, pod.from_ms or 0))
         self.cluster.pods[pod.uid] = pod
+        self.cluster.granted.settle(pod, self.cluster.find_claims(pod))
         self.changed.add(pod.uid)
 
     def _put_node(self, found: Object, at_ms: int | None) -> None:
@@ -147,14 +152,23 @@ class KubernetesDecoder:
         claim = read_claim(found)
         if claim is None:
             return
+        if claim.name not in self.cluster.claims or claim.unknown != self.cluster.claims[claim.name].unknown:
+            for driver in claim.unknown:
+                self._gaps.add(self._where, f"claims of devices of {driver}, which nobody here knows")
         self.cluster.claims[claim.name] = claim
         namespace, _, name = claim.name.partition("/")
-        self.changed |= {
-            uid for uid, pod in self.cluster.pods.items() if name in pod.claims and pod.namespace == namespace
-        }
+        for pod in self.cluster.pods.values():
+            if name in pod.claims and pod.namespace == namespace:
+                self.cluster.granted.settle(pod, self.cluster.find_claims(pod))
+                self.changed.add(pod.uid)
 
     def _put_slice(self, found: Object, _at_ms: int | None) -> None:
-        self.cluster.shares |= read_slice(found)
+        granted = self.cluster.granted
+        new = {device: facts for device, facts in read_slice(found).items() if granted.devices.get(device) != facts}
+        granted.devices |= new
+        for uid, given in granted.given.items():
+            if any(grant.device in new for grant in given.grants):
+                self.changed.add(uid)
 
     def _put_owner(self, found: Object, _at_ms: int | None) -> None:
         owner = read_owner(found)
@@ -175,9 +189,11 @@ class KubernetesDecoder:
     def _forget_pods(self) -> None:
         """Know pods no longer that were gone some time ago."""
         old_ms = self._newest_ms - KNOWN_MS
-        for uid in [uid for uid, pod in self.cluster.pods.items() if pod.gone_as and pod.learnt_ms < old_ms]:
+        old = {uid for uid, pod in self.cluster.pods.items() if pod.gone_as and pod.learnt_ms < old_ms}
+        for uid in [uid for uid in old if self.cluster.granted.list_sharing(uid) <= old]:  # else others' parts need it
             del self.cluster.pods[uid]
             self.cluster.held.pop(uid, None)
+            self.cluster.granted.forget(uid)
             self.told.pop(uid, None)
 
     def _forget_workload(self, uid: str, gone_ms: int | None) -> None:
@@ -193,12 +209,23 @@ class KubernetesDecoder:
         self.outages.end(name, gone_ms)
         self.cluster.nodes.pop(name, None)
 
-    def _tell(self, uid: str, rows: Iterator[TableRow]) -> None:
-        """Keep the rows that were not told just like this before."""
-        told = self.told.setdefault(uid, {})
+    def _tell(self, uid: str, rows: Iterator[TableRow]) -> set[str]:
+        """Keep the rows that were not told just like this before; the keys of all."""
+        told, keys = self.told.setdefault(uid, {}), set()
         for name, row in rows:
-            key = f"{name} {row.get('event', '')} {row.get('at_utc', row.get('from_utc'))}"
+            key = f"{name} {row.get('event', '')} {row.get('at_utc', row.get('from_utc'))} {row.get('device_id', '')}".strip()
+            keys.add(key)
             check = zlib.crc32(json.dumps(row, sort_keys=True).encode())
             if told.get(key) != check:
                 told[key] = check
                 self._rows.setdefault(name, {})[f"{uid} {key}"] = row
+        return keys
+
+    def _take_back(self, pod: PodFacts, keys: set[str]) -> None:
+        """What was told of a pod and does not hold any more becomes a hold of no time."""
+        gone = [key for key in self.told[pod.uid] if key not in keys and key.startswith("allocations")]
+        for key in gone:
+            _, _, at, *device = key.split(" ")
+            where = {"device_id": device[0], "known_from": LABELS} if device else {"node": pod.node}
+            span = {"from_utc": int(at), "to_utc": int(at)}
+            keys |= self._tell(pod.uid, iter([("allocations", {"job_id": pod.job_id, **where, **span})]))

@@ -13,9 +13,10 @@ from typing import Any, Final
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.kubernetes.asked import Ask
-from loadfactor.sources.kubernetes.claims import ClaimFacts
+from loadfactor.sources.kubernetes.claims import ClaimFacts, DeviceFacts, Grant
 from loadfactor.sources.kubernetes.decoder import CLAIM, NODE, KubernetesDecoder
 from loadfactor.sources.kubernetes.fields import Object, part, text
+from loadfactor.sources.kubernetes.granted import PodGrants
 from loadfactor.sources.kubernetes.nodes import NodeFacts
 from loadfactor.sources.kubernetes.owners import OwnerFacts
 from loadfactor.sources.kubernetes.pods import PodFacts
@@ -24,8 +25,12 @@ from loadfactor.sources.kubernetes.workloads import WorkloadFacts
 
 LISTING, LISTED, ALIVE = "LISTING", "LISTED", "ALIVE"
 ADDED, DELETED = "ADDED", "DELETED"
-_VERSION: Final = 1
+_VERSION: Final = 2
+_BEFORE_DEVICES: Final = 1
+"""A state that knew of claims how many GPUs they are, not which."""
 _QUICK: Final = 1
+
+_CLAIMS: Final = [one.name for one in fields(PodFacts)].index("claims")
 
 Event = Sequence[Any]
 
@@ -80,7 +85,8 @@ class LiveKubernetesDecoder:
             "workloads": [_list_values(one) for one in facts.workloads.values()],
             "claims": [_list_values(one) for one in facts.claims.values()],
             "owners": [_list_values(one) for one in facts.owners.values()],
-            "shares": [[*device, share] for device, share in facts.shares.items()],
+            "devices": [[*device, *known] for device, known in facts.granted.devices.items()],
+            "given": {uid: list(given) for uid, given in facts.granted.given.items()},
             "held": {uid: list(held) for uid, held in facts.held.items()},
             "told": decoder.told,
             "outages": decoder.outages.open,
@@ -93,18 +99,26 @@ class LiveKubernetesDecoder:
         facts = self._decoder.cluster
         try:
             said = json.loads(zlib.decompress(state))
-            if said["version"] != _VERSION:
+            if said["version"] == _BEFORE_DEVICES:
+                said |= _know_no_devices(said)
+            elif said["version"] != _VERSION:
                 raise SourceError(
                     f"the state of a cluster is of version {said['version']!r}; this is another loadfactor"
                 )
-            facts.pods = {pod.uid: pod for pod in map(_read_pod, said["pods"])}
+            facts.pods |= {pod.uid: pod for pod in map(_read_pod, said["pods"])}
             facts.nodes = {node.name: node for node in (NodeFacts(*_freeze(one)) for one in said["nodes"])}
             for one in said["workloads"]:
                 facts.keep_workload(_read_workload(one))
-            facts.claims = {claim.name: claim for claim in (ClaimFacts(*_freeze(one)) for one in said["claims"])}
+            facts.claims = {claim.name: claim for claim in map(_read_claim, said["claims"])}
             facts.owners = {owner.uid: owner for owner in (OwnerFacts(*_freeze(one)) for one in said["owners"])}
-            facts.shares = {(driver, pool, device): share for driver, pool, device, share in said["shares"]}
+            facts.granted.devices = {
+                (driver, pool, device): DeviceFacts(*_freeze(known)) for driver, pool, device, *known in said["devices"]
+            }
+            for uid, (grants, reserved_for) in said["given"].items():
+                facts.granted.keep(uid, PodGrants(_read_grants(grants), tuple(reserved_for)))
             facts.held = {uid: Held(*held) for uid, held in said["held"].items()}
+            for pod in facts.pods.values():
+                facts.granted.settle(pod, facts.find_claims(pod))
             self._decoder.told = said["told"]
             self._decoder.outages.open = {key: (since, why) for key, (since, why) in said["outages"].items()}
             self._last_ms = said["last_ms"]
@@ -131,6 +145,23 @@ def _freeze(value: Any) -> Any:
 
 def _read_stages(stages: Any) -> tuple[tuple[Ask, ...], ...]:
     return tuple(tuple(Ask(*ask) for ask in stage) for stage in stages)
+
+
+def _read_grants(grants: list[list[Any]]) -> tuple[Grant, ...]:
+    return tuple(Grant(*_freeze(grant)) for grant in grants)
+
+
+def _read_claim(values: list[Any]) -> ClaimFacts:
+    name, grants, *rest = values
+    return ClaimFacts(name, _read_grants(grants), *_freeze(rest))
+
+
+def _know_no_devices(said: dict[str, Any]) -> dict[str, Any]:
+    """What a state of before tells of claims and devices: pods of claims hold what these were given then."""
+    claims = [[name, given, [], True] for name, given, _ in said["claims"]]
+    uids = {pod[0] for pod in said["pods"] if pod[_CLAIMS]}
+    held = {uid: held for uid, held in said["held"].items() if uid not in uids}
+    return {"claims": claims, "devices": said["shares"], "given": {}, "held": held}
 
 
 def _read_pod(values: list[Any]) -> PodFacts:

@@ -17,8 +17,9 @@ _STATUS: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": ("phase", "reason", "startTime", "resourceClaimStatuses"),
     "Node": ("allocatable", "capacity"),
     "Workload": ("admission", "requeueState"),
-    "ResourceClaim": ("allocation", "reservedFor"),
 }
+_GIVEN: Final = ("driver", "pool", "device", "adminAccess", "shareID", "consumedCapacity")
+_ASKED: Final = ("deviceClassName", "count", "allocationMode", "adminAccess")
 _NODE_ANNOTATIONS: Final = "hami.io/node-nvidia-register"
 
 
@@ -41,6 +42,8 @@ def prune(kind: str, found: Object) -> dict[str, Any]:
         pruned["spec"] |= _prune_containers(part(found, "spec"))
         for name in ("containerStatuses", "initContainerStatuses"):
             pruned["status"][name] = [_prune_state(c) for c in parts(part(found, "status"), name)]
+    if kind == "ResourceClaim":
+        pruned |= _prune_claim(part(found, "spec", "devices"), part(found, "status"))
     if kind == "Workload":
         pruned["spec"]["podSets"] = [
             {**_pick(s, ("name", "count")), "template": {"spec": _prune_containers(part(s, "template", "spec"))}}
@@ -75,6 +78,19 @@ def _prune_container(container: Object) -> dict[str, Any]:
     """What a container asks for, and of its environment the variables that tags are made of."""
     told = [{"name": name, "value": value} for name, value in list_variables(container)]
     return _pick(container, ("name", "resources", "restartPolicy")) | ({"env": told} if told else {})
+
+
+def _prune_claim(asked: Object, status: Object) -> dict[str, Any]:
+    """Which devices a claim asks for and which it was given, without the configurations of drivers."""
+    requests = [
+        _pick(request, _ASKED)
+        | {"exactly": _pick(part(request, "exactly"), _ASKED)}
+        | {"firstAvailable": [_pick(one, _ASKED) for one in parts(request, "firstAvailable")]}
+        for request in parts(asked, "requests")
+    ]
+    given = [_pick(result, _GIVEN) for result in parts(part(status, "allocation", "devices"), "results")]
+    allocation = {"allocation": {"devices": {"results": given}}} if part(status, "allocation") else {}
+    return {"spec": {"devices": {"requests": requests}}, "status": _pick(status, ("reservedFor",)) | allocation}
 
 
 def _prune_state(container: Object) -> dict[str, Any]:

@@ -52,6 +52,13 @@ def decode_objects(inputs: Sequence[Input], options: ReadOptions) -> Iterator[Ro
     unsure = decoder.count_unsure()
     if unsure:
         yield Gap(inputs[0].label, "pods whose node is not in it: their GPUs count as undivided ones", unsure)
+    unnamed = decoder.cluster.granted.count_unnamed()
+    if unnamed:
+        yield Gap(
+            inputs[0].label,
+            "pods with claims of devices that no resourceslice in it lists: which GPUs, nobody says",
+            unnamed,
+        )
     for item in decoder.take():
         yield _end_at(item, saved_ms) if isinstance(item, Rows) and saved_ms is not None else item
 

@@ -25,10 +25,9 @@ class Held(NamedTuple):
 NOTHING = Held(0.0, None, True)
 
 
-def add_up(stages: tuple[Asks, ...], node: NodeFacts | None, by_claims: float = 0.0) -> Held:
-    """What the stage that needs most takes, and `by_claims` GPUs beside it."""
-    most = max((_add_stage(stage, node) for stage in stages), key=lambda held: held.total, default=NOTHING)
-    return Held(most.total + by_claims, None, most.is_sure) if by_claims else most
+def add_up(stages: tuple[Asks, ...], node: NodeFacts | None) -> Held:
+    """What the stage that needs most takes."""
+    return max((_add_stage(stage, node) for stage in stages), key=lambda held: held.total, default=NOTHING)
 
 
 def _add_stage(stage: Asks, node: NodeFacts | None) -> Held:
