@@ -1,7 +1,11 @@
 """Questions of one snapshot fit together while the books are written, and threads get whole answers."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from tests.ledger.test_books_balance import near
 
 from loadfactor.books.books import Books
 
@@ -51,3 +55,25 @@ def test_the_same_question_of_one_snapshot_and_of_the_books_is_one(simulated_boo
         first = [r.as_json() for r in snapshot.show(by="team")]
         assert [r.as_json() for r in snapshot.show(by="team")] == first
     assert [r.as_json() for r in simulated_books.show(by="team")] == first
+
+
+def test_days_added_up_answer_for_their_window_alone(simulated_books: Books) -> None:
+    """Where days of a window are added up, it has the same answers as before, with filters too; so have other windows and zones."""
+    start, end = simulated_books.span
+    noon, berlin = start + timedelta(hours=12, minutes=10), ZoneInfo("Europe/Berlin")
+    questions = [
+        {"by": by, "start": first, "end": end, "timezone": zone, "where": where}
+        for by in ((), ("team",), ("day", "pool"), ("job", "state"), ("node",), ("hour",))
+        for first in (noon, start)
+        for zone in (UTC, berlin)
+        for where in (None, {"team": "vision"})
+    ]
+    with simulated_books.snapshot() as snapshot:
+        before = [snapshot.show(**question) for question in questions]
+        snapshot.add_up_days(noon, end, berlin)
+        after = [snapshot.show(**question) for question in questions]
+    for question, first, second in zip(questions, before, after, strict=True):
+        assert [(r[:2], r[3:7], r[8:]) for r in second] == [(r[:2], r[3:7], r[8:]) for r in first], question
+        assert all(
+            near(a.value, b.value) and near(a.coverage, b.coverage) for a, b in zip(first, second, strict=True)
+        ), question

@@ -4,7 +4,7 @@ from typing import Any
 
 import ibis
 
-from loadfactor.metrics.query.queries import list_all_reasons, list_all_waits, list_queries
+from loadfactor.metrics.query.queries import fold_days, list_all_reasons, list_all_waits, list_queries
 from loadfactor.metrics.query.question import Question
 from loadfactor.tables import columns_of
 
@@ -24,6 +24,11 @@ def write_sql(rows: Expr) -> str:
 def write_queries(question: Question) -> dict[str, str]:
     """SQL of everything that the answer to a question reads, by name."""
     return {name: write_sql(rows) for name, rows in list_queries(question).items()}
+
+
+def write_days() -> dict[str, str]:
+    """SQL of `days`: the ledger of a window added up by day."""
+    return {"days": write_sql(fold_days())}
 
 
 def write_waits() -> dict[str, str]:

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, tzinfo
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from shlex import quote as quote_word
 from typing import TYPE_CHECKING, Any
 
-from loadfactor.books.booking import book
+from loadfactor.books.asked_ledger import AskedLedger
 from loadfactor.books.charging.bill_comparison import BillComparison, compare_bills
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.rebuild import default_basis, open_ledger
@@ -23,7 +22,6 @@ from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Quest
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.store.session import Session
 from loadfactor.tables import BASES, DIMENSIONS, TABLES, Span, columns_of
-from loadfactor.units import MS_PER_HOUR
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,10 +45,9 @@ class Snapshot:
 
     def __init__(self, session: Session, idle_below: float) -> None:
         self._session = session
-        self._idle_below = idle_below
         self._has_waits = False
-        self._cuts: dict[int, frozenset[int]] = {}  # hours that are booked as `cut`, and where they are cut
         open_ledger(session, idle_below)
+        self._ledger = AskedLedger(session, idle_below)
 
     @property
     def folder(self) -> Path:
@@ -91,7 +88,7 @@ class Snapshot:
             without_idle,
             self._session.currency,
         )
-        self._view_ledger(question.window, bool(question.periods))
+        self._ledger.view_for(question)
         if question.units:
             self._session.view_table("progress", "progress")
         if question.waits:
@@ -103,12 +100,14 @@ class Snapshot:
 
     def prepare(self, windows: Iterable[tuple[datetime, datetime]]) -> None:
         """Book at once all hours that these windows cut: `show` of each of them then needs no booking of its own."""
-        cuts: dict[int, set[int]] = {}
-        for start, end in windows:
-            for hour, points in self._find_cuts(Window(milliseconds(start), milliseconds(end), UTC), False).items():
-                cuts.setdefault(hour, set()).update(points)
-        if cuts:
-            self._book_cut(cuts)
+        self._ledger.book_cuts(Window(milliseconds(start), milliseconds(end)) for start, end in windows)
+
+    def add_up_days(self, start: datetime | None = None, end: datetime | None = None, timezone: tzinfo = UTC) -> None:
+        """Add the rows of a window up by day, once: `show` of that window then reads these sums where it names no GPU and no hour.
+
+        It pays for several questions. Raises as `show`.
+        """
+        self._ledger.fold(self._window(start, end, timezone))
 
     def check(self) -> "CheckResult":
         """As `Books.check`."""
@@ -259,34 +258,8 @@ class Snapshot:
         first, last = self._session.span()
         start, end = (first, last) if span is None else (max(first, span[0]), min(last, span[1]))
         if start < end:
-            self._view_ledger(Window(start, end, UTC), False)
+            self._ledger.view(Window(start, end), False)
         return start < end
-
-    def _view_ledger(self, window: Window, by_day: bool) -> None:
-        """Name the ledger of a window `asked_ledger`: booked hours, and those that a limit or local midnight cuts booked afresh."""
-        session, cuts = self._session, self._find_cuts(window, by_day)
-        sql = f"SELECT * FROM ledger WHERE from_utc < {window.end_ms} AND to_utc > {window.start_ms}"
-        if cuts:
-            if any(not self._cuts.get(hour, frozenset()).issuperset(points) for hour, points in cuts.items()):
-                self._book_cut(cuts)
-            hours = f"({', '.join(map(str, cuts))})"
-            within = f"hour_utc IN {hours} AND from_utc >= {window.start_ms} AND to_utc <= {window.end_ms}"
-            sql += f" AND hour_utc NOT IN {hours} UNION ALL BY NAME SELECT * FROM cut WHERE {within}"
-        session.create_view("asked_ledger", sql)
-
-    def _find_cuts(self, window: Window, by_day: bool) -> dict[int, list[int]]:
-        """The instants that cut hours of a window, by hour. In the hour where the books begin or end no row spans a cut outside."""
-        start, end = self._session.span()
-        inside = {h: [p for p in points if start < p < end] for h, points in window.cut_hours(by_day).items()}
-        return {h: points for h, points in sorted(inside.items()) if points}
-
-    def _book_cut(self, cuts: Mapping[int, Iterable[int]]) -> None:
-        """Book these hours as `cut`, no row of which spans a cut: the windows that end at these instants are asked of it, too."""
-        start, end = self._session.span()
-        spans = tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in sorted(cuts))
-        book(self._session, spans, sorted(chain.from_iterable(cuts.values())), self._idle_below)
-        self._session.materialize("cut", "SELECT * FROM book ORDER BY ALL")  # sums keep their digits
-        self._cuts = {hour: frozenset(points) for hour, points in cuts.items()}
 
     def _check_filters(self, where: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         """Filters that name something the books know; InputError naming what is near when they do not."""

@@ -15,6 +15,7 @@ WELL_OBSERVED = 0.9
 
 def build_document(inquiry: Inquiry) -> Document:
     """Ask the books everything the report shows. Raises InputError for a window, job or filter the books do not know."""
+    inquiry.books.add_up_days(inquiry.start, inquiry.end, inquiry.timezone)
     totals = inquiry.totals
     facts = [found for build in SECTIONS if (found := build(inquiry)) is not None]
     start, end = inquiry.window

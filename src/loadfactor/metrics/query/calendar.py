@@ -21,6 +21,11 @@ class Window:
     end_ms: int
     zone: tzinfo = UTC
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Its first instant, and the first after it."""
+        return self.start_ms, self.end_ms
+
     def days(self) -> Iterator[tuple[str, int, int]]:
         """Every local day that touches the window: its name YYYY-MM-DD, its first instant, and the first after it."""
         day = instant(self.start_ms).astimezone(self.zone).date()

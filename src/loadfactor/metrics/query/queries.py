@@ -4,6 +4,8 @@ They read tables by name: `asked_ledger` (the ledger of the window, nothing beyo
 `list_inputs`. None of them holds an instant or a name that is asked for: two questions of one shape have the same queries.
 """
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import ibis
@@ -17,7 +19,8 @@ from loadfactor.ledger.states import CIRCUMSTANCES, WEIGHTED, measures
 from loadfactor.ledger.steps import ledger_columns
 from loadfactor.ledger.waits import list_reasons, list_waits
 from loadfactor.metrics.metric import COST, EFFECTIVE_COST, UNDERUSED_COST, UNDERUSED_S, Quantile
-from loadfactor.metrics.query.question import OF_A_HOLDER, OF_A_WAIT, UNKNOWN_HOLDER, Question
+from loadfactor.metrics.query.calendar import PERIODS
+from loadfactor.metrics.query.question import NOT_OF_DAYS, OF_A_HOLDER, OF_A_WAIT, UNKNOWN_HOLDER, Question
 from loadfactor.tables import DIMENSIONS, columns_of
 from loadfactor.units import MS_PER_HOUR, S_PER_HOUR
 
@@ -88,20 +91,21 @@ def add_calendar(question: Question, rows: Expr, hour: Expr, at: Expr) -> Expr:
     """Rows with the hour and the local day, week and month they lie in, where the question splits by them."""
     if "hour" in question.by:
         rows = rows.mutate(hour=hour)
-    if question.periods:
-        names = ibis.table(
-            {**dict.fromkeys(question.periods, "string"), "first": "int64", "after": "int64"}, name="calendar"
-        )
-        hours = ibis.range(names.first - names.first % MS_PER_HOUR, names.after, MS_PER_HOUR)
-        names = names.mutate(calendar_hour=hours.unnest())  # equal hours are found faster than an hour within a period
-        rows = rows.mutate(dated_utc=at, calendar_hour=hour)
-        within = [
-            rows.calendar_hour == names.calendar_hour,
-            rows.dated_utc >= names.first,
-            rows.dated_utc < names.after,
-        ]
-        rows = rows.join(names, within).drop("first", "after", "calendar_hour")
-    return rows
+    return date_rows(rows, question.periods, hour, at) if question.periods else rows
+
+
+def date_rows(rows: Expr, periods: Sequence[str], hour: Expr, at: Expr) -> Expr:
+    """Rows with the local periods they lie in; `hour` is the UTC hour of `at`."""
+    names = ibis.table({**dict.fromkeys(periods, "string"), "first": "int64", "after": "int64"}, name="calendar")
+    hours = ibis.range(names.first - names.first % MS_PER_HOUR, names.after, MS_PER_HOUR)
+    names = names.mutate(calendar_hour=hours.unnest())  # equal hours are found faster than an hour within a period
+    rows = rows.mutate(dated_utc=at, calendar_hour=hour)
+    within = [
+        rows.calendar_hour == names.calendar_hour,
+        rows.dated_utc >= names.first,
+        rows.dated_utc < names.after,
+    ]
+    return rows.join(names, within).drop("first", "after", "calendar_hour")
 
 
 def _input(name: str) -> Expr:
@@ -128,8 +132,10 @@ def sum_parts(question: Question, booked: Expr) -> Expr:
     return _grouped(booked, question.keys, {"rows": rows, **sums, **{name: booked[name].max() for name in peaks}})
 
 
-def _fold(booked: Expr, keys: list[str], used: set[str], peaks: list[str]) -> Expr:
-    """The ledger with rows of one group and the same circumstances added up: what is `used` of it, and the peaks.
+def _fold(
+    booked: Expr, keys: list[str], used: set[str], peaks: list[str], more: Mapping[str, Expr] = MappingProxyType({})
+) -> Expr:
+    """The ledger with rows of one group and the same circumstances added up: what is `used` of it, the peaks, and `more`.
 
     Measures multiply by circumstances alone, so their sums are the same.
     """
@@ -138,10 +144,23 @@ def _fold(booked: Expr, keys: list[str], used: set[str], peaks: list[str]) -> Ex
         folded=booked.count(),
         **{c: booked[c].sum() for c in ADDITIVE if c in used},
         **{c: booked[c].max() for c in peaks},
+        **more,
     )
     folded = folded.order_by([*keys, *circumstances])  # added up in one order, sums keep their digits
     absent = {c: of for c, of in booked.schema().items() if c not in folded.columns}
     return folded.mutate(**{c: ibis.null(of) for c, of in absent.items()})
+
+
+def fold_days() -> Expr:
+    """The ledger in `asked_ledger` with rows of one local day, one holder and the same circumstances added up, as a ledger.
+
+    What it no longer tells is null; where a row lies in its day means nothing.
+    """
+    book = ibis.table(ledger_columns(), name="asked_ledger")
+    dated = date_rows(book, ("day",), book.hour_utc, book.from_utc)
+    holders = [c for name, c in DIMENSIONS.items() if name not in (*NOT_OF_DAYS, *PERIODS)]
+    times = {"hour_utc": dated.hour_utc.min(), "from_utc": dated.from_utc.min(), "to_utc": dated.to_utc.max()}
+    return _fold(dated, ["day", *holders], set(book.columns), list(HIGHEST), times).select(*book.columns)
 
 
 def _sums(question: Question, booked: Expr) -> dict[str, Expr]:

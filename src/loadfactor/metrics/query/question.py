@@ -26,6 +26,8 @@ ACTIVE = tuple(Part((f"observed_{kind.basis}_s",)) for kind in ACTIVITIES)
 OF_A_HOLDER = ("job", "experiment", "user", "team", "project", "purpose")
 UNKNOWN_HOLDER = "unknown holder"
 """The group of unattributed time in a split by any of them."""
+NOT_OF_DAYS = ("device", "node", "hour")
+"""Dimensions that a ledger which is added up by day no longer tells."""
 OF_A_JOB = (*OF_A_HOLDER, "hour", *PERIODS)
 OF_A_WAIT = (*OF_A_JOB, "pool")
 
@@ -107,15 +109,19 @@ def list_inputs(question: Question) -> dict[str, dict[str, list[Any]]]:
     window = question.window
     asked: dict[str, list[Any]] = {"start_ms": [window.start_ms], "end_ms": [window.end_ms]}
     inputs = {"asked": asked | {f"where_{name}": [value] for name, value in question.where}}
-    days = list(window.days()) if question.periods else []
-    if days:
-        columns = {unit: [name_period(day, unit) for day, _, _ in days] for unit in question.periods}
-        bounds = {"first": [first for _, first, _ in days], "after": [after for _, _, after in days]}
-        inputs["calendar"] = {**columns, **bounds}
-    if "hour" in question.by or days:
+    if question.periods:
+        inputs["calendar"] = list_calendar(window, question.periods)
+    if "hour" in question.by or question.periods:
         starts = {window.start_ms - window.start_ms % MS_PER_HOUR}
         starts |= set(range(min(starts), window.end_ms, MS_PER_HOUR)) if "hour" in question.by else set()
-        ordered = sorted(starts | {first for _, first, _ in days})
+        ordered = sorted(starts.union(inputs["calendar"]["first"] if question.periods else ()))
         ends = [*ordered[1:], max(window.end_ms, ordered[-1] + 1)]
         inputs["buckets"] = {"first": ordered, "after": ends}
     return inputs
+
+
+def list_calendar(window: Window, periods: Sequence[str]) -> dict[str, list[Any]]:
+    """The local days of a window: their first instants, the first after them, and the periods they lie in."""
+    days = list(window.days())
+    columns = {unit: [name_period(day, unit) for day, _, _ in days] for unit in periods}
+    return columns | {"first": [first for _, first, _ in days], "after": [after for _, _, after in days]}
