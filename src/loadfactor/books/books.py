@@ -8,8 +8,9 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from loadfactor.books.entry_rules import EntryRules
+from loadfactor.books.known_span import find_span
 from loadfactor.books.rebuild import open_ledger
-from loadfactor.books.snapshot import Snapshot, find_span
+from loadfactor.books.snapshot import Snapshot
 from loadfactor.config import settings
 from loadfactor.errors import DamageError, InputError, no_such
 from loadfactor.metrics.names import Dimension, MetricName

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 from loadfactor.books.asked_ledger import AskedLedger
 from loadfactor.books.charging.bill_comparison import BillComparison, compare_bills
 from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.known_span import find_bill_span, find_span, has_only_bills
 from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.config import settings
 from loadfactor.errors import InputError, no_such
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.names import Dimension, MetricName
 from loadfactor.metrics.query.answer import answer
-from loadfactor.metrics.query.calendar import PERIODS, Window, instant, milliseconds
+from loadfactor.metrics.query.calendar import PERIODS, Window, milliseconds
 from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Question, check_dimensions, list_inputs
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.store.session import Session
-from loadfactor.tables import BASES, DIMENSIONS, TABLES, Span, columns_of
+from loadfactor.tables import BASES, DIMENSIONS, Span, columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,6 +59,16 @@ class Snapshot:
     def has_bill(self) -> bool:
         """True where charges of a bill were imported."""
         return bool(self._session.manifest.of("charges"))
+
+    @cached_property
+    def has_only_bills(self) -> bool:
+        """True where charges are known and no GPUs."""
+        return has_only_bills(self._session)
+
+    @cached_property
+    def bill_span(self) -> tuple[datetime, datetime]:
+        """From the first to the last instant that bills charge for."""
+        return find_bill_span(self._session)
 
     @cached_property
     def span(self) -> tuple[datetime, datetime]:
@@ -284,18 +295,6 @@ class Snapshot:
                     f"`loadfactor show paid_gpu_hours --by {name} --store {quote_word(str(self.folder))}` lists them",
                 )
         return tuple(where.items())
-
-
-def find_span(session: Session) -> tuple[datetime, datetime]:
-    """From the first to the last instant the books of a session know of. Raises InputError when they know of none."""
-    start, end = session.span()
-    if start == end:
-        tables = ", ".join(
-            dict.fromkeys(f.table.replace("_", " ") for t in TABLES for f in session.manifest.of(t.name))
-        )
-        known = f"hold {tables} and no GPUs yet" if tables else "are empty"
-        raise InputError(f"the books in {session.folder} {known}; begin with `loadfactor import` or `loadfactor demo`")
-    return instant(start), instant(end)
 
 
 def _listed(names: str | Sequence[str]) -> Sequence[str]:

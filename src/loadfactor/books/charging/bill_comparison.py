@@ -12,6 +12,7 @@ from loadfactor.books.booking import book
 from loadfactor.books.charging.billed_prices import has_bills, view_billed_lines
 from loadfactor.books.charging.instances import UNKNOWN
 from loadfactor.books.charging.months import read_month
+from loadfactor.books.known_span import has_only_bills, say_no_gpus
 from loadfactor.config import settings
 from loadfactor.errors import InputError
 from loadfactor.store.session import Session
@@ -105,6 +106,8 @@ def compare_bills(session: Session, month: str | None = None) -> BillComparison:
     """
     if not has_bills(session):
         raise InputError("the books hold no bills; import one: loadfactor import focus FILE")
+    if has_only_bills(session):
+        raise InputError(say_no_gpus(session))
     start, end = session.span() if month is None else read_month(month)
     view_billed_lines(session, [(start, end)])
     session.materialize("billed_gpus", "SELECT * FROM billed_lines WHERE sold IS NOT NULL")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from loadfactor.books.check.balance import Balance, add_up
-from loadfactor.books.check.bills import find_bill_differences
+from loadfactor.books.check.bills import find_bill_differences, find_billed_gpus, find_unowned_charges
 from loadfactor.books.check.clocks import find_differing_clocks
 from loadfactor.books.check.collection import find_failing_sources, find_import_gaps, find_unobserved
 from loadfactor.books.check.files import check_files, find_losses
@@ -22,6 +22,7 @@ from loadfactor.books.check.joins import (
     find_unscheduled_nodes,
 )
 from loadfactor.books.check.prices import find_missing_rates, find_unpriced
+from loadfactor.books.known_span import has_only_bills
 from loadfactor.store.session import Session
 
 __all__ = ["Balance", "CheckResult", "Finding", "check_books"]
@@ -56,6 +57,14 @@ CHECKS: Final[tuple[Check, ...]] = (
     find_failing_sources,
 )
 """What is looked for, worst first."""
+CHECKS_OF_BILLS: Final[tuple[Check, ...]] = (
+    find_losses,
+    find_billed_gpus,
+    find_unowned_charges,
+    find_import_gaps,
+    find_failing_sources,
+)
+"""What is looked for where no GPU is known."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,9 @@ class CheckResult:
 def check_books(session: Session, ask: Ask) -> CheckResult:
     """Check the books of a session; `ask` answers questions of them. Raises DamageError where a file is not what was written."""
     check_files(session)
+    if has_only_bills(session):
+        bills = Examined(session, {}, ask)
+        return CheckResult(Balance(0.0, 0.0, None, None), tuple(f for check in CHECKS_OF_BILLS for f in check(bills)))
     totals = {reading.metric: reading for reading in ask(ASKED, ())}  # all of them in one question
     books = Examined(session, totals, ask)
     return CheckResult(add_up(session, totals), tuple(found for check in CHECKS for found in check(books)))

@@ -63,6 +63,8 @@ def say_finding(finding: "Finding", currency: str) -> str:
 
 
 def _headline(both: "Balance", currency: str) -> str:
+    if both.installed_gpu_hours == both.booked_gpu_hours == 0:
+        return "The books know of no GPU-hours yet: there is nothing to balance."
     verdict = "The books balance" if both.holds else "The books do not balance"
     hours = f"{number(both.booked_gpu_hours, 6)} of {number(both.installed_gpu_hours, 6)} GPU-hours booked"
     return f"{verdict}: {hours} (residual {both.residual_gpu_hours:+.1e}), {_cost(both, currency)}."

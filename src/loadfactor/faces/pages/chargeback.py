@@ -151,7 +151,7 @@ def _list_spreads(found: "FleetChargeback", columns: list[str]) -> Iterator[Sect
 def _suggest(found: "FleetChargeback", store_words: str) -> Iterator[Section]:
     untagged = any(statement.pool == "untagged" for statement in found.statements)
     commands = []
-    if untagged:
+    if untagged and found.coverage_share is not None:  # without held time there is nothing to list
         commands.append(
             Suggestion(
                 f"loadfactor untagged{store_words}",

@@ -38,7 +38,7 @@ class Inquiry:
     @cached_property
     def window(self) -> tuple[datetime, datetime]:
         """First and last instant of the report."""
-        first, last = self.books.span
+        first, last = self.books.bill_span if self.books.has_only_bills else self.books.span
         return self.local(self.start or first), self.local(self.end or last)
 
     @property
@@ -72,6 +72,8 @@ class Inquiry:
         """The dimensions of the report's table: those asked for, else who pays as far as the books know it."""
         if self.split:
             return self.split
+        if self.books.has_only_bills:
+            return HOLDER_DIMENSIONS[:1]
         for holder in HOLDER_DIMENSIONS:
             if any(r.by[holder] is not None for r in self.ask("allocated_gpu_hours", by=(holder,))):
                 return (holder,)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from loadfactor.faces.document import Document, Tile
 from loadfactor.faces.formats import duration, instant, number, percent
 from loadfactor.faces.readings import basis_text
+from loadfactor.faces.report.bill_page import build_bill_document
 from loadfactor.faces.report.facts import ReportFacts
 from loadfactor.faces.report.inquiry import Group, Inquiry
 from loadfactor.faces.report.sections import SECTIONS
@@ -15,6 +16,8 @@ WELL_OBSERVED = 0.9
 
 def build_document(inquiry: Inquiry) -> Document:
     """Ask the books everything the report shows. Raises InputError for a window, job or filter the books do not know."""
+    if inquiry.books.has_only_bills and not inquiry.where and inquiry.job is None:
+        return build_bill_document(inquiry)
     inquiry.books.add_up_days(inquiry.start, inquiry.end, inquiry.timezone)
     totals = inquiry.totals
     facts = [found for build in SECTIONS if (found := build(inquiry)) is not None]
