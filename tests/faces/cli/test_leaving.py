@@ -45,7 +45,10 @@ def test_broken_settings_are_one_line(text: str, said: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "words",
-    [(), ("metrics",), ("tables",), ("catalog", "prices"), ("catalog", "models"), ("catalog", "accelerators")],
+    [
+        *((), ("metrics",), ("tables",)),
+        *(("catalog", part) for part in ("prices", "models", "accelerators", "instances")),
+    ],
 )
 def test_an_ascii_terminal_gets_ascii(words: tuple[str, ...], tmp_path: Path) -> None:
     """What the terminal's encoding cannot write is replaced, never a traceback."""

@@ -1,4 +1,4 @@
-"""`loadfactor catalog`: the known models, accelerators and prices."""
+"""`loadfactor catalog`: the known models, accelerators, prices and types of instances."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,14 +9,14 @@ from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document
 from loadfactor.request import Request, option
 
-ABOUT = "List the known models, accelerators or prices.\n\nEach with its source and date; take --json for every fact."
+ABOUT = "List the known models, accelerators, prices or types of instances.\n\nEach with its source and date; take --json for every fact."
 
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogRequest(Request):
     """Which part of the catalog to list."""
 
-    part: Literal["models", "accelerators", "prices"] = option("Which list.", is_argument=True)
+    part: Literal["models", "accelerators", "prices", "instances"] = option("Which list.", is_argument=True)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -26,6 +26,12 @@ def add_to(app: typer.Typer) -> None:
 
 def build_page(request: CatalogRequest) -> Document:
     """The list that the request names."""
-    from loadfactor.faces.pages.catalog_list import build_accelerators, build_models, build_prices
+    from loadfactor.faces.pages.catalog_list import build_accelerators, build_instances, build_models, build_prices
 
-    return {"models": build_models, "accelerators": build_accelerators, "prices": build_prices}[request.part]()
+    pages = {
+        "models": build_models,
+        "accelerators": build_accelerators,
+        "prices": build_prices,
+        "instances": build_instances,
+    }
+    return pages[request.part]()

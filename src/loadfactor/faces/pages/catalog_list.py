@@ -1,4 +1,4 @@
-"""The pages of `loadfactor catalog`: the known models, accelerators and prices, each with its source and date."""
+"""The pages of `loadfactor catalog`: the known models, accelerators, prices and types of instances, each with its source and date."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from datetime import date
 from typing import Any
 
 from loadfactor.catalog.accelerators import Accelerator, accelerators
+from loadfactor.catalog.instances import rented_types
 from loadfactor.catalog.models import catalog_rows, networks
 from loadfactor.catalog.prices import GpuHourPrice, gpu_hour_prices
 from loadfactor.catalog.token_prices import TokenPrice, token_prices
@@ -118,6 +119,24 @@ def build_prices() -> Document:
     sections = (_section(gpu_columns, gpu_rows, "A GPU-hour"), _section(token_columns, token_rows, "Tokens of an API"))
     headline = f"{len(gpu_rows)} dated prices of a GPU-hour and {len(token_rows)} of tokens, in USD."
     return Document(headline, sections, data=data)
+
+
+def build_instances() -> Document:
+    """Every type of instance with GPUs that bills are read by: how many GPUs of which model, and where that was read."""
+    data = tuple(rented_types().values())
+    columns = (
+        TableColumn("instance type"),
+        TableColumn("provider"),
+        TableColumn("GPUs", "number"),
+        TableColumn("accelerator"),
+        *ORIGIN,
+    )
+    rows = [
+        (t.name, t.provider, t.whole_gpus, t.accelerator, t.source, str(t.retrieved_on), t.status) for t in data
+    ]
+    providers = ", ".join(dict.fromkeys(t.provider for t in data))
+    headline = f"{len(data)} types of instances with GPUs, of {providers}."
+    return Document(headline, (_section(columns, rows),), data=data)
 
 
 def _section(columns: Sequence[TableColumn], rows: Sequence[Sequence[Cell]], title: str = "") -> Section:
