@@ -85,7 +85,7 @@ def read_mapping(text: str, label: str) -> tuple[MappedNode, ...]:
     names = [name.strip() for name in lines.fieldnames or ()]
     lines.fieldnames = names
     unknown = [name for name in names if name not in (*HEADER, *DATES)]
-    if unknown or not set(HEADER) <= set(names):
+    if unknown or not set(HEADER) <= set(names) or len(set(names)) < len(names):
         raise InputError(f"{label}: the header is {','.join(names) or 'missing'}; write resource,node,from,to")
     rows = []
     spans: dict[str, list[Span]] = defaultdict(list)
@@ -143,7 +143,7 @@ def _find_node(
     rows: list[tuple[Span, str]] = []
     for key in dict.fromkeys(own):
         rows += [
-            (row.span, row.node)
+            (row.span, _match(row.node.lower(), spellings) or row.node)
             for row in mapped.get(key, ())
             if not any(s < row.span[1] and row.span[0] < e for (s, e), _ in rows)
         ]
