@@ -144,3 +144,30 @@ def test_mistakes_are_one_line(tmp_path: Path, write: Write) -> None:
     write('[[owned]]\naccelerator = "abacus"\nserver_price = 3\n')
     with pytest.raises(InputError, match="does not know abacus; give gpus_per_server and server_kw"):
         books_of(tmp_path / "b", TWO)
+
+
+def test_a_gpu_has_the_price_of_its_most_specific_table(tmp_path: Path, write: Write) -> None:
+    """Where several tables are of a GPU, its hours and cost stand in one of them; together they are the fleet's."""
+    rows = TWO + "c,,a100-sxm-80gb,2026-01-31T20:00:00Z,2026-02-01T04:00:00Z\n"
+    rows += "d,ours,a100-sxm-80gb,2026-01-31T20:00:00Z,2026-02-01T04:00:00Z\n"
+    rest = "server_price = 80_000\ngpus_per_server = 8\nserver_kw = 6\n"
+    write(
+        f"[[owned]]\n{rest}" + OWNED + f'[[owned]]\npool = "ours"\n{rest.replace("80", "90")}'
+        '[[owned]]\naccelerator = "h100-sxm"\nserver_price = 200_000\n'
+    )
+    books = books_of(tmp_path / "b", rows)
+    owned = {one.label: one for one in books.owned()}
+    assert {label: one.installed_gpu_hours for label, one in owned.items()} == {
+        "all GPUs": 8, "ours / h100-sxm": 8, "ours": 8, "h100-sxm": 8,
+    }  # fmt: skip
+    for one in owned.values():
+        assert one.cost == pytest.approx(8 * one.assumed.price_per_gpu_hour, rel=1e-12), one.label
+    (cost,) = books.show("cost")
+    assert cost.value == pytest.approx(sum(one.cost or 0 for one in owned.values()), rel=1e-12)
+
+
+def test_two_names_of_one_model_are_two_tables_of_the_same_gpus(tmp_path: Path, write: Write) -> None:
+    """Which the catalog knows; it is said in one line."""
+    write(OWNED + OWNED.replace("h100-sxm", "NVIDIA H100 80GB HBM3"))
+    with pytest.raises(InputError, match="are of the same GPUs; keep one"):
+        books_of(tmp_path / "b", TWO)

@@ -10,7 +10,8 @@ from loadfactor.books.charging.billed_prices import has_bills, materialize_bille
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.estimated_prices import list_estimates
 from loadfactor.books.ledger_facts import has_numbers, has_told_payers
-from loadfactor.books.owned_prices import OwnedPrices, find_owned_prices
+from loadfactor.books.ledger_inputs import OwnedPrices
+from loadfactor.books.owned_prices import find_owned_prices
 from loadfactor.catalog.links import list_link_peaks
 from loadfactor.store.sample_files import SamplePart
 from loadfactor.store.session import Session

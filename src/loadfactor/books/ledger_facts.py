@@ -1,14 +1,14 @@
 """What follows from all rows of the small tables, whichever hours are booked; and whether they ask for more steps than usual.
 
-Where it changes, booked hours must be booked again: `digest_facts` says it in words that the manifest keeps.
+Where it changes, booked hours must be booked again: `digest_facts` says what the manifest keeps of it.
 """
 
 import hashlib
 from typing import Final
 
-from loadfactor.books.charging.booked_bills import describe_bills, mark_bills
+from loadfactor.books.charging.booked_bills import describe_bills
 from loadfactor.books.compiled_sql import Queries, recall
-from loadfactor.books.owned_prices import OwnedPrices
+from loadfactor.books.ledger_inputs import LedgerInputs, OwnedPrices
 from loadfactor.store.session import Session
 
 _FACTS: Final = ("node_names", "sources", "unlisted")
@@ -16,20 +16,20 @@ _OF_NUMBERS: Final = ("node_names", "numbers", "misnumbered")
 """Steps of the ledger that follow from all rows of the small tables; the latter where allocations say numbers of GPUs."""
 
 
-def digest_facts(session: Session, owned: OwnedPrices) -> str:
-    """Put what follows from all rows of the small tables into tables; digests of what hours stand on, that of `sources` first.
-
-    With the last stands what prices of bills stand on; behind them the prices of owned GPUs, where there are any.
-    """
+def digest_facts(session: Session, owned: OwnedPrices) -> LedgerInputs:
+    """Put what follows from all rows of the small tables into tables; what hours booked at these prices of owned GPUs stand on."""
     for name in ("allocations", "devices", "outages"):
         session.view_table(name, name)
     for name, sql in recall("facts", lambda: _compile_facts(_FACTS)).items():
         session.materialize(name, sql)
     names, sources, unlisted = (session.fetch(f"SELECT * FROM {name} ORDER BY ALL").to_pydict() for name in _FACTS)
-    stands_on = (sources, unlisted, (names, list_misnumbered(session)))
-    digests = " ".join(hashlib.sha256(repr(of).encode()).hexdigest()[:16] for of in stands_on)
-    said = mark_bills(digests, describe_bills(session))
-    return f"{said} {owned.key}" if owned.key else said
+    return LedgerInputs(
+        _digest(sources), _digest(unlisted), _digest((names, list_misnumbered(session))), describe_bills(session), owned
+    )
+
+
+def _digest(of: object) -> str:
+    return hashlib.sha256(repr(of).encode()).hexdigest()[:16]
 
 
 def list_misnumbered(session: Session) -> list[str]:

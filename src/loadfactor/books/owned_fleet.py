@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from loadfactor.books.owned_prices import full_power_w, make_owned_server, select_gpus
+from loadfactor.books.owned_prices import full_power_w, make_owned_server, select_priced
 from loadfactor.errors import InputError
 from loadfactor.owned_settings import OwnedPool
 from loadfactor.planner.economics.ownership import OwnedCost, OwnedServer, compute_owned_cost
@@ -13,7 +13,7 @@ from loadfactor.units import J_PER_KWH, S_PER_HOUR
 
 @dataclass(frozen=True)
 class OwnedUse:
-    """GPUs of one table [[owned]] over the span of the books. Costs are in `currency`; None where nothing was measured.
+    """GPUs that one table [[owned]] prices, over the span of the books. Costs are in `currency`; None where nothing was measured.
 
     `assumed` is a year of one server with the load that is assumed, `measured` with the one that was measured. `cost` is what the
     ledger says that all installed hours cost, down ones included.
@@ -47,16 +47,16 @@ class OwnedUse:
 
 def list_owned(session: Session, pools: tuple[OwnedPool, ...]) -> tuple[OwnedUse, ...]:
     """Every table [[owned]], in its order. The ledger is called `ledger`. Raises InputError where a server cannot be."""
-    return tuple(_look_at(session, pool) for pool in pools)
+    return tuple(_look_at(session, pool, pools) for pool in pools)
 
 
-def _look_at(session: Session, pool: OwnedPool) -> OwnedUse:
+def _look_at(session: Session, pool: OwnedPool, pools: tuple[OwnedPool, ...]) -> OwnedUse:
     power = f"measured_mask & {measured_bit('power_w')} > 0"
     hours, down, energy_j, measured_s, cost = session.fetch_one(
         f"""SELECT coalesce(sum(gpu_s), 0) / {S_PER_HOUR}, coalesce(sum(gpu_s) FILTER (state = 'down'), 0) / {S_PER_HOUR},
               sum(energy_j) FILTER ({power}), sum(gpu_s) FILTER ({power}),
               sum(price_per_gpu_hour_owned * gpu_s) / {S_PER_HOUR}
-            FROM ledger WHERE {select_gpus(pool)}"""
+            FROM ledger WHERE {select_priced(pool, pools)}"""
     )
     server = make_owned_server(pool)
     load = _find_load(pool, energy_j, measured_s)

@@ -9,90 +9,32 @@ readers price as the writer did.
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from loadfactor.books.ledger_files import select_ledger
+from loadfactor.books.ledger_inputs import OwnedPrice, OwnedPrices, read_inputs
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.config import settings
 from loadfactor.errors import InputError
 from loadfactor.owned_settings import OwnedPool
 from loadfactor.store.sample_files import quote
-from loadfactor.tables import ALWAYS, PRICES, Span, measured_bit
+from loadfactor.tables import ALWAYS, Span, measured_bit
 from loadfactor.units import MS_PER_S, PERCENT
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from loadfactor.planner.economics.ownership import OwnedServer
     from loadfactor.store.session import Session
 
-BASIS: Final = "owned"
-DIGESTS: Final = 3
-"""So many digests, none of them of prices, stand at the beginning of a manifest's `sources_key`."""
 _POWER: Final = measured_bit("power_w")
-
-
-@dataclass(frozen=True)
-class OwnedPrice:
-    """The price of GPUs that are owned in [from_ms, to_ms), always where both are None; `currency` None is that of the books."""
-
-    pool: str | None
-    accelerator: str | None
-    from_ms: int | None
-    to_ms: int | None
-    price_per_gpu_hour: float
-    currency: str | None
-
-
-@dataclass(frozen=True)
-class OwnedPrices:
-    """The prices of all owned GPUs, and a digest of the settings that they follow from; without settings none of either."""
-
-    written: str = ""
-    rows: tuple[OwnedPrice, ...] = ()
-
-    @property
-    def key(self) -> str:
-        """As the manifest keeps them; empty where there are none."""
-        return (
-            json.dumps({"written": self.written, "rows": [astuple(row) for row in self.rows]}) if self.written else ""
-        )
-
-    @property
-    def table(self) -> "pa.Table":
-        """The rows of the price list."""
-        import pyarrow as pa
-
-        rows = [
-            {
-                **asdict(row),
-                "from_utc": row.from_ms,
-                "to_utc": row.to_ms,
-                "basis": BASIS,
-                "source": "[[owned]] of loadfactor.toml",
-            }
-            for row in self.rows
-        ]
-        cells = [{column.name: row.get(column.name) for column in PRICES.columns} for row in rows]
-        return pa.Table.from_pylist(cells, schema=PRICES.schema)
-
-
-def read_kept(sources_key: str) -> OwnedPrices:
-    """The prices that a ledger was booked at, as they stand behind the digests of a manifest's `sources_key`."""
-    key = "".join(sources_key.split(" ", DIGESTS)[DIGESTS:])
-    if not key:
-        return OwnedPrices()
-    kept = json.loads(key)
-    return OwnedPrices(kept["written"], tuple(OwnedPrice(*row) for row in kept["rows"]))
 
 
 def find_owned_prices(session: "Session") -> OwnedPrices:
     """The prices that hold now: those kept where the settings are as they were, else new ones. Raises InputError."""
     pools = settings().owned
-    written, kept = _digest(pools), read_kept(session.manifest.sources_key)
+    written, kept = _digest(pools), read_inputs(session.manifest.sources_key).owned
     return kept if kept.written == written else price_pools(pools, measure_loads(session, pools))
 
 
@@ -109,15 +51,22 @@ def has_owned(session: "Session") -> bool:
 def price_pools(pools: Iterable[OwnedPool], loads: Mapping[str, Mapping[Span, float]]) -> OwnedPrices:
     """Prices of owned GPUs. `loads`: of each pool by its label, the load in months that are complete, as a share of full power.
 
-    Raises InputError where a server cannot be.
+    Raises InputError where a server cannot be, or two tables are of the same GPUs under two names of their model.
     """
     pools = tuple(pools)
+    seen: dict[tuple[str | None, str | None], OwnedPool] = {}
+    for pool in pools:
+        known = find_accelerator(pool.accelerator or "")
+        other = seen.setdefault((pool.pool, known.id if known else pool.accelerator), pool)
+        if other is not pool:
+            raise InputError(f"[[owned]] of {other.label} and of {pool.label} are of the same GPUs; keep one")
     rows = tuple(row for pool in pools for row in _price_pool(pool, loads.get(pool.label, {})))
     return OwnedPrices(_digest(pools), rows)
 
 
 def measure_loads(session: "Session", pools: Iterable[OwnedPool]) -> dict[str, dict[Span, float]]:
     """The load of pools that ask for it in each complete UTC month of the ledger, in whole percents of full power, as shares."""
+    pools = tuple(pools)
     measured = [pool for pool in pools if pool.measured_load]
     files = session.manifest.of("ledger")
     if not measured or not files:
@@ -128,7 +77,7 @@ def measure_loads(session: "Session", pools: Iterable[OwnedPool]) -> dict[str, d
     for pool in measured:
         sql = f"""SELECT year(began) AS year, month(began) AS month, sum(energy_j) / sum(gpu_s) FROM (
                     SELECT epoch_ms(hour_utc) AS began, energy_j, gpu_s FROM kept_ledger
-                    WHERE {select_gpus(pool)} AND measured_mask & {_POWER} > 0)
+                    WHERE {select_priced(pool, pools)} AND measured_mask & {_POWER} > 0)
                   GROUP BY ALL HAVING sum(gpu_s) > 0 ORDER BY ALL"""
         for year, month, power_w in session.raw.execute(sql).fetchall():
             span = _month(year, month)
@@ -190,6 +139,17 @@ def select_gpus(pool: OwnedPool) -> str:
     known = find_accelerator(pool.accelerator or "")
     names = {name for name in (pool.accelerator, known.id if known else None) if name}
     return f"({' OR '.join(_select(pool.pool, name) for name in sorted(names)) or _select(pool.pool, None)})"
+
+
+def select_priced(pool: OwnedPool, pools: Iterable[OwnedPool]) -> str:
+    """SQL: the rows of the ledger that a table prices: of its GPUs those that no more specific table is of, as in the ledger."""
+    closer = [select_gpus(other) for other in pools if _rank(other) > _rank(pool)]
+    return " AND ".join([select_gpus(pool), *(f"{gpus} IS NOT TRUE" for gpus in closer)])
+
+
+def _rank(pool: OwnedPool) -> tuple[bool, bool]:
+    """How specific a table is: a pool says more than a model."""
+    return pool.pool is not None, pool.accelerator is not None
 
 
 def _select(pool: str | None, accelerator: str | None) -> str:

@@ -14,14 +14,12 @@ from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.books.charging.booked_bills import has_booked_bills
 from loadfactor.books.ledger_facts import digest_facts
 from loadfactor.books.ledger_files import select_ledger
+from loadfactor.books.ledger_inputs import BASIS, OwnedPrices, read_inputs
 from loadfactor.books.owned_prices import (
-    BASIS,
-    OwnedPrices,
     find_owned_prices,
     has_owned,
     measure_loads,
     price_pools,
-    read_kept,
 )
 from loadfactor.books.stale_hours import find_stale, ledger_key
 from loadfactor.config import settings
@@ -47,7 +45,7 @@ def refresh(writer: "Writer", progress: "Progress", idle_below: float = IDLE_BEL
     if (
         not writer.manifest.stale
         and writer.manifest.ledger_key == key
-        and owned == read_kept(writer.manifest.sources_key)
+        and owned == read_inputs(writer.manifest.sources_key).owned
         and has_booked_bills(writer)
     ):
         return
@@ -61,10 +59,10 @@ def refresh(writer: "Writer", progress: "Progress", idle_below: float = IDLE_BEL
 def _book_stale(writer: "Writer", progress: "Progress", idle_below: float, key: str, owned: OwnedPrices) -> None:
     """Book what is stale, and what these prices change."""
     manifest = writer.manifest
-    sources_key = digest_facts(writer, owned)
+    inputs = digest_facts(writer, owned)
     if manifest.ledger_key != key:
         writer.swap(manifest.of("ledger"), [])
-    hours = find_stale(writer, key, sources_key)
+    hours = find_stale(writer, key, inputs)
     waiting = deque(_batches(writer.manifest, hours))
     made: list[StoredFile] = []
     done, days = 0, sum(map(len, waiting))
@@ -84,7 +82,7 @@ def _book_stale(writer: "Writer", progress: "Progress", idle_below: float, key: 
     old = writer.manifest.of("ledger")
     writer.swap(old, [*(f for file in old for f in _without_hours(file, hours)), *made])
     _merge_crowded_days(writer)
-    writer.manifest = replace(writer.manifest, stale=(), ledger_key=key, sources_key=sources_key)
+    writer.manifest = replace(writer.manifest, stale=(), ledger_key=key, sources_key=inputs.write())
     progress("booking", 1.0)
 
 
@@ -93,12 +91,12 @@ def open_ledger(session: Session, idle_below: float) -> None:
     key = ledger_key(idle_below, session.currency)
     files = session.manifest.of("ledger") if session.manifest.ledger_key == key else ()
     owned = find_owned_prices(session)
-    is_current = not session.manifest.stale and owned == read_kept(session.manifest.sources_key)
+    is_current = not session.manifest.stale and owned == read_inputs(session.manifest.sources_key).owned
     if files and is_current and not session.live and not session.live_samples and has_booked_bills(session):
         session.create_view("ledger", select_ledger(session, files))
         return
-    sources_key = digest_facts(session, owned)
-    hours = find_stale(session, key, sources_key)
+    inputs = digest_facts(session, owned)
+    hours = find_stale(session, key, inputs)
     book(session, _intersect(hours, session.span()), idle_below=idle_below, owned=owned)
     session.materialize("booked_now", "SELECT * FROM book")
     kept = [f for file in files for f in _without_hours(file, hours)]

@@ -3,11 +3,12 @@
 import hashlib
 from typing import Final
 
-from loadfactor.books.charging.booked_bills import find_repriced_hours, split_bills
+from loadfactor.books.charging.booked_bills import find_repriced_hours
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.estimated_prices import write_estimates
 from loadfactor.books.ledger_files import select_ledger
-from loadfactor.books.owned_prices import DIGESTS, find_changed_hours, read_kept
+from loadfactor.books.ledger_inputs import LedgerInputs, read_inputs
+from loadfactor.books.owned_prices import find_changed_hours
 from loadfactor.catalog.links import link_peaks
 from loadfactor.store.manifest import find_moved_ends, find_restepped, merge
 from loadfactor.store.session import Session, find_span, learnt_steps
@@ -24,13 +25,13 @@ def ledger_key(idle_below: float, currency: str) -> str:
     return hashlib.sha256(stands_on.encode()).hexdigest()[:16]
 
 
-def find_stale(session: Session, key: str, sources_key: str) -> tuple[Span, ...]:
+def find_stale(session: Session, key: str, inputs: LedgerInputs) -> tuple[Span, ...]:
     """The hours to book: those that were touched, or all of them where what a row means has changed."""
     start, end = session.span()
     manifest = session.manifest
     if manifest.ledger_key != key:
         return _hours(((start, end),))
-    stale = [*manifest.stale, *_find_changed_hours(session, sources_key)]
+    stale = [*manifest.stale, *_find_changed_hours(session, inputs)]
     stale += [(part.from_ms, part.to_ms + part.reach_ms) for part in session.live_samples]
     stale += session.live_spans
     if session.live or session.live_samples:  # what they say may change what was kept elsewhere
@@ -46,7 +47,7 @@ def find_stale(session: Session, key: str, sources_key: str) -> tuple[Span, ...]
     return _hours(merge([(max(s, low), min(e, high)) for s, e in stale]))
 
 
-def _find_changed_hours(session: Session, sources_key: str) -> list[Span]:
+def _find_changed_hours(session: Session, now: LedgerInputs) -> list[Span]:
     """The booked hours of GPUs of which an allocation source now speaks and did not before, or no longer does, or whose price of
     being owned is another, or that a bill prices otherwise.
 
@@ -54,15 +55,15 @@ def _find_changed_hours(session: Session, sources_key: str) -> list[Span]:
     a node has another name than before, and where labels contradict the numbers of other nodes than before.
     """
     files = session.manifest.of("ledger")
-    if sources_key == session.manifest.sources_key or not files:
+    before = read_inputs(session.manifest.sources_key)
+    if now == before or not files:
         return []
-    before, now = (split_bills(key)[0].split(" ", DIGESTS) for key in (session.manifest.sources_key, sources_key))
-    if before[1:DIGESTS] != now[1:DIGESTS]:
+    if (before.unlisted, before.names) != (now.unlisted, now.names):
         return [session.span()]
-    hours = find_changed_hours(session, read_kept(session.manifest.sources_key), read_kept(sources_key))
+    hours = find_changed_hours(session, before.owned, now.owned)
     session.create_view("kept_ledger", select_ledger(session, files))
-    hours += find_repriced_hours(session, split_bills(sources_key)[1])
-    if before[0] != now[0]:
+    hours += find_repriced_hours(session, before.bills, now.bills)
+    if before.sources != now.sources:
         hours += [
             hour for (hour,) in session.raw.execute(recall("changed hours", _compile_changed)["changed"]).fetchall()
         ]

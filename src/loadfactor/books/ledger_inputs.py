@@ -1,0 +1,158 @@
+"""What the booked hours of the ledger stand on besides rows that were touched, as the manifest keeps it: written and read here.
+
+Manifests of before kept it as words: three digests, bills behind a stroke at the last of them, and prices of owned GPUs as JSON.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from loadfactor.tables import PRICES, Span
+from loadfactor.units import MS_PER_DAY
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BASIS: Final = "owned"
+_DIGESTS: Final = 3
+"""So many digests stood at the beginning of the words."""
+
+
+@dataclass(frozen=True)
+class OwnedPrice:
+    """The price of GPUs that are owned in [from_ms, to_ms), always where both are None; `currency` None is that of the books."""
+
+    pool: str | None
+    accelerator: str | None
+    from_ms: int | None
+    to_ms: int | None
+    price_per_gpu_hour: float
+    currency: str | None
+
+
+@dataclass(frozen=True)
+class OwnedPrices:
+    """The prices of all owned GPUs, and a digest of the settings that they follow from; without settings none of either."""
+
+    written: str = ""
+    rows: tuple[OwnedPrice, ...] = ()
+
+    @property
+    def table(self) -> "pa.Table":
+        """The rows of the price list."""
+        import pyarrow as pa
+
+        rows = [
+            {
+                **asdict(row),
+                "from_utc": row.from_ms,
+                "to_utc": row.to_ms,
+                "basis": BASIS,
+                "source": "[[owned]] of loadfactor.toml",
+            }
+            for row in self.rows
+        ]
+        cells = [{column.name: row.get(column.name) for column in PRICES.columns} for row in rows]
+        return pa.Table.from_pylist(cells, schema=PRICES.schema)
+
+
+@dataclass(frozen=True, order=True)
+class BookedFile:
+    """A file of charges, by its checksum and the time that its rows are of (ms, both ends included)."""
+
+    checksum: str
+    from_ms: int
+    to_ms: int
+
+    @property
+    def days(self) -> Span:
+        """The days that it speaks of: prices are of whole days.
+
+        >>> BookedFile("0a1b", 90000000, 172800000).days
+        (86400000, 259200000)
+        """
+        return self.from_ms - self.from_ms % MS_PER_DAY, self.to_ms + 1 + -(self.to_ms + 1) % MS_PER_DAY
+
+
+@dataclass(frozen=True)
+class BookedBills:
+    """Which bills make prices, under which rules (a digest), on which nodes (a digest)."""
+
+    rules: str
+    nodes: str
+    files: tuple[BookedFile, ...]
+
+
+@dataclass(frozen=True)
+class LedgerInputs:
+    """Digests of what follows from all rows of the small tables, bills that make prices, and prices of owned GPUs.
+
+    `sources`: of which GPUs allocation sources speak; `unlisted`: what is held and not listed; `names`: names and numbers of nodes.
+    """
+
+    sources: str = ""
+    unlisted: str = ""
+    names: str = ""
+    bills: BookedBills | None = None
+    owned: OwnedPrices = OwnedPrices()
+
+    def write(self) -> str:
+        """As the manifest keeps it.
+
+        >>> LedgerInputs("a", "b", "c").write()
+        '{"sources":"a","unlisted":"b","names":"c"}'
+        """
+        said = asdict(self)
+        left_out = {name for name, is_there in (("bills", self.bills), ("owned", self.owned.written)) if not is_there}
+        return json.dumps({name: said[name] for name in said if name not in left_out}, separators=(",", ":"))
+
+
+def read_inputs(text: str) -> LedgerInputs:
+    """What a manifest keeps; nothing of a ledger that was never booked.
+
+    >>> read_inputs(LedgerInputs("a", "b", "c").write()) == read_inputs("a b c")
+    True
+    >>> read_inputs("a b c|r,n,0a1b@5--7").bills
+    BookedBills(rules='r', nodes='n', files=(BookedFile(checksum='0a1b', from_ms=5, to_ms=-7),))
+    >>> read_inputs('a b c {"written": "w", "rows": []}').owned, read_inputs("") == LedgerInputs()
+    (OwnedPrices(written='w', rows=()), True)
+    """
+    if not text.startswith("{"):
+        return _read_words(text)
+    said = json.loads(text)
+    bills = said.get("bills")
+    return LedgerInputs(
+        said["sources"],
+        said["unlisted"],
+        said["names"],
+        bills
+        and BookedBills(
+            bills["rules"],
+            bills["nodes"],
+            tuple(BookedFile(file["checksum"], file["from_ms"], file["to_ms"]) for file in bills["files"]),
+        ),
+        _read_owned(said.get("owned"), lambda row: OwnedPrice(**row)),
+    )
+
+
+def _read_words(text: str) -> LedgerInputs:
+    words = text.split(" ", _DIGESTS)
+    sources, unlisted, last = [*words[:_DIGESTS], *[""] * _DIGESTS][:_DIGESTS]
+    names, _, said = last.partition("|")
+    bills = None
+    if said:
+        rules, nodes, *files = said.split(",")
+        bills = BookedBills(rules, nodes, tuple(sorted(map(_read_file, files))))
+    owned = json.loads(words[_DIGESTS]) if len(words) > _DIGESTS else None
+    return LedgerInputs(sources, unlisted, names, bills, _read_owned(owned, lambda row: OwnedPrice(*row)))
+
+
+def _read_file(text: str) -> BookedFile:
+    checksum, _, extent = text.partition("@")
+    start, _, end = extent[1:].partition("-")  # the first sign may be a minus
+    return BookedFile(checksum, int(extent[:1] + start), int(end))
+
+
+def _read_owned(said: Mapping[str, Any] | None, read_row: Callable[[Any], OwnedPrice]) -> OwnedPrices:
+    return OwnedPrices(said["written"], tuple(map(read_row, said["rows"]))) if said else OwnedPrices()
