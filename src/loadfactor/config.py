@@ -7,6 +7,7 @@ folder, that before the defaults here.
 import os
 import re
 from collections import Counter
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tomllib import TOMLDecodeError, loads
@@ -25,11 +26,10 @@ from loadfactor.owned_settings import OwnedPools
 from loadfactor.paths import read_path, read_store
 from loadfactor.project_settings import ProjectPlans
 from loadfactor.quantities import parse_duration_s
+from loadfactor.settings_file import CHOSEN
 from loadfactor.tables import CURRENCY, IDLE_BELOW
 from loadfactor.tagging.rules import read_rules
 from loadfactor.units import S_PER_MIN
-
-FILE = "loadfactor.toml"
 
 
 def name_server(url: str) -> str:
@@ -289,7 +289,23 @@ class Settings(BaseModel):
 @cache
 def settings() -> Settings:
     """The settings of this process. Raises InputError naming the line or the setting that is wrong."""
-    return read_settings(Path(FILE))
+    return read_settings(CHOSEN.look())
+
+
+def choose_file(path: Path) -> Settings:
+    """Take the settings of this process from this file in place of loadfactor.toml. Raises as `settings`."""
+    CHOSEN.path = path
+    settings.cache_clear()
+    return settings()
+
+
+def take_changes() -> None:
+    """Take the settings anew where their file changed; those of before stay where it cannot be read, as while it is written."""
+    if CHOSEN.has_changed():
+        with suppress(InputError):
+            read_settings(CHOSEN.path)
+            settings.cache_clear()
+            settings()
 
 
 def read_settings(path: Path) -> Settings:

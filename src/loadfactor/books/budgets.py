@@ -14,7 +14,6 @@ from loadfactor.books.billed_costs import (
     view_charges,
 )
 from loadfactor.books.charging.months import read_month
-from loadfactor.config import FILE
 from loadfactor.errors import InputError
 from loadfactor.money.budgets import BudgetStatus, follow_budget
 from loadfactor.money.currency import add_exactly
@@ -22,6 +21,7 @@ from loadfactor.money.lines import CostLine
 from loadfactor.money.spending import HISTORY_WEEKS, BudgetPeriod, DailySpending, find_period
 from loadfactor.money.tag_coverage import measure_tag_coverage
 from loadfactor.money_settings import Budget
+from loadfactor.settings_file import FILE
 from loadfactor.store.session import Session
 from loadfactor.units import D_PER_WEEK, MS_PER_DAY, S_PER_HOUR
 

@@ -3,15 +3,14 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loadfactor.config import FILE, Settings, read_settings
+from loadfactor.config import Settings, read_settings
 from loadfactor.errors import InputError
+from loadfactor.settings_file import CHOSEN, Signature, sign_file
 from loadfactor.store.entry import ChangeRows, Entry
 from loadfactor.tagging.rules import Tagging, TagRule, read_rules
 
 if TYPE_CHECKING:  # Arrow takes longer to import than most answers
     import pyarrow as pa
-
-Signature = tuple[int, int] | None
 
 
 class EntryRules:
@@ -23,19 +22,19 @@ class EntryRules:
 
     def __call__(self) -> Entry:
         """Raises InputError where they are wrong from the beginning."""
-        files = (Path(FILE), *([self._mapping] if self._mapping else []))
-        if self._last is not None and self._last[0] == tuple(_sign(file) for file in files):
+        files = (CHOSEN.path, *([self._mapping] if self._mapping else []))
+        if self._last is not None and self._last[0] == tuple(sign_file(file) for file in files):
             return self._last[1]
         try:
-            settings = read_settings(Path(FILE))
+            settings = read_settings(CHOSEN.path)
             self._mapping = settings.tagging.mapping
             entry = make_entry(settings)
         except InputError:
             if self._last is None:
                 raise
             return self._last[1]
-        files = (Path(FILE), *([self._mapping] if self._mapping else []))
-        self._last = tuple(_sign(file) for file in files), entry
+        files = (CHOSEN.path, *([self._mapping] if self._mapping else []))
+        self._last = tuple(sign_file(file) for file in files), entry
         return entry
 
 
@@ -69,7 +68,7 @@ def read_tagging(settings: Settings, mapping: Path | None = None) -> Tagging:
             rows = read_mapping(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is not UTF-8"
-            raise InputError(f"the mapping {path} cannot be read ({why}); see [tagging] in {FILE}") from error
+            raise InputError(f"the mapping {path} cannot be read ({why}); see [tagging] in {CHOSEN.path}") from error
     return Tagging(read_rules(settings.tag), rows)
 
 
@@ -87,12 +86,3 @@ def restore_said(table: str, rows: "pa.Table") -> "pa.Table":
     from loadfactor.tagging.apply import apply_rules
 
     return apply_rules(Tagging(), rows, table)
-
-
-def _sign(path: Path) -> Signature:
-    """What changes when a file does; None where there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size

@@ -6,7 +6,6 @@ from typing import Final
 
 from loadfactor.books.billed_costs import convert, has_bill, view_charges
 from loadfactor.books.owned_prices import make_owned_server
-from loadfactor.config import FILE
 from loadfactor.errors import InputError
 from loadfactor.money.currency import add_exactly
 from loadfactor.money.lines import read_hours
@@ -14,6 +13,7 @@ from loadfactor.money.project_cost import HeldCost, ProjectCost, ProjectSpending
 from loadfactor.owned_settings import OwnedPool
 from loadfactor.planner.economics.ownership import OwnedCost, compute_owned_cost
 from loadfactor.project_settings import ProjectPlan
+from loadfactor.settings_file import FILE
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.units import S_PER_HOUR

@@ -7,8 +7,9 @@ from pathlib import Path
 from loadfactor.books.entry_rules import make_entry, restore_said
 from loadfactor.books.rebuild import refresh
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.config import FILE, read_settings
+from loadfactor.config import read_settings
 from loadfactor.privacy import PREFIX
+from loadfactor.settings_file import CHOSEN
 from loadfactor.store.audit import append_audit
 from loadfactor.store.entry import TAGGED, ChangeRows
 from loadfactor.store.importing import Progress
@@ -45,7 +46,7 @@ class _LeaveAsIsError(Exception):
 
 def retag(store: Store, idle_below: float, mapping: Path | None, is_dry_run: bool, progress: Progress) -> Retagging:
     """As `Books.retag`."""
-    entry = make_entry(read_settings(Path(FILE)), mapping)
+    entry = make_entry(read_settings(CHOSEN.path), mapping)
     change: ChangeRows = entry.tag or restore_said
     names: tuple[str, ...] = TAGGED
     if entry.mask is not None:  # names that entered before pseudonyms were asked for

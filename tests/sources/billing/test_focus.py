@@ -141,6 +141,14 @@ def test_newer_versions_are_read(tmp_path: Path) -> None:
     assert charge["BillingPeriodEnd"] == _ms(2024, 10, 1)
 
 
+def test_a_bill_without_days_says_so(tmp_path: Path) -> None:
+    """Its charges count at the start of their billing period."""
+    row = {name: cell for name, cell in ROW.items() if not name.startswith("ChargePeriod")}
+    bill = read_bill(SOURCE, write_csv(tmp_path / "bill.csv", [row | {"BillingPeriodStart": "2024-09-01"}]))
+    assert bill.column("ChargePeriodStart") == [_ms(2024, 9, 1)]
+    assert [gap.what for gap in bill.gaps if "start of its billing period" in gap.what]
+
+
 def test_signs_are_kept(tmp_path: Path) -> None:
     """Credits, refunds and corrections stay negative, and are never folded into one another's column."""
     rows = [ROW, ROW | {"BilledCost": "-0.5", "EffectiveCost": "-0.25", "ChargeCategory": "credit"}]

@@ -9,7 +9,10 @@ from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document
 from loadfactor.request import Request, option
 
-ABOUT = "List the known models, accelerators, prices or types of instances.\n\nEach with its source and date; take --json for every fact."
+ABOUT = (
+    "List the known models, accelerators, prices or types of instances.\n\n"
+    "Each with its source and date; take --json for every fact."
+)
 
 
 @dataclass(frozen=True, kw_only=True)

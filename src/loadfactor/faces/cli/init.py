@@ -30,8 +30,8 @@ def build_page(request: InitRequest) -> Document:
     """Write the file; what was found, and the next step."""
     from pathlib import Path
 
-    from loadfactor.config import FILE
     from loadfactor.contact.surroundings import ProbedPlaces
     from loadfactor.faces.pages.first_configuration import write_first_configuration
+    from loadfactor.settings_file import FILE
 
     return write_first_configuration(ProbedPlaces(), Path(FILE), request.force)

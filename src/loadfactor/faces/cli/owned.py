@@ -20,8 +20,8 @@ def add_to(app: typer.Typer) -> None:
 
 def build_page(request: StoreRequest) -> Document:
     """All owned GPUs of the settings. Raises InputError where there are none."""
-    from loadfactor.config import FILE
     from loadfactor.faces.pages.owned import build_owned
+    from loadfactor.settings_file import FILE
 
     uses = request.books.owned()
     if not uses:

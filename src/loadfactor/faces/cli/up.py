@@ -26,9 +26,9 @@ def add_to(app: typer.Typer) -> None:
             Path | None, typer.Option(metavar="FILE", help="The configuration. [default: loadfactor.toml]")
         ] = None,
     ) -> None:
-        from loadfactor.config import read_settings, settings
+        from loadfactor.config import choose_file, settings
         from loadfactor.faces.server.run import serve
 
-        chosen = settings() if config is None else read_settings(config)
+        chosen = settings() if config is None else choose_file(config)
         folder = chosen.store if store is None and config is not None else find_store(store)
         serve(folder, listen, chosen)

@@ -1,4 +1,4 @@
-"""The pages of `loadfactor catalog`: the known models, accelerators, prices and types of instances, each with its source and date."""
+"""The pages of `loadfactor catalog`: known models, accelerators, prices and types of instances, each with its source and date."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -131,9 +131,7 @@ def build_instances() -> Document:
         TableColumn("accelerator"),
         *ORIGIN,
     )
-    rows = [
-        (t.name, t.provider, t.whole_gpus, t.accelerator, t.source, str(t.retrieved_on), t.status) for t in data
-    ]
+    rows = [(t.name, t.provider, t.whole_gpus, t.accelerator, t.source, str(t.retrieved_on), t.status) for t in data]
     providers = ", ".join(dict.fromkeys(t.provider for t in data))
     headline = f"{len(data)} types of instances with GPUs, of {providers}."
     return Document(headline, (_section(columns, rows),), data=data)

@@ -27,7 +27,7 @@ from loadfactor.collect.pull import Pull, ScheduledPull, Take
 from loadfactor.collect.pulled_body import pack_answer
 from loadfactor.collect.scrape_group import ScrapeGroup
 from loadfactor.collect.slurm_watch import SlurmWatch
-from loadfactor.config import ExporterGroup, PulledServer, Settings
+from loadfactor.config import ExporterGroup, PulledServer, Settings, take_changes
 from loadfactor.errors import LoadfactorError
 from loadfactor.faces.cloud_sources import (
     AskedCloud,
@@ -269,6 +269,7 @@ class LiveService:
             await asyncio.sleep(max(0.05, began + every_s - time.monotonic()))
 
     async def _book(self) -> None:
+        take_changes()
         try:
             self._flush.rows += await asyncio.to_thread(self.collector.book)
             self.book_error = ""

@@ -46,8 +46,10 @@ class FocusDecoder:
     month_first: bool | None = None
 
     def open(self, file: BillFile) -> None:
-        """Say which of the costs the file lacks."""
+        """Say which of the costs the file lacks, and what stands in place of days."""
         known = set(map(fold_name, file.names))
+        if fold_name("ChargePeriodStart") not in known:
+            file.count("no column ChargePeriodStart; every charge counts at the start of its billing period")
         for cost in COSTS:
             if fold_name(cost) not in known:
                 file.count(f"no column {cost}; it stays unknown")
