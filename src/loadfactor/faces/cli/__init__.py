@@ -41,7 +41,9 @@ COMMANDS = (
     CommandEntry("top", "loadfactor.faces.cli.top", "Show live what GPUs, nodes, jobs and teams do."),
     CommandEntry("metrics", "loadfactor.faces.cli.metrics", "List every metric with its unit and meaning."),
     CommandEntry("tables", "loadfactor.faces.cli.tables", "List the tables that your own data is imported as."),
-    CommandEntry("catalog", "loadfactor.faces.cli.catalog", "List the known models, accelerators or prices."),
+    CommandEntry(
+        "catalog", "loadfactor.faces.cli.catalog", "List the known models, accelerators, prices or types of instances."
+    ),
     CommandEntry("doctor", "loadfactor.faces.cli.doctor", "Check that the books balance and say what is missing."),
     CommandEntry("chargeback", "loadfactor.faces.cli.chargeback", "Charge the bill to teams and pools, cent by cent."),
     CommandEntry(
