@@ -1,4 +1,4 @@
-"""The public names: `open` for the books of a fleet, and the plans as functions. ARCHITECTURE.md is the map of the packages."""
+"""The public names: `open` for the books of a fleet, `track` for a training loop, and the plans as functions. ARCHITECTURE.md is the map of the packages."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from loadfactor.faces.plans.serve import plan_serving
     from loadfactor.faces.plans.size import plan_size
     from loadfactor.faces.plans.train import plan_training
+    from loadfactor.tracking import track
 
-__all__ = ["Books", "open", "plan_breakeven", "plan_ownership", "plan_serving", "plan_size", "plan_training"]
+__all__ = ["Books", "open", "plan_breakeven", "plan_ownership", "plan_serving", "plan_size", "plan_training", "track"]
 __version__ = "0.1.0"
 
 _LAZY: dict[str, str] = {
     "Books": "loadfactor.books.books",
+    "track": "loadfactor.tracking",
     "plan_training": "loadfactor.faces.plans.train",
     "plan_serving": "loadfactor.faces.plans.serve",
     "plan_size": "loadfactor.faces.plans.size",

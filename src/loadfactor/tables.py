@@ -39,6 +39,9 @@ EVENT_KINDS: Final = (
 )  # fmt: skip
 """What can happen to a GPU: an error of the driver, of memory, of a link, or a state that an alert asks for."""
 
+SECTION_KINDS: Final = ("checkpoint", "evaluation", "compile", "data_wait", "start_up")
+"""What a job does while its steps wait."""
+
 CURRENCY: Final = "^[A-Z]{3}$"
 """How a currency is written: the three letters of ISO 4217."""
 DEFAULT_CURRENCY: Final = "USD"
@@ -168,15 +171,34 @@ OUTAGES = Table(
 PROGRESS = Table(
     "progress",
     "work came out",
-    ("job_id", "from_utc", "to_utc", "unit", "kept"),
+    ("job_id", "replica", "from_utc", "unit", "kept"),
     (
         Column("job_id", "text", "the job"),
         Column("from_utc", "instant", "start of the interval"),
         Column("to_utc", "instant", "end of the interval"),
-        Column("unit", "text", "train_sample, train_token, epoch, step, prompt_token, output_token, request, …"),
+        Column(
+            "unit", "text", "train_sample, train_token, padded_token, epoch, step, request, output_token, model_flop, …"
+        ),
         Column("amount", "amount", "how many of the unit"),
         Column("model_flops", "amount", "floating-point operations the model needed for it", "not known"),
         Column("kept", "flag", "false when the work was lost (rolled back after a failure)", "kept", stands_for=True),
+        Column(
+            "cause", "text", "why it was lost: restart, failed_attempt, preemption, loss_scale, …", "kept, or not known"
+        ),
+        Column("replica", "text", "which of the processes that make it together", "one alone, or all of them"),
+    ),
+)
+
+JOB_SECTIONS = Table(
+    "job_sections",
+    "it did this instead of advancing",
+    ("job_id", "attempt", "from_utc", "kind"),
+    (
+        Column("job_id", "text", "the job"),
+        Column("attempt", "count", "which run of the job this is, after requeues", "not known"),
+        Column("from_utc", "instant", "since"),
+        Column("to_utc", "instant", "until"),
+        Column("kind", "text", "what it did", one_of=SECTION_KINDS),
     ),
 )
 
@@ -287,14 +309,14 @@ MEASUREMENTS: Final = tuple(
 """What a stored sample can measure. Bit i of its `measured_mask` says that MEASUREMENTS[i] was measured."""
 
 TABLES: Final = (
-    DEVICES, SAMPLES, ALLOCATIONS, OUTAGES, PROGRESS, QUEUE_EVENTS, PRICES, EXCHANGE_RATES, NODE_SAMPLES, DEVICE_EVENTS,
-    CHARGES, STATEMENTS,
+    DEVICES, SAMPLES, ALLOCATIONS, OUTAGES, PROGRESS, JOB_SECTIONS, QUEUE_EVENTS, PRICES, EXCHANGE_RATES, NODE_SAMPLES,
+    DEVICE_EVENTS, CHARGES, STATEMENTS,
 )  # fmt: skip
 
 GIVEN: Final = tuple(table for table in TABLES if table is not STATEMENTS)
 """Tables that anybody's own data is imported as; statements are written by closing a month alone."""
 
-DIAGNOSTIC: Final = (NODE_SAMPLES, DEVICE_EVENTS)
+DIAGNOSTIC: Final = (NODE_SAMPLES, DEVICE_EVENTS, JOB_SECTIONS)
 """Tables for diagnosis and alerts: the ledger does not read them, and they make its span no longer."""
 
 DATED_BY_DAY: Final = (PRICES, EXCHANGE_RATES)

@@ -50,7 +50,7 @@ def retag(store: Store, idle_below: float, mapping: Path | None, is_dry_run: boo
     change: ChangeRows = entry.tag or restore_said
     names: tuple[str, ...] = TAGGED
     if entry.mask is not None:  # names that entered before pseudonyms were asked for
-        change, names = _mask_too(change, entry.mask), (*TAGGED, "progress")
+        change, names = _mask_too(change, entry.mask), (*TAGGED, "progress", "job_sections")
     found = None
     try:
         with store.write() as writer:

@@ -17,6 +17,7 @@ from loadfactor.sources.clouds.live_ec2 import LiveEc2Decoder
 from loadfactor.sources.clouds.live_gce import LiveGceDecoder
 from loadfactor.sources.clouds.live_stream import METRIC_STREAM, LiveMetricStreamDecoder
 from loadfactor.sources.kubernetes.live_decoder import LiveKubernetesDecoder
+from loadfactor.sources.progress_records.live_decoder import PROGRESS_ORIGIN, LiveProgressDecoder
 from loadfactor.sources.slurm.live_decoder import LiveSlurmDecoder
 from loadfactor.store.live import LiveLog, OriginState, ReceivedBody
 
@@ -41,6 +42,7 @@ DECODERS: Final[Mapping[str, Callable[[str, bytes], ListedDecoder]]] = {
     "gce": LiveGceDecoder,
     "kubernetes": LiveKubernetesDecoder,
     METRIC_STREAM: LiveMetricStreamDecoder,
+    PROGRESS_ORIGIN: LiveProgressDecoder,
     "slurm": LiveSlurmDecoder,
 }
 """By the first word of an origin; what follows is the name that the configuration gives it."""

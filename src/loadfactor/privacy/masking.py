@@ -15,6 +15,7 @@ MASKED: Final = {
     "allocations": ("team", "project", "experiment_id", "purpose", "queue", "end_state"),
     "queue_events": ("team", "project", "experiment_id", "purpose", "queue", "reason"),
     "progress": (),
+    "job_sections": (),
     "charges": ("team", "project", "experiment_id", "purpose", "ResourceId", "ResourceName"),
 }
 """Tables that can name users, and their texts besides the user and what follows."""

@@ -87,6 +87,11 @@ SOURCES = (
         "Google Cloud's billing export, standard or detailed: Parquet, CSV or lines of JSON",
     ),
     SourceEntry(
+        "progress",
+        "loadfactor.sources.progress_records",
+        "what training loops wrote with `loadfactor.track`: a folder of their files",
+    ),
+    SourceEntry(
         "alibaba-genai",
         "loadfactor.sources.public_traces.alibaba_genai",
         "Alibaba's published trace cluster-trace-v2026-GenAI: the folder with duty cycles, memory and requests",

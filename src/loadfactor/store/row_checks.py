@@ -15,7 +15,17 @@ from loadfactor.columns import Column, Table, arrow_type
 from loadfactor.errors import SourceError
 from loadfactor.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.sources.base import Rows
-from loadfactor.tables import ALLOCATIONS, CURRENCY, DEVICES, NODE_SAMPLES, OUTAGES, PROGRESS, SAMPLES, table
+from loadfactor.tables import (
+    ALLOCATIONS,
+    CURRENCY,
+    DEVICES,
+    JOB_SECTIONS,
+    NODE_SAMPLES,
+    OUTAGES,
+    PROGRESS,
+    SAMPLES,
+    table,
+)
 from loadfactor.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR
 
 LONGEST_SAMPLE_MS: Final = 31 * MS_PER_DAY
@@ -26,7 +36,7 @@ ROUNDING: Final = 1e-6  # a share may exceed one by as much as a decimal print l
 
 _LONGEST: Final = {
     **{t.name: LONGEST_SAMPLE_MS for t in (SAMPLES, NODE_SAMPLES)},
-    **{t.name: LONGEST_STAY_MS for t in (DEVICES, ALLOCATIONS, OUTAGES, PROGRESS)},
+    **{t.name: LONGEST_STAY_MS for t in (DEVICES, ALLOCATIONS, OUTAGES, PROGRESS, JOB_SECTIONS)},
 }
 """How long an interval of a table may be; prices may be valid for ever."""
 _ORDERED: Final = (

@@ -1,0 +1,231 @@
+"""One line of a progress file: which process it is of, work, an epoch, FLOPs, a section; checked, in numbers that can be true."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from loadfactor.errors import SourceError
+from loadfactor.limits import EARLIEST_MS, LATEST_MS
+
+FORMAT: Final = 1
+UNITS: Final = {
+    "samples": "train_sample",
+    "tokens": "train_token",
+    "padded_tokens": "padded_token",
+    "model_flops": "model_flop",
+}
+"""Amounts of a record, and the units of `progress` they are."""
+MOST_STEPS: Final = 1_000_000
+"""Of one record: nobody makes more in a tenth of a second."""
+_LONGEST_TEXT: Final = 200
+_MOST: Final = 2**53
+
+Amount = float | tuple[float | None, ...]
+"""Of each step alike, or one a step."""
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Which process a file is of. `lineage`: the run over its restarts."""
+
+    file: str
+    at_ms: int
+    job: str
+    lineage: str
+    attempt: int | None
+    replica: str
+    is_rank: bool
+    """Amounts are what this rank did, rather than all of them."""
+    rank: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """Steps that were made in an interval: `steps` of them were over, with numbers `first` … `last` where they have any."""
+
+    from_ms: int
+    to_ms: int
+    first: int | None
+    last: int | None
+    steps: int
+    amounts: dict[str, Amount]
+    """By unit."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """An epoch that ended; `step` is the last one before."""
+
+    at_ms: int
+    number: int | None
+    step: int | None
+
+
+@dataclass(frozen=True)
+class Section:
+    """Time in which no step advanced; `length_ms` of several put together is less than from start to end."""
+
+    from_ms: int
+    to_ms: int
+    length_ms: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The process was alive, or ended."""
+
+    at_ms: int
+    dropped: int = 0
+
+
+Said = Begin | Work | Epoch | Section | Mark
+
+
+def read_line(line: bytes | str) -> dict[str, Any]:
+    """The object of a line. Raises SourceError where it is none."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise SourceError("is not JSON") from error
+    if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
+        raise SourceError("is no record: it has no kind")
+    return record
+
+
+def read_record(record: dict[str, Any]) -> Said | None:
+    """What a record says; None for a kind that a later version writes. Raises SourceError naming what cannot be."""
+    kind = record["kind"]
+    if kind == "begin":
+        return _read_begin(record)
+    if kind == "work":
+        return _read_work(record)
+    if kind == "flops":
+        return _read_flops(record)
+    if kind == "epoch":
+        return Epoch(_instant(record, "at"), _count(record, "epoch"), _count(record, "step"))
+    if kind == "section":
+        from_ms, to_ms = _interval(record)
+        return Section(
+            from_ms, to_ms, min(to_ms - from_ms, round((_amount(record, "us") or 0) / 1e3)), _text(record, "section")
+        )
+    if kind in ("alive", "end"):
+        return Mark(_instant(record, "at"), _count(record, "dropped_calls") or 0)
+    return None
+
+
+def _read_begin(record: dict[str, Any]) -> Begin:
+    if record.get("format") != FORMAT:
+        raise SourceError(f"has format {str(record.get('format'))[:20]}, this version of loadfactor reads {FORMAT}")
+    job, is_rank = _text(record, "job"), record.get("counts") == "rank"
+    rank = _count(record, "rank") or 0
+    host, pid = record.get("host") or "?", _count(record, "pid") or 0
+    lineage = _text(record, "run") if record.get("run") else job
+    at_ms, attempt = _instant(record, "at"), _count(record, "attempt")
+    return Begin(_text(record, "id"), at_ms, job, lineage, attempt, f"{str(host)[:_LONGEST_TEXT]}:{pid}", is_rank, rank)
+
+
+def _read_work(record: dict[str, Any]) -> Work:
+    from_ms, to_ms = _interval(record)
+    steps, first = _count(record, "steps"), _count(record, "step")
+    if steps is None or steps > MOST_STEPS:
+        raise SourceError(f"steps {str(record.get('steps'))[:20]} is no number of steps")
+    amounts = {
+        unit: amount for name, unit in UNITS.items() if (amount := _amounts(record, name, max(steps, 1))) is not None
+    }
+    return Work(from_ms, to_ms, first, None if first is None else first + max(steps, 1) - 1, steps, amounts)
+
+
+def _read_flops(record: dict[str, Any]) -> Work:
+    """FLOPs of several steps, said at once: as much of each."""
+    at_ms, first, last, total = (
+        _instant(record, "at"),
+        _count(record, "step"),
+        _count(record, "last"),
+        _amount(record, "model_flops"),
+    )
+    if total is None or (first is not None and (last is None or last < first)):
+        raise SourceError("is no record of FLOPs")
+    span = 1 if first is None or last is None else last - first + 1
+    return Work(at_ms, at_ms, first, last, 0, {UNITS["model_flops"]: total / span})
+
+
+def _interval(record: dict[str, Any]) -> tuple[int, int]:
+    from_ms, to_ms = _instant(record, "from"), _instant(record, "to")
+    if to_ms < from_ms:
+        raise SourceError("ends before it begins")
+    return from_ms, to_ms
+
+
+def _instant(record: dict[str, Any], name: str) -> int:
+    value = record.get(name)
+    if type(value) is not int or not EARLIEST_MS <= value <= LATEST_MS:
+        raise SourceError(f"{name} {str(value)[:40]} is no time in milliseconds since 1970")
+    return value
+
+
+def _count(record: dict[str, Any], name: str) -> int | None:
+    value = record.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST or value != int(value):
+        raise SourceError(f"{name} {str(value)[:40]} is no whole number")
+    return int(value)
+
+
+def _amount(record: dict[str, Any], name: str) -> float | None:
+    return _check_amount(name, record.get(name))
+
+
+def _check_amount(name: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e30 or math.isnan(value):
+        raise SourceError(f"{name} {str(value)[:40]} is no amount")
+    return value
+
+
+def _amounts(record: dict[str, Any], name: str, steps: int) -> Amount | None:
+    value = record.get(name)
+    if not isinstance(value, list):
+        return _check_amount(name, value)
+    if len(value) != steps:
+        raise SourceError(f"{name} has {len(value)} amounts for {steps} steps")
+    return tuple(_check_amount(name, one) for one in value)
+
+
+def _text(record: dict[str, Any], name: str) -> str:
+    value = record.get(name)
+    if not isinstance(value, str) or not value or len(value) > _LONGEST_TEXT:
+        raise SourceError(f"{name} {str(value)[:40]!r} is no name")
+    return value
+
+
+def sum_amount(amount: Amount, start: int, stop: int) -> float:
+    """Of the steps from a place to another, counted from the first one.
+
+    >>> sum_amount(4.0, 1, 3), sum_amount((1.0, None, 3.0), 0, 3)
+    (8.0, 4.0)
+    """
+    if isinstance(amount, tuple):
+        return sum(value or 0 for value in amount[start:stop])
+    return amount * (stop - start)
+
+
+def check_lines(lines: Sequence[bytes]) -> list[dict[str, Any]]:
+    """The records of a body that was sent. Raises SourceError naming the line that is none, or before which no file begins."""
+    records: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            record = read_line(line)
+            if not records and record["kind"] != "begin":
+                raise SourceError("comes before the line of kind begin that every body starts with")
+            read_record(record)
+            if _count(record, "n") is None:
+                raise SourceError("has no number n")
+        except SourceError as error:
+            raise SourceError(f"line {number} {error}") from error
+        records.append(record)
+    return records

@@ -1,0 +1,16 @@
+"""Two lines in a training loop: what a run made, written beside it; nothing here slows the run or ends it.
+
+    with loadfactor.track(experiment="ft-42") as run:
+        for step, batch in enumerate(loader):
+            ...
+            run.step(step=step, samples=32, tokens=32 * 1024)
+
+It stands alone: the standard library of Python 3.9 and later, nothing else of `loadfactor`. So packaging/track builds a distribution of
+it, `loadfactor-track`, in which this package is called `loadfactor_track`. Files name each other relatively, which is right under both.
+docs/track-training.md describes the files it writes.
+"""
+
+from .run import Run
+from .track import track
+
+__all__ = ["Run", "track"]

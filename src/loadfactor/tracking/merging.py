@@ -1,0 +1,162 @@
+"""What `run.step` and its sisters said, merged into few records: pure, called once a twentieth of a second by the thread that writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple, Union
+
+from .units import NS_PER_MS, NS_PER_US
+
+AMOUNTS: Final = ("samples", "tokens", "padded_tokens", "model_flops")
+Record = dict[str, Any]
+Number = Union[int, float, None]
+
+
+class StepCall(NamedTuple):
+    """A call of `run.step`. `done`: false for a micro-batch after which its step goes on."""
+
+    at_ns: int
+    step: int | None
+    amounts: tuple[Number, Number, Number, Number]
+    done: bool
+
+
+class SectionCall(NamedTuple):
+    """A section that ended."""
+
+    from_ns: int
+    to_ns: int
+    name: str
+
+
+class EpochCall(NamedTuple):
+    """An epoch that ended, and its number where it was said."""
+
+    at_ns: int
+    epoch: int | None
+
+
+class FlopsCall(NamedTuple):
+    """Model FLOPs since they were said last."""
+
+    at_ns: int
+    amount: float
+
+
+Call = Union[StepCall, SectionCall, EpochCall, FlopsCall]
+
+
+class _Steps:
+    """Steps that become one record: their numbers follow each other, or have none."""
+
+    def __init__(self, from_ms: int, call: StepCall) -> None:
+        self.from_ms = self.to_ms = from_ms
+        self.first = self.last = call.step
+        self.amounts: list[list[Number]] = []
+        self.steps = 0
+        self.is_open = False
+        """The last of them goes on."""
+
+    def takes(self, call: StepCall) -> bool:
+        """Whether a call goes on here. A step that is not done has a record of its own, so that amounts are those of whole steps."""
+        if call.step == self.last and (call.step is not None or self.is_open):
+            return True
+        if self.is_open or not call.done or self.steps < len(self.amounts):
+            return False
+        return call.step is None if self.last is None else call.step == self.last + 1
+
+    def add(self, call: StepCall, at_ms: int, is_counted: bool) -> None:
+        """`is_counted`: the call ends a step that was not counted before."""
+        if self.amounts and call.step == self.last and (call.step is not None or self.is_open):
+            self.amounts[-1] = list(map(_add, self.amounts[-1], call.amounts))
+        else:
+            self.amounts.append(list(call.amounts))
+        self.last, self.to_ms, self.is_open = call.step, at_ms, not call.done
+        self.steps += is_counted
+
+    def record(self) -> Record:
+        record: Record = {"kind": "work", "from": self.from_ms, "to": self.to_ms}
+        if self.first is not None:
+            record["step"] = self.first
+        record["steps"] = self.steps
+        for place, name in enumerate(AMOUNTS):
+            values = [amounts[place] for amounts in self.amounts]
+            if any(value is not None for value in values):
+                record[name] = values[0] if all(value == values[0] for value in values) else values
+        return record
+
+
+class Merger:
+    """Makes records of calls, in their order. What it remembers is the last step, its time, and what flops were said for."""
+
+    def __init__(self, began_ms: int) -> None:
+        self._reached_ms = began_ms
+        self._last: int | None = None
+        self._last_counted = False
+        self._flops_from: int | None = None
+
+    def merge(self, calls: Iterable[Call]) -> list[Record]:
+        """The records of these calls."""
+        records: list[Record] = []
+        steps: _Steps | None = None
+        for call in calls:
+            if isinstance(call, StepCall):
+                if steps is not None and not steps.takes(call):
+                    records.append(steps.record())
+                    steps = None
+                steps = self._add_step(steps, call)
+                continue
+            if steps is not None:
+                records.append(steps.record())
+                steps = None
+            self._add_other(records, call)
+        if steps is not None:
+            records.append(steps.record())
+        return records
+
+    def _add_step(self, steps: _Steps | None, call: StepCall) -> _Steps:
+        at_ms = max(self._reached_ms, call.at_ns // NS_PER_MS)
+        if steps is None:
+            steps = _Steps(self._reached_ms, call)
+        goes_on = call.step is not None and call.step == self._last
+        is_counted = call.done and not (goes_on and self._last_counted)
+        steps.add(call, at_ms, is_counted)
+        self._last_counted = is_counted or (goes_on and self._last_counted)
+        self._reached_ms, self._last = at_ms, call.step
+        if self._flops_from is None:
+            self._flops_from = call.step
+        return steps
+
+    def _add_other(self, records: list[Record], call: Call) -> None:
+        if isinstance(call, SectionCall):
+            self._add_section(records, call)
+        elif isinstance(call, EpochCall):
+            numbers = {"epoch": call.epoch, "step": self._last}
+            records.append(
+                {"kind": "epoch", "at": call.at_ns // NS_PER_MS, **{k: v for k, v in numbers.items() if v is not None}}
+            )
+        elif isinstance(call, FlopsCall):
+            record: Record = {
+                "kind": "flops",
+                "at": max(self._reached_ms, call.at_ns // NS_PER_MS),
+                "model_flops": call.amount,
+            }
+            if self._last is not None:
+                first = self._last if self._flops_from is None else min(self._flops_from, self._last)
+                record |= {"step": first, "last": self._last}
+                self._flops_from = None
+            records.append(record)
+
+    @staticmethod
+    def _add_section(records: list[Record], call: SectionCall) -> None:
+        from_ms, to_ms = call.from_ns // NS_PER_MS, call.to_ns // NS_PER_MS
+        before = records[-1] if records else {}
+        if before.get("kind") == "section" and before["section"] == call.name:  # waits between steps that were not said
+            before["to"], before["us"] = to_ms, before["us"] + (call.to_ns - call.from_ns) // NS_PER_US
+            return
+        us = (call.to_ns - call.from_ns) // NS_PER_US
+        records.append({"kind": "section", "section": call.name, "from": from_ms, "to": max(from_ms, to_ms), "us": us})
+
+
+def _add(old: Number, new: Number) -> Number:
+    return new if old is None else old if new is None else old + new

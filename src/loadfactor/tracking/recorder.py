@@ -1,0 +1,127 @@
+"""The thread of a run: it takes what the loop said, makes records and writes them to the file; the sender is another one."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any, Final
+
+from .identity import describe_rank, find_identity
+from .merging import Call, Merger
+from .notices import say_once
+from .ranks import find_rank, is_loader_worker
+from .record_file import RecordFile
+from .units import NS_PER_MS
+
+FLUSH_S: Final = 0.05
+"""Calls are gathered for so long, so that records reach the disk within a tenth of a second."""
+END_S: Final = 3.0
+"""So long the end of a run may take where disk or server do not answer."""
+UNSENT: Final = "unsent"
+"""The folder of what is on its way to a server, beside the records that nobody sends."""
+FORMAT: Final = 1
+ID_BYTES: Final = 16
+
+
+class Recorder:
+    """Everything that happens beside the loop."""
+
+    is_awake = False
+
+    def __init__(self, calls: deque[Call], settings: dict[str, Any], folder: str, counts: str) -> None:
+        self._calls, self._settings, self._counts = calls, settings, counts
+        self._url = os.environ.get("LOADFACTOR_URL", "").rstrip("/")
+        self._folder = Path(folder, UNSENT) if self._url else Path(folder)
+        self._began_ns = time.time_ns()
+        self._wake = threading.Event()
+        self._ended = threading.Event()
+        self._state = ""
+        self._said_dropped = 0
+        self._file: RecordFile | None = None
+        self._sender: Any = None
+        self._thread = threading.Thread(target=self._work, name="loadfactor", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the first line is written at once."""
+        self.wake()
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something to write."""
+        self.is_awake = True
+        self._wake.set()
+
+    @property
+    def dropped(self) -> int:
+        """Records that could not be kept."""
+        return (self._file.dropped if self._file else 0) + (self._sender.refused if self._sender else 0)
+
+    def end(self, state: str, dropped: int) -> None:
+        """Write everything, and have it sent, as far as that takes no longer than `END_S`."""
+        until_s = time.monotonic() + END_S
+        self._state, self._said_dropped = state, dropped
+        self._ended.set()
+        self.wake()
+        self._thread.join(END_S)
+        if self._sender is not None:
+            self._sender.end(max(0.2, until_s - time.monotonic()))
+
+    def leave(self) -> None:
+        """In a process that was forked."""
+        if self._file is not None:
+            self._file.leave()
+
+    def _work(self) -> None:
+        try:
+            self._record()
+        except Exception as error:  # a defect of ours must not end a run
+            say_once("recorder", f"progress is not kept any more ({type(error).__name__}: {error}); the run goes on")
+
+    def _record(self) -> None:
+        self._file = file = self._open()
+        merger = Merger(self._began_ns // NS_PER_MS)
+        if file is not None:
+            file.write([{"kind": "alive", "at": self._began_ns // NS_PER_MS}])
+            self._begin_sending(file)
+        while True:
+            self._wake.wait()
+            self._ended.wait(FLUSH_S)
+            is_last = self._ended.is_set()
+            self._wake.clear()
+            self.is_awake = False
+            calls = [self._calls.popleft() for _ in range(len(self._calls))]
+            if file is not None:
+                file.write(merger.merge(calls))
+                if self._sender is not None:
+                    self._sender.wake()
+            if is_last and not self._calls:
+                break
+        if file is not None:
+            self._close(file)
+
+    def _open(self) -> RecordFile | None:
+        """The file; None where another rank reports what is counted over all of them, or this process is no rank."""
+        rank = find_rank(os.environ)
+        if is_loader_worker() or (self._counts == "global" and rank.rank > 0):
+            return None
+        begin = {"kind": "begin", "format": FORMAT, "id": os.urandom(ID_BYTES).hex(), "at": self._began_ns // NS_PER_MS}
+        begin |= find_identity(self._settings["experiment"], self._settings["job"], os.environ)
+        return RecordFile(self._folder, begin | describe_rank(rank, self._counts))
+
+    def _begin_sending(self, file: RecordFile) -> None:
+        if self._url:
+            from .sender import Sender  # loads the HTTP client, which runs without a server need not wait for
+
+            self._sender = Sender(file, self._url, os.environ.get("LOADFACTOR_TOKEN", ""))
+            self._sender.start()
+
+    def _close(self, file: RecordFile) -> None:
+        end: dict[str, Any] = {"kind": "end", "at": time.time_ns() // NS_PER_MS, "state": self._state}
+        if self._said_dropped:
+            end["dropped_calls"] = self._said_dropped
+        file.write([end])
+        if self._sender is None:
+            file.close()

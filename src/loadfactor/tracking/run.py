@@ -1,0 +1,180 @@
+"""A run: what its loop says is taken by appending to a queue; a thread of its own makes records of it and writes them."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from .merging import Call, EpochCall, FlopsCall, Number, SectionCall, StepCall
+from .notices import say_once
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from .recorder import Recorder
+
+PLAIN: Final = frozenset({int, float, type(None)})
+MOST_CALLS: Final = 1 << 17
+"""So many calls may wait for the thread, which takes them 20 times a second; more are counted as dropped."""
+
+
+class Run:
+    """One process of a training run. Its methods return at once and raise nothing; outside of `with` they do nothing."""
+
+    def __init__(self, settings: dict[str, Any], folder: str, counts: str) -> None:
+        """`settings`: experiment and job as the user said them. Made by `track`."""
+        self.counts = counts
+        self._settings, self._folder = settings, folder
+        self._calls: deque[Call] = deque()
+        self._dropped = 0
+        self._recorder: Recorder | None = None
+        self._is_on = False
+
+    def __enter__(self) -> Run:
+        try:
+            from .recorder import Recorder  # what writes is loaded by whoever begins a run
+
+            self._recorder = Recorder(self._calls, self._settings, self._folder, self.counts)
+            self._recorder.start()
+            self._is_on = True
+            _RUNS.add(self)
+        except Exception as error:
+            say_once("start", f"progress is not kept ({type(error).__name__}: {error}); the run goes on")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end("completed" if kind is None else "failed")
+
+    def step(
+        self,
+        step: int | None = None,
+        samples: Number = None,
+        tokens: Number = None,
+        padded_tokens: Number = None,
+        model_flops: Number = None,
+        done: bool = True,
+    ) -> None:
+        """A step is over. `step`: its number; one that comes again later was lost the first time.
+
+        Amounts are those of this step, over all ranks (see `track`): `tokens` without padding, `padded_tokens` with it,
+        `model_flops` as the model needs them. Gradient accumulation: one call with the sums, a call with the same number for each
+        micro-batch, or `done=False` for all but the last.
+        """
+        amounts = (samples, tokens, padded_tokens, model_flops)
+        if not (
+            type(samples) in PLAIN
+            and type(tokens) in PLAIN
+            and type(padded_tokens) in PLAIN
+            and type(model_flops) in PLAIN
+        ):
+            amounts = tuple(map(_number, amounts))  # type: ignore[assignment]
+        self.take(StepCall(time.time_ns(), step if type(step) in PLAIN else _number(step), amounts, done))  # type: ignore[arg-type]
+
+    def epoch(self, epoch: int | None = None) -> None:
+        """An epoch is over, the one with this number."""
+        self.take(EpochCall(time.time_ns(), _number(epoch)))  # type: ignore[arg-type]
+
+    def flops(self, amount: float) -> None:
+        """Floating-point operations that the model needed since this was called last, over all ranks; instead of `model_flops=`."""
+        said = _number(amount)
+        if said is not None:
+            self.take(FlopsCall(time.time_ns(), said))
+
+    @contextmanager
+    def section(self, name: str) -> Iterator[None]:
+        """Time in which no step advances: checkpoint, evaluation, compile, data_wait or start_up."""
+        began_ns = time.time_ns()
+        try:
+            yield
+        finally:
+            self.take(SectionCall(began_ns, time.time_ns(), str(name)))
+
+    def lightning_callback(self) -> Any:
+        """A callback for Trainers of PyTorch Lightning, which says steps, samples, epochs, evaluations and checkpoints."""
+        from .lightning import make_callback
+
+        return make_callback(self)
+
+    def trainer_callback(self) -> Any:
+        """A callback for `transformers.Trainer`, which says steps, samples, tokens, FLOPs, epochs, evaluations and checkpoints."""
+        from .transformers import make_callback
+
+        return make_callback(self)
+
+    @property
+    def dropped(self) -> int:
+        """What was said and could not be kept, since the run began."""
+        return self._dropped + (self._recorder.dropped if self._recorder else 0)
+
+    def take(self, call: Call) -> None:
+        """Take what the loop said; returns at once."""
+        calls = self._calls
+        if not self._is_on:
+            say_once(
+                "off",
+                "a run counts inside of its `with`, in the process that entered it; what is said elsewhere is not kept",
+            )
+            return
+        if len(calls) >= MOST_CALLS:
+            self._dropped += 1
+            return
+        calls.append(call)
+        recorder = self._recorder
+        if recorder is not None and not recorder.is_awake:
+            recorder.wake()
+
+    def _end(self, state: str) -> None:
+        if not self._is_on:
+            return
+        self._is_on = False
+        _RUNS.discard(self)
+        try:
+            assert self._recorder is not None
+            self._recorder.end(state, self._dropped)
+        except Exception as error:
+            say_once("end", f"the end of a run was not kept ({type(error).__name__}: {error})")
+
+    def _leave(self) -> None:
+        """In a process that was forked: the run is its parent's."""
+        self._is_on = False
+        if self._recorder is not None:
+            self._recorder.leave()
+
+
+_RUNS: Final[weakref.WeakSet[Run]] = weakref.WeakSet()
+
+
+def _end_all() -> None:
+    for run in list(_RUNS):
+        run._end("unknown")  # nobody left its `with`
+
+
+def _leave_all() -> None:
+    for run in list(_RUNS):
+        run._leave()
+    _RUNS.clear()
+
+
+def _number(value: Any) -> Number:
+    """A number as Python has it, of a tensor or an array of one value too; None where it is none."""
+    if value is None or type(value) in PLAIN:
+        return value  # type: ignore[no-any-return]
+    try:
+        value = value.item() if hasattr(value, "item") else value
+        return int(value) if int(value) == value else float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        say_once("number", f"{type(value).__name__} is no number; it counts as unknown")
+        return None
+
+
+atexit.register(_end_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all)
