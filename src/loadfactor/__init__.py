@@ -1,4 +1,7 @@
-"""The public names: `open` for the books of a fleet, `track` for a training loop, and the plans as functions. ARCHITECTURE.md is the map of the packages."""
+"""The public names: `open` for the books of a fleet, `track` for a training loop, and the plans as functions.
+
+ARCHITECTURE.md is the map of the packages.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

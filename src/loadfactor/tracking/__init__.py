@@ -5,8 +5,9 @@
             ...
             run.step(step=step, samples=32, tokens=32 * 1024)
 
-It stands alone: the standard library of Python 3.9 and later, nothing else of `loadfactor`. So packaging/track builds a distribution of
-it, `loadfactor-track`, in which this package is called `loadfactor_track`. Files name each other relatively, which is right under both.
+It stands alone: the standard library of Python 3.9 and later, nothing else of `loadfactor`. So packaging/track builds a
+distribution of it, `loadfactor-track`, in which this package is called `loadfactor_track`. Files name each other relatively, which
+is right under both.
 docs/track-training.md describes the files it writes.
 """
 

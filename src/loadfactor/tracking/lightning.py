@@ -1,5 +1,7 @@
 """A callback for PyTorch Lightning's `Trainer`. Lightning is imported when one is made."""
 
+# ruff: noqa: ARG002 - the hooks take what Trainers hand them
+
 from __future__ import annotations
 
 import sys

@@ -1,4 +1,4 @@
-"""What `run.step` and its sisters said, merged into few records: pure, called once a twentieth of a second by the thread that writes."""
+"""What `run.step` and its sisters said, merged into few records: pure, called 20 times a second by the thread that writes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .units import NS_PER_MS, NS_PER_US
 
 AMOUNTS: Final = ("samples", "tokens", "padded_tokens", "model_flops")
 Record = dict[str, Any]
-Number = Union[int, float, None]
+Number = Union[int, float, None]  # noqa: UP007 - Python 3.9
 
 
 class StepCall(NamedTuple):
@@ -43,7 +43,7 @@ class FlopsCall(NamedTuple):
     amount: float
 
 
-Call = Union[StepCall, SectionCall, EpochCall, FlopsCall]
+Call = Union[StepCall, SectionCall, EpochCall, FlopsCall]  # noqa: UP007 - Python 3.9
 
 
 class _Steps:
@@ -58,7 +58,7 @@ class _Steps:
         """The last of them goes on."""
 
     def takes(self, call: StepCall) -> bool:
-        """Whether a call goes on here. A step that is not done has a record of its own, so that amounts are those of whole steps."""
+        """Whether a call goes on here. A step that is not done has a record of its own, so amounts are of whole steps."""
         if call.step == self.last and (call.step is not None or self.is_open):
             return True
         if self.is_open or not call.done or self.steps < len(self.amounts):

@@ -1,9 +1,10 @@
-"""The file of one process: whole lines, each written by one call, at its end. So a kill tears nothing, and nobody writes in between."""
+"""The file of one process: whole lines, written at its end by one call. So a kill tears nothing, and nobody writes in between."""
 
 from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import threading
@@ -175,9 +176,15 @@ def _encode(record: dict[str, Any]) -> bytes:
     try:
         line = json.dumps(record, separators=(",", ":"), allow_nan=False)
     except ValueError:  # NaN or infinity, which JSON has not: unknown
-        known = {name: value for name, value in record.items() if not isinstance(value, (float, list))}
-        line = json.dumps(known, separators=(",", ":"))
+        line = json.dumps({name: _known(value) for name, value in record.items()}, separators=(",", ":"))
     return line.encode() + b"\n"
+
+
+def _known(value: Any) -> Any:
+    """The value, null where it is not finite."""
+    if isinstance(value, list):
+        return [_known(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _plain(name: str) -> str:

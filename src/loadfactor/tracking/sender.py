@@ -8,8 +8,13 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from .notices import say_once
-from .record_file import ENDING, RecordFile, fcntl
+from .record_file import ENDING, RecordFile
 from .units import BYTES_PER_MIB
+
+try:
+    import fcntl
+except ImportError:  # no Unix
+    fcntl = None  # type: ignore[assignment]
 
 PATH: Final = "/api/v1/progress"
 MOST_SENT: Final = BYTES_PER_MIB

@@ -21,6 +21,7 @@ from loadfactor.faces.server.gate import Gate
 from loadfactor.faces.server.guard import Guard, Need, RefusedError
 from loadfactor.faces.server.intake import DirectWrites, add_intake
 from loadfactor.faces.server.models import HealthAnswer
+from loadfactor.faces.server.progress_intake import add_progress_intake
 from loadfactor.faces.server.question_pool import QuestionPool
 from loadfactor.faces.server.receiver import Receiver
 from loadfactor.faces.server.refusals import answer_error, refuse
@@ -32,6 +33,7 @@ NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("GET", "/metrics"): "fleet",
     ("GET", "/openapi.json"): "any",
     ("POST", "/api/v1/write"): "write",
+    ("POST", "/api/v1/progress"): "write",
     ("GET", "/api/v1/readings"): "read",
     ("GET", "/api/v1/coverage"): "read",
     ("GET", "/api/v1/metrics"): "read",
@@ -70,6 +72,7 @@ def make_app(
     )
     served = Served(books, receiver, bounds, pool)
     add_intake(app, served)  # first: nothing is asked as often
+    add_progress_intake(app, served)
     add_readings(app, served)
     add_lists(app, served)
 

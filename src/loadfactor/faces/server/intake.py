@@ -45,7 +45,7 @@ def add_intake(app: FastAPI, served: Served) -> None:
         status_code=204,
         response_class=Response,
         responses={204: {"description": "every sample is durable"}, **describe_errors(408, 413, 415)},
-        openapi_extra=_body("application/x-protobuf", "A remote_write 1.0 request, packed with snappy."),
+        openapi_extra=describe_body("application/x-protobuf", "A remote_write 1.0 request, packed with snappy."),
     )
     async def write(request: Request) -> Response:
         """Takes samples as Prometheus and VictoriaMetrics send them; answers when they are durable."""
@@ -59,7 +59,7 @@ def add_intake(app: FastAPI, served: Served) -> None:
             201: {"model": ReceiptAnswer, "description": "the receipt of the import"},
             **describe_errors(408, 413, 415),
         },
-        openapi_extra=_body("application/octet-stream", "The file as it is."),
+        openapi_extra=describe_body("application/octet-stream", "The file as it is."),
     )
     async def add_import(
         request: Request,
@@ -201,6 +201,7 @@ def check_unpacked(path: Path, most_bytes: int) -> None:
                 file.seek(-len(rest), 1)
 
 
-def _body(media: str, about: str) -> dict[str, object]:
+def describe_body(media: str, about: str) -> dict[str, object]:
+    """What OpenAPI says of a body that is no JSON."""
     content = {media: {"schema": {"type": "string", "format": "binary"}}}
     return {"requestBody": {"description": about, "required": True, "content": content}}

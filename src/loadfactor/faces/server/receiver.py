@@ -1,6 +1,6 @@
 """What the server needs of whoever takes samples in: a collector, as a protocol."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -33,6 +33,10 @@ class Receiver(Protocol):
 
         Raises InputError for what cannot be taken, BusyError where too much waits, StoreError where it cannot be kept.
         """
+        ...
+
+    async def keep_progress(self, records: Sequence[dict[str, Any]]) -> None:
+        """Take the records of a tracked run; returns when they are durable. Raises as `write`."""
         ...
 
     def health(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +18,7 @@ from loadfactor.collect.instance_watch import InstanceWatch
 from loadfactor.collect.kubernetes_api import ClusterAccess
 from loadfactor.collect.kubernetes_watch import ClusterWatch
 from loadfactor.collect.lanes import Lanes
-from loadfactor.collect.listed_body import LISTED
+from loadfactor.collect.listed_body import LISTED, pack_listed
 from loadfactor.collect.listed_stream import ListedStream
 from loadfactor.collect.metric_stream import MetricStreamWatch
 from loadfactor.collect.own_gpus import ORIGIN, sample_own_gpus
@@ -42,6 +42,7 @@ from loadfactor.faces.server.receiver import ReceiverCounts, WriteAnswer
 from loadfactor.faces.server.request_log import write_line
 from loadfactor.faces.slurm_clusters import name_slurm, open_slurm
 from loadfactor.metrics.query.calendar import instant
+from loadfactor.sources.progress_records.live_decoder import PROGRESS_ORIGIN
 from loadfactor.sources.prometheus.selector import write_selector
 from loadfactor.store.live import LiveLog
 from loadfactor.store.set_aside import count_set_aside
@@ -124,6 +125,11 @@ class LiveService:
         """Take a remote_write request as it came; returns when it is durable. Raises as `LiveCollector.write`."""
         received = await self.collector.write(body, origin)
         return WriteAnswer(received.samples, received.not_understood)
+
+    async def keep_progress(self, records: Sequence[dict[str, Any]]) -> None:
+        """Take the records of a tracked run; returns when they are durable. Raises as `LiveCollector.write`."""
+        body = await asyncio.to_thread(pack_listed, records, {})
+        await self.collector.write(body, PROGRESS_ORIGIN, LISTED)
 
     def counts(self) -> ReceiverCounts:
         """What was received so far, over all origins."""

@@ -1,4 +1,4 @@
-"""Records of training loops, as `loadfactor.track` writes them: lines of JSON, one file a process. docs/track-training.md describes them."""
+"""Records of training loops, as `loadfactor.track` writes them: lines of JSON, one file a process (docs/track-training.md)."""
 
 from loadfactor.sources.base import Source
 from loadfactor.sources.files import find_with, read_with

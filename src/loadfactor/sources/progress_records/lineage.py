@@ -1,8 +1,8 @@
 """A run over its restarts: which steps came again later, and the rows that follow.
 
-A step that comes again was lost the first time: in the same process where its numbers went back, or in one that began after the other
-had said its last word. Processes that work at the same time do not replace each other. Where numbers begin anew with every epoch, or
-there are none, nobody knows what was lost, and all of it counts as kept.
+A step that comes again was lost the first time: in the same process where its numbers went back, or in one that began after the
+other had said its last word. Processes that work at the same time do not replace each other. Where numbers begin anew with every
+epoch, or there are none, nobody knows what was lost, and all of it counts as kept.
 """
 
 from bisect import bisect_left

@@ -4,11 +4,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from loadfactor.sources.progress_records.records import Amount, Begin, Epoch, Mark, Said, Section, Work
-from loadfactor.units import MS_PER_MIN
+from loadfactor.units import MS_PER_S, S_PER_MIN
 
 Span = tuple[int, int]
 """Numbers of steps, first and last."""
 STEP: Final = "step"
+BIN_MS: Final = S_PER_MIN * MS_PER_S
 
 
 @dataclass
@@ -63,7 +64,7 @@ class ProcessProgress:
             self.to_ms = max(self.to_ms, said.at_ms)
             self.ended_epoch = True
         elif isinstance(said, Section):
-            found = self.sections.setdefault((said.from_ms // MS_PER_MIN, said.kind), [said.from_ms, 0])
+            found = self.sections.setdefault((said.from_ms // BIN_MS, said.kind), [said.from_ms, 0])
             found[1] += said.length_ms
             self.to_ms = max(self.to_ms, said.to_ms)
         elif isinstance(said, Mark):
@@ -74,8 +75,8 @@ class ProcessProgress:
         self.to_ms = max(self.to_ms, work.to_ms)
         if work.first is not None and work.last is not None and work.steps:
             self._follow(work.first, work.last)
-        bins, minute = self.bins, work.from_ms // MS_PER_MIN
-        if not bins or bins[-1].from_ms // MS_PER_MIN != minute:
+        bins, minute = self.bins, work.from_ms // BIN_MS
+        if not bins or bins[-1].from_ms // BIN_MS != minute:
             bins.append(Bin(work.from_ms, work.to_ms))
         bins[-1].to_ms = max(bins[-1].to_ms, work.to_ms)
         span = max(work.steps, 1) if work.first is None or work.last is None else work.last - work.first + 1
