@@ -24,6 +24,7 @@ from benchmarks import (
     sizing,
     smi,
     soak,
+    track,
     training,
 )
 
@@ -38,6 +39,7 @@ BENCHMARKS: tuple[ModuleType, ...] = (
     sacct,
     bills,
     agent,
+    track,
     soak,
     questions,
     chargeback,

@@ -22,7 +22,6 @@ __version__ = "0.1.0"
 
 _LAZY: dict[str, str] = {
     "Books": "loadfactor.books.books",
-    "track": "loadfactor.tracking",
     "plan_training": "loadfactor.faces.plans.train",
     "plan_serving": "loadfactor.faces.plans.serve",
     "plan_size": "loadfactor.faces.plans.size",
@@ -33,9 +32,19 @@ _LAZY: dict[str, str] = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "track":
+        return _find_track()
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'loadfactor' has no attribute {name!r}")
+
+
+def _find_track() -> Any:
+    """The tracker; that of the distribution `loadfactor-track` where it is installed beside this one, so that there is one."""
+    try:
+        return import_module("loadfactor_track").track
+    except ImportError:
+        return import_module("loadfactor.tracking").track
 
 
 def __dir__() -> list[str]:

@@ -11,14 +11,25 @@ AMOUNTS: Final = ("samples", "tokens", "padded_tokens", "model_flops")
 Record = dict[str, Any]
 Number = Union[int, float, None]  # noqa: UP007 - Python 3.9
 
+Amounts = tuple[Number, Number, Number, Number]
 
-class StepCall(NamedTuple):
-    """A call of `run.step`. `done`: false for a micro-batch after which its step goes on."""
 
-    at_ns: int
-    step: int | None
-    amounts: tuple[Number, Number, Number, Number]
-    done: bool
+class StepCall:
+    """Calls of `run.step` that follow each other and say the same amounts: `count` of them, the last one at `at_ns`.
+
+    `step` is the number of the first, `next` the one that would follow. `done`: false for a micro-batch of a step that goes on.
+    """
+
+    __slots__ = ("amounts", "at_ns", "count", "done", "next", "step")
+
+    def __init__(self, at_ns: int, step: int | None, amounts: Amounts, done: bool) -> None:
+        self.at_ns, self.step, self.amounts, self.done, self.count = at_ns, step, amounts, done, 1
+        self.next = None if step is None else step + 1
+
+    @property
+    def last(self) -> int | None:
+        """The number of the last one."""
+        return None if self.step is None else self.step + self.count - 1
 
 
 class SectionCall(NamedTuple):
@@ -52,37 +63,47 @@ class _Steps:
     def __init__(self, from_ms: int, call: StepCall) -> None:
         self.from_ms = self.to_ms = from_ms
         self.first = self.last = call.step
-        self.amounts: list[list[Number]] = []
-        self.steps = 0
+        self.amounts: list[tuple[Amounts, int]] = []
+        """Of steps that are alike, and how many there are."""
+        self.span = self.steps = 0
         self.is_open = False
         """The last of them goes on."""
 
     def takes(self, call: StepCall) -> bool:
         """Whether a call goes on here. A step that is not done has a record of its own, so amounts are of whole steps."""
-        if call.step == self.last and (call.step is not None or self.is_open):
-            return True
-        if self.is_open or not call.done or self.steps < len(self.amounts):
+        if self._goes_on(call):
+            return call.count == 1
+        if self.is_open or not call.done or self.steps < self.span:
             return False
         return call.step is None if self.last is None else call.step == self.last + 1
 
-    def add(self, call: StepCall, at_ms: int, is_counted: bool) -> None:
-        """`is_counted`: the call ends a step that was not counted before."""
-        if self.amounts and call.step == self.last and (call.step is not None or self.is_open):
-            self.amounts[-1] = list(map(_add, self.amounts[-1], call.amounts))
+    def add(self, call: StepCall, at_ms: int, counted: int) -> None:
+        """`counted`: how many steps the call ends that were not counted before."""
+        if self.amounts and self._goes_on(call):
+            amounts, count = self.amounts.pop()
+            if count > 1:
+                self.amounts.append((amounts, count - 1))
+            self.amounts.append((tuple(map(_add, amounts, call.amounts)), 1))  # type: ignore[arg-type]
         else:
-            self.amounts.append(list(call.amounts))
-        self.last, self.to_ms, self.is_open = call.step, at_ms, not call.done
-        self.steps += is_counted
+            self.amounts.append((call.amounts, call.count))
+            self.span += call.count
+        self.last, self.to_ms, self.is_open = call.last, at_ms, not call.done
+        self.steps += counted
+
+    def _goes_on(self, call: StepCall) -> bool:
+        return call.step == self.last and (call.step is not None or self.is_open)
 
     def record(self) -> Record:
+        """The record of these steps."""
         record: Record = {"kind": "work", "from": self.from_ms, "to": self.to_ms}
         if self.first is not None:
             record["step"] = self.first
         record["steps"] = self.steps
         for place, name in enumerate(AMOUNTS):
-            values = [amounts[place] for amounts in self.amounts]
-            if any(value is not None for value in values):
-                record[name] = values[0] if all(value == values[0] for value in values) else values
+            values = [(amounts[place], count) for amounts, count in self.amounts]
+            if any(value is not None for value, _ in values):
+                alike = all(value == values[0][0] for value, _ in values)
+                record[name] = values[0][0] if alike else [value for value, count in values for _ in range(count)]
         return record
 
 
@@ -119,10 +140,12 @@ class Merger:
         if steps is None:
             steps = _Steps(self._reached_ms, call)
         goes_on = call.step is not None and call.step == self._last
-        is_counted = call.done and not (goes_on and self._last_counted)
-        steps.add(call, at_ms, is_counted)
-        self._last_counted = is_counted or (goes_on and self._last_counted)
-        self._reached_ms, self._last = at_ms, call.step
+        counted = call.count if call.done else 0
+        if goes_on and self._last_counted:
+            counted -= call.done
+        steps.add(call, at_ms, counted)
+        self._last_counted = call.done or (goes_on and self._last_counted)
+        self._reached_ms, self._last = at_ms, call.last
         if self._flops_from is None:
             self._flops_from = call.step
         return steps

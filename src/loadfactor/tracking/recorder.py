@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,8 +31,8 @@ class Recorder:
 
     is_awake = False
 
-    def __init__(self, calls: deque[Call], settings: dict[str, Any], folder: str, counts: str) -> None:
-        self._calls, self._settings, self._counts = calls, settings, counts
+    def __init__(self, give: Callable[[], list[Call]], settings: dict[str, Any], folder: str, counts: str) -> None:
+        self._give, self._settings, self._counts = give, settings, counts
         self._url = os.environ.get("LOADFACTOR_URL", "").rstrip("/")
         self._folder = Path(folder, UNSENT) if self._url else Path(folder)
         self._began_ns = time.time_ns()
@@ -92,12 +92,12 @@ class Recorder:
             is_last = self._ended.is_set()
             self._wake.clear()
             self.is_awake = False
-            calls = [self._calls.popleft() for _ in range(len(self._calls))]
+            calls = self._give()
             if file is not None:
                 file.write(merger.merge(calls))
                 if self._sender is not None:
                     self._sender.wake()
-            if is_last and not self._calls:
+            if is_last:
                 break
         if file is not None:
             self._close(file)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -31,7 +31,10 @@ class Run:
         """`settings`: experiment and job as the user said them. Made by `track`."""
         self.counts = counts
         self._settings, self._folder = settings, folder
-        self._calls: deque[Call] = deque()
+        self._lock = threading.RLock()  # a signal handler may call while the loop does
+        self._calls: list[Call] = []
+        self._tail: StepCall | None = None
+        """The last call, while steps that are like it may still follow."""
         self._dropped = 0
         self._recorder: Recorder | None = None
         self._is_on = False
@@ -40,7 +43,7 @@ class Run:
         try:
             from .recorder import Recorder  # what writes is loaded by whoever begins a run
 
-            self._recorder = Recorder(self._calls, self._settings, self._folder, self.counts)
+            self._recorder = Recorder(self._give, self._settings, self._folder, self.counts)
             self._recorder.start()
             self._is_on = True
             _RUNS.add(self)
@@ -68,15 +71,26 @@ class Run:
         `model_flops` as the model needs them. Gradient accumulation: one call with the sums, a call with the same number for each
         micro-batch, or `done=False` for all but the last.
         """
-        amounts = (samples, tokens, padded_tokens, model_flops)
+        amounts: Any = (samples, tokens, padded_tokens, model_flops)
         if not (
             type(samples) in PLAIN
             and type(tokens) in PLAIN
             and type(padded_tokens) in PLAIN
             and type(model_flops) in PLAIN
+            and type(step) in PLAIN
         ):
-            amounts = tuple(map(_number, amounts))  # type: ignore[assignment]
-        self.take(StepCall(time.time_ns(), step if type(step) in PLAIN else _number(step), amounts, done))  # type: ignore[arg-type]
+            amounts, step = tuple(map(_number, amounts)), _number(step)  # type: ignore[assignment]
+        at_ns = time.time_ns()
+        with self._lock:
+            tail = self._tail
+            if tail is not None and done and tail.next == step and tail.amounts == amounts and self._is_on:
+                tail.at_ns, tail.count = at_ns, tail.count + 1
+                if step is not None:
+                    tail.next = step + 1
+                return
+            tail = StepCall(at_ns, step, amounts, done)
+            self._take(tail)
+            self._tail = tail if done else None
 
     def epoch(self, epoch: int | None = None) -> None:
         """An epoch is over, the one with this number."""
@@ -116,20 +130,30 @@ class Run:
 
     def take(self, call: Call) -> None:
         """Take what the loop said; returns at once."""
-        calls = self._calls
+        with self._lock:
+            self._tail = None
+            self._take(call)
+
+    def _take(self, call: Call) -> None:
         if not self._is_on:
             say_once(
                 "off",
                 "a run counts inside of its `with`, in the process that entered it; what is said elsewhere is not kept",
             )
-            return
-        if len(calls) >= MOST_CALLS:
+        elif len(self._calls) >= MOST_CALLS:
             self._dropped += 1
-            return
-        calls.append(call)
-        recorder = self._recorder
-        if recorder is not None and not recorder.is_awake:
-            recorder.wake()
+        else:
+            self._calls.append(call)
+            recorder = self._recorder
+            if recorder is not None and not recorder.is_awake:
+                recorder.wake()
+
+    def _give(self) -> list[Call]:
+        """What was said since this was called last; the recorder's thread calls it."""
+        with self._lock:
+            self._tail = None
+            calls, self._calls = self._calls, []
+            return calls
 
     def _end(self, state: str) -> None:
         if not self._is_on:
@@ -143,7 +167,8 @@ class Run:
             say_once("end", f"the end of a run was not kept ({type(error).__name__}: {error})")
 
     def _leave(self) -> None:
-        """In a process that was forked: the run is its parent's."""
+        """In a process that was forked: the run is its parent's, and another thread of it may have held the lock."""
+        self._lock = threading.RLock()
         self._is_on = False
         if self._recorder is not None:
             self._recorder.leave()

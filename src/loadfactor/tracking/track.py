@@ -22,8 +22,8 @@ def track(
 
     `experiment`: else `LOADFACTOR_EXPERIMENT`. `job`: else `LOADFACTOR_JOB`, the job of Slurm, the pod of Kubernetes, the user
     and the experiment. `directory`: else `LOADFACTOR_PROGRESS`, else ~/.loadfactor/progress. `counts`: "global" where the loop says
-    what all ranks did together (rank 0 reports, the others write nothing); "rank" where every rank says what it did itself (their sum
-    counts; steps and epochs count once). Raises nothing.
+    what all ranks did together (rank 0 reports, the others write nothing); "rank" where every rank says what it did itself (their
+    sum counts; steps and epochs count once). Raises nothing.
     """
     if counts not in COUNTS:
         say_once("counts", f"counts={counts!r} is neither 'global' nor 'rank'; it counts as 'global'")
