@@ -114,6 +114,18 @@ def test_agent_stands_alone() -> None:
     assert not wrong
 
 
+def test_tracker_stands_alone() -> None:
+    """The tracker imports the standard library and, relatively, its own files; of Trainers only what a callback is made of."""
+    allowed = {*sys.stdlib_module_names, "transformers"}
+    for path in sorted((SOURCE / "tracking").rglob("*.py")):
+        for node in ast.walk(TREES[path]):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level != 1:
+                names.append("." * node.level + (node.module or ""))
+            assert {name.split(".")[0] for name in names} <= allowed, path
+        ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 9))
+
+
 def test_no_circles_of_files() -> None:
     """No file imports itself through others, not even for its types."""
     graph = {path: imports_of(path) - {path} for path in FILES if path.name != "__init__.py"}
