@@ -9,6 +9,7 @@ from typing import Final
 from loadfactor.charges import CHARGES
 from loadfactor.columns import TYPES, Column, Kind, Table
 from loadfactor.units import MS_PER_S
+from loadfactor.work_tables import JOB_SECTIONS, PROGRESS
 
 Span = tuple[int, int]
 """An interval [from, to) of instants, int64 milliseconds UTC."""
@@ -38,9 +39,6 @@ EVENT_KINDS: Final = (
     "xid", "ecc", "row_remap", "nvlink", "pcie", "out_of_memory", "throttle", "reset", "other",
 )  # fmt: skip
 """What can happen to a GPU: an error of the driver, of memory, of a link, or a state that an alert asks for."""
-
-SECTION_KINDS: Final = ("checkpoint", "evaluation", "compile", "data_wait", "start_up")
-"""What a job does while its steps wait."""
 
 CURRENCY: Final = "^[A-Z]{3}$"
 """How a currency is written: the three letters of ISO 4217."""
@@ -165,40 +163,6 @@ OUTAGES = Table(
         Column("from_utc", "instant", "since"),
         Column("to_utc", "instant", "until", "still down"),
         Column("reason", "text", "drained, failed, maintenance, …", "not known"),
-    ),
-)
-
-PROGRESS = Table(
-    "progress",
-    "work came out",
-    ("job_id", "replica", "from_utc", "unit", "kept"),
-    (
-        Column("job_id", "text", "the job"),
-        Column("from_utc", "instant", "start of the interval"),
-        Column("to_utc", "instant", "end of the interval"),
-        Column(
-            "unit", "text", "train_sample, train_token, padded_token, epoch, step, request, output_token, model_flop, …"
-        ),
-        Column("amount", "amount", "how many of the unit"),
-        Column("model_flops", "amount", "floating-point operations the model needed for it", "not known"),
-        Column("kept", "flag", "false when the work was lost (rolled back after a failure)", "kept", stands_for=True),
-        Column(
-            "cause", "text", "why it was lost: restart, failed_attempt, preemption, loss_scale, …", "kept, or not known"
-        ),
-        Column("replica", "text", "which of the processes that make it together", "one alone, or all of them"),
-    ),
-)
-
-JOB_SECTIONS = Table(
-    "job_sections",
-    "it did this instead of advancing",
-    ("job_id", "attempt", "from_utc", "kind"),
-    (
-        Column("job_id", "text", "the job"),
-        Column("attempt", "count", "which run of the job this is, after requeues", "not known"),
-        Column("from_utc", "instant", "since"),
-        Column("to_utc", "instant", "until"),
-        Column("kind", "text", "what it did", one_of=SECTION_KINDS),
     ),
 )
 

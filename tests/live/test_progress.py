@@ -1,4 +1,4 @@
-"""Tracked runs that send to `loadfactor up`: what it acknowledged is in the books once, over a kill of the run and of the server."""
+"""Tracked runs that send to `loadfactor up`: what it acknowledged is in the books once, over kills of run and server."""
 
 from pathlib import Path
 

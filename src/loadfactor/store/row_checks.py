@@ -19,14 +19,13 @@ from loadfactor.tables import (
     ALLOCATIONS,
     CURRENCY,
     DEVICES,
-    JOB_SECTIONS,
     NODE_SAMPLES,
     OUTAGES,
-    PROGRESS,
     SAMPLES,
     table,
 )
 from loadfactor.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR
+from loadfactor.work_tables import JOB_SECTIONS, PROGRESS
 
 LONGEST_SAMPLE_MS: Final = 31 * MS_PER_DAY
 """Nothing measures a mean over more than a month."""

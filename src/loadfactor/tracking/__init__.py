@@ -11,7 +11,7 @@ is right under both.
 docs/track-training.md describes the files it writes.
 """
 
-from .run import Run
+from .run import TrackedRun
 from .track import track
 
-__all__ = ["Run", "track"]
+__all__ = ["TrackedRun", "track"]

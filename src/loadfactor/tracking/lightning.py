@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from .merging import SectionCall
 
 if TYPE_CHECKING:
-    from .run import Run
+    from .run import TrackedRun
 
 
-def make_callback(run: Run) -> Any:
+def make_callback(run: TrackedRun) -> Any:
     """The callback, for whichever of `lightning` and `pytorch_lightning` the script has imported."""
     name = (
         "pytorch_lightning"
@@ -63,7 +63,7 @@ def make_callback(run: Run) -> Any:
 class _FitFacts:
     """The step reached, and since when something else than training goes on."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TrackedRun) -> None:
         self._run = run
         self._step = 0
         self._saving_ns = self._evaluating_ns = 0

@@ -113,9 +113,9 @@ class Recorder:
 
     def _begin_sending(self, file: RecordFile) -> None:
         if self._url:
-            from .sender import Sender  # loads the HTTP client, which runs without a server need not wait for
+            from .sender import ProgressSender  # loads the HTTP client, which runs without a server need not wait for
 
-            self._sender = Sender(file, self._url, os.environ.get("LOADFACTOR_TOKEN", ""))
+            self._sender = ProgressSender(file, self._url, os.environ.get("LOADFACTOR_TOKEN", ""))
             self._sender.start()
 
     def _close(self, file: RecordFile) -> None:

@@ -24,7 +24,7 @@ MOST_CALLS: Final = 1 << 17
 """So many calls may wait for the thread, which takes them 20 times a second; more are counted as dropped."""
 
 
-class Run:
+class TrackedRun:
     """One process of a training run. Its methods return at once and raise nothing; outside of `with` they do nothing."""
 
     def __init__(self, settings: dict[str, Any], folder: str, counts: str) -> None:
@@ -39,7 +39,7 @@ class Run:
         self._recorder: Recorder | None = None
         self._is_on = False
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> TrackedRun:
         try:
             from .recorder import Recorder  # what writes is loaded by whoever begins a run
 
@@ -174,7 +174,7 @@ class Run:
             self._recorder.leave()
 
 
-_RUNS: Final[weakref.WeakSet[Run]] = weakref.WeakSet()
+_RUNS: Final[weakref.WeakSet[TrackedRun]] = weakref.WeakSet()
 
 
 def _end_all() -> None:

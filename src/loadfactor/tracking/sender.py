@@ -26,7 +26,7 @@ GATHER_S: Final = 0.2
 _MALFORMED: Final = (400, 413, 422)
 
 
-class Sender:
+class ProgressSender:
     """Sends until it is ended; what did not arrive by then stays in the file, for the next process that tracks a run here."""
 
     def __init__(self, file: RecordFile, url: str, token: str) -> None:

@@ -6,7 +6,7 @@ import os
 from typing import Final
 
 from .notices import say_once
-from .run import Run
+from .run import TrackedRun
 
 COUNTS: Final = ("global", "rank")
 
@@ -17,7 +17,7 @@ def track(
     directory: str | os.PathLike[str] | None = None,
     *,
     counts: str = "global",
-) -> Run:
+) -> TrackedRun:
     """A run, for `with`: what `run.step` and its sisters say is kept under `directory`, or sent to `LOADFACTOR_URL`.
 
     `experiment`: else `LOADFACTOR_EXPERIMENT`. `job`: else `LOADFACTOR_JOB`, the job of Slurm, the pod of Kubernetes, the user
@@ -29,4 +29,4 @@ def track(
         say_once("counts", f"counts={counts!r} is neither 'global' nor 'rank'; it counts as 'global'")
         counts = "global"
     folder = directory or os.environ.get("LOADFACTOR_PROGRESS") or os.path.join("~", ".loadfactor", "progress")
-    return Run({"experiment": experiment, "job": job}, os.path.expanduser(os.fspath(folder)), counts)
+    return TrackedRun({"experiment": experiment, "job": job}, os.path.expanduser(os.fspath(folder)), counts)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from .merging import SectionCall
 
 if TYPE_CHECKING:
-    from .run import Run
+    from .run import TrackedRun
 
 
-def make_callback(run: Run) -> Any:
+def make_callback(run: TrackedRun) -> Any:
     """The callback. It says what the Trainer counts over all ranks, so `run` counts globally: rank 0 reports."""
     from transformers import TrainerCallback  # type: ignore[import-not-found, unused-ignore]
 
@@ -50,7 +50,7 @@ def make_callback(run: Run) -> Any:
 class _TrainerFacts:
     """What the Trainer's state said last, and what that makes of a step."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TrackedRun) -> None:
         self._run = run
         self._tokens = 0
         self._flops = 0.0

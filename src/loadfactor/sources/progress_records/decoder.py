@@ -12,7 +12,8 @@ from loadfactor.sources.parsing.text_blocks import split_blocks
 from loadfactor.sources.progress_records.lineage import Row, list_rows
 from loadfactor.sources.progress_records.process import ProcessProgress
 from loadfactor.sources.progress_records.records import Begin, read_line, read_record
-from loadfactor.tables import SECTION_KINDS, table
+from loadfactor.tables import table
+from loadfactor.work_tables import SECTION_KINDS
 
 BATCH_ROWS = 50_000
 BY_EPOCH = "runs that number their steps anew in every epoch: what their restarts lost is not known"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from loadfactor.sources.progress_records.process import STEP, Piece, ProcessProgress, Span
 from loadfactor.sources.progress_records.records import sum_amount
-from loadfactor.tables import SECTION_KINDS
+from loadfactor.work_tables import SECTION_KINDS
 
 RESTART: Final = "restart"
 Row = dict[str, Any]

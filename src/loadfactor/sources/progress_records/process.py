@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from loadfactor.sources.progress_records.records import Amount, Begin, Epoch, Mark, Said, Section, Work
+from loadfactor.sources.progress_records.records import Amount, Begin, Epoch, Said, SectionTime, SignOfLife, Work
 from loadfactor.units import MS_PER_S, S_PER_MIN
 
 Span = tuple[int, int]
@@ -63,11 +63,11 @@ class ProcessProgress:
             self.epoch_stretches.append(len(self.stretches) - 1)
             self.to_ms = max(self.to_ms, said.at_ms)
             self.ended_epoch = True
-        elif isinstance(said, Section):
+        elif isinstance(said, SectionTime):
             found = self.sections.setdefault((said.from_ms // BIN_MS, said.kind), [said.from_ms, 0])
             found[1] += said.length_ms
             self.to_ms = max(self.to_ms, said.to_ms)
-        elif isinstance(said, Mark):
+        elif isinstance(said, SignOfLife):
             self.to_ms = max(self.to_ms, said.at_ms)
             self.dropped += said.dropped
 

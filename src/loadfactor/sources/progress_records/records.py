@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from loadfactor.errors import SourceError
 from loadfactor.limits import EARLIEST_MS, LATEST_MS
+from loadfactor.units import MS_PER_S, US_PER_S
 
 FORMAT: Final = 1
 UNITS: Final = {
@@ -64,7 +65,7 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class Section:
+class SectionTime:
     """Time in which no step advanced; `length_ms` of several put together is less than from start to end."""
 
     from_ms: int
@@ -74,14 +75,14 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Mark:
+class SignOfLife:
     """The process was alive, or ended."""
 
     at_ms: int
     dropped: int = 0
 
 
-Said = Begin | Work | Epoch | Section | Mark
+Said = Begin | Work | Epoch | SectionTime | SignOfLife
 
 
 def read_line(line: bytes | str) -> dict[str, Any]:
@@ -108,11 +109,14 @@ def read_record(record: dict[str, Any]) -> Said | None:
         return Epoch(_instant(record, "at"), _count(record, "epoch"), _count(record, "step"))
     if kind == "section":
         from_ms, to_ms = _interval(record)
-        return Section(
-            from_ms, to_ms, min(to_ms - from_ms, round((_amount(record, "us") or 0) / 1e3)), _text(record, "section")
+        return SectionTime(
+            from_ms,
+            to_ms,
+            min(to_ms - from_ms, round((_amount(record, "us") or 0) * MS_PER_S / US_PER_S)),
+            _text(record, "section"),
         )
     if kind in ("alive", "end"):
-        return Mark(_instant(record, "at"), _count(record, "dropped_calls") or 0)
+        return SignOfLife(_instant(record, "at"), _count(record, "dropped_calls") or 0)
     return None
 
 
