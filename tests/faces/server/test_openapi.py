@@ -53,7 +53,7 @@ KNOWN = st.fixed_dictionaries(
 """Names that mean something, so that some of the requests are understood."""
 
 
-@schemathesis.serializer("application/x-protobuf")
+@schemathesis.serializer("application/x-protobuf", "application/x-ndjson")
 def send_bytes(_context: schemathesis.SerializationContext, value: Any) -> bytes:
     """A body as it was drawn."""
     return value if isinstance(value, bytes) else str(value).encode()
