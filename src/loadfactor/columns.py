@@ -36,6 +36,8 @@ class Column:
     above_zero: bool = False
     stands_for: bool | None = None
     """In a key an empty cell is the same as this value."""
+    apart_without: str = ""
+    """Rows that leave this other column empty are told apart by this one, too."""
 
     @property
     def required(self) -> bool:
@@ -56,7 +58,8 @@ class Table:
     def identity(self) -> tuple[str, ...]:
         """SQL of what rows with one key have in common: the key's columns, empty cells as what they stand for."""
         given = ((name, self.column(name).stands_for) for name in self.key)
-        return tuple(name if value is None else f"coalesce({name}, {value})" for name, value in given)
+        more = (f"if({c.apart_without} IS NULL, {c.name}, NULL)" for c in self.columns if c.apart_without)
+        return (*(name if value is None else f"coalesce({name}, {value})" for name, value in given), *more)
 
     @property
     def schema(self) -> "pa.Schema":

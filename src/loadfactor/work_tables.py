@@ -14,7 +14,7 @@ PROGRESS = Table(
     (
         Column("job_id", "text", "the job"),
         Column("from_utc", "instant", "start of the interval"),
-        Column("to_utc", "instant", "end of the interval"),
+        Column("to_utc", "instant", "end of the interval", apart_without="replica"),
         Column(
             "unit",
             "text",

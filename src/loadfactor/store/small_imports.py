@@ -120,7 +120,7 @@ def _is_overruled(writer: Writer, kept: Table, log: StoredFile, number: int) -> 
     if not later:
         return False
     same = " AND ".join(f"a.{c} IS NOT DISTINCT FROM b.{c}" for c in kept.key)
-    old, new = read(writer.paths(later)), read(writer.paths([log]))
+    old, new = read_rows(kept.name, writer.paths(later)), read(writer.paths([log]))
     sql = f"SELECT 1 FROM {old} a JOIN {new} b ON {same} WHERE a.import_no > {number} AND NOT a.watched LIMIT 1"
     return bool(writer.fetch_one(sql))
 

@@ -99,6 +99,13 @@ def test_an_epoch_is_lost_with_its_last_step() -> None:
     assert total(decode(first, again)[0])[("epoch", True)] == 1
 
 
+def test_epochs_of_one_instant_are_all_counted() -> None:
+    """Epochs that end in the same millisecond are one row, with as many as there were."""
+    epochs = [{"kind": "epoch", "at": at(10), "epoch": number, "step": 9} for number in range(3)]
+    rows, _ = decode(make_process("a", 0, work(0, 10, 0, 10), *epochs))
+    assert [row["amount"] for row in rows if row["unit"] == "epoch"] == [3.0]
+
+
 def test_a_run_goes_on_under_another_job() -> None:
     """With one W&B run id the second job makes the first one's steps lost; each row stays with its own job."""
     first = make_process("a", 0, work(0, 10, 0, 10), job="71", run="w1")

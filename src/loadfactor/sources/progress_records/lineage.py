@@ -64,13 +64,16 @@ def _list_of_process(process: ProcessProgress, after: list[Span], is_unknown: bo
 
 
 def _list_epochs(process: ProcessProgress, lost_in: Sequence[Sequence[Span]]) -> Iterator[tuple[str, Row]]:
-    """Epochs; one is lost with the last step before its end."""
+    """Epochs by the instants they ended at; one is lost with the last step before its end."""
+    ended: defaultdict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for epoch, stretch in zip(process.epochs, process.epoch_stretches, strict=True):
         is_lost = epoch.step is not None and _overlap(lost_in[max(stretch, 0)], epoch.step, epoch.step) > 0
-        row = {"from_utc": epoch.at_ms, "to_utc": epoch.at_ms, "unit": "epoch", "replica": process.begin.replica}
-        yield "progress", {**row, "amount": 0.0 if is_lost else 1.0, **_loss(True)}
-        if is_lost:
-            yield "progress", {**row, "amount": 1.0, **_loss(False)}
+        ended[epoch.at_ms][is_lost] += 1.0
+    for at_ms, (kept, lost) in ended.items():
+        row = {"from_utc": at_ms, "to_utc": at_ms, "unit": "epoch", "replica": process.begin.replica}
+        yield "progress", {**row, "amount": kept, **_loss(True)}
+        if lost:
+            yield "progress", {**row, "amount": lost, **_loss(False)}
 
 
 def _loss(is_kept: bool) -> Row:

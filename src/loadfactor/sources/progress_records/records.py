@@ -128,7 +128,10 @@ def _read_begin(record: dict[str, Any]) -> Begin:
     host, pid = record.get("host") or "?", _count(record, "pid") or 0
     lineage = _text(record, "run") if record.get("run") else job
     at_ms, attempt = _instant(record, "at"), _count(record, "attempt")
-    return Begin(_text(record, "id"), at_ms, job, lineage, attempt, f"{str(host)[:_LONGEST_TEXT]}:{pid}", is_rank, rank)
+    replica = f"{str(host)[:_LONGEST_TEXT]}:{pid}" + (
+        f":{rank}" if is_rank else ""
+    )  # containers of a host may share pids
+    return Begin(_text(record, "id"), at_ms, job, lineage, attempt, replica, is_rank, rank)
 
 
 def _read_work(record: dict[str, Any]) -> Work:
