@@ -4,6 +4,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from tests.tracking.loops import read_lines, read_rows, run_loop, total
 
 LOOP = """
@@ -60,20 +61,21 @@ def test_counts_of_ranks_add_up(tmp_path: Path) -> None:
     assert total(rows["progress"], "step") == 100
 
 
-def test_micro_batches_are_parts_of_a_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pause_s", [0, 0.03])
+def test_micro_batches_are_parts_of_a_step(tmp_path: Path, pause_s: float) -> None:
     """Calls with one number, or all but the last not done, are one step with the sum of what they say."""
     code = """
 with loadfactor.track(job="j") as run:
     for step in range(3):
         for _ in range(4):
             run.step(step=step, samples=2)
-            time.sleep(0.03)
+            time.sleep(PAUSE_S)
     for _ in range(2):
         run.step(samples=1, done=False)
         time.sleep(0.06)
         run.step(samples=1)
 """
-    assert run_loop(code, tmp_path).stderr == ""
+    assert run_loop(code.replace("PAUSE_S", f"{pause_s}"), tmp_path).stderr == ""
     rows, _ = read_rows(tmp_path)
     assert (total(rows["progress"], "step"), total(rows["progress"], "train_sample")) == (5, 28)
 

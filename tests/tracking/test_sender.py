@@ -74,7 +74,7 @@ def test_a_server_that_is_away_costs_nothing_and_is_told_later(server: Taking, t
     said = run_loop(LOOP.format("pass"), tmp_path, LOADFACTOR_URL="http://127.0.0.1:9")
     assert said.returncode == 0
     assert said.stderr.count("loadfactor:") == 1
-    run_loop(LOOP.format("os.kill(os.getpid(), 9)"), tmp_path, LOADFACTOR_URL="http://127.0.0.1:9")
+    run_loop(LOOP.format("time.sleep(1); os.kill(os.getpid(), 9)"), tmp_path, LOADFACTOR_URL="http://127.0.0.1:9")
     assert count_steps(read_lines(tmp_path)) >= 30
     run_loop(LOOP.format("time.sleep(2)"), tmp_path, LOADFACTOR_URL=server.url)
     assert count_steps(server.lines) >= 50

@@ -122,10 +122,11 @@ class Merger:
         steps: _Steps | None = None
         for call in calls:
             if isinstance(call, StepCall):
-                if steps is not None and not steps.takes(call):
-                    records.append(steps.record())
-                    steps = None
-                steps = self._add_step(steps, call)
+                for part in self._divide(call):
+                    if steps is not None and not steps.takes(part):
+                        records.append(steps.record())
+                        steps = None
+                    steps = self._add_step(steps, part)
                 continue
             if steps is not None:
                 records.append(steps.record())
@@ -134,6 +135,15 @@ class Merger:
         if steps is not None:
             records.append(steps.record())
         return records
+
+    def _divide(self, call: StepCall) -> tuple[StepCall, ...]:
+        """The call; in two where its first step was counted before and others follow, so that amounts are of whole steps."""
+        if call.step is None or call.step != self._last or call.count == 1:
+            return (call,)
+        first = StepCall(call.at_ns, call.step, call.amounts, call.done)
+        others = StepCall(call.at_ns, call.step + 1, call.amounts, call.done)
+        others.count = call.count - 1
+        return first, others
 
     def _add_step(self, steps: _Steps | None, call: StepCall) -> _Steps:
         at_ms = max(self._reached_ms, call.at_ns // NS_PER_MS)
