@@ -57,6 +57,11 @@ SOURCES = (
         "what Slurm writes: `sacct -P`, scontrol show job and node, JSON of squeue, sacct, sinfo, slurmrestd",
     ),
     SourceEntry(
+        "training-log",
+        "loadfactor.sources.training_logs",
+        "logs of one training job (--job): Megatron, DeepSpeed, llm.c, nanoGPT, torchtitan, Hugging Face, TensorBoard events",
+    ),
+    SourceEntry(
         "tables",
         "loadfactor.sources.own_tables",
         "your own data: CSV or Parquet in the tables that `loadfactor tables` prints",

@@ -36,6 +36,9 @@ DEFAULT_LAST = "1d"
 STANDARD_INPUT = "-"
 PROMETHEUS = "prometheus"
 """The source that is asked over the network."""
+TRAINING = "training-log"
+OF_TRAINING = {"job": "--job", "begun": "--start", "gpus": "--gpus"}
+"""The source of logs of training, and what is said for it alone."""
 BILLS = ("focus", "aws-cur", "azure-cost", "gcp-billing")
 STREAMED = "cloudwatch"
 """Sources that are read from a bucket, too; the last of bills from BigQuery."""
@@ -60,6 +63,9 @@ class ImportRequest(Request):
     pool: str | None = option("The pool its GPUs belong to.", None)
     currency: str | None = option("Currency of a bill whose file names none: USD.", None)
     at: str | None = option("When a snapshot without a time was taken.", None)
+    job: str | None = option("training-log: the job whose training it is.", None)
+    begun: str | None = option("training-log: when the run began, where its log says no time.", None, name="--start")
+    gpus: int | None = option("training-log: how many GPUs it ran on, where its log does not say.", None, above=0)
     last: str | None = option("prometheus: how far back to ask for: 12h, 30d. [default: 1d]", None)
     start: str | None = option("prometheus: ask from here on.", None, name="--from")
     end: str | None = option("prometheus: ask up to here. [default: now]", None, name="--to")
@@ -90,7 +96,9 @@ def build_page(request: ImportRequest) -> Document:
     given = next((name for name in FLAGS if getattr(request, name) is not None), None)
     if given:
         raise InputError(f"{FLAGS[given]} is for `loadfactor import {PROMETHEUS} URL` alone; leave it out")
-    taken = read_moment(request.at, read_zone(request.timezone))
+    check_training(request)
+    zone = read_zone(request.timezone)
+    taken, begun = read_moment(request.at, zone), read_moment(request.begun, zone)
     options = ReadOptions(
         timezone=read_zone(request.timezone) if request.timezone or settings().timezone != "UTC" else None,
         step_s=request.step,
@@ -100,12 +108,24 @@ def build_page(request: ImportRequest) -> Document:
         held_by=request.held_by,
         price_per_gpu_hour=request.price_per_gpu_hour,
         currency=request.currency,
+        job=request.job,
+        begun_ms=milliseconds(begun) if begun else None,
+        gpus=request.gpus,
     )
     books = Books(find_store(request.store), settings().idle_below)
     with ProgressBar() as bar, TemporaryDirectory(prefix="loadfactor-") as folder:
         paths = [find_input(path, Path(folder), request.source, bar) for path in request.paths]
         receipt = books.add(request.source, paths, options, bar)
     return build_document(receipt, books)
+
+
+def check_training(request: ImportRequest) -> None:
+    """A job is named where, and only where, its training is read."""
+    if request.source == TRAINING and request.job is None:
+        raise InputError(f"name the job: `loadfactor import {TRAINING} {request.paths[0]} --job NAME`")
+    given = next((flag for name, flag in OF_TRAINING.items() if getattr(request, name) is not None), None)
+    if given and request.source != TRAINING:
+        raise InputError(f"{given} is for `loadfactor import {TRAINING} FILE…` alone; leave it out")
 
 
 def find_input(path: str, folder: Path, source: str, progress: "Progress") -> Path:

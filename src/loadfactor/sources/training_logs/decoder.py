@@ -1,0 +1,93 @@
+"""The decoder of training logs: logs of one run, whatever wrote them, become rows of the table `progress`."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC
+from itertools import chain
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
+from loadfactor.sources.parsing.gaps import Gaps
+from loadfactor.sources.training_logs.event_files import read_event_file
+from loadfactor.sources.training_logs.event_records import is_record
+from loadfactor.sources.training_logs.intervals import list_intervals
+from loadfactor.sources.training_logs.iteration import RunLog
+from loadfactor.sources.training_logs.json_logs import read_json_log
+from loadfactor.sources.training_logs.lost_work import mark_redone
+from loadfactor.sources.training_logs.progress_rows import list_rows
+from loadfactor.sources.training_logs.text_log import TextLog
+
+
+def decode_training_logs(logs: Sequence[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
+    """Progress of one job from the logs of its run, restarts among them.
+
+    Raises SourceError, in one line that says what to add, where no job is named, no line says a time, or not how long steps took.
+    """
+    if options.job is None:
+        raise SourceError("a training log does not say which job it is of; name it with --job")
+    gaps = Gaps()
+    found = [log for log in (_read(source, options, gaps) for source in logs) if log is not None]
+    run = _choose_logs(found, gaps)
+    if options.gpus is not None:
+        _set_gpus(run, options.gpus)
+    _note_unknown(run, gaps)
+    intervals = mark_redone(list_intervals(run, options, gaps))
+    yield from list_rows(options.job, intervals, run[0].where if run else "")
+    yield from gaps.take()
+
+
+def _read(source: Input, options: ReadOptions, gaps: Gaps) -> RunLog | None:
+    begin = next(iter(source.chunks), b"")
+    if is_record(begin):
+        log: RunLog | None = read_event_file(source, gaps)
+    else:
+        log = read_json_log(source) if begin.lstrip().startswith(b"{") else None
+        if log is None:
+            text = TextLog(source.label, options.timezone or UTC)
+            text.read(source)
+            log = text.finish()
+            if log is not None and text.times.has_local and options.timezone is None:
+                gaps.add(source.label, "times without a zone, taken for UTC; --timezone says otherwise")
+    if log is None or not log.attempts:
+        gaps.add(source.label, "no line of a training step in it")
+        return None
+    return log
+
+
+def _choose_logs(logs: list[RunLog], gaps: Gaps) -> list[RunLog]:
+    """The logs in the order of their times, else as given. One of the same time as another, of the same steps, is left out."""
+    if all(log.began_ms is not None for log in logs):
+        logs = sorted(logs, key=lambda log: log.began_ms or 0)
+    chosen: list[RunLog] = []
+    for log in logs:
+        if any(_say_the_same(log, other) for other in chosen):
+            gaps.add(log.where, "log of the same steps at the same time as another one (of another rank); left out")
+        else:
+            chosen.append(log)
+    return chosen
+
+
+def _say_the_same(log: RunLog, other: RunLog) -> bool:
+    if None in (began := (log.began_ms, log.ended_ms, other.began_ms, other.ended_ms)):
+        return False
+    begin, end, other_begin, other_end = (int(t or 0) for t in began)
+    if begin >= other_end or other_begin >= end:
+        return False
+    steps, others = ([i.step for a in one.attempts for i in a.iterations] for one in (log, other))
+    return min(steps) <= max(others) and min(others) <= max(steps)
+
+
+def _set_gpus(logs: list[RunLog], gpus: int) -> None:
+    """What the user says of the GPUs counts, whatever the log does."""
+    for one in chain.from_iterable(attempt.iterations for log in logs for attempt in log.attempts):
+        one.said = one.said | {"gpus": float(gpus)}
+
+
+def _note_unknown(logs: list[RunLog], gaps: Gaps) -> None:
+    """Say why TFLOP/s that lines report became no model FLOPs."""
+    for log in logs:
+        for one in chain.from_iterable(attempt.iterations for attempt in log.attempts):
+            reported = {"tflops", "megatron_tflops"} & one.values.keys()
+            if reported and "gpus" not in one.said:
+                gaps.add(log.where, "TFLOP/s of a GPU, of unknown many GPUs; --gpus says how many")
+            elif reported == {"megatron_tflops"} and "recomputes" not in one.said:
+                gaps.add(log.where, "TFLOP/s, not said whether with recomputed work; no model FLOPs")

@@ -1,0 +1,143 @@
+"""TensorBoard's event files: scalars with the time they were written, without TensorFlow.
+
+Sources: tensorboard/compat/proto/event.proto, summary.proto and tensor.proto (tensorflow/tensorboard).
+"""
+
+import re
+import struct
+from typing import Final, NamedTuple
+
+from loadfactor.sources.base import Input
+from loadfactor.sources.parsing.gaps import Gaps
+from loadfactor.sources.training_logs.event_records import DamagedRecordError, split_fields, split_records
+from loadfactor.sources.training_logs.iteration import Attempt, Iteration, RunLog
+from loadfactor.units import MS_PER_S
+
+_WALL_TIME, _STEP, _SUMMARY = 1, 2, 5  # of Event
+_VALUE, _TAG, _SIMPLE, _TENSOR = 1, 1, 2, 8  # of Summary, and of its values
+_DTYPE, _CONTENT, _FLOATS, _DOUBLES, _INTS, _LONGS = 1, 4, 5, 6, 7, 10  # of TensorProto
+_FORMS: Final = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}  # of its types
+_STEP_MAX: Final = 10**12
+
+_OTHER: Final = re.compile(
+    r"\bvs (?:samples|tokens)\b|(?:^|[/_ -])(?:eval|val|valid|validation|test)(?:[/_ -]|$)", re.IGNORECASE
+)
+"""Tags of evaluation, and those whose steps are no steps."""
+_LOSS: Final = re.compile(r"loss(?!.?scale)", re.IGNORECASE)
+_NAMES: Final = (
+    ("step_samples", re.compile(r"(?:^|/)(?:global[_-])?batch[_-]size$")),
+    ("samples", re.compile(r"(?:^|/)consumed[_-](?:train[_-])?samples$")),
+    ("tokens", re.compile(r"(?:^|/)consumed[_-](?:train[_-])?tokens$|(?:^|/)n?_?tokens_seen$")),
+    ("padded_tokens", re.compile(r"(?:^|/)num_input_tokens_seen$")),
+    ("step_s", re.compile(r"(?:^|/)iteration[_-]time$|time_metrics/end_to_end\(s\)$|(?:^|/)train_step_timing in s$")),
+    ("epoch", re.compile(r"(?:^|/)epoch$")),
+    ("gpu_tokens_per_s", re.compile(r"(?:^|/)throughput\(tps\)$")),
+    ("tflops", re.compile(r"(?:^|/)tflops$|(?:^|/)throughput$")),
+    ("flops", re.compile(r"(?:^|/)total_flos$")),
+)
+"""Values (see `iteration.Values`) by the tags that training frameworks give them."""
+
+
+class Scalar(NamedTuple):
+    """One point of one tag."""
+
+    tag: str
+    step: int
+    at_ms: int
+    value: float
+
+
+def read_event_file(source: Input, gaps: Gaps) -> RunLog:
+    """The run that an event file tells of: an iteration for each step at which a loss, or else anything, was written."""
+    scalars = _read_scalars(source, gaps)
+    told = [s for s in scalars if not _OTHER.search(s.tag)]
+    losses = [s for s in told if _LOSS.search(s.tag)]
+    attempts = [Attempt()]
+    for scalar in losses or [s for s in told if _name(s.tag)]:
+        seen = attempts[-1].iterations
+        if seen and scalar.step == seen[-1].step:
+            continue
+        if seen and scalar.step < seen[-1].step:
+            attempts.append(Attempt())
+        attempts[-1].iterations.append(Iteration(scalar.step, {}, {}, scalar.at_ms))
+    _add_values(attempts, told)
+    return RunLog(source.label, "TensorBoard", [a for a in attempts if a.iterations])
+
+
+def _add_values(attempts: list[Attempt], told: list[Scalar]) -> None:
+    """Each value to the iteration of its step that was written nearest to it."""
+    at: dict[int, list[Iteration]] = {}
+    for attempt in attempts:
+        for one in attempt.iterations:
+            at.setdefault(one.step, []).append(one)
+    for scalar in told:
+        name, same = _name(scalar.tag), at.get(scalar.step)
+        if name and same and scalar.value >= 0:
+            nearest = min(same, key=lambda one: abs((one.at_ms or 0) - scalar.at_ms))
+            nearest.values.setdefault(name, scalar.value)
+
+
+def _name(tag: str) -> str | None:
+    return next((name for name, pattern in _NAMES if pattern.search(tag)), None)
+
+
+def _read_scalars(source: Input, gaps: Gaps) -> list[Scalar]:
+    scalars: list[Scalar] = []
+    try:
+        for record in split_records(source.chunks):
+            scalars += _read_event(record)
+    except DamagedRecordError:
+        gaps.add(source.label, "damaged record; what comes after it is not in")
+    return scalars
+
+
+def _read_event(record: bytes) -> list[Scalar]:
+    at_s, step, summaries = 0.0, 0, []
+    for number, found in split_fields(record):
+        if number == _WALL_TIME and isinstance(found, bytes) and len(found) == 8:
+            at_s = struct.unpack("<d", found)[0]
+        elif number == _STEP and isinstance(found, int):
+            step = found
+        elif number == _SUMMARY and isinstance(found, bytes):
+            summaries.append(found)
+    if not 0 <= step < _STEP_MAX or not 0 < at_s < _STEP_MAX / MS_PER_S:
+        return []
+    points: list[Scalar] = []
+    for summary in summaries:
+        for number, found in split_fields(summary):
+            if number == _VALUE and isinstance(found, bytes):
+                tag, value = _read_value(found)
+                if tag and value is not None and abs(value) < float("inf"):
+                    points.append(Scalar(tag, step, round(at_s * MS_PER_S), value))
+    return points
+
+
+def _read_value(message: bytes) -> tuple[str, float | None]:
+    tag, value = "", None
+    for number, found in split_fields(message):
+        if not isinstance(found, bytes):
+            continue
+        if number == _TAG:
+            tag = found.decode(errors="replace")
+        elif number == _SIMPLE and len(found) == 4:
+            value = float(struct.unpack("<f", found)[0])
+        elif number == _TENSOR:
+            value = _read_tensor(found)
+    return tag, value
+
+
+def _read_tensor(message: bytes) -> float | None:
+    """The number of a tensor that is one; TensorFlow 2 writes scalars so."""
+    dtype, content = 0, b""
+    for number, found in split_fields(message):
+        if number == _DTYPE and isinstance(found, int):
+            dtype = found
+        elif number in (_CONTENT, _FLOATS, _DOUBLES) and isinstance(found, bytes):
+            content = found
+        elif number in (_INTS, _LONGS):
+            values = [found] if isinstance(found, int) else []
+            return float(values[0]) if values else None
+    form = _FORMS.get(dtype)
+    if form is None or len(content) != struct.calcsize(form):
+        return None
+    return float(struct.unpack(form, content)[0])
