@@ -14,7 +14,9 @@ TITAN = "[titan] 2026-05-12 12:00:{:02d},000 - root - INFO - {}\n"
 
 
 def titan_line(second: int, step: int, rank: str = "") -> str:
-    told = f"step: {step:2d}  loss:  7.6  grad_norm: 26.6  memory: 66.9GiB(37.5%)  tps: 8,192  tflops: 300.50  mfu: 30.4%"
+    told = (
+        f"step: {step:2d}  loss:  7.6  grad_norm: 26.6  memory: 66.9GiB(37.5%)  tps: 8,192  tflops: 300.50  mfu: 30.4%"
+    )
     return f"\x1b[31m{rank}" + TITAN.format(second, told).replace("step:", "\x1b[36mstep:")
 
 
@@ -70,7 +72,9 @@ def test_megatron_lm_with_a_clock(tmp_path: Path) -> None:
 def test_torchtitan(tmp_path: Path) -> None:
     """Ranks that say the same count once, labelled or not; tokens follow from the batch that the log names."""
     begin = TITAN.format(0, "Building 1-D device mesh with ['dp_shard'], [4]")
-    begin += TITAN.format(0, "Training starts at step 1, with local batch size 1, global batch size 4, sequence length 8192")
+    begin += TITAN.format(
+        0, "Training starts at step 1, with local batch size 1, global batch size 4, sequence length 8192"
+    )
     text = begin + "".join(titan_line(s, n, r) for s, n in ((4, 1), (8, 2), (12, 3)) for r in ("[rank0]:", "[rank1]:"))
     rows, _ = read_run(write(tmp_path, "run.log", text))
     unlabelled, _ = read_run(write(tmp_path, "other.log", text.replace("[rank0]:", "").replace("[rank1]:", "")))

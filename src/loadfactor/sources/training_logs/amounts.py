@@ -25,16 +25,16 @@ def find_seconds(before: Iteration | None, one: Iteration, steps: int) -> float 
     return elapsed_s - earlier if earlier is not None and earlier <= elapsed_s else elapsed_s
 
 
-def find_amounts(before: Iteration | None, one: Iteration, steps: int, seconds: float) -> Counted:
-    """What `steps` steps made that took so many seconds."""
+def find_amounts(totals: Values, one: Iteration, steps: int, seconds: float) -> Counted:
+    """What `steps` steps made that took so many seconds. `totals`: what earlier lines of the attempt said last."""
     said = one.said | one.values
     done = {
         "step": float(steps),
-        "train_sample": _count(before, one, steps, "samples", "step_samples"),
-        "train_token": _count(before, one, steps, "tokens", "step_tokens"),
-        "padded_token": _count(before, one, steps, "padded_tokens", ""),
-        "epoch": _count(before, one, steps, "epoch", ""),
-        "model_flop": _count(before, one, steps, "flops", ""),
+        "train_sample": _count(totals, one, steps, "samples", "step_samples"),
+        "train_token": _count(totals, one, steps, "tokens", "step_tokens"),
+        "padded_token": _count(totals, one, steps, "padded_tokens", ""),
+        "epoch": _count(totals, one, steps, "epoch", ""),
+        "model_flop": _count(totals, one, steps, "flops", ""),
     }
     if done["train_sample"] is None and "samples_per_s" in said:
         done["train_sample"] = said["samples_per_s"] * seconds
@@ -45,7 +45,7 @@ def find_amounts(before: Iteration | None, one: Iteration, steps: int, seconds: 
     if done["model_flop"] is None:
         done["model_flop"] = _find_flops(said, seconds)
     known = {unit: amount for unit, amount in done.items() if amount}
-    share = _find_skipped(before, one, steps) / steps
+    share = _find_skipped(totals, one, steps) / steps
     return Counted(known, {unit: amount * share for unit, amount in known.items()} if share else {})
 
 
@@ -65,13 +65,12 @@ def cap_epochs(said: Values, step: int) -> float | None:
         return None
 
 
-def _count(before: Iteration | None, one: Iteration, steps: int, total: str, of_step: str) -> float | None:
-    """By the totals of both lines, else by what a step has."""
-    now = one.values.get(total)
-    earlier = before.values.get(total) if before else None
+def _count(totals: Values, one: Iteration, steps: int, total: str, of_step: str) -> float | None:
+    """By the totals of this line and of the last that had one, else by what a step has."""
+    now, earlier = one.values.get(total), totals.get(total)
     if now is not None and earlier is not None and now >= earlier:
         return now - earlier
-    if now is not None and before is None and steps == one.step:
+    if now is not None and steps == one.step:
         return now  # since the run began
     if total == "samples":
         capped = cap_epochs(one.said, one.step), cap_epochs(one.said, one.step - steps)
@@ -98,9 +97,9 @@ def _find_flops(said: Values, seconds: float) -> float | None:
     return reported * FLOPS_PER_TFLOPS * gpus * seconds if gpus and reported is not None else None
 
 
-def _find_skipped(before: Iteration | None, one: Iteration, steps: int) -> float:
+def _find_skipped(totals: Values, one: Iteration, steps: int) -> float:
     skipped = one.values.get("skipped")
     if skipped is None and "skipped_total" in one.values:
-        earlier = before.values.get("skipped_total", 0.0) if before else 0.0
-        skipped = one.values["skipped_total"] - earlier if before or steps == one.step else 0.0
+        earlier = totals.get("skipped_total", 0.0 if steps == one.step else one.values["skipped_total"])
+        skipped = one.values["skipped_total"] - earlier
     return min(max(skipped or 0.0, 0.0), float(steps))

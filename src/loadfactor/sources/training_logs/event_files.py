@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.gaps import Gaps
+from loadfactor.sources.parsing.times.stamps import SECONDS_BELOW
 from loadfactor.sources.training_logs.event_records import DamagedRecordError, split_fields, split_records
 from loadfactor.sources.training_logs.iteration import Attempt, Iteration, RunLog
 from loadfactor.units import MS_PER_S
@@ -100,7 +101,7 @@ def _read_event(record: bytes) -> list[Scalar]:
             step = found
         elif number == _SUMMARY and isinstance(found, bytes):
             summaries.append(found)
-    if not 0 <= step < _STEP_MAX or not 0 < at_s < _STEP_MAX / MS_PER_S:
+    if not 0 <= step < _STEP_MAX or not 0 < at_s < SECONDS_BELOW:
         return []
     points: list[Scalar] = []
     for summary in summaries:

@@ -39,7 +39,7 @@ def mask_crc32c(data: bytes) -> int:
     """The checksum of bytes as TFRecord writes it: CRC-32C, turned by 15 bits, plus a constant.
 
     >>> hex(mask_crc32c(b"123456789"))                     # CRC-32C e3069283
-    '0xc78bb0e5'
+    '0xc78ab0e5'
     """
     crc = _WORD
     for byte in data:

@@ -9,7 +9,7 @@ from loadfactor.errors import SourceError
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.parsing.gaps import Gaps
 from loadfactor.sources.training_logs.amounts import find_amounts, find_seconds
-from loadfactor.sources.training_logs.iteration import Attempt, Iteration, RunLog
+from loadfactor.sources.training_logs.iteration import Attempt, Iteration, RunLog, Values
 from loadfactor.units import MS_PER_S
 
 SAY_START: Final = "say when the run began: --start 2026-05-01T12:00:00Z"
@@ -96,6 +96,7 @@ def _walk(
 ) -> Iterator[Interval]:
     """The intervals of one attempt. An interval ends when its line was written, else as long after the one before as it took."""
     cursor, before = begin_ms, None
+    totals: Values = {}
     first = attempt.iterations[0].step - count_first_steps(attempt)
     for one in attempt.iterations:
         steps = one.step - first
@@ -116,6 +117,6 @@ def _walk(
             begin = max(cursor if cursor is not None else 0.0, end - seconds * MS_PER_S if seconds is not None else 0.0)
             end = max(begin, end)
         if steps:
-            counted = find_amounts(before, one, steps, (end - begin) / MS_PER_S if seconds is None else seconds)
+            counted = find_amounts(totals, one, steps, (end - begin) / MS_PER_S if seconds is None else seconds)
             yield Interval(begin, end, first, one.step, counted.done, counted.lost)
-        cursor, before, first = end, one, one.step
+        cursor, before, first, totals = end, one, one.step, totals | one.values

@@ -53,12 +53,12 @@ def _read_trainer_state(where: str, state: dict[str, Any]) -> RunLog:
         found = {
             "epoch": _number(entry.get("epoch")),
             "padded_tokens": _number(entry.get("num_input_tokens_seen")),
-            "flops": _number(entry.get("total_flos")),
             "step_s": runtime_s / last if runtime_s and last else None,
         }
         iterations.append(Iteration(step, {k: v for k, v in found.items() if v is not None}, said))
-    if iterations and (total := _number(end.get("total_flos")) or _number(state.get("total_flos"))):
-        iterations[-1].values.setdefault("flops", total)
+    total = _number(end.get("total_flos")) or _number(state.get("total_flos"))
+    for one in iterations if total else ():
+        one.values["flops"] = total * one.step / iterations[-1].step if total else 0.0  # the state keeps the sum alone
     return RunLog(where, "trainer_state.json", [Attempt(iterations, 0)] if iterations else [])
 
 
