@@ -5,16 +5,16 @@ Sources: deepspeed/runtime/engine.py, runtime/pipe/engine.py and utils/timer.py 
 
 import re
 
-from loadfactor.sources.training_logs.family import Family, Line, value
+from loadfactor.sources.training_logs.family import LogFamily, StepLine, value
 
-DEEPSPEED = Family(
+DEEPSPEED = LogFamily(
     "DeepSpeed",
     "step",
     (
-        Line(re.compile(r"\bstep=(?P<step>\d+), skipped=")),
-        Line(re.compile(r"\bglobal_step=(?P<step>\d+),.*SamplesPerSec=")),
-        Line(re.compile(r"\]\s+\d+/(?P<step>\d+), SamplesPerSec=")),
-        Line(re.compile(r"\bsteps: (?P<step>\d+) loss: .*iter time \(s\):")),
+        StepLine(re.compile(r"\bstep=(?P<step>\d+), skipped=")),
+        StepLine(re.compile(r"\bglobal_step=(?P<step>\d+),.*SamplesPerSec=")),
+        StepLine(re.compile(r"\]\s+\d+/(?P<step>\d+), SamplesPerSec=")),
+        StepLine(re.compile(r"\bsteps: (?P<step>\d+) loss: .*iter time \(s\):")),
     ),
     (
         value("skipped_total", r"\bskipped="),

@@ -26,7 +26,7 @@ def value(name: str, before: str, scale: float = 1.0, after: str = "") -> Value:
 
 
 @dataclass(frozen=True)
-class Line:
+class StepLine:
     """A line of an iteration. `pattern` has the group `step`, or `epoch` where the step follows from it.
 
     `offset` is added to the step: 1 where steps are numbered from 0 and the line is written after the step.
@@ -37,12 +37,12 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Family:
+class LogFamily:
     """Logs of one kind. Of several kinds in one log the one that comes first in `FAMILIES` counts."""
 
     name: str
     hint: str  # a line of an iteration contains it
-    lines: tuple[Line, ...]
+    lines: tuple[StepLine, ...]
     values: tuple[Value, ...]
     again: Literal["restart", "metric", "rank"] = "restart"
     """Why a number of a step comes again that is not greater: the run was restarted; an equal one is of another metric; or another

@@ -5,7 +5,7 @@ Source: src/transformers/trainer.py and trainer_callback.py (huggingface/transfo
 
 import re
 
-from loadfactor.sources.training_logs.family import Family, Line, value
+from loadfactor.sources.training_logs.family import LogFamily, StepLine, value
 
 BAR = re.compile(
     r"(?<!\d)\d{1,3}%\|[^|]*\| (?P<step>\d+)/(?P<total>\d+) \[(?P<elapsed>\d[\d:]*\d)<[^\],]*(?:, [^\]]*)?\]?"
@@ -13,11 +13,11 @@ BAR = re.compile(
 DESCRIBED = re.compile(r"\w:\s*$")
 """What stands before a bar of something else: `Map: 12%|…`, `Downloading shards: 50%|…`."""
 
-BARS = Family("Hugging Face bars", "%|", (Line(BAR),), (), again="rank")
-EPOCHS = Family(
+BARS = LogFamily("Hugging Face bars", "%|", (StepLine(BAR),), (), again="rank")
+EPOCHS = LogFamily(
     "Hugging Face epochs",
     "'epoch'",
-    (Line(re.compile(r"\{'(?:loss|train_runtime)': .*'epoch': '?(?P<epoch>[\d.]+)'?")),),
+    (StepLine(re.compile(r"\{'(?:loss|train_runtime)': .*'epoch': '?(?P<epoch>[\d.]+)'?")),),
     (
         value("elapsed_s", r"'train_runtime': '?"),
         value("padded_tokens", r"'num_input_tokens_seen': '?"),

@@ -17,7 +17,7 @@ SAY_STEP: Final = "say how many seconds a training step took: --step 0.25"
 
 
 @dataclass(slots=True)
-class Interval:
+class StepInterval:
     """Steps after `first` up to `last`, done between two instants (ms since 1970 UTC, not rounded)."""
 
     from_ms: float
@@ -29,7 +29,7 @@ class Interval:
     cause: str | None = None  # why all of it was lost, where it was
 
 
-def list_intervals(logs: Sequence[RunLog], options: ReadOptions, gaps: Gaps) -> list[list[Interval]]:
+def list_intervals(logs: Sequence[RunLog], options: ReadOptions, gaps: Gaps) -> list[list[StepInterval]]:
     """The intervals of every attempt, the logs in the order of their times.
 
     Raises SourceError, saying what to add, where a log says no time at all, or not how long its steps took.
@@ -93,7 +93,7 @@ def _can_be_timed(one: Iteration) -> bool:
 
 def _walk(
     attempt: Attempt, begin_ms: float | None, usual_s: float | None, where: str, gaps: Gaps
-) -> Iterator[Interval]:
+) -> Iterator[StepInterval]:
     """The intervals of one attempt. An interval ends when its line was written, else as long after the one before as it took."""
     cursor, before = begin_ms, None
     totals: Values = {}
@@ -118,5 +118,5 @@ def _walk(
             end = max(begin, end)
         if steps:
             counted = find_amounts(totals, one, steps, (end - begin) / MS_PER_S if seconds is None else seconds)
-            yield Interval(begin, end, first, one.step, counted.done, counted.lost)
+            yield StepInterval(begin, end, first, one.step, counted.done, counted.lost)
         cursor, before, first, totals = end, one, one.step, totals | one.values

@@ -5,22 +5,22 @@ Sources: train_gpt2.cu, train_gpt2.py and llmc/logger.h (karpathy/llm.c). Steps 
 
 import re
 
-from loadfactor.sources.training_logs.family import Family, Line, value
+from loadfactor.sources.training_logs.family import LogFamily, StepLine, value
 from loadfactor.units import MS_PER_S
 
-LLM_C = Family(
+LLM_C = LogFamily(
     "llm.c",
     "step",
-    (Line(re.compile(r"\bstep\s+(?P<step>\d+)\s*/\s*\d+\s*\| (?:train )?loss\b")),),
+    (StepLine(re.compile(r"\bstep\s+(?P<step>\d+)\s*/\s*\d+\s*\| (?:train )?loss\b")),),
     (
         value("step_s", r"\|\s*\(?", 1 / MS_PER_S, r" ms\b"),
         value("tokens_per_s", r"\|\s*", after=r" tok/s"),
     ),
 )
-LLM_C_LOG = Family(
+LLM_C_LOG = LogFamily(
     "llm.c log",
     "s:",
-    (Line(re.compile(r"^s:(?P<step>\d+) trl:"), 1), Line(re.compile(r"^s:(?P<step>\d+) (?:tel|eval):"))),
+    (StepLine(re.compile(r"^s:(?P<step>\d+) trl:"), 1), StepLine(re.compile(r"^s:(?P<step>\d+) (?:tel|eval):"))),
     (),
     again="metric",
 )

@@ -6,14 +6,14 @@ Sources: training_log() in megatron/training/training.py (NVIDIA/Megatron-LM) an
 
 import re
 
-from loadfactor.sources.training_logs.family import Family, Line, Value, value
+from loadfactor.sources.training_logs.family import LogFamily, StepLine, Value, value
 from loadfactor.sources.training_logs.iteration import Values
 from loadfactor.units import MS_PER_S
 
-MEGATRON = Family(
+MEGATRON = LogFamily(
     "Megatron",
     "iteration",
-    (Line(re.compile(r"(?<!after )(?<!at )\biteration:?\s+(?P<step>\d+)\s*/\s*\d+\s*\|.*elapsed time")),),
+    (StepLine(re.compile(r"(?<!after )(?<!at )\biteration:?\s+(?P<step>\d+)\s*/\s*\d+\s*\|.*elapsed time")),),
     (
         value("step_s", r"elapsed time per iteration \(ms\):\s*", 1 / MS_PER_S),
         value("step_s", r"elapsed time per iteration \(s\):\s*"),

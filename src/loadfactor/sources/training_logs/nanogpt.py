@@ -6,19 +6,19 @@ karpathy/nanoGPT, `iter 10: loss 9.5, time 240.11ms, mfu 37.2%`, whose iteration
 
 import re
 
-from loadfactor.sources.training_logs.family import Family, Line, value
+from loadfactor.sources.training_logs.family import LogFamily, StepLine, value
 from loadfactor.units import MS_PER_S
 
-SPEED_RUN = Family(
+SPEED_RUN = LogFamily(
     "nanoGPT speed run",
     "train_time:",
-    (Line(re.compile(r"\bstep:(?P<step>\d+)/\d+ (?!val_loss)(?:train_loss:\S+ )?train_time:")),),
+    (StepLine(re.compile(r"\bstep:(?P<step>\d+)/\d+ (?!val_loss)(?:train_loss:\S+ )?train_time:")),),
     (value("elapsed_s", r"train_time:", 1 / MS_PER_S, "ms"), value("elapsed_s", r"train_time:", 1.0, r"s\b")),
 )
-NANOGPT = Family(
+NANOGPT = LogFamily(
     "nanoGPT",
     "iter ",
-    (Line(re.compile(r"\biter (?P<step>\d+): loss "), 1),),
+    (StepLine(re.compile(r"\biter (?P<step>\d+): loss "), 1),),
     (value("step_s", r"\btime ", 1 / MS_PER_S, "ms"),),
 )
 SAID = (value("step_tokens", r"^tokens per iteration will be:\s*"),)

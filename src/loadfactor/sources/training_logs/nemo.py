@@ -5,12 +5,12 @@ Source: nemo/lightning/pytorch/callbacks/progress_printer.py (NVIDIA-NeMo/NeMo).
 
 import re
 
-from loadfactor.sources.training_logs.family import Family, Line, value
+from loadfactor.sources.training_logs.family import LogFamily, StepLine, value
 
-NEMO = Family(
+NEMO = LogFamily(
     "NeMo",
     "train_step_timing",
-    (Line(re.compile(r"\bglobal_step[=:]\s*(?P<step>\d+)(?!\d).*train_step_timing in s[=:]"), 1),),
+    (StepLine(re.compile(r"\bglobal_step[=:]\s*(?P<step>\d+)(?!\d).*train_step_timing in s[=:]"), 1),),
     (
         value("step_s", r"\btrain_step_timing in s[=:]\s*"),
         value("samples", r"\bconsumed_samples[=:]\s*"),

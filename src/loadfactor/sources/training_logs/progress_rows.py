@@ -6,7 +6,7 @@ from typing import Final
 import pyarrow as pa
 
 from loadfactor.sources.base import Rows
-from loadfactor.sources.training_logs.intervals import Interval
+from loadfactor.sources.training_logs.intervals import StepInterval
 from loadfactor.sources.training_logs.lost_work import SKIPPED
 from loadfactor.work_tables import PROGRESS
 
@@ -14,7 +14,7 @@ BATCH_ROWS: Final = 50_000
 _COLUMNS: Final = ("job_id", "from_utc", "to_utc", "unit", "amount", "kept", "cause")
 
 
-def list_rows(job: str, intervals: Iterable[Interval], where: str) -> Iterator[Rows]:
+def list_rows(job: str, intervals: Iterable[StepInterval], where: str) -> Iterator[Rows]:
     """The rows, in batches. What took less than a millisecond is put into the interval after it."""
     batch: list[tuple[object, ...]] = []
     for one in _join_short(intervals):
@@ -32,11 +32,11 @@ def list_rows(job: str, intervals: Iterable[Interval], where: str) -> Iterator[R
         yield _rows(batch, where)
 
 
-def _join_short(intervals: Iterable[Interval]) -> Iterator[Interval]:
-    waiting: Interval | None = None
+def _join_short(intervals: Iterable[StepInterval]) -> Iterator[StepInterval]:
+    waiting: StepInterval | None = None
     for one in intervals:
         if waiting is not None and waiting.cause == one.cause and one.from_ms - waiting.to_ms < 1:
-            one = Interval(
+            one = StepInterval(
                 waiting.from_ms,
                 one.to_ms,
                 waiting.first,
@@ -56,7 +56,7 @@ def _join_short(intervals: Iterable[Interval]) -> Iterator[Interval]:
         yield _lengthen(waiting)
 
 
-def _lengthen(one: Interval) -> Interval:
+def _lengthen(one: StepInterval) -> StepInterval:
     one.to_ms = one.from_ms + 1
     return one
 

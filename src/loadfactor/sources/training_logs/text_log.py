@@ -16,7 +16,7 @@ from loadfactor.sources.training_logs.families import (
     SAID,
     SAID_HINT,
 )
-from loadfactor.sources.training_logs.family import Family, Value, read_clock_s, read_number
+from loadfactor.sources.training_logs.family import LogFamily, Value, read_clock_s, read_number
 from loadfactor.sources.training_logs.hugging_face import BAR, BARS, DESCRIBED
 from loadfactor.sources.training_logs.iteration import Attempt, Iteration, RunLog, Values
 from loadfactor.sources.training_logs.line_times import LineTimes
@@ -69,7 +69,7 @@ class TextLog:
                 return RunLog(self._where, family.name, [a for a in attempts if a.iterations])
         return None
 
-    def _take_steps(self, family: Family, line: LogLine, at_ms: int | None) -> None:
+    def _take_steps(self, family: LogFamily, line: LogLine, at_ms: int | None) -> None:
         if family is BARS:
             values = self._find_bars(line.text)
         else:
@@ -78,7 +78,7 @@ class TextLog:
             one = Iteration(step, of_line, self._said, at_ms, self._clock_ms)
             self._seen[family.name].add(one, line.rank)
 
-    def _find_step(self, family: Family, text: str) -> tuple[int, Values] | None:
+    def _find_step(self, family: LogFamily, text: str) -> tuple[int, Values] | None:
         for line in family.lines:
             found = line.pattern.search(text)
             if found is None:
@@ -129,7 +129,7 @@ class TextLog:
 class _Steps:
     """The iterations of one family, in attempts."""
 
-    def __init__(self, family: Family) -> None:
+    def __init__(self, family: LogFamily) -> None:
         self._again = family.again
         self.attempts = [Attempt()]
         self._last_of: dict[str, int] = {}  # the last step that each rank wrote

@@ -5,12 +5,12 @@ Source: torchtitan/components/metrics.py and train.py (pytorch/torchtitan). tflo
 
 import re
 
-from loadfactor.sources.training_logs.family import Family, Line, value
+from loadfactor.sources.training_logs.family import LogFamily, StepLine, value
 
-TORCHTITAN = Family(
+TORCHTITAN = LogFamily(
     "torchtitan",
     "step:",
-    (Line(re.compile(r"\bstep:\s*(?P<step>\d+)\s+(?:loss|global_avg_loss):")),),
+    (StepLine(re.compile(r"\bstep:\s*(?P<step>\d+)\s+(?:loss|global_avg_loss):")),),
     (
         value("gpu_tokens_per_s", r"\b(?:tps|wps):\s*"),
         value("tflops", r"\btflops:\s*"),
