@@ -1,4 +1,4 @@
-"""The decoder of training logs: logs of one run, whatever wrote them, become rows of the table `progress`."""
+"""The decoder of training logs: logs of one run, whatever wrote them, become rows of `progress` and `job_sections`."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC
@@ -14,6 +14,7 @@ from loadfactor.sources.training_logs.iteration import RunLog
 from loadfactor.sources.training_logs.json_logs import read_json_log
 from loadfactor.sources.training_logs.lost_work import mark_redone
 from loadfactor.sources.training_logs.progress_rows import list_rows
+from loadfactor.sources.training_logs.sections import JobSections
 from loadfactor.sources.training_logs.text_log import TextLog
 
 
@@ -30,8 +31,11 @@ def decode_training_logs(logs: Sequence[Input], options: ReadOptions) -> Iterato
     if options.gpus is not None:
         _set_gpus(run, options.gpus)
     _note_unknown(run, gaps)
-    intervals = mark_redone(list_intervals(run, options, gaps))
-    yield from list_rows(options.job, intervals, run[0].where if run else "")
+    sections = JobSections()
+    intervals = mark_redone(list_intervals(run, options, gaps, sections))
+    where = run[0].where if run else ""
+    yield from list_rows(options.job, intervals, where)
+    yield from sections.rows(options.job, where)
     yield from gaps.take()
 
 

@@ -10,6 +10,7 @@ from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.parsing.gaps import Gaps
 from loadfactor.sources.training_logs.amounts import find_amounts, find_seconds
 from loadfactor.sources.training_logs.iteration import Attempt, Iteration, RunLog, Values
+from loadfactor.sources.training_logs.sections import JobSections
 from loadfactor.units import MS_PER_S
 
 SAY_START: Final = "say when the run began: --start 2026-05-01T12:00:00Z"
@@ -29,8 +30,10 @@ class StepInterval:
     cause: str | None = None  # why all of it was lost, where it was
 
 
-def list_intervals(logs: Sequence[RunLog], options: ReadOptions, gaps: Gaps) -> list[list[StepInterval]]:
-    """The intervals of every attempt, the logs in the order of their times.
+def list_intervals(
+    logs: Sequence[RunLog], options: ReadOptions, gaps: Gaps, sections: JobSections
+) -> list[list[StepInterval]]:
+    """The intervals of every attempt, the logs in the order of their times; the sections between them are added to `sections`.
 
     Raises SourceError, saying what to add, where a log says no time at all, or not how long its steps took.
     """
@@ -48,7 +51,7 @@ def list_intervals(logs: Sequence[RunLog], options: ReadOptions, gaps: Gaps) -> 
                 begin_ms = _continue_from(log, end_ms, options, gaps)
             elif end_ms is not None and begin_ms is not None:
                 begin_ms = max(begin_ms, int(end_ms))
-            intervals = list(_walk(attempt, begin_ms, usual_s, log.where, gaps))
+            intervals = list(_walk(attempt, begin_ms, usual_s, log.where, gaps, sections))
             end_ms = intervals[-1].to_ms if intervals else end_ms
             found.append(intervals)
     return found
@@ -92,7 +95,7 @@ def _can_be_timed(one: Iteration) -> bool:
 
 
 def _walk(
-    attempt: Attempt, begin_ms: float | None, usual_s: float | None, where: str, gaps: Gaps
+    attempt: Attempt, begin_ms: float | None, usual_s: float | None, where: str, gaps: Gaps, sections: JobSections
 ) -> Iterator[StepInterval]:
     """The intervals of one attempt. An interval ends when its line was written, else as long after the one before as it took."""
     cursor, before = begin_ms, None
@@ -119,4 +122,5 @@ def _walk(
         if steps:
             counted = find_amounts(totals, one, steps, (end - begin) / MS_PER_S if seconds is None else seconds)
             yield StepInterval(begin, end, first, one.step, counted.done, counted.lost)
+        sections.add(one.pauses, end)
         cursor, before, first, totals = end, one, one.step, totals | one.values

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from loadfactor.sources.training_logs.sections import Pauses
+
 Values = dict[str, float]
 """Values of a line, or of the whole run, by the names below.
 
@@ -25,6 +27,7 @@ class Iteration:
     said: Values  # what was said of the run before this line
     at_ms: int | None = None  # when the line was written, where it says so
     clock_ms: int | None = None  # the last time that a line before it says
+    pauses: Pauses = field(default_factory=dict)  # what came between it and the next one
 
 
 @dataclass(slots=True)

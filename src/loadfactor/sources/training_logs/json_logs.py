@@ -8,6 +8,7 @@ from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.text_blocks import join_pieces
 from loadfactor.sources.training_logs.family import read_number
 from loadfactor.sources.training_logs.iteration import Attempt, Iteration, RunLog, Values
+from loadfactor.sources.training_logs.sections import EVALUATION, add_pause
 from loadfactor.units import BYTES_PER_MIB
 
 _LIMIT_BYTES: Final = 256 * BYTES_PER_MIB
@@ -33,9 +34,8 @@ def read_json_log(source: Input) -> RunLog | None:
 
 
 def _read_trainer_state(where: str, state: dict[str, Any]) -> RunLog:
-    """Lines of `log_history` with a loss, and the last one, which says how long training took and how many samples it was."""
+    """Lines of `log_history` with a loss or an evaluation, and the last, which says how long training took, of how many samples."""
     entries = [e for e in state["log_history"] if isinstance(e, dict) and _number(e.get("step")) is not None]
-    lines = [e for e in entries if "loss" in e]
     ends = [e for e in entries if "train_runtime" in e]
     end = ends[-1] if ends else {}
     last = int(_number(end.get("step")) or 0)
@@ -43,12 +43,13 @@ def _read_trainer_state(where: str, state: dict[str, Any]) -> RunLog:
     said: Values = {}
     if runtime_s and samples_per_s and last:
         said["step_samples"] = runtime_s * samples_per_s / last
-    if last and not any(int(e["step"]) >= last for e in lines):
-        lines.append(end)
     iterations: list[Iteration] = []
-    for entry in lines:
+    for entry in entries:
         step = int(_number(entry["step"]) or 0)
-        if iterations and step <= iterations[-1].step:
+        if "eval_runtime" in entry and iterations:
+            add_pause(iterations[-1].pauses, EVALUATION, _number(entry["eval_runtime"]) or 0.0)
+        tells_of_steps = "loss" in entry or entry is end
+        if not tells_of_steps or (iterations and step <= iterations[-1].step):
             continue
         found = {
             "epoch": _number(entry.get("epoch")),

@@ -47,6 +47,8 @@ def _join_short(intervals: Iterable[StepInterval]) -> Iterator[StepInterval]:
             )
         elif waiting is not None:
             yield _lengthen(waiting)
+            one.from_ms = max(one.from_ms, waiting.to_ms)  # no two begin at once: a row is known by its start
+            one.to_ms = max(one.to_ms, one.from_ms)
         if round(one.to_ms) > round(one.from_ms):
             yield one
             waiting = None
@@ -57,7 +59,7 @@ def _join_short(intervals: Iterable[StepInterval]) -> Iterator[StepInterval]:
 
 
 def _lengthen(one: StepInterval) -> StepInterval:
-    one.to_ms = one.from_ms + 1
+    one.to_ms = round(one.from_ms) + 1.0
     return one
 
 

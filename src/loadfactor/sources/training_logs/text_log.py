@@ -21,6 +21,7 @@ from loadfactor.sources.training_logs.hugging_face import BAR, BARS, DESCRIBED
 from loadfactor.sources.training_logs.iteration import Attempt, Iteration, RunLog, Values
 from loadfactor.sources.training_logs.line_times import LineTimes
 from loadfactor.sources.training_logs.log_lines import LogLine, split_log
+from loadfactor.sources.training_logs.sections import SECTION_HINT, SECTIONS, add_pause
 from loadfactor.sources.training_logs.torchtitan import MESH
 
 _SAME_MS: Final = 2_000  # two lines of one step that lie no further apart are of one step, not of a restart
@@ -49,6 +50,9 @@ class TextLog:
         for family in FAMILIES:
             if family.hint in text:
                 self._take_steps(family, line, at_ms)
+        if SECTION_HINT.search(text):
+            for kind, length_s in find_values(SECTIONS, text):
+                self._pause(kind, length_s, line.rank, at_ms)
         if at_ms is not None:
             self._clock_ms = at_ms
         if SAID_HINT.search(text):
@@ -120,6 +124,11 @@ class TextLog:
             new["gpus"] = float(prod(int(size) for size in mesh["sizes"].split(", ")))
         if any(self._said.get(name) != number for name, number in new.items()):
             self._said = self._said | new
+
+    def _pause(self, kind: str, length_s: float, rank: str, at_ms: int | None) -> None:
+        for steps in self._seen.values():
+            if seen := steps.attempts[-1].iterations:
+                add_pause(seen[-1].pauses, kind, length_s, rank, at_ms)
 
     def _begin(self, step: int | None, at_ms: int | None) -> None:
         for steps in self._seen.values():
