@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from loadfactor.sources.progress_records.process import STEP, Piece, ProcessProgress, Span
+from loadfactor.sources.progress_records.process import STEP, ProcessProgress, Span, StepPiece
 from loadfactor.sources.progress_records.records import sum_amount
 from loadfactor.work_tables import SECTION_KINDS
 
@@ -80,7 +80,7 @@ def _loss(is_kept: bool) -> Row:
     return {"kept": is_kept, "cause": None if is_kept else RESTART}
 
 
-def _divide(piece: Piece, lost: Iterable[Span], counts_once: bool) -> Iterator[tuple[str, float, float]]:
+def _divide(piece: StepPiece, lost: Iterable[Span], counts_once: bool) -> Iterator[tuple[str, float, float]]:
     """What of a piece was kept and what was lost, by unit."""
     parts = [] if piece.first is None else _cut(lost, piece.first, piece.first + piece.span - 1)
     for unit, amount in piece.amounts.items():

@@ -14,7 +14,7 @@ from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.progress_records.decoder import BATCH_ROWS, make_batch, take_record
 from loadfactor.sources.progress_records.lineage import Row, list_rows
-from loadfactor.sources.progress_records.process import Bin, Piece, ProcessProgress
+from loadfactor.sources.progress_records.process import Bin, ProcessProgress, StepPiece
 from loadfactor.sources.progress_records.records import Begin, Epoch
 from loadfactor.tables import table
 from loadfactor.units import MS_PER_DAY
@@ -121,6 +121,6 @@ def _restore_process(said: dict[str, Any]) -> ProcessProgress:
     )
 
 
-def _restore_piece(said: dict[str, Any]) -> Piece:
+def _restore_piece(said: dict[str, Any]) -> StepPiece:
     amounts = {unit: tuple(amount) if isinstance(amount, list) else amount for unit, amount in said["amounts"].items()}
-    return Piece(**{**said, "amounts": amounts})
+    return StepPiece(**{**said, "amounts": amounts})

@@ -13,7 +13,7 @@ BIN_MS: Final = S_PER_MIN * MS_PER_S
 
 
 @dataclass
-class Piece:
+class StepPiece:
     """Steps of one bin that follow each other; `first` is None where they have no numbers. `stretch`: which of its process."""
 
     stretch: int
@@ -29,7 +29,7 @@ class Bin:
 
     from_ms: int
     to_ms: int
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[StepPiece] = field(default_factory=list)
 
 
 @dataclass
@@ -80,7 +80,7 @@ class ProcessProgress:
             bins.append(Bin(work.from_ms, work.to_ms))
         bins[-1].to_ms = max(bins[-1].to_ms, work.to_ms)
         span = max(work.steps, 1) if work.first is None or work.last is None else work.last - work.first + 1
-        piece = Piece(max(len(self.stretches) - 1, 0), work.first, span, work.steps, work.amounts)
+        piece = StepPiece(max(len(self.stretches) - 1, 0), work.first, span, work.steps, work.amounts)
         if not (bins[-1].pieces and _join(bins[-1].pieces[-1], piece)):
             bins[-1].pieces.append(piece)
 
@@ -102,7 +102,7 @@ class ProcessProgress:
             self.epochs, self.epoch_stretches = [self.epochs[i] for i in kept], [self.epoch_stretches[i] for i in kept]
 
 
-def _join(before: Piece, piece: Piece) -> bool:
+def _join(before: StepPiece, piece: StepPiece) -> bool:
     """Put steps to those that they follow, where each of them made the same; whether they could be."""
     if before.stretch != piece.stretch or any(
         isinstance(amount, tuple) for amount in (*before.amounts.values(), *piece.amounts.values())

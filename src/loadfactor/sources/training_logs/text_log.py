@@ -36,7 +36,7 @@ class TextLog:
         self.times = LineTimes(zone)
         self._said: Values = {}
         self._clock_ms: int | None = None
-        self._seen = {family.name: _Steps(family) for family in FAMILIES}
+        self._seen = {family.name: _Attempts(family) for family in FAMILIES}
 
     def read(self, source: Input) -> None:
         """All lines of a log."""
@@ -135,7 +135,7 @@ class TextLog:
             steps.begin(step, at_ms)
 
 
-class _Steps:
+class _Attempts:
     """The iterations of one family, in attempts."""
 
     def __init__(self, family: LogFamily) -> None:
