@@ -22,6 +22,7 @@ from loadfactor.cloud_settings import CloudSource, CloudWatchAccount, MonitoredP
 from loadfactor.cluster_settings import AskedSlurm, WatchedCluster
 from loadfactor.errors import InputError, no_such
 from loadfactor.money_settings import Budgets, ChargebackPolicy
+from loadfactor.network_settings import JobNetwork
 from loadfactor.owned_settings import OwnedPools
 from loadfactor.paths import read_path, read_store
 from loadfactor.project_settings import ProjectPlans
@@ -212,6 +213,7 @@ class Settings(BaseModel):
         default=(), description="Rules that give jobs experiment, team, project and purpose: tables [[tag]]."
     )
     tagging: TaggingSettings = Field(default=TaggingSettings(), description="What the rules leave open.")
+    network: tuple[JobNetwork, ...] = Field(default=(), description="Networks that jobs train, for MFU.")
     privacy: PrivacySettings = Field(default=PrivacySettings(), description="What the books say of people.")
     billing: BillingSettings = Field(default=BillingSettings(), description="How lines of bills become GPUs of nodes.")
     chargeback: ChargebackPolicy = Field(default=ChargebackPolicy(), description="Who pays for what.")

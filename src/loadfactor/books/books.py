@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # what writes takes longer to import than most answers
     from loadfactor.books.projects import ProjectReview
     from loadfactor.books.retagging import Retagging
     from loadfactor.books.waits import WaitEstimate, Waits
+    from loadfactor.books.waterfall import FleetWaterfall
     from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
     from loadfactor.store.import_records import ImportRecord
     from loadfactor.store.importing import Progress, Receipt
@@ -214,6 +215,24 @@ class Books:
         """
         with self.snapshot() as snapshot:
             return snapshot.estimate_wait(job, start, end)
+
+    def waterfall(
+        self,
+        by: Dimension | str | Sequence[Dimension | str] = (),
+        start: datetime | None = None,
+        end: datetime | None = None,
+        timezone: tzinfo = UTC,
+        basis: str | None = None,
+        where: Mapping[str, str] | None = None,
+    ) -> "FleetWaterfall":
+        """Where what was paid went, on the way to what was useful, in GPU-hours and money: what `loadfactor waterfall` prints.
+
+        Losses, what is unknown and what was useful add up to what was paid. Raises as `show`, and for a dimension that work
+        cannot be told by.
+        """
+        names = (by,) if isinstance(by, str) else tuple(by)
+        with self.snapshot() as snapshot:
+            return snapshot.waterfall(names, start, end, timezone, basis, where)
 
     def budgets(self, month: str | None = None, basis: str | None = None, today: date | None = None) -> "BudgetReview":
         """Where the budgets of loadfactor.toml stand in the period that a month, 2026-10, lies in: what `loadfactor budget` prints.

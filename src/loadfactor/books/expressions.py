@@ -6,6 +6,7 @@ import ibis
 
 from loadfactor.metrics.query.queries import fold_days, list_all_reasons, list_all_waits, list_queries
 from loadfactor.metrics.query.question import Question
+from loadfactor.metrics.query.worked_out import list_worked_out
 from loadfactor.tables import columns_of
 
 Expr = Any
@@ -29,6 +30,11 @@ def write_queries(question: Question) -> dict[str, str]:
 def write_days() -> dict[str, str]:
     """SQL of `days`: the ledger of a window added up by day."""
     return {"days": write_sql(fold_days())}
+
+
+def write_progress() -> str:
+    """SQL of all progress, with the units that are worked out of it."""
+    return write_sql(list_worked_out())
 
 
 def write_waits() -> dict[str, str]:

@@ -5,24 +5,24 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, tzinfo
 from functools import cached_property
 from pathlib import Path
-from shlex import quote as quote_word
 from typing import TYPE_CHECKING, Any
 
 from loadfactor.books.asked_ledger import AskedLedger
 from loadfactor.books.charging.bill_comparison import BillComparison, compare_bills
 from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.filters import check_filters
 from loadfactor.books.known_span import find_bill_span, find_span, has_only_bills
 from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.config import settings
 from loadfactor.errors import InputError, no_such
-from loadfactor.metrics import METRICS, metric
+from loadfactor.metrics import METRICS, Metric, metric
 from loadfactor.metrics.names import Dimension, MetricName
 from loadfactor.metrics.query.answer import answer
-from loadfactor.metrics.query.calendar import PERIODS, Window, milliseconds
-from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER, Question, check_dimensions, list_inputs
+from loadfactor.metrics.query.calendar import Window, milliseconds
+from loadfactor.metrics.query.question import Question, check_dimensions, list_inputs
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.store.session import Session
-from loadfactor.tables import BASES, DIMENSIONS, Span, columns_of
+from loadfactor.tables import BASES, Span
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from loadfactor.books.projects import ProjectReview
     from loadfactor.books.untagged import Untagged
     from loadfactor.books.waits import WaitEstimate, Waits
+    from loadfactor.books.waterfall import FleetWaterfall
 
 Expr = Any
 
@@ -95,19 +96,46 @@ class Snapshot:
             check_dimensions(_listed(by)),
             self._window(start, end, timezone),
             self._check_basis(basis),
-            self._check_filters(where or {}),
+            check_filters(self._session, where or {}),
             without_idle,
             self._session.currency,
         )
+        return self._answer(question)
+
+    def _answer(self, question: Question) -> Readings:
         self._ledger.view_for(question)
         if question.units:
-            self._session.view_table("progress", "progress")
+            from loadfactor.books.job_flops import (
+                view_progress,
+            )  # rules and catalog take longer to import than most answers
+
+            view_progress(self._session, question.units, settings().network)
         if question.waits:
             self._tabulate_waits()
         for name, columns in list_inputs(question).items():
             self._session.put(name, columns)
         queries = recall(question.shape, lambda: _compile(question))
         return answer(question, lambda name: self._session.fetch_columns(queries[name]))
+
+    def waterfall(
+        self,
+        by: Sequence[str] = (),
+        start: datetime | None = None,
+        end: datetime | None = None,
+        timezone: tzinfo = UTC,
+        basis: str | None = None,
+        where: Mapping[str, str] | None = None,
+    ) -> "FleetWaterfall":
+        """As `Books.waterfall`."""
+        from loadfactor.books.waterfall import find_waterfall
+
+        window, money = self._window(start, end, timezone), self._check_basis(basis)
+        filters, currency = check_filters(self._session, where or {}), self._session.currency
+
+        def ask(metrics: tuple[Metric, ...], of: tuple[str, ...]) -> Readings:
+            return self._answer(Question(metrics, of, window, money, filters, currency=currency))
+
+        return find_waterfall(self._session, ask, check_dimensions(by), currency, money)
 
     def prepare(self, windows: Iterable[tuple[datetime, datetime]]) -> None:
         """Book at once all hours that these windows cut: `show` of each of them then needs no booking of its own."""
@@ -271,30 +299,6 @@ class Snapshot:
         if start < end:
             self._ledger.view(Window(start, end), False)
         return start < end
-
-    def _check_filters(self, where: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-        """Filters that name something the books know; InputError naming what is near when they do not."""
-        for name, value in where.items():
-            if name not in DIMENSIONS:
-                raise no_such("dimension", name, DIMENSIONS)
-            if name in ("hour", *PERIODS, "state"):
-                raise InputError(
-                    f"nothing can be chosen by {name!r}; use --from and --to for time, or one of job, team, device …"
-                )
-            column, known = DIMENSIONS[name], {UNKNOWN_HOLDER} if name in OF_A_HOLDER else set()
-            for table in ("allocations", "devices", "queue_events"):
-                if column in columns_of(table):
-                    self._session.view_table(table, table)
-                    sql = f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL"
-                    known |= {found for (found,) in self._session.raw.execute(sql).fetchall()}
-            if value not in known:
-                raise no_such(
-                    name,
-                    value,
-                    known,
-                    f"`loadfactor show paid_gpu_hours --by {name} --store {quote_word(str(self.folder))}` lists them",
-                )
-        return tuple(where.items())
 
 
 def _listed(names: str | Sequence[str]) -> Sequence[str]:

@@ -7,10 +7,11 @@ from loadfactor.metrics.money import MONEY, per_unit
 from loadfactor.metrics.query.reading import Reading
 from loadfactor.metrics.queue import QUEUE
 from loadfactor.metrics.signals import SIGNALS
+from loadfactor.metrics.work import WORK
 
 __all__ = ["METRICS", "Metric", "Reading", "metric"]
 
-METRICS = (*FULLNESS, *SIGNALS, *MONEY, *QUEUE)
+METRICS = (*FULLNESS, *SIGNALS, *MONEY, *WORK, *QUEUE)
 
 
 def metric(name: str) -> Metric:

@@ -1,7 +1,7 @@
 """What a number is: the kinds of metrics, and the form in which each one is declared.
 
-A `Sum` adds ledger columns; a `Ratio` divides two Sums, last; a `Quantile` orders what cannot be added; `Count` and `PerUnit`
-count waits and divide by units of work. Every answer carries
+A `Sum` adds ledger columns; a `Ratio` divides two Sums, last; a `Quantile` orders what cannot be added; `Count` counts waits;
+`PerUnit`, `UnitShare`, `Made` and `Speed` speak of units of work. Every answer carries
 its coverage: the share of what it speaks of that was known. Unknown is None, never zero.
 """
 
@@ -97,12 +97,38 @@ class Count:
 
 @dataclass(frozen=True)
 class PerUnit:
-    """Cost of the jobs that worked on `unit`, fully loaded, over how many of it they made and kept."""
+    """Cost of the jobs that worked on `unit`, fully loaded, of `per` of it, over how many of it they made and kept."""
+
+    unit: str
+    per: float = 1
+
+
+@dataclass(frozen=True)
+class UnitShare:
+    """How many of `unit` were made and kept, ÷ how many of another unit `of` which they are a part."""
+
+    unit: str
+    of: str
+
+
+@dataclass(frozen=True)
+class Made:
+    """How many of a unit were made, lost ones too unless `is_kept`."""
+
+    unit: str
+    is_kept: bool = False
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How many of a unit were made, kept or lost, ÷ the GPU-seconds held by the jobs that made them."""
 
     unit: str
 
 
-Kind = Sum | Ratio | Quantile | Count | PerUnit
+Kind = Sum | Ratio | Quantile | Count | PerUnit | UnitShare | Made | Speed
+OF_WORK = (PerUnit, UnitShare, Made, Speed)
+"""Kinds that units of work answer."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +155,13 @@ class Metric:
         'EUR per token'
         """
         return self.unit.replace(CURRENCY, currency, 1) if self.is_money else self.unit
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The units of work it is made of."""
+        if isinstance(self.kind, UnitShare):
+            return (self.kind.unit, self.kind.of)
+        return (self.kind.unit,) if isinstance(self.kind, PerUnit | Made | Speed) else ()
 
     @property
     def parts(self) -> list[Part]:

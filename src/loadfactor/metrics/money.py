@@ -18,6 +18,8 @@ from loadfactor.metrics.metric import (
     Ratio,
     Sum,
 )
+from loadfactor.metrics.work import CACHED, MODEL_FLOP, OUTPUT, PROMPT, SERVED, SPLIT
+from loadfactor.units import FLOPS_PER_EXAFLOP, TOKENS_PER_MTOK
 
 
 def _priced(*states: str) -> Coverage:
@@ -72,6 +74,21 @@ UNITS = (
     ("output_token", "output_token"),
 )
 
+
+def _per_million(unit: str, of: str) -> Metric:
+    """Cost of a million tokens of one kind; prompt tokens are those that were in no cache."""
+    return Metric(
+        f"cost_per_million_{of}_tokens",
+        f"{CURRENCY} per million {of.replace('_', ' ')} tokens",
+        f"Cost per million {of.replace('_', ' ')} tokens",
+        f"Cost of the jobs that served, idle time included, split over tokens: a prompt token counts {SPLIT[PROMPT]:g},"
+        f" one from a cache {SPLIT[CACHED]:g}, an output token {SPLIT[OUTPUT]:g}.",
+        "lower",
+        PerUnit(SERVED, TOKENS_PER_MTOK * SPLIT[unit]),
+        "money",
+    )
+
+
 MONEY = (
     _cost("cost", "Cost", "Price × installed time: everything paid for, used or not.", "neither", TOTAL_COST),
     _cost("idle_cost", "Idle", "Cost of GPUs held and idle.", "lower", cost("idle")),
@@ -100,4 +117,16 @@ MONEY = (
         "money",
     ),
     *(per_unit(name, unit) for name, unit in UNITS),
+    Metric(
+        "cost_per_model_exaflop",
+        f"{CURRENCY} per model exaFLOP",
+        "Cost per model exaFLOP",
+        "Cost of the jobs whose model FLOPs are known, idle time and lost work included, ÷ 10¹⁸ model FLOPs made and kept.",
+        "lower",
+        PerUnit(MODEL_FLOP, FLOPS_PER_EXAFLOP),
+        "money",
+    ),
+    _per_million(PROMPT, "prompt"),
+    _per_million(CACHED, "cached_prompt"),
+    _per_million(OUTPUT, "output"),
 )

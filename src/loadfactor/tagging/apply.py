@@ -40,6 +40,14 @@ def apply_rules(tagging: Tagging, rows: pa.Table, table: str) -> pa.Table:
     return _write(said_rows, said, final)
 
 
+def give_texts(rules: Iterable[TagRule], rows: pa.Table, names: Iterable[str]) -> dict[str, Texts]:
+    """What rules give each row of allocations under names of their own; None where none does."""
+    given: dict[str, Texts] = {name: np.full(rows.num_rows, None, dtype=object) for name in names}
+    open_ = {name: np.ones(rows.num_rows, np.bool_) for name in given}
+    _give(rules, Facts(rows), np.asarray(rows[TAGGED["allocations"]]), given, open_)
+    return given
+
+
 def find_default_teams(facts: Facts, team: Texts) -> Flags:
     """Where the team only repeats the account or the namespace, which stand for it as long as nobody says otherwise."""
     everywhere = np.arange(len(team))

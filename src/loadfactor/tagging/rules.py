@@ -160,18 +160,30 @@ def _read_rule(table: Mapping[str, Any], where: str) -> TagRule:
     for name in table:
         if name not in GIVES and name != "match":
             raise InputError(f"{where}: {no_such('key', name, ('match', *GIVES))}")
-    match = table.get("match", {})
-    if not isinstance(match, Mapping):
-        raise InputError(f'{where}: match is a table: match = {{ account = "vision*" }}')
-    conditions = tuple(_read_condition(name, value, where) for name, value in _flatten(match))
+    conditions = read_match(table.get("match", {}), where)
     given = {name: table[name] for name in GIVES if name in table}
     return make_rule(conditions, given, where)
+
+
+def read_match(match: Any, where: str) -> tuple[Condition, ...]:
+    """What jobs must have, as a rule of loadfactor.toml says it. Raises InputError where that is wrong."""
+    if not isinstance(match, Mapping):
+        raise InputError(f'{where}: match is a table: match = {{ account = "vision*" }}')
+    return tuple(_read_condition(name, value, where) for name, value in _flatten(match))
 
 
 def make_rule(
     conditions: tuple[Condition, ...], given: Mapping[str, Any], where: str, span: tuple[int, int] = ALWAYS
 ) -> TagRule:
     """A rule of what was read. Raises InputError where it gives nothing, or refers to what there is not."""
+    check_texts(conditions, given, where)
+    if not given:
+        raise InputError(f"{where} gives nothing; add one of {', '.join(GIVES)}")
+    return TagRule(conditions, tuple((GIVES[name], text.strip()) for name, text in given.items()), *span)
+
+
+def check_texts(conditions: tuple[Condition, ...], given: Mapping[str, Any], where: str) -> None:
+    """Raise InputError where a text that a rule gives is none, or refers to what there is not."""
     groups = {group for c in conditions for pattern in c.patterns for group in pattern.groups}
     for name, text in given.items():
         if not isinstance(text, str) or not text.strip():
@@ -179,9 +191,6 @@ def make_rule(
         for part, is_reference in split_template(text):
             if is_reference and part not in groups:
                 check_field(part, f"{where}: {name}")
-    if not given:
-        raise InputError(f"{where} gives nothing; add one of {', '.join(GIVES)}")
-    return TagRule(conditions, tuple((GIVES[name], text.strip()) for name, text in given.items()), *span)
 
 
 def _flatten(match: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:

@@ -16,6 +16,9 @@ COMMANDS = (
     CommandEntry("report", "loadfactor.faces.cli.report", "Show how full the fleet was, what it cost and who waited."),
     CommandEntry("show", "loadfactor.faces.cli.show", "Show metrics, in all or split by device, team, day and others."),
     CommandEntry(
+        "waterfall", "loadfactor.faces.cli.waterfall", "Show where what was paid went, on the way to what was useful."
+    ),
+    CommandEntry(
         "waits", "loadfactor.faces.cli.waits", "Show how long jobs waited, and how long one in the queue may have to."
     ),
     CommandEntry(

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.ledger.activity import ACTIVITIES
-from loadfactor.metrics.metric import Count, Coverage, Metric, Part, PerUnit, Quantile, Ratio, Sum
+from loadfactor.metrics.metric import OF_WORK, Count, Coverage, Metric, Part, Quantile, Ratio, Sum
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.question import ACTIVE, Fetch, Key, Question, Row
 from loadfactor.metrics.query.reading import Groups, MetricColumn, Readings, Value, iso
 from loadfactor.metrics.query.totals import Floats, Totals, add_up
-from loadfactor.metrics.query.unit_costs import UnitTotals, sum_units
+from loadfactor.metrics.query.unit_costs import answer_work, sum_units
 from loadfactor.metrics.query.waits import measure_waits
 from loadfactor.units import MS_PER_HOUR
 
@@ -37,6 +37,7 @@ def answer(question: Question, fetch: Fetch) -> Readings:
         keys = [()]
     active = _active_basis(summed)
     units = sum_units(question, fetch)
+    held = {key: float(s) for key, (s,) in zip(summed.keys, summed.sums.get(question.held, ()), strict=False)}
     columns = []
     for metric in question.metrics:
         kind = metric.kind
@@ -45,9 +46,9 @@ def answer(question: Question, fetch: Fetch) -> Readings:
         elif isinstance(kind, Quantile) and kind.of != "wait_s":
             none = [None] * len(summed.keys)
             columns.append(_within(keys, summed, MetricColumn(summed.peaks[kind.of], none, none)))
-        elif isinstance(kind, PerUnit):
+        elif isinstance(kind, OF_WORK):
             basis = question.basis + (", without idle" if question.without_idle else "")
-            columns.append(_spread(keys, _from_progress(units.get(kind.unit, {})), basis))
+            columns.append(_spread(keys, answer_work(kind, units, held), basis if metric.is_money else None))
         else:
             columns.append(_spread(keys, _from_waits(metric, waiting)))
     return Readings(question.metrics, question.by, _groups(question, keys), columns, question.currency)
@@ -168,11 +169,6 @@ def _of_several(share: float) -> str:
     ('>99%', '42%', '<1%')
     """
     return "<1%" if share < 0.005 else ">99%" if share >= 0.995 else f"{share:.0%}"
-
-
-def _from_progress(units: dict[Key, UnitTotals]) -> dict[Key, Known]:
-    """The cost of one of a unit."""
-    return {key: (None if of.coverage == 0 else of.cost / of.amount, of.coverage) for key, of in units.items()}
 
 
 def _from_waits(metric: Metric, waiting: dict[Key, Row]) -> dict[Key, Known]:

@@ -196,13 +196,13 @@ def _columns(booked: Expr, basis: str) -> dict[str, Expr]:
 
 
 def list_unit_queries(question: Question, booked: Expr, progress: Expr) -> dict[str, Expr]:
-    """`unit_amounts`: what was made and kept; `unit_costs`: what the jobs that worked on it cost; by unit and group."""
+    """`unit_amounts`: what was made, kept and lost; `unit_costs`: what the jobs that worked on it cost; by unit and group."""
     keys = ["unit", *question.keys]
     rows = progress.filter(progress.unit.isin(question.units))
     start, end = asked(question, "start_ms"), asked(question, "end_ms")
     rows = rows.filter(rows.from_utc < end, (rows.to_utc > start) | (rows.from_utc >= start))
     jobs = rows.select("unit", "job_id").distinct()  # those of which all work was lost cost, too
-    states = ("busy",) if question.without_idle else ("idle", "busy", "unobserved")
+    states = question.held.states
     held = booked.join(jobs, "job_id")
     counted, cost = held.state.isin(states), measures(held)[f"cost_{question.basis}"]
     spent = held.group_by(keys).aggregate(
@@ -210,9 +210,8 @@ def list_unit_queries(question: Question, booked: Expr, progress: Expr) -> dict[
         priced_s=ibis.ifelse(counted & cost.notnull(), held.gpu_s, 0.0).sum(),
         needed_s=ibis.ifelse(counted, held.gpu_s, 0.0).sum(),
     )
-    kept = rows.filter(ibis.coalesce(rows.kept, True))
-    amounts = _amounts(question, booked.semi_join(kept, "job_id"), kept, keys)
-    return {"unit_costs": spent.order_by(keys), "unit_amounts": amounts.order_by(keys)}
+    amounts = _amounts(question, booked.semi_join(rows, "job_id"), rows, [*keys, "kept"])
+    return {"unit_costs": spent.order_by(keys), "unit_amounts": amounts.order_by([*keys, "kept"])}
 
 
 def drop_shared_jobs(question: Question, book: Expr, progress: Expr) -> Expr:
@@ -235,7 +234,8 @@ def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> E
     names = booked.group_by("job_id").aggregate(**{c: booked[c].max() for c in who})
     start, end = asked(question, "start_ms"), asked(question, "end_ms")
     length = (rows.to_utc - rows.from_utc).cast("float64")
-    rows = rows.select("unit", "job_id", "from_utc", "to_utc", amount=rows.amount, length=length)
+    kept = ibis.coalesce(rows.kept, True)
+    rows = rows.select("unit", "job_id", "from_utc", "to_utc", amount=rows.amount, length=length, kept=kept)
     instants = rows.filter(rows.length == 0)
     instants = instants.filter(instants.from_utc >= start, instants.from_utc < end)
     stretches = rows.filter(rows.length > 0)
@@ -243,7 +243,7 @@ def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> E
         stretches = _bucketed(stretches)
     part = ibis.least(stretches.to_utc, end) - ibis.greatest(stretches.from_utc, start)
     stretches = stretches.mutate(amount=stretches.amount * part / stretches.length).filter(part > 0)
-    columns = ["unit", "job_id", "from_utc", "amount"]
+    columns = ["unit", "job_id", "from_utc", "amount", "kept"]
     made = ibis.union(instants.select(*columns), stretches.select(*columns)).join(names, "job_id")
     hour = made.from_utc - made.from_utc % MS_PER_HOUR
     made = add_calendar(question, made, hour, made.from_utc)
@@ -259,6 +259,7 @@ def _bucketed(stretches: Expr) -> Expr:
         "job_id",
         "amount",
         "length",
+        "kept",
         from_utc=ibis.greatest(cut.from_utc, cut.first),
         to_utc=ibis.least(cut.to_utc, cut.after),
     )

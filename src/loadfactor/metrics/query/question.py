@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from loadfactor.errors import no_such
 from loadfactor.ledger.activity import ACTIVITIES
-from loadfactor.metrics.metric import Metric, Part, PerUnit, Quantile
+from loadfactor.ledger.columns import HELD
+from loadfactor.metrics.metric import OF_WORK, Made, Metric, Part, Quantile, Speed
 from loadfactor.metrics.query.calendar import PERIODS, Window, name_period
 from loadfactor.tables import DEFAULT_CURRENCY, DIMENSIONS
 from loadfactor.units import MS_PER_HOUR
@@ -64,9 +65,16 @@ class Question:
     def parts(self) -> list[Part]:
         """The sums over the ledger that its metrics are made of, and those that say what activity they rest on, if any does."""
         parts = [p for m in self.metrics for p in m.parts]
+        if any(isinstance(m.kind, Made | Speed) for m in self.metrics):
+            parts.append(self.held)
         if any(part.rests_on_activity for part in parts):
             parts += ACTIVE
         return list(dict.fromkeys(parts))
+
+    @property
+    def held(self) -> Part:
+        """The held seconds whose work it asks for: those of busy GPUs alone where it is asked without idle time."""
+        return Part(("gpu_s",), ("busy",) if self.without_idle else HELD)
 
     @property
     def peaks(self) -> list[str]:
@@ -76,10 +84,10 @@ class Question:
 
     @property
     def units(self) -> list[str]:
-        """The units of work whose cost it asks for; none where it splits by what work cannot be told by."""
+        """The units of work it asks for; none where it splits by what work cannot be told by."""
         if any(name not in OF_A_JOB for name in self.by):
             return []
-        return list(dict.fromkeys(m.kind.unit for m in self.metrics if isinstance(m.kind, PerUnit)))
+        return list(dict.fromkeys(unit for m in self.metrics if isinstance(m.kind, OF_WORK) for unit in m.units))
 
     @property
     def waits(self) -> bool:

@@ -1,0 +1,120 @@
+"""FLOPs of the jobs that made progress: by the network that each trains, the planner's count, and the peak of its GPUs.
+
+What is not known stays unknown: a job whose network nobody names has no model FLOPs, one whose datatype nobody names no peak.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from loadfactor.books.compiled_sql import recall
+from loadfactor.catalog.accelerators import find_accelerator
+from loadfactor.catalog.models import Network, read_network
+from loadfactor.errors import InputError
+from loadfactor.metrics.work import HARDWARE_FLOP, MODEL_FLOP, TRAIN_TOKEN, WORKED_OUT
+from loadfactor.network_settings import RECOMPUTED, JobNetwork
+from loadfactor.planner.training.flops import MODEL, FlopsConvention, training_flops_per_token
+from loadfactor.store.session import Session
+from loadfactor.tagging.apply import give_texts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GIVEN = ("model", "sequence_length", "datatype", "recompute")
+_UNITS = f"('{TRAIN_TOKEN}', '{MODEL_FLOP}', '{HARDWARE_FLOP}')"
+
+
+def view_progress(session: Session, units: Sequence[str], networks: tuple[JobNetwork, ...]) -> None:
+    """Name all progress `progress`, with the units that are worked out of it where one is asked for.
+
+    The ledger is called `ledger`. Raises InputError where a table [[network]] names a network that there is not.
+    """
+    if not {*units} & {*WORKED_OUT}:
+        session.view_table("progress", "progress")
+        return
+    session.view_table("stored_progress", "progress")
+    session.register("job_flops", tabulate_job_flops(session, networks))
+    session.create_view("progress", recall("worked out", _compile)["progress"])
+
+
+def tabulate_job_flops(session: Session, networks: tuple[JobNetwork, ...]) -> "pa.Table":
+    """The table `job_flops`: FLOPs of a token, with those computed again, and the dense peak of one GPU, mean over its time."""
+    import pyarrow as pa
+
+    columns = pa.schema([("job_id", pa.string()), *((name, pa.float64()) for name in _KNOWN)])
+    return pa.Table.from_pylist(list(_list_jobs(session, networks)) if networks else [], schema=columns)
+
+
+_KNOWN = ("flops_per_token", "hardware_flops_per_token", "peak_flops")
+
+
+def _list_jobs(session: Session, networks: tuple[JobNetwork, ...]) -> Iterator[dict[str, Any]]:
+    session.view_table("allocations", "allocations")
+    session.materialize(
+        "worked_jobs",
+        f"SELECT DISTINCT job_id FROM stored_progress WHERE unit IN {_UNITS} OR model_flops IS NOT NULL",
+    )
+    jobs = session.fetch(
+        """SELECT * FROM allocations SEMI JOIN worked_jobs USING (job_id)
+           QUALIFY row_number() OVER (PARTITION BY job_id ORDER BY from_utc DESC, attempt DESC) = 1 ORDER BY job_id"""
+    )
+    literal = {network.model for network in networks if network.model and "{" not in network.model}
+    given = give_texts([network.rule for network in networks], jobs, GIVEN)
+    seconds, count = _sum_seconds(session), cache(_count_flops)
+    for place, job in enumerate(jobs["job_id"].to_pylist()):
+        model, length, datatype, recompute = (given[name][place] for name in GIVEN)
+        counted = count(model, length, recompute, model in literal)
+        peak = _find_peak(seconds.get(job, {}), datatype) if datatype else None
+        yield {"job_id": job, **dict(zip(_KNOWN, (*counted, peak), strict=True))}
+
+
+def _sum_seconds(session: Session) -> dict[str, dict[str | None, float]]:
+    """By job and accelerator, the GPU-seconds it held."""
+    found: dict[str, dict[str | None, float]] = {}
+    rows = session.raw.execute(
+        "SELECT job_id, accelerator, sum(gpu_s) FROM ledger SEMI JOIN worked_jobs USING (job_id) GROUP BY ALL"
+    ).fetchall()
+    for job, accelerator, gpu_s in rows:
+        found.setdefault(job, {})[accelerator] = gpu_s
+    return found
+
+
+def _find_peak(seconds: Mapping[str | None, float], datatype: str) -> float | None:
+    """The dense peak of a GPU, FLOP/s, mean over the time of a job; None where one of its accelerators is not known."""
+    total = 0.0
+    for accelerator, gpu_s in seconds.items():
+        found = accelerator and find_accelerator(accelerator)
+        peak = found.get(f"peak_{datatype}_flops") if found else None
+        if peak is None:
+            return None
+        total += peak * gpu_s
+    return total / sum(seconds.values()) if total else None
+
+
+def _count_flops(
+    model: str | None, length: str | None, recompute: str | None, is_certain: bool
+) -> tuple[float | None, float | None]:
+    """Model and hardware FLOPs of a token; None where not known. A name that the configuration gives as it is must be known."""
+    network = _find_network(model, is_certain) if model else None
+    if network is None or length is None or not length.isdecimal() or not int(length):
+        return None, None
+    sequence = int(length)
+    hardware = None
+    if recompute in RECOMPUTED:
+        hardware = training_flops_per_token(network, sequence, FlopsConvention(recomputed=recompute))
+    return training_flops_per_token(network, sequence, MODEL), hardware
+
+
+def _find_network(model: str, is_certain: bool) -> Network | None:
+    try:
+        return read_network(model)
+    except InputError as error:
+        if is_certain:
+            raise InputError(f"[[network]]: {error}") from error
+        return None
+
+
+def _compile() -> dict[str, str]:
+    from loadfactor.books.expressions import write_progress  # Ibis takes longer to import than most answers
+
+    return {"progress": write_progress()}

@@ -1,0 +1,195 @@
+"""Where the money went, on the way from paid to useful: the ledger and the work of each job, put together by group."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from loadfactor.errors import InputError
+from loadfactor.ledger.columns import STATES
+from loadfactor.metrics.fullness import EFFECTIVE_S
+from loadfactor.metrics.metric import CURRENCY, EFFECTIVE_COST, Made, Metric, Part, Sum
+from loadfactor.metrics.money import cost
+from loadfactor.metrics.query.question import OF_A_JOB
+from loadfactor.metrics.query.reading import Readings
+from loadfactor.metrics.waterfall import (
+    DROPS,
+    LEVELS,
+    Spent,
+    Waterfall,
+    WorkShares,
+    count_observed,
+    join,
+    measure_shares,
+    pour,
+)
+from loadfactor.metrics.work import AT_PEAK, MODEL_FLOP
+from loadfactor.store.session import Session
+from loadfactor.units import S_PER_HOUR
+
+Ask = Callable[[tuple[Metric, ...], tuple[str, ...]], Readings]
+"""Readings of some metrics by dimensions, in the window and with the filters of one question."""
+FAILED: Final = ("failed", "node_fail", "out_of_memory", "oom", "boot_fail", "error")
+"""Ends of jobs, in small letters, after which what they made is of no use. Who cancels a job or runs into a limit may use it."""
+MOST_NAMED: Final = 10
+ROUNDING: Final = 1e-9
+
+
+def _hours(name: str, part: Part) -> Metric:
+    return Metric(name, "GPU-hours", "", "", "neither", Sum(part, S_PER_HOUR))
+
+
+def _money(name: str, part: Part) -> Metric:
+    return Metric(name, CURRENCY, "", "", "neither", Sum(part))
+
+
+ASKED: Final = (
+    *(_hours(state, Part(("gpu_s",), (state,))) for state in STATES),
+    _hours("active", Part(EFFECTIVE_S, ("busy",))),
+    *(_money(f"{state}_cost", cost(state).part) for state in STATES),
+    _money("active_cost", Part((EFFECTIVE_COST,), ("busy",))),
+    _hours("priced", Part(("gpu_s",), priced=True)),
+    Metric("made", "GPU-seconds", "", "", "neither", Made(AT_PEAK[MODEL_FLOP])),
+    Metric("kept", "GPU-seconds", "", "", "neither", Made(AT_PEAK[MODEL_FLOP], is_kept=True)),
+)
+"""What is asked of the ledger and of progress, job by job."""
+
+
+@dataclass(frozen=True)
+class WaterfallStep:
+    """One step: a level, and what is left there, or what goes on the way to it. `cost` is None where no price is known."""
+
+    name: str
+    kind: str
+    gpu_hours: float
+    cost: float | None
+    share_of_paid: float | None
+
+
+@dataclass(frozen=True)
+class WaterfallGroup:
+    """The way from paid to useful of one group: levels, losses and what is unknown, in order; `cost` is of priced hours alone.
+
+    `steps` whose kind is loss or unknown, and the level useful, add up to paid.
+    """
+
+    by: dict[str, str | None]
+    gpu_hours: Waterfall
+    cost: Waterfall | None
+    priced_share: float | None
+
+    @property
+    def steps(self) -> tuple[WaterfallStep, ...]:
+        """Every level, and before it what went on the way to it."""
+        out = []
+        for level in LEVELS:
+            for drop in DROPS:
+                if drop.to == level:
+                    amounts = (None if of is None else getattr(of, drop.name) for of in (self.gpu_hours, self.cost))
+                    out.append(self._step(drop.name, "unknown" if drop.is_unknown else "loss", *amounts))
+            amounts = (None if of is None else of.after(level) for of in (self.gpu_hours, self.cost))
+            out.append(self._step(level, "level", *amounts))
+        return tuple(out)
+
+    def _step(self, name: str, kind: str, hours: float | None, cost: float | None) -> WaterfallStep:
+        paid = self.gpu_hours.paid
+        return WaterfallStep(name, kind, hours or 0.0, cost, (hours or 0.0) / paid if paid else None)
+
+
+@dataclass(frozen=True)
+class FleetWaterfall:
+    """The way from paid to useful of everything asked for, and by group.
+
+    `too_many_flops`: jobs whose model FLOPs are more than their activity allows; the surplus does not count.
+    """
+
+    currency: str
+    basis: str
+    all: WaterfallGroup
+    rows: tuple[WaterfallGroup, ...]
+    too_many_flops: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """What one holder did in one group."""
+
+    key: tuple[str | None, ...]
+    job: str | None
+    hours: Spent
+    cost: Spent
+    priced_hours: float
+    made_hours: float | None
+    kept_hours: float
+
+
+def find_waterfall(session: Session, ask: Ask, by: Sequence[str], currency: str, basis: str) -> FleetWaterfall:
+    """The waterfall by group. Raises InputError for a dimension that work cannot be told by."""
+    for name in by:
+        if name not in OF_A_JOB:
+            raise InputError(f"nobody knows what was made by {name}; split the waterfall by {', '.join(OF_A_JOB)}")
+    asked = tuple(dict.fromkeys((*by, "job")))
+    cells = [_read(values, by) for values in _list_values(ask(ASKED, asked), asked)]
+    known = {cell.job for cell in cells if cell.made_hours is not None}
+    failed = _list_failed(session)
+    groups: dict[tuple[str | None, ...], list[tuple[_Cell, WorkShares | None]]] = {}
+    for cell in cells:
+        made = cell.made_hours or 0.0
+        counted = measure_shares(cell.hours, made, cell.kept_hours, cell.job in failed) if cell.job in known else None
+        groups.setdefault(cell.key, []).append((cell, counted))
+    rows = tuple(_add_up(dict(zip(by, key, strict=True)), of) for key, of in groups.items()) if by else ()
+    whole = _add_up({}, [cell for of in groups.values() for cell in of])
+    return FleetWaterfall(currency, basis, whole, rows, _find_surplus(cells))
+
+
+def _list_values(found: Readings, asked: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The groups of an answer, each with its dimensions and metrics by name."""
+    columns = {metric.name: found.column(metric.name) for metric in ASKED}
+    return [
+        dict(zip(asked, key, strict=True)) | {name: column[place] for name, column in columns.items()}
+        for place, key in enumerate(found.keys)
+    ]
+
+
+def _read(values: Mapping[str, Any], by: Sequence[str]) -> _Cell:
+    made = values["made"]
+    return _Cell(
+        tuple(values[name] for name in by),
+        values["job"],
+        Spent(**{name: values[name] for name in (*STATES, "active")}),
+        Spent(**{name: values[f"{name}_cost"] for name in (*STATES, "active")}),
+        values["priced"],
+        None if made is None else made / S_PER_HOUR,
+        (values["kept"] or 0.0) / S_PER_HOUR,
+    )
+
+
+def _add_up(by: dict[str, str | None], cells: Sequence[tuple[_Cell, WorkShares | None]]) -> WaterfallGroup:
+    hours = join([pour(cell.hours, shares) for cell, shares in cells])
+    priced = sum(cell.priced_hours for cell, _ in cells)
+    money = join([pour(cell.cost, shares) for cell, shares in cells]) if priced else None
+    return WaterfallGroup(by, hours, money, priced / hours.paid if hours.paid else None)
+
+
+def _list_failed(session: Session) -> set[str]:
+    """The jobs whose last run failed."""
+    session.view_table("allocations", "allocations")
+    states = ", ".join(f"'{state}'" for state in FAILED)
+    rows = session.raw.execute(
+        f"""SELECT job_id FROM (SELECT job_id, end_state FROM allocations
+              QUALIFY row_number() OVER (PARTITION BY job_id ORDER BY from_utc DESC, attempt DESC, end_state) = 1)
+            WHERE lower(end_state) IN ({states})"""
+    ).fetchall()
+    return {job for (job,) in rows}
+
+
+def _find_surplus(cells: Sequence[_Cell]) -> tuple[str, ...]:
+    """Some of the jobs that made more FLOPs than they were active for, in all, those with most first."""
+    surplus: dict[str, float] = {}
+    active: dict[str, float] = {}
+    for cell in cells:
+        if cell.job is not None and cell.made_hours is not None:
+            counted = count_observed(cell.hours, cell.made_hours)
+            surplus[cell.job] = surplus.get(cell.job, 0.0) + counted - cell.hours.active
+            active[cell.job] = active.get(cell.job, 0.0) + cell.hours.active
+    over = [job for job, hours in surplus.items() if hours > ROUNDING * active[job]]
+    return tuple(sorted(over, key=lambda job: (-surplus[job], job))[:MOST_NAMED])

@@ -1,0 +1,59 @@
+"""Metrics of work: FLOPs that networks needed, the share of the peak that they are, and how fast tokens were made.
+
+Time at peak is FLOPs ÷ the dense peak of a GPU in the job's datatype: the seconds that GPU would have needed. MFU is that time ÷
+the time held, so that it adds up over jobs and accelerators as activity does.
+"""
+
+from typing import Final
+
+from loadfactor.metrics.metric import Better, Kind, Made, Metric, Speed, UnitShare
+
+TRAIN_TOKEN: Final = "train_token"
+MODEL_FLOP: Final = "model_flop"
+HARDWARE_FLOP: Final = "hardware_flop"
+AT_PEAK: Final = {MODEL_FLOP: "model_peak_s", HARDWARE_FLOP: "hardware_peak_s"}
+"""Units of FLOPs and of the GPU-seconds at peak that they are."""
+PROMPT, CACHED, OUTPUT = "prompt_token", "cached_prompt_token", "output_token"
+SPLIT: Final = {PROMPT: 1.0, CACHED: 0.1, OUTPUT: 4.0}
+"""How the cost of serving is split over its tokens: what one counts for, in the manner of price lists of APIs.
+
+A token from a cache is a prompt token, too: it counts what it counts alone, once.
+"""
+SERVED: Final = "served_token"
+"""The unit of tokens that were served, each counted by the split."""
+WORKED_OUT: Final = (MODEL_FLOP, HARDWARE_FLOP, *AT_PEAK.values(), SERVED)
+"""Units of work that are worked out of tokens, networks and peaks, beside what jobs report."""
+
+_HELD = "start-up, idle time and lost work included; of jobs whose network and datatype are known"
+
+
+def _work(name: str, unit: str, title: str, meaning: str, kind: Kind, better: Better = "higher") -> Metric:
+    return Metric(name, unit, title, meaning, better, kind, "work")
+
+
+WORK = (
+    _work(
+        "mfu", "share", "MFU",
+        f"Model FLOPs ÷ what the held GPUs could have done at the dense peak of the job's datatype, {_HELD}.",
+        Speed(AT_PEAK[MODEL_FLOP]),
+    ),
+    _work(
+        "hfu", "share", "HFU",
+        f"The same with the FLOPs of recomputed activations, {_HELD}; unknown where nobody says what is recomputed.",
+        Speed(AT_PEAK[HARDWARE_FLOP]),
+    ),
+    _work(
+        "model_flops", "FLOP", "Model FLOPs",
+        "FLOPs that the network needs for what was made, kept or lost: as jobs report them, else tokens × FLOPs per token.",
+        Made(MODEL_FLOP),
+    ),
+    _work(
+        "tokens_per_gpu_s", "tokens/s", "Training speed of a GPU",
+        "Tokens trained on, kept or lost, ÷ GPU-seconds held by the jobs that did.",
+        Speed(TRAIN_TOKEN),
+    ),
+    _work(
+        "cached_prompt_share", "share", "Prompt from a cache", "Prompt tokens that came from a cache ÷ all prompt tokens.",
+        UnitShare(CACHED, PROMPT),
+    ),
+)  # fmt: skip

@@ -1,0 +1,149 @@
+"""MFU of jobs, and the waterfall of a fleet, out of real books."""
+
+from math import fsum
+from pathlib import Path
+
+import pytest
+from tests.ledger.fleets import MINUTE, Row, add, batch
+
+from loadfactor.books.books import Books
+from loadfactor.catalog.accelerators import accelerator
+from loadfactor.catalog.models import network
+from loadfactor.config import settings
+from loadfactor.errors import InputError
+from loadfactor.metrics.waterfall import DROPS
+from loadfactor.planner.training.flops import training_flops_per_token
+
+START = 1_767_225_600_000
+HOURS = 10
+END = START + 60 * HOURS * MINUTE
+FLOPS = training_flops_per_token(network("llama-3.1-8b"), 4096)
+PEAK = accelerator("h100-sxm").peak_flops("bf16")
+TOML = """
+[[network]]
+match = { experiment = "ft-*" }
+model = "llama-3.1-8b"
+sequence_length = 4096
+datatype = "bf16"
+recompute = "none"
+"""
+
+
+@pytest.fixture(autouse=True)
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working folder with a loadfactor.toml that names the network."""
+    monkeypatch.chdir(tmp_path)
+    Path("loadfactor.toml").write_text(TOML)
+    settings.cache_clear()
+
+
+def tokens_at(mfu: float, hours: float = HOURS) -> float:
+    """Tokens that one GPU trains on in some hours at this MFU."""
+    return mfu * PEAK * hours * 3600 / FLOPS
+
+
+def make_books(folder: Path, progress: list[Row]) -> Books:
+    """Four H100, three of them held: by two trained jobs, and one that serves, active 80 %, one hour of ten idle."""
+    devices = [{"device_id": f"g{k}", "node": "n", "accelerator": "H100", "from_utc": START, "to_utc": END} for k in range(4)]
+    jobs = {"train": ("ft-1", "a", "COMPLETED"), "broken": ("ft-2", "b", "FAILED"), "serve": (None, "b", None)}
+    held = [
+        {"job_id": job, "device_id": f"g{k}", "from_utc": START, "to_utc": END, "experiment_id": of[0], "team": of[1]}
+        | {"end_state": of[2]}
+        for k, (job, of) in enumerate(jobs.items())
+    ]
+    samples = [
+        {"device_id": f"g{k}", "from_utc": START + (q - 15) * MINUTE, "to_utc": START + q * MINUTE}
+        | {"sm_active_share": 0.0 if q <= 60 else 0.8}
+        for k in range(3)
+        for q in range(15, 60 * HOURS + 1, 15)
+    ]
+    books = Books(folder / "store")
+    prices = [{"basis": "contracted", "price_per_gpu_hour": 2.0}]
+    named = (("devices", devices), ("allocations", held), ("samples", samples), ("prices", prices))
+    items = [batch(name, rows) for name, rows in (*named, ("progress", progress))]
+    add(books, items, "example", folder)
+    return books
+
+
+def made(job: str, amount: float, unit: str = "train_token", kept: bool = True) -> Row:
+    return {"job_id": job, "unit": unit, "amount": amount, "from_utc": START, "to_utc": END, "kept": kept}
+
+
+def test_mfu_is_model_flops_over_the_peak_of_held_time(tmp_path: Path) -> None:
+    """Tokens × the planner's FLOPs per token ÷ (GPU-seconds × dense bf16 peak); unknown for the job that serves."""
+    progress = [made("train", tokens_at(0.4)), made("broken", tokens_at(0.2)), made("serve", 1e6, "output_token")]
+    books = make_books(tmp_path, progress)
+    names = ("mfu", "hfu", "model_flops", "tokens_per_gpu_s", "cost_per_model_exaflop")
+    found = {(r.by["job"], r.metric): r.value for r in books.show(names, "job")}
+    assert found["train", "mfu"] == pytest.approx(0.4, rel=1e-12)
+    assert found["train", "hfu"] == pytest.approx(0.4, rel=1e-12)
+    assert found["train", "model_flops"] == pytest.approx(tokens_at(0.4) * FLOPS, rel=1e-12)
+    assert found["train", "tokens_per_gpu_s"] == pytest.approx(tokens_at(0.4) / 36_000, rel=1e-12)
+    assert found["train", "cost_per_model_exaflop"] == pytest.approx(20 / (tokens_at(0.4) * FLOPS / 1e18), rel=1e-12)
+    assert {found["serve", name] for name in names} == {None}
+    teams = {r.by["team"]: (r.value, r.coverage) for r in books.show("mfu", "team")}
+    assert teams["b"] == pytest.approx((0.2, 0.5), rel=1e-12)
+    (whole,) = books.show("mfu")
+    assert (whole.value, whole.coverage) == pytest.approx((0.3, 2 / 3), rel=1e-12)
+
+
+def test_lost_work_counts_for_mfu_and_not_for_what_a_useful_operation_costs(tmp_path: Path) -> None:
+    """Half of the FLOPs were lost: MFU is that of all of them, and each that was kept costs twice as much."""
+    half = tokens_at(0.2)
+    books = make_books(tmp_path, [made("train", half), made("train", half, kept=False)])
+    mfu, cost = (r.value for r in books.show(("mfu", "cost_per_model_exaflop"), where={"job": "train"}))
+    assert mfu == pytest.approx(0.4, rel=1e-12)
+    assert cost == pytest.approx(20 / (half * FLOPS / 1e18), rel=1e-12)
+
+
+def test_flops_that_a_job_reports_come_first(tmp_path: Path) -> None:
+    """Reported FLOPs count in place of those of tokens, alone or beside an amount, and once."""
+    flops = 0.5 * PEAK * 36_000
+    rows = [made("train", 1.0), made("train", flops, "model_flop")]
+    beside = [made("broken", 7.0, unit) | {"model_flops": flops} for unit in ("train_token", "step")]
+    found = {r.by["job"]: r.value for r in make_books(tmp_path, [*rows, *beside]).show("mfu", "job")}
+    assert (found["train"], found["broken"]) == pytest.approx((0.5, 0.5), rel=1e-12)
+
+
+def test_without_a_network_nothing_is_known(tmp_path: Path) -> None:
+    """Tokens of a job whose network nobody names have no FLOPs; a network that there is not is named in the message."""
+    Path("loadfactor.toml").write_text("")
+    settings.cache_clear()
+    books = make_books(tmp_path, [made("train", 1e9)])
+    assert {r.value for r in books.show(("mfu", "model_flops"), "job")} == {None}
+    assert next(iter(books.show("tokens_per_gpu_s"))).value == pytest.approx(1e9 / 36_000)
+    Path("loadfactor.toml").write_text('[[network]]\nmodel = "llama-9"\nsequence_length = 1\n')
+    settings.cache_clear()
+    with pytest.raises(InputError, match=r"\[\[network\]\].*llama-9"):
+        books.show("mfu")
+
+
+def test_the_waterfall_adds_up_to_what_was_paid(tmp_path: Path) -> None:
+    """Of 40 GPU-hours 10 are free, 3 idle, 5.4 not active; FLOPs of the job that serves are unknown and no loss."""
+    progress = [made("train", tokens_at(0.4)), made("train", tokens_at(0.1), kept=False), made("broken", tokens_at(0.2))]
+    found = make_books(tmp_path, progress).waterfall("team")
+    hours = found.all.gpu_hours
+    said = (hours.paid, hours.unallocated, hours.idle, hours.underused, hours.uncounted)
+    assert said == pytest.approx((40, 10, 3, 5.4, 7.2), rel=1e-9)
+    assert (hours.not_math, hours.lost_work, hours.failed_work, hours.useful) == pytest.approx((7.4, 1, 2, 4), rel=1e-9)
+    assert found.all.cost is not None
+    for drop in (*(drop.name for drop in DROPS), "useful"):
+        assert getattr(found.all.cost, drop) == pytest.approx(2 * getattr(hours, drop), rel=1e-9)
+        assert getattr(hours, drop) == pytest.approx(fsum(getattr(g.gpu_hours, drop) for g in found.rows), rel=1e-9)
+    spent = [step for step in found.all.steps if step.kind != "level" or step.name == "useful"]
+    assert fsum(step.gpu_hours for step in spent) == pytest.approx(40, rel=1e-9)
+    assert found.too_many_flops == ()
+
+
+def test_more_flops_than_activity_are_said(tmp_path: Path) -> None:
+    """A job with more model FLOPs than it was active for has lost nothing to other instructions, and is named."""
+    found = make_books(tmp_path, [made("train", tokens_at(0.95))]).waterfall(["job", "day"])
+    assert found.too_many_flops == ("train",)
+    assert found.all.gpu_hours.not_math == 0
+    assert found.all.gpu_hours.paid == pytest.approx(40, rel=1e-9)
+
+
+def test_a_waterfall_by_device_is_refused(tmp_path: Path) -> None:
+    """Nobody knows what a single GPU made."""
+    with pytest.raises(InputError, match="device"):
+        make_books(tmp_path, [made("train", 1.0)]).waterfall("device")
