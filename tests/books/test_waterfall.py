@@ -44,7 +44,9 @@ def tokens_at(mfu: float, hours: float = HOURS) -> float:
 
 def make_books(folder: Path, progress: list[Row]) -> Books:
     """Four H100, three of them held: by two trained jobs, and one that serves, active 80 %, one hour of ten idle."""
-    devices = [{"device_id": f"g{k}", "node": "n", "accelerator": "H100", "from_utc": START, "to_utc": END} for k in range(4)]
+    devices = [
+        {"device_id": f"g{k}", "node": "n", "accelerator": "H100", "from_utc": START, "to_utc": END} for k in range(4)
+    ]
     jobs = {"train": ("ft-1", "a", "COMPLETED"), "broken": ("ft-2", "b", "FAILED"), "serve": (None, "b", None)}
     held = [
         {"job_id": job, "device_id": f"g{k}", "from_utc": START, "to_utc": END, "experiment_id": of[0], "team": of[1]}
@@ -120,7 +122,11 @@ def test_without_a_network_nothing_is_known(tmp_path: Path) -> None:
 
 def test_the_waterfall_adds_up_to_what_was_paid(tmp_path: Path) -> None:
     """Of 40 GPU-hours 10 are free, 3 idle, 5.4 not active; FLOPs of the job that serves are unknown and no loss."""
-    progress = [made("train", tokens_at(0.4)), made("train", tokens_at(0.1), kept=False), made("broken", tokens_at(0.2))]
+    progress = [
+        made("train", tokens_at(0.4)),
+        made("train", tokens_at(0.1), kept=False),
+        made("broken", tokens_at(0.2)),
+    ]
     found = make_books(tmp_path, progress).waterfall("team")
     hours = found.all.gpu_hours
     said = (hours.paid, hours.unallocated, hours.idle, hours.underused, hours.uncounted)

@@ -105,9 +105,7 @@ class Snapshot:
     def _answer(self, question: Question) -> Readings:
         self._ledger.view_for(question)
         if question.units:
-            from loadfactor.books.job_flops import (
-                view_progress,
-            )  # rules and catalog take longer to import than most answers
+            from loadfactor.books.job_flops import view_progress  # rules and catalog take longer to import than most answers
 
             view_progress(self._session, question.units, settings().network)
         if question.waits:

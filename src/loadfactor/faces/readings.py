@@ -49,6 +49,8 @@ def value_text(reading: Reading) -> str:
 def is_per_million(unit: str, values: Sequence[Value]) -> bool:
     """True where costs of one unit are too small to read: they are shown for a million."""
     known = [value for value in values if isinstance(value, float)]
+    if "per million" in unit:
+        return False
     return "token" in unit or (bool(known) and max(known) < SMALLEST_COST)
 
 

@@ -27,6 +27,11 @@ SOURCES = (
     ),
     SourceEntry("dcgm", "loadfactor.sources.dcgm", "saved scrapes of dcgm-exporter, which are Prometheus text"),
     SourceEntry(
+        "serving",
+        "loadfactor.sources.serving_engines",
+        "saved /metrics of vLLM, SGLang, TGI, Triton with TensorRT-LLM, trtllm-serve, llama.cpp: tokens and requests",
+    ),
+    SourceEntry(
         "cloudwatch",
         "loadfactor.sources.clouds.cloudwatch",
         "CloudWatch: files of metric streams (JSON or OTLP), and saved answers of get-metric-data with their queries",

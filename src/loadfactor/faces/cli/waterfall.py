@@ -10,8 +10,8 @@ from loadfactor.faces.document import Document
 
 ABOUT = (
     "Show where what was paid went: held, observed, not idle, active, math (MFU), kept, useful.\n\n"
-    "Losses, what nobody knows and what was useful add up to what was paid, in GPU-hours and money. The order is fixed: each step takes"
-    " from what the one before left. Networks of jobs are named by [[network]] in loadfactor.toml."
+    "Losses, what nobody knows and what was useful add up to what was paid, in GPU-hours and money. The order is fixed: each step"
+    " takes from what the one before left. Networks of jobs are named by [[network]] in loadfactor.toml."
 )
 
 

@@ -53,7 +53,9 @@ def _say(found: "FleetWaterfall") -> str:
     useful, unknown = of.useful / of.paid, of.unknown / of.paid
     said = f"Of {paid} paid, {percent(useful)} are known to have been useful"
     if unknown > 0:
-        said += f"; of {percent(unknown)} nobody knows, so it is between {percent(useful)} and {percent(useful + unknown)}"
+        said += (
+            f"; of {percent(unknown)} nobody knows, so it is between {percent(useful)} and {percent(useful + unknown)}"
+        )
     losses = [(getattr(of, drop.name), drop.title) for drop in DROPS if not drop.is_unknown]
     largest, title = max(losses)
     return f"{said}. The largest loss: {title}, {percent(largest / of.paid)}." if largest > 0 else f"{said}."
@@ -84,7 +86,9 @@ def _list_steps(found: "FleetWaterfall") -> Section:
             sign = "−" if step.kind == "loss" else "?"
             rows.append((f"  {sign} {TITLES[step.name]}", step.gpu_hours, step.cost, step.share_of_paid))
             changes.append((TITLES[step.name], -step.gpu_hours))
-    table = DataTable(columns, rows, note="− a loss, ? unknown, = what is left; losses, unknown and useful add up to paid")
+    table = DataTable(
+        columns, rows, note="− a loss, ? unknown, = what is left; losses, unknown and useful add up to paid"
+    )
     x = ("paid", *(name for name, _ in changes))
     y = (found.all.gpu_hours.paid, *(change for _, change in changes))
     chart = Chart(
@@ -133,6 +137,7 @@ def _list_notes(found: "FleetWaterfall") -> tuple[str, ...]:
         )
     if found.too_many_flops:
         jobs = ", ".join(found.too_many_flops)
-        notes.append(f"More model FLOPs than activity, which cannot be: check network, sequence and datatype of {jobs}.")
+        notes.append(
+            f"More model FLOPs than activity, which cannot be: check network, sequence and datatype of {jobs}."
+        )
     return tuple(notes)
-

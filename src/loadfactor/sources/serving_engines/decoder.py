@@ -1,0 +1,137 @@
+"""Decoder of /metrics of serving engines: pages of each replica in the order of time, what was made between them as progress."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+import pyarrow as pa
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
+from loadfactor.sources.parsing.file_names import strip_endings
+from loadfactor.sources.parsing.times.stamps import parse_epoch_ms
+from loadfactor.sources.serving_engines.counting import SEVERAL, Amount, ReplicaCounts, find_step_ms
+from loadfactor.sources.serving_engines.engines import PREEMPTION
+from loadfactor.sources.serving_engines.pages import Page, read_pages
+from loadfactor.tables import table
+from loadfactor.units import MS_PER_S, S_PER_MIN
+
+ROW_MS: Final = 5 * S_PER_MIN * MS_PER_S
+"""A row of progress ends at the first page so long after it began."""
+DEFAULT_STEP_S: Final = 15.0
+MOST_ROWS: Final = 50_000
+_NAMED: Final = re.compile(
+    r"(?P<date>\d{4}-?\d\d-?\d\d)[T_-](?P<hour>\d\d)[:-]?(?P<minute>\d\d)[:-]?(?P<second>\d\d)(?P<zone>Z)?|(?P<epoch>\d{13}|\d{10})"
+)
+
+
+def decode_engines(scrapes: Sequence[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
+    """The progress of all replicas in these texts. The job is `held_by`, else the pod that labels name.
+
+    Raises SourceError naming the text: no metrics of an engine, no times and none given, no job and none given.
+    """
+    replicas: dict[tuple[str, str], list[Page]] = {}
+    untimed: Counter[tuple[str, str]] = Counter()
+    for text in scrapes:
+        name, named_ms = _read_name(text, options)
+        unreadable: list[str] = []
+        found = False
+        for page in read_pages(text, name, unreadable):
+            found = True
+            if page.at_ms is None:
+                page.at_ms = named_ms if named_ms is not None else _count_on(text, options, untimed[page.place])
+                untimed[page.place] += 1
+            job = options.held_by or page.place[0]
+            if not job:
+                raise SourceError(
+                    f"{text.label}: no label names the job of {page.place[1]}; name it with --held-by JOB"
+                )
+            replicas.setdefault((job, page.place[1]), []).append(page)
+        if not found:
+            raise SourceError(
+                f"{text.label}: no metrics of vLLM, SGLang, TGI, Triton, TensorRT-LLM or llama.cpp in it; save the engine's"
+                " answer, for example curl http://NODE:8000/metrics > vllm.prom"
+            )
+        if unreadable:
+            yield Gap(text.label, "lines that are no metrics", len(unreadable))
+    label = scrapes[0].label if len(scrapes) == 1 else f"{scrapes[0].label} …"
+    yield from _count_replicas(replicas, label, options)
+
+
+def _count_replicas(
+    replicas: dict[tuple[str, str], list[Page]], label: str, options: ReadOptions
+) -> Iterator[Rows | Gap]:
+    unknown: Counter[str] = Counter()
+    rows: list[dict[str, object]] = []
+    for (job, replica), pages in replicas.items():
+        step_ms = options.step_s * MS_PER_S if options.step_s else find_step_ms(pages)
+        counts = ReplicaCounts(step_ms)
+        amounts = [a for page in sorted(pages, key=lambda page: page.at_ms or 0) for a in counts.put(page)]
+        unknown.update(counts.unknown)
+        if counts.is_mixed:
+            unknown[SEVERAL] += 1
+            continue
+        if len(pages) == 1:
+            unknown["a replica with a single page: unknown what it made before"] += 1
+        rows += [_make_row(job, replica, amount) for amount in join_amounts(amounts)]
+        while len(rows) >= MOST_ROWS:
+            yield _make_rows(rows[:MOST_ROWS], label)
+            rows = rows[MOST_ROWS:]
+    if rows:
+        yield _make_rows(rows, label)
+    yield from (Gap(label, what, count) for what, count in unknown.items())
+
+
+def join_amounts(amounts: Sequence[Amount]) -> list[Amount]:
+    """Amounts of one replica with those that follow each other put together, about five minutes a row; in order."""
+    joined: list[Amount] = []
+    open_: dict[str, Amount] = {}
+    for new in amounts:
+        before = open_.get(new.unit)
+        if before is not None and before.to_ms == new.from_ms and before.to_ms - before.from_ms < ROW_MS:
+            new = Amount(new.unit, before.from_ms, new.to_ms, before.amount + new.amount)
+        elif before is not None:
+            joined.append(before)
+        open_[new.unit] = new
+    return sorted([*joined, *open_.values()], key=lambda of: (of.from_ms, of.unit))
+
+
+def _make_row(job: str, replica: str, of: Amount) -> dict[str, object]:
+    is_lost = of.unit == PREEMPTION
+    told = {"job_id": job, "replica": replica, "from_utc": of.from_ms, "to_utc": of.to_ms, "unit": of.unit}
+    return {**told, "amount": of.amount, "kept": not is_lost, "cause": "preemption" if is_lost else None}
+
+
+def _make_rows(rows: list[dict[str, object]], where: str) -> Rows:
+    return Rows("progress", pa.Table.from_pylist(rows, schema=table("progress").schema), where)
+
+
+def _read_name(text: Input, options: ReadOptions) -> tuple[str, int | None]:
+    """What to call a replica that no label names, and the time in the name of its file: none of a local clock without a zone."""
+    name = strip_endings(text.name or text.label)
+    found = _NAMED.search(name)
+    if found is None:
+        return name, None
+    rest = (name[: found.start()] + name[found.end() :]).strip("-_. ") or "replica"
+    if found["epoch"]:
+        return rest, parse_epoch_ms(found["epoch"])
+    digits = found["date"].replace("-", "") + found["hour"] + found["minute"] + found["second"]
+    try:
+        at = datetime.strptime(digits + ("+0000" if found["zone"] else ""), "%Y%m%d%H%M%S" + "%z" * bool(found["zone"]))
+    except ValueError:
+        return name, None
+    if at.tzinfo is None and options.timezone is None:
+        return rest, None
+    return rest, round((at if at.tzinfo else at.replace(tzinfo=options.timezone)).timestamp() * MS_PER_S)
+
+
+def _count_on(text: Input, options: ReadOptions, page: int) -> int:
+    """When a page without a time was taken: one step after the other from `at_ms` on."""
+    if options.at_ms is None:
+        raise SourceError(
+            f"{text.label}: nothing says when it was scraped; say so with --at 2026-10-05T08:00Z, and --step SECONDS where there"
+            " are several"
+        )
+    return options.at_ms + round((options.step_s or DEFAULT_STEP_S) * MS_PER_S) * page

@@ -1,0 +1,136 @@
+"""What serving engines call what they count: facts, by unit of progress. Names are compared with `_` in place of `:`.
+
+vLLM's gpu_prefix_cache_hits_total is left out: it counted blocks in some versions and tokens in others. Its
+prompt_tokens_recomputed_total counts tokens of the cache that were computed again for a forward pass, not preempted work.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+PROMPT, CACHED, OUTPUT = "prompt_token", "cached_prompt_token", "output_token"
+REQUEST, PREEMPTION = "request", "preemption"
+RUNNING, WAITING = "running_request_s", "waiting_request_s"
+"""Units that engines tell: tokens of prompts (those from a cache among them), of answers, requests that ended as they should,
+how often one was preempted, and the seconds that requests ran and waited."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One engine. `counts` and `gauges` give the metrics of a unit, the best one first.
+
+    `only` keeps series whose label has one of these values, where they have it; `without` leaves out series with one of these.
+    """
+
+    name: str
+    counts: Mapping[str, tuple[str, ...]]
+    gauges: Mapping[str, tuple[str, ...]]
+    only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    without: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+VLLM: Final = Engine(
+    "vllm",
+    {
+        PROMPT: ("vllm_prompt_tokens_total",),
+        CACHED: ("vllm_prompt_tokens_cached_total", "vllm_prefix_cache_hits_total"),
+        OUTPUT: ("vllm_generation_tokens_total",),
+        REQUEST: ("vllm_request_success_total",),
+        PREEMPTION: ("vllm_num_preemptions_total",),
+    },
+    {RUNNING: ("vllm_num_requests_running",), WAITING: ("vllm_num_requests_waiting",)},
+    without={"finished_reason": ("abort", "error")},
+)
+SGLANG: Final = Engine(
+    "sglang",
+    {
+        PROMPT: ("sglang_prompt_tokens_total",),
+        CACHED: ("sglang_cached_tokens_total",),
+        OUTPUT: ("sglang_generation_tokens_total",),
+        REQUEST: ("sglang_num_requests_total",),
+        PREEMPTION: ("sglang_num_retracted_requests_total",),
+    },
+    {RUNNING: ("sglang_num_running_reqs",), WAITING: ("sglang_num_queue_reqs",)},
+    only={"tp_rank": ("0",)},  # all ranks of tensor parallelism tell the same
+)
+TGI: Final = Engine(
+    "tgi",
+    {
+        PROMPT: ("tgi_request_input_length_sum",),
+        OUTPUT: ("tgi_request_generated_tokens_sum",),
+        REQUEST: ("tgi_request_success", "tgi_request_success_total"),
+    },
+    {RUNNING: ("tgi_batch_current_size",), WAITING: ("tgi_queue_size",)},
+)
+TRITON: Final = Engine(
+    "triton",
+    {
+        PROMPT: ("nv_llm_input_token_len_sum",),
+        OUTPUT: ("nv_llm_output_token_len_sum",),
+        REQUEST: ("nv_llm_output_token_len_count",),  # nv_inference_request_success counts every step of an ensemble
+    },
+    {RUNNING: ("nv_trt_llm_request_metrics",)},
+    only={"request_type": ("active",)},
+)
+TRITON_WAITING: Final = Engine(
+    "triton", {}, {WAITING: ("nv_trt_llm_request_metrics",)}, only={"request_type": ("waiting",)}
+)
+TRTLLM: Final = Engine(
+    "trtllm",
+    {
+        PROMPT: ("trtllm_prompt_tokens_total",),
+        OUTPUT: ("trtllm_generation_tokens_total",),
+        REQUEST: ("trtllm_request_success_total",),
+    },
+    {RUNNING: ("trtllm_num_requests_running",), WAITING: ("trtllm_num_requests_waiting",)},
+)
+LLAMA_CPP: Final = Engine(
+    "llama.cpp",
+    {PROMPT: ("llamacpp_prompt_tokens_total",), OUTPUT: ("llamacpp_tokens_predicted_total",)},
+    {RUNNING: ("llamacpp_requests_processing",), WAITING: ("llamacpp_requests_deferred",)},
+)
+ENGINES: Final = (VLLM, SGLANG, TGI, TRITON, TRITON_WAITING, TRTLLM, LLAMA_CPP)
+START: Final = "process_start_time_seconds"
+"""When the process began that tells: what tells a process from another one behind the same name."""
+
+COUNTED: Final = {unit: tuple(n for e in ENGINES for n in e.counts.get(unit, ())) for e in ENGINES for unit in e.counts}
+MEASURED: Final = {
+    unit: tuple(n for e in ENGINES for n in e.gauges.get(unit, ())) for e in ENGINES for unit in e.gauges
+}
+_COUNTERS: Final = {name: engine for engine in ENGINES for names in engine.counts.values() for name in names}
+_GAUGES: Final = {
+    name: [(other, unit) for other in ENGINES for unit, of in other.gauges.items() if name in of]
+    for engine in ENGINES
+    for names in engine.gauges.values()
+    for name in names
+}
+
+
+def spell(name: str) -> str:
+    """The name as it is compared.
+
+    >>> spell("vllm:prompt_tokens_total")
+    'vllm_prompt_tokens_total'
+    """
+    return name.replace(":", "_")
+
+
+def is_counter(name: str) -> bool:
+    """True for a counter of an engine that is understood, as `spell` writes it."""
+    return name in _COUNTERS
+
+
+def counts(name: str, labels: Mapping[str, str]) -> bool:
+    """True where a series of a counter is one to count: no other rank of the same work, no request that was broken off."""
+    return _fits(_COUNTERS[name], labels)
+
+
+def find_gauge(name: str, labels: Mapping[str, str]) -> str | None:
+    """The unit that a series of a gauge tells the rate of; None where it tells none."""
+    return next((unit for engine, unit in _GAUGES.get(name, ()) if _fits(engine, labels)), None)
+
+
+def _fits(engine: Engine, labels: Mapping[str, str]) -> bool:
+    return all(labels.get(name, values[0]) in values for name, values in engine.only.items()) and not any(
+        labels.get(name) in values for name, values in engine.without.items()
+    )

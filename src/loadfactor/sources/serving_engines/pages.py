@@ -1,0 +1,137 @@
+"""Text of /metrics of serving engines into pages: what one replica told at one instant.
+
+Times are those of the lines; else of a line that is nothing but a time, before the page; else in the name of the file. A series
+that comes again begins another page.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+
+from loadfactor.sources.base import Input
+from loadfactor.sources.dcgm.metric_lines import find_head_end
+from loadfactor.sources.dcgm.series_identity import list_labels, split_head
+from loadfactor.sources.parsing.text_blocks import split_blocks
+from loadfactor.sources.parsing.times.stamps import parse_epoch_ms, parse_stamp
+from loadfactor.sources.serving_engines.engines import START, counts, find_gauge, is_counter, spell
+from loadfactor.units import MS_PER_S, NS_PER_MS
+
+Place = tuple[str, str]
+"""The job, empty where no label names one, and the replica."""
+Labels = tuple[tuple[str, str], ...]
+_TYPE = re.compile(r"# TYPE (?P<name>\S+) (?P<kind>\w+)")
+_REPLICA = ("pod", "exported_pod", "kubernetes_pod_name", "pod_name", "instance")
+_NAMESPACE = ("namespace", "exported_namespace", "kubernetes_namespace", "namespace_name")
+
+
+@dataclass
+class Page:
+    """What one replica told. `counters` by metric and labels, `gauges` by unit; `declared` are counters that it has a title for.
+
+    `at_ms` is None where nothing says when; `start_ms` where nothing says when the process began.
+    """
+
+    place: Place
+    at_ms: int | None
+    start_ms: int | None = None
+    counters: dict[str, dict[Labels, float]] = field(default_factory=dict)
+    gauges: dict[str, float] = field(default_factory=dict)
+    declared: frozenset[str] = frozenset()
+
+    @property
+    def is_empty(self) -> bool:
+        """True where it tells nothing of an engine."""
+        return not self.counters and not self.gauges
+
+
+def read_pages(source: Input, default: str, unreadable: list[str]) -> Iterator[Page]:
+    """The pages of a text, in its order. `default`: the replica where no label names one. `unreadable` gets lines that are none."""
+    pages: dict[tuple[Place, int | None], Page] = {}
+    seen: set[str] = set()
+    declared: set[str] = set()
+    stamp_ms: int | None = None
+    for line in _list_lines(source):
+        stamp = parse_stamp(line.strip("# ")) if line[:1] == "#" or line[:4].isdigit() else None
+        if stamp is not None and stamp.zoned:
+            yield from _close(pages, seen, declared)
+            stamp_ms = stamp.at_ns // NS_PER_MS
+            continue
+        if line[:1] == "#":
+            titled = _TYPE.match(line)
+            if titled is not None and is_counter(_name_samples(spell(titled["name"]))):
+                declared.add(_name_samples(spell(titled["name"])))
+            if line.startswith("# EOF"):
+                yield from _close(pages, seen, declared)
+            continue
+        cut = find_head_end(line)
+        sample = _read_sample(line[cut:])
+        parts = split_head(line[:cut]) if sample is not None else None
+        if parts is None or sample is None:
+            unreadable.append(line)
+            continue
+        value, at_ms = sample
+        if at_ms is None:
+            if line[:cut] in seen:
+                yield from _close(pages, seen, declared)
+            seen.add(line[:cut])
+            at_ms = stamp_ms
+        labels = list_labels(parts[1])
+        place = _find_place(labels, default)
+        page = pages.setdefault((place, at_ms), Page(place, at_ms))
+        _add(page, spell(parts[0]), labels, value)
+    yield from _close(pages, seen, declared)
+
+
+def _add(page: Page, name: str, labels: Mapping[str, str], value: float) -> None:
+    """What a series tells, if it is of an engine."""
+    if name == START:
+        page.start_ms = round(value * MS_PER_S)
+    elif is_counter(name):
+        if counts(name, labels):
+            page.counters.setdefault(name, {})[tuple(sorted(labels.items()))] = value
+    elif (unit := find_gauge(name, labels)) is not None:
+        page.gauges[unit] = page.gauges.get(unit, 0.0) + value
+
+
+def _close(pages: dict[tuple[Place, int | None], Page], seen: set[str], declared: set[str]) -> Iterator[Page]:
+    """The pages that are whole now."""
+    for page in pages.values():
+        if not page.is_empty:
+            page.declared = frozenset(declared)
+            yield page
+    pages.clear()
+    seen.clear()
+    declared.clear()
+
+
+def _find_place(labels: Mapping[str, str], default: str) -> Place:
+    replica = next((labels[name] for name in _REPLICA if labels.get(name)), "")
+    namespace = next((labels[name] for name in _NAMESPACE if labels.get(name)), "")
+    pod = next((labels[name] for name in _REPLICA[:-1] if labels.get(name)), "")
+    return (f"{namespace}/{pod}" if pod and namespace else "", replica or default)
+
+
+def _name_samples(title: str) -> str:
+    """What the samples of a title are called: OpenMetrics leaves _total out of titles."""
+    return title if is_counter(title) else f"{title}_total"
+
+
+def _list_lines(source: Input) -> Iterator[str]:
+    for block in split_blocks(source):
+        for line in block.data.decode().split("\n"):
+            if line.strip():
+                yield line.rstrip("\r")
+
+
+def _read_sample(rest: str) -> tuple[float, int | None] | None:
+    """Value and time behind the name and labels of a line; None where they cannot be read."""
+    words = rest.partition("#")[0].split()
+    if not 1 <= len(words) <= 2 or "_" in words[0]:
+        return None
+    try:
+        value = float(words[0])
+    except ValueError:
+        return None
+    at_ms = parse_epoch_ms(words[1]) if len(words) == 2 else None
+    return None if not isfinite(value) or (len(words) == 2 and at_ms is None) else (value, at_ms)

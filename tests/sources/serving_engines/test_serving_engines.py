@@ -1,0 +1,202 @@
+"""What serving engines made, from what their /metrics told: right to the token, or unknown."""
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
+from loadfactor.sources.serving_engines.counting import AGAIN, GAP, SEVERAL
+from loadfactor.sources.serving_engines.decoder import decode_engines
+
+START = 1_790_000_000
+Told = tuple[dict[str, float], set[str]]
+
+
+def page(second: int, started: float | None = None, **values: float) -> str:
+    """A page of vLLM: `prompt=5` is a counter of tokens."""
+    names = {
+        "prompt": 'vllm:prompt_tokens_total{model_name="m",engine="0"}',
+        "output": 'vllm:generation_tokens_total{model_name="m",engine="0"}',
+        "cached": 'vllm:prefix_cache_hits_total{model_name="m",engine="0"}',
+        "stop": 'vllm:request_success_total{model_name="m",finished_reason="stop"}',
+        "length": 'vllm:request_success_total{model_name="m",finished_reason="length"}',
+        "abort": 'vllm:request_success_total{model_name="m",finished_reason="abort"}',
+        "running": 'vllm:num_requests_running{model_name="m"}',
+    }
+    at = (START + second) * 1000
+    lines = [f"{names[name]} {value} {at}" for name, value in values.items()]
+    return "\n".join([*lines, *([f"process_start_time_seconds {START + started} {at}"] if started is not None else [])])
+
+
+def tell(*texts: str, options: ReadOptions = ReadOptions(held_by="chat"), name: str = "vllm-0.prom") -> Told:
+    """Amounts by unit, and what is unknown."""
+    amounts: dict[str, float] = defaultdict(float)
+    unknown = set()
+    for item in decode_engines([Input(name, [("\n".join(texts) + "\n").encode()], name)], options):
+        if isinstance(item, Rows):
+            assert item.table == "progress"
+            for row in item.data.to_pylist():
+                assert row["from_utc"] < row["to_utc"] and row["amount"] >= 0
+                amounts[row["unit"]] += row["amount"]
+        else:
+            assert isinstance(item, Gap)
+            unknown.add(item.what)
+    return dict(amounts), unknown
+
+
+def test_counters_of_one_process_are_subtracted() -> None:
+    """Of what was made before the first page nothing counts; reasons are added up, and broken-off requests left out."""
+    made, unknown = tell(
+        page(0, prompt=1000, output=100, cached=0, stop=5, length=1, abort=9, running=2),
+        page(15, prompt=1500, output=180, cached=64, stop=6, length=2, abort=20, running=4),
+        page(30, prompt=1501, output=180, cached=64, stop=6, length=2, abort=20, running=0),
+    )
+    wanted = {"prompt_token": 501, "output_token": 80, "cached_prompt_token": 64, "request": 2, "running_request_s": 60}
+    assert (made, unknown) == (wanted, set())
+
+
+def test_a_replica_that_restarts() -> None:
+    """What the new process counts was made since; with and without a time at which it began."""
+    told = [{"prompt": 1000}, {"prompt": 1500}, {"prompt": 40}, {"prompt": 90}]
+    bare = [page(15 * k, **of) for k, of in enumerate(told)]
+    assert tell(*bare) == ({"prompt_token": 590}, {AGAIN})
+    dated = [page(15 * k, -9 if k < 2 else 20, **of) for k, of in enumerate(told)]
+    assert tell(*dated) == ({"prompt_token": 590}, {AGAIN})
+    higher = [page(15 * k, -9 if k < 2 else 20, prompt=n) for k, n in enumerate((10, 15, 100, 120))]
+    assert tell(*higher) == ({"prompt_token": 125}, {AGAIN})
+
+
+def test_one_counter_that_fell_says_that_all_began_again() -> None:
+    """Prompts grew past what they were before the restart; that outputs fell says that all of them are new."""
+    made, unknown = tell(
+        page(0, prompt=100, output=900), page(15, prompt=150, output=20), page(30, prompt=160, output=21)
+    )
+    assert (made, unknown) == ({"prompt_token": 160, "output_token": 21}, {AGAIN})
+
+
+def test_two_replicas_behind_one_name() -> None:
+    """Told apart by when they began they are right to the token; without that, all they made is unknown."""
+    turns = [(0, "a", 1000), (15, "b", 20), (30, "a", 1100), (45, "b", 25), (60, "a", 1101)]
+    began = {"a": -500, "b": -300}
+    assert tell(*(page(at, began[who], prompt=n) for at, who, n in turns)) == ({"prompt_token": 106}, set())
+    assert tell(*(page(at, prompt=n) for at, _, n in turns)) == ({}, {SEVERAL, AGAIN})
+
+
+def test_a_gap_is_unknown_unless_the_process_is_the_same() -> None:
+    """After an hour without a page a higher count may be that of another process."""
+    pages = [(0, 100), (15, 110), (30, 120), (3600, 900), (3615, 905)]
+    assert tell(*(page(at, prompt=n) for at, n in pages)) == ({"prompt_token": 25}, {GAP})
+    assert tell(*(page(at, -9, prompt=n) for at, n in pages)) == ({"prompt_token": 805}, set())
+
+
+def test_a_removed_metric_name_is_unknown() -> None:
+    """A counter that a new version no longer has tells nothing; the others go on."""
+    made, _ = tell(page(0, prompt=1, cached=1), page(15, prompt=2, cached=1), page(30, prompt=4), page(45, prompt=8))
+    assert made == {"prompt_token": 7, "cached_prompt_token": 0}
+    assert "cached_prompt_token" not in tell(page(0, prompt=1), page(15, prompt=2))[0]
+
+
+def test_a_counter_with_a_title_and_no_series_stands_at_nothing() -> None:
+    """Series of reasons come up when they are first needed."""
+    title = "# TYPE vllm:request_success_total counter\n"
+    assert tell(title + page(0, prompt=1), page(15, prompt=1, stop=3))[0]["request"] == 3
+
+
+OTHERS = {
+    "sglang": ("sglang:prompt_tokens_total{m}", "sglang:cached_tokens_total{m}", "sglang:generation_tokens_total{m}"),
+    "triton": ('nv_llm_input_token_len_sum{model="l"}', "", 'nv_llm_output_token_len_sum{model="l"}'),
+    "trtllm": ("trtllm_prompt_tokens_total{m}", "", "trtllm_generation_tokens_total{m}"),
+    "tgi": ("tgi_request_input_length_sum", "", "tgi_request_generated_tokens_sum"),
+    "llama.cpp": ("llamacpp:prompt_tokens_total", "", "llamacpp:tokens_predicted_total"),
+    "vllm, newest": (
+        "vllm:prompt_tokens_total{m}",
+        "vllm:prompt_tokens_cached_total{m}",
+        "vllm:generation_tokens_total{m}",
+    ),
+    "vllm, colons replaced": ("vllm_prompt_tokens_total{m}", "", "vllm_generation_tokens_total{m}"),
+}
+
+
+@pytest.mark.parametrize("engine", OTHERS)
+def test_every_engine_is_understood(engine: str) -> None:
+    """Prompt, cached and output tokens of each engine by its own names."""
+    names = [name.replace("{m}", '{model_name="m"}') for name in OTHERS[engine]]
+    pages = [
+        "\n".join(f"{name} {count} {(START + at) * 1000}" for name, count in zip(names, counts, strict=True) if name)
+        for at, counts in ((0, (10, 1, 5)), (15, (30, 4, 6)))
+    ]
+    made, unknown = tell(*pages)
+    assert (made["prompt_token"], made.get("cached_prompt_token"), made["output_token"]) == (
+        20,
+        3 if names[1] else None,
+        1,
+    )
+    assert unknown == set()
+
+
+def test_other_ranks_tell_the_same_work() -> None:
+    """Of SGLang's ranks of tensor parallelism one counts."""
+    lines = [
+        f'sglang:prompt_tokens_total{{tp_rank="{rank}"}} {count} {(START + at) * 1000}'
+        for at, count in ((0, 10), (15, 30))
+        for rank in range(4)
+    ]
+    assert tell(*lines)[0] == {"prompt_token": 20}
+
+
+def test_pods_that_labels_name_are_jobs_of_their_own() -> None:
+    """A page of several pods, as Prometheus federates it, is a job and a replica each; no option is needed."""
+    lines = [
+        f'vllm:prompt_tokens_total{{namespace="ml",pod="{pod}",instance="10.0.0.1:8000"}} {count} {(START + at) * 1000}'
+        for at, a, b in ((0, 1, 100), (15, 3, 101))
+        for pod, count in (("a", a), ("b", b))
+    ]
+    text = Input("f", [("\n".join(lines) + "\n").encode()], "f")
+    rows = [
+        row for item in decode_engines([text], ReadOptions()) if isinstance(item, Rows) for row in item.data.to_pylist()
+    ]
+    assert {(row["job_id"], row["replica"], row["amount"]) for row in rows} == {("ml/a", "a", 2), ("ml/b", "b", 1)}
+
+
+@pytest.mark.parametrize("how", ["stamps", "names", "counted"])
+def test_times_that_the_lines_do_not_say(how: str) -> None:
+    """Pages without times: a line with a time before each, the names of files, or --at and --step."""
+    bare = [re.sub(r" \d{13}$", "", page(0, prompt=n), flags=re.MULTILINE) for n in (1, 5, 6)]
+    if how == "stamps":
+        told = [f"# 2026-10-05T08:00:{15 * k:02}Z\n{text}" for k, text in enumerate(bare)]
+        assert tell(*told)[0] == {"prompt_token": 5}
+    elif how == "counted":
+        options = ReadOptions(held_by="chat", at_ms=START * 1000, step_s=15)
+        assert tell(*bare, options=options)[0] == {"prompt_token": 5}
+        with pytest.raises(SourceError, match="--at"):
+            tell(*bare)
+    else:
+        files = [
+            Input(name, [(text + "\n").encode()], name)
+            for name, text in zip(("v-20261005T080000Z.prom", "v-20261005T080015Z.prom"), bare, strict=False)
+        ]
+        (rows,) = decode_engines(files, ReadOptions(held_by="chat"))
+        assert isinstance(rows, Rows)
+        assert [(row["replica"], row["amount"]) for row in rows.data.to_pylist()] == [("v", 4)]
+
+
+def test_a_real_page_of_vllm(shared: Path) -> None:
+    """A page that a monitoring project keeps: read twice with more tokens, it gives their difference, of a known process."""
+    text = (shared / "data" / "metrics" / "vllm" / "vllm_metrics_datadog_fixture.prom").read_text()
+    line = 'vllm:prompt_tokens_total{model_name="facebook/opt-125m"}'
+    later = text.replace(f"{line} 5.0", f"{line} 12.0")
+    made, unknown = tell(text, later, options=ReadOptions(held_by="opt", at_ms=START * 1000, step_s=15))
+    assert made["prompt_token"] == 7
+    assert {made[unit] for unit in ("output_token", "request", "preemption", "cached_prompt_token")} == {0}
+    assert unknown == set()
+
+
+def test_what_is_no_engine_is_refused() -> None:
+    """A page of another exporter, and a page whose job nobody names, are said in one line."""
+    with pytest.raises(SourceError, match="no metrics of vLLM"):
+        tell("node_cpu_seconds_total 1")
+    with pytest.raises(SourceError, match="--held-by"):
+        tell(page(0, prompt=1), options=ReadOptions())
