@@ -137,8 +137,8 @@ def pour(spent: Spent, shares: WorkShares | None) -> Waterfall:
     before = (spent.down, spent.unallocated, spent.unobserved, spent.idle, spent.busy - active)
     if shares is None:
         return Waterfall(*before, active, 0.0, 0.0, 0.0, 0.0)
-    losses, useful = take_shares(active, (shares.math, shares.kept, shares.useful))
-    return Waterfall(*before, 0.0, *losses, useful)
+    (not_math, lost, failed), useful = take_shares(active, (shares.math, shares.kept, shares.useful))
+    return Waterfall(*before, 0.0, not_math, lost, failed, useful)
 
 
 def join(falls: Sequence[Waterfall]) -> Waterfall:

@@ -39,7 +39,8 @@ def tell(*texts: str, options: ReadOptions = ReadOptions(held_by="chat"), name: 
         if isinstance(item, Rows):
             assert item.table == "progress"
             for row in item.data.to_pylist():
-                assert row["from_utc"] < row["to_utc"] and row["amount"] >= 0
+                assert row["from_utc"] < row["to_utc"]
+                assert row["amount"] >= 0
                 amounts[row["unit"]] += row["amount"]
         else:
             assert isinstance(item, Gap)

@@ -7,6 +7,7 @@ unknown; a counter that falls and comes back on the next page is of several proc
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from loadfactor.sources.serving_engines.engines import COUNTED
@@ -146,5 +147,5 @@ class ReplicaCounts:
 def find_step_ms(pages: Sequence[Page]) -> float:
     """The usual time between the pages of a replica, the median; 0 of a single one."""
     times = sorted({page.at_ms for page in pages if page.at_ms is not None})
-    between = sorted(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+    between = sorted(later - earlier for earlier, later in pairwise(times))
     return float(between[len(between) // 2]) if between else 0.0

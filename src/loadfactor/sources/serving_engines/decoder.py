@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 import pyarrow as pa
@@ -117,14 +117,15 @@ def _read_name(text: Input, options: ReadOptions) -> tuple[str, int | None]:
     rest = (name[: found.start()] + name[found.end() :]).strip("-_. ") or "replica"
     if found["epoch"]:
         return rest, parse_epoch_ms(found["epoch"])
-    digits = found["date"].replace("-", "") + found["hour"] + found["minute"] + found["second"]
+    zone = UTC if found["zone"] else options.timezone
+    if zone is None:
+        return rest, None
+    digits = "".join(found[part].replace("-", "") for part in ("date", "hour", "minute", "second"))
     try:
-        at = datetime.strptime(digits + ("+0000" if found["zone"] else ""), "%Y%m%d%H%M%S" + "%z" * bool(found["zone"]))
+        at = datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=zone)
     except ValueError:
         return name, None
-    if at.tzinfo is None and options.timezone is None:
-        return rest, None
-    return rest, round((at if at.tzinfo else at.replace(tzinfo=options.timezone)).timestamp() * MS_PER_S)
+    return rest, round(at.timestamp() * MS_PER_S)
 
 
 def _count_on(text: Input, options: ReadOptions, page: int) -> int:
