@@ -291,7 +291,7 @@ class Fleet:
                 "amount": self.rnd.choice((0.0, 1.0, 100.0, 12345.5)),
                 "kept": self.rnd.choice((None, True, True, False)),
             }
-            key = (*(row[c] for c in ("job_id", "unit", "from_utc", "to_utc")), row["kept"] is not False)
+            key = (*(row[c] for c in ("job_id", "unit", "from_utc")), row["kept"] is not False)
             if key not in keys:
                 self.tables["progress"].append(row)
             keys.add(key)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from loadfactor.sources.serving_engines.engines import COUNTED
-from loadfactor.sources.serving_engines.pages import Labels, Page
+from loadfactor.sources.serving_engines.pages import EnginePage, Labels
 from loadfactor.units import MS_PER_S
 
 REACH_STEPS: Final = 1.5
@@ -52,7 +52,7 @@ class ReplicaCounts:
         self._last_ms: int | None = None
         self._fell_from: dict[str, dict[Labels, float]] = {}
 
-    def put(self, page: Page) -> Iterator[Amount]:
+    def put(self, page: EnginePage) -> Iterator[Amount]:
         """Add the next page, which has a time; what was made since those before."""
         at_ms, last_ms = page.at_ms, self._last_ms
         assert at_ms is not None
@@ -91,7 +91,7 @@ class ReplicaCounts:
         self._first_ms = at_ms if self._first_ms is None else self._first_ms
         self._last_ms = at_ms
 
-    def _count_all(self, page: Page, from_ms: int) -> Iterator[Amount]:
+    def _count_all(self, page: EnginePage, from_ms: int) -> Iterator[Amount]:
         """All that a page counts, of a process that began at `from_ms` or after it."""
         assert page.at_ms is not None
         for unit, names in COUNTED.items():
@@ -101,7 +101,7 @@ class ReplicaCounts:
             if known is not None and from_ms < page.at_ms:
                 yield Amount(unit, from_ms, page.at_ms, sum(known.values()))
 
-    def _count_growth(self, process: _Process, page: Page) -> Iterator[Amount]:
+    def _count_growth(self, process: _Process, page: EnginePage) -> Iterator[Amount]:
         """What each unit grew by, by the best of its counters that tells it."""
         assert page.at_ms is not None
         for unit, names in COUNTED.items():
@@ -119,7 +119,7 @@ class ReplicaCounts:
                     yield Amount(unit, before[0], page.at_ms, sum(grown))
                     break
 
-    def _has_fallen(self, process: _Process, page: Page) -> bool:
+    def _has_fallen(self, process: _Process, page: EnginePage) -> bool:
         return any(
             page.counters[name][labels] < value
             for name, (_, values) in process.counters.items()
@@ -127,7 +127,7 @@ class ReplicaCounts:
             if labels in page.counters.get(name, {})
         )
 
-    def _came_back(self, page: Page) -> bool:
+    def _came_back(self, page: EnginePage) -> bool:
         """True where every counter stands where it stood before it fell, or higher."""
         both = [
             (page.counters[name][labels], value)
@@ -137,14 +137,14 @@ class ReplicaCounts:
         ]
         return bool(both) and all(now >= before for now, before in both)
 
-    def _differs(self, process: _Process, page: Page) -> bool:
+    def _differs(self, process: _Process, page: EnginePage) -> bool:
         return any(process.counters.get(name, (0, {}))[1] != values for name, values in page.counters.items())
 
     def _say(self, what: str) -> None:
         self.unknown[what] = self.unknown.get(what, 0) + 1
 
 
-def find_step_ms(pages: Sequence[Page]) -> float:
+def find_step_ms(pages: Sequence[EnginePage]) -> float:
     """The usual time between the pages of a replica, the median; 0 of a single one."""
     times = sorted({page.at_ms for page in pages if page.at_ms is not None})
     between = sorted(later - earlier for earlier, later in pairwise(times))

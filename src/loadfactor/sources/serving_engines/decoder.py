@@ -14,7 +14,7 @@ from loadfactor.sources.parsing.file_names import strip_endings
 from loadfactor.sources.parsing.times.stamps import parse_epoch_ms
 from loadfactor.sources.serving_engines.counting import SEVERAL, Amount, ReplicaCounts, find_step_ms
 from loadfactor.sources.serving_engines.engines import PREEMPTION
-from loadfactor.sources.serving_engines.pages import Page, read_pages
+from loadfactor.sources.serving_engines.pages import EnginePage, read_pages
 from loadfactor.tables import table
 from loadfactor.units import MS_PER_S, S_PER_MIN
 
@@ -32,7 +32,7 @@ def decode_engines(scrapes: Sequence[Input], options: ReadOptions) -> Iterator[R
 
     Raises SourceError naming the text: no metrics of an engine, no times and none given, no job and none given.
     """
-    replicas: dict[tuple[str, str], list[Page]] = {}
+    replicas: dict[tuple[str, str], list[EnginePage]] = {}
     untimed: Counter[tuple[str, str]] = Counter()
     for text in scrapes:
         name, named_ms = _read_name(text, options)
@@ -61,7 +61,7 @@ def decode_engines(scrapes: Sequence[Input], options: ReadOptions) -> Iterator[R
 
 
 def _count_replicas(
-    replicas: dict[tuple[str, str], list[Page]], label: str, options: ReadOptions
+    replicas: dict[tuple[str, str], list[EnginePage]], label: str, options: ReadOptions
 ) -> Iterator[Rows | Gap]:
     unknown: Counter[str] = Counter()
     rows: list[dict[str, object]] = []

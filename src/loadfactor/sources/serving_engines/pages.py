@@ -26,7 +26,7 @@ _NAMESPACE = ("namespace", "exported_namespace", "kubernetes_namespace", "namesp
 
 
 @dataclass
-class Page:
+class EnginePage:
     """What one replica told. `counters` by metric and labels, `gauges` by unit; `declared` are counters that it has a title for.
 
     `at_ms` is None where nothing says when; `start_ms` where nothing says when the process began.
@@ -45,9 +45,9 @@ class Page:
         return not self.counters and not self.gauges
 
 
-def read_pages(source: Input, default: str, unreadable: list[str]) -> Iterator[Page]:
+def read_pages(source: Input, default: str, unreadable: list[str]) -> Iterator[EnginePage]:
     """The pages of a text, in its order. `default`: the replica where no label names one. `unreadable` gets lines that are none."""
-    pages: dict[tuple[Place, int | None], Page] = {}
+    pages: dict[tuple[Place, int | None], EnginePage] = {}
     seen: set[str] = set()
     declared: set[str] = set()
     stamp_ms: int | None = None
@@ -78,12 +78,12 @@ def read_pages(source: Input, default: str, unreadable: list[str]) -> Iterator[P
             at_ms = stamp_ms
         labels = list_labels(parts[1])
         place = _find_place(labels, default)
-        page = pages.setdefault((place, at_ms), Page(place, at_ms))
+        page = pages.setdefault((place, at_ms), EnginePage(place, at_ms))
         _add(page, spell(parts[0]), labels, value)
     yield from _close(pages, seen, declared)
 
 
-def _add(page: Page, name: str, labels: Mapping[str, str], value: float) -> None:
+def _add(page: EnginePage, name: str, labels: Mapping[str, str], value: float) -> None:
     """What a series tells, if it is of an engine."""
     if name == START:
         page.start_ms = round(value * MS_PER_S)
@@ -94,7 +94,9 @@ def _add(page: Page, name: str, labels: Mapping[str, str], value: float) -> None
         page.gauges[unit] = page.gauges.get(unit, 0.0) + value
 
 
-def _close(pages: dict[tuple[Place, int | None], Page], seen: set[str], declared: set[str]) -> Iterator[Page]:
+def _close(
+    pages: dict[tuple[Place, int | None], EnginePage], seen: set[str], declared: set[str]
+) -> Iterator[EnginePage]:
     """The pages that are whole now."""
     for page in pages.values():
         if not page.is_empty:
