@@ -153,3 +153,15 @@ def test_a_waterfall_by_device_is_refused(tmp_path: Path) -> None:
     """Nobody knows what a single GPU made."""
     with pytest.raises(InputError, match="device"):
         make_books(tmp_path, [made("train", 1.0)]).waterfall("device")
+
+
+def test_the_cost_of_serving_is_split_over_its_tokens(tmp_path: Path) -> None:
+    """A token from a cache counts 0.1, an output token 4: together they cost what the job cost."""
+    tokens = {"prompt_token": 1000.0, "cached_prompt_token": 400.0, "output_token": 100.0}
+    books = make_books(tmp_path, [made("serve", amount, unit) for unit, amount in tokens.items()])
+    names = ("prompt", "cached_prompt", "output")
+    found = books.show([*(f"cost_per_million_{name}_tokens" for name in names), "cached_prompt_share"])
+    prompt, cached, output, share = (r.value for r in found if isinstance(r.value, float))
+    assert (prompt, cached, output) == pytest.approx([20 / 1040 * 1e6 * weight for weight in (1, 0.1, 4)], rel=1e-12)
+    assert (600 * prompt + 400 * cached + 100 * output) / 1e6 == pytest.approx(20, rel=1e-12)
+    assert share == pytest.approx(0.4)
