@@ -53,7 +53,7 @@ def test_where_no_allocation_source_speaks_all_time_has_an_unknown_holder(tmp_pa
     assert (allocation.value, allocation.coverage) == (None, 0.0)
     assert cost.value == pytest.approx(16.0)
     assert any(
-        f.what.startswith("time with an unknown holder") and f.gpu_hours == 8 and "--held-by" in f.do
+        f.what.startswith("time with an unknown holder") and f.gpu_hours == 8 and "--job" in f.do
         for f in books.check().findings
     )
 

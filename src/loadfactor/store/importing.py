@@ -215,7 +215,7 @@ def _check_holder(writer: Writer, staged: Path, held_by: str | None) -> None:
     found = writer.fetch_one(small_tables.held_otherwise(read([staged]), stored), [before])
     if found:
         raise InputError(
-            f"{found[0]} was imported as held by {found[1]!r} at a time for which --held-by says {held_by!r};"
+            f"{found[0]} was imported as held by {found[1]!r} at a time for which --job says {held_by!r};"
             " a second holder would halve the first one's cost: name the same job, or use another store"
         )
 

@@ -253,14 +253,14 @@ def test_a_name_in_brackets_is_a_name(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_log_alone_can_be_given_a_holder(run: Run, tmp_path: Path) -> None:
-    """Without allocations a GPU's holder is unknown, and the import says so; --held-by books the logged time as one job's."""
+    """Without allocations a GPU's holder is unknown, and the import says so; --job books the logged time as one job's."""
     log = tmp_path / "gpu.csv"
     rows = "".join(f"2026/03/01 10:00:{s:02d}.000, GPU-1, 80 %\n" for s in range(0, 60, 10))
     log.write_text("timestamp, uuid, utilization.gpu [%]\n" + rows)
     words = ("import", "nvidia-smi", log, "--timezone", "UTC", "--node", "n1")
     _, out, _ = run(*words, "--store", tmp_path / "nobody")
-    assert "--held-by" in out
-    run(*words, "--store", tmp_path / "job", "--held-by", "bench")
+    assert "--job" in out
+    run(*words, "--store", tmp_path / "job", "--job", "bench")
     for store, held in (("nobody", 0.0), ("job", 60 / 3600)):
         _, out, _ = run("show", "utilization", "allocated_gpu_hours", "--store", tmp_path / store, "--format", "json")
         assert values(out) == {"utilization": pytest.approx(0.8), "allocated_gpu_hours": pytest.approx(held)}
@@ -272,7 +272,7 @@ def test_logs_that_overlap_ask_once(run: Run, tmp_path: Path) -> None:
         log = tmp_path / f"{first}.csv"
         rows = "".join(f"2026/03/01 10:00:{s:02d}.000, GPU-1, 80 %\n" for s in range(first, min(first + 40, 60), 10))
         log.write_text("timestamp, uuid, utilization.gpu [%]\n" + rows)
-        words = ("import", "nvidia-smi", log, "--timezone", "UTC", "--store", tmp_path / "s", "--held-by", holder)
+        words = ("import", "nvidia-smi", log, "--timezone", "UTC", "--store", tmp_path / "s", "--job", holder)
         refused, _, error = run(*words)
         assert refused == code
         assert ("GPU-1 was imported as held by 'bench'" in error) == (code == 2)
@@ -299,7 +299,7 @@ def test_a_shorter_copy_of_a_log_takes_nothing_away(run: Run, tmp_path: Path) ->
         log = tmp_path / f"{name}.csv"
         rows = "".join(f"2026/03/01 10:00:{s:02d}.000, GPU-1, 80 %\n" for s in range(0, seconds, 10))
         log.write_text("timestamp, uuid, utilization.gpu [%]\n" + rows)
-        run("import", "nvidia-smi", log, "--timezone", "UTC", "--store", tmp_path / "s", "--held-by", "bench", *more)
+        run("import", "nvidia-smi", log, "--timezone", "UTC", "--store", tmp_path / "s", "--job", "bench", *more)
         _, out, _ = run(
             *("show", "paid_gpu_hours", "allocated_gpu_hours", "--where", "node=n1"),
             *("--store", tmp_path / "s", "--format", "json"),

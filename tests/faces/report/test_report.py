@@ -292,7 +292,7 @@ def test_time_without_a_known_holder_is_named_with_its_remedy(tmp_path: Path) ->
     with books.snapshot() as snapshot:
         report = build_document(Inquiry(snapshot))
     assert report.headline.startswith("The fleet was 95.0 % full: 3.8 of 4 paid GPU-hours were effective.")
-    assert "4 GPU-hours have no known holder: import allocations or use --held-by." in report.headline
+    assert "4 GPU-hours have no known holder: import allocations or use --job." in report.headline
     table = report.sections[0].tables[0]
     assert {row[0]: row[1] for row in table.rows}["Unattributed"] == pytest.approx(4)
     tiles = {tile.title: tile.value for tile in report.tiles}

@@ -199,5 +199,5 @@ def test_what_is_no_engine_is_refused() -> None:
     """A page of another exporter, and a page whose job nobody names, are said in one line."""
     with pytest.raises(SourceError, match="no metrics of vLLM"):
         tell("node_cpu_seconds_total 1")
-    with pytest.raises(SourceError, match="--held-by"):
+    with pytest.raises(SourceError, match="--job"):
         tell(page(0, prompt=1), options=ReadOptions())

@@ -7,7 +7,7 @@ from loadfactor.books.check.finding import ROUNDING, Examined, Finding
 from loadfactor.tables import EVEN_SPLIT, LABELS
 from loadfactor.units import MS_PER_HOUR
 
-UNATTRIBUTED_REMEDY: Final = "import allocations, use an exporter with job labels, or import the log with --held-by JOB"
+UNATTRIBUTED_REMEDY: Final = "import allocations, use an exporter with job labels, or import the log with --job JOB"
 
 
 def find_excess(books: Examined) -> Iterator[Finding]:

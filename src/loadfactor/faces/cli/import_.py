@@ -56,7 +56,9 @@ class ImportRequest(Request):
     )
     store: Path | None = option(STORE_HELP, None)
     price_per_gpu_hour: float | None = option("One flat price for every GPU, at any time.", None, above=0)
-    held_by: str | None = option("The job that held every GPU of a log, where no scheduler says who did.", None)
+    job: str | None = option(
+        "The job that the files are of: that held every GPU of a log, or made what they count.", None, short="--held-by"
+    )
     timezone: str | None = option("Zone of times that carry none: Europe/Berlin.", None)
     step: float | None = option("Seconds between samples, where the files do not show it.", None, above=0)
     node: str | None = option("The machine a node-local log was taken on.", None)
@@ -105,7 +107,7 @@ def build_page(request: ImportRequest) -> Document:
         node=request.node,
         pool=request.pool,
         at_ms=milliseconds(taken) if taken else None,
-        held_by=request.held_by,
+        held_by=request.job,
         price_per_gpu_hour=request.price_per_gpu_hour,
         currency=request.currency,
         job=request.job,

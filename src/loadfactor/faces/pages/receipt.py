@@ -50,7 +50,7 @@ def _sections(receipt: "Receipt", books: "Books") -> Iterator[Section]:
     if "samples" in receipt.rows and not books.store.manifest.of("allocations"):
         yield Section(
             lead="No allocations say who held these GPUs: their hours have an unknown holder and count as unattributed."
-            " Import allocations, use an exporter with job labels, or import the log with --held-by JOB."
+            " Import allocations, use an exporter with job labels, or import the log with --job JOB."
         )
     start, end = books.store.span()
     if start < end:  # prices alone cover no time

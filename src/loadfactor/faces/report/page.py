@@ -55,7 +55,7 @@ def _headline(inquiry: Inquiry) -> Sequence[str]:
         said.append(f"Coverage is only {percent(coverage)}: what was not observed counts as not effective.")
     if totals.value("unattributed_gpu_hours"):
         unknown = number(totals.value("unattributed_gpu_hours"))
-        said.append(f"{unknown} GPU-hours have no known holder: import allocations or use --held-by.")
+        said.append(f"{unknown} GPU-hours have no known holder: import allocations or use --job.")
     return said
 
 
