@@ -78,7 +78,7 @@ class Snapshot:
 
     def show(
         self,
-        metrics: MetricName | str | Sequence[MetricName | str] = (),
+        metrics: MetricName | str | Sequence[MetricName | str | Metric] = (),
         by: Dimension | str | Sequence[Dimension | str] = (),
         start: datetime | None = None,
         end: datetime | None = None,
@@ -87,12 +87,12 @@ class Snapshot:
         where: Mapping[str, str] | None = None,
         without_idle: bool = False,
     ) -> Readings:
-        """As `Books.show`."""
+        """As `Books.show`; of metrics that are in no list, too."""
         for at in (start, end):
             if at is not None and at.tzinfo is None:
                 raise InputError(f"{at} has no time zone; give it one: datetime(…, tzinfo=ZoneInfo('Europe/Berlin'))")
         question = Question(
-            tuple(metric(name) for name in _listed(metrics)) or METRICS,
+            tuple(of if isinstance(of, Metric) else metric(of) for of in _listed(metrics)) or METRICS,
             check_dimensions(_listed(by)),
             self._window(start, end, timezone),
             self._check_basis(basis),
@@ -100,9 +100,6 @@ class Snapshot:
             without_idle,
             self._session.currency,
         )
-        return self._answer(question)
-
-    def _answer(self, question: Question) -> Readings:
         self._ledger.view_for(question)
         if question.units:
             from loadfactor.books.job_flops import view_progress  # rules and catalog take longer to import than most answers
@@ -127,13 +124,16 @@ class Snapshot:
         """As `Books.waterfall`."""
         from loadfactor.books.waterfall import find_waterfall
 
-        window, money = self._window(start, end, timezone), self._check_basis(basis)
-        filters, currency = check_filters(self._session, where or {}), self._session.currency
+        def ask(metrics: Sequence[Metric], of: Sequence[str]) -> Readings:
+            return self.show(metrics, of, start, end, timezone, basis, where)
 
-        def ask(metrics: tuple[Metric, ...], of: tuple[str, ...]) -> Readings:
-            return self._answer(Question(metrics, of, window, money, filters, currency=currency))
+        return find_waterfall(self._session, ask, check_dimensions(by), self._check_basis(basis))
 
-        return find_waterfall(self._session, ask, check_dimensions(by), currency, money)
+    def read_waterfall(self, found: Readings, basis: str | None = None) -> "FleetWaterfall":
+        """The waterfall of readings, by job and perhaps more, that `books.waterfall.ASKED` are among."""
+        from loadfactor.books.waterfall import read_waterfall
+
+        return read_waterfall(self._session, found, (), self._check_basis(basis))
 
     def prepare(self, windows: Iterable[tuple[datetime, datetime]]) -> None:
         """Book at once all hours that these windows cut: `show` of each of them then needs no booking of its own."""
@@ -299,7 +299,7 @@ class Snapshot:
         return start < end
 
 
-def _listed(names: str | Sequence[str]) -> Sequence[str]:
+def _listed(names: str | Sequence[Any]) -> Sequence[Any]:
     return [names] if isinstance(names, str) else names
 
 

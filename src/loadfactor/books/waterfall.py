@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import Any, Final
 
 from loadfactor.errors import InputError
@@ -30,6 +31,8 @@ Ask = Callable[[tuple[Metric, ...], tuple[str, ...]], Readings]
 """Readings of some metrics by dimensions, in the window and with the filters of one question."""
 FAILED: Final = ("failed", "node_fail", "out_of_memory", "oom", "boot_fail", "error")
 """Ends of jobs, in small letters, after which what they made is of no use. Who cancels a job or runs into a limit may use it."""
+Key = tuple[str | None, ...]
+"""The values of the dimensions that a group has."""
 MOST_NAMED: Final = 10
 ROUNDING: Final = 1e-9
 
@@ -111,9 +114,9 @@ class FleetWaterfall:
 
 @dataclass(frozen=True)
 class _Cell:
-    """What one holder did in one group."""
+    """What one holder did in one group, or all of the group whose FLOPs nobody knows together; then `job` is None."""
 
-    key: tuple[str | None, ...]
+    key: Key
     job: str | None
     hours: Spent
     cost: Spent
@@ -122,44 +125,56 @@ class _Cell:
     kept_hours: float
 
 
-def find_waterfall(session: Session, ask: Ask, by: Sequence[str], currency: str, basis: str) -> FleetWaterfall:
+def find_waterfall(session: Session, ask: Ask, by: Sequence[str], basis: str) -> FleetWaterfall:
     """The waterfall by group. Raises InputError for a dimension that work cannot be told by."""
     for name in by:
         if name not in OF_A_JOB:
             raise InputError(f"nobody knows what was made by {name}; split the waterfall by {', '.join(OF_A_JOB)}")
     asked = tuple(dict.fromkeys((*by, "job")))
-    cells = [_read(values, by) for values in _list_values(ask(ASKED, asked), asked)]
-    known = {cell.job for cell in cells if cell.made_hours is not None}
-    failed = _list_failed(session)
-    groups: dict[tuple[str | None, ...], list[tuple[_Cell, WorkShares | None]]] = {}
-    for cell in cells:
-        made = cell.made_hours or 0.0
-        counted = measure_shares(cell.hours, made, cell.kept_hours, cell.job in failed) if cell.job in known else None
-        groups.setdefault(cell.key, []).append((cell, counted))
-    rows = tuple(_add_up(dict(zip(by, key, strict=True)), of) for key, of in groups.items()) if by else ()
-    whole = _add_up({}, [cell for of in groups.values() for cell in of])
-    return FleetWaterfall(currency, basis, whole, rows, _find_surplus(cells))
+    return read_waterfall(session, ask(ASKED, asked), by, basis)
 
 
-def _list_values(found: Readings, asked: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The groups of an answer, each with its dimensions and metrics by name."""
+def read_waterfall(session: Session, found: Readings, by: Sequence[str], basis: str) -> FleetWaterfall:
+    """The same out of readings of `ASKED`, split by the job, the dimensions of `by`, and perhaps others."""
     columns = {metric.name: found.column(metric.name) for metric in ASKED}
-    return [
-        dict(zip(asked, key, strict=True)) | {name: column[place] for name, column in columns.items()}
-        for place, key in enumerate(found.keys)
-    ]
+    job, key = found.by.index("job"), [found.by.index(name) for name in by]
+    known = {of[job] for of, made in zip(found.keys, columns["made"], strict=True) if made is not None}
+    failed = _list_failed(session) if known else set()
+    cells: list[_Cell] = []
+    rest: dict[Key, list[int]] = {}
+    for place, of in enumerate(found.keys):
+        group = tuple(of[number] for number in key)
+        if of[job] in known:
+            cells.append(_read(columns, [place], group, of[job]))
+        else:
+            rest.setdefault(group, []).append(place)
+    cells += [_read(columns, places, group) for group, places in rest.items()]
+    groups: dict[Key, list[tuple[_Cell, WorkShares | None]]] = {}
+    for cell in cells:
+        shares = None
+        if cell.job is not None:
+            shares = measure_shares(cell.hours, cell.made_hours or 0.0, cell.kept_hours, cell.job in failed)
+        groups.setdefault(cell.key, []).append((cell, shares))
+    ordered = dict.fromkeys(tuple(of[number] for number in key) for of in found.keys) if by else {}
+    rows = tuple(_add_up(dict(zip(by, group, strict=True)), groups[group]) for group in ordered)
+    whole = _add_up({}, [cell for of in groups.values() for cell in of])
+    return FleetWaterfall(session.currency, basis, whole, rows, _find_surplus(cells))
 
 
-def _read(values: Mapping[str, Any], by: Sequence[str]) -> _Cell:
-    made = values["made"]
+def _read(columns: Mapping[str, Sequence[Any]], places: Sequence[int], key: Key, job: str | None = None) -> _Cell:
+    """The sum of some groups of an answer."""
+
+    def add(name: str) -> float:
+        return fsum(columns[name][place] or 0.0 for place in places)
+
     return _Cell(
-        tuple(values[name] for name in by),
-        values["job"],
-        Spent(**{name: values[name] for name in (*STATES, "active")}),
-        Spent(**{name: values[f"{name}_cost"] for name in (*STATES, "active")}),
-        values["priced"],
-        None if made is None else made / S_PER_HOUR,
-        (values["kept"] or 0.0) / S_PER_HOUR,
+        key,
+        job,
+        Spent(**{name: add(name) for name in (*STATES, "active")}),
+        Spent(**{name: add(f"{name}_cost") for name in (*STATES, "active")}),
+        add("priced"),
+        None if job is None or columns["made"][places[0]] is None else add("made") / S_PER_HOUR,
+        add("kept") / S_PER_HOUR,
     )
 
 

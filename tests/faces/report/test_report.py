@@ -22,11 +22,12 @@ from loadfactor.faces.render.html import render_html
 from loadfactor.faces.render.json import render_json
 from loadfactor.faces.render.markdown import render_markdown
 from loadfactor.faces.render.terminal import render_text
-from loadfactor.faces.report.facts import SectionFacts
+from loadfactor.faces.report.facts import SectionFacts, UsefulFacts
 from loadfactor.faces.report.inquiry import NOBODY, Inquiry
 from loadfactor.faces.report.page import build_document
 from loadfactor.faces.report.sections.job import build_section as build_job
 from loadfactor.faces.report.sections.waterfall import build_section as build_waterfall
+from loadfactor.metrics.waterfall import DROPS
 from loadfactor.simulator import Truth
 
 
@@ -328,3 +329,16 @@ def test_a_report_of_a_part_says_so_and_what_to_try_speaks_of_the_same(simulated
         assert f"--from {start.astimezone(UTC).isoformat()}" in command
         assert "--timezone Asia/Kolkata" in command
         assert "--where team=vision" in command
+
+
+def test_the_way_from_paid_to_useful_is_the_waterfalls(simulated_books: Books, report: Document) -> None:
+    """The section holds what `waterfall` says of the same window; losses, unknown and useful add up to what was paid."""
+    told = named(report, "useful")
+    assert isinstance(told, UsefulFacts)
+    hours, asked = told.waterfall.all.gpu_hours, simulated_books.waterfall().all.gpu_hours
+    for name in (*(drop.name for drop in DROPS), "useful"):
+        assert getattr(hours, name) == pytest.approx(getattr(asked, name), rel=1e-9, abs=1e-9)
+    body = next(s for s in json.loads(render_json(report))["sections"] if s["name"] == "useful")
+    steps = body["waterfall"]["all"]["steps"]
+    ends = [step["gpu_hours"] for step in steps if step["kind"] != "level" or step["name"] == "useful"]
+    assert sum(ends) == pytest.approx(steps[0]["gpu_hours"], rel=1e-9)

@@ -27,11 +27,11 @@ TITLES: Final = {drop.name: drop.title for drop in DROPS}
 
 def build_waterfall(found: "FleetWaterfall") -> Document:
     """Every step in GPU-hours and money, and by group what is left at each level."""
-    sections = [_list_steps(found)]
+    sections = [draw_steps(found)]
     if found.rows:
         sections.append(_list_groups(found))
     return Document(
-        _say(found),
+        say_useful(found),
         tuple(sections),
         tiles=_list_tiles(found.all),
         assumptions=(
@@ -39,12 +39,13 @@ def build_waterfall(found: "FleetWaterfall") -> Document:
             Assumption("math", "model FLOPs ÷ dense peak of the job's datatype", "[[network]] in loadfactor.toml"),
             Assumption("FLOPs of unobserved time", "in proportion to held time", "they are held against no activity"),
         ),
-        notes=_list_notes(found),
+        notes=list_unknown(found),
         data=found,
     )
 
 
-def _say(found: "FleetWaterfall") -> str:
+def say_useful(found: "FleetWaterfall") -> str:
+    """How much of what was paid was useful, as far as anybody knows, and the largest loss."""
     hours, cost = found.all.gpu_hours, found.all.cost
     paid = f"{number(hours.paid)} GPU-hours" if cost is None else money(cost.paid, found.currency)
     of = hours if cost is None else cost
@@ -70,7 +71,8 @@ def _list_tiles(group: "WaterfallGroup") -> tuple[Tile, ...]:
     )
 
 
-def _list_steps(found: "FleetWaterfall") -> Section:
+def draw_steps(found: "FleetWaterfall") -> Section:
+    """Every level, and what goes on the way to it; what took nothing is left out."""
     columns = (
         TableColumn("step"),
         TableColumn("GPU-hours", "number"),
@@ -82,7 +84,7 @@ def _list_steps(found: "FleetWaterfall") -> Section:
     for step in found.all.steps:
         if step.kind == "level":
             rows.append((f"= {LEVEL_TITLES[step.name]}", step.gpu_hours, step.cost, step.share_of_paid))
-        else:
+        elif step.gpu_hours or step.cost:
             sign = "−" if step.kind == "loss" else "?"
             rows.append((f"  {sign} {TITLES[step.name]}", step.gpu_hours, step.cost, step.share_of_paid))
             changes.append((TITLES[step.name], -step.gpu_hours))
@@ -125,7 +127,8 @@ def _list_groups(found: "FleetWaterfall") -> Section:
     return Section(f"By {', '.join(names)}", tables=(DataTable(columns, rows, note=note),))
 
 
-def _list_notes(found: "FleetWaterfall") -> tuple[str, ...]:
+def list_unknown(found: "FleetWaterfall") -> tuple[str, ...]:
+    """Sentences on what is not known: prices, FLOPs, and FLOPs that cannot be."""
     notes = []
     share = found.all.priced_share
     if found.all.cost is not None and share is not None and share < 1:

@@ -7,6 +7,7 @@ from datetime import datetime
 from loadfactor.books.budgets import BudgetReview
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.books.check import Finding
+from loadfactor.books.waterfall import FleetWaterfall
 from loadfactor.faces.document import Section, Suggestion
 from loadfactor.metrics.query.reading import Reading
 
@@ -59,6 +60,13 @@ class ChargebackFacts(SectionFacts):
     """Besides, the statements; None where something is missing for them."""
 
     chargeback: FleetChargeback | None
+
+
+@dataclass(frozen=True)
+class UsefulFacts(SectionFacts):
+    """Besides, every step of the way from paid to useful."""
+
+    waterfall: FleetWaterfall
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,15 @@ from pathlib import Path
 from shlex import quote
 
 from loadfactor.books.snapshot import Snapshot
+from loadfactor.books.waterfall import ASKED
 from loadfactor.faces import formats
 from loadfactor.faces.readings import currency_of
+from loadfactor.metrics import Metric
 from loadfactor.metrics.query.reading import Reading, Readings
 
 HOLDER_DIMENSIONS = ("team", "project", "user", "purpose", "pool")
+OF_JOBS = ("cost", "allocated_gpu_hours", "utilization", "idle_cost")
+"""What the report says of every job."""
 NOBODY = "nobody"
 UNTAGGED = "not tagged"
 Key = tuple[str | None, ...]
@@ -91,7 +95,7 @@ class Inquiry:
         """Where the books are, for commands to type."""
         return self.books.folder
 
-    def ask(self, *metrics: str, by: Sequence[str] = (), **where: str) -> Readings:
+    def ask(self, *metrics: str | Metric, by: Sequence[str] = (), **where: str) -> Readings:
         """Readings of metrics, split by dimensions, for the part of the fleet the report is about."""
         return self.books.show(
             metrics,
@@ -102,6 +106,11 @@ class Inquiry:
             basis=self.basis,
             where={**self.where, **where} or None,
         )
+
+    @cached_property
+    def jobs(self) -> Readings:
+        """What jobs cost and how they used it, and what the waterfall is made of, by job, team and purpose; asked once."""
+        return self.ask(*OF_JOBS, *ASKED, by=("job", "team", "purpose"))
 
     def groups(self, *metrics: str, by: Sequence[str], **where: str) -> list[tuple[Key, "Group"]]:
         """The same by group: each group's key with its readings by name."""

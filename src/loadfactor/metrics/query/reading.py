@@ -138,6 +138,11 @@ class Readings(Sequence[Reading]):
         return str(self.to_wide().to_html(index=False, na_rep="unknown", max_rows=SHOWN))
 
     @property
+    def by(self) -> Sequence[str]:
+        """The dimensions asked for."""
+        return self._by
+
+    @property
     def keys(self) -> Sequence[tuple[str | None, ...]]:
         """What each group has of the dimensions asked for."""
         return self._groups.keys
@@ -166,6 +171,12 @@ class Readings(Sequence[Reading]):
         elif descending:
             order.reverse()
         return self.pick(order[:limit])
+
+    def of(self, metrics: Sequence[str]) -> "Readings":
+        """Those of some of the metrics, in the order asked."""
+        kept = [number for number, metric in enumerate(self._metrics) if metric.name in metrics]
+        metrics_kept, columns = (_pick(part, kept) for part in (self._metrics, self._columns))
+        return Readings(metrics_kept, self._by, self._groups, columns, self._currency)
 
     def pick(self, order: Sequence[int]) -> "Readings":
         """Some of the groups, by their numbers, in this order."""

@@ -45,9 +45,7 @@ def decode_engines(scrapes: Sequence[Input], options: ReadOptions) -> Iterator[R
                 untimed[page.place] += 1
             job = options.held_by or page.place[0]
             if not job:
-                raise SourceError(
-                    f"{text.label}: no label names the job of {page.place[1]}; name it with --job JOB"
-                )
+                raise SourceError(f"{text.label}: no label names the job of {page.place[1]}; name it with --job JOB")
             replicas.setdefault((job, page.place[1]), []).append(page)
         if not found:
             raise SourceError(

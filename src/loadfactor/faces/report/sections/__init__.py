@@ -9,12 +9,14 @@ from loadfactor.faces.report.sections import (
     next_steps,
     over_time,
     unit_costs,
+    useful,
     waits,
     waterfall,
 )
 
 SECTIONS = (
     waterfall.build_section,
+    useful.build_section,
     over_time.build_section,
     groups.build_section,
     chargeback.build_section,

@@ -7,19 +7,18 @@ from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.document import DataTable, Histogram, Section, TableColumn
 from loadfactor.faces.formats import duration, number, percent
 from loadfactor.faces.report.facts import JobFacts
-from loadfactor.faces.report.inquiry import UNTAGGED, Group, Inquiry, Key, group_readings
+from loadfactor.faces.report.inquiry import OF_JOBS, UNTAGGED, Group, Inquiry, Key, group_readings
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.reading import Readings, rank
 
 MOST = 10
 LOWEST, HIGHEST = 16, 8
 """GPUs shown of a larger job."""
-METRICS = ("cost", "allocated_gpu_hours", "utilization", "idle_cost")
 
 
 def build_section(inquiry: Inquiry) -> JobFacts | None:
     """The most expensive jobs, and a histogram of each GPU of the one looked into."""
-    readings = inquiry.ask(*METRICS, by=("job", "team", "purpose"))
+    readings = inquiry.jobs.of(OF_JOBS)
     jobs = _most_expensive_first(readings)
     if not jobs:
         return None
@@ -71,7 +70,7 @@ def _table(jobs: Sequence[tuple[Key, Group]], currency: str) -> DataTable:
         TableColumn("utilization", "percent"),
         TableColumn("idle cost", "money", currency),
     )
-    rows = [(*(name or UNTAGGED for name in key), *(group.value(m) for m in METRICS)) for key, group in jobs]
+    rows = [(*(name or UNTAGGED for name in key), *(group.value(m) for m in OF_JOBS)) for key, group in jobs]
     return DataTable(columns, rows)
 
 
