@@ -1,19 +1,20 @@
 """Page of `plan breakeven`: the utilization from which serving a model yourself beats an API, and what that means."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from loadfactor.catalog.prices import choose_price
 from loadfactor.catalog.token_prices import TokenPrice, token_prices
 from loadfactor.faces.charts import Chart, Mark, Reference, Series
 from loadfactor.faces.document import Assumption, DataTable, Document, Section, TableColumn
 from loadfactor.faces.formats import counted, money, number, percent, short
 from loadfactor.faces.functions import make_function
 from loadfactor.faces.plans.assumptions import state_price
+from loadfactor.faces.plans.measured_load import choose_measured_price, draw_load, find_load, state_busiest, state_load
 from loadfactor.faces.plans.throughput import plan_throughput, read_throughput
 from loadfactor.planner.economics.api_choice import DEFAULT_MODEL, ApiChoice, choose_api, choose_model
 from loadfactor.planner.economics.breakeven import MeanDemand, MeanRequest, ReplicaCost, find_gpu_hour_price
 from loadfactor.planner.economics.breakeven_plan import BreakEvenPlan, plan_break_even
 from loadfactor.planner.economics.claimed_floors import lower_floor_needs_price_ratio
+from loadfactor.planner.economics.measured_load import MeasuredLoad
 from loadfactor.planner.economics.request import BREAKEVEN_ABOUT, BreakEvenRequest
 
 NEVER = "never"
@@ -30,11 +31,17 @@ def build_document(request: BreakEvenRequest) -> Document:
     """The page of a request; it is a no where self-hosting never pays, or not at the demand given."""
     if request.api == "list":
         return list_prices()
+    load = find_load(request.store, request.job)
+    price = choose_measured_price(request.accelerator, request.price_per_gpu_hour, load)
+    is_busiest = load is not None and not (request.is_measured or request.model)
+    if load is not None:
+        request = take_load(request, load)
     measured = request.is_measured
     model = choose_model(request)
     api = choose_api(request, model)
     tokens_per_s, gpus, throughput = read_throughput(request) if measured else plan_throughput(request, model)
-    price = choose_price(request.accelerator, request.price_per_gpu_hour)
+    if load is not None and is_busiest:
+        throughput = state_busiest(load, gpus)
     plan = plan_break_even(
         ReplicaCost(price.per_gpu_hour * gpus, tokens_per_s, gpus),
         api.name,
@@ -43,13 +50,16 @@ def build_document(request: BreakEvenRequest) -> Document:
         request.requests_per_s,
         request.peak_ratio,
         request.requests_per_user_hour,
+        load,
     )
     bills = () if plan.demand is None else (_draw_bills(plan, plan.demand),)
+    of_load = () if load is None else (draw_load(load, tokens_per_s / gpus, plan.floor_share),)
     return Document(
         headline=_write_headline(plan),
-        sections=(_draw_floor(plan), *bills, _draw_sensitivity(plan), _draw_claim(plan)),
+        sections=(_draw_floor(plan), *of_load, *bills, _draw_sensitivity(plan), _draw_claim(plan)),
         assumptions=(
             state_price("GPU of the replica", price),
+            *(() if load is None else (state_load(load),)),
             throughput,
             *_state_default(request),
             _state_api(api),
@@ -59,6 +69,23 @@ def build_document(request: BreakEvenRequest) -> Document:
         data=plan,
         is_no=not plan.self_hosting_pays,
     )
+
+
+def take_load(request: BreakEvenRequest, load: MeasuredLoad) -> BreakEvenRequest:
+    """The request with the demand, the lengths and, where neither it nor a network gives one, the throughput of the load."""
+    taken = replace(
+        request,
+        input_tokens=load.input_tokens,
+        output_tokens=load.output_tokens_each,
+        requests_per_s=load.requests_per_s,
+        peak_ratio=load.peak_ratio,
+    )
+    if request.model:
+        return taken
+    gpus = request.gpus or load.gpus_per_replica
+    if request.is_measured:
+        return replace(taken, gpus=gpus)
+    return replace(taken, gpus=gpus, tokens_per_s=load.busiest_tokens_per_gpu_s * gpus)
 
 
 plan_breakeven = make_function("plan_breakeven", BreakEvenRequest, build_document, BREAKEVEN_ABOUT)

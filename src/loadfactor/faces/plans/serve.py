@@ -1,20 +1,23 @@
 """The page of `plan serve`: the simulated day first, then what the equations say about layouts, demand and levers."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import read_network
-from loadfactor.catalog.prices import choose_price
+from loadfactor.errors import InputError
 from loadfactor.faces.document import Assumption, Document
 from loadfactor.faces.formats import percent
 from loadfactor.faces.functions import make_function
 from loadfactor.faces.plans.assumptions import state_price
+from loadfactor.faces.plans.measured_load import choose_measured_price, draw_load, find_load, state_load
 from loadfactor.faces.plans.serving_notes import write_headline, write_notes
 from loadfactor.faces.plans.serving_sections import DemandAxis, draw_sections
-from loadfactor.planner.serving.demand import observe_demand
+from loadfactor.planner.economics.measured_load import MeasuredLoad
+from loadfactor.planner.serving.demand import RequestDemand, observe_demand
 from loadfactor.planner.serving.inputs import RequestTrace, build_inputs
 from loadfactor.planner.serving.request import ABOUT, ServingRequest
 from loadfactor.planner.serving.serving_plan import ServingPlan, plan_fleet
@@ -25,22 +28,53 @@ if TYPE_CHECKING:  # imported with a trace: most plans have none
     from loadfactor.sources.public_traces.requests.chunk import TraceReport
 
 
+@dataclass(frozen=True)
+class MeasuredServingPlan(ServingPlan):
+    """A plan for the load in a store, and that load."""
+
+    measured: MeasuredLoad
+
+
 def build_document(request: ServingRequest, progress: Callable[[str], None] = lambda _: None) -> Document:
     """Plan the fleet and lay it out as a page. Raises InputError for a name nobody knows or a fleet that cannot be."""
     chip, network = accelerator(request.accelerator), read_network(request.model)
-    price = choose_price(request.accelerator, request.price_per_gpu_hour)
+    load = find_load(request.store, request.job)
+    price = choose_measured_price(request.accelerator, request.price_per_gpu_hour, load)
+    if load is not None:
+        request = take_load(request, load)
     trace, assumed = _demand(request)
     inputs = build_inputs(request, network, chip, read_engine_constants(chip, request.engine), price, trace)
     plan = plan_fleet(inputs, progress)
     users = DemandAxis() if request.trace else DemandAxis("users", request.requests_per_user)
+    saturated = _find_saturated(plan, inputs.demand)
+    measured = () if load is None or saturated is None else (draw_load(load, saturated),)
+    of_load = () if load is None else (state_load(load),)
     return Document(
         headline=write_headline(plan),
-        sections=draw_sections(plan, users, "The trace" if request.trace else "A Tuesday"),
-        assumptions=(state_price("GPU-hour", price), assumed, *_assumptions(plan)),
+        sections=(*draw_sections(plan, users, "The trace" if request.trace else "A Tuesday"), *measured),
+        assumptions=(state_price("GPU-hour", price), *of_load, assumed, *_assumptions(plan)),
         notes=write_notes(plan, inputs.demand.requests_per_day),
-        data=plan,
+        data=plan if load is None else MeasuredServingPlan(**vars(plan), measured=load),
         is_no=not plan.slo.kept,
     )
+
+
+def take_load(request: ServingRequest, load: MeasuredLoad) -> ServingRequest:
+    """The request with the demand and the lengths of the load. Raises InputError where a trace gives them, too."""
+    if request.trace is not None:
+        raise InputError("give the demand once: --trace FILE or --store DIR")
+    return replace(
+        request,
+        users=max(1.0, load.requests_per_day / request.requests_per_user),
+        input_tokens=load.input_tokens,
+        output_tokens=load.output_tokens_each,
+    )
+
+
+def _find_saturated(plan: ServingPlan, demand: RequestDemand) -> float | None:
+    """Tokens a second of a GPU of the plan's layout at its capacity, in and out; None where it never keeps the objective."""
+    capacity, lengths = plan.chosen.capacity, demand.lengths
+    return None if capacity is None else capacity.requests_per_gpu_s * (lengths.prompt_mean + lengths.output_mean)
 
 
 plan_serving = make_function("plan_serving", ServingRequest, build_document, ABOUT)

@@ -14,11 +14,12 @@ from loadfactor.planner.economics.breakeven import (
     vary_inputs,
 )
 from loadfactor.planner.economics.claimed_floors import ClaimedFloor, reproduce_claimed_floors
+from loadfactor.planner.economics.measured_load import MeasuredLoad
 
 
 @dataclass(frozen=True)
 class BreakEvenPlan(BreakEven):
-    """The floor and what it means. `demand` compares the bills at the demand given, None without one."""
+    """The floor and what it means. `demand` compares the bills at the demand given; `measured` is the load in a store."""
 
     replica: ReplicaCost
     api: str
@@ -29,6 +30,12 @@ class BreakEvenPlan(BreakEven):
     sensitivities: tuple[Sensitivity, ...]
     claimed_floors: tuple[ClaimedFloor, ...] = field(default_factory=reproduce_claimed_floors)
     currency: str = "USD"
+    measured: MeasuredLoad | None = None
+
+    @property
+    def measured_share(self) -> float | None:
+        """The measured load as a share of saturated throughput, to be held against the floor; None where none was measured."""
+        return None if self.measured is None else self.measured.share_of(self.replica.tokens_per_s / self.replica.gpus)
 
     @property
     def floor_users(self) -> float | None:
@@ -49,6 +56,7 @@ def plan_break_even(
     requests_per_s: float | None = None,
     peak_ratio: float = 1.0,
     requests_per_user_hour: float = 1.0,
+    measured: MeasuredLoad | None = None,
 ) -> BreakEvenPlan:
     """One replica against one API.
 
@@ -69,4 +77,5 @@ def plan_break_even(
         requests_per_user_hour=requests_per_user_hour,
         demand=demand,
         sensitivities=vary_inputs(replica, price, request),
+        measured=measured,
     )

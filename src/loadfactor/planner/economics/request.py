@@ -133,6 +133,11 @@ class BreakEvenRequest(Request):
     requests_per_user_hour: float = option(
         "What one user sends in an hour, around the clock.", 1.0, at_least=0.000_1, at_most=1e6
     )
+    store: Path | None = option(
+        "Take demand, lengths, price and, where no network is named, throughput from the serving jobs of the books in this folder.",
+        None,
+    )
+    job: str | None = option("Of the books, this job alone.", None)
 
     @property
     def is_measured(self) -> bool:

@@ -58,4 +58,8 @@ class ServingRequest(Request):
     autoscale: bool = option("Let replicas follow the load.", False)
     cold_start: float = option("Seconds a new replica needs, with --autoscale.", 180.0, at_least=0, at_most=S_PER_DAY)
     mtbf_hours: float | None = option("Mean hours between failures of a replica.", None, at_least=0.1, at_most=1e9)
+    store: Path | None = option(
+        "Take demand, lengths and price from the serving jobs of the books in this folder.", None
+    )
+    job: str | None = option("Of the books, this job alone.", None)
     seed: int = option("Seed of everything drawn: same seed, same answer.", 1, within=SEED)
