@@ -3,11 +3,18 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from loadfactor.errors import InputError
+from loadfactor.limits import GPU_COUNT, TOKEN_COUNT
 from loadfactor.request import Request, option
 
-ABOUT_TRAINING = "Compare predicted training speed and memory with measured ones."
+ABOUT_TRAINING = "Compare predicted training speed and memory with measured ones, of tables or of a job of the books."
 ABOUT_SERVING = "Compare predicted latency and throughput with measured ones."
 ABOUT_MFU = "Compare the MFU that papers print with what its formula gives."
+
+
+FREE = "The fastest that fits where not given."
+OF_JOB = ("store", "model", "seq", "datatype", "tp", "pp", "cp", "ep", "micro_batch", "zero")
+"""What is said of a job alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +23,26 @@ class TrainingValidationRequest(Request):
 
     rows: tuple[Path, ...] = option("CSV files of measurements, or folders of them. Published tables if not given.", ())
     all_rows: bool = option("Show every row, not only the worst.", False, name="--all")
+    job: str | None = option("A job of the books: its steps beside the plan for its network and GPUs.", None)
+    store: Path | None = option("With --job: folder of the books. [default: books, or what loadfactor.toml says]", None)
+    model: str | None = option("With --job: its network, where no [[network]] of loadfactor.toml says it.", None)
+    seq: int | None = option("With --job: tokens in a sequence, where nothing says it.", None, within=TOKEN_COUNT)
+    datatype: str | None = option("With --job: datatype of the matrix products, where nothing says it.", None)
+    tp: tuple[int, ...] = option(f"With --job: tensor-parallel ranks. {FREE}", (), within=GPU_COUNT)
+    pp: tuple[int, ...] = option(f"With --job: pipeline stages. {FREE}", (), within=GPU_COUNT)
+    cp: tuple[int, ...] = option(f"With --job: context-parallel ranks. {FREE}", (), within=GPU_COUNT)
+    ep: tuple[int, ...] = option(f"With --job: expert-parallel ranks. {FREE}", (), within=GPU_COUNT)
+    micro_batch: tuple[int, ...] = option(f"With --job: sequences in a micro-batch. {FREE}", (), at_least=1)
+    zero: tuple[int, ...] = option(f"With --job: ZeRO stage (3: FSDP). {FREE}", (), at_least=0, at_most=3)
+
+    def __post_init__(self) -> None:
+        """Refuse what is for a job alone where none is named, and files beside one."""
+        super().__post_init__()
+        given = [name for name in OF_JOB if getattr(self, name) not in (None, ())]
+        if self.job is None and given:
+            raise InputError(f"--{given[0].replace('_', '-')} is for a job of the books: give --job, too")
+        if self.job is not None and self.rows:
+            raise InputError("give --rows FILE or --job JOB, not both")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,13 @@ def add_to(app: typer.Typer) -> None:
 
 
 def build_page(request: TrainingValidationRequest) -> Document:
-    """The page of the training planner's validation."""
-    from loadfactor.faces.validations.training import build_document  # the planner takes a while to import
+    """The page of the training planner's validation, or of one job beside its plan."""
+    if request.job is not None:
+        from loadfactor.faces.validations.job_run import (
+            build_document as build_job,
+        )  # the planner takes a while to import
+
+        return build_job(request)
+    from loadfactor.faces.validations.training import build_document
 
     return build_document(request)

@@ -1,0 +1,145 @@
+"""What a training job of the books did with the time that it held GPUs: steps, sections, and neither."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from loadfactor.books.job_flops import GIVEN
+from loadfactor.books.snapshot import Snapshot
+from loadfactor.config import settings
+from loadfactor.errors import InputError
+from loadfactor.metrics.work import TRAIN_TOKEN
+from loadfactor.planner.training.job_run import JobRun
+from loadfactor.tables import Span
+from loadfactor.tagging.apply import give_texts
+from loadfactor.units import MS_PER_S, S_PER_HOUR
+from loadfactor.work_tables import SECTION_KINDS
+
+STEP: Final = "step"
+
+
+def find_job_run(books: Snapshot, job: str) -> JobRun:
+    """Raises InputError where the books do not know the job, its GPUs, its steps or its tokens."""
+    hours = books.show("allocated_gpu_hours", "accelerator", where={"job": job})
+    known = zip(hours.keys, hours.column("allocated_gpu_hours"), strict=True)
+    held = {key[0]: value for key, value in known if isinstance(value, float) and value}
+    if len(held) != 1 or None in held:
+        of = f"GPUs of {len(held)} accelerators" if held else "no GPUs that the books know"
+        raise InputError(f"job {job!r} held {of}; a plan is for GPUs of one known accelerator")
+    ((accelerator, gpu_hours),) = held.items()
+    first, last = (int(at.timestamp() * MS_PER_S) for at in books.span)
+    wall = merge(
+        (first if row["from_utc"] is None else row["from_utc"], last if row["to_utc"] is None else row["to_utc"])
+        for row in _read(books, "allocations", job)
+    )
+    rows = [row for row in _read(books, "progress", job) if row["unit"] in (STEP, TRAIN_TOKEN)]
+    steps = [row for row in rows if row["unit"] == STEP]
+    made = {unit: sum(row["amount"] for row in rows if row["unit"] == unit) for unit in (STEP, TRAIN_TOKEN)}
+    if not made[STEP] or not made[TRAIN_TOKEN]:
+        missing = "steps" if not made[STEP] else "tokens"
+        raise InputError(
+            f"the books know no {missing} of job {job!r}; track it, or import its log with `loadfactor import training-log`"
+        )
+    stepping = _inside(merge(_span(row) for row in steps), wall)
+    sections: dict[str, list[Span]] = {}
+    free = wall
+    for kind in SECTION_KINDS:
+        of_kind = merge(_span(row) for row in _read(books, "job_sections", job) if row["kind"] == kind)
+        sections[kind] = _inside(of_kind, free)
+        free = subtract(free, sections[kind])
+    stepping = _inside(stepping, free)
+    before, between, after = _divide(subtract(free, stepping), wall, stepping)
+    lost = sum(row["amount"] for row in steps if row["kept"] is False)
+    wall_s = _seconds(wall)
+    return JobRun(
+        job=job,
+        gpus=max(1, round(gpu_hours * S_PER_HOUR / wall_s)),
+        accelerator=str(accelerator),
+        wall_s=wall_s,
+        stepping_s=_seconds(stepping),
+        sections_s={kind: _seconds(spans) for kind, spans in sections.items() if spans},
+        before_s=before,
+        between_s=between,
+        after_s=after,
+        steps=made[STEP],
+        lost_share=lost / made[STEP],
+        tokens=made[TRAIN_TOKEN],
+    )
+
+
+def find_said_network(books: Snapshot, job: str) -> dict[str, str | None]:
+    """What the tables [[network]] of the configuration say of a job: model, sequence_length, datatype, recompute."""
+    rows = books.view("allocations")
+    last = books.fetch(rows.filter(rows.job_id == job).order_by([rows.from_utc.desc(), rows.attempt.desc()]).limit(1))
+    given = give_texts([network.rule for network in settings().network], last, GIVEN)
+    return {name: str(texts[0]) if len(texts) and texts[0] is not None else None for name, texts in given.items()}
+
+
+def merge(spans: Iterable[Span]) -> list[Span]:
+    """Spans as disjoint ones in order.
+
+    >>> merge([(5, 9), (0, 3), (2, 4)])
+    [(0, 4), (5, 9)]
+    """
+    out: list[Span] = []
+    for start, end in sorted(spans):
+        if out and start <= out[-1][1]:
+            out[-1] = (out[-1][0], max(end, out[-1][1]))
+        elif end > start:
+            out.append((start, end))
+    return out
+
+
+def subtract(spans: Sequence[Span], holes: Sequence[Span]) -> list[Span]:
+    """What disjoint spans in order have outside others.
+
+    >>> subtract([(0, 10), (20, 30)], [(2, 4), (8, 25)])
+    [(0, 2), (4, 8), (25, 30)]
+    """
+    out: list[Span] = []
+    place = 0
+    for start, end in spans:
+        while place < len(holes) and holes[place][1] <= start:
+            place += 1
+        at, number = start, place
+        while number < len(holes) and holes[number][0] < end:
+            if holes[number][0] > at:
+                out.append((at, holes[number][0]))
+            at = max(at, holes[number][1])
+            number += 1
+        if at < end:
+            out.append((at, end))
+    return out
+
+
+def _inside(spans: Sequence[Span], limits: Sequence[Span]) -> list[Span]:
+    return subtract(spans, subtract(spans, limits))
+
+
+def _divide(free: Sequence[Span], wall: Sequence[Span], stepping: Sequence[Span]) -> tuple[float, float, float]:
+    """Seconds before the first step of each stretch of `wall`, between steps, and after the last."""
+    before = between = after = 0
+    for stretch in wall:
+        inside = _inside(stepping, [stretch])
+        first, last = (inside[0][0], inside[-1][1]) if inside else (stretch[1], stretch[1])
+        for start, end in _inside(free, [stretch]):
+            if end <= first:
+                before += end - start
+            elif start >= last:
+                after += end - start
+            else:
+                between += end - start
+    return before / MS_PER_S, between / MS_PER_S, after / MS_PER_S
+
+
+def _seconds(spans: Iterable[Span]) -> float:
+    return sum(end - start for start, end in spans) / MS_PER_S
+
+
+def _span(row: dict[str, Any]) -> Span:
+    return row["from_utc"], row["to_utc"]
+
+
+def _read(books: Snapshot, table: str, job: str) -> list[dict[str, Any]]:
+    rows = books.view(table)
+    found: list[dict[str, Any]] = books.fetch(rows.filter(rows.job_id == job)).to_pylist()
+    return found
