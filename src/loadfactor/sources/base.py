@@ -60,10 +60,11 @@ class ReadOptions:
     node: str | None = None  # the machine a log was taken on
     pool: str | None = None  # the pool its GPUs belong to
     at_ms: int | None = None  # when a snapshot without a time was taken
-    held_by: str | None = None  # the job that held every GPU of the log while it was recorded
+    held_by: str | None = (
+        None  # the job that held every GPU of a log while it was recorded, or made what the log counts
+    )
     price_per_gpu_hour: float | None = None  # one price for every GPU and all time, in the store's reporting currency
     currency: str | None = field(default=None, repr=False)  # of a bill whose file names none
-    job: str | None = field(default=None, repr=False)  # whose training a log is of
     begun_ms: int | None = field(default=None, repr=False)  # when a run began whose log says no time
     gpus: int | None = field(default=None, repr=False)  # how many GPUs it ran on
     events_before: tuple[DeviceEvent, ...] = field(default=(), repr=False)

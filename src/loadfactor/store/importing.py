@@ -142,7 +142,7 @@ def digest_files(source: Source, files: Iterable[Path], options: ReadOptions) ->
 
     A name may say which machine a log is of; the folder a file lies in, a rotation's number and .gz say nothing.
     """
-    of_run = {"job": options.job, "begun_ms": options.begun_ms, "gpus": options.gpus}
+    of_run = {"begun_ms": options.begun_ms, "gpus": options.gpus}
     more = [options.currency, *(None if said is None else f"{name}={said}" for name, said in of_run.items())]
     told = " ".join([source.name, str(options), *(said for said in more if said is not None)])
     total = hashlib.sha256(told.encode())

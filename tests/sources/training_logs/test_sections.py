@@ -30,7 +30,7 @@ ONE_SECOND = [
 
 def list_sections(path: Path, begun_ms: int | None = None) -> list[tuple[str, int, int]]:
     """Kinds of sections, since when (ms since the run began) and for how long (ms)."""
-    reading = read(SOURCE, path, options=ReadOptions(job="run", begun_ms=begun_ms))
+    reading = read(SOURCE, path, options=ReadOptions(held_by="run", begun_ms=begun_ms))
     rows = reading.tables["job_sections"].to_pylist()
     return [(row["kind"], row["from_utc"] - BEGAN_MS, row["to_utc"] - row["from_utc"]) for row in rows]
 
@@ -76,6 +76,6 @@ def test_steps_within_one_second(tmp_path: Path) -> None:
     path = write(tmp_path, "run.log", text)
     rows, _ = read_run(path)
     books = Books(tmp_path / "store")
-    books.add("training-log", [path], ReadOptions(job="run"))
+    books.add("training-log", [path], ReadOptions(held_by="run"))
     assert add_up(books.table("progress").to_pyarrow().to_pylist()) == add_up(rows)
     assert add_up(rows)["step", True] + add_up(rows)["step", False] == len(ONE_SECOND)

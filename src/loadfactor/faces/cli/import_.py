@@ -37,7 +37,7 @@ STANDARD_INPUT = "-"
 PROMETHEUS = "prometheus"
 """The source that is asked over the network."""
 TRAINING = "training-log"
-OF_TRAINING = {"job": "--job", "begun": "--start", "gpus": "--gpus"}
+OF_TRAINING = {"begun": "--start", "gpus": "--gpus"}
 """The source of logs of training, and what is said for it alone."""
 BILLS = ("focus", "aws-cur", "azure-cost", "gcp-billing")
 STREAMED = "cloudwatch"
@@ -65,7 +65,6 @@ class ImportRequest(Request):
     pool: str | None = option("The pool its GPUs belong to.", None)
     currency: str | None = option("Currency of a bill whose file names none: USD.", None)
     at: str | None = option("When a snapshot without a time was taken.", None)
-    job: str | None = option("training-log: the job whose training it is.", None)
     begun: str | None = option("training-log: when the run began, where its log says no time.", None, name="--start")
     gpus: int | None = option("training-log: how many GPUs it ran on, where its log does not say.", None, above=0)
     last: str | None = option("prometheus: how far back to ask for: 12h, 30d. [default: 1d]", None)
@@ -110,7 +109,6 @@ def build_page(request: ImportRequest) -> Document:
         held_by=request.job,
         price_per_gpu_hour=request.price_per_gpu_hour,
         currency=request.currency,
-        job=request.job,
         begun_ms=milliseconds(begun) if begun else None,
         gpus=request.gpus,
     )
@@ -122,7 +120,7 @@ def build_page(request: ImportRequest) -> Document:
 
 
 def check_training(request: ImportRequest) -> None:
-    """A job is named where, and only where, its training is read."""
+    """A job is named where its training is read, and what is for training is said there alone."""
     if request.source == TRAINING and request.job is None:
         raise InputError(f"name the job: `loadfactor import {TRAINING} {request.paths[0]} --job NAME`")
     given = next((flag for name, flag in OF_TRAINING.items() if getattr(request, name) is not None), None)

@@ -23,7 +23,7 @@ def decode_training_logs(logs: Sequence[Input], options: ReadOptions) -> Iterato
 
     Raises SourceError, in one line that says what to add, where no job is named, no line says a time, or not how long steps took.
     """
-    if options.job is None:
+    if options.held_by is None:
         raise SourceError("a training log does not say which job it is of; name it with --job")
     gaps = Gaps()
     found = [log for log in (_read(source, options, gaps) for source in logs) if log is not None]
@@ -34,8 +34,8 @@ def decode_training_logs(logs: Sequence[Input], options: ReadOptions) -> Iterato
     sections = JobSections()
     intervals = mark_redone(list_intervals(run, options, gaps, sections))
     where = run[0].where if run else ""
-    yield from list_rows(options.job, intervals, where)
-    yield from sections.rows(options.job, where)
+    yield from list_rows(options.held_by, intervals, where)
+    yield from sections.rows(options.held_by, where)
     yield from gaps.take()
 
 
