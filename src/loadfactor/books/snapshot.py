@@ -102,7 +102,7 @@ class Snapshot:
         )
         self._ledger.view_for(question)
         if question.units:
-            from loadfactor.books.job_flops import view_progress  # rules and catalog take longer to import than most answers
+            from loadfactor.books.job_flops import view_progress  # slow to import
 
             view_progress(self._session, question.units, settings().network)
         if question.waits:

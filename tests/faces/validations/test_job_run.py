@@ -87,7 +87,7 @@ def test_a_person_reads_the_run_beside_its_plan(run: Run, store: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--job", "tf"), "ft"),
+        (("--job", "tf"), "tf"),
         (("--tp", "2"), "--job"),
         (("--job", "ft", "--seq", "5000"), "--seq"),
         (("--job", "ft", "--rows", "x.csv"), "not both"),

@@ -1,6 +1,6 @@
 """Page of a real run beside the plan for the same network, layout and GPUs: how fast, and where the time went."""
 
-from typing import Any
+from typing import Any, Final
 
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import read_network
@@ -15,6 +15,9 @@ from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.scaling import TrainingFacts, plan_runs
 from loadfactor.request import make_request
 from loadfactor.validation.request import TrainingValidationRequest
+
+WHOLE: Final = 0.001
+"""A batch that is this share of itself away from a whole number of sequences is one."""
 
 
 def build_document(request: TrainingValidationRequest) -> Document:
@@ -51,7 +54,7 @@ def plan_like(run: JobRun, request: TrainingValidationRequest, said: dict[str, s
     if said["recompute"] is not None:
         given["recompute"] = (said["recompute"],)
     batch = run.tokens / run.steps / float(seq or 1)
-    if abs(batch - round(batch)) > 0.01 * batch or batch < 0.5:
+    if abs(batch - round(batch)) > WHOLE * batch or batch < 0.5:
         raise InputError(
             f"{number(run.tokens / run.steps)} tokens a step are no whole number of sequences of {seq}; give the length with --seq"
         )
