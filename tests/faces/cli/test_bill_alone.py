@@ -7,6 +7,8 @@ import pytest
 from tests.books.charging.gpu_bills import line, write_bill
 from tests.faces.cli.test_books import Run, run
 
+from loadfactor.config import settings
+
 __all__ = ["run"]
 
 OF_GPUS = ("show cost", "show", "untagged", "bill compare", "bill compare --month 2026-10")
@@ -77,3 +79,22 @@ def test_what_bills_answer_is_answered(run: Run, store: Path) -> None:
     code, _, said = run("budget", "--store", store)
     assert code == 2
     assert "no budget in loadfactor.toml; write one" in said
+
+
+def test_budgets_follow_the_bill(run: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budget of everybody is spent by the whole bill, that of a team by its lines; the report repeats them."""
+    monkeypatch.chdir(tmp_path)
+    Path("loadfactor.toml").write_text('[[budget]]\namount = 300\n[[budget]]\nteam = "vision"\namount = 7\n')
+    settings.cache_clear()
+    try:
+        code, out, _ = run("budget", "--store", store, "--month", "2026-10", "--format", "json")
+        said = json.loads(out)
+        assert code == 1
+        assert [float(status["spent"]) for status in said["statuses"]] == [270, 8]
+        assert said["source"] == "bill"
+        code, out, _ = run("report", "--store", store, "--format", "json")
+        sections = {section["name"]: section for section in json.loads(out)["sections"]}
+        assert list(sections) == ["chargeback", "budget", "next"]
+        assert sections["budget"]["says"].startswith("1 of 2 budgets is overspent")
+    finally:
+        settings.cache_clear()
