@@ -8,6 +8,7 @@ from typing import Final
 
 from loadfactor.charges import CHARGES
 from loadfactor.columns import TYPES, Column, Kind, Table
+from loadfactor.quotas import QUOTAS
 from loadfactor.units import MS_PER_S
 from loadfactor.work_tables import JOB_SECTIONS, PROGRESS
 
@@ -47,8 +48,7 @@ DEFAULT_CURRENCY: Final = "USD"
 
 LABELS, EVEN_SPLIT = "labels", "even_split"
 KNOWN_FROM: Final = (LABELS, EVEN_SPLIT)
-"""How an allocation is known where nobody listed it as it is: from labels of samples (and claims of
-Kubernetes, which name GPUs as these do), or its GPUs split evenly over its nodes."""
+"""How an allocation is known where nobody listed it: from labels of samples, or claims; or its GPUs split evenly over its nodes."""
 
 LIST, SEEN = "list", "seen"
 LISTED_BY: Final = (LIST, SEEN)
@@ -273,15 +273,15 @@ MEASUREMENTS: Final = tuple(
 """What a stored sample can measure. Bit i of its `measured_mask` says that MEASUREMENTS[i] was measured."""
 
 TABLES: Final = (
-    DEVICES, SAMPLES, ALLOCATIONS, OUTAGES, PROGRESS, JOB_SECTIONS, QUEUE_EVENTS, PRICES, EXCHANGE_RATES, NODE_SAMPLES,
-    DEVICE_EVENTS, CHARGES, STATEMENTS,
+    DEVICES, SAMPLES, ALLOCATIONS, OUTAGES, PROGRESS, JOB_SECTIONS, QUEUE_EVENTS, QUOTAS, PRICES, EXCHANGE_RATES,
+    NODE_SAMPLES, DEVICE_EVENTS, CHARGES, STATEMENTS,
 )  # fmt: skip
 
 GIVEN: Final = tuple(table for table in TABLES if table is not STATEMENTS)
 """Tables that anybody's own data is imported as; statements are written by closing a month alone."""
 
-DIAGNOSTIC: Final = (NODE_SAMPLES, DEVICE_EVENTS, JOB_SECTIONS)
-"""Tables for diagnosis and alerts: the ledger does not read them, and they make its span no longer."""
+DIAGNOSTIC: Final = (NODE_SAMPLES, DEVICE_EVENTS, JOB_SECTIONS, QUOTAS)
+"""Tables for diagnosis, alerts and waits: the ledger does not read them, and they make its span no longer."""
 
 DATED_BY_DAY: Final = (PRICES, EXCHANGE_RATES)
 """Tables whose times may be written as days, 2026-05-01 for its midnight UTC."""

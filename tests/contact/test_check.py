@@ -176,6 +176,9 @@ def test_a_cluster_that_lets_some_kinds_be_read(tmp_path: Path) -> None:
         assert (cluster.name, cluster.reachable, page.is_no) == ("kubernetes prod", True, False)
         assert {kind.kind: kind.can_read for kind in cluster.kinds} == {
             "nodes": False,
+            "resourceflavors": True,
+            "clusterqueues": True,
+            "localqueues": True,
             "workloads": True,
             "resourceslices": False,
             "resourceclaims": False,

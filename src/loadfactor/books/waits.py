@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from loadfactor.books.quotas import QuotaUse, list_quotas
 from loadfactor.errors import InputError, no_such
 from loadfactor.ledger.columns import SIZES
 from loadfactor.metrics.query.calendar import Window, instant
@@ -83,7 +84,7 @@ class WaitingJob:
 class Waits:
     """The waits that began in a window. `waiting_since_before`: those that had begun before it and had not ended.
 
-    `longest_waiting` are some of those that wait at its end, the longest first.
+    `longest_waiting` are some of those that wait at its end, the longest first; `quotas` are those of all queues then.
     """
 
     window: dict[str, str]
@@ -93,6 +94,7 @@ class Waits:
     reasons: tuple[ReasonTime, ...]
     longest_waiting: tuple[WaitingJob, ...]
     waiting_since_before: int
+    quotas: tuple[QuotaUse, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,7 @@ def find_waits(session: Session, window: Window, by: Sequence[str], where: Mappi
         tuple(_list_reasons(session, end, in_all.gpu_hours_waited)),
         tuple(_list_waiting(session)),
         before,
+        list_quotas(session, end),
     )
 
 

@@ -24,7 +24,8 @@ from loadfactor.collect.kubernetes_api import (
 from loadfactor.collect.kubernetes_owners import OwnerSearch
 from loadfactor.collect.listed_body import pack_listed
 from loadfactor.errors import LoadfactorError
-from loadfactor.sources.kubernetes.decoder import NODE, POD, WORKLOAD
+from loadfactor.sources.kubernetes.claims import read_slice
+from loadfactor.sources.kubernetes.decoder import NODE, POD, SLICE, WORKLOAD
 from loadfactor.sources.kubernetes.fields import part, text
 from loadfactor.sources.kubernetes.live_decoder import ALIVE, DELETED, LISTED, LISTING
 from loadfactor.sources.kubernetes.nodes import read_node
@@ -285,6 +286,8 @@ def _concerns_gpus(kind: str, pruned: dict[str, Any]) -> bool:
         return read_pod(pruned) is not None
     if kind == WORKLOAD:
         return read_workload(pruned) is not None
+    if kind == SLICE:
+        return bool(read_slice(pruned))
     if kind == NODE:
         node = read_node(pruned)
         return node is not None and node.has_gpus

@@ -21,18 +21,22 @@ NOTHING = "(none)"
 NOT_SAID = "(not said)"
 NOT_REACHED = "not reached"
 ALL = "all"
+NO_LIMIT = "no limit"
+ANY = "any"
 
 
 def build_waits(found: "Waits", store_words: str) -> Document:
     """Quantiles of the waits by group, each job and each GPU counted once, and the reasons for them."""
+    quotas = [_list_quotas(found)] if found.quotas else []
     if not found.all.waits:
         note = _say_before(found)
-        return Document("No job is known to have been queued in that time.", notes=note, data=found)
+        return Document("No job is known to have been queued in that time.", tuple(quotas), notes=note, data=found)
     sections = [_list_groups(found), _list_by_gpu(found)]
     if any(reason.reason for reason in found.reasons):
         sections.append(_list_reasons(found))
     if found.longest_waiting:
         sections.append(_list_waiting(found, store_words))
+    sections += quotas
     start, end = (instant(datetime.fromisoformat(found.window[name])) for name in ("from", "to"))
     subtitle = f"Queued between {start} and {end}. {HOW}"
     return Document(_say_all(found.all), tuple(sections), subtitle, notes=_say_before(found), data=found)
@@ -143,6 +147,36 @@ def _list_waiting(found: "Waits", store_words: str) -> Section:
     command = f"loadfactor waits --job {quote(longest[0].job)}{store_words}"
     suggestion = Suggestion(command, "how much longer jobs like the first waited that had waited as long")
     return Section("Who waits longest", tables=(DataTable(columns, rows),), suggestions=(suggestion,))
+
+
+def _list_quotas(found: "Waits") -> Section:
+    columns = (
+        TableColumn("queue"),
+        TableColumn("cohort"),
+        TableColumn("quota, GPUs", "number"),
+        TableColumn("may borrow", "number"),
+        TableColumn("held", "number"),
+        TableColumn("waiting", "number"),
+        TableColumn("jobs waiting", "number", digits=9),
+        TableColumn("flavors"),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            f"{q.cluster}: {q.queue}" if q.cluster else q.queue,
+            q.cohort or NOTHING,
+            q.gpus,
+            NO_LIMIT if q.borrowing_gpus is None else q.borrowing_gpus,
+            q.held_gpus,
+            q.waiting_gpus,
+            q.waiting_jobs,
+            ", ".join(f"{name or ANY} {number(gpus)}" for name, gpus in q.flavors.items()),
+        )
+        for q in found.quotas[:MOST_ROWS]
+    ]
+    more = len(found.quotas) - MOST_ROWS
+    note = f"and {more:,} more; --format json lists them all" if more > 0 else ""
+    lead = f"GPUs of all queues at {instant(datetime.fromisoformat(found.window['to']))}."
+    return Section("Quotas", lead, tables=(DataTable(columns, rows, note=note),))
 
 
 def _dimensions(found: "Waits") -> tuple[str, ...]:

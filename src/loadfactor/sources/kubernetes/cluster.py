@@ -9,6 +9,7 @@ from loadfactor.sources.kubernetes.granted import GrantedDevices, Piece
 from loadfactor.sources.kubernetes.nodes import NodeFacts
 from loadfactor.sources.kubernetes.owners import PURPOSES, OwnerFacts, follow_up
 from loadfactor.sources.kubernetes.pods import CANCELLED, EVICTED, PREEMPTED, REFUSED, PodFacts
+from loadfactor.sources.kubernetes.quotas import Quotas
 from loadfactor.sources.kubernetes.stages import Held, add_up
 from loadfactor.sources.kubernetes.tags import choose_texts, write_tags
 from loadfactor.sources.kubernetes.workloads import WorkloadFacts
@@ -34,6 +35,7 @@ class ClusterFacts:
     """What bound pods hold of what they ask for by resources, by uid: as their node divided its GPUs when they were first seen."""
     granted: GrantedDevices = field(init=False)
     """What they hold by claims."""
+    quotas: Quotas = field(default_factory=Quotas)
     _workload_of: dict[str, str] = field(default_factory=dict)  # by namespace/name, and by the uid of its owner
 
     def __post_init__(self) -> None:
@@ -98,7 +100,7 @@ class ClusterFacts:
                     "namespace": pod.namespace,
                     "owner": f"{owner.kind}/{owner.name}" if owner else "",
                     "purpose_hint": PURPOSES.get(owner.kind, "") if owner else "",
-                    **(_name_queue(workload) if workload else {}),
+                    **(self._name_queue(workload) if workload else {}),
                     **choose_texts(dict(owner.labels if owner else ()), dict(owner.annotations if owner else ())),
                     **dict(pod.texts),
                 }
@@ -153,7 +155,7 @@ class ClusterFacts:
                     "namespace": workload.namespace,
                     "owner": "/".join(workload.owner[1:]) if workload.owner else "",
                     "purpose_hint": PURPOSES.get(workload.owner[1], "") if workload.owner else "",
-                    **_name_queue(workload),
+                    **self._name_queue(workload),
                     **dict(workload.texts),
                 }
             ),
@@ -169,14 +171,15 @@ class ClusterFacts:
             if at_ms is not None:
                 yield "queue_events", event | {"event": name, "at_utc": at_ms, "reason": reason or None}
 
+    def _name_queue(self, workload: WorkloadFacts) -> dict[str, str]:
+        """Where a workload was admitted, or where its local queue leads."""
+        leads_to = self.quotas.local_queues.get(f"{workload.namespace}/{workload.queue}", "")
+        return {"cluster_queue": workload.cluster_queue or leads_to, "priority": workload.priority}
+
 
 def _names_of(workload: WorkloadFacts) -> tuple[str, ...]:
     name = f"{workload.namespace}/{workload.name}"
     return (name, workload.owner[0]) if workload.owner else (name,)
-
-
-def _name_queue(workload: WorkloadFacts) -> dict[str, str]:
-    return {"cluster_queue": workload.cluster_queue, "priority": workload.priority}
 
 
 def _tell_wait(pod: PodFacts, who: Mapping[str, Any]) -> Iterator[TableRow]:

@@ -14,6 +14,7 @@ from loadfactor.sources.kubernetes.node_outages import NodeOutages
 from loadfactor.sources.kubernetes.nodes import read_node
 from loadfactor.sources.kubernetes.owners import read_owner
 from loadfactor.sources.kubernetes.pods import PodFacts, find_deletion, name_deletion, read_pod
+from loadfactor.sources.kubernetes.quotas import read_cluster_queue, read_flavor, read_local_queue
 from loadfactor.sources.kubernetes.workloads import WorkloadFacts, read_workload
 from loadfactor.sources.parsing.gaps import Gaps
 from loadfactor.sources.parsing.table_rows import TableRow, write_tables
@@ -21,7 +22,8 @@ from loadfactor.tables import LABELS
 from loadfactor.units import MS_PER_S, S_PER_MIN
 
 POD, NODE, WORKLOAD, CLAIM, SLICE = "Pod", "Node", "Workload", "ResourceClaim", "ResourceSlice"
-KINDS: Final = (NODE, WORKLOAD, SLICE, CLAIM, POD)
+FLAVOR, CLUSTER_QUEUE, LOCAL_QUEUE = "ResourceFlavor", "ClusterQueue", "LocalQueue"
+KINDS: Final = (NODE, FLAVOR, CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, SLICE, CLAIM, POD)
 """Kinds that are understood, in the order in which they explain each other. Others can be owners."""
 KNOWN_MS: Final = 15 * S_PER_MIN * MS_PER_S
 """A pod that is gone is known for so long."""
@@ -49,6 +51,7 @@ class KubernetesDecoder:
         """An object as it is now. `at_ms`: when that was seen; None where nobody says."""
         put: dict[str, Callable[[Object, int | None], None]] = {
             POD: self._put_pod, NODE: self._put_node, WORKLOAD: self._put_workload, CLAIM: self._put_claim, SLICE: self._put_slice,
+            FLAVOR: self._put_flavor, CLUSTER_QUEUE: self._put_cluster_queue, LOCAL_QUEUE: self._put_local_queue,
         }  # fmt: skip
         put.get(kind, self._put_owner)(found, at_ms)
 
@@ -64,12 +67,14 @@ class KubernetesDecoder:
             self._forget_workload(uid, at_ms)
         elif kind == NODE:
             self._forget_node(text(metadata, "name"), at_ms)
+        elif kind == CLUSTER_QUEUE:
+            self.cluster.quotas.remove(text(metadata, "name"), at_ms)
         elif kind == CLAIM and (claim := read_claim(found)) is not None:
             self.cluster.claims.pop(claim.name, None)  # pods keep what they were given
 
     def vanish(self, kind: str, there: set[str], last_ms: int) -> None:
-        """Of this kind only these are there still: uids, of nodes and claims names. The others ended by `last_ms`, when they were
-        seen last."""
+        """Of this kind only these are there still: uids, of nodes, claims and cluster queues names. The others
+        ended by `last_ms`, when they were seen last."""
         if kind == POD:
             gone = [pod for uid, pod in self.cluster.pods.items() if uid not in there and not pod.gone_as]
             running = [pod for pod in gone if pod.from_ms is not None and not pod.end_state]
@@ -84,6 +89,9 @@ class KubernetesDecoder:
         elif kind == NODE:
             for name in [name for name in self.cluster.nodes if name not in there]:
                 self._forget_node(name, last_ms)
+        elif kind == CLUSTER_QUEUE:
+            for name in [name for name in self.cluster.quotas.queues if name not in there]:
+                self.cluster.quotas.remove(name, last_ms)
         elif kind == CLAIM:
             self.cluster.claims = {name: claim for name, claim in self.cluster.claims.items() if name in there}
 
@@ -97,6 +105,9 @@ class KubernetesDecoder:
         self._forget_pods()
         for row in self.outages.take():
             self._rows.setdefault("outages", {})[f"{row['node']} {row['from_utc']}"] = row
+        for row in self.cluster.quotas.take(self.cluster.nodes):
+            key = f"{row['queue']} {row['flavor']} {row['resource']} {row['from_utc']}"
+            self._rows.setdefault("quotas", {})[key] = {**row, "cluster": self.cluster.name or None}
         taken, self._rows = self._rows, {}
         yield from write_tables(((name, row) for name, named in taken.items() for row in named.values()), self._where)
         yield from self._gaps.take()
@@ -130,6 +141,7 @@ class KubernetesDecoder:
         self.outages.see(node, at_ms)
         if node != self.cluster.nodes.get(node.name):
             self.cluster.nodes[node.name] = node
+            self.cluster.quotas.divide_again()
             self.changed |= {uid for uid, pod in self.cluster.pods.items() if pod.node == node.name}
 
     def _put_workload(self, found: Object, _at_ms: int | None) -> None:
@@ -169,6 +181,27 @@ class KubernetesDecoder:
         for uid, given in granted.given.items():
             if any(grant.device in new for grant in given.grants):
                 self.changed.add(uid)
+
+    def _put_flavor(self, found: Object, _at_ms: int | None) -> None:
+        flavor = read_flavor(found)
+        if flavor is not None and self.cluster.quotas.flavors.get(flavor[0]) != flavor[1]:
+            self.cluster.quotas.flavors[flavor[0]] = flavor[1]
+            self.cluster.quotas.divide_again()
+
+    def _put_cluster_queue(self, found: Object, at_ms: int | None) -> None:
+        queue = read_cluster_queue(found)
+        if queue is not None and self.cluster.quotas.put(queue, at_ms):
+            for resource in queue.unknown:
+                self._gaps.add(self._where, f"quotas of {resource}, which nobody here knows")
+
+    def _put_local_queue(self, found: Object, _at_ms: int | None) -> None:
+        queue = read_local_queue(found)
+        if queue is None or self.cluster.quotas.local_queues.get(queue[0]) == queue[1]:
+            return
+        self.cluster.quotas.local_queues[queue[0]] = queue[1]
+        for workload in self.cluster.workloads.values():
+            if f"{workload.namespace}/{workload.queue}" == queue[0] and not workload.cluster_queue:
+                self._tell(workload.uid, self.cluster.tell_workload(workload, self._was_submitted(workload)))
 
     def _put_owner(self, found: Object, _at_ms: int | None) -> None:
         owner = read_owner(found)

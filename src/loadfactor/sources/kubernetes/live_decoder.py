@@ -14,12 +14,13 @@ from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.kubernetes.asked import Ask
 from loadfactor.sources.kubernetes.claims import ClaimFacts, DeviceFacts, Grant
-from loadfactor.sources.kubernetes.decoder import CLAIM, NODE, KubernetesDecoder
+from loadfactor.sources.kubernetes.decoder import CLAIM, CLUSTER_QUEUE, NODE, KubernetesDecoder
 from loadfactor.sources.kubernetes.fields import Object, part, text
 from loadfactor.sources.kubernetes.granted import PodGrants
 from loadfactor.sources.kubernetes.nodes import NodeFacts
 from loadfactor.sources.kubernetes.owners import OwnerFacts
 from loadfactor.sources.kubernetes.pods import PodFacts
+from loadfactor.sources.kubernetes.quotas import QueueFacts, QueueQuota
 from loadfactor.sources.kubernetes.stages import Held
 from loadfactor.sources.kubernetes.workloads import WorkloadFacts
 
@@ -88,6 +89,9 @@ class LiveKubernetesDecoder:
             "devices": [[*device, *known] for device, known in facts.granted.devices.items()],
             "given": {uid: list(given) for uid, given in facts.granted.given.items()},
             "held": {uid: list(held) for uid, held in facts.held.items()},
+            "queues": [_list_values(one) for one in facts.quotas.queues.values()],
+            "local_queues": facts.quotas.local_queues,
+            "flavors": facts.quotas.flavors,
             "told": decoder.told,
             "outages": decoder.outages.open,
             "last_ms": self._last_ms,
@@ -117,6 +121,8 @@ class LiveKubernetesDecoder:
             for uid, (grants, reserved_for) in said["given"].items():
                 facts.granted.keep(uid, PodGrants(_read_grants(grants), tuple(reserved_for)))
             facts.held = {uid: Held(*held) for uid, held in said["held"].items()}
+            facts.quotas.queues = {queue.name: queue for queue in map(_read_queue, said.get("queues", ()))}
+            facts.quotas.local_queues, facts.quotas.flavors = said.get("local_queues", {}), said.get("flavors", {})
             for pod in facts.pods.values():
                 facts.granted.settle(pod, facts.find_claims(pod))
             self._decoder.told = said["told"]
@@ -132,7 +138,7 @@ def _name(kind: str, found: Object) -> str:
     metadata = part(found, "metadata")
     if kind == CLAIM:
         return f"{text(metadata, 'namespace') or 'default'}/{text(metadata, 'name')}"
-    return text(metadata, "name") if kind == NODE else text(metadata, "uid") or text(metadata, "name")
+    return text(metadata, "name") if kind in (NODE, CLUSTER_QUEUE) else text(metadata, "uid") or text(metadata, "name")
 
 
 def _list_values(of: Any) -> list[Any]:
@@ -154,6 +160,11 @@ def _read_grants(grants: list[list[Any]]) -> tuple[Grant, ...]:
 def _read_claim(values: list[Any]) -> ClaimFacts:
     name, grants, *rest = values
     return ClaimFacts(name, _read_grants(grants), *_freeze(rest))
+
+
+def _read_queue(values: list[Any]) -> QueueFacts:
+    name, cohort, quotas, *rest = values
+    return QueueFacts(name, cohort, tuple(QueueQuota(*quota) for quota in quotas), *_freeze(rest))
 
 
 def _know_no_devices(said: dict[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,8 @@ _FOUR_SLICES: Final = ("1g.6gb", "2g.12gb", "4g.24gb", "1g.24gb", "2g.48gb", "4g
 """Profiles of GPUs that MIG cuts into four (A30, RTX PRO 6000), where nobody names the GPU."""
 _AWS_UNITS: Final = 10
 """Parts into which AWS' plugin divides a GPU unless it is told otherwise."""
+PRODUCT_LABELS: Final = (f"{NVIDIA}.product", "cloud.google.com/gke-accelerator")
+"""Labels of nodes that name the model of their GPUs, best first."""
 _REGISTERED: Final = "hami.io/node-nvidia-register"
 _REASON_CHARACTERS: Final = 200
 
@@ -51,7 +53,7 @@ def read_node(node: Object) -> NodeFacts | None:
     if not name:
         return None
     allocatable = {**part(node, "status", "capacity"), **part(node, "status", "allocatable")}
-    product = labels.get(f"{NVIDIA}.product") or labels.get("cloud.google.com/gke-accelerator", "")
+    product = next((labels[label] for label in PRODUCT_LABELS if labels.get(label)), "")
     cut = _PROFILE.search(labels.get("cloud.google.com/gke-gpu-partition-size", "")) or (
         _PROFILE.search(product) if "-MIG-" in product else None
     )

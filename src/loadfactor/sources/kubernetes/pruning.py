@@ -11,6 +11,9 @@ _SPEC: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": ("nodeName", "resourceClaims"),
     "Node": ("unschedulable", "taints"),
     "Workload": ("active", "queueName", "priorityClassName", "priorityClassRef"),
+    "ClusterQueue": ("cohort", "cohortName", "resourceGroups"),
+    "LocalQueue": ("clusterQueue",),
+    "ResourceFlavor": ("nodeLabels",),
     "ResourceSlice": ("driver", "pool", "devices"),
 }
 _STATUS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -42,6 +45,8 @@ def prune(kind: str, found: Object) -> dict[str, Any]:
         pruned["spec"] |= _prune_containers(part(found, "spec"))
         for name in ("containerStatuses", "initContainerStatuses"):
             pruned["status"][name] = [_prune_state(c) for c in parts(part(found, "status"), name)]
+    if kind == "ClusterQueue":
+        pruned["metadata"] |= _pick(metadata, ("generation",))
     if kind == "ResourceClaim":
         pruned |= _prune_claim(part(found, "spec", "devices"), part(found, "status"))
     if kind == "Workload":

@@ -1,0 +1,168 @@
+"""Quotas of Kueue's ClusterQueues: how many GPUs of which flavor, borrowed and lent in a cohort, and where LocalQueues lead."""
+
+import json
+
+import pytest
+from tests.sources.kubernetes.decoding import decode
+from tests.sources.kubernetes.objects import at, condition, listed, ms, node, pod, workload
+
+from loadfactor import Books
+from loadfactor.faces.pages.waits import build_waits
+from loadfactor.sources.kubernetes.live_decoder import ALIVE, LISTED, LISTING, LiveKubernetesDecoder
+from loadfactor.sources.kubernetes.pruning import prune
+
+PENDING = condition(
+    "QuotaReserved", "False", 1, "Pending", "couldn't assign flavors to pod set main: insufficient quota"
+)
+ADMITTED = [condition("QuotaReserved", "True", 3), condition("Admitted", "True", 3, "Admitted")]
+
+
+def cluster_queue(name="gpus", flavors=None, api="v1beta2", cohort="all", generation=1):
+    """A ClusterQueue; `flavors`: by name the quotas of resources, each a number or what the API says of it."""
+    groups = [
+        {
+            "coveredResources": ["cpu", "memory", *{r for of in (flavors or {}).values() for r in of}],
+            "flavors": [
+                {
+                    "name": flavor,
+                    "resources": [
+                        {"name": "cpu", "nominalQuota": "512"},
+                        *({"name": r, **(q if isinstance(q, dict) else {"nominalQuota": q})} for r, q in of.items()),
+                    ],
+                }
+                for flavor, of in (flavors or {}).items()
+            ],
+        }
+    ]
+    usage = [{"name": "h100", "resources": [{"name": "nvidia.com/gpu", "total": "3", "borrowed": "0"}]}]
+    return {
+        "apiVersion": f"kueue.x-k8s.io/{api}",
+        "kind": "ClusterQueue",
+        "metadata": {"name": name, "uid": f"queue-{name}", "generation": generation, "creationTimestamp": at(0)},
+        "spec": {
+            "cohortName" if api == "v1beta2" else "cohort": cohort,
+            "resourceGroups": groups,
+            "namespaceSelector": {},
+            "queueingStrategy": "BestEffortFIFO",
+        },
+        "status": {"flavorsUsage": usage, "pendingWorkloads": 2, "conditions": [condition("Active", "True", 0, "Ready")]},
+    }  # fmt: skip
+
+
+def local_queue(name="research", leads_to="gpus"):
+    """A LocalQueue of team-a."""
+    metadata = {"name": name, "namespace": "team-a", "uid": f"local-{name}", "creationTimestamp": at(0)}
+    spec = {"clusterQueue": leads_to, "stopPolicy": "None"}
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": metadata, "spec": spec}
+
+
+def flavor(name, product):
+    """A ResourceFlavor of nodes with GPUs of a model."""
+    labels = {"nvidia.com/gpu.product": product, "cloud.provider.com/spot": "false"}
+    metadata = {"name": name, "uid": f"flavor-{name}", "creationTimestamp": at(0)}
+    spec = {"nodeLabels": labels}
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": metadata, "spec": spec}
+
+
+def gpus(found):
+    """GPUs by queue, flavor and resource: own, borrowed, lent."""
+    return {
+        (row["queue"], row["flavor"], row["resource"]): (
+            row["gpus"],
+            row.get("borrowing_gpus"),
+            row.get("lending_gpus"),
+        )
+        for row in found["quotas"]
+    }
+
+
+@pytest.mark.parametrize("api", ["v1beta1", "v1beta2"])
+def test_a_quota_is_what_a_queue_may_hold(api):
+    """Own GPUs by flavor, what it may borrow and lend; without limits these are open. Other resources are left out."""
+    limits = {"nominalQuota": "16", "borrowingLimit": 8, "lendingLimit": "4"}
+    queue = cluster_queue(flavors={"h100": {"nvidia.com/gpu": limits}, "any": {"amd.com/gpu": 8}}, api=api)
+    found = decode(listed(queue))
+    assert gpus(found) == {
+        ("gpus", "h100", "nvidia.com/gpu"): (16, 8, 4),
+        ("gpus", "any", "amd.com/gpu"): (8, None, None),
+    }
+    assert {(row["cohort"], row["from_utc"], row.get("to_utc")) for row in found["quotas"]} == {("all", ms(0), None)}
+    alone = cluster_queue(flavors={"h100": {"nvidia.com/gpu": "16"}}, cohort="", api=api)
+    assert gpus(decode(listed(alone))) == {("gpus", "h100", "nvidia.com/gpu"): (16, 0, 0)}
+
+
+def test_units_are_counted_in_whole_gpus():
+    """Instances of MIG by the model of the flavor's nodes, time slices as these nodes divide their GPUs."""
+    sliced = {"nvidia.com/gpu.product": "Tesla-T4-SHARED", "nvidia.com/gpu.count": "2", "nvidia.com/gpu.replicas": "4"}
+    quotas = {"a30": {"nvidia.com/mig-1g.6gb": 8}, "h100": {"nvidia.com/mig-1g.10gb": 14}, "t4": {"nvidia.com/gpu": 8}}
+    there = [flavor("a30", "NVIDIA-A30"), flavor("t4", "Tesla-T4-SHARED"), node("n1"), node("n2", labels=sliced)]
+    found = gpus(decode(listed(cluster_queue(flavors=quotas, cohort=""), *there)))
+    assert [own for own, _, _ in found.values()] == [pytest.approx(2), pytest.approx(2), pytest.approx(2)]
+
+
+def test_resources_that_nobody_knows_are_said():
+    """A name that sounds like GPUs."""
+    found = decode(listed(cluster_queue(flavors={"any": {"example.com/gpu": 8}})))
+    assert found["gaps"] == [{"what": "quotas of example.com/gpu, which nobody here knows", "count": 1}]
+
+
+def test_a_quota_holds_until_it_changes():
+    """Watched: a change ends it, so does the end of the queue, seen or found out by a list; a new process goes on."""
+    decoder, rows = LiveKubernetesDecoder("prod"), {}
+
+    def see(*events):
+        nonlocal decoder
+        decoder.put(
+            [[ms(hour), "ClusterQueue", what, one and prune("ClusterQueue", one)] for hour, what, one in events]
+        )
+        for item in decoder.take():
+            rows.update(
+                {(row["queue"], row["from_utc"]): (row["gpus"], row.get("to_utc")) for row in item.data.to_pylist()}
+            )
+        decoder = LiveKubernetesDecoder("prod", decoder.state())
+
+    first, second, other = ({"h100": {"nvidia.com/gpu": n}} for n in (8, 16, 4))
+    there = [(2, "ADDED", cluster_queue(flavors=first)), (2, "ADDED", cluster_queue("b", other, generation=3))]
+    see((2, LISTING, None), *there, (2, LISTED, None))
+    see((3, "MODIFIED", cluster_queue(flavors=first)), (4, "MODIFIED", cluster_queue(flavors=second, generation=2)))
+    see((6, "DELETED", cluster_queue(flavors=second, generation=2)), (7, ALIVE, None))
+    see((9, LISTING, None), (9, LISTED, None))
+    assert rows == {("gpus", ms(0)): (8, ms(4)), ("gpus", ms(4)): (16, ms(6)), ("b", ms(2)): (4, ms(7))}
+
+
+def test_what_waits_in_a_local_queue_waits_in_the_one_it_leads_to():
+    """In any order."""
+    objects = [{"type": "ADDED", "object": one} for one in (local_queue(), workload("train", 1, [PENDING], gpus=8))]
+    for events in (objects, objects[::-1]):
+        (event,) = decode(*events)["queue_events"]
+        assert json.loads(event["tags"])["cluster_queue"] == "gpus"
+
+
+def test_quotas_stand_beside_what_is_held_and_waits(tmp_path):
+    """`waits` says of each queue how many GPUs it may hold, holds and keeps waiting, at the end of the window."""
+    some, none = ({"nominalQuota": own, "borrowingLimit": more} for own, more in ((8, 4), (2, 0)))
+    queues = [
+        cluster_queue(flavors={"h100": {"nvidia.com/gpu": some}, "a100": {"nvidia.com/gpu": 4}}),
+        cluster_queue("idle", {"h100": {"nvidia.com/gpu": none}}),
+    ]
+    running = [workload(f"r{i}", 1, ADMITTED, gpus=3) for i in range(2)]
+    waiting = [workload("w", 2, [PENDING], gpus=8, pods=2)]
+    pods = [
+        pod(f"r{i}-0", 3, bound=3, node="n1", owner=running[i]["metadata"]["ownerReferences"][0],
+            containers=[{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "3"}}}])
+        for i in range(2)
+    ]  # fmt: skip
+    pods.append(pod("other", 3, bound=3, ended=5, node="n1"))
+    saved = tmp_path / "all.json"
+    saved.write_text(json.dumps(listed(node("n1"), *queues, local_queue(), *running, *waiting, *pods)))
+    books = Books.open(tmp_path / "books", create=True)
+    books.add("kubernetes", [saved])
+    found = books.find_waits()
+    assert [(q.queue, q.gpus, q.borrowing_gpus, q.held_gpus, q.waiting_gpus, q.waiting_jobs) for q in found.quotas] == [
+        ("gpus", 12, None, 6, 16, 1),
+        ("idle", 2, 0, 0, 0, 0),
+    ]
+    assert found.quotas[0].flavors == {"a100": 4, "h100": 8}
+    page = build_waits(found, "")
+    assert page.sections[-1].title == "Quotas"
+    assert page.sections[-1].tables[0].text_rows()[0][-1] == "a100 4, h100 8"
