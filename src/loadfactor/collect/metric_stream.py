@@ -12,6 +12,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +36,8 @@ LATE_KEYS_S: Final = S_PER_DAY
 """So long Firehose may go on trying to deliver: keys up to so much older than the newest are listed again."""
 ASIDE_S: Final = S_PER_DAY
 """For so long it is said that objects were set aside."""
+SILENT_S: Final = 30 * S_PER_MIN
+"""Where nothing was written for so long, the stream is called silent: Firehose writes every 15 minutes at least."""
 OBJECTS_AT_ONCE: Final = 20
 """In a body."""
 LONGEST_KEEP_S: Final = float(S_PER_MIN)
@@ -87,8 +91,13 @@ class MetricStreamWatch:
             self._stopped.set()
 
     def statuses(self) -> list[SourceStatus]:
-        """How it fares."""
-        return [self._said.describe(self.origin)]
+        """How it fares: silent where S3 answers and nothing new is there."""
+        said = self._said.describe(self.origin)
+        if said.status == "ok" and self._newest_s and time.time() - self._newest_s > SILENT_S:
+            since = datetime.fromtimestamp(self._newest_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            why = f"no object was written since {since}; see whether the metric stream and its Firehose run"
+            said = replace(said, status="silent", error=why, since_ms=self._newest_s * MS_PER_S)
+        return [said]
 
     def _repeat(self) -> None:
         while not self._stopped.is_set():
