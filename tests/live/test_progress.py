@@ -12,7 +12,7 @@ LOOP = """
 with loadfactor.track(experiment="e", job="j") as run:
     for step in range({}):
         if step == {}:
-            time.sleep(1)  # what was said is sent
+            time.sleep(5)  # what was said is sent, on a busy machine too
             os.kill(os.getpid(), 9)
         run.step(step=step, samples=32, tokens=100 + step)
 """
