@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 NOTHING: Final = "(none)"
 MOST_ROWS: Final = 25
+ROUNDING: Final = 1e-9
+"""A share of priced hours as near to 1 as this is 1."""
 LEVEL_TITLES: Final = {
     "paid": "paid",
     "held": "held",
@@ -131,7 +133,7 @@ def list_unknown(found: "FleetWaterfall") -> tuple[str, ...]:
     """Sentences on what is not known: prices, FLOPs, and FLOPs that cannot be."""
     notes = []
     share = found.all.priced_share
-    if found.all.cost is not None and share is not None and share < 1:
+    if found.all.cost is not None and share is not None and share < 1 - ROUNDING:
         notes.append(f"Costs are those of the {percent(share)} of GPU-hours whose price is known ({found.basis}).")
     if found.all.gpu_hours.uncounted:
         notes.append(
