@@ -196,20 +196,24 @@ def _columns(booked: Expr, basis: str) -> dict[str, Expr]:
 
 
 def list_unit_queries(question: Question, booked: Expr, progress: Expr) -> dict[str, Expr]:
-    """`unit_amounts`: what was made, kept and lost; `unit_costs`: what the jobs that worked on it cost; by unit and group."""
+    """`unit_amounts`: what was made, kept and lost; `unit_costs`: what each of the jobs that worked on it cost; by unit and group.
+
+    Both are lists of amounts in any order, as joins leave them.
+    """
     keys = ["unit", *question.keys]
     rows = progress.filter(progress.unit.isin(question.units))
     start, end = asked(question, "start_ms"), asked(question, "end_ms")
     rows = rows.filter(rows.from_utc < end, (rows.to_utc > start) | (rows.from_utc >= start))
     jobs = rows.select("unit", "job_id").distinct()  # those of which all work was lost cost, too
-    states = question.held.states
-    held = booked.join(jobs, "job_id")
-    counted, cost = held.state.isin(states), measures(held)[f"cost_{question.basis}"]
-    spent = held.group_by(keys).aggregate(
+    held = booked.filter(booked.job_id.notnull())  # all of them: a join may change the order, and with it the digits
+    counted, cost = held.state.isin(question.held.states), measures(held)[f"cost_{question.basis}"]
+    of_jobs = held.group_by(["job_id", *(key for key in question.keys if key != "job_id")]).aggregate(
         cost=ibis.coalesce(ibis.ifelse(counted, cost, 0.0).sum(), 0.0),
         priced_s=ibis.ifelse(counted & cost.notnull(), held.gpu_s, 0.0).sum(),
         needed_s=ibis.ifelse(counted, held.gpu_s, 0.0).sum(),
     )
+    by_unit = of_jobs.join(jobs, "job_id")
+    spent = by_unit.group_by(keys).aggregate(**{c: by_unit[c].collect() for c in ("cost", "priced_s", "needed_s")})
     amounts = _amounts(question, booked.semi_join(rows, "job_id"), rows, [*keys, "kept"])
     return {"unit_costs": spent.order_by(keys), "unit_amounts": amounts.order_by([*keys, "kept"])}
 

@@ -32,14 +32,14 @@ def sum_units(question: Question, fetch: Fetch) -> Units:
         return out
     keys = ["unit", *question.keys]
     amounts: dict[Key, dict[bool, float]] = {}
-    for row in list_rows(fetch("unit_amounts")):
-        # joined rows come in any order: added up exactly
+    for row in list_rows(fetch("unit_amounts")):  # in any order: added up exactly
         amounts.setdefault(tuple(row[k] for k in keys), {})[bool(row["kept"])] = fsum(row["amounts"])
     for row in list_rows(fetch("unit_costs")):
         unit, *group = key = tuple(row[k] for k in keys)
         if key in amounts:
             kept, lost = (amounts[key].get(is_kept, 0.0) for is_kept in (True, False))
-            out[unit][tuple(group)] = UnitTotals(kept + lost, kept, row["cost"], row["needed_s"], row["priced_s"])
+            spent = (fsum(row[name]) for name in ("cost", "needed_s", "priced_s"))
+            out[unit][tuple(group)] = UnitTotals(kept + lost, kept, *spent)
     return out
 
 
