@@ -19,6 +19,8 @@ _UNITS: Final = {
     "kWh": ("kwh", "kwh"),
     "s": ("s", "seconds"),
     "jobs": ("jobs", "jobs"),
+    "FLOP": ("flops", "flops"),
+    "tokens/s": ("s", "second"),
 }
 """Units of metrics: as a metric's name writes them, and as a gauge's name ends."""
 
