@@ -10,16 +10,20 @@ UNKNOWN = "–"
 BLOCKS = " ▁▂▃▄▅▆▇█"
 SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹", "KRW": "₩"}
 PREFIXES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
+LARGEST_WRITTEN_OUT = 1e15
+"""Of larger numbers, as of FLOPs, nobody counts the digits."""
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """At least `digits` significant digits, thousands separated, no trailing zeros.
+    """At least `digits` significant digits, thousands separated, no trailing zeros; powers of ten from 10¹⁵ on.
 
-    >>> number(1234567.8), number(0.012345), number(2.0), number(None)
-    ('1,234,568', '0.0123', '2', '–')
+    >>> number(1234567.8), number(0.012345), number(2.0), number(1.1067e20), number(None)
+    ('1,234,568', '0.0123', '2', '1.11e20', '–')
     """
     if value is None or not isfinite(value):
         return UNKNOWN if value is None else str(value)
+    if abs(value) >= LARGEST_WRITTEN_OUT:
+        return f"{value:.{digits - 1}e}".replace("e+", "e")
     if value == 0:
         return "0"
     decimals = max(0, digits - 1 - floor(log10(abs(value))))
