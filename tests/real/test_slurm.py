@@ -278,7 +278,7 @@ def test_live_books_are_those_of_history(told: Told) -> None:
         both.append(
             sorted(
                 (
-                    {k: v for k, v in r.items() if k not in ("attempt", "source", "tags")}
+                    {k: v for k, v in r.items() if k not in ("attempt", "source", "tags", "gpu_indices")}
                     | {"attempt": r["attempt"] or 0}
                     for r in rows
                 ),
@@ -291,8 +291,10 @@ def test_live_books_are_those_of_history(told: Told) -> None:
 
 
 def test_what_only_the_live_books_know(told: Told) -> None:
-    """GPUs of the node, its drain, comments, and why jobs waited."""
+    """GPUs of the node and which of them a job had, its drain, comments, and why jobs waited."""
     books = told.folder / "books"
+    numbers = {row["job_id"]: row["gpu_indices"] for row in rows_of(books, "allocations")}
+    assert numbers[told.ids["whole"]] == ",".join(map(str, range(GPUS)))
     devices = rows_of(books, "devices")
     assert len(devices) == GPUS
     assert {row["accelerator"] for row in devices} == {devices[0]["accelerator"]}

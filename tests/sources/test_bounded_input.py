@@ -31,8 +31,10 @@ NAMES = {
     "gcp-monitoring": "series.json",
     "ec2": "instances.json",
     "gce": "instances.json",
+    "serving": "metrics.prom",
+    "progress": "progress.jsonl",
 }
-OPTIONS = ReadOptions(at_ms=1_700_000_000_000)
+OPTIONS = ReadOptions(at_ms=1_700_000_000_000, held_by="job")
 HEADING = b"device_id,to_utc,busy_share\n"
 
 

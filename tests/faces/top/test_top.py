@@ -16,7 +16,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.faces.server.conftest import LOCAL, Remembering
 
-from loadfactor.books import snapshot
+from loadfactor.books import asked_ledger
 from loadfactor.books.books import Books
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.errors import InputError
@@ -81,8 +81,8 @@ def test_an_hour_is_booked_once_for_all_its_steps(
     end = by_gpu.end - timedelta(minutes=22)
     alone = ask_history(OneByOne(reader), gpu, end)
     booked = []
-    book = snapshot.book
-    monkeypatch.setattr(snapshot, "book", lambda *given: booked.append(given) or book(*given))
+    book = asked_ledger.book
+    monkeypatch.setattr(asked_ledger, "book", lambda *given: booked.append(given) or book(*given))
     together = ask_history(reader, gpu, end)
     assert len(booked) == 1
     assert together.ends == alone.ends

@@ -9,9 +9,10 @@ from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document
 
 ABOUT = (
-    "Show where what was paid went: held, observed, not idle, active, math (MFU), kept, useful.\n\n"
-    "Losses, what nobody knows and what was useful add up to what was paid, in GPU-hours and money. The order is fixed: each step"
-    " takes from what the one before left. Networks of jobs are named by [[network]] in loadfactor.toml."
+    "Show where what was paid went, on the way to what was useful.\n\n"
+    "On the way it was held, observed, not idle, active, math (MFU) and kept. Losses, what nobody knows and what was useful add up"
+    " to what was paid, in GPU-hours and money. The order is fixed: each step takes from what the one before left. Networks of jobs"
+    " are named by [[network]] in loadfactor.toml."
 )
 
 

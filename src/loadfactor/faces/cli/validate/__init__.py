@@ -8,7 +8,7 @@ VALIDATIONS = (
     CommandEntry(
         "train",
         "loadfactor.faces.cli.validate.train",
-        "Compare predicted training speed and memory with measured ones.",
+        "Compare predicted training speed and memory with measured ones, of tables or of a job of the books.",
     ),
     CommandEntry(
         "serve", "loadfactor.faces.cli.validate.serve", "Compare predicted latency and throughput with measured ones."
