@@ -18,6 +18,30 @@ with loadfactor.track(job="j") as run:
     {}
 """
 
+SLOW_CLIENT = """
+import threading
+from pathlib import Path
+from importlib.abc import MetaPathFinder
+loads = threading.Event()
+class Slow(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "http.client":
+            asked.set()
+            loads.wait()
+asked = threading.Event()
+sys.meta_path.insert(0, Slow())
+with loadfactor.track(job="j") as run:
+    print(asked.wait(60))
+    run.step(step=1)
+    for _ in range(300):
+        lines = "".join(path.read_text() for path in Path(os.environ["LOADFACTOR_PROGRESS"]).rglob("*.jsonl"))
+        if '"step":1' in lines:
+            break
+        time.sleep(0.1)
+    print('"step":1' in lines)
+    loads.set()
+"""
+
 
 class Taking(ThreadingHTTPServer):
     """Takes progress, and remembers the lines."""
@@ -79,3 +103,17 @@ def test_a_server_that_is_away_costs_nothing_and_is_told_later(server: Taking, t
     run_loop(LOOP.format("time.sleep(2)"), tmp_path, LOADFACTOR_URL=server.url)
     assert count_steps(server.lines) >= 50
     assert list(tmp_path.rglob("*.jsonl")) == []
+
+
+def test_records_are_written_while_the_http_client_loads(server: Taking, tmp_path: Path) -> None:
+    """What is written waits for nothing that only sending needs: a step is in the file before the HTTP client is there."""
+    said = run_loop(SLOW_CLIENT, tmp_path, LOADFACTOR_URL=server.url)
+    assert (said.stdout, said.stderr) == ("True\nTrue\n", "")
+    assert count_steps(server.lines) == 1
+
+
+def test_an_address_that_is_none_costs_nothing(tmp_path: Path) -> None:
+    """Where LOADFACTOR_URL is no address, that is said once, and the records wait on the disk."""
+    said = run_loop(LOOP.format("pass"), tmp_path, LOADFACTOR_URL="http://[books:9417")
+    assert (said.returncode, said.stderr.count("loadfactor:")) == (0, 1)
+    assert count_steps(read_lines(tmp_path)) == 20

@@ -113,7 +113,7 @@ class Recorder:
 
     def _begin_sending(self, file: RecordFile) -> None:
         if self._url:
-            from .sender import ProgressSender  # loads the HTTP client, which runs without a server need not wait for
+            from .sender import ProgressSender  # runs without a server need none
 
             self._sender = ProgressSender(file, self._url, os.environ.get("LOADFACTOR_TOKEN", ""))
             self._sender.start()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
 import threading
 from typing import Final
-from urllib.parse import urlsplit
 
 from .notices import say_once
 from .record_file import ENDING, RecordFile
@@ -16,11 +14,9 @@ try:
 except ImportError:  # no Unix
     fcntl = None  # type: ignore[assignment]
 
-PATH: Final = "/api/v1/progress"
 MOST_SENT: Final = BYTES_PER_MIB
 KEPT_BYTES: Final = BYTES_PER_MIB
 """A file of which everything arrived is cut off when it is larger."""
-TIMEOUT_S: Final = 10.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 GATHER_S: Final = 0.2
 _MALFORMED: Final = (400, 413, 422)
@@ -31,7 +27,7 @@ class ProgressSender:
 
     def __init__(self, file: RecordFile, url: str, token: str) -> None:
         self._file, self._token = file, token
-        self._url = urlsplit(url if "//" in url else f"http://{url}")
+        self._url = url if "//" in url else f"http://{url}"
         self._sent = 0
         self.refused = 0
         """Bodies that the server will never take."""
@@ -124,30 +120,20 @@ class ProgressSender:
 
     def _post(self, body: bytes) -> bool:
         """Whether the server has it, or will never take it, which is counted."""
-        kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
-        headers = {"Content-Type": "application/x-ndjson"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        from .posting import post_records  # loads the HTTP client: the thread that writes does not wait for it
+
         try:
-            connection = kind(self._url.hostname or "", self._url.port, timeout=TIMEOUT_S)
-            try:
-                connection.request("POST", f"{self._url.path}{PATH}", body, headers)
-                answer = connection.getresponse()
-                said = answer.read(BYTES_PER_MIB).decode(errors="replace").strip()
-            finally:
-                connection.close()
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            say_once(
-                "server", f"{self._url.geturl()} does not answer ({error}); progress waits in {self._file.path.parent}"
-            )
+            answer = post_records(self._url, self._token, body)
+        except OSError as error:
+            say_once("server", f"{self._url} does not answer ({error}); progress waits in {self._file.path.parent}")
             return False
         if answer.status < 300:
             return True
         if answer.status in _MALFORMED:
             self.refused += 1
-            say_once("refused", f"{self._url.geturl()} refuses progress ({answer.status}: {said[:200]}); it is dropped")
+            say_once("refused", f"{self._url} refuses progress ({answer.status}: {answer.text[:200]}); it is dropped")
             return True
         say_once(
-            f"status {answer.status}", f"{self._url.geturl()} answers {answer.status} ({said[:200]}); progress waits"
+            f"status {answer.status}", f"{self._url} answers {answer.status} ({answer.text[:200]}); progress waits"
         )
         return False
