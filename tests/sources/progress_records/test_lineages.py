@@ -54,6 +54,19 @@ def total(rows: list[Record]) -> dict[tuple[str, bool], float]:
     return {key: amount for key, amount in found.items() if amount}
 
 
+def test_the_first_part_of_a_step_that_comes_again_is_kept() -> None:
+    """A process goes back with the first micro-batch of a step: it is part of the step that is kept."""
+    flops = {"kind": "flops", "at": at(3), "model_flops": 6, "step": 1, "last": 2}
+    first_time = (work(0, 1, 1, 1, samples=8), work(1, 2, 2, 1, samples=8), flops, work(3, 4, 3, 1, samples=8))
+    again = (work(5, 6, 2, 0, samples=5), work(6, 7, 2, 1, samples=3), work(7, 8, 3, 1, samples=9))
+    rows, gaps = decode(make_process("a", 0, *first_time, *again))
+    assert not gaps
+    found = total(rows)
+    assert (found["train_sample", True], found["train_sample", False]) == (8 + 5 + 3 + 9, 8 + 8)
+    assert (found["step", True], found["step", False]) == (3, 2)
+    assert (found["model_flop", True], found["model_flop", False]) == (3, 3)
+
+
 def test_steps_of_unlike_size_are_lost_one_by_one() -> None:
     """Where a restart goes back into the middle of a record, each step takes its own tokens with it."""
     first = make_process("a", 0, work(0, 10, 0, 4, tokens=[1, 2, 3, 4]))

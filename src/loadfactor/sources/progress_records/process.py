@@ -73,8 +73,11 @@ class ProcessProgress:
 
     def _work(self, work: Work) -> None:
         self.to_ms = max(self.to_ms, work.to_ms)
-        if work.first is not None and work.last is not None and work.steps:
-            self._follow(work.first, work.last)
+        if work.first is not None and work.last is not None and work.is_made:
+            if work.steps:
+                self._follow(work.first, work.last)
+            elif self.stretches and work.first < self.stretches[-1][1]:  # the first part of a step that comes again
+                self._follow(work.first, work.first - 1)
         bins, minute = self.bins, work.from_ms // BIN_MS
         if not bins or bins[-1].from_ms // BIN_MS != minute:
             bins.append(Bin(work.from_ms, work.to_ms))

@@ -53,6 +53,8 @@ class Work:
     steps: int
     amounts: dict[str, Amount]
     """By unit."""
+    is_made: bool = True
+    """Made in this interval; false for what is only said in it of steps before."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ def _read_flops(record: dict[str, Any]) -> Work:
     if total is None or (first is not None and (last is None or last < first)):
         raise SourceError("is no record of FLOPs")
     span = 1 if first is None or last is None else last - first + 1
-    return Work(at_ms, at_ms, first, last, 0, {UNITS["model_flops"]: total / span})
+    return Work(at_ms, at_ms, first, last, 0, {UNITS["model_flops"]: total / span}, is_made=False)
 
 
 def _interval(record: dict[str, Any]) -> tuple[int, int]:
