@@ -3,17 +3,22 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test real torture check pages bench bench-quick lock clean
+.PHONY: demo test real training torture check pages bench bench-quick lock clean
 
 demo: $(READY)
 	$(BIN)/loadfactor demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --ignore=tests/real
+	$(BIN)/python -m pytest -n auto --ignore=tests/real --ignore=tests/training
 
 # Beside the real Prometheus, VictoriaMetrics, node-exporter and Slurm (which wants root); their Debian packages are in .ci/run. Most of it is waiting.
 real: $(READY)
 	$(BIN)/python -m pytest tests/real -n 4 --dist loadfile
+
+# Real training on the CPU, tracked: PyTorch on two ranks, Lightning, Transformers, Accelerate, in an environment of its own.
+training: $(READY)
+	PYTHON=$(BIN)/python tests/training/setup.sh
+	$(BIN)/python -m pytest tests/training -n 2
 
 # Kills, damage, full disks and power losses at every durable step of the store, in so many rounds; CI does 20. Then the live server
 # is killed as often, and prints what it acknowledged.
@@ -47,4 +52,4 @@ $(READY): requirements.lock pyproject.toml setup.sh
 	touch $(READY)
 
 clean:
-	rm -rf .venv bench.json
+	rm -rf .venv .training-env bench.json

@@ -1,4 +1,4 @@
-# Sourced by check_agent.sh and check_wheel.sh: how a distribution is built and installed, in a temporary folder `$work`.
+# Sourced by check_agent.sh, check_track.sh, check_wheel.sh and tests/training/setup.sh: how a distribution is built and installed, in a temporary folder `$work`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=$(realpath -s "${PYTHON:-.venv/bin/python}")

@@ -31,6 +31,9 @@ def make_callback(run: TrackedRun) -> Any:
     class LoadfactorCallback(base):  # type: ignore[misc, valid-type]
         """Says what a fit does."""
 
+        def __reduce__(self) -> tuple[Any, ...]:
+            return make_callback, (run,)
+
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             facts.begin(trainer)
 
@@ -52,7 +55,8 @@ def make_callback(run: TrackedRun) -> Any:
 
         def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
             facts.end_save()
-            run.epoch(int(trainer.current_epoch))
+            if trainer.is_last_batch:  # a fit that is over in the middle of an epoch calls this, too
+                run.epoch(int(trainer.current_epoch))
 
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
             facts.end_save()

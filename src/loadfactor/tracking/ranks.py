@@ -13,6 +13,7 @@ _NAMES: Final = (
     ("SLURM_PROCID", "SLURM_NTASKS"),
 )
 """Best first: torchrun sets the first pair inside of one Slurm task a node."""
+_NODE_NAMES: Final = ("NODE_RANK", "GROUP_RANK")
 
 
 class Rank(NamedTuple):
@@ -29,6 +30,11 @@ def find_rank(environment: Mapping[str, str], modules: Mapping[str, Any] = sys.m
     Rank(rank=3, ranks=8)
     >>> find_rank({}, {})
     Rank(rank=0, ranks=1)
+
+    Lightning names its processes by node and place on it, and not how many a node has: then ranks are told apart, with gaps.
+
+    >>> find_rank({"NODE_RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}, {})
+    Rank(rank=5, ranks=4)
     """
     distributed = modules.get("torch.distributed")
     try:
@@ -40,7 +46,15 @@ def find_rank(environment: Mapping[str, str], modules: Mapping[str, Any] = sys.m
         place, count = environment.get(rank, ""), environment.get(ranks, "")
         if place.isdigit():
             return Rank(int(place), int(count) if count.isdigit() else 1)
-    return Rank(0, 1)
+    return _find_local_rank(environment)
+
+
+def _find_local_rank(environment: Mapping[str, str]) -> Rank:
+    local, count = environment.get("LOCAL_RANK", ""), environment.get("WORLD_SIZE", "")
+    node = next((environment[name] for name in _NODE_NAMES if environment.get(name, "").isdigit()), "0")
+    if not local.isdigit() or not count.isdigit():
+        return Rank(0, 1)
+    return Rank(int(node) * int(count) + int(local), int(count))
 
 
 def is_loader_worker(modules: Mapping[str, Any] = sys.modules) -> bool:

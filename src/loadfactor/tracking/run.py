@@ -56,6 +56,13 @@ class TrackedRun:
     ) -> None:
         self._end("completed" if kind is None else "failed")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A run that is handed to another process says nothing there, as one that nobody entered."""
+        return TrackedRun, (self._settings, self._folder, self.counts)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TrackedRun:
+        return self
+
     def step(
         self,
         step: int | None = None,

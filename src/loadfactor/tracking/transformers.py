@@ -23,26 +23,40 @@ def make_callback(run: TrackedRun) -> Any:
     class LoadfactorCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         """Says what a Trainer does."""
 
+        def __reduce__(self) -> tuple[Any, ...]:
+            return make_callback, (run,)
+
         def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             facts.begin(args, state, others.get("train_dataloader"))
+
+        def on_substep_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            facts.end_batch()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             facts.end_step(args, state)
 
+        def on_prediction_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            facts.begin_section()
+
         def on_evaluate(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            facts.end_section("evaluation")
+
+        def on_predict(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             facts.end_section("evaluation")
 
         def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             facts.end_section("checkpoint")
+            facts.log(state)  # whoever resumes from it has these FLOPs behind him
 
         def on_log(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             facts.log(state)
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-            facts.end_epoch(state)
+            facts.end_epoch(state, is_broken_off=control.should_training_stop or control.should_epoch_stop)
 
         def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             facts.log(state)
+            facts.end()
 
     return LoadfactorCallback()
 
@@ -52,24 +66,39 @@ class _TrainerFacts:
 
     def __init__(self, run: TrackedRun) -> None:
         self._run = run
+        self._is_silent = self._is_training = self._has_length = False
         self._tokens = 0
         self._flops = 0.0
-        self._examples: int | None = None
-        self._batch = 0
-        self._steps_per_epoch = 0
+        self._batch = self._lacking = self._batches = 0
         self._since_ns = 0
 
     def begin(self, args: Any, state: Any, loader: Any) -> None:
+        """`loader`: that of this rank, as Accelerate prepared it."""
+        self._is_silent = self._run.counts == "rank" and not state.is_world_process_zero
         self._tokens, self._flops = int(getattr(state, "num_input_tokens_seen", 0) or 0), float(state.total_flos or 0)
-        ranks = int(getattr(args, "world_size", 1) or 1)
-        self._batch = int(args.train_batch_size) * int(args.gradient_accumulation_steps) * ranks
+        ranks, own = int(getattr(args, "world_size", 1) or 1), getattr(state, "train_batch_size", None)
+        self._batch = int(getattr(loader, "total_batch_size", None) or (own or args.train_batch_size) * ranks)
+        self._batches = 0
         try:
-            self._examples = None if args.dataloader_drop_last else len(loader.dataset)
+            batches, examples = len(loader), len(loader.dataset)
+            self._has_length = True
         except (TypeError, AttributeError):  # a stream
-            self._examples = None
-        self._steps_per_epoch = math.ceil(self._examples / self._batch) if self._examples else 0
+            batches = examples = 0
+            self._has_length = False
+        self._lacking = (
+            max(0, batches * self._batch - examples) if ranks == 1 else 0
+        )  # several ranks fill up their last one
+        self._is_training, self._since_ns = True, time.time_ns()
+
+    def end_batch(self) -> None:
+        """A micro-batch of a step that goes on."""
+        self._batches += 1
 
     def end_step(self, args: Any, state: Any) -> None:
+        samples = (self._batches + 1) * self._batch - (self._lacking if _is_whole(state.epoch) else 0)
+        self._batches, self._since_ns = 0, time.time_ns()
+        if self._is_silent:
+            return
         said = getattr(args, "include_num_input_tokens_seen", False)
         tokens: int | None = None
         if said not in (False, None, "no"):
@@ -78,32 +107,37 @@ class _TrainerFacts:
         counts_padding = said != "non_padding"
         self._run.step(
             step=int(state.global_step),
-            samples=self._count_samples(int(state.global_step)),
+            samples=samples,
             tokens=None if counts_padding else tokens,
             padded_tokens=tokens if counts_padding else None,
         )
-        self._since_ns = time.time_ns()
 
-    def _count_samples(self, step: int) -> int:
-        """Those of a step; the last step of an epoch takes what is left."""
-        if self._examples and step % self._steps_per_epoch == 0:
-            return self._examples - (self._steps_per_epoch - 1) * self._batch
-        return self._batch
+    def begin_section(self) -> None:
+        """Something goes on after the training, which nobody said the begin of."""
+        self._since_ns = self._since_ns or time.time_ns()
 
     def end_section(self, name: str) -> None:
         """The Trainer says only the end: a section began where the last step or section ended."""
         now_ns = time.time_ns()
         if self._since_ns:
             self._run.take(SectionCall(self._since_ns, now_ns, name))
-        self._since_ns = now_ns
+        self._since_ns = now_ns if self._is_training else 0
 
     def log(self, state: Any) -> None:
         flops = float(state.total_flos or 0)
-        if flops > self._flops:
+        if flops > self._flops and not self._is_silent:
             self._run.flops(flops - self._flops)
-            self._flops = flops
+        self._flops = flops
 
-    def end_epoch(self, state: Any) -> None:
-        epoch = state.epoch
-        whole = epoch is not None and abs(epoch - round(epoch)) < 0.5 / max(1, self._steps_per_epoch)
-        self._run.epoch(round(epoch) if whole else None)
+    def end_epoch(self, state: Any, is_broken_off: bool) -> None:
+        """Of a stream nobody knows how long it is: an epoch of it is over unless something broke it off."""
+        if _is_whole(state.epoch) if self._has_length else not is_broken_off:
+            self._run.epoch(math.ceil(state.epoch))
+
+    def end(self) -> None:
+        self._is_training, self._since_ns = False, 0
+
+
+def _is_whole(epoch: float | None) -> bool:
+    """Whether the epochs that a Trainer's state counts, in parts, are over."""
+    return epoch is not None and abs(epoch - round(epoch)) < 1e-9
