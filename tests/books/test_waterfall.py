@@ -42,7 +42,7 @@ def tokens_at(mfu: float, hours: float = HOURS) -> float:
     return mfu * PEAK * hours * 3600 / FLOPS
 
 
-def make_books(folder: Path, progress: list[Row]) -> Books:
+def make_books(folder: Path, progress: list[Row], sections: list[Row] | None = None) -> Books:
     """Four H100, three of them held: by two trained jobs, and one that serves, active 80 %, one hour of ten idle."""
     devices = [
         {"device_id": f"g{k}", "node": "n", "accelerator": "H100", "from_utc": START, "to_utc": END} for k in range(4)
@@ -62,7 +62,8 @@ def make_books(folder: Path, progress: list[Row]) -> Books:
     books = Books(folder / "store")
     prices = [{"basis": "contracted", "price_per_gpu_hour": 2.0}]
     named = (("devices", devices), ("allocations", held), ("samples", samples), ("prices", prices))
-    items = [batch(name, rows) for name, rows in (*named, ("progress", progress))]
+    work = (("progress", progress), ("job_sections", sections or []))
+    items = [batch(name, rows) for name, rows in (*named, *work)]
     add(books, items, "example", folder)
     return books
 

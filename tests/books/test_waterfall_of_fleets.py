@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
-from tests.ledger.fleets import Fleet, add, batches
+from tests.ledger.fleets import HOUR, Fleet, add, batches
 from tests.ledger.test_books_balance import SETTINGS
 
 from loadfactor.books.books import Books
 from loadfactor.config import settings
 from loadfactor.errors import InputError
 from loadfactor.metrics.waterfall import DROPS
+from loadfactor.work_tables import SECTION_KINDS
 
 TOML = """
 [[network]]
@@ -48,6 +49,10 @@ def check_one(rnd: random.Random) -> None:
             row["unit"] = "model_flop"
         if row["unit"] in ("train_token", "model_flop"):
             row["amount"] *= rnd.choice((1.0, 1e6, 1e15))
+        row["cause"] = rnd.choice((None, "restart", "preemption", "cosmic rays"))
+        begin = row["from_utc"] + rnd.randrange(-HOUR, HOUR)
+        section = {"from_utc": begin, "to_utc": begin + rnd.randrange(2 * HOUR), "kind": rnd.choice(SECTION_KINDS)}
+        fleet.tables["job_sections"].append({"job_id": row["job_id"], **section})
     with TemporaryDirectory() as folder:
         books = Books(Path(folder) / "store")
         add(books, batches(fleet.tables), "all", Path(folder))
@@ -63,6 +68,11 @@ def check_one(rnd: random.Random) -> None:
                 amounts = [*(getattr(fall, drop.name) for drop in DROPS), fall.useful]
                 assert min(amounts) >= -1e-9
                 assert fsum(amounts) == pytest.approx(fall.paid, rel=1e-9, abs=1e-9)
+                for of in {part.of for part in group.causes}:
+                    of_whole = [part for part in group.causes if part.of == of]
+                    parts = [part.gpu_hours if fall is group.gpu_hours else part.cost for part in of_whole]
+                    assert min(parts) >= 0
+                    assert fsum(parts) == pytest.approx(getattr(fall, of), rel=1e-9, abs=1e-9)
         held = group.gpu_hours
         if not held.not_math + held.lost_work + held.failed_work + held.useful:
             assert held.uncounted == pytest.approx(held.after("active"), abs=1e-9)

@@ -8,10 +8,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from loadfactor.books.compiled_sql import recall
+from loadfactor.books.section_work import tabulate_section_work
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.catalog.models import Network, read_network
 from loadfactor.errors import InputError
-from loadfactor.metrics.work import HARDWARE_FLOP, MODEL_FLOP, TRAIN_TOKEN, WORKED_OUT
+from loadfactor.metrics.work import HARDWARE_FLOP, IN_SECTION, MODEL_FLOP, TRAIN_TOKEN, WORKED_OUT
 from loadfactor.network_settings import RECOMPUTED, JobNetwork
 from loadfactor.planner.training.flops import MODEL, FlopsConvention, training_flops_per_token
 from loadfactor.store.session import Session
@@ -34,6 +35,7 @@ def view_progress(session: Session, units: Sequence[str], networks: tuple[JobNet
         return
     session.view_table("stored_progress", "progress")
     session.register("job_flops", tabulate_job_flops(session, networks))
+    tabulate_section_work(session, is_asked=not {*units}.isdisjoint(IN_SECTION.values()))
     session.create_view("progress", recall("worked out", _compile)["progress"])
 
 

@@ -15,15 +15,18 @@ from loadfactor.metrics.query.reading import Readings
 from loadfactor.metrics.waterfall import (
     DROPS,
     LEVELS,
+    LOST_WORK,
+    WITHOUT_MATH,
     Spent,
     Waterfall,
     WorkShares,
     count_observed,
+    divide,
     join,
     measure_shares,
     pour,
 )
-from loadfactor.metrics.work import AT_PEAK, MODEL_FLOP
+from loadfactor.metrics.work import AT_PEAK, IN_SECTION, LOST_TO, MODEL_FLOP
 from loadfactor.store.session import Session
 from loadfactor.units import S_PER_HOUR
 
@@ -53,6 +56,8 @@ ASKED: Final = (
     _hours("priced", Part(("gpu_s",), priced=True)),
     Metric("made", "GPU-seconds", "", "", "neither", Made(AT_PEAK[MODEL_FLOP])),
     Metric("kept", "GPU-seconds", "", "", "neither", Made(AT_PEAK[MODEL_FLOP], is_kept=True)),
+    *(Metric(cause, "GPU-seconds", "", "", "neither", Made(AT_PEAK[MODEL_FLOP], lost_to=cause)) for cause in LOST_TO),
+    *(Metric(kind, "GPU-seconds", "", "", "neither", Made(unit)) for kind, unit in IN_SECTION.items()),
 )
 """What is asked of the ledger and of progress, job by job."""
 
@@ -69,16 +74,32 @@ class WaterfallStep:
 
 
 @dataclass(frozen=True)
+class LossCause:
+    """A part of what went, by its cause; None where it is not known. The parts `of` one thing add up to what the steps say of it.
+
+    `of` is lost_work, or without_math: what was held and observed and is not math, which is four steps together.
+    """
+
+    of: str
+    cause: str | None
+    gpu_hours: float
+    cost: float | None
+    share_of_paid: float | None
+
+
+@dataclass(frozen=True)
 class WaterfallGroup:
     """The way from paid to useful of one group: levels, losses and what is unknown, in order; `cost` is of priced hours alone.
 
-    `steps` whose kind is loss or unknown, and the level useful, add up to paid.
+    `steps` whose kind is loss or unknown, and the level useful, add up to paid. `causes` divide some of them further, as far as
+    jobs say why; there are none of what nobody says anything of.
     """
 
     by: dict[str, str | None]
     gpu_hours: Waterfall
     cost: Waterfall | None
     priced_share: float | None
+    causes: tuple[LossCause, ...]
 
     @property
     def steps(self) -> tuple[WaterfallStep, ...]:
@@ -123,6 +144,12 @@ class _Cell:
     priced_hours: float
     made_hours: float | None
     kept_hours: float
+    lost_to: Mapping[str, float]
+    in_section: Mapping[str, float]
+
+
+_Poured = tuple[_Cell, Waterfall, Waterfall]
+"""A cell, and where its hours and its money went."""
 
 
 def find_waterfall(session: Session, ask: Ask, by: Sequence[str], basis: str) -> FleetWaterfall:
@@ -138,8 +165,10 @@ def read_waterfall(session: Session, found: Readings, by: Sequence[str], basis: 
     """The same out of readings of `ASKED`, split by the job, the dimensions of `by`, and perhaps others."""
     columns = {metric.name: found.column(metric.name) for metric in ASKED}
     job, key = found.by.index("job"), [found.by.index(name) for name in by]
-    known = {of[job] for of, made in zip(found.keys, columns["made"], strict=True) if made is not None}
-    failed = _list_failed(session) if known else set()
+    counted = {of[job] for of, made in zip(found.keys, columns["made"], strict=True) if made is not None}
+    told = [columns["made"], *(columns[kind] for kind in IN_SECTION)]
+    known = {of[job] for of, *said in zip(found.keys, *told, strict=True) if any(part is not None for part in said)}
+    failed = _list_failed(session) if counted else set()
     cells: list[_Cell] = []
     rest: dict[Key, list[int]] = {}
     for place, of in enumerate(found.keys):
@@ -152,7 +181,7 @@ def read_waterfall(session: Session, found: Readings, by: Sequence[str], basis: 
     groups: dict[Key, list[tuple[_Cell, WorkShares | None]]] = {}
     for cell in cells:
         shares = None
-        if cell.job is not None:
+        if cell.job in counted:
             shares = measure_shares(cell.hours, cell.made_hours or 0.0, cell.kept_hours, cell.job in failed)
         groups.setdefault(cell.key, []).append((cell, shares))
     ordered = dict.fromkeys(tuple(of[number] for number in key) for of in found.keys) if by else {}
@@ -175,14 +204,53 @@ def _read(columns: Mapping[str, Sequence[Any]], places: Sequence[int], key: Key,
         add("priced"),
         None if job is None or columns["made"][places[0]] is None else add("made") / S_PER_HOUR,
         add("kept") / S_PER_HOUR,
+        {} if job is None else {cause: add(cause) / S_PER_HOUR for cause in LOST_TO},
+        {} if job is None else {kind: add(kind) / S_PER_HOUR for kind in IN_SECTION},
     )
 
 
 def _add_up(by: dict[str, str | None], cells: Sequence[tuple[_Cell, WorkShares | None]]) -> WaterfallGroup:
-    hours = join([pour(cell.hours, shares) for cell, shares in cells])
+    each = [(cell, pour(cell.hours, shares), pour(cell.cost, shares)) for cell, shares in cells]
+    hours = join([fall for _, fall, _ in each])
     priced = sum(cell.priced_hours for cell, _ in cells)
-    money = join([pour(cell.cost, shares) for cell, shares in cells]) if priced else None
-    return WaterfallGroup(by, hours, money, priced / hours.paid if hours.paid else None)
+    money = join([fall for _, _, fall in each]) if priced else None
+    causes = (*_divide_lost(each, hours, money), *_divide_without_math(each, hours, money))
+    return WaterfallGroup(by, hours, money, priced / hours.paid if hours.paid else None, causes)
+
+
+def _divide_lost(each: Sequence[_Poured], hours: Waterfall, money: Waterfall | None) -> list[LossCause]:
+    """Lost work by cause: in proportion to the FLOPs lost to each."""
+    parts = []
+    for cell, of_hours, of_money in each:
+        whole = (cell.made_hours or 0.0) - cell.kept_hours
+        parts += [divide(fall.lost_work, cell.lost_to, whole) for fall in (of_hours, of_money)]
+    return _list_causes(LOST_WORK, LOST_TO, parts, hours, money)
+
+
+def _divide_without_math(each: Sequence[_Poured], hours: Waterfall, money: Waterfall | None) -> list[LossCause]:
+    """Held and observed time that was not math, by the sections that it was spent in; of unobserved time in proportion."""
+    parts = []
+    for cell, of_hours, of_money in each:
+        observed = {kind: count_observed(cell.hours, spent) for kind, spent in cell.in_section.items()}
+        whole = of_hours.without_math
+        parts += [divide(fall.without_math, observed, whole) for fall in (of_hours, of_money)]
+    return _list_causes(WITHOUT_MATH, tuple(IN_SECTION), parts, hours, money)
+
+
+def _list_causes(
+    of: str, causes: Sequence[str], parts: Sequence[Mapping[str, float]], hours: Waterfall, money: Waterfall | None
+) -> list[LossCause]:
+    """The sum of `parts` by cause, of hours and of money in turn, and what of the whole has no known cause."""
+    sums = [{cause: fsum(part.get(cause, 0.0) for part in parts[n::2]) for cause in causes} for n in range(2)]
+    if not any(sums[0].values()):
+        return []
+    known = [(cause, sums[0][cause], sums[1][cause]) for cause in causes if sums[0][cause]]
+    rest = [getattr(fall, of) - fsum(added.values()) for fall, added in ((hours, sums[0]), (money, sums[1])) if fall]
+    rest = [max(0.0, left) for left in rest]
+    return [
+        LossCause(of, cause, spent, None if money is None else cost, spent / hours.paid)
+        for cause, spent, cost in (*known, (None, rest[0], rest[-1]))
+    ]
 
 
 def _list_failed(session: Session) -> set[str]:

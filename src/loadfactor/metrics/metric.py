@@ -113,10 +113,11 @@ class UnitShare:
 
 @dataclass(frozen=True)
 class Made:
-    """How many of a unit were made, lost ones too unless `is_kept`."""
+    """How many of a unit were made, lost ones too unless `is_kept`; or how many were lost to a cause of `work.LOST_TO`."""
 
     unit: str
     is_kept: bool = False
+    lost_to: str | None = None
 
 
 @dataclass(frozen=True)

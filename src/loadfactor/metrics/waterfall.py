@@ -7,7 +7,7 @@ What a step takes depends on the order, which is always this one. Unknown is wha
 holders whose FLOPs nobody knows: neither a loss nor useful.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import fsum
 from typing import Final
@@ -38,6 +38,9 @@ DROPS: Final = (
     Drop("failed_work", "useful", "work of jobs that failed"),
 )
 """Everything between paid and useful, in the order in which it is taken away."""
+LOST_WORK, WITHOUT_MATH = "lost_work", "without_math"
+NOT_MATH: Final = ("idle", "underused", "uncounted", "not_math")
+"""The drops from observed to math: held and observed, and not the FLOPs of a network as far as anybody knows."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,11 @@ class Waterfall:
         """What is neither a loss nor useful, as far as anybody knows."""
         return fsum(getattr(self, drop.name) for drop in DROPS if drop.is_unknown)
 
+    @property
+    def without_math(self) -> float:
+        """What was held and observed, and was not the FLOPs of a network as far as anybody knows."""
+        return fsum(getattr(self, name) for name in NOT_MATH)
+
     def after(self, level: str) -> float:
         """What is left at a level."""
         below = [drop.name for drop in DROPS if LEVELS.index(drop.to) > LEVELS.index(level)]
@@ -128,7 +136,7 @@ class Waterfall:
 def pour(spent: Spent, shares: WorkShares | None) -> Waterfall:
     """Where it went; `shares` is None where nobody knows the FLOPs.
 
-    >>> fleet = Spent(unallocated=1000, idle=1800, busy=7200, active=5040)
+    >>> fleet = Spent(unallocated=1000.0, idle=1800.0, busy=7200.0, active=5040.0)
     >>> found = pour(fleet, WorkShares(0.55, 0.92, 1.0))
     >>> [round(getattr(found, name), 2) for name in ("underused", "not_math", "lost_work", "useful", "paid", "unknown")]
     [2160, 2268.0, 221.76, 2550.24, 10000.0, 0.0]
@@ -139,6 +147,16 @@ def pour(spent: Spent, shares: WorkShares | None) -> Waterfall:
         return Waterfall(*before, active, 0.0, 0.0, 0.0, 0.0)
     (not_math, lost, failed), useful = take_shares(active, (shares.math, shares.kept, shares.useful))
     return Waterfall(*before, 0.0, not_math, lost, failed, useful)
+
+
+def divide(amount: float, parts: Mapping[str, float], whole: float) -> dict[str, float]:
+    """An amount by cause, where `parts` of a `whole` have a known one; what is left has none. The parts are never more than all.
+
+    >>> divide(100.0, {"restart": 3.0, "preemption": 1.0}, 8.0), divide(100.0, {"checkpoint": 12.0}, 8.0)
+    ({'restart': 37.5, 'preemption': 12.5}, {'checkpoint': 100.0})
+    """
+    needed = max(whole, fsum(parts.values()))
+    return {cause: amount * part / needed for cause, part in parts.items() if part > 0}
 
 
 def join(falls: Sequence[Waterfall]) -> Waterfall:

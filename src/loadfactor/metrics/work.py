@@ -7,6 +7,7 @@ the time held, so that it adds up over jobs and accelerators as activity does.
 from typing import Final
 
 from loadfactor.metrics.metric import Better, Kind, Made, Metric, Speed, UnitShare
+from loadfactor.work_tables import SECTION_KINDS
 
 TRAIN_TOKEN: Final = "train_token"
 MODEL_FLOP: Final = "model_flop"
@@ -21,8 +22,13 @@ A token from a cache is a prompt token, too: it counts what it counts alone, onc
 """
 SERVED: Final = "served_token"
 """The unit of tokens that were served, each counted by the split."""
-WORKED_OUT: Final = (MODEL_FLOP, HARDWARE_FLOP, *AT_PEAK.values(), SERVED)
-"""Units of work that are worked out of tokens, networks and peaks, beside what jobs report."""
+IN_SECTION: Final = {kind: f"{kind}_gpu_s" for kind in SECTION_KINDS}
+"""Units of the GPU-seconds that a job held while it did this instead of advancing."""
+WORKED_OUT: Final = (MODEL_FLOP, HARDWARE_FLOP, *AT_PEAK.values(), SERVED, *IN_SECTION.values())
+"""Units of work that are worked out of tokens, networks, peaks and sections, beside what jobs report."""
+OTHER_CAUSE: Final = "other"
+LOST_TO: Final = ("restart", "failed_attempt", "preemption", "loss_scale", OTHER_CAUSE)
+"""Why work was lost, as far as its source says so; the last one stands for all causes with other names."""
 
 _HELD = "start-up, idle time and lost work included; of jobs whose network and datatype are known"
 

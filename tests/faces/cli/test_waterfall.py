@@ -54,6 +54,33 @@ def test_a_person_reads_what_is_known_and_what_is_not(run: Run, store: Path) -> 
     assert "device" in err
 
 
+def test_causes_stand_under_what_they_are_parts_of(run: Run, store: Path) -> None:
+    """Lost work by its cause under its step, sections in a table of their own, and both with what is unknown in JSON."""
+    said = json.loads(run("waterfall", "--store", store, "--format", "json")[1])
+    assert said["all"]["causes"] == []
+    job = "481776"
+    more = store.parent / "more"
+    more.mkdir()
+    begin, end = "2026-10-05T10:00:00Z", "2026-10-05T10:30:00Z"
+    (more / "progress.csv").write_text(
+        f"job_id,from_utc,to_utc,unit,amount,kept,cause\n{job},{begin},{end},train_token,1e6,false,restart\n"
+    )
+    (more / "job_sections.csv").write_text(f"job_id,from_utc,to_utc,kind\n{job},{begin},{end},checkpoint\n")
+    assert run("import", "tables", more, "--store", store)[0] == 0
+    _, out, _ = run("waterfall", "--store", store)
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    lost = next(number for number, line in enumerate(lines) if line.startswith("− work that was lost"))
+    assert lines[lost + 1].startswith("restart since the last checkpoint")
+    assert any(line.startswith("checkpoint stalls") for line in lines)
+    causes = json.loads(run("waterfall", "--store", store, "--format", "json")[1])["all"]["causes"]
+    assert [(part["of"], part["cause"]) for part in causes] == [
+        ("lost_work", "restart"),
+        ("lost_work", None),
+        ("without_math", "checkpoint"),
+        ("without_math", None),
+    ]
+
+
 @pytest.mark.parametrize(
     ("toml", "named"),
     [

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Final
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.document import Assumption, Cell, DataTable, Document, Section, TableColumn, Tile
 from loadfactor.faces.formats import money, number, percent
-from loadfactor.metrics.waterfall import DROPS, LEVELS
+from loadfactor.metrics.waterfall import DROPS, LEVELS, WITHOUT_MATH
 
 if TYPE_CHECKING:
     from loadfactor.books.waterfall import FleetWaterfall, WaterfallGroup
 
 NOTHING: Final = "(none)"
 MOST_ROWS: Final = 25
+STALLS: Final = "parts of idle, not active and active time above, by what jobs said they did instead of advancing"
 ROUNDING: Final = 1e-9
 """A share of priced hours as near to 1 as this is 1."""
 LEVEL_TITLES: Final = {
@@ -25,6 +26,21 @@ LEVEL_TITLES: Final = {
     "useful": "useful",
 }
 TITLES: Final = {drop.name: drop.title for drop in DROPS}
+UNKNOWN_CAUSE: Final = "cause unknown"
+CAUSE_TITLES: Final = {
+    None: UNKNOWN_CAUSE,
+    "restart": "restart since the last checkpoint",
+    "failed_attempt": "failed attempts",
+    "preemption": "preemption",
+    "loss_scale": "steps skipped by loss scaling",
+    "other": "other causes",
+    "checkpoint": "checkpoint stalls",
+    "evaluation": "evaluation",
+    "compile": "compiling",
+    "data_wait": "data wait",
+    "start_up": "start-up",
+}
+"""Causes of `LossCause`, as people read them."""
 
 
 def build_waterfall(found: "FleetWaterfall") -> Document:
@@ -90,6 +106,8 @@ def draw_steps(found: "FleetWaterfall") -> Section:
             sign = "−" if step.kind == "loss" else "?"
             rows.append((f"  {sign} {TITLES[step.name]}", step.gpu_hours, step.cost, step.share_of_paid))
             changes.append((TITLES[step.name], -step.gpu_hours))
+            causes = list_causes(found.all, step.name)
+            rows += [(f"      {title}", *amounts) for title, *amounts in causes]
     table = DataTable(
         columns, rows, note="− a loss, ? unknown, = what is left; losses, unknown and useful add up to paid"
     )
@@ -103,7 +121,15 @@ def draw_steps(found: "FleetWaterfall") -> Section:
         y_label="GPU-hours",
         total="useful",
     )
-    return Section("From paid to useful", charts=(chart,), tables=(table,))
+    stalls = list_causes(found.all, WITHOUT_MATH)
+    tables = (table, DataTable((TableColumn("held, observed, not math"), *columns[1:]), stalls, note=STALLS))
+    return Section("From paid to useful", charts=(chart,), tables=tables if stalls else tables[:1])
+
+
+def list_causes(group: "WaterfallGroup", of: str) -> list[tuple[Cell, ...]]:
+    """The parts of one thing by cause, with GPU-hours, cost and share of what was paid; none where nobody says any cause."""
+    parts = [part for part in group.causes if part.of == of and (part.gpu_hours or part.cost)]
+    return [(CAUSE_TITLES[part.cause], part.gpu_hours, part.cost, part.share_of_paid) for part in parts]
 
 
 def _list_groups(found: "FleetWaterfall") -> Section:

@@ -214,8 +214,9 @@ def list_unit_queries(question: Question, booked: Expr, progress: Expr) -> dict[
     )
     by_unit = of_jobs.join(jobs, "job_id")
     spent = by_unit.group_by(keys).aggregate(**{c: by_unit[c].collect() for c in ("cost", "priced_s", "needed_s")})
-    amounts = _amounts(question, booked.semi_join(rows, "job_id"), rows, [*keys, "kept"])
-    return {"unit_costs": spent.order_by(keys), "unit_amounts": amounts.order_by([*keys, "kept"])}
+    apart = [*keys, "kept", "cause"]
+    amounts = _amounts(question, booked.semi_join(rows, "job_id"), rows, apart)
+    return {"unit_costs": spent.order_by(keys), "unit_amounts": amounts.order_by(apart)}
 
 
 def drop_shared_jobs(question: Question, book: Expr, progress: Expr) -> Expr:
@@ -239,7 +240,8 @@ def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> E
     start, end = asked(question, "start_ms"), asked(question, "end_ms")
     length = (rows.to_utc - rows.from_utc).cast("float64")
     kept = ibis.coalesce(rows.kept, True)
-    rows = rows.select("unit", "job_id", "from_utc", "to_utc", amount=rows.amount, length=length, kept=kept)
+    cause = ibis.ifelse(kept, ibis.null("string"), rows.cause)
+    rows = rows.select("unit", "job_id", "from_utc", "to_utc", "amount", length=length, kept=kept, cause=cause)
     instants = rows.filter(rows.length == 0)
     instants = instants.filter(instants.from_utc >= start, instants.from_utc < end)
     stretches = rows.filter(rows.length > 0)
@@ -247,7 +249,7 @@ def _amounts(question: Question, booked: Expr, rows: Expr, keys: list[str]) -> E
         stretches = _bucketed(stretches)
     part = ibis.least(stretches.to_utc, end) - ibis.greatest(stretches.from_utc, start)
     stretches = stretches.mutate(amount=stretches.amount * part / stretches.length).filter(part > 0)
-    columns = ["unit", "job_id", "from_utc", "amount", "kept"]
+    columns = ["unit", "job_id", "from_utc", "amount", "kept", "cause"]
     made = ibis.union(instants.select(*columns), stretches.select(*columns)).join(names, "job_id")
     hour = made.from_utc - made.from_utc % MS_PER_HOUR
     made = add_calendar(question, made, hour, made.from_utc)
@@ -264,6 +266,7 @@ def _bucketed(stretches: Expr) -> Expr:
         "amount",
         "length",
         "kept",
+        "cause",
         from_utc=ibis.greatest(cut.from_utc, cut.first),
         to_utc=ibis.least(cut.to_utc, cut.after),
     )

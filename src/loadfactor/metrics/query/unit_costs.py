@@ -1,11 +1,14 @@
 """Units of work made in a window, by the groups of a question, and what the jobs that worked on them held and cost."""
 
 from collections.abc import Mapping
+from itertools import chain
 from math import fsum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from loadfactor.metrics.metric import Made, PerUnit, Speed, UnitShare
 from loadfactor.metrics.query.question import Fetch, Key, Question, list_rows
+from loadfactor.metrics.work import LOST_TO, OTHER_CAUSE
 
 Units = Mapping[str, Mapping[Key, "UnitTotals"]]
 """By unit and group."""
@@ -15,7 +18,7 @@ OfWork = PerUnit | UnitShare | Made | Speed
 class UnitTotals(NamedTuple):
     """How much of a unit was made, and kept of it; what the jobs that worked on it cost, and the GPU-seconds they held.
 
-    `priced_s` are the GPU-seconds whose price is known.
+    `priced_s` are the GPU-seconds whose price is known; `lost_to` what was lost by cause, as far as it is known.
     """
 
     made: float
@@ -23,6 +26,7 @@ class UnitTotals(NamedTuple):
     cost: float
     held_s: float
     priced_s: float
+    lost_to: Mapping[str, float] = MappingProxyType({})
 
 
 def sum_units(question: Question, fetch: Fetch) -> Units:
@@ -31,15 +35,23 @@ def sum_units(question: Question, fetch: Fetch) -> Units:
     if not out:
         return out
     keys = ["unit", *question.keys]
-    amounts: dict[Key, dict[bool, float]] = {}
+    kept: dict[Key, list[float]] = {}
+    lost: dict[Key, dict[str | None, list[float]]] = {}
     for row in list_rows(fetch("unit_amounts")):  # in any order: added up exactly
-        amounts.setdefault(tuple(row[k] for k in keys), {})[bool(row["kept"])] = fsum(row["amounts"])
+        key, cause = tuple(row[k] for k in keys), row["cause"]
+        if row["kept"]:
+            kept.setdefault(key, []).extend(row["amounts"])
+        else:
+            named = cause if cause is None or cause in LOST_TO else OTHER_CAUSE
+            lost.setdefault(key, {}).setdefault(named, []).extend(row["amounts"])
     for row in list_rows(fetch("unit_costs")):
         unit, *group = key = tuple(row[k] for k in keys)
-        if key in amounts:
-            kept, lost = (amounts[key].get(is_kept, 0.0) for is_kept in (True, False))
+        if key in kept or key in lost:
+            gone = lost.get(key, {})
+            stayed, went = fsum(kept.get(key, ())), fsum(chain.from_iterable(gone.values()))
+            lost_to = {cause: fsum(of) for cause, of in gone.items() if cause is not None}
             spent = (fsum(row[name]) for name in ("cost", "needed_s", "priced_s"))
-            out[unit][tuple(group)] = UnitTotals(kept + lost, kept, *spent)
+            out[unit][tuple(group)] = UnitTotals(stayed + went, stayed, *spent, lost_to)
     return out
 
 
@@ -58,7 +70,8 @@ def answer_work(
             continue
         coverage = min(1.0, of.held_s / held_s[key]) if held_s.get(key) else None
         if isinstance(kind, Made):
-            out[key] = (of.kept if kind.is_kept else of.made), coverage
+            made = of.kept if kind.is_kept else of.made
+            out[key] = (made if kind.lost_to is None else of.lost_to.get(kind.lost_to, 0.0)), coverage
         elif of.held_s:
             out[key] = of.made / of.held_s, coverage
     return out

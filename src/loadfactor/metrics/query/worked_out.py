@@ -1,6 +1,7 @@
 """Progress with the units that are worked out of it: FLOPs by the network of each job, time at peak, tokens as they are split.
 
-Reads `stored_progress` and `job_flops`: of jobs whose network is known, FLOPs per token and the dense peak of one of their GPUs.
+Reads `stored_progress`, `job_flops` (of jobs whose network is known, FLOPs per token and the dense peak of one of their GPUs) and
+`section_work`: the GPU-seconds of sections, which come out of a job like its work.
 """
 
 from typing import Any
@@ -28,6 +29,8 @@ JOB_FLOPS = {
     "peak_flops": "float64",
 }
 """Columns of the table `job_flops`; null where not known."""
+SECTION_WORK = {"job_id": "string", "unit": "string", "from_utc": "int64", "to_utc": "int64", "amount": "float64"}
+"""Columns of the table `section_work`."""
 
 
 def list_worked_out() -> Expr:
@@ -49,7 +52,10 @@ def list_worked_out() -> Expr:
     weight = ibis.cases(*((served.unit == unit, _weigh(unit)) for unit in SPLIT), else_=0.0)
     served = served.mutate(amount=served.amount * weight, unit=ibis.literal(SERVED))
     rest = stored.filter(~stored.unit.isin(list(WORKED_OUT)))
-    return ibis.union(rest, *flops.values(), *at_peak, served.select(rest.columns))
+    sections = ibis.table(SECTION_WORK, name="section_work")
+    absent = {name: ibis.null(of) for name, of in stored.schema().items() if name not in SECTION_WORK}
+    in_sections = sections.mutate(**absent).select(rest.columns)
+    return ibis.union(rest, *flops.values(), *at_peak, served.select(rest.columns), in_sections)
 
 
 def _weigh(unit: str) -> float:
