@@ -31,6 +31,7 @@ from loadfactor.faces.validations.serve import build_document as build_serving_v
 from loadfactor.faces.validations.training import build_document as build_training_validation
 from loadfactor.validation.request import MfuRequest, ServingValidationRequest, TrainingValidationRequest
 
+JOB = "481016"
 KEPT = Path(__file__).parent / "pages"
 ROOT = Path(__file__).resolve().parents[2]
 RESIDUAL = re.compile(r"[+-]\d\.\de[+-]\d\d")
@@ -43,6 +44,12 @@ def build_fleet_report(books: Books) -> Document:
     """The report on all of these books."""
     with books.snapshot() as snapshot:
         return build_report(Inquiry(snapshot))
+
+
+def build_job_report(books: Books) -> Document:
+    """The page of one job of these books."""
+    with books.snapshot() as snapshot:
+        return build_report(Inquiry(snapshot, job=JOB))
 
 
 def build_job_estimate(books: Books) -> Document:
@@ -77,12 +84,18 @@ server_price = 300_000
 """
 
 
-def with_money(build: Callable[[Books], Document]) -> Callable[[Books], Document]:
-    """The page that is built where the settings name budgets, a project and owned GPUs."""
+NETWORK = """
+[[network]]
+datatype = "bf16"
+"""
+
+
+def with_settings(build: Callable[[Books], Document], text: str = MONEY) -> Callable[[Books], Document]:
+    """The page that is built with these settings: they name budgets, a project and owned GPUs, or a datatype."""
 
     def _build(books: Books) -> Document:
         written = Path("loadfactor.toml")
-        written.write_text(MONEY)
+        written.write_text(text)
         settings.cache_clear()
         try:
             return build(books)
@@ -95,13 +108,14 @@ def with_money(build: Callable[[Books], Document]) -> Callable[[Books], Document
 
 OF_BOOKS: dict[str, Callable[[Books], Document]] = {
     "report": build_fleet_report,
+    "report-job": with_settings(build_job_report, NETWORK),
     "doctor": build_check,
     "waits": lambda books: build_waits(books.find_waits(["size"]), STORE_WORDS),
     "waits-by-team": lambda books: build_waits(books.find_waits(["team", "pool"]), STORE_WORDS),
     "waits-job": build_job_estimate,
-    "budget": with_money(lambda books: build_budgets(books.budgets(), STORE_WORDS)),
-    "project": with_money(lambda books: build_projects(books.projects("owned"))),
-    "owned": with_money(lambda books: build_owned(books.owned())),
+    "budget": with_settings(lambda books: build_budgets(books.budgets(), STORE_WORDS)),
+    "project": with_settings(lambda books: build_projects(books.projects("owned"))),
+    "owned": with_settings(lambda books: build_owned(books.owned())),
     "show": lambda books: build_readings(books.show()),
     "show-by-team": lambda books: build_readings(books.show(BY_TEAM, ["team"])),
 }

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from loadfactor.books.charging.fleet_chargeback import ChargeQuestion, FleetChargeback
     from loadfactor.books.check import CheckResult
     from loadfactor.books.commitment_uses import BilledCommitments
+    from loadfactor.books.job_account import AlikeJobs
     from loadfactor.books.job_samples import JobActivity
     from loadfactor.books.owned_fleet import OwnedUse
     from loadfactor.books.projects import ProjectReview
@@ -206,6 +207,12 @@ class Snapshot:
         from loadfactor.books.job_samples import find_job_activity
 
         return find_job_activity(self._session, job, milliseconds(start), milliseconds(end))
+
+    def find_alike(self, job: str, start: datetime, end: datetime) -> "AlikeJobs":
+        """Jobs like one, by team or experiment, purpose and GPUs, of those that held GPUs within [start, end)."""
+        from loadfactor.books.job_account import find_alike
+
+        return find_alike(self._session, job, milliseconds(start), milliseconds(end))
 
     def budgets(self, month: str | None = None, basis: str | None = None, today: date | None = None) -> "BudgetReview":
         """As `Books.budgets`."""

@@ -25,7 +25,6 @@ from loadfactor.faces.render.terminal import render_text
 from loadfactor.faces.report.facts import SectionFacts, UsefulFacts
 from loadfactor.faces.report.inquiry import NOBODY, Inquiry
 from loadfactor.faces.report.page import build_document
-from loadfactor.faces.report.sections.job import build_section as build_job
 from loadfactor.faces.report.sections.waterfall import build_section as build_waterfall
 from loadfactor.metrics.waterfall import DROPS
 from loadfactor.simulator import Truth
@@ -88,9 +87,7 @@ def test_a_job_shows_a_histogram_of_each_of_its_gpus(simulated_books: Books, sim
     """As many histograms as the job held GPUs; together their bins hold every hour in which it was observed."""
     job = max((r.job for r in simulated_truth.sim.runs if r.job.gpus > 1), key=lambda j: j.gpus).job_id
     with simulated_books.snapshot() as snapshot:
-        facts = build_job(Inquiry(snapshot, job=job))
-    assert facts is not None
-    assert facts.job == job
+        facts = named(build_document(Inquiry(snapshot, job=job)), "job")
     section = facts.section
     held = {d for r in simulated_truth.sim.runs if r.job.job_id == job for d in r.devices}
     assert {h.name for h in section.histograms} == {simulated_truth.sim.fleet.device_id[d] for d in held}
@@ -247,6 +244,7 @@ def test_the_command_prints_json_and_nothing_else(store: list[str]) -> None:
         (["--output", "report.pdf"], "cannot write .pdf"),
         (["--by", "colour"], "colour"),
         (["--job", "no-such-job"], "no-such-job"),
+        (["--job", "481016", "--by", "team"], "leave out --by"),
         (["--from", "2026-10-25", "--to", "2026-10-24"], "nothing lies between"),
         (["--from", "2026-10-25", "--last", "7d"], "give one of them"),
         (["--last", "1e30d"], "no length of time"),

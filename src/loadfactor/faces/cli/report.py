@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import typer
 
+from loadfactor.errors import InputError
 from loadfactor.faces.cli.books_request import BooksRequest
 from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document
@@ -19,7 +20,9 @@ ABOUT = (
 class ReportRequest(BooksRequest):
     """What the report is about."""
 
-    job: str | None = option("Job to look into; the most expensive training job if not given.", None)
+    job: str | None = option(
+        "The page of this job instead: what it cost and made, where money leaked, jobs like it.", None
+    )
 
 
 def add_to(app: typer.Typer) -> None:
@@ -34,6 +37,8 @@ def build_page(request: ReportRequest) -> Document:
     from loadfactor.faces.report.page import build_document
     from loadfactor.metrics.query.question import check_dimensions
 
+    if request.job is not None and request.by:
+        raise InputError("the page of a job is not split; leave out --by or --job")
     with ProgressBar() as bar, request.books.snapshot() as books:
         window = request.window(books)
         bar("asking the books", 0.0)

@@ -7,6 +7,7 @@ from datetime import datetime
 from loadfactor.books.budgets import BudgetReview
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.books.check import Finding
+from loadfactor.books.job_account import AlikeValue, Leak
 from loadfactor.books.waterfall import FleetWaterfall
 from loadfactor.faces.document import Section, Suggestion
 from loadfactor.metrics.query.reading import Reading
@@ -67,6 +68,21 @@ class UsefulFacts(SectionFacts):
     """Besides, every step of the way from paid to useful."""
 
     waterfall: FleetWaterfall
+
+
+@dataclass(frozen=True)
+class LeaksFacts(SectionFacts):
+    """Besides, every loss, the largest first."""
+
+    leaks: Sequence[Leak]
+
+
+@dataclass(frozen=True)
+class ComparisonFacts(SectionFacts):
+    """Besides, how many jobs are like it, and what they have in the middle."""
+
+    alike: int
+    compared: Sequence[AlikeValue]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ Key = tuple[str | None, ...]
 class Inquiry:
     """The books at one moment, and what of them the report is about.
 
-    `split` are the dimensions of its table, `job` the job looked into.
+    `split` are the dimensions of its table, `job` the one job it is about.
     """
 
     books: Snapshot
@@ -85,9 +85,7 @@ class Inquiry:
 
     @cached_property
     def totals(self) -> "Group":
-        """Every metric of the whole window, asked once; a job that is looked into must be one the books know."""
-        if self.job is not None:
-            self.ask("paid_gpu_hours", job=self.job)
+        """Every metric of the whole window, asked once."""
         return Group({r.metric: r for r in self.ask()})
 
     @property

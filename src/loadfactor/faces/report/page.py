@@ -8,6 +8,7 @@ from loadfactor.faces.readings import basis_text
 from loadfactor.faces.report.bill_page import build_bill_document
 from loadfactor.faces.report.facts import ReportFacts
 from loadfactor.faces.report.inquiry import Group, Inquiry
+from loadfactor.faces.report.job_page import build_job_page
 from loadfactor.faces.report.sections import SECTIONS
 
 WELL_OBSERVED = 0.9
@@ -15,9 +16,11 @@ WELL_OBSERVED = 0.9
 
 
 def build_document(inquiry: Inquiry) -> Document:
-    """Ask the books everything the report shows. Raises InputError for a window, job or filter the books do not know."""
+    """Ask the books everything the report shows, on the fleet or one job. InputError for a window, job or filter not known."""
     if inquiry.books.has_only_bills and not inquiry.where and inquiry.job is None:
         return build_bill_document(inquiry)
+    if inquiry.job is not None:
+        return build_job_page(inquiry, inquiry.job)
     inquiry.books.add_up_days(inquiry.start, inquiry.end, inquiry.timezone)
     totals = inquiry.totals
     facts = [found for build in SECTIONS if (found := build(inquiry)) is not None]

@@ -1,4 +1,4 @@
-"""The most expensive jobs, and how one of them used its GPUs: the one asked for, else the most expensive training job."""
+"""The most expensive jobs, and how one of them used its GPUs: the most expensive training job."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -24,19 +24,29 @@ def build_section(inquiry: Inquiry) -> JobFacts | None:
         return None
     keys = readings.keys
     training = (keys[number][0] for number in jobs if keys[number][2] == "training")
-    job = inquiry.job or next(training, keys[jobs[0]][0]) or ""
+    job = next(training, keys[jobs[0]][0]) or ""
     shown = group_readings(readings.pick([*jobs[:MOST], *(number for number in jobs[MOST:] if keys[number][0] == job)]))
-    by_gpu = inquiry.groups("utilization_histogram", "utilization", "observed_gpu_hours", by=("device",), job=job)
-    gpus = [(key, group) for key, group in by_gpu if group.bins("utilization_histogram")]
-    gpus.sort(key=lambda g: (rank(g[1].value("utilization")), str(g[0])))
+    gpus = find_gpus(inquiry, job)
     section = Section(
         "Most expensive jobs",
         _lead(len(jobs), job, next((group for key, group in shown if key[0] == job), Group({})), gpus),
-        _charts(inquiry, job),
+        draw_activity(inquiry, job),
         (_table(shown, inquiry.totals.currency),),
-        [_histogram(key, group) for key, group in _lowest_and_highest(gpus)],
+        draw_histograms(gpus),
     )
     return JobFacts("job", section, [r for _, group in (*shown, *gpus) for r in group.all], job)
+
+
+def find_gpus(inquiry: Inquiry, job: str) -> Sequence[tuple[Key, Group]]:
+    """The GPUs of a job with their histograms, the lowest utilization first. Raises InputError for a job the books do not know."""
+    by_gpu = inquiry.groups("utilization_histogram", "utilization", "observed_gpu_hours", by=("device",), job=job)
+    gpus = [(key, group) for key, group in by_gpu if group.bins("utilization_histogram")]
+    return sorted(gpus, key=lambda g: (rank(g[1].value("utilization")), str(g[0])))
+
+
+def draw_histograms(gpus: Sequence[tuple[Key, Group]]) -> Sequence[Histogram]:
+    """One a GPU; of many the lowest and the highest."""
+    return [_histogram(key, group) for key, group in _lowest_and_highest(gpus)]
 
 
 def _most_expensive_first(readings: Readings) -> list[int]:
@@ -46,7 +56,7 @@ def _most_expensive_first(readings: Readings) -> list[int]:
     return sorted(held, key=lambda n: (-rank(costs[n]), -rank(hours[n]), str(keys[n])))
 
 
-def _charts(inquiry: Inquiry, job: str) -> Sequence[Chart]:
+def draw_activity(inquiry: Inquiry, job: str) -> Sequence[Chart]:
     """Activity of the job's GPUs over time, as finely as its samples and the picture allow."""
     activity = inquiry.books.job_activity(job, *inquiry.window)
     if activity is None or len(activity.mean) < 2:
@@ -79,6 +89,12 @@ def _lead(jobs: int, job: str, found: Group, gpus: Sequence[tuple[Key, Group]]) 
     said.append(
         f"Job {job} cost {found.money('cost')}." if found.value("cost") is not None else f"Job {job} has no price."
     )
+    return " ".join((*said, say_gpus(gpus))).rstrip()
+
+
+def say_gpus(gpus: Sequence[tuple[Key, Group]]) -> str:
+    """From which utilization to which, and what is shown."""
+    said = []
     if gpus:
         low, high = (percent(gpus[place][1].value("utilization")) for place in (0, -1))
         said.append(

@@ -37,7 +37,9 @@ def build_section(inquiry: Inquiry) -> NextStepsFacts:
             suggestions.append(Suggestion(f"loadfactor {command} {inquiry.options}", f"{why} ({name}: {amount})"))
     there = quote(str(inquiry.folder))
     suggestions += (
-        Suggestion(f"loadfactor report --job JOB {inquiry.options}", "the GPUs of one job, side by side"),
+        Suggestion(
+            f"loadfactor report --job JOB {inquiry.options}", "what one job cost and made, and where its money leaked"
+        ),
         Suggestion(f"loadfactor doctor --store {there}", "what is missing in these books, and what to do about it"),
     )
     section = Section("What to try next", "The largest losses first.", suggestions=suggestions)
