@@ -43,6 +43,5 @@ def tabulate_section_work(session: Session, is_asked: bool) -> None:
     if is_asked:
         session.view_table("job_sections", "job_sections")
         session.materialize("section_spans", _SPANS)
-        session.materialize("section_work", f"{_WORK} ORDER BY ALL")
-    else:
-        session.materialize("section_work", _NOTHING)
+        is_asked = session.fetch_one("SELECT count(*) FROM section_spans")[0] > 0  # else the ledger need not be read
+    session.materialize("section_work", f"{_WORK} ORDER BY ALL" if is_asked else _NOTHING)
