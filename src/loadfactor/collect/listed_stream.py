@@ -18,6 +18,7 @@ from loadfactor.sources.clouds.live_gce import LiveGceDecoder
 from loadfactor.sources.clouds.live_stream import METRIC_STREAM, LiveMetricStreamDecoder
 from loadfactor.sources.kubernetes.live_decoder import LiveKubernetesDecoder
 from loadfactor.sources.progress_records.live_decoder import PROGRESS_ORIGIN, LiveProgressDecoder
+from loadfactor.sources.serving_engines.live_decoder import SERVING, LiveServingDecoder
 from loadfactor.sources.slurm.live_decoder import LiveSlurmDecoder
 from loadfactor.store.live import LiveLog, OriginState, ReceivedBody
 
@@ -43,6 +44,7 @@ DECODERS: Final[Mapping[str, Callable[[str, bytes], ListedDecoder]]] = {
     "kubernetes": LiveKubernetesDecoder,
     METRIC_STREAM: LiveMetricStreamDecoder,
     PROGRESS_ORIGIN: LiveProgressDecoder,
+    SERVING: LiveServingDecoder,
     "slurm": LiveSlurmDecoder,
 }
 """By the first word of an origin; what follows is the name that the configuration gives it."""

@@ -9,7 +9,8 @@ from loadfactor.collect.exporter_page import ExporterAccess, Target, fetch_page
 from loadfactor.collect.lanes import Lane
 from loadfactor.collect.scraped_page import unpack_gzip
 from loadfactor.collect.target_finders import FoundTargets, TargetFinder
-from loadfactor.contact.shortfalls import Shortfall, list_shortfalls
+from loadfactor.contact.serving_check import find_engines, list_untold
+from loadfactor.contact.shortfalls import Shortfall, list_shortfalls, note_clock
 from loadfactor.contact.source_check import SourceCheck, count_devices, read_clock, read_device, understand
 from loadfactor.errors import LoadfactorError
 from loadfactor.sources.gpu_scrapes.series_identity import DeviceLabels
@@ -22,13 +23,14 @@ NAMED: Final = 3
 
 @dataclass(frozen=True)
 class AskedGroup:
-    """A group of exporters to check; `where` is how it finds them, as the configuration says it."""
+    """A group of exporters to check, or of serving engines; `where` is how it finds them, as the configuration says it."""
 
     name: str
     where: str
     finder: TargetFinder
     access: ExporterAccess
     every_s: float
+    is_serving: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,14 +60,16 @@ async def check_group(group: AskedGroup, turns: asyncio.Semaphore) -> SourceChec
     )
     if not answers:
         return replace(found, error=_say_why_none(list_, asked))
+    metrics = {name for one in answers for name in one.metrics}
     clocks = [one.clock_s for one in answers if one.clock_s is not None]
-    found = replace(
-        found,
-        clock_s=max(clocks, key=abs, default=None),
-        **understand({name for one in answers for name in one.metrics}),
-    )
+    found = replace(found, clock_s=max(clocks, key=abs, default=None))
+    if group.is_serving:
+        missing = (*_list_dead(list_, asked, "what they make"), *note_clock(found.clock_s), *list_untold(metrics))
+        return replace(found, exporters=find_engines(metrics), shortfalls=missing)
+    found = replace(found, **understand(metrics))
     found = replace(found, **count_devices([device for one in answers for device in one.devices]))
-    return replace(found, shortfalls=(*_list_dead(list_, asked), *list_shortfalls(found)))
+    missing = (*_list_dead(list_, asked, "their GPUs"), *list_shortfalls(found))
+    return replace(found, shortfalls=missing)
 
 
 async def _ask(target: Target, access: ExporterAccess, turns: asyncio.Semaphore) -> _Asked:
@@ -87,13 +91,13 @@ def _say_why_none(list_: FoundTargets, asked: Sequence[_Asked]) -> str:
     return f"{_say_errors(asked)}{f'; {list_.error}' if list_.error else ''}"
 
 
-def _list_dead(list_: FoundTargets, asked: Sequence[_Asked]) -> list[Shortfall]:
+def _list_dead(list_: FoundTargets, asked: Sequence[_Asked], whose: str) -> list[Shortfall]:
     dead = [one for one in asked if one.error]
     found = []
     if dead:
         what = f"{len(dead)} of {len(asked)} exporters do not answer: {_say_errors(dead)}"
         found.append(
-            Shortfall("missing", what, "their GPUs: nothing is measured", "start them, or take them off the list")
+            Shortfall("missing", what, f"{whose}: nothing is measured", "start them, or take them off the list")
         )
     if list_.error:
         found.append(

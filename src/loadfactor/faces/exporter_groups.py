@@ -12,14 +12,15 @@ from loadfactor.collect.target_finders import (
     drop_repeated,
     split_address,
 )
-from loadfactor.config import ExporterGroup
 from loadfactor.contact.exporter_check import AskedGroup
 from loadfactor.errors import InputError
+from loadfactor.exporter_settings import ExporterGroup, ServingEngines
 
 
 def make_finder(group: ExporterGroup) -> TargetFinder:
     """What finds its exporters. Raises InputError where an address is none."""
-    defaults = TargetDefaults(group.default_port, group.path, group.scheme == "https", group.name)
+    job = group.job if isinstance(group, ServingEngines) else group.name
+    defaults = TargetDefaults(group.default_port, group.path, group.scheme == "https", job)
     if group.dns:
         if not group.dns.startswith("_"):
             split_address(group.dns, group.default_port)
@@ -43,4 +44,5 @@ def make_access(group: ExporterGroup) -> ExporterAccess:
 def make_asked_group(group: ExporterGroup) -> AskedGroup:
     """How `check` asks it. Raises InputError as the others."""
     where = group.dns or ", ".join(group.file_sd or group.targets)
-    return AskedGroup(group.label, where, make_finder(group), make_access(group), group.every_s)
+    is_serving = isinstance(group, ServingEngines)
+    return AskedGroup(group.label, where, make_finder(group), make_access(group), group.every_s, is_serving)

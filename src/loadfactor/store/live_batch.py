@@ -18,7 +18,7 @@ CREATE TABLE batches (
 )"""
 INSERT_SQL = "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)"
 
-LISTING = ("ec2", "gce", "kubernetes", "progress", "slurm")
+LISTING = ("ec2", "gce", "kubernetes", "progress", "serving", "slurm")
 """Sources that list what there is, rather than watch it: of rows with one key the later one counts whole, its end too."""
 
 Stored = tuple[int, str, str, str, int, bytes]

@@ -36,7 +36,8 @@ class TargetGap:
 class SourceStatus:
     """One source: `status` is ok, waiting (nothing came yet), silent (nothing comes any more), degraded or failing.
 
-    A group of exporters has `targets`, of which `answering` answered last; `gaps` are of those that did not.
+    A group of exporters has `targets`, of which `answering` answered last; `gaps` are of those that did not. `unknown`: what a
+    group of serving engines could not tell, and how often.
     """
 
     name: str
@@ -48,6 +49,7 @@ class SourceStatus:
     gaps: tuple[TargetGap, ...] = ()
     targets: int | None = None
     answering: int | None = None
+    unknown: tuple[tuple[str, int], ...] = ()
 
 
 def write_statuses(folder: Path, statuses: Sequence[SourceStatus]) -> None:
@@ -69,4 +71,6 @@ def read_statuses(folder: Path) -> list[SourceStatus]:
 
 def _read_status(one: dict[str, Any]) -> SourceStatus:
     failures = tuple(Failure(**failure) for failure in one["failures"])
-    return SourceStatus(**{**one, "failures": failures, "gaps": tuple(TargetGap(**gap) for gap in one.get("gaps", ()))})
+    gaps = tuple(TargetGap(**gap) for gap in one.get("gaps", ()))
+    unknown = tuple((what, count) for what, count in one.get("unknown", ()))
+    return SourceStatus(**{**one, "failures": failures, "gaps": gaps, "unknown": unknown})

@@ -47,6 +47,8 @@ def find_failing_sources(books: Examined) -> Iterator[Finding]:
                 yield Finding(
                     "note", f"{began} from {_say_times(gap.from_ms, gap.to_ms)}: {gap.error}", "not measured there"
                 )
+        for what, count in source.unknown:
+            yield Finding("note", f"{source.name}: {what} (×{count:,})", "it counts as unknown")
         for failure in source.failures:
             times = _say_times(failure.from_ms, failure.to_ms)
             yield Finding(

@@ -14,6 +14,7 @@ from loadfactor.cluster_settings import AskedSlurm, WatchedCluster
 from loadfactor.collect.cloud_pull import CloudPull
 from loadfactor.collect.collector import LiveCollector
 from loadfactor.collect.decoding import PAGE, QUERY
+from loadfactor.collect.engine_page import pack_engine_page
 from loadfactor.collect.instance_watch import InstanceWatch
 from loadfactor.collect.kubernetes_api import ClusterAccess
 from loadfactor.collect.kubernetes_watch import ClusterWatch
@@ -27,8 +28,9 @@ from loadfactor.collect.pull import Pull, ScheduledPull, Take
 from loadfactor.collect.pulled_body import pack_answer
 from loadfactor.collect.scrape_group import ScrapeGroup
 from loadfactor.collect.slurm_watch import SlurmWatch
-from loadfactor.config import ExporterGroup, PulledServer, Settings, take_changes
+from loadfactor.config import PulledServer, Settings, take_changes
 from loadfactor.errors import LoadfactorError
+from loadfactor.exporter_settings import ExporterGroup, ServingEngines
 from loadfactor.faces.cloud_sources import (
     AskedCloud,
     AskedInstances,
@@ -88,6 +90,7 @@ class LiveService:
         self._pulls: list[ScheduledPull] = [self._make_pull(server, lanes) for server in settings.prometheus]
         self._pulls += [self._make_cloud_pull(cloud) for cloud in make_clouds(settings)]
         self._groups = [self._make_group(group, lanes) for group in settings.exporters]
+        self._samples_own = all(isinstance(group, ServingEngines) for group in settings.exporters)
         self._clusters: list[ClusterWatch | SlurmWatch | InstanceWatch | MetricStreamWatch] = [
             *map(self._make_cluster, settings.kubernetes),
             *map(self._make_slurm, settings.slurm),
@@ -108,7 +111,7 @@ class LiveService:
                 tasks.create_task(group.run())
             for cluster in self._clusters:
                 tasks.create_task(cluster.run(asyncio.get_running_loop()))
-            if not self._pulls and not self._groups:  # nothing is configured: collect what is here
+            if not self._pulls and self._samples_own:  # nothing is configured that samples GPUs: collect what is here
                 tasks.create_task(sample_own_gpus(lambda body: self.collector.write(body, ORIGIN), _say_of_own_gpus))
 
     async def stop(self) -> None:
@@ -169,7 +172,7 @@ class LiveService:
             since_ms = said.failing_since_ms
             error = said.error or said.lacking or None
             found.append(SourceStatus(pull.name, said.status, said.through_ms, error, since_ms, said.over))
-        found += [group.status() for group in self._groups]
+        found += map(self._describe_group, self._groups)
         found += [status for cluster in self._clusters for status in cluster.statuses()]
         for source, at_ms in sorted(self.collector.last_sample_ms.items()):
             silent = self.collector.seen_s_ago(source) > SILENT_S
@@ -205,13 +208,23 @@ class LiveService:
         return self._said[origin].failures if origin in self._said else ()
 
     def _make_group(self, group: ExporterGroup, lanes: Lanes) -> ScrapeGroup:
-        origin = group.label
+        origin, step_ms = group.label, group.every_s * MS_PER_S
 
         async def take(page: bytes) -> None:
-            await self.collector.write(page, origin, PAGE)
+            if isinstance(group, ServingEngines):
+                body = await asyncio.to_thread(pack_engine_page, page, step_ms)
+                await self.collector.write(body, origin, LISTED)
+            else:
+                await self.collector.write(page, origin, PAGE)
 
         before = self._said[origin].gaps if origin in self._said else ()
         return ScrapeGroup(origin, make_finder(group), make_access(group), group.every_s, lanes, take, before)
+
+    def _describe_group(self, group: ScrapeGroup) -> SourceStatus:
+        """How a group fares; of serving engines with what they could not tell since the process began."""
+        stream = self.collector.stream(group.name)
+        told = sorted(stream.gaps.items()) if isinstance(stream, ListedStream) else ()
+        return replace(group.status(), unknown=tuple((what, count) for (_, what), count in told))
 
     def _make_cluster(self, cluster: WatchedCluster) -> ClusterWatch:
         access = ClusterAccess(**cluster.model_dump())
@@ -313,7 +326,7 @@ def _say_of_own_gpus(text: str) -> None:
 
 
 def _describe(source: SourceStatus) -> dict[str, Any]:
-    """One source in /health; of a group of exporters how many there are, and how many answer."""
+    """One source in /health; of a group of exporters how many there are and answer, of engines what they could not tell."""
     found = {
         "name": source.name,
         "status": source.status,
@@ -321,7 +334,7 @@ def _describe(source: SourceStatus) -> dict[str, Any]:
         "error": source.error,
     }
     group = {} if source.targets is None else {"targets": source.targets, "answering": source.answering}
-    return {**found, **group}
+    return {**found, **group, **({"unknown": dict(source.unknown)} if source.unknown else {})}
 
 
 def _iso(at_ms: int | None) -> str | None:

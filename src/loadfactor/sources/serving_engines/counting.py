@@ -2,7 +2,8 @@
 
 A counter that grew within one process tells what was made, exactly. A process that began while its replica was watched made all
 that it counts. Where pages do not say when their process began, one whose counters fell began again, and what grew over a gap is
-unknown; a counter that falls and comes back on the next page is of several processes behind one name: all of it is unknown.
+unknown; counters that fall and come back on the next page, or fall again and again, are of several processes behind one name: all
+of it is unknown while that lasts. So what such pages tell is held for some pages, until nothing can speak against it any more.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,12 @@ from loadfactor.sources.serving_engines.pages import EnginePage, Labels
 from loadfactor.units import MS_PER_S
 
 REACH_STEPS: Final = 1.5
+HELD_PAGES: Final = 40
+"""Amounts of a process that does not say when it began are told so many pages later: until then it may prove to be several."""
+MOST_FALLS: Final = 2
+"""A process may begin again so often within `HELD_PAGES`; with more falls it is several."""
+MOST_PROCESSES: Final = 50
+"""So many processes of a replica are remembered; who crashes again and again has more."""
 SEVERAL: Final = "several processes behind one name, and nothing to tell them apart: unknown what they made"
 AGAIN: Final = "counters began again: unknown what was made between the last page and the restart"
 GAP: Final = "no page for longer than usual, and nothing says that the process stayed the same: unknown what it made"
@@ -31,7 +38,7 @@ class Amount:
 
 
 @dataclass
-class _Process:
+class EngineProcess:
     """What a process told last: when, and by counter and labels how much. `declared`: counters that had a title at least."""
 
     at_ms: int
@@ -39,57 +46,105 @@ class _Process:
     declared: frozenset[str] = frozenset()
 
 
+@dataclass
 class ReplicaCounts:
-    """Counts for one replica. `step_ms` is the usual time between its pages."""
+    """Counts for one replica; its fields are all that it knows. `step_ms` is the usual time between its pages."""
 
-    def __init__(self, step_ms: float) -> None:
-        self.unknown: dict[str, int] = {}
-        """Why something is unknown, and how often."""
-        self.is_mixed = False
-        self._reach_ms = REACH_STEPS * step_ms
-        self._processes: dict[int | None, _Process] = {}
-        self._first_ms: int | None = None
-        self._last_ms: int | None = None
-        self._fell_from: dict[str, dict[Labels, float]] = {}
+    step_ms: float
+    pages: int = 0
+    first_ms: int | None = None  # what began since was watched from its beginning
+    last_ms: int | None = None
+    processes: dict[int | None, EngineProcess] = field(default_factory=dict)  # by when they began
+    fell_from: dict[str, dict[Labels, float]] = field(default_factory=dict)
+    falls: list[int] = field(default_factory=list)  # the last ones, by number of page
+    mixed_until: int = 0  # the page from which on counters count again
+    held: list[tuple[int, Amount]] = field(default_factory=list)
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Why something is unknown, and how often."""
 
     def put(self, page: EnginePage) -> Iterator[Amount]:
-        """Add the next page, which has a time; what was made since those before."""
-        at_ms, last_ms = page.at_ms, self._last_ms
+        """Add the next page, which has a time; what is known now to have been made."""
+        at_ms, process = page.at_ms, self.processes.get(page.start_ms)
         assert at_ms is not None
-        process = self._processes.get(page.start_ms)
         if process is not None and at_ms <= process.at_ms:
-            if at_ms < process.at_ms or self._differs(process, page):
-                self.is_mixed = self.is_mixed or page.start_ms is None
+            if page.start_ms is None and (at_ms < process.at_ms or self._differs(process, page)):
+                self._find_several()
             return
-        if last_ms is not None and 0 < at_ms - last_ms <= self._reach_ms:
+        self.pages += 1
+        amounts = [*self._measure(page), *self._count(process, page)]
+        self.first_ms = at_ms if self.first_ms is None else self.first_ms
+        self.last_ms = at_ms
+        if page.start_ms is not None:
+            yield from amounts
+        elif self.pages >= self.mixed_until:
+            self.held += [(self.pages, amount) for amount in amounts]
+        known = [amount for number, amount in self.held if self.pages - number >= HELD_PAGES]
+        self.held = self.held[len(known) :]
+        yield from known
+
+    def end(self) -> Iterator[Amount]:
+        """What is held, where no further page comes to speak against it."""
+        yield from (amount for _, amount in self.held)
+        self.held = []
+
+    def _measure(self, page: EnginePage) -> Iterator[Amount]:
+        """What gauges stood at since the page before."""
+        at_ms, last_ms = page.at_ms or 0, self.last_ms
+        if last_ms is not None and 0 < at_ms - last_ms <= REACH_STEPS * self.step_ms:
             span_s = (at_ms - last_ms) / MS_PER_S
             yield from (Amount(unit, last_ms, at_ms, value * span_s) for unit, value in page.gauges.items())
+
+    def _count(self, process: EngineProcess | None, page: EnginePage) -> list[Amount]:
+        """What counters grew by since the last page of their process, which has this page now."""
+        at_ms = page.at_ms or 0
+        amounts: list[Amount] = []
         if process is None:
-            process = self._processes[page.start_ms] = _Process(at_ms)
-            if page.start_ms is not None and self._first_ms is not None and page.start_ms >= self._first_ms:
+            process = self.processes[page.start_ms] = EngineProcess(at_ms)
+            if page.start_ms is not None and self.first_ms is not None and page.start_ms >= self.first_ms:
                 self._say(AGAIN)
-                yield from self._count_all(page, page.start_ms)
+                amounts = list(self._count_all(page, page.start_ms))
+            self._forget_processes()
         elif page.start_ms is None and self._has_fallen(process, page):
-            self._say(AGAIN)
-            self._fell_from = {name: dict(values) for name, (_, values) in process.counters.items()}
+            self._note_fall(process)
+            amounts = list(self._count_all(page, process.at_ms))
             process.counters.clear()
-            yield from self._count_all(page, process.at_ms)
         else:
             if page.start_ms is None and self._came_back(page):
-                self.is_mixed = True
-            self._fell_from = {}
-            if page.start_ms is None and at_ms - process.at_ms > self._reach_ms:
+                self._find_several()
+            self.fell_from = {}
+            if page.start_ms is None and at_ms - process.at_ms > REACH_STEPS * self.step_ms:
                 self._say(GAP)
                 process.counters.clear()
                 process.declared = frozenset()
-            yield from self._count_growth(process, page)
+            amounts = list(self._count_growth(process, page))
         for name, values in page.counters.items():
             process.counters[name] = (at_ms, values)
         if page.start_ms is None:  # of a counter that is gone, nobody knows what it does meanwhile
             process.counters = {name: of for name, of in process.counters.items() if name in page.counters}
         process.at_ms, process.declared = at_ms, page.declared
-        self._first_ms = at_ms if self._first_ms is None else self._first_ms
-        self._last_ms = at_ms
+        return amounts
+
+    def _note_fall(self, process: EngineProcess) -> None:
+        """The counters of a process that does not say when it began are lower than they were."""
+        self.fell_from = {name: dict(values) for name, (_, values) in process.counters.items()}
+        self.falls = [*(number for number in self.falls if self.pages - number < HELD_PAGES), self.pages]
+        if len(self.falls) > MOST_FALLS or self.pages < self.mixed_until:
+            self._find_several()
+        else:
+            self._say(AGAIN)
+
+    def _find_several(self) -> None:
+        """What is held is of several processes, and so is what they tell until they fall no more."""
+        if self.pages >= self.mixed_until:
+            self._say(SEVERAL)
+        self.held, self.mixed_until = [], self.pages + HELD_PAGES
+
+    def _forget_processes(self) -> None:
+        """Forget those that were not heard of for longest. Who comes back, or began before them, is counted from then on."""
+        dated = [start for start in self.processes if start is not None]
+        for start in sorted(dated, key=lambda start: self.processes[start].at_ms)[:-MOST_PROCESSES]:
+            del self.processes[start]
+            self.first_ms = max(self.first_ms or 0, start + 1)
 
     def _count_all(self, page: EnginePage, from_ms: int) -> Iterator[Amount]:
         """All that a page counts, of a process that began at `from_ms` or after it."""
@@ -101,7 +156,7 @@ class ReplicaCounts:
             if known is not None and from_ms < page.at_ms:
                 yield Amount(unit, from_ms, page.at_ms, sum(known.values()))
 
-    def _count_growth(self, process: _Process, page: EnginePage) -> Iterator[Amount]:
+    def _count_growth(self, process: EngineProcess, page: EnginePage) -> Iterator[Amount]:
         """What each unit grew by, by the best of its counters that tells it."""
         assert page.at_ms is not None
         for unit, names in COUNTED.items():
@@ -119,7 +174,7 @@ class ReplicaCounts:
                     yield Amount(unit, before[0], page.at_ms, sum(grown))
                     break
 
-    def _has_fallen(self, process: _Process, page: EnginePage) -> bool:
+    def _has_fallen(self, process: EngineProcess, page: EnginePage) -> bool:
         return any(
             page.counters[name][labels] < value
             for name, (_, values) in process.counters.items()
@@ -131,13 +186,13 @@ class ReplicaCounts:
         """True where every counter stands where it stood before it fell, or higher."""
         both = [
             (page.counters[name][labels], value)
-            for name, values in self._fell_from.items()
+            for name, values in self.fell_from.items()
             for labels, value in values.items()
             if labels in page.counters.get(name, {})
         ]
         return bool(both) and all(now >= before for now, before in both)
 
-    def _differs(self, process: _Process, page: EnginePage) -> bool:
+    def _differs(self, process: EngineProcess, page: EnginePage) -> bool:
         return any(process.counters.get(name, (0, {}))[1] != values for name, values in page.counters.items())
 
     def _say(self, what: str) -> None:

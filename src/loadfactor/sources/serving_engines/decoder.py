@@ -6,22 +6,22 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-import pyarrow as pa
-
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.parsing.file_names import strip_endings
 from loadfactor.sources.parsing.times.stamps import parse_epoch_ms
-from loadfactor.sources.serving_engines.counting import SEVERAL, Amount, ReplicaCounts, find_step_ms
-from loadfactor.sources.serving_engines.engines import PREEMPTION
+from loadfactor.sources.serving_engines.counting import ReplicaCounts, find_step_ms
 from loadfactor.sources.serving_engines.pages import EnginePage, read_pages
-from loadfactor.tables import table
-from loadfactor.units import MS_PER_S, S_PER_MIN
+from loadfactor.sources.serving_engines.progress_rows import (
+    MOST_ROWS,
+    ProgressRow,
+    join_amounts,
+    make_row,
+    make_rows,
+)
+from loadfactor.units import MS_PER_S
 
-ROW_MS: Final = 5 * S_PER_MIN * MS_PER_S
-"""A row of progress ends at the first page so long after it began."""
 DEFAULT_STEP_S: Final = 15.0
-MOST_ROWS: Final = 50_000
 _NAMED: Final = re.compile(
     r"(?P<date>\d{4}-?\d\d-?\d\d)[T_-](?P<hour>\d\d)[:-]?(?P<minute>\d\d)[:-]?(?P<second>\d\d)(?P<zone>Z)?|(?P<epoch>\d{13}|\d{10})"
 )
@@ -62,48 +62,21 @@ def _count_replicas(
     replicas: dict[tuple[str, str], list[EnginePage]], label: str, options: ReadOptions
 ) -> Iterator[Rows | Gap]:
     unknown: Counter[str] = Counter()
-    rows: list[dict[str, object]] = []
+    rows: list[ProgressRow] = []
     for (job, replica), pages in replicas.items():
-        step_ms = options.step_s * MS_PER_S if options.step_s else find_step_ms(pages)
-        counts = ReplicaCounts(step_ms)
+        counts = ReplicaCounts(options.step_s * MS_PER_S if options.step_s else find_step_ms(pages))
         amounts = [a for page in sorted(pages, key=lambda page: page.at_ms or 0) for a in counts.put(page)]
+        told = join_amounts([*amounts, *counts.end()], {})
         unknown.update(counts.unknown)
-        if counts.is_mixed:
-            unknown[SEVERAL] += 1
-            continue
         if len(pages) == 1:
             unknown["a replica with a single page: unknown what it made before"] += 1
-        rows += [_make_row(job, replica, amount) for amount in join_amounts(amounts)]
+        rows += [make_row(job, replica, amount) for amount in told]
         while len(rows) >= MOST_ROWS:
-            yield _make_rows(rows[:MOST_ROWS], label)
+            yield make_rows(rows[:MOST_ROWS], label)
             rows = rows[MOST_ROWS:]
     if rows:
-        yield _make_rows(rows, label)
+        yield make_rows(rows, label)
     yield from (Gap(label, what, count) for what, count in unknown.items())
-
-
-def join_amounts(amounts: Sequence[Amount]) -> list[Amount]:
-    """Amounts of one replica with those that follow each other put together, about five minutes a row; in order."""
-    joined: list[Amount] = []
-    open_: dict[str, Amount] = {}
-    for new in amounts:
-        before = open_.get(new.unit)
-        if before is not None and before.to_ms == new.from_ms and before.to_ms - before.from_ms < ROW_MS:
-            new = Amount(new.unit, before.from_ms, new.to_ms, before.amount + new.amount)
-        elif before is not None:
-            joined.append(before)
-        open_[new.unit] = new
-    return sorted([*joined, *open_.values()], key=lambda of: (of.from_ms, of.unit))
-
-
-def _make_row(job: str, replica: str, of: Amount) -> dict[str, object]:
-    is_lost = of.unit == PREEMPTION
-    told = {"job_id": job, "replica": replica, "from_utc": of.from_ms, "to_utc": of.to_ms, "unit": of.unit}
-    return {**told, "amount": of.amount, "kept": not is_lost, "cause": "preemption" if is_lost else None}
-
-
-def _make_rows(rows: list[dict[str, object]], where: str) -> Rows:
-    return Rows("progress", pa.Table.from_pylist(rows, schema=table("progress").schema), where)
 
 
 def _read_name(text: Input, options: ReadOptions) -> tuple[str, int | None]:
