@@ -53,6 +53,8 @@ WORK = {
         f"a,{at(1)},{at(10)},train_token,9000,true",
         f"a,{at(10)},{at(20)},train_token,1234,false",
     ],
+    "job_sections": ["job_id,from_utc,to_utc,kind", f"a,{at(4)},{at(4.5)},checkpoint", f"b,{at(6)},{at(7)},evaluation"],
+    "quotas": ["queue,resource,gpus,from_utc", f"red,nvidia.com/gpu,2,{at(0)}"],
     "queue_events": [
         "job_id,at_utc,event,gpus,pool,team",
         f"c,{at(4)},submitted,2,p,red",
@@ -78,6 +80,8 @@ LAST = {
     "samples": samples(30, 47.5, 3),
     "allocations": ["job_id,device_id,team,from_utc,to_utc", f"d,g0,red,{at(31)},{at(47)}"],
     "progress": ["job_id,from_utc,to_utc,unit,amount", f"d,{at(31)},{at(40)},train_token,777"],
+    "job_sections": ["job_id,from_utc,to_utc,kind", f"d,{at(33)},{at(34)},checkpoint"],
+    "quotas": ["queue,resource,gpus,from_utc", f"blue,nvidia.com/gpu,1,{at(40)}"],
     "node_samples": ["node,to_utc,cpu_busy_share", f"n1,{at(40)},0.25"],
     "device_events": ["device_id,at_utc,kind,detail", f"g2,{at(41)},throttle,power"],
     "queue_events": ["job_id,at_utc,event,gpus,pool,team", f"e,{at(42)},submitted,1,p,blue"],

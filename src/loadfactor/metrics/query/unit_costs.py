@@ -50,8 +50,8 @@ def sum_units(question: Question, fetch: Fetch) -> Units:
             gone = lost.get(key, {})
             stayed, went = fsum(kept.get(key, ())), fsum(chain.from_iterable(gone.values()))
             lost_to = {cause: fsum(of) for cause, of in gone.items() if cause is not None}
-            spent = (fsum(row[name]) for name in ("cost", "needed_s", "priced_s"))
-            out[unit][tuple(group)] = UnitTotals(stayed + went, stayed, *spent, lost_to)
+            cost, held_s, priced_s = (fsum(row[name]) for name in ("cost", "needed_s", "priced_s"))
+            out[unit][tuple(group)] = UnitTotals(stayed + went, stayed, cost, held_s, priced_s, lost_to)
     return out
 
 
