@@ -8,11 +8,12 @@ if ! cmp -s "$pinned" "$folder/installed.txt"; then
   rm -rf "$folder"
   "$python" -m venv "$folder" 2>/dev/null || "$python" -m virtualenv --quiet "$folder"
   echo "setup: installing PyTorch, Lightning and Transformers into $folder (once, a few minutes)"
-  if ! "${pip[@]}" install "$(grep '^torch==' "$pinned")"; then
-    echo "setup: pip does not find torch's CPU build; set PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL to where its wheels are, then run make training again" >&2
-    exit 1
+  torch=$(grep '^torch==' "$pinned")
+  if ! "${pip[@]}" install "$torch"; then
+    echo "setup: pip does not find torch's CPU build (PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL say where its wheels are); taking the larger one" >&2
+    "${pip[@]}" install "${torch%+cpu}"
   fi
-  "${pip[@]}" install -r "$pinned"
+  grep -v '^torch==' "$pinned" | "${pip[@]}" install -r /dev/stdin
   cp "$pinned" "$folder/installed.txt"
 fi
 build_wheel packaging/track loadfactor_track
