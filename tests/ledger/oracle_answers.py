@@ -75,8 +75,14 @@ def answers(oracle: Oracle, asked: Asked) -> Answers:
         out[()] = {}
     if all(d in OF_A_JOB for d in asked.by):
         for name, unit in UNITS.items():
-            for k, reading in _per_unit(oracle, asked, cells, unit, key).items():
+            costs, speeds = _per_unit(oracle, asked, cells, unit, key)
+            for k, reading in costs.items():
                 out[k][f"cost_per_{name}"] = reading
+            for k, (speed, worked_s) in speeds.items():
+                if name == "token":
+                    states = _held(asked)
+                    held_s = sum(c.sums["gpu_s"] for c in groups[k] if c.state in states)
+                    out[k]["tokens_per_gpu_s"] = (speed, min(1.0, worked_s / held_s) if held_s else None)
     if all(d in (*OF_A_JOB, "pool") for d in asked.by):
         for k, readings in _wait_metrics(oracle, asked, key).items():
             out.setdefault(k, {}).update(readings)
@@ -189,13 +195,17 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
 
 def _per_unit(
     oracle: Oracle, asked: Asked, cells: list[Cell], unit: str, key: Any
-) -> dict[Any, tuple[Any, float | None]]:
-    """Cost of the jobs that worked on it, in their held states, over what they made and kept in the window."""
+) -> tuple[dict[Any, tuple[Any, float | None]], dict[Any, tuple[float, float]]]:
+    """Cost of the jobs that worked on it, in their held states, over what they made and kept in the window.
+
+    And what they made, kept or not, over the GPU-seconds they held, with these.
+    """
     who: dict[str, Row] = {}
     for c in cells:
         if c.keys["job_id"] is not None:
             widen(who.setdefault(c.keys["job_id"], dict.fromkeys(HOLDER)), c.keys, HOLDER)
     amounts: dict[Any, float] = defaultdict(float)
+    made: dict[Any, float] = defaultdict(float)
     jobs = set()
     limits = sorted({asked.start, asked.end, *midnights(asked.start, asked.end, asked.zone)} | set(range(0)))
     for p in oracle.t["progress"]:
@@ -211,9 +221,11 @@ def _per_unit(
         if pieces:
             jobs.add(p["job_id"])
         for x, _, amount in pieces:
-            if p["job_id"] in who and p["kept"] is not False:
-                amounts[key({**who[p["job_id"]], "job_id": p["job_id"]}, x)] += amount
-    states = ("busy",) if asked.without_idle else ("idle", "busy", "unobserved")
+            if p["job_id"] in who:
+                k = key({**who[p["job_id"]], "job_id": p["job_id"]}, x)
+                made[k] += amount
+                amounts[k] += amount * (p["kept"] is not False)
+    states = _held(asked)
     cost, priced, needed = defaultdict(float), defaultdict(float), defaultdict(float)
     for c in cells:
         if c.keys["job_id"] in jobs:
@@ -227,7 +239,12 @@ def _per_unit(
         if amounts[k]:
             coverage = priced[k] / needed[k] if needed[k] else None
             out[k] = (None if coverage == 0 else cost[k] / amounts[k], coverage)
-    return out
+    return out, {k: (made[k] / needed[k], needed[k]) for k in needed if k in made and needed[k]}
+
+
+def _held(asked: Asked) -> tuple[str, ...]:
+    """The states whose time a job pays for its work with."""
+    return ("busy",) if asked.without_idle else ("idle", "busy", "unobserved")
 
 
 def _wait_metrics(oracle: Oracle, asked: Asked, key: Any) -> dict[Any, dict[str, tuple[Any, float | None]]]:
