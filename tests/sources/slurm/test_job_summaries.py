@@ -22,7 +22,7 @@ GIB = 2**30
 
 def pack(said: Any) -> str:
     """A summary as jobstats writes it."""
-    return "JS1:" + base64.b64encode(gzip.compress(json.dumps(said).encode())).decode()
+    return "JS1:" + base64.b64encode(gzip.compress(json.dumps(said).encode(), mtime=0)).decode()
 
 
 def summarize(**nodes: dict[str, float]) -> str:
@@ -108,7 +108,7 @@ def test_a_job_that_was_not_measured_is_no_gap(tmp_path, text):
         pack({"nodes": {"n1": {"gpu_utilization": {"0": float("nan")}}}}),
         pack({"nodes": {"n1": {"gpu_utilization": {"0": 10**400}}}}),
         pack({"nodes": {"n1": {"gpu_used_memory": {"0": 2}, "gpu_total_memory": {"0": 1}}}}),
-        "JS1:" + base64.b64encode(gzip.compress(b" " * 2**24)).decode(),
+        "JS1:" + base64.b64encode(gzip.compress(b" " * 2**24, mtime=0)).decode(),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_counted(tmp_path, text):
