@@ -5,20 +5,7 @@ cmp LICENSE packaging/agent/LICENSE
 
 build_wheel packaging/agent loadfactor_agent
 "$python" -m hatchling build -t wheel -d "$work/dist" >/dev/null
-"$python" - "$wheel" "$work"/dist/loadfactor-*.whl <<'END'
-import sys
-from zipfile import ZipFile
-
-agent, whole = (ZipFile(path) for path in sys.argv[1:])
-if both := set(agent.namelist()) & set(whole.namelist()):
-    sys.exit(f"loadfactor and loadfactor-agent install the same files: {sorted(both)[:3]}")
-packed = {name.partition("/")[2]: agent.read(name) for name in agent.namelist() if name.startswith("loadfactor_agent/")}
-if packed != {name.removeprefix("loadfactor/agent/"): whole.read(name) for name in whole.namelist() if name.startswith("loadfactor/agent/")}:
-    sys.exit("the agent of loadfactor is not that of loadfactor-agent")
-versions = {path.rpartition("/")[2].split("-")[1] for path in sys.argv[1:]}
-if len(versions) > 1:
-    sys.exit(f"loadfactor and loadfactor-agent have different versions: {versions}")
-END
+"$python" packaging/check_twin.py "$wheel" "$work"/dist/loadfactor-*.whl loadfactor/agent
 
 install_wheel
 for heavy in duckdb numba numpy pyarrow grpc loadfactor; do

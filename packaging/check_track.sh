@@ -5,18 +5,7 @@ cmp LICENSE packaging/track/LICENSE
 
 build_wheel packaging/track loadfactor_track
 "$python" -m hatchling build -t wheel -d "$work/dist" >/dev/null
-"$python" - "$wheel" "$work"/dist/loadfactor-*.whl <<'PY'
-import sys
-from zipfile import ZipFile
-
-track, whole = (ZipFile(path) for path in sys.argv[1:])
-if both := set(track.namelist()) & set(whole.namelist()):
-    sys.exit(f"loadfactor and loadfactor-track install the same files: {sorted(both)[:3]}")
-packed = {name.partition("/")[2]: track.read(name) for name in track.namelist() if name.startswith("loadfactor_track/")}
-inside = "loadfactor/tracking/"
-if packed != {name.removeprefix(inside): whole.read(name) for name in whole.namelist() if name.startswith(inside)}:
-    sys.exit("the tracker of loadfactor is not that of loadfactor-track")
-PY
+"$python" packaging/check_twin.py "$wheel" "$work"/dist/loadfactor-*.whl loadfactor/tracking
 
 install_wheel
 [ -z "$("$work/empty/bin/pip" list --format freeze --disable-pip-version-check | grep -viE '^(loadfactor-track|pip|setuptools|wheel)(==| )')" ]
