@@ -3,7 +3,7 @@
 What is not known stays unknown: a job whose network nobody names has no model FLOPs, one whose datatype nobody names no peak.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,22 +25,25 @@ GIVEN = ("model", "sequence_length", "datatype", "recompute")
 _UNITS = f"('{TRAIN_TOKEN}', '{MODEL_FLOP}', '{HARDWARE_FLOP}')"
 
 
-def view_progress(session: Session, units: Sequence[str], networks: tuple[JobNetwork, ...]) -> None:
+def view_progress(session: Session, units: Sequence[str], find_flops: "Callable[[], pa.Table]") -> None:
     """Name all progress `progress`, with the units that are worked out of it where one is asked for.
 
-    The ledger is called `ledger`. Raises InputError where a table [[network]] names a network that there is not.
+    The ledger is called `ledger`. `find_flops` gives what `tabulate_job_flops` found; it is asked where that is needed.
     """
     if not {*units} & {*WORKED_OUT}:
         session.view_table("progress", "progress")
         return
     session.view_table("stored_progress", "progress")
-    session.register("job_flops", tabulate_job_flops(session, networks))
+    session.register("job_flops", find_flops())
     tabulate_section_work(session, is_asked=not {*units}.isdisjoint(IN_SECTION.values()))
     session.create_view("progress", recall("worked out", _compile)["progress"])
 
 
 def tabulate_job_flops(session: Session, networks: tuple[JobNetwork, ...]) -> "pa.Table":
-    """The table `job_flops`: FLOPs of a token, with those computed again, and the dense peak of one GPU, mean over its time."""
+    """The table `job_flops`: FLOPs of a token, with those computed again, and the dense peak of one GPU, mean over its time.
+
+    Progress is called `stored_progress`. Raises InputError where a table [[network]] names a network that there is not.
+    """
     import pyarrow as pa
 
     columns = pa.schema([("job_id", pa.string()), *((name, pa.float64()) for name in _KNOWN)])

@@ -105,7 +105,7 @@ class Snapshot:
         if question.units:
             from loadfactor.books.job_flops import view_progress  # slow to import
 
-            view_progress(self._session, question.units, settings().network)
+            view_progress(self._session, question.units, lambda: self._job_flops)
         if question.waits:
             self._tabulate_waits()
         for name, columns in list_inputs(question).items():
@@ -255,6 +255,12 @@ class Snapshot:
         from loadfactor.books.expressions import write_sql
 
         return self._session.fetch(write_sql(rows))
+
+    @cached_property
+    def _job_flops(self) -> "pa.Table":
+        from loadfactor.books.job_flops import tabulate_job_flops
+
+        return tabulate_job_flops(self._session, settings().network)
 
     @cached_property
     def _basis(self) -> str:
