@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, tzinfo
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,9 +125,7 @@ class Snapshot:
         """As `Books.waterfall`."""
         from loadfactor.books.waterfall import find_waterfall
 
-        def ask(metrics: Sequence[Metric], of: Sequence[str]) -> Readings:
-            return self.show(metrics, of, start, end, timezone, basis, where)
-
+        ask = partial(self.show, start=start, end=end, timezone=timezone, basis=basis, where=where)
         return find_waterfall(self._session, ask, check_dimensions(by), self._check_basis(basis))
 
     def read_waterfall(self, found: Readings, basis: str | None = None) -> "FleetWaterfall":
@@ -165,9 +163,7 @@ class Snapshot:
         """Held time without experiment, by user and team where nothing else is asked for. Raises as `show`."""
         from loadfactor.books.untagged import find_untagged
 
-        def ask(metrics: Sequence[str], of: Sequence[str]) -> Readings:
-            return self.show(metrics, of, start, end, timezone, basis, where)
-
+        ask = partial(self.show, start=start, end=end, timezone=timezone, basis=basis, where=where)
         return find_untagged(self._session, ask, by)
 
     def charge(self, question: "ChargeQuestion") -> "FleetChargeback":
