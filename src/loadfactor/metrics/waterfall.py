@@ -139,7 +139,7 @@ def pour(spent: Spent, shares: WorkShares | None) -> Waterfall:
     >>> fleet = Spent(unallocated=1000.0, idle=1800.0, busy=7200.0, active=5040.0)
     >>> found = pour(fleet, WorkShares(0.55, 0.92, 1.0))
     >>> [round(getattr(found, name), 2) for name in ("underused", "not_math", "lost_work", "useful", "paid", "unknown")]
-    [2160, 2268.0, 221.76, 2550.24, 10000.0, 0.0]
+    [2160.0, 2268.0, 221.76, 2550.24, 10000.0, 0.0]
     """
     active = min(spent.active, spent.busy)
     before = (spent.down, spent.unallocated, spent.unobserved, spent.idle, spent.busy - active)
