@@ -48,6 +48,10 @@ class PulledServer(AskedSource):
     url: str = Field(pattern=r"^https?://[^\s/]+\S*$", description="What comes before /api/v1/query.")
     match: str = Field(default="", description='Which series: {cluster="a"}. By default, all that are understood.')
     bearer_token_file: Path | None = Field(default=None, description="File with the token it asks for.")
+    serving: bool | None = Field(
+        default=None,
+        description="Whether to ask for serving engines, too. By default where there is no [[serving]].",
+    )
 
     @property
     def label(self) -> str:

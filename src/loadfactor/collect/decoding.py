@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -67,7 +68,7 @@ def try_bodies(decoded: bytes, bodies: Iterable[Numbered]) -> None:
     _, readers = make_readers(decoder)
     for number, body in bodies:
         decoder.put(readers[body.format](body.content), number, 0.0)
-    for item in decoder.take(None):
+    for item in chain(decoder.take(None), decoder.take_progress()):
         for part in pick_valid(item, lambda _gap: None) if isinstance(item, Rows) else ():
             encode(LiveBatch(part.where, part.table, part.data, part.where))
     decoder.state()

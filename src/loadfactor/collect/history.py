@@ -15,16 +15,15 @@ from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.pull import Chunk, Pull
 from loadfactor.errors import InputError
 from loadfactor.sources.base import Gap, Rows, Source
-from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.query_answers import read_answer
-from loadfactor.sources.prometheus.selector import write_selector
+from loadfactor.sources.prometheus.saved_answers import SOURCE, name_source
+from loadfactor.sources.prometheus.selector import ALL, ENGINES, write_selector
+from loadfactor.sources.serving_engines.progress_rows import ROW_MS, find_part
 from loadfactor.store.importing import Progress, Receipt
 from loadfactor.tables import Span
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S
 
-SOURCE = Source("prometheus", lambda paths: paths, lambda _paths, _options: iter(()), EXPORTER_STEP_S, watches=True)
-"""Imports of this name bring what exporters measured: their rows name them. It reads no files."""
 SETTLED_MS = MS_PER_HOUR
 """So long after its end a day may still get samples."""
 TRIES = 3
@@ -45,12 +44,11 @@ def import_history(
         day = datetime.fromtimestamp(from_ms / MS_PER_S, UTC)
         is_whole = to_ms - from_ms == MS_PER_DAY and to_ms < now_ms - SETTLED_MS
         name = f"{server.name} {day:%Y-%m-%d}{match}" if is_whole else f"{server.name} {from_ms}-{now_ms}{match}"
-        selector = write_selector(match)
 
         def tell(share: float, shown: str = f"asking {server.name} for {day:%Y-%m-%d}") -> None:
             progress(shown, share)
 
-        receipts.append(add_rows(SOURCE, read_history(server, selector, from_ms, to_ms, tell), name, progress))
+        receipts.append(add_rows(SOURCE, read_history(server, match, (from_ms, to_ms), tell), name, progress))
     rows: Counter[str] = Counter()
     gaps: Counter[tuple[str, str]] = Counter()
     for receipt in receipts:
@@ -73,16 +71,21 @@ def _cut_at_midnights(window: Span) -> Iterator[Span]:
 
 
 def read_history(
-    server: PrometheusServer, selector: str, from_ms: int, to_ms: int, told: Callable[[float], None]
+    server: PrometheusServer, match: str, window: Span, told: Callable[[float], None]
 ) -> Iterator[Rows | Gap]:
-    """Rows of all samples after `from_ms`, through `to_ms`; `told` hears which share of the time is behind us.
+    """Rows of all samples of a window, its end included; `told` hears which share of the time is behind us.
 
+    What engines made counts from the last page before the window, in rows that are the same whichever window has them.
     Raises InputError where the server does not answer with samples.
     """
+    from_ms, to_ms = window
     decoder = PrometheusDecoder()
-    pull = Pull(server, selector, 0.0, from_ms, _take_nothing, Lanes())
+    pull = Pull(server, write_selector(match, ALL), 0.0, from_ms, _take_nothing, Lanes())
+    begin_ms = from_ms // ROW_MS * ROW_MS
+    before = Pull(server, write_selector(match, ENGINES), 0.0, begin_ms - ROW_MS, _take_nothing, Lanes())
     with asyncio.Runner() as runner:
         number, through_ms = 0, from_ms
+        decoder.put(read_answer(runner.run(_fetch(before, from_ms)).answer, decoder.identify), number, 0.0)
         while through_ms < to_ms:
             chunk = runner.run(_fetch(pull, to_ms))
             if chunk.to_ms <= through_ms:
@@ -91,9 +94,11 @@ def read_history(
             points = read_answer(chunk.answer, decoder.identify)
             decoder.put(points, number, 0.0)
             for item in decoder.take(None):
-                yield _name_source(item) if isinstance(item, Rows) else item
+                yield name_source(item) if isinstance(item, Rows) else item
             told((through_ms - from_ms) / (to_ms - from_ms))
             pull.go_on(through_ms, overlap_s=0.0)  # nothing is stored late in the past
+    for item in decoder.take_progress(has_ended=True):
+        yield _leave_out_before(item, begin_ms) if isinstance(item, Rows) else item
     for name, series in decoder.not_understood.items():
         yield Gap(server.name, f"series not understood: {name}", series)
 
@@ -116,9 +121,7 @@ async def _take_nothing(_answer: bytes, _from_ms: int, _to_ms: int) -> None:
     """The chunks of a history are fetched one by one."""
 
 
-def _name_source(rows: Rows) -> Rows:
-    """Samples with the exporter that took them: one import has several. Other rows say it themselves."""
-    if rows.table != "samples":
-        return rows
-    source = pa.array([rows.where] * rows.data.num_rows, pa.string())
-    return replace(rows, data=rows.data.append_column("source", source))
+def _leave_out_before(rows: Rows, begin_ms: int) -> Rows:
+    """Without the rows of progress that end before the window begins."""
+    parts = [find_part(to_ms) for to_ms in rows.data["to_utc"].to_pylist()]
+    return replace(rows, data=rows.data.filter(pa.array([part >= begin_ms // ROW_MS for part in parts], pa.bool_())))

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from loadfactor.collect.body_stream import BodyStream, Received
@@ -113,7 +114,7 @@ class Stream(BodyStream):
         while self._arrived and size < PORTION_BYTES:
             size += len(self._arrived[0].body.content)
             self._put(self._arrived.popleft())
-        for item in self._decoder.take(ripe_s):
+        for item in chain(self._decoder.take(ripe_s), self._decoder.take_progress()):
             rows += self._add_rows(item)
         done = self._decoder.done() or 0
         if not self._unbooked and done == self._done:

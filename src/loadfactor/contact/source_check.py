@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.prometheus_server import PrometheusServer, fetch_answer
+from loadfactor.contact.serving_check import find_engines
 from loadfactor.contact.shortfalls import Shortfall, list_shortfalls
 from loadfactor.errors import LoadfactorError
 from loadfactor.sources.gpu_scrapes.series_identity import DeviceLabels, read_labels
@@ -84,9 +85,9 @@ async def _check_in_time(server: PrometheusServer, match: str) -> SourceCheck:
 
 
 def understand(names: Collection[str]) -> dict[str, Any]:
-    """The exporters and fields behind these names of metrics."""
+    """The exporters, serving engines and fields behind these names of metrics."""
     gpus = {name: found for name in names if (found := find_family({"__name__": name})) is not None}
-    exporters = {family.name for family, _ in gpus.values()}
+    exporters = {*(family.name for family, _ in gpus.values()), *find_engines(names)}
     if any(name in names for name in list_node_names()):
         exporters.add(NODE_EXPORTER)
     keys = frozenset(field.key for _, field in gpus.values() if field is not None)

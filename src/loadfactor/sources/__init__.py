@@ -97,6 +97,11 @@ SOURCES = (
         "Google Cloud's billing export, standard or detailed: Parquet, CSV or lines of JSON",
     ),
     SourceEntry(
+        "prometheus",
+        "loadfactor.sources.prometheus.saved_answers",
+        "a Prometheus-compatible server, by its URL, or its saved answers (JSON): GPUs, nodes and serving engines",
+    ),
+    SourceEntry(
         "progress",
         "loadfactor.sources.progress_records",
         "what training loops wrote with `loadfactor.track`: a folder of their files",

@@ -79,8 +79,7 @@ def add_to(app: typer.Typer) -> None:
     from loadfactor.sources import SOURCES
 
     sources = "\n\n".join(f"{source.name}: {source.reads}" for source in SOURCES)
-    asked = f"{PROMETHEUS}: a Prometheus-compatible server, by its URL: what it keeps of GPUs and nodes"
-    add_command(app, "import", ImportRequest, build_page, f"{ABOUT}\n\n{sources}\n\n{asked}")
+    add_command(app, "import", ImportRequest, build_page, f"{ABOUT}\n\n{sources}")
 
 
 def build_page(request: ImportRequest) -> Document:
@@ -92,7 +91,7 @@ def build_page(request: ImportRequest) -> Document:
     from loadfactor.metrics.query.calendar import milliseconds
     from loadfactor.sources.base import ReadOptions
 
-    if request.source == PROMETHEUS:
+    if request.source == PROMETHEUS and any("://" in path for path in request.paths):
         return build_history(request)
     given = next((name for name in FLAGS if getattr(request, name) is not None), None)
     if given:

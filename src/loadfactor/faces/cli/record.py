@@ -37,12 +37,12 @@ def add_to(app: typer.Typer) -> None:
         brief: Brief = False,
     ) -> None:
         from loadfactor.books.books import Books
-        from loadfactor.collect.history import SOURCE
         from loadfactor.collect.recording import record_command
         from loadfactor.config import settings
         from loadfactor.faces.pages.recorded_run import build_document
         from loadfactor.faces.render.present import present
         from loadfactor.quantities import parse_duration_s
+        from loadfactor.sources.prometheus.saved_answers import SOURCE
 
         every_s = parse_duration_s(every)
         if not SHORTEST_S <= every_s <= LONGEST_S:

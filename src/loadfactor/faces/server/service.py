@@ -45,7 +45,7 @@ from loadfactor.faces.server.request_log import write_line
 from loadfactor.faces.slurm_clusters import name_slurm, open_slurm
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.sources.progress_records.live_decoder import PROGRESS_ORIGIN
-from loadfactor.sources.prometheus.selector import write_selector
+from loadfactor.sources.prometheus.selector import ALL, EXPORTERS, write_selector
 from loadfactor.store.live import LiveLog
 from loadfactor.store.set_aside import count_set_aside
 from loadfactor.store.source_status import Failure, SourceStatus, read_statuses, write_statuses
@@ -87,7 +87,10 @@ class LiveService:
         self._written: list[SourceStatus] = []
         self._said = {s.name: s for s in read_statuses(books.store.folder)}
         lanes = Lanes()
-        self._pulls: list[ScheduledPull] = [self._make_pull(server, lanes) for server in settings.prometheus]
+        scrapes_engines = any(isinstance(group, ServingEngines) for group in settings.exporters)
+        self._pulls: list[ScheduledPull] = [
+            self._make_pull(server, lanes, scrapes_engines) for server in settings.prometheus
+        ]
         self._pulls += [self._make_cloud_pull(cloud) for cloud in make_clouds(settings)]
         self._groups = [self._make_group(group, lanes) for group in settings.exporters]
         self._samples_own = all(isinstance(group, ServingEngines) for group in settings.exporters)
@@ -180,13 +183,13 @@ class LiveService:
             found.append(SourceStatus(source, "silent" if silent else "ok", at_ms, error, at_ms if silent else None))
         return found or [SourceStatus("remote_write", "waiting")]
 
-    def _make_pull(self, server: PulledServer, lanes: Lanes) -> Pull:
+    def _make_pull(self, server: PulledServer, lanes: Lanes, scrapes_engines: bool) -> Pull:
         origin = f"prometheus {server.label}"
         begin_ms, take = self._take_answers(origin, server.backfill_s)
         asked = PrometheusServer(origin, server.url, server.bearer_token_file)
-        return Pull(
-            asked, write_selector(server.match), server.every_s, begin_ms, take, lanes, self._failed_before(origin)
-        )
+        asks_for_engines = not scrapes_engines if server.serving is None else server.serving
+        selector = write_selector(server.match, ALL if asks_for_engines else EXPORTERS)
+        return Pull(asked, selector, server.every_s, begin_ms, take, lanes, self._failed_before(origin))
 
     def _make_cloud_pull(self, cloud: AskedCloud) -> CloudPull:
         begin_ms, take = self._take_answers(cloud.origin, cloud.backfill_s)

@@ -19,6 +19,8 @@ from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, Field
 from loadfactor.sources.gpu_scrapes.known_devices import DeviceNumbers
 from loadfactor.sources.gpu_scrapes.series_identity import read_labels
 from loadfactor.sources.prometheus.decoder_state import DecoderState, join_tables, pack_state, unpack_state
+from loadfactor.sources.prometheus.engine_memory import COUNTS, list_counts, restore_counts
+from loadfactor.sources.prometheus.engine_source import EngineSource
 from loadfactor.sources.prometheus.families import DCGM, find_family, is_about_sender, list_labels
 from loadfactor.sources.prometheus.family import Family
 from loadfactor.sources.prometheus.gpu_memory import GPUS, PLACES, list_gpus, list_places, restore_gpus, restore_places
@@ -39,6 +41,8 @@ from loadfactor.sources.prometheus.series_facts import (
     TOTAL,
     SeriesFacts,
 )
+from loadfactor.sources.serving_engines.engines import is_engines, spell
+from loadfactor.sources.serving_engines.live_decoder import SERVING
 
 _BARE_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ADDRESS: Final = re.compile(r"[0-9.]+|\[.*\]")  # of a pod or a host: no name that the books could know it by
@@ -46,6 +50,8 @@ SERIES_MAX: Final = 300_000
 SOURCES_MAX: Final = 100
 NAMES_MAX: Final = 1000
 OTHERS: Final = "others"
+ENGINES: Final = f"{SERVING}:prometheus"
+"""The source of all engines; jobs tell them apart."""
 SHARED_MAX: Final = 10_000
 """Sets of labels but the name that are found again without a digest."""
 
@@ -83,7 +89,7 @@ class PrometheusDecoder:
         self._facts = SeriesFacts()
         before = unpack_state(state) if state else DecoderState(0, 0, ())
         self._most_series = max(SERIES_MAX, 2 * before.series)
-        self._sources: list[GpuSource | NodeSource] = []
+        self._sources: list[GpuSource | NodeSource | EngineSource] = []
         self._numbers: dict[str, int] = {}
         self._by_digest: dict[bytes, _SharedLabels] = {}
         self._shared: dict[Others, _SharedLabels] = {}
@@ -141,6 +147,8 @@ class PrometheusDecoder:
         elif of_node is not None:
             source = self._find_source(NODE_EXPORTER, labels.get("job", ""))
             number = None if source is None else self._add_node_series(source, *of_node, labels)
+        elif is_engines(spell(name)):
+            number = self._add_engine_series(labels)
         if number is not None:
             return number
         if name not in self.not_understood and len(self.not_understood) >= NAMES_MAX:
@@ -157,7 +165,7 @@ class PrometheusDecoder:
     def _number_source(self, name: str) -> int:
         number = self._numbers.setdefault(name, len(self._sources))
         if number == len(self._sources):
-            self._sources.append((NodeSource if name.partition(":")[0] == NODE_EXPORTER else GpuSource)(name))
+            self._sources.append(_KINDS.get(name.partition(":")[0], GpuSource)(name))
         return number
 
     def _number_unit(self, source: int, device: int) -> int:
@@ -167,10 +175,12 @@ class PrometheusDecoder:
 
     def _remember_taken(self) -> None:
         for number, source in enumerate(self._sources):
+            source.steps.grow(len(source.known.gpus))
             for gpu, last_ms in enumerate(source.steps.last_ms[: len(source.known.gpus)].tolist()):
                 unit = self._number_unit(number, gpu)
                 self._pending.taken_ms[unit] = last_ms
-            self.last_sample_ms[source.name] = int(source.steps.last_ms.max())
+            if not isinstance(source, EngineSource):  # most of its targets only say when they began
+                self.last_sample_ms[source.name] = int(source.steps.last_ms.max())
 
     def _find_device(self, family: Family, labels: Mapping[str, str]) -> "_SeriesDevice | None":
         """The GPU of the series with these labels; None where they are of none, or of more sources than are told apart."""
@@ -213,6 +223,19 @@ class PrometheusDecoder:
         facts = (source, self._number_unit(source, node), node, slot, KIND_NUMBER[field.key], 0, 0, metric)
         return self._facts.add(facts, field, has_blanks=False)
 
+    def _add_engine_series(self, labels: Mapping[str, str]) -> int | None:
+        number = self._number_source(ENGINES)
+        of = self._sources[number]
+        assert isinstance(of, EngineSource)
+        target, series = of.number_target(labels), of.number_series(labels)
+        if target is None:
+            return None
+        if series is None:
+            return NOT_UNDERSTOOD  # it tells what others tell, or what does not count
+        metric = of.known.names.number(labels["__name__"])
+        facts = (number, self._number_unit(number, target), target, series, 0, 0, 0, metric)
+        return self._facts.add(facts, None, has_blanks=False)
+
     def put(self, points: Points, body: int, arrived_s: float) -> None:
         """Adds the points of a body, their bodies in order; `arrived_s` on any clock that only goes on."""
         self._pending.put(points, body, arrived_s)
@@ -232,19 +255,28 @@ class PrometheusDecoder:
                 some = points if mine.all() else pick_points(points, mine)
                 yield from self._decode(self._sources[number], some, is_late)
 
+    def take_progress(self, has_ended: bool = False) -> Iterator[Rows | Gap]:
+        """What serving engines made, new or longer since it was taken last: all that was taken, where nothing more is to come."""
+        for source in self._sources:
+            if isinstance(source, EngineSource):
+                yield from source.take_progress(has_ended)
+
     def done(self) -> int | None:
         """The number of the last body all of whose points were taken; None where none was put."""
         return self._pending.done()
 
     def state(self) -> bytes:
-        """What `PrometheusDecoder(state)` begins with: bytes of our own format, as it was after the last `take`."""
+        """What `PrometheusDecoder(state)` begins with: bytes of our own format, as after the last `take` and `take_progress`."""
         gpus = [source for source in self._sources if isinstance(source, GpuSource)]
         nodes = [source for source in self._sources if isinstance(source, NodeSource)]
+        engines = [source for source in self._sources if isinstance(source, EngineSource)]
+        targets: list[NodeSource | EngineSource] = [*nodes, *engines]
         tables = (
             join_tables(map(list_gpus, gpus), GPUS),
             join_tables(map(list_places, gpus), PLACES),
-            join_tables(map(list_nodes, nodes), NODES),
+            join_tables(map(list_nodes, targets), NODES),
             join_tables(map(list_slots, nodes), SLOTS),
+            join_tables(map(list_counts, engines), COUNTS),
         )
         return pack_state(DecoderState(self._pending.through, self._facts.count_alive(), tables))
 
@@ -253,14 +285,17 @@ class PrometheusDecoder:
         """True when so many series came and went that it is time to start again from the state, which forgets them."""
         return len(self._facts) > self._most_series
 
-    def _decode(self, source: GpuSource | NodeSource, points: Points, is_late: bool) -> Iterator[Rows | Gap]:
-        newest_ms = int(points.at_ms.max())
-        self.last_sample_ms[source.name] = max(newest_ms, self.last_sample_ms.get(source.name, newest_ms))
-        if isinstance(source, NodeSource):  # where cores are added up, one that was sent twice must not count twice
+    def _decode(
+        self, source: GpuSource | NodeSource | EngineSource, points: Points, is_late: bool
+    ) -> Iterator[Rows | Gap]:
+        if not isinstance(source, GpuSource):  # where values are added up, one that was sent twice must not count twice
             points = drop_repeated(points)
         yield from source.decode(self._read(source, points), is_late)
+        newest_ms = source.last_ms if isinstance(source, EngineSource) else int(points.at_ms.max())
+        if newest_ms is not None:
+            self.last_sample_ms[source.name] = max(newest_ms, self.last_sample_ms.get(source.name, newest_ms))
 
-    def _read(self, source: GpuSource | NodeSource, points: Points) -> FieldValues:
+    def _read(self, source: GpuSource | NodeSource | EngineSource, points: Points) -> FieldValues:
         """The values that are measurements, in our units."""
         facts = self._facts
         wrong = {**facts.find_blanks(points.series, points.value), **_find_unreal(points.value)}
@@ -306,5 +341,8 @@ _REMEMBER: Final[tuple[Callable[[Any, pa.Table], None], ...]] = (
     restore_places,
     restore_nodes,
     restore_slots,
+    restore_counts,
 )
 """As the tables of a state stand."""
+_KINDS: Final[Mapping[str, type[NodeSource | EngineSource]]] = {NODE_EXPORTER: NodeSource, SERVING: EngineSource}
+"""What decodes the sources that are of no GPUs, by the first word of their names."""

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from loadfactor.sources.prometheus.engine_source import EngineSource
 from loadfactor.sources.prometheus.gpu_memory import FORGET_AFTER_MS
 from loadfactor.sources.prometheus.node_source import NodeSource
 from loadfactor.sources.prometheus.running_steps import GAPS
@@ -25,8 +26,8 @@ SLOTS: Final = pa.schema(
 )
 
 
-def list_nodes(source: NodeSource) -> pa.Table:
-    """The nodes that were seen not long ago."""
+def list_nodes(source: NodeSource | EngineSource) -> pa.Table:
+    """The nodes, or targets, that were seen not long ago."""
     kept = _find_recent(source)
     columns = [
         [source.name] * len(kept),
@@ -55,7 +56,7 @@ def list_slots(source: NodeSource) -> pa.Table:
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, SLOTS, strict=True)], schema=SLOTS)
 
 
-def restore_nodes(source: NodeSource, nodes: pa.Table) -> None:
+def restore_nodes(source: NodeSource | EngineSource, nodes: pa.Table) -> None:
     """Remembers the nodes of `list_nodes`, in a source that knows none."""
     source.steps.grow(nodes.num_rows)
     for row in nodes.to_pylist():
@@ -72,7 +73,7 @@ def restore_slots(source: NodeSource, slots: pa.Table) -> None:
         totals.at_ms[number], totals.total[number], totals.series[number] = row["at_ms"], row["total"], row["series"]
 
 
-def _find_recent(source: NodeSource) -> NDArray[np.int64]:
+def _find_recent(source: NodeSource | EngineSource) -> NDArray[np.int64]:
     """The nodes that were seen not long ago, by number."""
     last_ms = source.steps.last_ms[: len(source.known.gpus)]
     return np.flatnonzero((last_ms >= 0) & (last_ms >= last_ms.max(initial=0) - FORGET_AFTER_MS))

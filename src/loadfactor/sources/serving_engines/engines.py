@@ -130,6 +130,27 @@ def find_gauge(name: str, labels: Mapping[str, str]) -> str | None:
     return next((unit for engine, unit in _GAUGES.get(name, ()) if _fits(engine, labels)), None)
 
 
+def is_engines(name: str) -> bool:
+    """True for what engines tell, and for when a process began."""
+    return name == START or name in _COUNTERS or name in _GAUGES
+
+
+def is_told(name: str, labels: Mapping[str, str]) -> bool:
+    """True where a series tells something: one to count, a gauge, or when a process began."""
+    if is_counter(name):
+        return counts(name, labels)
+    return name == START or find_gauge(name, labels) is not None
+
+
+def list_names() -> list[str]:
+    """Every metric that is understood, as an expression for both ways to write it.
+
+    >>> "vllm[:_]prompt_tokens_total" in list_names()
+    True
+    """
+    return [START, *(name.replace("_", "[:_]", 1) for name in sorted({*_COUNTERS, *_GAUGES}))]
+
+
 def _fits(engine: Engine, labels: Mapping[str, str]) -> bool:
     return all(labels.get(name, values[0]) in values for name, values in engine.only.items()) and not any(
         labels.get(name) in values for name, values in engine.without.items()

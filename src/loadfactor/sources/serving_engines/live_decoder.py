@@ -13,7 +13,7 @@ from typing import Any, Final
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, Input, Rows
 from loadfactor.sources.serving_engines.counting import HELD_PAGES, Amount, ReplicaCounts
-from loadfactor.sources.serving_engines.pages import read_pages
+from loadfactor.sources.serving_engines.pages import EnginePage, Place, read_pages
 from loadfactor.sources.serving_engines.progress_rows import (
     MOST_ROWS,
     ProgressRow,
@@ -36,9 +36,6 @@ KEPT_MS: Final = 2 * MS_PER_DAY
 _VERSION: Final = 1
 _QUICK: Final = 1
 
-Place = tuple[str, str]
-"""The job and the replica."""
-
 
 @dataclass
 class _Replica:
@@ -58,19 +55,27 @@ class LiveServingDecoder:
         self._rows: dict[tuple[Place, int, str], ProgressRow] = {}
         self._gaps: Counter[str] = Counter()
         if state:
-            self._restore(state)
+            self.restore(state)
 
     def put(self, events: Sequence[dict[str, Any]]) -> None:
         """Pages in the order in which they were scraped."""
         for event in events:
             if event["unreadable"]:
                 self._gaps["lines that are no metrics"] += event["unreadable"]
-            page = restore_page(event["page"])
-            replica = self._replicas.setdefault(page.place, _Replica(ReplicaCounts(event["step_ms"])))
-            replica.counts.step_ms = event["step_ms"]
-            self._tell(page.place, replica, replica.counts.put(page))
-            self._gaps.update(replica.counts.unknown)
-            replica.counts.unknown.clear()
+            self.put_page(restore_page(event["page"]), event["step_ms"])
+
+    def put_page(self, page: EnginePage, step_ms: float) -> None:
+        """The next page of a replica, which tells every `step_ms`."""
+        replica = self._replicas.setdefault(page.place, _Replica(ReplicaCounts(step_ms)))
+        replica.counts.step_ms = step_ms
+        self._tell(page.place, replica, replica.counts.put(page))
+        self._gaps.update(replica.counts.unknown)
+        replica.counts.unknown.clear()
+
+    def end(self) -> None:
+        """No further page comes: what is held counts."""
+        for place, replica in self._replicas.items():
+            self._tell(place, replica, replica.counts.end())
 
     def take(self) -> Iterator[Rows | Gap]:
         """The rows that are new or longer since they were taken last."""
@@ -105,7 +110,8 @@ class LiveServingDecoder:
             if silent_ms > KEPT_MS:
                 del self._replicas[place]
 
-    def _restore(self, state: bytes) -> None:
+    def restore(self, state: bytes) -> None:
+        """Go on from what `state()` gave. Raises SourceError where it is none."""
         try:
             version, replicas = json.loads(zlib.decompress(state))
             if version != _VERSION:

@@ -77,14 +77,14 @@ def read_pages(source: Input, default: str, unreadable: list[str]) -> Iterator[E
             seen.add(line[:cut])
             at_ms = stamp_ms
         labels = list_labels(parts[1])
-        place = _find_place(labels, default)
+        place = find_place(labels, default)
         page = pages.setdefault((place, at_ms), EnginePage(place, at_ms))
-        _add(page, spell(parts[0]), labels, value)
+        add_series(page, spell(parts[0]), labels, value)
     yield from _close(pages, seen, declared)
 
 
-def _add(page: EnginePage, name: str, labels: Mapping[str, str], value: float) -> None:
-    """What a series tells, if it is of an engine."""
+def add_series(page: EnginePage, name: str, labels: Mapping[str, str], value: float) -> None:
+    """Add to a page what a series tells, if it is of an engine; its name as `spell` writes it."""
     if name == START:
         page.start_ms = round(value * MS_PER_S)
     elif is_counter(name):
@@ -107,7 +107,8 @@ def _close(
     declared.clear()
 
 
-def _find_place(labels: Mapping[str, str], default: str) -> Place:
+def find_place(labels: Mapping[str, str], default: str) -> Place:
+    """The job, empty where no label names a pod, and the replica: `default` where no label names one."""
     replica = next((labels[name] for name in _REPLICA if labels.get(name)), "")
     namespace = next((labels[name] for name in _NAMESPACE if labels.get(name)), "")
     pod = next((labels[name] for name in _REPLICA[:-1] if labels.get(name)), "")

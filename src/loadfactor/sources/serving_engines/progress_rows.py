@@ -12,24 +12,29 @@ from loadfactor.tables import table
 from loadfactor.units import MS_PER_S, S_PER_MIN
 
 ROW_MS: Final = 5 * S_PER_MIN * MS_PER_S
-"""A row of progress ends at the first page so long after it began."""
+"""A row of progress has the pages of one such part of the day, so that the same pages make the same rows, whoever reads them."""
 MOST_ROWS: Final = 50_000
 
 ProgressRow = dict[str, object]
 
 
 def join_amounts(amounts: Iterable[Amount], open_: dict[str, Amount]) -> list[Amount]:
-    """Amounts of one replica with those that follow each other put together, about five minutes a row; in order.
+    """Amounts of one replica with those that follow each other put together, those of five minutes of the clock; in order.
 
     `open_` has the last one of each unit, which may go on; it is brought up to date, and one that went on is given again.
     """
     joined: dict[tuple[int, str], Amount] = {}
     for new in amounts:
         before = open_.get(new.unit)
-        if before is not None and before.to_ms == new.from_ms and before.to_ms - before.from_ms < ROW_MS:
+        if before is not None and before.to_ms == new.from_ms and find_part(before.to_ms) == find_part(new.to_ms):
             new = Amount(new.unit, before.from_ms, new.to_ms, before.amount + new.amount)
         open_[new.unit] = joined[new.from_ms, new.unit] = new
     return [joined[key] for key in sorted(joined)]
+
+
+def find_part(to_ms: int) -> int:
+    """The part of the day in which a row ends that ends then; numbered since 1970."""
+    return (to_ms - 1) // ROW_MS
 
 
 def make_row(job: str, replica: str, of: Amount) -> ProgressRow:
