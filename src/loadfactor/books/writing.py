@@ -1,6 +1,7 @@
 """Changing the books: what is imported, forgotten or merged is published together with its ledger. Questions import none of it."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from loadfactor.books.rebuild import refresh
@@ -9,6 +10,7 @@ from loadfactor.sources import find_source
 from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.store.audit import append_audit
 from loadfactor.store.compaction import compact_store, forget_import
+from loadfactor.store.grown_logs import list_outgrown
 from loadfactor.store.import_records import ImportRecord, list_imports
 from loadfactor.store.importing import Progress, Receipt, import_files, import_rows
 from loadfactor.store.live_flush import flush_live
@@ -40,8 +42,20 @@ def add_files(
     files = tuple(Path(p) for p in paths)
     with store.write() as writer:
         receipt = import_files(writer, kind, files, options or ReadOptions(), progress)
+        if kind.grows and receipt.number is not None and not receipt.already:
+            receipt = replace(receipt, replaced=_forget_outgrown(writer, receipt.number))
         _settle(writer, progress, idle_below)
+    for number in receipt.replaced:
+        append_audit(store.folder, "forget", number=number, source=source)
     return receipt
+
+
+def _forget_outgrown(writer: Writer, number: int) -> tuple[int, ...]:
+    """Take out the imports of the same logs when they were shorter; their numbers."""
+    outgrown = tuple(record.number for record in list_outgrown(writer, number))
+    for before in outgrown:
+        forget_import(writer, before)
+    return outgrown
 
 
 def add_rows(

@@ -84,4 +84,5 @@ class Source:
     files: FindFiles
     read: ReadFiles
     default_step_s: float | None = None  # the step of a series with a single sample
+    grows: bool = False  # a longer file of the same job takes the place of what was imported of it before
     watches: bool = False  # its devices and allocations end where its files do, not where anything ended

@@ -37,13 +37,17 @@ OWN_TABLES: Final = "tables"
 
 @dataclass(frozen=True)
 class Receipt:
-    """What one import brought. `already` is true when exactly these files were in the books before: then nothing was added."""
+    """What one import brought. `already` is true when exactly these files were in the books before: then nothing was added.
+
+    `replaced`: the imports whose place it took, of the same logs when they were shorter.
+    """
 
     source: str
     rows: dict[str, int]
     gaps: tuple[Gap, ...]
     already: bool = False
     number: int | None = None
+    replaced: tuple[int, ...] = ()
 
 
 def import_files(

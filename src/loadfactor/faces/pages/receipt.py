@@ -24,7 +24,9 @@ def build_document(receipt: "Receipt", books: "Books") -> Document:
     rows = name_rows(receipt.rows)
     if receipt.already:
         return Document(f"Already in the books, nothing added: {rows}.", data=receipt)
-    return Document(f"Imported {rows}.", tuple(_sections(receipt, books)), data=receipt)
+    numbers = ", ".join(map(str, receipt.replaced))
+    place = f" in place of import {numbers}, of the same log when it was shorter" if numbers else ""
+    return Document(f"Imported {rows}{place}.", tuple(_sections(receipt, books)), data=receipt)
 
 
 def name_rows(rows: dict[str, int]) -> str:

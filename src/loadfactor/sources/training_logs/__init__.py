@@ -15,4 +15,5 @@ SOURCE = Source(
         without_ending=re.compile(r"tfevents"),
     ),
     read_with(decode_training_logs),
+    grows=True,
 )
