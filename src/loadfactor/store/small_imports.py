@@ -41,8 +41,8 @@ def add_small_table(
     """Log the staged rows of an import and fold them in. Yields what was merged on the way.
 
     Raises SourceError where rows of one key contradict each other (`refuse`), or a device would be in two places at once. `live`
-    rows were acknowledged: a device that would be is left out instead, and that is said. Where the source `lists` and corrects, the
-    last row of a key counts whole.
+    rows were acknowledged, and the others of `watched` ones are worth having: a device that would be is left out of them instead,
+    and that is said. Where the source `lists` and corrects, the last row of a key counts whole.
     """
     rows = f"(SELECT *, {'true' if watched else 'false'} AS watched FROM {read([staged])})"
     apart = not writer.fetch_one(small_tables.together(kept, rows))
@@ -59,7 +59,7 @@ def add_small_table(
     if not apart and not watched and writer.fetch_one(small_tables.repeated(kept, rows)):
         yield from _merge_import(writer, kept, rows, refuse, name_row)
         rows = "staged_rows"
-    if live and kept.name == "devices":
+    if kept.name == "devices" and (live or (watched and writer.manifest.of(kept.name))):
         writer.materialize("staged_rows", f"SELECT * FROM {rows}")
         rows = "staged_rows"
         yield from _leave_out_clashes(writer, kept)

@@ -202,6 +202,19 @@ def test_nodes_that_are_not_ready_or_cordoned_are_down():
     ]  # fmt: skip
 
 
+def test_nodes_whose_gpus_no_device_plugin_counts_can_be_down():
+    """Labels say that they have some, or slices do; in any order."""
+    silent = condition("Ready", "Unknown", 2, "NodeStatusUnknown")
+    labelled, listing = (node(name, ready=silent, resources={}) for name in ("n1", "n2"))
+    labelled["metadata"]["labels"] = {"feature.node.kubernetes.io/pci-10de.present": "true"}
+    listing["metadata"]["labels"] = {}
+    slice_ = {"driver": "gpu.amd.com", "nodeName": "n2", "pool": {"name": "n2"}, "devices": [{"name": "gpu-0-128"}]}
+    slices = {"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": slice_}
+    for objects in ((labelled, listing, slices), (slices, listing, labelled)):
+        found = decode(*({"type": "ADDED", "object": one} for one in objects), at_ms=ms(5))
+        assert {row["node"] for row in found["outages"]} == {"n1", "n2"}
+
+
 def test_environments_say_runs_and_nothing_else():
     """What a pod's containers are told of their run becomes tags, also live; nothing else of an environment is kept."""
     told = [

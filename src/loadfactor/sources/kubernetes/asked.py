@@ -10,8 +10,8 @@ NVIDIA: Final = "nvidia.com/gpu"
 SHARED: Final = ".shared"
 MIG: Final = "nvidia.com/mig-"
 AWS_SHARES: Final = "k8s.amazonaws.com/vgpu"
-WHOLE: Final = ("amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi", "google.com/tpu")
-"""Resources of which a unit is always a whole accelerator."""
+WHOLE: Final = ("amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi")
+"""Resources of which a unit is always a whole GPU; a TPU is none."""
 MEMORY_MB, MEMORY_PERCENT, CORES = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"
 """What HAMi lets a container ask for of each of its GPUs."""
 _ANY: Final = re.compile(r"gpu|/mig-|accelerator|cuda", re.IGNORECASE)

@@ -10,11 +10,13 @@ from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.kubernetes.claims import read_claim, read_slice
 from loadfactor.sources.kubernetes.cluster import ClusterFacts, Row
 from loadfactor.sources.kubernetes.fields import Object, part, text
+from loadfactor.sources.kubernetes.inventory import Inventory
 from loadfactor.sources.kubernetes.node_outages import NodeOutages
 from loadfactor.sources.kubernetes.nodes import read_node
 from loadfactor.sources.kubernetes.owners import read_owner
 from loadfactor.sources.kubernetes.pods import PodFacts, find_deletion, name_deletion, read_pod
 from loadfactor.sources.kubernetes.quotas import read_cluster_queue, read_flavor, read_local_queue
+from loadfactor.sources.kubernetes.slices import read_listed
 from loadfactor.sources.kubernetes.workloads import WorkloadFacts, read_workload
 from loadfactor.sources.parsing.gaps import Gaps
 from loadfactor.sources.parsing.table_rows import TableRow, write_tables
@@ -27,6 +29,7 @@ KINDS: Final = (NODE, FLAVOR, CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, SLICE, CLAIM
 """Kinds that are understood, in the order in which they explain each other. Others can be owners."""
 KNOWN_MS: Final = 15 * S_PER_MIN * MS_PER_S
 """A pod that is gone is known for so long."""
+UNPLACED: Final = "GPUs of resourceslices that name no node: not listed"
 VANISHED: Final = "vanished"
 """How a pod ended that was gone when the pods were listed again."""
 
@@ -34,10 +37,11 @@ VANISHED: Final = "vanished"
 class KubernetesDecoder:
     """The objects of one cluster on their way to rows."""
 
-    def __init__(self, name: str = "", where: str = "kubernetes") -> None:
-        """`name`: what to call the cluster in tags; `where`: the label of rows and gaps."""
+    def __init__(self, name: str = "", where: str = "kubernetes", is_watch: bool = False) -> None:
+        """`name`: of the cluster, in tags; `where`: the label of rows and gaps; `is_watch`: objects come when they change."""
         self.cluster = ClusterFacts(name)
         self.outages = NodeOutages()
+        self.inventory = Inventory(backdates=not is_watch)
         self.told: dict[str, dict[str, int]] = {}
         """By uid: the checksum of each row that was told of an object."""
         self.changed: set[str] = set()
@@ -69,11 +73,13 @@ class KubernetesDecoder:
             self._forget_node(text(metadata, "name"), at_ms)
         elif kind == CLUSTER_QUEUE:
             self.cluster.quotas.remove(text(metadata, "name"), at_ms)
+        elif kind == SLICE:
+            self.inventory.remove(text(metadata, "name"), at_ms)  # what its devices were stays known: pods hold them
         elif kind == CLAIM and (claim := read_claim(found)) is not None:
             self.cluster.claims.pop(claim.name, None)  # pods keep what they were given
 
     def vanish(self, kind: str, there: set[str], last_ms: int) -> None:
-        """Of this kind only these are there still: uids, of nodes, claims and cluster queues names. The others
+        """Of this kind only these are there still: uids, of nodes, claims, slices and cluster queues names. The others
         ended by `last_ms`, when they were seen last."""
         if kind == POD:
             gone = [pod for uid, pod in self.cluster.pods.items() if uid not in there and not pod.gone_as]
@@ -92,6 +98,9 @@ class KubernetesDecoder:
         elif kind == CLUSTER_QUEUE:
             for name in [name for name in self.cluster.quotas.queues if name not in there]:
                 self.cluster.quotas.remove(name, last_ms)
+        elif kind == SLICE:
+            for name in [name for name in self.inventory.slices if name not in there]:
+                self.inventory.remove(name, last_ms)
         elif kind == CLAIM:
             self.cluster.claims = {name: claim for name, claim in self.cluster.claims.items() if name in there}
 
@@ -103,6 +112,8 @@ class KubernetesDecoder:
             self._take_back(pod, self._tell(uid, self.cluster.tell_pod(pod)))
         self.changed = set()
         self._forget_pods()
+        for row in self.inventory.take():
+            self._rows.setdefault("devices", {})[f"{row['device_id']} {row['from_utc']}"] = row
         for row in self.outages.take():
             self._rows.setdefault("outages", {})[f"{row['node']} {row['from_utc']}"] = row
         for row in self.cluster.quotas.take(self.cluster.nodes):
@@ -138,6 +149,8 @@ class KubernetesDecoder:
         node = read_node(found)
         if node is None:
             return
+        if not node.has_gpus and self.inventory.has_gpus(node.name):
+            node = replace(node, has_gpus=True)
         self.outages.see(node, at_ms)
         if node != self.cluster.nodes.get(node.name):
             self.cluster.nodes[node.name] = node
@@ -174,8 +187,13 @@ class KubernetesDecoder:
                 self.cluster.granted.settle(pod, self.cluster.find_claims(pod))
                 self.changed.add(pod.uid)
 
-    def _put_slice(self, found: Object, _at_ms: int | None) -> None:
-        granted = self.cluster.granted
+    def _put_slice(self, found: Object, at_ms: int | None) -> None:
+        granted, listed = self.cluster.granted, read_listed(found)
+        if listed is not None and self.inventory.put(listed, at_ms):
+            self._gaps.add(self._where, UNPLACED, sum(not gpu.node for gpu in listed.gpus))
+            for name in {gpu.node for gpu in listed.gpus} & self.cluster.nodes.keys():
+                node = self.cluster.nodes[name] = replace(self.cluster.nodes[name], has_gpus=True)
+                self.outages.see(node, at_ms)
         new = {device: facts for device, facts in read_slice(found).items() if granted.devices.get(device) != facts}
         granted.devices |= new
         for uid, given in granted.given.items():

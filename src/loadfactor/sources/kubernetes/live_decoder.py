@@ -14,13 +14,15 @@ from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.kubernetes.asked import Ask
 from loadfactor.sources.kubernetes.claims import ClaimFacts, DeviceFacts, Grant
-from loadfactor.sources.kubernetes.decoder import CLAIM, CLUSTER_QUEUE, NODE, KubernetesDecoder
+from loadfactor.sources.kubernetes.decoder import CLAIM, CLUSTER_QUEUE, NODE, SLICE, KubernetesDecoder
 from loadfactor.sources.kubernetes.fields import Object, part, text
 from loadfactor.sources.kubernetes.granted import PodGrants
+from loadfactor.sources.kubernetes.inventory import Installed
 from loadfactor.sources.kubernetes.nodes import NodeFacts
 from loadfactor.sources.kubernetes.owners import OwnerFacts
 from loadfactor.sources.kubernetes.pods import PodFacts
 from loadfactor.sources.kubernetes.quotas import QueueFacts, QueueQuota
+from loadfactor.sources.kubernetes.slices import SliceFacts, SliceGpu
 from loadfactor.sources.kubernetes.stages import Held
 from loadfactor.sources.kubernetes.workloads import WorkloadFacts
 
@@ -41,7 +43,7 @@ class LiveKubernetesDecoder:
 
     def __init__(self, name: str, state: bytes = b"") -> None:
         """`name`: of the cluster. `state`: as `state()` gave it; empty for a new one. Raises SourceError where it is none."""
-        self._decoder = KubernetesDecoder(name, f"kubernetes:{name}" if name else "kubernetes")
+        self._decoder = KubernetesDecoder(name, f"kubernetes:{name}" if name else "kubernetes", is_watch=True)
         self._last_ms: dict[str, int] = {}
         """When each kind was seen last."""
         self._listing: dict[str, tuple[int, set[str]]] = {}
@@ -88,6 +90,8 @@ class LiveKubernetesDecoder:
             "owners": [_list_values(one) for one in facts.owners.values()],
             "devices": [[*device, *known] for device, known in facts.granted.devices.items()],
             "given": {uid: list(given) for uid, given in facts.granted.given.items()},
+            "slices": [list(one) for one in decoder.inventory.slices.values()],
+            "installed": decoder.inventory.installed,
             "held": {uid: list(held) for uid, held in facts.held.items()},
             "queues": [_list_values(one) for one in facts.quotas.queues.values()],
             "local_queues": facts.quotas.local_queues,
@@ -120,6 +124,10 @@ class LiveKubernetesDecoder:
             }
             for uid, (grants, reserved_for) in said["given"].items():
                 facts.granted.keep(uid, PodGrants(_read_grants(grants), tuple(reserved_for)))
+            slices = (_read_slice(one) for one in said.get("slices", ()))
+            self._decoder.inventory.slices = {one.name: one for one in slices}
+            installed = said.get("installed", {})
+            self._decoder.inventory.installed = {name: Installed(*one) for name, one in installed.items()}
             facts.held = {uid: Held(*held) for uid, held in said["held"].items()}
             facts.quotas.queues = {queue.name: queue for queue in map(_read_queue, said.get("queues", ()))}
             facts.quotas.local_queues, facts.quotas.flavors = said.get("local_queues", {}), said.get("flavors", {})
@@ -138,7 +146,11 @@ def _name(kind: str, found: Object) -> str:
     metadata = part(found, "metadata")
     if kind == CLAIM:
         return f"{text(metadata, 'namespace') or 'default'}/{text(metadata, 'name')}"
-    return text(metadata, "name") if kind in (NODE, CLUSTER_QUEUE) else text(metadata, "uid") or text(metadata, "name")
+    return (
+        text(metadata, "name")
+        if kind in (NODE, CLUSTER_QUEUE, SLICE)
+        else text(metadata, "uid") or text(metadata, "name")
+    )
 
 
 def _list_values(of: Any) -> list[Any]:
@@ -160,6 +172,11 @@ def _read_grants(grants: list[list[Any]]) -> tuple[Grant, ...]:
 def _read_claim(values: list[Any]) -> ClaimFacts:
     name, grants, *rest = values
     return ClaimFacts(name, _read_grants(grants), *_freeze(rest))
+
+
+def _read_slice(values: list[Any]) -> SliceFacts:
+    *facts, gpus = values
+    return SliceFacts(*facts, tuple(SliceGpu(*_freeze(gpu)) for gpu in gpus))
 
 
 def _read_queue(values: list[Any]) -> QueueFacts:

@@ -28,6 +28,11 @@ _AWS_UNITS: Final = 10
 """Parts into which AWS' plugin divides a GPU unless it is told otherwise."""
 PRODUCT_LABELS: Final = (f"{NVIDIA}.product", "cloud.google.com/gke-accelerator")
 """Labels of nodes that name the model of their GPUs, best first."""
+_GPU_LABEL: Final = re.compile(
+    r"nvidia\.com/gpu\.present|feature\.node\.kubernetes\.io/(pci-(\w+_)?10de(_\w+)?\.present|amd-gpu)"
+    r"|intel\.feature\.node\.kubernetes\.io/gpu"
+)
+"""Labels of nodes with GPUs, with or without a device plugin; drivers of claims are put where they are."""
 _REGISTERED: Final = "hami.io/node-nvidia-register"
 _REASON_CHARACTERS: Final = 200
 
@@ -59,6 +64,7 @@ def read_node(node: Object) -> NodeFacts | None:
     )
     ready = condition(node, "Ready")
     has_gpus = any(is_gpu(resource) for resource in allocatable) or f"{NVIDIA}.count" in labels
+    has_gpus = has_gpus or any(_GPU_LABEL.fullmatch(name) and value == "true" for name, value in labels.items())
     return NodeFacts(
         name,
         has_gpus or "cloud.google.com/gke-accelerator" in labels,

@@ -14,7 +14,7 @@ _SPEC: Final[Mapping[str, tuple[str, ...]]] = {
     "ClusterQueue": ("cohort", "cohortName", "resourceGroups"),
     "LocalQueue": ("clusterQueue",),
     "ResourceFlavor": ("nodeLabels",),
-    "ResourceSlice": ("driver", "pool", "devices"),
+    "ResourceSlice": ("driver", "pool", "nodeName", "devices"),
 }
 _STATUS: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": ("phase", "reason", "startTime", "resourceClaimStatuses"),
@@ -22,7 +22,7 @@ _STATUS: Final[Mapping[str, tuple[str, ...]]] = {
     "Workload": ("admission", "requeueState"),
 }
 _GIVEN: Final = ("driver", "pool", "device", "adminAccess", "shareID", "consumedCapacity")
-_ASKED: Final = ("deviceClassName", "count", "allocationMode", "adminAccess")
+_ASKED: Final = ("deviceClassName", "count", "allocationMode", "adminAccess", "selectors")
 _NODE_ANNOTATIONS: Final = "hami.io/node-nvidia-register"
 
 
