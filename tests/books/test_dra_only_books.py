@@ -49,7 +49,7 @@ def test_parts_of_a_gpu_sum_to_one(tmp_path: Path) -> None:
     pods = [asking("a", "big", bound=2, ended=4), asking("b", "small", bound=2, ended=9)]
     books = open_books(tmp_path, resource_slice(*instances), claim("big", "mig-0"), claim("small", "mig-1"), *pods)
     found = hours(books)
-    assert found["paid_gpu_hours",] == 10
+    assert found["paid_gpu_hours",] == pytest.approx(10)
     assert found["allocated_gpu_hours",] == pytest.approx(2 * 3 / 7 + 7 / 7)
     assert found["unallocated_gpu_hours",] == pytest.approx(10 - 2 * 3 / 7 - 7 / 7)
 
@@ -81,7 +81,7 @@ def test_an_exporter_of_the_same_gpus_adds_none(tmp_path: Path) -> None:
 def test_a_gpu_that_is_said_to_be_elsewhere_stops_no_import(tmp_path: Path) -> None:
     """An inventory puts it into another node: that stays, is said, and the other GPUs are taken."""
     devices = tmp_path / "devices.csv"
-    devices.write_text(f"device_id,node,from_utc\n{GPUS[0]},n9,2026-11-01T00:00:00Z\n")
+    devices.write_text(f"device_id,node,from_utc\n{GPUS[0]},n9,2026-10-01T00:00:00Z\n")
     saved = tmp_path / "cluster.json"
     saved.write_text(json.dumps(listed(NODE, resource_slice(gpu(0), gpu(1)))))
     books = Books.open(tmp_path / "books", create=True)

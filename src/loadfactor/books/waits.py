@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from loadfactor.books.quotas import QuotaUse, list_quotas
+from loadfactor.books.quotas import CohortUse, QuotaUse, list_quotas
 from loadfactor.errors import InputError, no_such
 from loadfactor.ledger.columns import SIZES
 from loadfactor.metrics.query.calendar import Window, instant
@@ -84,7 +84,8 @@ class WaitingJob:
 class Waits:
     """The waits that began in a window. `waiting_since_before`: those that had begun before it and had not ended.
 
-    `longest_waiting` are some of those that wait at its end, the longest first; `quotas` are those of all queues then.
+    `longest_waiting` are some of those that wait at its end, the longest first; `quotas` are those of all queues then,
+    `cohorts` the same of the cohorts that queues are in.
     """
 
     window: dict[str, str]
@@ -95,6 +96,7 @@ class Waits:
     longest_waiting: tuple[WaitingJob, ...]
     waiting_since_before: int
     quotas: tuple[QuotaUse, ...] = ()
+    cohorts: tuple[CohortUse, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ def find_waits(session: Session, window: Window, by: Sequence[str], where: Mappi
         tuple(_list_reasons(session, end, in_all.gpu_hours_waited)),
         tuple(_list_waiting(session)),
         before,
-        list_quotas(session, end),
+        *list_quotas(session, end),
     )
 
 

@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from loadfactor.errors import LoadfactorError
-from loadfactor.sources.kubernetes.decoder import CLAIM, CLUSTER_QUEUE, FLAVOR, LOCAL_QUEUE, NODE, POD, SLICE, WORKLOAD
+from loadfactor.sources.kubernetes.decoder import (
+    CLAIM,
+    CLUSTER_QUEUE,
+    COHORT,
+    FLAVOR,
+    LOCAL_QUEUE,
+    NODE,
+    POD,
+    SLICE,
+    WORKLOAD,
+)
 
 PAGE_OBJECTS: Final = 500
 WATCH_S: Final = 290
@@ -45,6 +55,7 @@ PODS: Final = Resource(POD, "pods")
 RESOURCES: Final = (
     Resource(NODE, "nodes", is_namespaced=False),
     Resource(FLAVOR, "resourceflavors", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), False, "Kueue"),
+    Resource(COHORT, "cohorts", "kueue.x-k8s.io", ("v1beta2", "v1beta1", "v1alpha1"), False, "Kueue with cohorts as objects"),
     Resource(CLUSTER_QUEUE, "clusterqueues", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), False, "Kueue"),
     Resource(LOCAL_QUEUE, "localqueues", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), needs="Kueue"),
     Resource(WORKLOAD, "workloads", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), needs="Kueue"),

@@ -1,6 +1,7 @@
 """Quotas of Kueue's ClusterQueues: how many GPUs of which flavor, borrowed and lent in a cohort, and where LocalQueues lead."""
 
 import json
+import zlib
 
 import pytest
 from tests.sources.kubernetes.decoding import decode
@@ -8,6 +9,7 @@ from tests.sources.kubernetes.objects import at, condition, listed, ms, node, po
 
 from loadfactor import Books
 from loadfactor.faces.pages.waits import build_waits
+from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.kubernetes.live_decoder import ALIVE, LISTED, LISTING, LiveKubernetesDecoder
 from loadfactor.sources.kubernetes.pruning import prune
 
@@ -47,6 +49,13 @@ def cluster_queue(name="gpus", flavors=None, api="v1beta2", cohort="all", genera
         },
         "status": {"flavorsUsage": usage, "pendingWorkloads": 2, "conditions": [condition("Active", "True", 0, "Ready")]},
     }  # fmt: skip
+
+
+def cohort(name, above="", quotas=None, api="v1beta2"):
+    """A Cohort under another one, with quotas of its own by flavor."""
+    found = cluster_queue(name, quotas, api) | {"kind": "Cohort", "status": {}}
+    parent = {"parent" if api == "v1alpha1" else "parentName": above} if above else {}
+    return found | {"spec": {"resourceGroups": found["spec"]["resourceGroups"] if quotas else []} | parent}
 
 
 def local_queue(name="research", leads_to="gpus"):
@@ -166,3 +175,98 @@ def test_quotas_stand_beside_what_is_held_and_waits(tmp_path):
     page = build_waits(found, "")
     assert page.sections[-1].title == "Quotas"
     assert page.sections[-1].tables[0].text_rows()[0][-1] == "a100 4, h100 8"
+
+
+def test_several_resource_groups():
+    """Each covers its resources with its flavors; one flavor may have whole GPUs and instances of MIG."""
+    queue = cluster_queue(flavors={"h100": {"nvidia.com/gpu": 8, "nvidia.com/mig-1g.10gb": 7}})
+    more = cluster_queue(
+        flavors={"mi300x": {"amd.com/gpu": {"nominalQuota": 4, "borrowingLimit": 0, "lendingLimit": 1}}}
+    )
+    queue["spec"]["resourceGroups"] += more["spec"]["resourceGroups"]
+    assert gpus(decode(listed(queue))) == {
+        ("gpus", "h100", "nvidia.com/gpu"): (8, None, None),
+        ("gpus", "h100", "nvidia.com/mig-1g.10gb"): (pytest.approx(1), None, None),
+        ("gpus", "mi300x", "amd.com/gpu"): (4, 0, 1),
+    }
+
+
+@pytest.mark.parametrize("api", ["v1alpha1", "v1beta1", "v1beta2"])
+def test_a_cohort_has_quotas_and_a_cohort_above_it(api):
+    """It is told as a queue; one without GPUs of its own says at least what is above it, the topmost one then nothing."""
+    shared = {"h100": {"nvidia.com/gpu": {"nominalQuota": 16, "borrowingLimit": 4, "lendingLimit": 2}}}
+    found = decode(listed(cohort("vision", "all", shared, api), cohort("nlp", "all", api=api), cohort("all", api=api)))
+    assert [(r["queue"], r["cohort"], r.get("flavor"), r["gpus"], r.get("lending_gpus")) for r in found["quotas"]] == [
+        ("cohort/nlp", "all", None, 0, None),
+        ("cohort/vision", "all", "h100", 16, 2),
+    ]
+
+
+def test_a_cohort_that_is_gone_ends():
+    """Seen, or found out by a list, which says nothing of queues."""
+    decoder, rows = LiveKubernetesDecoder("prod"), {}
+    queue, above = (
+        cluster_queue(flavors={"h100": {"nvidia.com/gpu": 8}}),
+        cohort("all", "", {"h100": {"nvidia.com/gpu": 4}}),
+    )
+    decoder.put([[ms(2), one["kind"], "ADDED", prune(one["kind"], one)] for one in (queue, above)])
+    decoder = LiveKubernetesDecoder("prod", decoder.state())
+    decoder.put([[ms(5), "Cohort", ALIVE, None], [ms(9), "Cohort", LISTING, None], [ms(9), "Cohort", LISTED, None]])
+    for item in decoder.take():
+        rows.update({row["queue"]: row.get("to_utc") for row in item.data.to_pylist()})
+    assert rows == {"cohort/all": ms(5)}
+
+
+def admitted(name, queue, flavors, gpus=1):
+    """A workload that a queue admitted with pod sets of these flavors, and a pod of each."""
+    found = workload(name, 1, ADMITTED, gpus=gpus)
+    sets = [
+        {"name": f"set-{n}", "count": 1, "flavors": {"cpu": "any", "nvidia.com/gpu": flavor}}
+        for n, flavor in enumerate(flavors)
+    ]
+    found["status"]["admission"] = {"clusterQueue": queue, "podSetAssignments": sets}
+    owned_by = found["metadata"]["ownerReferences"][0]
+    limits = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}]
+    labels = [{"kueue.x-k8s.io/podset": one["name"]} for one in sets]
+    return found, *(
+        pod(f"{name}-{n}", 3, bound=3, node="n1", owner=owned_by, containers=limits, labels=one)
+        for n, one in enumerate(labels)
+    )
+
+
+def test_how_full_each_flavor_is_and_what_is_borrowed(tmp_path):
+    """A queue holds more of a flavor than its own: that is another one's, and counts once in the cohort and in the one above it."""
+    limited = {"nominalQuota": 4, "borrowingLimit": 4, "lendingLimit": 2}
+    there = [
+        cluster_queue("a", {"h100": {"nvidia.com/gpu": limited}, "a100": {"nvidia.com/gpu": 8}}, cohort="vision"),
+        cluster_queue("b", {"h100": {"nvidia.com/gpu": 8}}, cohort="vision"),
+        cohort("vision", "all", {"h100": {"nvidia.com/gpu": 2}}),
+        *admitted("x", "a", ["h100", "a100"], 6),
+        *admitted("y", "b", ["h100"], 5),
+    ]
+    saved = tmp_path / "all.json"
+    saved.write_text(json.dumps(listed(node("n1", 32), *there)))
+    books = Books.open(tmp_path / "books", create=True)
+    books.add("kubernetes", [saved], ReadOptions(at_ms=ms(5)))
+    found = books.find_waits()
+    assert [(q.queue, q.gpus, q.held_gpus) for q in found.quotas] == [("a", 12, 12), ("b", 8, 5)]
+    assert [
+        (q.queue, f.flavor, f.gpus, f.held_gpus, f.borrowed_gpus, f.borrowing_gpus, f.lending_gpus)
+        for q in found.quotas
+        for f in q.by_flavor
+    ] == [("a", "a100", 8, 6, 0, None, None), ("a", "h100", 4, 6, 2, 4, 2), ("b", "h100", 8, 5, 0, None, None)]
+    assert [(c.cohort, c.flavor, c.gpus, c.held_gpus, c.borrowed_gpus) for c in found.cohorts] == [
+        ("all", "a100", 8, 6, 0), ("all", "h100", 14, 11, 2), ("vision", "a100", 8, 6, 0), ("vision", "h100", 14, 11, 2),
+    ]  # fmt: skip
+    _, flavors, cohorts = build_waits(found, "").sections[-1].tables
+    assert flavors.text_rows()[1] == ["a", "h100", "4", "6", "2", "4", "2"]
+    assert cohorts.text_rows()[1] == ["all", "h100", "14", "11", "2"]
+
+
+def test_a_state_of_before_flavors_goes_on():
+    """Its workloads say none."""
+    decoder = LiveKubernetesDecoder("prod")
+    decoder.put([[ms(3), "Workload", "ADDED", prune("Workload", workload("w", 1, ADMITTED))]])
+    said = json.loads(zlib.decompress(decoder.state()))
+    said["workloads"] = [values[:-1] for values in said["workloads"]]
+    LiveKubernetesDecoder("prod", zlib.compress(json.dumps(said).encode()))

@@ -8,6 +8,7 @@ from loadfactor.faces.document import Cell, DataTable, Document, Section, Sugges
 from loadfactor.faces.formats import UNKNOWN, counted, duration, instant, number
 
 if TYPE_CHECKING:
+    from loadfactor.books.quotas import QuotaUse
     from loadfactor.books.waits import WaitEstimate, WaitGroup, Waits
     from loadfactor.metrics.survival import Interval
 
@@ -162,7 +163,7 @@ def _list_quotas(found: "Waits") -> Section:
     )
     rows: list[tuple[Cell, ...]] = [
         (
-            f"{q.cluster}: {q.queue}" if q.cluster else q.queue,
+            _name_queue(q),
             q.cohort or NOTHING,
             q.gpus,
             NO_LIMIT if q.borrowing_gpus is None else q.borrowing_gpus,
@@ -176,7 +177,53 @@ def _list_quotas(found: "Waits") -> Section:
     more = len(found.quotas) - MOST_ROWS
     note = f"and {more:,} more; --format json lists them all" if more > 0 else ""
     lead = f"GPUs of all queues at {instant(datetime.fromisoformat(found.window['to']))}."
-    return Section("Quotas", lead, tables=(DataTable(columns, rows, note=note),))
+    tables = [
+        DataTable(columns, rows, note=note),
+        _list_flavors(found),
+        *([_list_cohorts(found)] if found.cohorts else []),
+    ]
+    return Section("Quotas", lead, tables=tuple(tables))
+
+
+def _list_flavors(found: "Waits") -> DataTable:
+    columns = (
+        TableColumn("queue"),
+        TableColumn("flavor"),
+        *(TableColumn(name, "number") for name in ("quota, GPUs", "held", "of it borrowed", "may borrow", "may lend")),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            _name_queue(q),
+            use.flavor or ANY,
+            use.gpus,
+            use.held_gpus,
+            use.borrowed_gpus,
+            NO_LIMIT if use.borrowing_gpus is None else use.borrowing_gpus,
+            NO_LIMIT if use.lending_gpus is None else use.lending_gpus,
+        )
+        for q in found.quotas[:MOST_ROWS]
+        for use in q.by_flavor
+    ]
+    return DataTable(columns, rows)
+
+
+def _list_cohorts(found: "Waits") -> DataTable:
+    columns = (
+        TableColumn("cohort"),
+        TableColumn("flavor"),
+        *(TableColumn(name, "number") for name in ("quota, GPUs", "held", "of it borrowed")),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (f"{c.cluster}: {c.cohort}" if c.cluster else c.cohort, c.flavor or ANY, c.gpus, c.held_gpus, c.borrowed_gpus)
+        for c in found.cohorts[:MOST_ROWS]
+    ]
+    more = len(found.cohorts) - MOST_ROWS
+    note = f"and {more:,} more; --format json lists them all" if more > 0 else ""
+    return DataTable(columns, rows, note=note)
+
+
+def _name_queue(quota: "QuotaUse") -> str:
+    return f"{quota.cluster}: {quota.queue}" if quota.cluster else quota.queue
 
 
 def _dimensions(found: "Waits") -> tuple[str, ...]:

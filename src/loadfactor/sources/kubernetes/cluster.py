@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from loadfactor.sources.kubernetes.claims import ClaimFacts
 from loadfactor.sources.kubernetes.granted import GrantedDevices, Piece
@@ -19,6 +19,8 @@ from loadfactor.tables import LABELS
 Row = dict[str, Any]
 
 RUNNING = "running"
+POD_SET: Final = "kueue.x-k8s.io/podset"
+"""The label of pods that names their set among those of a workload."""
 
 
 @dataclass
@@ -100,7 +102,7 @@ class ClusterFacts:
                     "namespace": pod.namespace,
                     "owner": f"{owner.kind}/{owner.name}" if owner else "",
                     "purpose_hint": PURPOSES.get(owner.kind, "") if owner else "",
-                    **(self._name_queue(workload) if workload else {}),
+                    **(self._name_queue(workload) | {"flavor": _find_flavor(workload, pod)} if workload else {}),
                     **choose_texts(dict(owner.labels if owner else ()), dict(owner.annotations if owner else ())),
                     **dict(pod.texts),
                 }
@@ -175,6 +177,14 @@ class ClusterFacts:
         """Where a workload was admitted, or where its local queue leads."""
         leads_to = self.quotas.local_queues.get(f"{workload.namespace}/{workload.queue}", "")
         return {"cluster_queue": workload.cluster_queue or leads_to, "priority": workload.priority}
+
+
+def _find_flavor(workload: WorkloadFacts, pod: PodFacts) -> str:
+    """The flavor of the GPUs of a pod: of its pod set, else the only one."""
+    flavors = dict(workload.flavors)
+    return flavors.get(dict(pod.labels).get(POD_SET, "")) or (
+        flavors.popitem()[1] if len({*flavors.values()}) == 1 else ""
+    )
 
 
 def _names_of(workload: WorkloadFacts) -> tuple[str, ...]:

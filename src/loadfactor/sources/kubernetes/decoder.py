@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from loadfactor.quotas import OF_COHORT
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.kubernetes.claims import read_claim, read_slice
 from loadfactor.sources.kubernetes.cluster import ClusterFacts, Row
@@ -15,7 +16,14 @@ from loadfactor.sources.kubernetes.node_outages import NodeOutages
 from loadfactor.sources.kubernetes.nodes import read_node
 from loadfactor.sources.kubernetes.owners import read_owner
 from loadfactor.sources.kubernetes.pods import PodFacts, find_deletion, name_deletion, read_pod
-from loadfactor.sources.kubernetes.quotas import read_cluster_queue, read_flavor, read_local_queue
+from loadfactor.sources.kubernetes.quotas import (
+    QueueFacts,
+    name_cohort,
+    read_cluster_queue,
+    read_cohort,
+    read_flavor,
+    read_local_queue,
+)
 from loadfactor.sources.kubernetes.slices import read_listed
 from loadfactor.sources.kubernetes.workloads import WorkloadFacts, read_workload
 from loadfactor.sources.parsing.gaps import Gaps
@@ -24,8 +32,8 @@ from loadfactor.tables import LABELS
 from loadfactor.units import MS_PER_S, S_PER_MIN
 
 POD, NODE, WORKLOAD, CLAIM, SLICE = "Pod", "Node", "Workload", "ResourceClaim", "ResourceSlice"
-FLAVOR, CLUSTER_QUEUE, LOCAL_QUEUE = "ResourceFlavor", "ClusterQueue", "LocalQueue"
-KINDS: Final = (NODE, FLAVOR, CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, SLICE, CLAIM, POD)
+FLAVOR, CLUSTER_QUEUE, LOCAL_QUEUE, COHORT = "ResourceFlavor", "ClusterQueue", "LocalQueue", "Cohort"
+KINDS: Final = (NODE, FLAVOR, COHORT, CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, SLICE, CLAIM, POD)
 """Kinds that are understood, in the order in which they explain each other. Others can be owners."""
 KNOWN_MS: Final = 15 * S_PER_MIN * MS_PER_S
 """A pod that is gone is known for so long."""
@@ -55,9 +63,12 @@ class KubernetesDecoder:
         """An object as it is now. `at_ms`: when that was seen; None where nobody says."""
         put: dict[str, Callable[[Object, int | None], None]] = {
             POD: self._put_pod, NODE: self._put_node, WORKLOAD: self._put_workload, CLAIM: self._put_claim, SLICE: self._put_slice,
-            FLAVOR: self._put_flavor, CLUSTER_QUEUE: self._put_cluster_queue, LOCAL_QUEUE: self._put_local_queue,
+            FLAVOR: self._put_flavor, LOCAL_QUEUE: self._put_local_queue,
         }  # fmt: skip
-        put.get(kind, self._put_owner)(found, at_ms)
+        if kind in (COHORT, CLUSTER_QUEUE):
+            self._put_quotas(read_cohort(found) if kind == COHORT else read_cluster_queue(found), at_ms)
+        else:
+            put.get(kind, self._put_owner)(found, at_ms)
 
     def remove(self, kind: str, found: Object, at_ms: int | None) -> None:
         """An object is gone; `found` is how it was last."""
@@ -73,14 +84,16 @@ class KubernetesDecoder:
             self._forget_node(text(metadata, "name"), at_ms)
         elif kind == CLUSTER_QUEUE:
             self.cluster.quotas.remove(text(metadata, "name"), at_ms)
+        elif kind == COHORT:
+            self.cluster.quotas.remove(name_cohort(found), at_ms)
         elif kind == SLICE:
             self.inventory.remove(text(metadata, "name"), at_ms)  # what its devices were stays known: pods hold them
         elif kind == CLAIM and (claim := read_claim(found)) is not None:
             self.cluster.claims.pop(claim.name, None)  # pods keep what they were given
 
     def vanish(self, kind: str, there: set[str], last_ms: int) -> None:
-        """Of this kind only these are there still: uids, of nodes, claims, slices and cluster queues names. The others
-        ended by `last_ms`, when they were seen last."""
+        """Of this kind only these are there still: uids, of nodes, claims, slices and queues names, of cohorts as the books call
+        them. The others ended by `last_ms`, when they were seen last."""
         if kind == POD:
             gone = [pod for uid, pod in self.cluster.pods.items() if uid not in there and not pod.gone_as]
             running = [pod for pod in gone if pod.from_ms is not None and not pod.end_state]
@@ -95,8 +108,9 @@ class KubernetesDecoder:
         elif kind == NODE:
             for name in [name for name in self.cluster.nodes if name not in there]:
                 self._forget_node(name, last_ms)
-        elif kind == CLUSTER_QUEUE:
-            for name in [name for name in self.cluster.quotas.queues if name not in there]:
+        elif kind in (CLUSTER_QUEUE, COHORT):
+            of_kind = [name for name in self.cluster.quotas.queues if name.startswith(OF_COHORT) == (kind == COHORT)]
+            for name in [name for name in of_kind if name not in there]:
                 self.cluster.quotas.remove(name, last_ms)
         elif kind == SLICE:
             for name in [name for name in self.inventory.slices if name not in there]:
@@ -161,7 +175,9 @@ class KubernetesDecoder:
         workload = read_workload(found)
         before = None if workload is None else self.cluster.workloads.get(workload.uid)
         if workload is not None and before is not None and not workload.cluster_queue:
-            workload = replace(workload, cluster_queue=before.cluster_queue)  # an eviction takes the admission away
+            workload = replace(
+                workload, cluster_queue=before.cluster_queue, flavors=before.flavors
+            )  # an eviction takes these away
         if workload is not None and before is not None and not workload.waits_for:
             workload = replace(workload, waits_for=before.waits_for)  # an admission, why it waited until then
         if workload is None or workload == before:
@@ -206,8 +222,7 @@ class KubernetesDecoder:
             self.cluster.quotas.flavors[flavor[0]] = flavor[1]
             self.cluster.quotas.divide_again()
 
-    def _put_cluster_queue(self, found: Object, at_ms: int | None) -> None:
-        queue = read_cluster_queue(found)
+    def _put_quotas(self, queue: QueueFacts | None, at_ms: int | None) -> None:
         if queue is not None and self.cluster.quotas.put(queue, at_ms):
             for resource in queue.unknown:
                 self._gaps.add(self._where, f"quotas of {resource}, which nobody here knows")

@@ -198,7 +198,7 @@ def _read_pod(values: list[Any]) -> PodFacts:
 
 
 def _read_workload(values: list[Any]) -> WorkloadFacts:
-    said = dict(zip((one.name for one in fields(WorkloadFacts)), map(_freeze, values), strict=True))
+    said = dict(zip((one.name for one in fields(WorkloadFacts)), map(_freeze, values), strict=False))  # before flavors
     return WorkloadFacts(
         **{**said, "pod_sets": tuple((count, _read_stages(stages)) for count, stages in said["pod_sets"])}
     )

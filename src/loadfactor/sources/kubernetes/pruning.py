@@ -12,6 +12,7 @@ _SPEC: Final[Mapping[str, tuple[str, ...]]] = {
     "Node": ("unschedulable", "taints"),
     "Workload": ("active", "queueName", "priorityClassName", "priorityClassRef"),
     "ClusterQueue": ("cohort", "cohortName", "resourceGroups"),
+    "Cohort": ("parent", "parentName", "resourceGroups"),
     "LocalQueue": ("clusterQueue",),
     "ResourceFlavor": ("nodeLabels",),
     "ResourceSlice": ("driver", "pool", "nodeName", "devices"),
@@ -45,7 +46,7 @@ def prune(kind: str, found: Object) -> dict[str, Any]:
         pruned["spec"] |= _prune_containers(part(found, "spec"))
         for name in ("containerStatuses", "initContainerStatuses"):
             pruned["status"][name] = [_prune_state(c) for c in parts(part(found, "status"), name)]
-    if kind == "ClusterQueue":
+    if kind in ("ClusterQueue", "Cohort"):
         pruned["metadata"] |= _pick(metadata, ("generation",))
     if kind == "ResourceClaim":
         pruned |= _prune_claim(part(found, "spec", "devices"), part(found, "status"))

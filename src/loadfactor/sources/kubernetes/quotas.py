@@ -1,12 +1,14 @@
 """Kueue's quotas: how many GPUs of each flavor a ClusterQueue may hold, borrow and lend, and which LocalQueues lead to it.
 
-The API is kueue.x-k8s.io: v1beta1 calls a cohort `cohort`, v1beta2 `cohortName`.
+The API is kueue.x-k8s.io: v1beta1 calls a cohort `cohort`, v1beta2 `cohortName`. A Cohort may have quotas of its own,
+beside those of its queues, and a cohort above it (`parentName`, at first `parent`). It is told as a queue called `cohort/NAME`.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
+from loadfactor.quotas import OF_COHORT
 from loadfactor.sources.kubernetes.asked import CORES, MEMORY_MB, MEMORY_PERCENT, Ask, is_gpu, sounds_like_gpu
 from loadfactor.sources.kubernetes.fields import Object, instant, part, parts, quantity, text, texts
 from loadfactor.sources.kubernetes.nodes import PRODUCT_LABELS, NodeFacts, find_share
@@ -40,11 +42,28 @@ class QueueFacts:
 
 def read_cluster_queue(found: Object) -> QueueFacts | None:
     """The facts of a ClusterQueue; None where it has no name. Its quotas of other resources than GPUs are left out."""
-    metadata, spec = part(found, "metadata"), part(found, "spec")
-    name = text(metadata, "name")
+    spec = part(found, "spec")
+    name = text(part(found, "metadata"), "name")
+    return _read_quotas(found, name, text(spec, "cohortName") or text(spec, "cohort")) if name else None
+
+
+def read_cohort(found: Object) -> QueueFacts | None:
+    """The same of a Cohort, named as the books do; one with a cohort above it and no GPUs has a quota of none."""
+    spec, name = part(found, "spec"), name_cohort(found)
     if not name:
         return None
-    cohort = text(spec, "cohortName") or text(spec, "cohort")
+    facts = _read_quotas(found, name, text(spec, "parentName") or text(spec, "parent"))
+    return replace(facts, quotas=facts.quotas or (QueueQuota("", "", 0.0),)) if facts.cohort else facts
+
+
+def name_cohort(found: Object) -> str:
+    """What the books call a Cohort; empty where it has no name."""
+    name = text(part(found, "metadata"), "name")
+    return f"{OF_COHORT}{name}" if name else ""
+
+
+def _read_quotas(found: Object, name: str, cohort: str) -> QueueFacts:
+    metadata, spec = part(found, "metadata"), part(found, "spec")
     quotas = {
         (text(flavor, "name"), text(resource, "name")): resource
         for group in parts(spec, "resourceGroups")
@@ -129,7 +148,7 @@ class Quotas:
                 "queue": queue.name,
                 "cohort": queue.cohort or None,
                 "flavor": quota.flavor or None,
-                "resource": quota.resource,
+                "resource": quota.resource or None,
                 "gpus": quota.nominal * share,
                 "borrowing_gpus": None if quota.borrowing is None else quota.borrowing * share,
                 "lending_gpus": None if quota.lending is None else quota.lending * share,

@@ -3,10 +3,11 @@
 A wait runs from the creation of a workload, or from its eviction, until it is admitted.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from loadfactor.sources.kubernetes.asked import Asks, list_asked
+from loadfactor.sources.kubernetes.asked import Asks, is_gpu, list_asked
 from loadfactor.sources.kubernetes.fields import (
     Object,
     condition,
@@ -48,6 +49,8 @@ class WorkloadFacts:
     is_held: bool
     pod_sets: tuple[tuple[float, tuple[Asks, ...]], ...]
     texts: tuple[tuple[str, str], ...]
+    flavors: tuple[tuple[str, str], ...] = ()
+    """The flavor of the GPUs of each pod set that was admitted, by its name."""
 
     @property
     def job_id(self) -> str:
@@ -94,7 +97,17 @@ def read_workload(workload: Object) -> WorkloadFacts | None:
         spec.get("active") is False,
         pod_sets,
         tuple((environment | choose_texts(texts(metadata, "labels"), texts(metadata, "annotations"))).items()),
+        tuple(_list_flavors(part(status, "admission"))),
     )
+
+
+def _list_flavors(admission: Object) -> Iterator[tuple[str, str]]:
+    """Pod sets with the flavor of their GPUs; of several resources that are GPUs the first one's."""
+    for assigned in parts(admission, "podSetAssignments"):
+        flavors = texts(assigned, "flavors")
+        found = next((flavors[resource] for resource in sorted(flavors) if is_gpu(resource)), "")
+        if found:
+            yield text(assigned, "name"), found
 
 
 def _explain(found: Object) -> str:
