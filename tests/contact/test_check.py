@@ -170,20 +170,25 @@ def test_a_cluster_that_lets_some_kinds_be_read(tmp_path: Path) -> None:
     with FakeKubernetes() as api:
         kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
         settings = Settings(kubernetes=({"name": "prod", "kubeconfig": kubeconfig},))
-        api.forbidden = {"nodes"}
+        api.forbidden, api.unwatchable = {"nodes"}, {"workloads"}
         page = check_sources(settings, tmp_path / "books")
         (cluster,) = page.data.clusters
         assert (cluster.name, cluster.reachable, page.is_no) == ("kubernetes prod", True, False)
         assert {kind.kind: kind.can_read for kind in cluster.kinds} == {
             "nodes": False,
             "resourceflavors": True,
+            "cohorts": True,
             "clusterqueues": True,
             "localqueues": True,
-            "workloads": True,
+            "workloads": False,
             "resourceslices": False,
             "resourceclaims": False,
             "pods": True,
         }
+        errors = {kind.kind: kind.error or "" for kind in cluster.kinds}
+        assert errors["nodes"].endswith("without it nobody knows how GPUs are divided and which nodes are down")
+        assert "cannot watch" in errors["workloads"]
+        assert errors["resourceslices"] == "dynamic resource allocation is not installed"
         api.forbidden = {"pods"}
         page = check_sources(settings, tmp_path / "books")
         assert page.is_no

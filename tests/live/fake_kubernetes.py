@@ -41,6 +41,8 @@ class FakeKubernetes:
         """Groups that are not installed."""
         self.forbidden: set[str] = set()
         """Plurals that may not be read."""
+        self.unwatchable: set[str] = set()
+        """Plurals that may be listed and not watched."""
         self.requests: list[str] = []
         self.bookmark_every_s = 0.2
         self.delivered: dict[str, int] = {}
@@ -220,8 +222,9 @@ def _make_handler(api: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
                 self._answer(401, _status(401, "Unauthorized", "Unauthorized"))
             elif not found or group in api.absent or SERVED.get(group) != version:
                 self._answer(404, _status(404, "NotFound", "the server could not find the requested resource"))
-            elif found["plural"] in api.forbidden:
-                why = f'{found["plural"]} is forbidden: User "loadfactor" cannot list resource "{found["plural"]}"'
+            elif found["plural"] in (api.unwatchable if "watch" in query else ()) or found["plural"] in api.forbidden:
+                verb = "watch" if "watch" in query else "list"
+                why = f'{found["plural"]} is forbidden: User "loadfactor" cannot {verb} resource "{found["plural"]}"'
                 self._answer(403, _status(403, "Forbidden", why))
             elif found["name"]:
                 one = api.objects.get(found["plural"], {}).get(f"{found['namespace']}/{found['name']}")

@@ -41,28 +41,41 @@ class KubernetesError(LoadfactorError):
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind of object: where the API has it. `versions`: best first; `needs`: what has to be installed for it."""
+    """A kind of object: where the API has it. `tells`: what nobody knows without it; `versions`: best first; `needs`: what has to
+    be installed for it."""
 
     kind: str
     plural: str
+    tells: str
     group: str = ""
     versions: tuple[str, ...] = ("v1",)
     is_namespaced: bool = True
     needs: str = ""
 
 
-PODS: Final = Resource(POD, "pods")
+_KUEUE: Final = "kueue.x-k8s.io", ("v1beta2", "v1beta1")
+_CLAIMS: Final = "resource.k8s.io", ("v1", "v1beta2", "v1beta1")
+_DRA: Final = "dynamic resource allocation"
+PODS: Final = Resource(POD, "pods", "who holds GPUs")
 RESOURCES: Final = (
-    Resource(NODE, "nodes", is_namespaced=False),
-    Resource(FLAVOR, "resourceflavors", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), False, "Kueue"),
-    Resource(COHORT, "cohorts", "kueue.x-k8s.io", ("v1beta2", "v1beta1", "v1alpha1"), False, "Kueue with cohorts as objects"),
-    Resource(CLUSTER_QUEUE, "clusterqueues", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), False, "Kueue"),
-    Resource(LOCAL_QUEUE, "localqueues", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), needs="Kueue"),
-    Resource(WORKLOAD, "workloads", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), needs="Kueue"),
-    Resource(SLICE, "resourceslices", "resource.k8s.io", ("v1", "v1beta2", "v1beta1"), False, "dynamic resource allocation"),
-    Resource(CLAIM, "resourceclaims", "resource.k8s.io", ("v1", "v1beta2", "v1beta1"), needs="dynamic resource allocation"),
+    Resource(NODE, "nodes", "how GPUs are divided and which nodes are down", is_namespaced=False),
+    Resource(FLAVOR, "resourceflavors", "which GPUs a flavor of a quota is", *_KUEUE, False, "Kueue"),
+    Resource(
+        COHORT,
+        "cohorts",
+        "quotas of cohorts",
+        _KUEUE[0],
+        (*_KUEUE[1], "v1alpha1"),
+        False,
+        "Kueue with cohorts as objects",
+    ),
+    Resource(CLUSTER_QUEUE, "clusterqueues", "quotas of queues", *_KUEUE, False, "Kueue"),
+    Resource(LOCAL_QUEUE, "localqueues", "which queue keeps a job waiting", *_KUEUE, True, "Kueue"),
+    Resource(WORKLOAD, "workloads", "who waits for a quota, and how long", *_KUEUE, True, "Kueue"),
+    Resource(SLICE, "resourceslices", "which GPUs there are that claims are given", *_CLAIMS, False, _DRA),
+    Resource(CLAIM, "resourceclaims", "who holds GPUs by claims", *_CLAIMS, True, _DRA),
     PODS,
-)  # fmt: skip
+)
 """What is watched; pods last, because the others explain them."""
 
 
@@ -113,6 +126,13 @@ class KubernetesApi:
         """A page of a list; `go_on` as the page before said it."""
         given = {"limit": limit, **({"_continue": go_on} if go_on else {})}
         return _read(self._ask(resource, {**given, "_request_timeout": (_CONNECT_S, ANSWER_S)}))
+
+    def check_watch(self, resource: Resource, version: str) -> None:
+        """Raises KubernetesError where a kind may not be watched."""
+        asked = {"watch": True, "resource_version": version, "timeout_seconds": 1}
+        answer = self._ask(resource, {**asked, "_request_timeout": (_CONNECT_S, ANSWER_S)})
+        answer.close()
+        answer.release_conn()
 
     def watch(self, resource: Resource, version: str, keep: Callable[[Any], None]) -> Iterator[list[dict[str, Any]]]:
         """What changes after `version`, events as they come together; ends when the server ends it. `keep` gets the answer,

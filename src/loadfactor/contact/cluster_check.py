@@ -3,7 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadfactor.collect.kubernetes_api import NOT_FOUND, PODS, RESOURCES, ClusterAccess, KubernetesApi, KubernetesError
+from loadfactor.collect.kubernetes_api import (
+    FORBIDDEN,
+    NOT_FOUND,
+    PODS,
+    RESOURCES,
+    ClusterAccess,
+    KubernetesApi,
+    KubernetesError,
+    Resource,
+)
+from loadfactor.sources.kubernetes.fields import part, text
 
 
 @dataclass(frozen=True)
@@ -39,11 +49,19 @@ def _check_cluster(access: ClusterAccess) -> ClusterCheck:
         return ClusterCheck(access.origin, None, False, str(error))
     kinds = []
     for resource in RESOURCES:
-        said = None
-        try:
-            api.list_page(resource, limit=1)
-        except KubernetesError as error:
-            said = f"{resource.needs} is not installed" if error.status == NOT_FOUND and resource.needs else str(error)
+        said = _check_kind(api, resource)
         kinds.append(KindCheck(resource.plural, said is None, not resource.needs, said))
     failed = next((kind.error for kind in kinds if kind.kind == PODS.plural and not kind.can_read), None)
     return ClusterCheck(access.origin, api.address, failed is None, failed, tuple(kinds))
+
+
+def _check_kind(api: KubernetesApi, resource: Resource) -> str | None:
+    """Why a kind cannot be listed and watched, and what nobody knows without it; None where it can."""
+    try:
+        page = api.list_page(resource, limit=1)
+        api.check_watch(resource, text(part(page, "metadata"), "resourceVersion"))
+    except KubernetesError as error:
+        if error.status == NOT_FOUND and resource.needs:
+            return f"{resource.needs} is not installed"
+        return f"{error}; without it nobody knows {resource.tells}" if error.status == FORBIDDEN else str(error)
+    return None
