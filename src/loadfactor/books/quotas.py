@@ -82,10 +82,9 @@ def list_quotas(session: Session, at_ms: int) -> tuple[tuple[QuotaUse, ...], tup
     ).fetchall()
     rows: dict[tuple[str, str], list[tuple[str | None, FlavorUse]]] = {}
     holds = {(queue, cluster, flavor): gpus for queue, cluster, flavor, gpus in held}
-    for queue, cluster, cohort, flavor, *limits in quotas:
-        rows.setdefault((cluster, queue), []).append(
-            (cohort, _use(flavor, *limits, holds.get((queue, cluster, flavor), 0.0)))
-        )
+    for queue, cluster, cohort, flavor, gpus, borrowing, lending in quotas:
+        use = _use(flavor, gpus, borrowing, lending, holds.get((queue, cluster, flavor), 0.0))
+        rows.setdefault((cluster, queue), []).append((cohort, use))
     waits = {(cluster, queue): (gpus, jobs) for queue, cluster, gpus, jobs in waiting}
     found = []
     for (cluster, queue), of in sorted(rows.items()):

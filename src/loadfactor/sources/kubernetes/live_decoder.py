@@ -175,8 +175,8 @@ def _read_claim(values: list[Any]) -> ClaimFacts:
 
 
 def _read_slice(values: list[Any]) -> SliceFacts:
-    *facts, gpus = values
-    return SliceFacts(*facts, tuple(SliceGpu(*_freeze(gpu)) for gpu in gpus))
+    facts = SliceFacts(*values)
+    return facts._replace(gpus=tuple(SliceGpu(*_freeze(gpu)) for gpu in facts.gpus))
 
 
 def _read_queue(values: list[Any]) -> QueueFacts:
