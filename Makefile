@@ -3,13 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test real training torture check pages bench bench-quick lock clean
+.PHONY: demo test real training focus torture check pages bench bench-quick lock clean
 
 demo: $(READY)
 	$(BIN)/loadfactor demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --ignore=tests/real --ignore=tests/training
+	$(BIN)/python -m pytest -n auto --ignore=tests/real --ignore=tests/training --ignore=tests/focus
 
 # Beside the real Prometheus, VictoriaMetrics, node-exporter and Slurm (which wants root); their Debian packages are in .ci/run. Most of it is waiting.
 real: $(READY)
@@ -19,6 +19,11 @@ real: $(READY)
 training: $(READY)
 	PYTHON=$(BIN)/python tests/training/setup.sh
 	$(BIN)/python -m pytest tests/training -n 2
+
+# Statements written as FOCUS by the specification's own validator, in an environment of its own.
+focus: $(READY)
+	PYTHON=$(BIN)/python tests/focus/setup.sh
+	$(BIN)/python -m pytest tests/focus -n 0
 
 # Kills, damage, full disks and power losses at every durable step of the store, in so many rounds; CI does 20. Then the live server
 # is killed as often, and prints what it acknowledged.
@@ -52,4 +57,4 @@ $(READY): requirements.lock pyproject.toml setup.sh
 	touch $(READY)
 
 clean:
-	rm -rf .venv .training-env bench.json
+	rm -rf .venv .training-env .focus-env bench.json

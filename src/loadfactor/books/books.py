@@ -129,7 +129,7 @@ class Books:
     ) -> "FleetChargeback":
         """Keep the statements of a month. Closed again after late data, they name those they replace; unchanged, nothing is kept.
 
-        Raises as `chargeback`.
+        Raises as `chargeback`, and where there is no statement to keep.
         """
         from loadfactor.books.charging.closings import close_month
 

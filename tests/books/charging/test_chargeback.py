@@ -127,6 +127,14 @@ def test_closed_months_are_kept_and_name_what_they_replace(bill: Callable[..., B
         books.forget(number)
 
 
+def test_a_month_without_statements_is_not_closed(bill: Callable[..., Books]) -> None:
+    """A bill whose lines all cost nothing gives nobody a statement, so there is none to keep."""
+    books = bill([{"cost": "0", "Tags": tag("a")}])
+    assert not books.chargeback("2026-10").statements
+    with pytest.raises(InputError, match="nothing of 2026-10 is charged to anybody"):
+        books.close_month("2026-10")
+
+
 def test_statements_loaded_back_are_the_same(bill: Callable[..., Books], tmp_path: Path) -> None:
     """What --format focus writes, imported into other books, gives the same statements to the cent, pools among them."""
     rows = [

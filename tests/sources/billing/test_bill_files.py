@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -124,6 +125,11 @@ def test_currencies(tmp_path: Path) -> None:
     _refuse(write_csv(tmp_path / "one.csv", [ROW]), "row 1: BillingCurrency 'USD' where EUR was said before", "EUR")
     _refuse(write_csv(tmp_path / "odd.csv", [ROW | {"BillingCurrency": "dollars"}]), "'DOLLARS' is no currency")
     _refuse(write_csv(tmp_path / "no.csv", [ROW, ROW | {"BillingCurrency": "", "BilledCost": "€1"}]), "€")
+    _refuse(write_csv(tmp_path / "yen.csv", [ROW | {"BilledCost": "¥1"}]), "in ¥ and the currency is USD")
+    in_euros = ROW | {"BillingCurrency": "EUR", "BilledCost": "$1"}
+    _refuse(write_csv(tmp_path / "euro.csv", [in_euros]), r"in \$ and the currency is EUR")
+    canadian = write_csv(tmp_path / "cad.csv", [ROW | {"BillingCurrency": "CAD", "BilledCost": "$1"}])
+    assert read_bill(SOURCE, canadian).column("BillingCurrency") == ["CAD"]
 
 
 def test_missing_columns_are_named(tmp_path: Path) -> None:
@@ -147,13 +153,17 @@ def test_malformed_cells_are_named(tmp_path: Path, change: dict[str, str], messa
 
 
 def test_broken_files_are_named(tmp_path: Path) -> None:
-    """Truncated gzip, truncated Parquet, rows too long or too short, nothing at all, no such folder."""
+    """Truncated gzip or Parquet, lists where texts belong, an array of JSON, rows too short, nothing at all, no such folder."""
     whole = gzip.compress(write_csv(tmp_path / "bill.csv", [ROW] * 1000).read_bytes())
     (tmp_path / "cut.csv.gz").write_bytes(whole[: len(whole) // 2])
     _refuse(tmp_path / "cut.csv.gz", r"cut\.csv\.gz is a truncated gzip file; copy it again")
     pq.write_table(pa.Table.from_pylist([ROW]), tmp_path / "bill.parquet")
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "bill.parquet").read_bytes()[:-20])
     _refuse(tmp_path / "cut.parquet", r"cut\.parquet is not a whole Parquet file")
+    pq.write_table(pa.Table.from_pylist([ROW | {"BilledCost": [1.5]}]), tmp_path / "list.parquet")
+    _refuse(tmp_path / "list.parquet", r"row 1: BilledCost '\[1\.5\]' is not an amount")
+    (tmp_path / "array.json").write_text(json.dumps([ROW], indent=1))
+    _refuse(tmp_path / "array.json", r"array\.json is one JSON array; write its objects a line each")
     (tmp_path / "short.csv").write_text("BilledCost,EffectiveCost,ChargePeriodStart\n1,2\n")
     _refuse(tmp_path / "short.csv", r"short\.csv.*2 cells where the header names 3")
     (tmp_path / "empty.csv").write_text("")

@@ -80,10 +80,15 @@ def _says_same(closing: Closing, found: FleetChargeback) -> bool:
 def close_month(
     found: FleetChargeback, earlier: Sequence[Closing], add_rows: "Callable[[Source, list[Rows], str], Receipt]"
 ) -> FleetChargeback:
-    """As `Books.close_month`: where the last closing says the same, that one, and nothing is written."""
+    """As `Books.close_month`: where the last closing says the same, that one, and nothing is written.
+
+    Raises InputError where there is no statement, or somebody else closed the month meanwhile.
+    """
     last = earlier[-1] if earlier else None
     if last is not None and _says_same(last, found):
         return replace(found, closing=last.name, replaces=last.replaces)
+    if not found.statements:
+        raise InputError(f"nothing of {found.month} is charged to anybody: there are no statements to keep")
     name = f"{found.month}.{len(earlier) + 1}"
     closed = replace(found, closing=name, replaces=last.name if last else None)
     if add_rows(_describe_source(), _make_rows(closed), f"statements {name}").already:

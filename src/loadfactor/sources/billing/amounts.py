@@ -27,6 +27,8 @@ _WRITTEN: Final = re.compile(
     r"(?P<number>[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,6})?)"
     rf"\s*(?P<after>{_SIGN})?(?P<close>\))?"
 )
+_SIGNS: Final = {"€": ("EUR",), "£": ("GBP",), "¥": ("JPY", "CNY"), "₹": ("INR",), "₩": ("KRW",)}
+"""Signs of one or two currencies; a $ is that of many."""
 _POINT: Final = r"\.[0-9]{1,2}\s*$|\.[0-9]{4}|,[0-9]{3}[.,]|[$€£¥₹₩]"
 
 
@@ -131,6 +133,7 @@ def _round(amount: Decimal, times: int, notes: AmountNotes) -> Decimal:
 
 def check_sign(label: str, sign: str, currency: str) -> None:
     """SourceError when amounts carry the sign of another currency than the file names."""
-    named = {"€": "EUR", "£": "GBP", "₹": "INR", "₩": "KRW"}.get(sign, sign if len(sign) == len(currency) else "")
-    if named.isalpha() and named != currency:
+    named = _SIGNS.get(sign, (sign,) if sign.isalpha() else ())
+    others = {code for codes in _SIGNS.values() for code in codes} if sign.endswith("$") else set()
+    if (named and currency not in named) or currency in others:
         raise SourceError(f"{label}: amounts are written in {sign} and the currency is {currency}; correct one of them")

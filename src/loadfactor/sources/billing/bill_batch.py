@@ -1,5 +1,6 @@
 """A batch of rows of a bill: its cells by the names that exports give them, as texts, exact amounts and instants."""
 
+import json
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -143,7 +144,10 @@ class BillBatch:
         return self._texts[folded]
 
     def _null_words(self, cells: pa.Array) -> pa.Array:
-        text = cells if pa.types.is_string(cells.type) else pc.cast(cells, pa.string())
+        if pa.types.is_nested(cells.type):  # where a bill has one text: shown in messages as JSON
+            text = pa.array([None if v is None else json.dumps(v, default=str) for v in cells.to_pylist()], pa.string())
+        else:
+            text = cells if pa.types.is_string(cells.type) else pc.cast(cells, pa.string())
         nulls = pc.is_in(text, value_set=_NULLS)
         return pc.if_else(nulls, NO_TEXT, text) if nulls.true_count else text
 

@@ -128,7 +128,10 @@ class BillFile:
         self.count(f"days such as {day} are read with the month first, as this export writes them")
 
     def _is_json(self, chunks: FileChunks) -> bool:
-        return next(iter(chunks), b"").lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{")
+        start = next(iter(chunks), b"").lstrip(b"\xef\xbb\xbf \r\n\t")
+        if re.match(rb"\[\s*[{\]]", start):
+            raise SourceError(f"{self.label} is one JSON array; write its objects a line each (`jq -c '.[]'`)")
+        return start.startswith(b"{")
 
     def _read_parquet(self) -> Iterator[TextBatch]:
         try:
