@@ -164,6 +164,55 @@ def test_consumable_capacity_is_the_part_of_the_memory():
     }  # fmt: skip
 
 
+def test_claims_with_and_without_a_part_are_one_gpu_together():
+    """Who was given no part of a device has what the others leave while they are there; more than there is, is scaled down."""
+    quarter, most = (
+        {"device": "gpu-0", "shareID": f"s{n}", "consumedCapacity": {"memory": n}} for n in ("20Gi", "75Gi")
+    )
+    claims = [claim("some", quarter), claim("any", {"device": "gpu-0", "shareID": "s0"}), claim("most", most)]
+    pods = [
+        asking("a", "some", bound=2, ended=4),
+        asking("b", "any", bound=3, ended=8),
+        asking("c", "most", bound=6, ended=8),
+    ]
+    found = spans(decode(listed(node("n1"), resource_slice(gpu(0)), *claims, *pods)))
+    assert found["a", None] == hours((2, 4, 0.25))
+    assert found["b", None] == hours((3, 4, 0.75), (4, 6, 1), (6, 8, 1 / 16))
+    assert found["c", None] == hours((6, 8, 15 / 16))
+    claims[2] = claim("most", {**most, "consumedCapacity": {"memory": "80Gi"}})
+    found = spans(decode(listed(node("n1"), resource_slice(gpu(0)), *claims, *pods)))
+    assert found["c", None] == found["b", None][2:] == hours((6, 8, 0.5))
+
+
+def test_several_claims_of_one_pod_add_up():
+    """Two GPUs of two claims, one of them named twice."""
+    there = [resource_slice(gpu(0), gpu(1)), claim("one", "gpu-0"), claim("two", "gpu-1")]
+    one = asking("a", "one", "two", "one", ended=3)
+    assert spans(decode(listed(node("n1"), *there, one)))["a", None] == hours((2, 3, 2))
+
+
+def test_a_claim_of_an_instance_of_mig_waits_with_its_part():
+    """Its class is NVIDIA's for instances; the profile stands in what it selects."""
+    asked = claim("later")
+    selected = {"cel": {"expression": "device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"}}
+    asked["spec"]["devices"]["requests"][0]["exactly"] |= {"deviceClassName": "mig.nvidia.com", "selectors": [selected]}
+    for one in (asked, {**prune("ResourceClaim", asked), "kind": "ResourceClaim"}):
+        (event,) = decode(listed(one, asking("a", "later", bound=None)))["queue_events"]
+        assert event["gpus"] == pytest.approx(2 / 7)
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "deviceclass.resource.kubernetes.io/gpu.nvidia.com"])
+def test_a_claim_that_the_scheduler_made_for_a_resource_counts_once(resource):
+    """What containers ask for counts; the claim that gives it is the same GPUs."""
+    mapped = [{"containerName": "main", "resourceName": resource, "requestName": "container-0-request-0"}]
+    status = {"extendedResourceClaimStatus": {"resourceClaimName": "made", "requestMappings": mapped}}
+    one = pod("a", 1, uid="a", bound=2, ended=3, node="n1", containers=[container({resource: 2})], status=status)
+    there = [resource_slice(gpu(0), gpu(1)), claim("made", "gpu-0", "gpu-1", pods=["a"])]
+    found = decode(listed(node("n1", resources={}), *there, one))
+    assert spans(found) == {("a", None): hours((2, 3, 2))}
+    assert not found["gaps"]
+
+
 def test_a_claim_that_is_not_met_waits():
     """With the GPUs that it asks for."""
     (event,) = decode(listed(claim("later"), asking("a", "later", bound=None)))["queue_events"]

@@ -94,9 +94,9 @@ def test_init_containers_count_only_where_they_need_more():
 
 def test_a_pod_without_gpus_is_nobody():
     """Neither an allocation nor a wait."""
-    found = decode(listed(NODE, pod("web", 1, bound=2, node="n1", containers=[container({"cpu": "2"})])))
-    assert not found["allocations"]
-    assert not found["queue_events"]
+    for limits in ({"cpu": "2"}, {"google.com/tpu": "4"}, {"gpu.intel.com/i915_monitoring": "1"}):
+        found = decode(listed(NODE, pod("web", 1, bound=2, node="n1", containers=[container(limits)])))
+        assert not any(found.values())
 
 
 def test_requests_without_limits_count():
@@ -142,6 +142,7 @@ def test_owners_are_followed_up():
         ("PyTorchJob", {"training.kubeflow.org/job-name": "ft"}, "PyTorchJob/chat-7d9f", "training"),
         ("RayCluster", {}, "RayCluster/chat-7d9f", None),
         ("Job", {}, "Job/chat-7d9f", "batch"),
+        ("Job", {"jobset.sigs.k8s.io/jobset-name": "pre"}, "JobSet/pre", "training"),
     ],
 )
 def test_labels_name_owners_that_were_not_saved(kind, labels, wanted, hint):

@@ -209,7 +209,9 @@ def test_a_cohort_that_is_gone_ends():
         cluster_queue(flavors={"h100": {"nvidia.com/gpu": 8}}),
         cohort("all", "", {"h100": {"nvidia.com/gpu": 4}}),
     )
+    decoder.put([[ms(2), "Cohort", LISTING, None]])
     decoder.put([[ms(2), one["kind"], "ADDED", prune(one["kind"], one)] for one in (queue, above)])
+    decoder.put([[ms(2), "Cohort", LISTED, None]])
     decoder = LiveKubernetesDecoder("prod", decoder.state())
     decoder.put([[ms(5), "Cohort", ALIVE, None], [ms(9), "Cohort", LISTING, None], [ms(9), "Cohort", LISTED, None]])
     for item in decoder.take():

@@ -44,6 +44,9 @@ def held(labels: dict[str, str], *limits: dict[str, object], annotations: dict[s
         ({**GKE, "cloud.google.com/gke-max-shared-clients-per-gpu": "5"}, {"nvidia.com/gpu": 1}, (1, 0.2)),
         ({**GKE, "cloud.google.com/gke-gpu-partition-size": "2g.10gb"}, {"nvidia.com/gpu": 1}, (1, 2 / 7)),
         ({}, {"amd.com/gpu": 8}, (8, 1)),
+        ({}, {"amd.com/cpx_nps4": 2}, (2, 0.125)),
+        ({}, {"amd.com/dpx_nps1": 1}, (1, 0.5)),
+        ({}, {"gpu.intel.com/i915": 1, "gpu.intel.com/millicores": 100, "gpu.intel.com/memory.max": "4Gi"}, (1, 1)),
         ({}, {"k8s.amazonaws.com/vgpu": 3}, (3, 0.1)),
     ],
 )

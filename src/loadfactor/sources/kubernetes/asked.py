@@ -10,8 +10,18 @@ NVIDIA: Final = "nvidia.com/gpu"
 SHARED: Final = ".shared"
 MIG: Final = "nvidia.com/mig-"
 AWS_SHARES: Final = "k8s.amazonaws.com/vgpu"
-WHOLE: Final = ("amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi")
+_OF_CLASS: Final = "deviceclass.resource.kubernetes.io/"
+"""A class of devices asked for like a resource: the scheduler makes the claim."""
+WHOLE: Final = (
+    *("amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi"),
+    *(f"{_OF_CLASS}gpu.{maker}.com" for maker in ("nvidia", "amd", "intel")),
+)
 """Resources of which a unit is always a whole GPU; a TPU is none."""
+_AMD_PARTS: Final = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8}
+_AMD_PART: Final = re.compile(r"amd\.com/([sdtqc]px)_nps\d")
+"""A partition of a GPU of AMD: how its dies are divided, and its memory."""
+_BESIDE: Final = re.compile(r"gpu\.intel\.com/(\w+_monitoring|millicores|memory\.max|tiles)")
+"""What is asked for beside a GPU, or to look at all of them: holds none."""
 MEMORY_MB, MEMORY_PERCENT, CORES = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"
 """What HAMi lets a container ask for of each of its GPUs."""
 _ANY: Final = re.compile(r"gpu|/mig-|accelerator|cuda", re.IGNORECASE)
@@ -36,16 +46,27 @@ def is_gpu(resource: str) -> bool:
     >>> is_gpu("nvidia.com/mig-1g.10gb"), is_gpu("nvidia.com/gpu.shared"), is_gpu("nvidia.com/gpumem"), is_gpu("cpu")
     (True, True, False, False)
     """
-    return resource.removesuffix(SHARED) == NVIDIA or resource.startswith(MIG) or resource in (*WHOLE, AWS_SHARES)
+    known = resource.removesuffix(SHARED) == NVIDIA or resource in (*WHOLE, AWS_SHARES)
+    return known or resource.startswith(MIG) or count_partitions(resource) is not None
+
+
+def count_partitions(resource: str) -> int | None:
+    """How many partitions of this resource a GPU of AMD has; None where it is none.
+
+    >>> count_partitions("amd.com/cpx_nps4"), count_partitions("amd.com/gpu")
+    (8, None)
+    """
+    found = _AMD_PART.fullmatch(resource)
+    return _AMD_PARTS[found[1]] if found else None
 
 
 def sounds_like_gpu(name: str) -> bool:
-    """Whether the name of a resource or of a driver speaks of GPUs.
+    """Whether the name of a resource or of a driver speaks of GPUs that may be held.
 
     >>> sounds_like_gpu("gpu.example.com"), sounds_like_gpu("dra.net")
     (True, False)
     """
-    return bool(_ANY.search(name))
+    return bool(_ANY.search(name)) and not _BESIDE.fullmatch(name)
 
 
 def list_unknown(pod: Object) -> Iterator[str]:

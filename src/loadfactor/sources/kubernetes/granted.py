@@ -1,16 +1,21 @@
 """Devices that claims gave to pods, and how much of each a pod holds from when to when.
 
-Pods that share a claim, or a device of which nobody says how it is divided, hold equal parts of it at each moment. So the time of a
-pod is cut wherever another one joins or leaves, and what is held of a device is never more than the device.
+Pods that share a claim, or a device of which nobody says how it is divided, hold equal parts of it at each moment: of what those
+leave that were given a part by its capacity. So the time of a pod is cut where others join or leave and that changes its part, and
+what is held of a device is never more than the device.
 """
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from loadfactor.sources.kubernetes.claims import ClaimFacts, Device, DeviceFacts, Grant, find_part
 from loadfactor.sources.kubernetes.pods import REFUSED, PodFacts
 from loadfactor.tables import ALWAYS
+
+ROUNDING: Final = 1e-9
+Slot = tuple[Device, str, float | None]
+"""A device, or a part of it by its name, and which part that is; None: what others leave of it."""
 
 
 class PodGrants(NamedTuple):
@@ -63,11 +68,11 @@ class GrantedDevices:
                 del self._holders[grant.device]
 
     def list_sharing(self, uid: str) -> set[str]:
-        """The other pods that hold the same as this one, a device or a part of one, at a time at which it does, too."""
-        slots = self._list_slots(uid)
-        holders = set().union(*(self._holders[device] for device, _ in slots)) - {uid}
+        """The other pods that hold a part of the same devices as this one at a time at which it does, too."""
+        devices = {grant.device for grant in self.given[uid].grants} if uid in self.given else set()
+        holders = set().union(*(self._holders[device] for device in devices)) - {uid}
         from_ms, to_ms = self._find_span(uid) if holders else (0, 0)
-        spans = {other: self._find_span(other) for other in holders if slots & self._list_slots(other)}
+        spans = {other: self._find_span(other) for other in holders}
         return {other for other, (begin, end) in spans.items() if begin < min(end, to_ms) and from_ms < end}
 
     def count_unnamed(self) -> int:
@@ -84,31 +89,44 @@ class GrantedDevices:
         unseen = sum(other not in self._pods and other != uid for other in given.reserved_for)
         inside = {at for span in sharing.values() for at in span if from_ms < at < to_ms}
         bounds = [from_ms, *sorted(inside), to_ms]
+        last: Piece | None = None
         for begin, end in pairwise(bounds):
             there = {other for other, span in sharing.items() if span[0] <= begin < span[1]}
-            parts = [(grant, self._find_part(grant, there, unseen)) for grant in given.grants]
+            parts = [(grant, self._find_part(grant, {uid, *there}, unseen)) for grant in given.grants]
             by_gpu: dict[str, float] = {}
             for grant, part in parts:
                 known = self.devices.get(grant.device)
                 if known and known.device_id:
                     by_gpu[known.device_id] = by_gpu.get(known.device_id, 0.0) + part
             named = tuple((name, min(1.0, part)) for name, part in by_gpu.items())
-            yield Piece(begin, None if end == ALWAYS[1] else end, sum(part for _, part in parts), named)
+            piece = Piece(begin, None if end == ALWAYS[1] else end, sum(part for _, part in parts), named)
+            if last is not None and last[2:] == piece[2:]:
+                piece = last._replace(to_ms=piece.to_ms)
+            elif last is not None:
+                yield last
+            last = piece
+        if last is not None:
+            yield last
 
-    def _find_part(self, grant: Grant, sharing: set[str], unseen: int) -> float:
-        """The part of a GPU that a pod holds by one grant, beside `sharing` pods and `unseen` ones."""
+    def _find_part(self, grant: Grant, holders: set[str], unseen: int) -> float:
+        """The part of a GPU that one of `holders` has by a grant, beside the others of them and `unseen` ones of its claim."""
         known = self.devices.get(grant.device)
-        part = find_part(grant, known)
-        beside = sum(self._name_slot(grant) in self._list_slots(uid) for uid in sharing)
-        return (known.share if known else 1.0) * (1.0 if part is None else part) / (1 + beside + unseen)
+        slots = [slot for uid in holders for slot in self._list_slots(uid) if slot[0] == grant.device]
+        sizes = {share: size for _, share, size in slots}
+        total = sum(size for size in sizes.values() if size is not None)
+        rest = max(0.0, 1.0 - total) or 1.0  # of those who were given no part
+        asked = total + (rest if None in sizes.values() else 0.0)
+        own = self._name_slot(grant)
+        part = (rest if own[2] is None else own[2]) / (asked if asked > 1.0 + ROUNDING else 1.0)
+        return (known.share if known else 1.0) * part / (slots.count(own) + unseen)
 
-    def _list_slots(self, uid: str) -> set[tuple[Device, str]]:
-        return {self._name_slot(grant) for grant in self.given[uid].grants} if uid in self.given else set()
+    def _list_slots(self, uid: str) -> set[Slot]:
+        return {self._name_slot(grant) for grant in self.given[uid].grants}
 
-    def _name_slot(self, grant: Grant) -> tuple[Device, str]:
+    def _name_slot(self, grant: Grant) -> Slot:
         """What pods hold together: a device, or a part of one that was given by its capacity."""
-        is_measured = find_part(grant, self.devices.get(grant.device)) is not None
-        return grant.device, grant.share if is_measured else ""
+        size = find_part(grant, self.devices.get(grant.device))
+        return grant.device, grant.share if size is not None else "", size
 
     def _find_span(self, uid: str) -> tuple[int, int]:
         """From when to when a pod holds what it was given; nothing of it where its node refused it."""

@@ -14,14 +14,14 @@ from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.kubernetes.asked import Ask
 from loadfactor.sources.kubernetes.claims import ClaimFacts, DeviceFacts, Grant
-from loadfactor.sources.kubernetes.decoder import CLAIM, CLUSTER_QUEUE, NODE, SLICE, KubernetesDecoder
+from loadfactor.sources.kubernetes.decoder import CLAIM, CLUSTER_QUEUE, COHORT, NODE, SLICE, KubernetesDecoder
 from loadfactor.sources.kubernetes.fields import Object, part, text
 from loadfactor.sources.kubernetes.granted import PodGrants
 from loadfactor.sources.kubernetes.inventory import Installed
 from loadfactor.sources.kubernetes.nodes import NodeFacts
 from loadfactor.sources.kubernetes.owners import OwnerFacts
 from loadfactor.sources.kubernetes.pods import PodFacts
-from loadfactor.sources.kubernetes.quotas import QueueFacts, QueueQuota
+from loadfactor.sources.kubernetes.quotas import QueueFacts, QueueQuota, name_cohort
 from loadfactor.sources.kubernetes.slices import SliceFacts, SliceGpu
 from loadfactor.sources.kubernetes.stages import Held
 from loadfactor.sources.kubernetes.workloads import WorkloadFacts
@@ -146,6 +146,8 @@ def _name(kind: str, found: Object) -> str:
     metadata = part(found, "metadata")
     if kind == CLAIM:
         return f"{text(metadata, 'namespace') or 'default'}/{text(metadata, 'name')}"
+    if kind == COHORT:
+        return name_cohort(found)
     return (
         text(metadata, "name")
         if kind in (NODE, CLUSTER_QUEUE, SLICE)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from loadfactor.sources.gpu_scrapes.series_identity import count_slices
-from loadfactor.sources.kubernetes.asked import AWS_SHARES, MIG, NVIDIA, SHARED, Ask, is_gpu
+from loadfactor.sources.kubernetes.asked import AWS_SHARES, MIG, NVIDIA, SHARED, Ask, count_partitions, is_gpu
 from loadfactor.sources.kubernetes.fields import (
     Object,
     condition,
@@ -84,6 +84,9 @@ def find_share(ask: Ask, node: NodeFacts | None) -> float | None:
     if resource.startswith(MIG):
         share = share_of_profile(resource.removeprefix(MIG), node.product if node else "")
         return share if share is None else share / _find_replicas(node, resource)
+    partitions = count_partitions(resource)
+    if partitions is not None:
+        return 1 / partitions
     if resource == AWS_SHARES:
         return 1 / _AWS_UNITS
     if resource != NVIDIA:

@@ -106,6 +106,6 @@ def _read_labels(kind: str, name: str, labels: Mapping[str, str]) -> tuple[str, 
     if kind == "ReplicaSet" and generated and name.endswith(f"-{generated}"):
         return "Deployment", name.removesuffix(f"-{generated}")
     for label, of in _LABELS:
-        if labels.get(label) and kind not in PURPOSES:
+        if labels.get(label) and (kind not in PURPOSES or (kind, of) == ("Job", "JobSet")):
             return of or kind, labels[label]
     return kind, name
