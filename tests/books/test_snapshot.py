@@ -70,7 +70,7 @@ def test_days_added_up_answer_for_their_window_alone(simulated_books: Books) -> 
     ]
     with simulated_books.snapshot() as snapshot:
         before = [snapshot.show(**question) for question in questions]
-        snapshot.add_up_days(noon, end, berlin)
+        snapshot.add_up_days(("job", "pool", "team"), noon, end, berlin)
         after = [snapshot.show(**question) for question in questions]
     for question, first, second in zip(questions, before, after, strict=True):
         assert [(r[:2], r[3:7], r[8:]) for r in second] == [(r[:2], r[3:7], r[8:]) for r in first], question

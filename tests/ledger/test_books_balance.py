@@ -99,7 +99,7 @@ def shown(books: Books, asked: Asked, of_days: bool = False) -> dict[Key, dict[s
     out: dict[Key, dict[str, Any]] = defaultdict(dict)
     with books.snapshot() as snapshot:
         if of_days:
-            snapshot.add_up_days(start, end, asked.zone)
+            snapshot.add_up_days(asked.by, start, end, asked.zone, asked.basis)
         readings = snapshot.show((), asked.by, start, end, asked.zone, asked.basis, without_idle=asked.without_idle)
     for r in readings:
         key = tuple(

@@ -1,18 +1,39 @@
 """The ledger of the window that a question asks for, under the name `asked_ledger` in a session.
 
 It is made of booked hours, and of those that a limit of the window or a local midnight cuts, which are booked afresh. Several
-questions of one window can read its days added up instead, where they name no GPU and no hour: these are many times fewer rows.
+questions of one window can read its days added up instead, where these tell what they ask by: these are many times fewer rows.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from loadfactor.books.booking import book
 from loadfactor.books.compiled_sql import Queries, recall
-from loadfactor.metrics.query.calendar import Window
-from loadfactor.metrics.query.question import NOT_OF_DAYS, Question, list_calendar
+from loadfactor.metrics.query.calendar import PERIODS, Window
+from loadfactor.metrics.query.question import NOT_OF_DAYS, UNKNOWN_HOLDER, Question
+from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
+from loadfactor.tables import DIMENSIONS
 from loadfactor.units import MS_PER_HOUR
+
+
+@dataclass(frozen=True)
+class _Folded:
+    """What the table `folded_ledger` is of, and what it tells."""
+
+    window: Window
+    by: tuple[str, ...]
+    basis: str
+
+    def answers(self, question: Question) -> bool:
+        """True where it tells what a question asks for."""
+        window = question.window
+        return (
+            {*question.by, *(name for name, _ in question.where)} <= {*self.by, *PERIODS, "state"}
+            and question.basis == self.basis
+            and (window == self.window or (not question.periods and window.limits == self.window.limits))
+        )
 
 
 class AskedLedger:
@@ -22,21 +43,21 @@ class AskedLedger:
         self._session = session
         self._idle_below = idle_below
         self._cuts: dict[int, frozenset[int]] = {}  # hours that are booked as `cut`, and where they are cut
-        self._folded: Window | None = None  # what `folded_ledger` is of
+        self._folded: _Folded | None = None
 
     def view_for(self, question: Question) -> None:
         """Name what a question reads `asked_ledger`: the days of its window added up where there are such and they tell enough."""
-        window, folded, by_day = question.window, self._folded, bool(question.periods)
-        named = {*question.by, *(name for name, _ in question.where)}
-        if folded is None or not named.isdisjoint(NOT_OF_DAYS):
-            self.view(window, by_day)
-        elif folded == window or (not by_day and folded.limits == window.limits):
+        if self._folded is not None and self._folded.answers(question):
             self._session.create_view("asked_ledger", "SELECT * FROM folded_ledger")
         else:
-            self.view(window, by_day)
+            where = () if question.units else question.where  # of a job that worked elsewhere, too, no work is counted
+            self.view(question.window, bool(question.periods), where)
 
-    def view(self, window: Window, by_day: bool) -> None:
-        """Name the ledger of a window `asked_ledger`; `by_day`: no row of it spans a local midnight."""
+    def view(self, window: Window, by_day: bool, where: Sequence[tuple[str, str]] = ()) -> None:
+        """Name the ledger of a window `asked_ledger`; `by_day`: no row of it spans a local midnight.
+
+        `where` are filters to apply here already: the engine then reads the other columns of these rows alone.
+        """
         session, cuts = self._session, self._find_cuts(window, by_day)
         sql = f"SELECT * FROM ledger WHERE from_utc < {window.end_ms} AND to_utc > {window.start_ms}"
         if cuts:
@@ -45,14 +66,23 @@ class AskedLedger:
             hours = f"({', '.join(map(str, cuts))})"
             within = f"hour_utc IN {hours} AND from_utc >= {window.start_ms} AND to_utc <= {window.end_ms}"
             sql += f" AND hour_utc NOT IN {hours} UNION ALL BY NAME SELECT * FROM cut WHERE {within}"
+        for name, value in where:
+            if value != UNKNOWN_HOLDER:
+                sql = f"SELECT * FROM ({sql}) WHERE {DIMENSIONS[name]} = {quote(value)}"
         session.create_view("asked_ledger", sql)
 
-    def fold(self, window: Window) -> None:
-        """Add the ledger of a window up by local day, for `view_for`."""
+    def fold(self, window: Window, by: Sequence[str], basis: str) -> None:
+        """Add the ledger of a window up by local day, job, these dimensions and in this basis, for `view_for`."""
+        wanted = {"job", *by}.difference(NOT_OF_DAYS)  # work is told by jobs, whatever it is split by
+        kept = tuple(name for name in DIMENSIONS if name in wanted)
+        sql = recall(f"day {kept} {basis}", lambda: _compile_day(kept, basis))["day"]
         self.view(window, True)
-        self._session.put("calendar", list_calendar(window, ("day",)))
-        self._session.materialize("folded_ledger", recall("days", _compile_days)["days"])
-        self._folded = window
+        self._session.materialize("folded_ledger", "SELECT * FROM asked_ledger LIMIT 0")
+        for _, first, after in window.days():  # one after another: engines are quickest where there are few groups
+            part = replace(window, start_ms=max(first, window.start_ms), end_ms=min(after, window.end_ms))
+            self.view(part, False)
+            self._session.raw.execute(f"INSERT INTO folded_ledger {sql}")
+        self._folded = _Folded(window, kept, basis)
 
     def book_cuts(self, windows: Iterable[Window]) -> None:
         """Book at once all hours that these windows cut."""
@@ -78,8 +108,8 @@ class AskedLedger:
         self._cuts = {hour: frozenset(points) for hour, points in cuts.items()}
 
 
-def _compile_days() -> Queries:
-    """The SQL of a ledger added up by day."""
-    from loadfactor.books.expressions import write_days  # Ibis takes longer to import than most answers
+def _compile_day(dimensions: Sequence[str], basis: str) -> Queries:
+    """The SQL of the ledger of a day added up."""
+    from loadfactor.books.expressions import write_day  # Ibis takes longer to import than most answers
 
-    return write_days()
+    return write_day(dimensions, basis)

@@ -1,10 +1,11 @@
 """Ibis expressions over the tables of a session, written as SQL for DuckDB, which works them out itself."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import ibis
 
-from loadfactor.metrics.query.queries import fold_days, list_all_reasons, list_all_waits, list_queries
+from loadfactor.metrics.query.queries import fold_day, list_all_reasons, list_all_waits, list_queries
 from loadfactor.metrics.query.question import Question
 from loadfactor.metrics.query.worked_out import list_worked_out
 from loadfactor.tables import columns_of
@@ -27,9 +28,9 @@ def write_queries(question: Question) -> dict[str, str]:
     return {name: write_sql(rows) for name, rows in list_queries(question).items()}
 
 
-def write_days() -> dict[str, str]:
-    """SQL of `days`: the ledger of a window added up by day."""
-    return {"days": write_sql(fold_days())}
+def write_day(dimensions: Sequence[str], basis: str) -> dict[str, str]:
+    """SQL of `day`: the ledger of a local day added up."""
+    return {"day": write_sql(fold_day(dimensions, basis))}
 
 
 def write_progress() -> str:

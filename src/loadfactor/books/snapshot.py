@@ -138,12 +138,19 @@ class Snapshot:
         """Book at once all hours that these windows cut: `show` of each of them then needs no booking of its own."""
         self._ledger.book_cuts(Window(milliseconds(start), milliseconds(end)) for start, end in windows)
 
-    def add_up_days(self, start: datetime | None = None, end: datetime | None = None, timezone: tzinfo = UTC) -> None:
-        """Add the rows of a window up by day, once: `show` of that window then reads these sums where it names no GPU and no hour.
+    def add_up_days(
+        self,
+        by: Sequence[str],
+        start: datetime | None = None,
+        end: datetime | None = None,
+        timezone: tzinfo = UTC,
+        basis: str | None = None,
+    ) -> None:
+        """Add the rows of a window up by day, once: `show` of that window and basis then reads these sums where it names no others.
 
-        It pays for several questions. Raises as `show`.
+        `by` are the dimensions it may name. It pays for several questions. Raises as `show`.
         """
-        self._ledger.fold(self._window(start, end, timezone))
+        self._ledger.fold(self._window(start, end, timezone), check_dimensions(by), self._check_basis(basis))
 
     def check(self) -> "CheckResult":
         """As `Books.check`."""

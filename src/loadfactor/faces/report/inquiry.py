@@ -17,6 +17,8 @@ from loadfactor.metrics.query.reading import Reading, Readings
 HOLDER_DIMENSIONS = ("team", "project", "user", "purpose", "pool")
 OF_JOBS = ("cost", "allocated_gpu_hours", "utilization", "idle_cost")
 """What the report says of every job."""
+BY_JOB = ("job", "team", "purpose")
+"""The dimensions by which it does."""
 NOBODY = "nobody"
 UNTAGGED = "not tagged"
 Key = tuple[str | None, ...]
@@ -93,6 +95,11 @@ class Inquiry:
         """Where the books are, for commands to type."""
         return self.books.folder
 
+    def add_up_days(self) -> None:
+        """Have the days of the window added up, for questions by what most of its questions ask by."""
+        by = (*BY_JOB, *(self.split or HOLDER_DIMENSIONS[:1]), *self.where)
+        self.books.add_up_days(by, self.start, self.end, self.timezone, self.basis)
+
     def ask(self, *metrics: str | Metric, by: Sequence[str] = (), **where: str) -> Readings:
         """Readings of metrics, split by dimensions, for the part of the fleet the report is about."""
         return self.books.show(
@@ -108,7 +115,7 @@ class Inquiry:
     @cached_property
     def jobs(self) -> Readings:
         """What jobs cost and how they used it, and what the waterfall is made of, by job, team and purpose; asked once."""
-        return self.ask(*OF_JOBS, *ASKED, by=("job", "team", "purpose"))
+        return self.ask(*OF_JOBS, *ASKED, by=BY_JOB)
 
     def groups(self, *metrics: str, by: Sequence[str], **where: str) -> list[tuple[Key, "Group"]]:
         """The same by group: each group's key with its readings by name."""

@@ -21,7 +21,7 @@ def build_document(inquiry: Inquiry) -> Document:
         return build_bill_document(inquiry)
     if inquiry.job is not None:
         return build_job_page(inquiry, inquiry.job)
-    inquiry.books.add_up_days(inquiry.start, inquiry.end, inquiry.timezone)
+    inquiry.add_up_days()
     totals = inquiry.totals
     facts = [found for build in SECTIONS if (found := build(inquiry)) is not None]
     start, end = inquiry.window

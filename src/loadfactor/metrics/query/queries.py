@@ -19,8 +19,7 @@ from loadfactor.ledger.states import CIRCUMSTANCES, WEIGHTED, measures
 from loadfactor.ledger.steps import ledger_columns
 from loadfactor.ledger.waits import list_reasons, list_waits
 from loadfactor.metrics.metric import COST, EFFECTIVE_COST, UNDERUSED_COST, UNDERUSED_S, Quantile
-from loadfactor.metrics.query.calendar import PERIODS
-from loadfactor.metrics.query.question import NOT_OF_DAYS, OF_A_HOLDER, OF_A_WAIT, UNKNOWN_HOLDER, Question
+from loadfactor.metrics.query.question import OF_A_HOLDER, OF_A_WAIT, UNKNOWN_HOLDER, Question
 from loadfactor.tables import DIMENSIONS, columns_of
 from loadfactor.units import MS_PER_HOUR, S_PER_HOUR
 
@@ -151,16 +150,15 @@ def _fold(
     return folded.mutate(**{c: ibis.null(of) for c, of in absent.items()})
 
 
-def fold_days() -> Expr:
-    """The ledger in `asked_ledger` with rows of one local day, one holder and the same circumstances added up, as a ledger.
+def fold_day(dimensions: Sequence[str], basis: str) -> Expr:
+    """The ledger in `asked_ledger`, which is of one local day, with rows that agree in all that is asked added up, as a ledger.
 
-    What it no longer tells is null; where a row lies in its day means nothing.
+    What it no longer tells (other dimensions, prices of another basis) is null; where a row lies in its day means nothing.
     """
     book = ibis.table(ledger_columns(), name="asked_ledger")
-    dated = date_rows(book, ("day",), book.hour_utc, book.from_utc)
-    holders = [c for name, c in DIMENSIONS.items() if name not in (*NOT_OF_DAYS, *PERIODS)]
-    times = {"hour_utc": dated.hour_utc.min(), "from_utc": dated.from_utc.min(), "to_utc": dated.to_utc.max()}
-    return _fold(dated, ["day", *holders], set(book.columns), list(HIGHEST), times).select(*book.columns)
+    used = set(book.columns).difference(PRICE_COLUMNS) | {f"price_per_gpu_hour_{basis}"}
+    times = {"hour_utc": book.hour_utc.min(), "from_utc": book.from_utc.min(), "to_utc": book.to_utc.max()}
+    return _fold(book, [DIMENSIONS[name] for name in dimensions], used, list(HIGHEST), times).select(*book.columns)
 
 
 def _sums(question: Question, booked: Expr) -> dict[str, Expr]:
