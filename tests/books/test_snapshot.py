@@ -57,6 +57,31 @@ def test_the_same_question_of_one_snapshot_and_of_the_books_is_one(simulated_boo
     assert [r.as_json() for r in simulated_books.show(by="team")] == first
 
 
+def test_a_filter_says_what_a_split_says(simulated_books: Books) -> None:
+    """What a question with a filter finds is the part of the unfiltered answer that is split by it; in cut hours, too."""
+    start, end = simulated_books.span
+    noon = start + timedelta(hours=12, minutes=10)
+    asked = ["utilization", "allocated_gpu_hours", "cost"]
+    with simulated_books.snapshot() as snapshot:
+        for name in ("team", "device", "user"):
+            of_all = snapshot.show(asked, ["day", name], noon, end)
+            for value in sorted({r.by[name] for r in of_all if r.by[name] is not None})[:3]:
+                part = snapshot.show(asked, ["day"], noon, end, where={name: value})
+                expected = [(r.metric, r.by["day"], r.value) for r in of_all if r.by[name] == value]
+                assert [r[:2] for r in expected] == [(r.metric, r.by["day"]) for r in part]
+                assert all(near(r.value, true) for r, (*_, true) in zip(part, expected, strict=True))
+
+
+def test_books_are_checked_meanwhile(simulated_books: Books) -> None:
+    """A check in a thread of its own finds what a check finds, beside questions, and where hours are not booked yet."""
+    whole = simulated_books.check()
+    with simulated_books.snapshot() as snapshot, snapshot.checking():
+        assert paid(snapshot) == paid(simulated_books)
+        assert snapshot.check() == whole
+    with Books(simulated_books.store.folder, idle_below=0.2).snapshot() as snapshot, snapshot.checking():
+        assert snapshot.check().is_sound
+
+
 def test_days_added_up_answer_for_their_window_alone(simulated_books: Books) -> None:
     """Where days of a window are added up, it has the same answers as before, with filters too; so have other windows and zones."""
     start, end = simulated_books.span

@@ -86,15 +86,18 @@ def _book_stale(writer: "Writer", progress: "Progress", idle_below: float, key: 
     progress("booking", 1.0)
 
 
-def open_ledger(session: Session, idle_below: float) -> None:
-    """Give the ledger the name `ledger` in a session: as it is kept, and hours that are stale booked in memory."""
+def open_ledger(session: Session, idle_below: float) -> bool:
+    """Give the ledger the name `ledger` in a session: as it is kept, and hours that are stale booked in memory.
+
+    True where nothing had to be booked.
+    """
     key = ledger_key(idle_below, session.currency)
     files = session.manifest.of("ledger") if session.manifest.ledger_key == key else ()
     owned = find_owned_prices(session)
     is_current = not session.manifest.stale and owned == read_inputs(session.manifest.sources_key).owned
     if files and is_current and not session.live and not session.live_samples and has_booked_bills(session):
         session.create_view("ledger", select_ledger(session, files))
-        return
+        return True
     inputs = digest_facts(session, owned)
     hours = find_stale(session, key, inputs)
     book(session, _intersect(hours, session.span()), idle_below=idle_below, owned=owned)
@@ -104,6 +107,7 @@ def open_ledger(session: Session, idle_below: float) -> None:
     if kept:
         sql = f"SELECT * FROM booked_now UNION ALL BY NAME ({select_ledger(session, kept)})"
     session.create_view("ledger", sql)
+    return False
 
 
 def _without_hours(file: StoredFile, hours: tuple[Span, ...]) -> list[StoredFile]:

@@ -1,6 +1,8 @@
 """The books at one moment: questions asked of one session, whose answers fit together whatever is written meanwhile."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime, tzinfo
 from functools import cached_property, partial
@@ -48,8 +50,10 @@ class Snapshot:
 
     def __init__(self, session: Session, idle_below: float) -> None:
         self._session = session
+        self._idle_below = idle_below
         self._has_waits = False
-        open_ledger(session, idle_below)
+        self._checked: Callable[[], CheckResult] | None = None
+        self._is_kept = open_ledger(session, idle_below)
         self._ledger = AskedLedger(session, idle_below)
 
     @property
@@ -146,17 +150,27 @@ class Snapshot:
         timezone: tzinfo = UTC,
         basis: str | None = None,
     ) -> None:
-        """Add the rows of a window up by day, once: `show` of that window and basis then reads these sums where it names no others.
-
-        `by` are the dimensions it may name. It pays for several questions. Raises as `show`.
-        """
+        """Add the rows of a window up by day, job and these dimensions, once, for questions in this basis. Raises as `show`."""
         self._ledger.fold(self._window(start, end, timezone), check_dimensions(by), self._check_basis(basis))
+
+    @contextmanager
+    def checking(self) -> Iterator[None]:
+        """Inside, the books are checked in a thread of its own, and `check` waits for that; unless something had to be booked."""
+        if not self._is_kept:
+            yield
+            return
+        with closing(self._session.beside()) as session, ThreadPoolExecutor(1, "check") as pool:
+            self._checked = pool.submit(lambda: Snapshot(session, self._idle_below).check()).result
+            try:
+                yield
+            finally:
+                self._checked = None
 
     def check(self) -> "CheckResult":
         """As `Books.check`."""
         from loadfactor.books.check import check_books
 
-        return check_books(self._session, self.show)
+        return self._checked() if self._checked else check_books(self._session, self.show)
 
     def find_untagged(
         self,

@@ -56,6 +56,10 @@ class Session:
         self.live_spans: tuple[Span, ...] = ()  # of the ledger, to be booked again
         self.live_extents: dict[str, Extent] = {}  # of the tables with live rows folded in
 
+    def beside(self) -> "Session":
+        """The files of the same generation in another connection, for another thread, to close before this one; no live rows."""
+        return Session(self.folder, self.manifest, self.raw.cursor(), self.currency)
+
     def close(self) -> None:
         """End it, with everything temporary in it."""
         self.raw.close()

@@ -21,9 +21,10 @@ def build_document(inquiry: Inquiry) -> Document:
         return build_bill_document(inquiry)
     if inquiry.job is not None:
         return build_job_page(inquiry, inquiry.job)
-    inquiry.add_up_days()
-    totals = inquiry.totals
-    facts = [found for build in SECTIONS if (found := build(inquiry)) is not None]
+    with inquiry.books.checking():
+        inquiry.add_up_days()
+        totals = inquiry.totals
+        facts = [found for build in SECTIONS if (found := build(inquiry)) is not None]
     start, end = inquiry.window
     headline = " ".join(_headline(inquiry))
     basis = basis_text(totals.some("effective_gpu_hours", "cost"), with_shares=True)

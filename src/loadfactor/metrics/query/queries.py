@@ -25,7 +25,7 @@ from loadfactor.units import MS_PER_HOUR, S_PER_HOUR
 
 Expr = Any
 
-FOLDED_FROM = 24
+FOLDED_FROM = 40
 """With as many sums it pays to add rows of the same circumstances up first."""
 ADDITIVE = ("gpu_s", *WEIGHTED.values())
 HIGHEST = ("mem_peak_share", "temperature_peak_c")
