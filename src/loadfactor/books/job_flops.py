@@ -25,7 +25,7 @@ GIVEN = ("model", "sequence_length", "datatype", "recompute")
 _UNITS = f"('{TRAIN_TOKEN}', '{MODEL_FLOP}', '{HARDWARE_FLOP}')"
 
 
-def view_progress(session: Session, units: Sequence[str], find_flops: "Callable[[], pa.Table]") -> None:
+def view_progress(session: Session, units: Sequence[str], find_flops: "Callable[[], pa.Table | None]") -> None:
     """Name all progress `progress`, with the units that are worked out of it where one is asked for.
 
     The ledger is called `ledger`. `find_flops` gives what `tabulate_job_flops` found; it is asked where that is needed.
@@ -34,23 +34,30 @@ def view_progress(session: Session, units: Sequence[str], find_flops: "Callable[
         session.view_table("progress", "progress")
         return
     session.view_table("stored_progress", "progress")
-    session.register("job_flops", find_flops())
+    found = find_flops()
+    if found is None:  # an empty table of Arrow's would take pandas, which is slow to import
+        session.materialize("job_flops", _NOTHING)
+    else:
+        session.register("job_flops", found)
     tabulate_section_work(session, is_asked=not {*units}.isdisjoint(IN_SECTION.values()))
     session.create_view("progress", recall("worked out", _compile)["progress"])
 
 
-def tabulate_job_flops(session: Session, networks: tuple[JobNetwork, ...]) -> "pa.Table":
+_KNOWN = ("flops_per_token", "hardware_flops_per_token", "peak_flops")
+_NOTHING = f"SELECT NULL::VARCHAR AS job_id, {', '.join(f'NULL::DOUBLE AS {name}' for name in _KNOWN)} WHERE false"
+
+
+def tabulate_job_flops(session: Session, networks: tuple[JobNetwork, ...]) -> "pa.Table | None":
     """The table `job_flops`: FLOPs of a token, with those computed again, and the dense peak of one GPU, mean over its time.
 
-    Progress is called `stored_progress`. Raises InputError where a table [[network]] names a network that there is not.
+    None without networks. Progress is called `stored_progress`. Raises InputError where a table [[network]] names one that is none.
     """
+    if not networks:
+        return None
     import pyarrow as pa
 
     columns = pa.schema([("job_id", pa.string()), *((name, pa.float64()) for name in _KNOWN)])
-    return pa.Table.from_pylist(list(_list_jobs(session, networks)) if networks else [], schema=columns)
-
-
-_KNOWN = ("flops_per_token", "hardware_flops_per_token", "peak_flops")
+    return pa.Table.from_pylist(list(_list_jobs(session, networks)), schema=columns)
 
 
 def _list_jobs(session: Session, networks: tuple[JobNetwork, ...]) -> Iterator[dict[str, Any]]:

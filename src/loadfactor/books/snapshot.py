@@ -274,7 +274,7 @@ class Snapshot:
         return self._session.fetch(write_sql(rows))
 
     @cached_property
-    def _job_flops(self) -> "pa.Table":
+    def _job_flops(self) -> "pa.Table | None":
         from loadfactor.books.job_flops import tabulate_job_flops
 
         return tabulate_job_flops(self._session, settings().network)
