@@ -1,11 +1,14 @@
 """What the serving jobs of the books did: their requests, tokens, hours and cost, as plans take them."""
 
+from datetime import datetime
 from typing import Any, Final
+
+import ibis
 
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.errors import InputError, no_such
 from loadfactor.metrics.metric import CURRENCY, Made, Metric, PerUnit, Speed
-from loadfactor.metrics.query.calendar import instant
+from loadfactor.metrics.query.calendar import instant, milliseconds
 from loadfactor.metrics.work import OUTPUT, PROMPT
 from loadfactor.planner.economics.measured_load import MeasuredLoad
 from loadfactor.units import MS_PER_S, S_PER_HOUR
@@ -22,12 +25,18 @@ WHOLE_HOUR: Final = 0.5
 """An hour counts as the busiest only where at least this share of the most GPUs held in an hour was held in it."""
 
 
-def find_serving_load(books: Snapshot, job: str | None = None) -> MeasuredLoad:
-    """Of all jobs that made output tokens, or of one, from the first of their progress to the last.
+Window = tuple[datetime | None, datetime | None]
+"""From when to when; None where nothing is said."""
+
+
+def find_serving_load(books: Snapshot, job: str | None = None, window: Window = (None, None)) -> MeasuredLoad:
+    """Of all jobs that made output tokens, or of one, from the first of their progress in the window to the last.
 
     Raises InputError where there is none, where no requests were counted, or where they held no GPU that the books know.
     """
-    rows = _list_progress(books)
+    rows = _list_progress(books, window)
+    if not rows and any(window):
+        raise InputError("the books hold no output tokens in that time; ask for another --from, --to or --last")
     if not rows:
         raise InputError(
             f"the books in {books.folder} hold no output tokens; begin with `loadfactor import serving FILE…`"
@@ -84,10 +93,15 @@ def _find_busiest(hours: list[dict[str, float]]) -> float:
     )
 
 
-def _list_progress(books: Snapshot) -> dict[str, dict[str, int]]:
+def _list_progress(books: Snapshot, window: Window) -> dict[str, dict[str, int]]:
     """By job with output tokens: its first and last instant, and the milliseconds of its replicas, counted and with tokens."""
     progress = books.view("progress")
-    rows = progress.filter(progress.unit == OUTPUT, progress.to_utc > progress.from_utc)
+    begin, end = (None if at is None else milliseconds(at) for at in window)
+    cut = progress.mutate(
+        from_utc=progress.from_utc if begin is None else ibis.greatest(progress.from_utc, begin),
+        to_utc=progress.to_utc if end is None else ibis.least(progress.to_utc, end),
+    )
+    rows = cut.filter(cut.unit == OUTPUT, cut.to_utc > cut.from_utc)
     length = rows.to_utc - rows.from_utc
     found = rows.group_by("job_id").aggregate(
         first=rows.from_utc.min(),

@@ -52,6 +52,21 @@ def test_break_even_of_a_measured_load(store: Path) -> None:
     assert "lies below the floor" in render_text(cheaper.document, 100)
 
 
+def test_a_window_of_the_measured_load(store: Path) -> None:
+    """The first hour alone is busy throughout; the last hour has no request; a window needs books, and something in it."""
+    plan = loadfactor.plan_breakeven(store=store, api_price=(4.0,), start="2026-01-01", end="2026-01-01T01:00Z").data
+    assert (plan.measured.duty_share, plan.measured.requests_per_s, plan.measured_share) == pytest.approx((1, 1, 1))
+    assert (plan.measured.span_s, plan.measured.gpu_s, plan.measured.cost) == pytest.approx((3600, 7200, 4))
+    half = loadfactor.plan_breakeven(store=store, api_price=(4.0,), last="90min").data.measured
+    assert (half.span_s, half.requests, half.duty_share) == pytest.approx((5400, 1800, 1 / 3))
+    with pytest.raises(InputError, match="requests of the jobs"):
+        loadfactor.plan_breakeven(store=store, api_price=(4.0,), last="1h")
+    with pytest.raises(InputError, match="in that time"):
+        loadfactor.plan_breakeven(store=store, api_price=(4.0,), start="2027-01")
+    with pytest.raises(InputError, match="--last is about the books"):
+        loadfactor.plan_breakeven(api_price=(4.0,), last="1h")
+
+
 def test_what_is_given_comes_before_what_was_measured(store: Path) -> None:
     """A throughput and a price that are typed in stay; the measured load is held against that throughput."""
     plan = loadfactor.plan_breakeven(store=store, api_price=(4.0,), tokens_per_s=1200, price_per_gpu_hour=1.0).data

@@ -31,7 +31,7 @@ def build_document(request: BreakEvenRequest) -> Document:
     """The page of a request; it is a no where self-hosting never pays, or not at the demand given."""
     if request.api == "list":
         return list_prices()
-    load = find_load(request.store, request.job)
+    load = find_load(request)
     price = choose_measured_price(request.accelerator, request.price_per_gpu_hour, load)
     is_busiest = load is not None and not (request.is_measured or request.model)
     if load is not None:

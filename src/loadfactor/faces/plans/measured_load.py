@@ -1,6 +1,7 @@
 """Plans of serving from what was measured: the load in a store in place of a request's own numbers, and the section about it."""
 
 from pathlib import Path
+from typing import Protocol
 
 from loadfactor.catalog.prices import ChosenPrice, choose_price
 from loadfactor.errors import InputError
@@ -12,17 +13,35 @@ PLAN_CURRENCY = "USD"
 """That of API prices and of the catalog."""
 
 
-def find_load(store: Path | None, job: str | None) -> MeasuredLoad | None:
-    """The load in the books of this folder; None where no folder is named. Raises InputError as the books do."""
-    if store is None:
-        if job is not None:
-            raise InputError("--job names a job of the books: give --store with their folder, too")
+class MeasuredRequest(Protocol):
+    """A request that may take the load from books, of a job and a window of time."""
+
+    @property
+    def store(self) -> Path | None: ...
+    @property
+    def job(self) -> str | None: ...
+    @property
+    def start(self) -> str | None: ...
+    @property
+    def end(self) -> str | None: ...
+    @property
+    def last(self) -> str | None: ...
+
+
+def find_load(request: MeasuredRequest) -> MeasuredLoad | None:
+    """The load in the books of the folder named; None where none is. Raises InputError as the books do."""
+    if request.store is None:
+        of_books = {"--job": request.job, "--from": request.start, "--to": request.end, "--last": request.last}
+        given = next((flag for flag, value in of_books.items() if value is not None), None)
+        if given is not None:
+            raise InputError(f"{given} is about the books: give --store with their folder, too")
         return None
     from loadfactor.books.serving_load import find_serving_load
-    from loadfactor.faces.cli.books_request import StoreRequest
+    from loadfactor.faces.cli.books_request import WindowRequest
 
-    with StoreRequest(store=store).books.snapshot() as books:
-        return find_serving_load(books, job)
+    asked = WindowRequest(store=request.store, start=request.start, end=request.end, last=request.last)
+    with asked.books.snapshot() as books:
+        return find_serving_load(books, request.job, asked.window(books))
 
 
 def choose_measured_price(accelerator: str, given: float | None, load: MeasuredLoad | None) -> ChosenPrice:

@@ -38,7 +38,7 @@ class MeasuredServingPlan(ServingPlan):
 def build_document(request: ServingRequest, progress: Callable[[str], None] = lambda _: None) -> Document:
     """Plan the fleet and lay it out as a page. Raises InputError for a name nobody knows or a fleet that cannot be."""
     chip, network = accelerator(request.accelerator), read_network(request.model)
-    load = find_load(request.store, request.job)
+    load = find_load(request)
     price = choose_measured_price(request.accelerator, request.price_per_gpu_hour, load)
     if load is not None:
         request = take_load(request, load)

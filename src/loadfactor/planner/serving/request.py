@@ -62,4 +62,7 @@ class ServingRequest(Request):
         "Take demand, lengths and price from the serving jobs of the books in this folder.", None
     )
     job: str | None = option("Of the books, this job alone.", None)
+    start: str | None = option("Of the books, from here on: 2026-10, 2026-10-05.", None, name="--from")
+    end: str | None = option("Of the books, up to here, itself not included.", None, name="--to")
+    last: str | None = option("Of the books, the last part alone: 12h, 7d, 4w.", None)
     seed: int = option("Seed of everything drawn: same seed, same answer.", 1, within=SEED)
