@@ -29,7 +29,7 @@ SOURCES = (
     SourceEntry(
         "serving",
         "loadfactor.sources.serving_engines",
-        "saved /metrics of vLLM, SGLang, TGI, Triton with TensorRT-LLM, trtllm-serve, llama.cpp: tokens and requests",
+        "saved /metrics of vLLM, SGLang, TGI, Triton with TensorRT-LLM, trtllm-serve, NIM, llama.cpp: tokens and requests",
     ),
     SourceEntry(
         "cloudwatch",

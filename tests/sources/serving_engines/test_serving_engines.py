@@ -148,6 +148,39 @@ def test_other_ranks_tell_the_same_work() -> None:
     assert tell(*lines)[0] == {"prompt_token": 20}
 
 
+def test_ranks_of_data_parallelism_add_up() -> None:
+    """SGLang's ranks of data parallelism run requests of their own, whichever rank of tensor parallelism writes for them."""
+    lines = [
+        f'sglang:num_running_reqs{{tp_rank="{tp}",pp_rank="{pp}",dp_rank="{tp // 2}"}} {2 + tp // 2} {(START + at) * 1000}'
+        for at in (0, 10)
+        for tp in range(8)
+        for pp in range(2)
+    ]
+    assert tell(*lines)[0] == {"running_request_s": 10 * (2 + 3 + 4 + 5)}
+
+
+def test_requests_that_were_broken_off_are_none() -> None:
+    """trtllm-serve counts what was cancelled or ran out of time among those that ended."""
+    lines = [
+        f'trtllm_request_success_total{{model_name="m",finished_reason="{reason}"}} {count * at} {(START + at) * 1000}'
+        for at in (0, 15)
+        for reason, count in (("stop", 2), ("length", 1), ("cancelled", 5), ("timeout", 7))
+    ]
+    assert tell(*lines)[0] == {"request": 45}
+
+
+def test_nim() -> None:
+    """NVIDIA's NIM uses names without a prefix; without its label they are somebody else's."""
+    names = ("prompt_tokens_total", "generation_tokens_total", "request_success_total")
+    lines = [
+        f"{name}{{{labels}}} {(number + 1) * at} {(START + at) * 1000}"
+        for at in (0, 15)
+        for number, name in enumerate(names)
+        for labels in ('model_name="m"', 'app="gateway"')
+    ]
+    assert tell(*lines)[0] == {"prompt_token": 15, "output_token": 30, "request": 45}
+
+
 def test_pods_that_labels_name_are_jobs_of_their_own() -> None:
     """A page of several pods, as Prometheus federates it, is a job and a replica each; no option is needed."""
     lines = [

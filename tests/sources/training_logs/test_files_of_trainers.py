@@ -49,6 +49,18 @@ def test_an_event_file_that_is_written_or_damaged(tmp_path: Path) -> None:
     assert gaps == {"damaged record; what comes after it is not in": 1}
 
 
+def test_keras_numbers_some_tags_by_epochs(tmp_path: Path) -> None:
+    """Steps are those of batches; a file with tags by epochs alone says no step."""
+    data = b"".join(event(BEGAN_S + i, i, "batch_loss", 2.5) for i in range(1, 21))
+    epochs = b"".join(event(BEGAN_S + 10 * i, i, "epoch_loss", 2.5) for i in range(1, 3))
+    path = tmp_path / "events.out.tfevents.1.node.0"
+    path.write_bytes(data + epochs)
+    assert add_up(read_run(path)[0])["step", True] == 20
+    path.write_bytes(epochs)
+    rows, gaps = read_run(path)
+    assert (rows, gaps) == ([], {"no line of a training step in it": 1})
+
+
 def test_trainer_state(tmp_path: Path) -> None:
     """Steps, samples, epochs, tokens and FLOPs, over as long as the training took."""
     state = {

@@ -11,9 +11,9 @@ from loadfactor.sources.gpu_scrapes.field_values import FieldValues
 from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices, Numbering
 from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
 from loadfactor.sources.prometheus.running_steps import RunningSteps
-from loadfactor.sources.serving_engines.engines import is_told, spell
+from loadfactor.sources.serving_engines.engines import Labels, is_told, spell
 from loadfactor.sources.serving_engines.live_decoder import SERVING, LiveServingDecoder
-from loadfactor.sources.serving_engines.pages import EnginePage, Labels, add_series, find_place
+from loadfactor.sources.serving_engines.pages import EnginePage, add_series, find_place
 
 LATE: Final = "values that came after later ones of their replica; not counted"
 _COPIES: Final = ("prometheus_replica", "__replica__")

@@ -1,4 +1,4 @@
-"""Saved /metrics of serving engines: vLLM, SGLang, TGI, Triton with TensorRT-LLM, trtllm-serve, llama.cpp."""
+"""Saved /metrics of serving engines: vLLM, SGLang, TGI, Triton with TensorRT-LLM, trtllm-serve, NIM, llama.cpp."""
 
 from loadfactor.sources.base import Source
 from loadfactor.sources.files import find_with, read_with

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from loadfactor.sources.serving_engines.engines import COUNTED
-from loadfactor.sources.serving_engines.pages import EnginePage, Labels
+from loadfactor.sources.serving_engines.engines import COUNTED, Labels
+from loadfactor.sources.serving_engines.pages import EnginePage
 from loadfactor.units import MS_PER_S
 
 REACH_STEPS: Final = 1.5

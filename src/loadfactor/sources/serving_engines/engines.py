@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+Labels = tuple[tuple[str, str], ...]
+"""Labels of a series and their values, sorted."""
 PROMPT, CACHED, OUTPUT = "prompt_token", "cached_prompt_token", "output_token"
 REQUEST, PREEMPTION = "request", "preemption"
 RUNNING, WAITING = "running_request_s", "waiting_request_s"
@@ -20,6 +22,7 @@ class Engine:
     """One engine. `counts` and `gauges` give the metrics of a unit, the best one first.
 
     `only` keeps series whose label has one of these values, where they have it; `without` leaves out series with one of these.
+    Series of a page that differ in the labels of `copies` alone tell the same. `needs` is a label that each of its series has.
     """
 
     name: str
@@ -27,6 +30,8 @@ class Engine:
     gauges: Mapping[str, tuple[str, ...]]
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     without: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    copies: tuple[str, ...] = ()
+    needs: str = ""
 
 
 VLLM: Final = Engine(
@@ -51,7 +56,7 @@ SGLANG: Final = Engine(
         PREEMPTION: ("sglang_num_retracted_requests_total",),
     },
     {RUNNING: ("sglang_num_running_reqs",), WAITING: ("sglang_num_queue_reqs",)},
-    only={"tp_rank": ("0",)},  # all ranks of tensor parallelism tell the same
+    copies=("tp_rank", "pp_rank", "moe_ep_rank"),  # of data parallelism each rank does work of its own
 )
 TGI: Final = Engine(
     "tgi",
@@ -83,13 +88,20 @@ TRTLLM: Final = Engine(
         REQUEST: ("trtllm_request_success_total",),
     },
     {RUNNING: ("trtllm_num_requests_running",), WAITING: ("trtllm_num_requests_waiting",)},
+    without={"finished_reason": ("cancelled", "timeout")},
+)
+NIM: Final = Engine(
+    "nim",
+    {PROMPT: ("prompt_tokens_total",), OUTPUT: ("generation_tokens_total",), REQUEST: ("request_success_total",)},
+    {RUNNING: ("num_requests_running",), WAITING: ("num_requests_waiting",)},
+    needs="model_name",  # others may count under such names, too
 )
 LLAMA_CPP: Final = Engine(
     "llama.cpp",
     {PROMPT: ("llamacpp_prompt_tokens_total",), OUTPUT: ("llamacpp_tokens_predicted_total",)},
     {RUNNING: ("llamacpp_requests_processing",), WAITING: ("llamacpp_requests_deferred",)},
 )
-ENGINES: Final = (VLLM, SGLANG, TGI, TRITON, TRITON_WAITING, TRTLLM, LLAMA_CPP)
+ENGINES: Final = (VLLM, SGLANG, TGI, TRITON, TRITON_WAITING, TRTLLM, NIM, LLAMA_CPP)
 START: Final = "process_start_time_seconds"
 """When the process began that tells: what tells a process from another one behind the same name."""
 
@@ -142,6 +154,16 @@ def is_told(name: str, labels: Mapping[str, str]) -> bool:
     return name == START or find_gauge(name, labels) is not None
 
 
+def drop_copies(name: str, labels: Mapping[str, str]) -> Labels:
+    """The labels of a series, sorted, without those that tell copies apart.
+
+    >>> drop_copies("sglang_prompt_tokens_total", {"tp_rank": "3", "dp_rank": "1"})
+    (('dp_rank', '1'),)
+    """
+    engine = _COUNTERS[name] if is_counter(name) else _GAUGES[name][0][0]
+    return tuple(sorted((label, value) for label, value in labels.items() if label not in engine.copies))
+
+
 def list_names() -> list[str]:
     """Every metric that is understood, as an expression for both ways to write it.
 
@@ -152,6 +174,8 @@ def list_names() -> list[str]:
 
 
 def _fits(engine: Engine, labels: Mapping[str, str]) -> bool:
+    if engine.needs and engine.needs not in labels:
+        return False
     return all(labels.get(name, values[0]) in values for name, values in engine.only.items()) and not any(
         labels.get(name) in values for name, values in engine.without.items()
     )

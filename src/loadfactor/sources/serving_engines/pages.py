@@ -14,12 +14,11 @@ from loadfactor.sources.dcgm.metric_lines import find_head_end
 from loadfactor.sources.dcgm.series_identity import list_labels, split_head
 from loadfactor.sources.parsing.text_blocks import split_blocks
 from loadfactor.sources.parsing.times.stamps import parse_epoch_ms, parse_stamp
-from loadfactor.sources.serving_engines.engines import START, counts, find_gauge, is_counter, spell
+from loadfactor.sources.serving_engines.engines import START, Labels, counts, drop_copies, find_gauge, is_counter, spell
 from loadfactor.units import MS_PER_S, NS_PER_MS
 
 Place = tuple[str, str]
 """The job, empty where no label names one, and the replica."""
-Labels = tuple[tuple[str, str], ...]
 _TYPE = re.compile(r"# TYPE (?P<name>\S+) (?P<kind>\w+)")
 _REPLICA = ("pod", "exported_pod", "kubernetes_pod_name", "pod_name", "instance")
 _NAMESPACE = ("namespace", "exported_namespace", "kubernetes_namespace", "namespace_name")
@@ -38,6 +37,7 @@ class EnginePage:
     counters: dict[str, dict[Labels, float]] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
     declared: frozenset[str] = frozenset()
+    told: set[tuple[str, Labels]] = field(default_factory=set, repr=False, compare=False)  # gauges that were read
 
     @property
     def is_empty(self) -> bool:
@@ -89,9 +89,12 @@ def add_series(page: EnginePage, name: str, labels: Mapping[str, str], value: fl
         page.start_ms = round(value * MS_PER_S)
     elif is_counter(name):
         if counts(name, labels):
-            page.counters.setdefault(name, {})[tuple(sorted(labels.items()))] = value
+            page.counters.setdefault(name, {}).setdefault(drop_copies(name, labels), value)
     elif (unit := find_gauge(name, labels)) is not None:
-        page.gauges[unit] = page.gauges.get(unit, 0.0) + value
+        told = name, drop_copies(name, labels)
+        if told not in page.told:
+            page.told.add(told)
+            page.gauges[unit] = page.gauges.get(unit, 0.0) + value
 
 
 def _close(

@@ -4,7 +4,8 @@ from itertools import groupby
 from typing import Any
 
 from loadfactor.sources.serving_engines.counting import Amount, EngineProcess, ReplicaCounts
-from loadfactor.sources.serving_engines.pages import EnginePage, Labels
+from loadfactor.sources.serving_engines.engines import Labels
+from loadfactor.sources.serving_engines.pages import EnginePage
 
 Stored = dict[str, Any]
 

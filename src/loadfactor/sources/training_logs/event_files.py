@@ -21,9 +21,10 @@ _FORMS: Final = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}  # of its types
 _STEP_MAX: Final = 10**12
 
 _OTHER: Final = re.compile(
-    r"\bvs (?:samples|tokens)\b|(?:^|[/_ -])(?:eval|val|valid|validation|test)(?:[/_ -]|$)", re.IGNORECASE
+    r"\bvs (?:samples|tokens)\b|(?:^|[/_ -])(?:eval|evaluation|val|valid|validation|test)(?:[/_ -]|$)|^epoch_",
+    re.IGNORECASE,
 )
-"""Tags of evaluation, and those whose steps are no steps."""
+"""Tags of evaluation, and those whose steps are no steps: Keras numbers `epoch_loss` by epochs."""
 _LOSS: Final = re.compile(r"loss(?!.?scale)", re.IGNORECASE)
 _NAMES: Final = (
     ("step_samples", re.compile(r"(?:^|/)(?:global[_-])?batch[_-]size$")),

@@ -14,6 +14,7 @@ _WITHIN: Final = 100  # characters: what stands later in a line is data
 _ISO: Final = re.compile(
     rf"(?<!\d)\d{{4}}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?(?: ?UTC\b| ?{OFFSET}(?![\d-]))?"
 )
+_COMPACT: Final = re.compile(r"(?<!\d)(20\d\d)(\d\d)(\d\d)[ T-](\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)")
 _AMERICAN: Final = re.compile(r"(?<!\d)(\d\d)/(\d\d)/(\d{4})[ ,]+(\d\d:\d\d:\d\d)")
 _CTIME: Final = re.compile(
     r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ([A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d) (?:([A-Z]{3,4}) )?(\d{4})\b"
@@ -37,6 +38,8 @@ class LineTimes:
         1621758237000
         >>> times.find("05/23/2021 08:23:57 - INFO - root") == times.find("Sun May 23 08:23:57 2021")
         True
+        >>> times.find("[20251202 06:56:28][rank-7/8][INFO ] iteration 4408/ 5000 |")
+        1764658588000
         """
         begin = line[:_WITHIN]
         if begin.count(":") < 2:
@@ -44,6 +47,9 @@ class LineTimes:
         iso = _ISO.search(begin)
         if iso:
             return self._place(iso[0])
+        found = _COMPACT.search(begin)
+        if found:
+            return self._place(f"{found[1]}-{found[2]}-{found[3]} {found[4]}")
         found = _AMERICAN.search(begin)
         if found:
             month, day = (found[1], found[2]) if int(found[1]) <= 12 else (found[2], found[1])
