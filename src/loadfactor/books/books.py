@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # what writes takes longer to import than most answers
     from loadfactor.books.projects import ProjectReview
     from loadfactor.books.retagging import Retagging
     from loadfactor.books.waits import WaitEstimate, Waits
-    from loadfactor.books.waterfall import FleetWaterfall
+    from loadfactor.books.waterfall_groups import FleetWaterfall
     from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
     from loadfactor.store.import_records import ImportRecord
     from loadfactor.store.importing import Progress, Receipt

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from loadfactor.books.projects import ProjectReview
     from loadfactor.books.untagged import Untagged
     from loadfactor.books.waits import WaitEstimate, Waits
-    from loadfactor.books.waterfall import FleetWaterfall
+    from loadfactor.books.waterfall_groups import FleetWaterfall
 
 Expr = Any
 

@@ -8,7 +8,7 @@ from loadfactor.faces.formats import money, number, percent
 from loadfactor.metrics.waterfall import DROPS, LEVELS, WITHOUT_MATH
 
 if TYPE_CHECKING:
-    from loadfactor.books.waterfall import FleetWaterfall, WaterfallGroup
+    from loadfactor.books.waterfall_groups import FleetWaterfall, WaterfallGroup
 
 NOTHING: Final = "(none)"
 MOST_ROWS: Final = 25

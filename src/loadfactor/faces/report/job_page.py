@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from shlex import quote
 
 from loadfactor.books.job_account import ASKED_OF_JOBS, OF_THE_INVOICE, OF_WHAT_WAS_MADE, compare_jobs, list_leaks
-from loadfactor.books.waterfall import FleetWaterfall
+from loadfactor.books.waterfall_groups import FleetWaterfall
 from loadfactor.errors import InputError
 from loadfactor.faces.document import Document, Section, Suggestion, Tile
 from loadfactor.faces.formats import instant, money, number, percent
