@@ -16,7 +16,7 @@ from loadfactor.sources.kubernetes.live_decoder import LiveKubernetesDecoder
 
 
 def test_gpus_and_cohorts_go_on_after_a_watch_that_is_too_old(tmp_path: Path) -> None:
-    """A GPU that is taken out of a slice is seen in a watch; what vanished unseen is found out by the list after 410 Gone."""
+    """GPUs taken out of a slice, and put back, are seen in a watch; what vanished unseen is found by the list after 410 Gone."""
     decoder, stopped = LiveKubernetesDecoder("prod"), threading.Event()
     keeping, marks, rows = threading.Lock(), dict[str, str](), dict[str, Any]()
 
@@ -47,6 +47,10 @@ def test_gpus_and_cohorts_go_on_after_a_watch_that_is_too_old(tmp_path: Path) ->
         for thread in threads:
             thread.start()
         wait_for({GPUS[0]: True, GPUS[1]: True, "cohort/all": True})
+        api.put(resource_slice(gpu(0), api="v1beta1"))
+        wait_for({GPUS[0]: True, GPUS[1]: False, "cohort/all": True})
+        api.put(resource_slice(api="v1beta1"))
+        wait_for({GPUS[0]: False, GPUS[1]: False, "cohort/all": True})
         api.put(resource_slice(gpu(0), api="v1beta1"))
         wait_for({GPUS[0]: True, GPUS[1]: False, "cohort/all": True})
         api.delete(both, cohort("all", "", shared), silently=True)

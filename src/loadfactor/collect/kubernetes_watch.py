@@ -24,13 +24,13 @@ from loadfactor.collect.kubernetes_api import (
 from loadfactor.collect.kubernetes_owners import OwnerSearch
 from loadfactor.collect.listed_body import pack_listed
 from loadfactor.errors import LoadfactorError
-from loadfactor.sources.kubernetes.claims import read_slice
 from loadfactor.sources.kubernetes.decoder import NODE, POD, SLICE, WORKLOAD
 from loadfactor.sources.kubernetes.fields import part, text
 from loadfactor.sources.kubernetes.live_decoder import ALIVE, DELETED, LISTED, LISTING
 from loadfactor.sources.kubernetes.nodes import read_node
 from loadfactor.sources.kubernetes.pods import read_pod
 from loadfactor.sources.kubernetes.pruning import prune
+from loadfactor.sources.kubernetes.slices import read_listed
 from loadfactor.sources.kubernetes.workloads import read_workload
 from loadfactor.store.source_status import MOST_FAILURES, Failure, SourceStatus
 from loadfactor.units import MS_PER_S, S_PER_MIN
@@ -287,7 +287,7 @@ def _concerns_gpus(kind: str, pruned: dict[str, Any]) -> bool:
     if kind == WORKLOAD:
         return read_workload(pruned) is not None
     if kind == SLICE:
-        return bool(read_slice(pruned))
+        return read_listed(pruned) is not None  # of a driver of GPUs, even where none is left
     if kind == NODE:
         node = read_node(pruned)
         return node is not None and node.has_gpus

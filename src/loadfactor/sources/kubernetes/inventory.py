@@ -33,7 +33,7 @@ class Inventory:
         """`backdates`: GPUs that are there at first were so since their slices were created, else since they were seen."""
         self.slices: dict[str, SliceFacts] = {}
         self.installed: dict[str, Installed] = {}
-        """By the name of the GPU, those that went some time ago too."""
+        """By the name of the GPU, those that went a little while ago too."""
         self._changed: dict[str, int | None] = {}
         """Nodes of which slices changed, and when that was seen."""
         self._backdates = backdates
@@ -69,7 +69,16 @@ class Inventory:
             there.setdefault(gpu.node, []).append(name)
         for node, slices in by_node.items():
             yield from self._compare(node, slices, there.get(node, []), self._changed[node])
+        self._forget(max((at_ms for at_ms in self._changed.values() if at_ms is not None), default=0))
         self._changed = {}
+
+    def _forget(self, now_ms: int) -> None:
+        """Know GPUs no longer that went too long ago to be back."""
+        old = [
+            name for name, gpu in self.installed.items() if gpu.to_ms is not None and now_ms - gpu.to_ms > RETURNS_MS
+        ]
+        for name in old:
+            del self.installed[name]
 
     def _mark(self, facts: SliceFacts, at_ms: int | None) -> None:
         for node in {gpu.node for gpu in facts.gpus if gpu.node}:
