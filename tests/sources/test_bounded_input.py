@@ -33,6 +33,7 @@ NAMES = {
     "gce": "instances.json",
     "serving": "metrics.prom",
     "progress": "progress.jsonl",
+    "prometheus": "answer.json",
 }
 OPTIONS = ReadOptions(at_ms=1_700_000_000_000, held_by="job")
 HEADING = b"device_id,to_utc,busy_share\n"

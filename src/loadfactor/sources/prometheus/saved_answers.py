@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -9,8 +10,12 @@ from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
 from loadfactor.sources.files import find_with, read_with
 from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
+from loadfactor.sources.parsing.text_blocks import join_pieces
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.query_answers import read_answer
+from loadfactor.units import BYTES_PER_MIB
+
+LARGEST_FILE_BYTES: Final = 256 * BYTES_PER_MIB
 
 
 def decode_answers(answers: Sequence[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
@@ -25,9 +30,11 @@ def decode_answers(answers: Sequence[Input], options: ReadOptions) -> Iterator[R
 
     for number, answer in enumerate(answers, 1):
         try:
-            points = read_answer(b"".join(answer.chunks), identify)
+            content = join_pieces(answer.label, answer.chunks, LARGEST_FILE_BYTES, "ask for shorter times")
+            points = read_answer(content, identify)
         except SourceError as error:
-            raise SourceError(f"{answer.label}: {error}") from None
+            said = str(error)
+            raise SourceError(said if answer.label in said else f"{answer.label}: {said}") from None
         decoder.put(points, number, 0.0)
     for item in decoder.take(None):
         yield name_source(item) if isinstance(item, Rows) else item
