@@ -55,13 +55,16 @@ def _claim(allocations: Expr, bounds: Expr, numbered: bool) -> Expr:
 def cut_capacity(capacity: Expr, claims: Expr, cuts: Expr | None = None) -> Expr:
     """The capacity of each scope cut wherever a holder comes or goes, and at `cuts` (at_utc), instants no row may span."""
     keys = ["scope", DAY]
-    bounds = [t.select(*keys, "from_utc", "to_utc") for t in (capacity, claims)]
+    comings = [claims.select(*keys, "from_utc", "to_utc")]
     if cuts is not None:
         inside = capacity.join(cuts, [capacity.from_utc < cuts.at_utc, capacity.to_utc > cuts.at_utc])
-        bounds.append(inside.select(*(capacity[k] for k in keys), from_utc=cuts.at_utc, to_utc=cuts.at_utc))
-    cut = cut_at_bounds(bounds, keys)
-    there = cut.join(capacity, covers(cut, capacity, keys))
-    return there.select(cut, *(capacity[c] for c in capacity.columns if c not in (*keys, "from_utc", "to_utc")))
+        comings.append(inside.select(*(capacity[k] for k in keys), from_utc=cuts.at_utc, to_utc=cuts.at_utc))
+    touched = ibis.union(*(rows.select(*keys) for rows in comings), distinct=True)
+    whole, parted = capacity.anti_join(touched, keys), capacity.semi_join(touched, keys)
+    cut = cut_at_bounds([parted.select(*keys, "from_utc", "to_utc"), *comings], keys)
+    there = cut.join(parted, covers(cut, parted, keys))
+    there = there.select(cut, *(parted[c] for c in parted.columns if c not in (*keys, "from_utc", "to_utc")))
+    return ibis.union(whole.select(*there.columns), there)
 
 
 def attribute_time(slices: Expr, claims: Expr) -> Expr:

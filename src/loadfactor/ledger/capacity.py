@@ -10,7 +10,12 @@ import ibis
 from loadfactor.ledger.intervals import covers, cut_at_bounds, intersect, shares_time
 from loadfactor.ledger.inventory import LOCATION
 from loadfactor.ledger.prices import PRICE_COLUMNS
-from loadfactor.ledger.scope import DAY
+from loadfactor.ledger.scope import DAY, PLACE, is_same_place, name_alone
+
+_COMMON = ("device_id", *LOCATION)
+"""What the GPUs of a scope may have in common."""
+_MERGED = {"gpus": "sum", "first": "min", "last": "max", "known": "sum", "rows": "sum"}
+"""How groups of GPUs that are alike become one."""
 
 Expr = Any
 
@@ -18,7 +23,7 @@ Expr = Any
 def measure_capacity(days: Expr, scopes: Expr) -> Expr:
     """What each scope has, instant by instant: `total` GPUs, of them `down`, mean prices, and what the GPUs have in common.
 
-    `days` are the segments of the GPUs by day, `scopes` those the GPUs are in. A pool of thousands is a handful of rows.
+    `days` are the segments of the GPUs by day, `scopes` those of their places. A pool of thousands is a handful of rows.
     """
     keys = ["scope", DAY]
     alike = _group_alike(days, scopes)
@@ -44,21 +49,40 @@ def measure_capacity(days: Expr, scopes: Expr) -> Expr:
             ibis.null("boolean"),
             ibis.ifelse(parts.has_source, 1, 0).min() == 1,
         ),
-        **{c: shared(c) for c in ("device_id", *LOCATION)},
+        **{c: shared(c) for c in _COMMON},
         **{c: mean_cost(c) for c in PRICE_COLUMNS},
     )
 
 
 def _group_alike(days: Expr, scopes: Expr) -> Expr:
-    """The GPUs of each scope, those alike added up."""
-    own = [c for c in days.columns if c not in ("from_utc", "to_utc")]
-    scoped = days.join(scopes, shares_time(days, scopes, ["device_id", DAY]))
-    scoped = scoped.select(*(days[c] for c in own), scopes.scope, **intersect(days, scopes))
-    keys = ["scope", DAY, "from_utc", "to_utc", "down", "has_source", *PRICE_COLUMNS]
-    return scoped.group_by(keys).aggregate(
-        gpus=scoped.share.sum(),
-        **{f"first_{c}": scoped[c].min() for c in ("device_id", *LOCATION)},
-        **{f"last_{c}": scoped[c].max() for c in ("device_id", *LOCATION)},
-        **{f"known_{c}": scoped[c].count() for c in ("device_id", *LOCATION)},
-        rows=scoped.count(),
+    """The GPUs of each scope, those alike added up. Of GPUs that share a scope each is read once, however often that begins."""
+    segment = (DAY, "from_utc", "to_utc", "down", "has_source", *PRICE_COLUMNS)
+    of_place = days.group_by([*PLACE, *segment]).aggregate(
+        gpus=days.share.sum(),
+        **{f"first_{c}": days[c].min() for c in _COMMON},
+        **{f"last_{c}": days[c].max() for c in _COMMON},
+        **{f"known_{c}": days[c].count() for c in _COMMON},
+        rows=days.count(),
     )
+    sharing = _cut_by_scope(of_place, scopes.filter(scopes.scope.notnull()))
+    columns = [c for c in sharing.columns if c not in ("scope", *PLACE, *segment)]
+    merged = {c: getattr(sharing[c], _MERGED[c.partition("_")[0]])() for c in columns}
+    together = sharing.group_by(["scope", *segment]).aggregate(**merged)
+    each = _cut_by_scope(days, scopes.filter(scopes.scope.isnull()))
+    alone = each.select(
+        *segment,
+        scope=name_alone(each.device_id),
+        gpus=each.share,
+        **{f"first_{c}": each[c] for c in _COMMON},
+        **{f"last_{c}": each[c] for c in _COMMON},
+        **{f"known_{c}": each[c].notnull().cast("int64") for c in _COMMON},
+        rows=ibis.literal(1, "int64"),
+    )
+    return ibis.union(together.select(*alone.columns), alone)
+
+
+def _cut_by_scope(rows: Expr, scopes: Expr) -> Expr:
+    """Rows of places, cut where the scope of their place changes, with it."""
+    joined = rows.join(scopes, [*is_same_place(rows, scopes), *shares_time(rows, scopes, [DAY])])
+    own = (rows[c] for c in rows.columns if c not in ("from_utc", "to_utc"))
+    return joined.select(*own, scopes.scope, **intersect(rows, scopes))

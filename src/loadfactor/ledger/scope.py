@@ -15,6 +15,8 @@ from loadfactor.ledger.intervals import covers, cut_at_bounds, intersect, shares
 from loadfactor.ledger.inventory import LOCATION
 
 DAY = "day_utc"
+PLACE = ("node", "pool")
+"""What decides which GPUs may share a scope."""
 OWN = tuple(f"own_{c}" for c in ("device_id", *LOCATION))
 CLAIM = (*HOLDER, "job_number", "gpus", DAY)
 """Columns of an allocation cut by the day."""
@@ -62,8 +64,13 @@ def list_carried(claims: Expr) -> tuple[str, ...]:
     return (*CLAIM, NUMBERS) if NUMBERS in claims.columns else CLAIM
 
 
-def scope_devices(locations: Expr, claims: Expr) -> Expr:
-    """The locations with the scope of the GPU, cut where it changes: itself, unless somebody holds an unnamed GPU around it."""
+def scope_places(locations: Expr, claims: Expr) -> Expr:
+    """The scope of each place (node, pool), cut where it changes: null where every GPU is its own.
+
+    GPUs of a place share their scope, so it is decided for the place: a node of many GPUs is as little work as one of few.
+    """
+    keys = [*PLACE, DAY]
+    places = unite(locations.select(*keys, "from_utc", "to_utc").distinct(), keys)
     unnamed = claims.filter(claims.device_id.isnull())
     levels = (
         ([DAY], unnamed.filter(unnamed.node.isnull() & unnamed.pool.isnull())),
@@ -71,49 +78,45 @@ def scope_devices(locations: Expr, claims: Expr) -> Expr:
         (["node", DAY], unnamed.filter(unnamed.node.notnull())),
     )
     joined = []
-    for level, (keys, rows) in enumerate(levels):
-        held = unite(rows.select(*keys, "from_utc", "to_utc"), keys)
-        hit = locations.join(held, shares_time(locations, held, keys))
-        joined.append(
-            hit.select(locations.device_id, locations[DAY], level=ibis.literal(level), **intersect(locations, held))
-        )
+    for level, (around, rows) in enumerate(levels):
+        held = unite(rows.select(*around, "from_utc", "to_utc"), around)
+        hit = places.join(held, shares_time(places, held, around))
+        joined.append(hit.select(*(places[k] for k in keys), level=ibis.literal(level), **intersect(places, held)))
     hits = ibis.union(*joined)
-    keys = ["device_id", DAY]
-    pieces = cut_at_bounds([t.select(*keys, "from_utc", "to_utc") for t in (locations, hits)], keys)
-    levelled = pieces.left_join(hits, covers(pieces, hits, keys)).select(pieces, hits.level)
-    levelled = levelled.group_by([*keys, "from_utc", "to_utc"]).aggregate(level=levelled.level.min())
-    out = levelled.join(locations, covers(levelled, locations, keys)).select(
-        levelled, *(locations[c] for c in (*LOCATION, "share"))
-    )
+    pieces = cut_at_bounds([t.select(*keys, "from_utc", "to_utc") for t in (places, hits)], keys)
+    there = pieces.semi_join(places, [*is_same_place(pieces, places), *covers(pieces, places, [DAY])])
+    out = there.left_join(hits, [*is_same_place(there, hits), *covers(there, hits, [DAY])]).select(there, hits.level)
+    out = out.group_by([*keys, "from_utc", "to_utc"]).aggregate(level=out.level.min())
     scope = ibis.cases(
         (out.level == 0, ibis.literal("fleet")),
         (out.level == 1, ibis.literal("pool ") + out.pool),
         (out.level == 2, ibis.literal("node ") + out.node),
-        else_=ibis.literal("gpu ") + out.device_id,
     )
     return out.mutate(scope=scope).drop("level")
 
 
-def scope_claims(claims: Expr, scopes: Expr) -> Expr:
+def is_same_place(left: Expr, right: Expr) -> list[Expr]:
+    """The predicates of a join: same node and pool, or neither known."""
+    return [left[c].identical_to(right[c]) for c in PLACE]
+
+
+def name_alone(device_id: Expr) -> Expr:
+    """The scope of a GPU that is its own."""
+    return ibis.literal("gpu ") + device_id
+
+
+def scope_claims(claims: Expr, locations: Expr, scopes: Expr) -> Expr:
     """Allocations by scope. `own_…` is what the allocation itself knows of its GPU. Held but not installed: not in the books."""
     none = {c: ibis.null("string") for c in OWN}
     keep = [*HOLDER, "inferred", DAY]
-    named = claims.filter(claims.device_id.notnull())
-    levels = [
-        named.join(scopes, shares_time(named, scopes, ["device_id", DAY])).select(
-            *(named[c] for c in keep),
-            scopes.scope,
-            gpus=named.gpus * scopes.share,  # all of a seventh of a GPU is a seventh
-            **{f"own_{c}": scopes[c] for c in ("device_id", *LOCATION)},
-            **intersect(named, scopes),
-        )
-    ]
-    unnamed = claims.filter(claims.device_id.isnull())
+    named = claims.filter(claims.device_id.notnull()).select(*keep, "device_id", "gpus", "from_utc", "to_utc")
+    levels = [_scope_named(named, locations, scopes)]
+    unnamed, shared = claims.filter(claims.device_id.isnull()), scopes.filter(scopes.scope.notnull())
     for column, rows in (
         ("node", unnamed.filter(unnamed.node.notnull())),
         ("pool", unnamed.filter(unnamed.node.isnull() & unnamed.pool.notnull())),
     ):
-        around = _scopes_around(scopes.semi_join(rows, [column, DAY]), [column, DAY])
+        around = _scopes_around(shared.semi_join(rows, [column, DAY]), [column, DAY])
         own = none | {f"own_{column}": rows[column]}
         joined = rows.join(around, shares_time(rows, around, [column, DAY]))
         levels.append(
@@ -123,6 +126,24 @@ def scope_claims(claims: Expr, scopes: Expr) -> Expr:
     levels.append(fleet.select(*keep, "gpus", "from_utc", "to_utc", scope=ibis.literal("fleet"), **none))
     columns = [*keep, "gpus", "scope", *OWN, "from_utc", "to_utc"]
     return ibis.union(*(level.select(*columns) for level in levels))
+
+
+def _scope_named(claims: Expr, locations: Expr, scopes: Expr) -> Expr:
+    """Allocations that name their GPU, in the scope that this GPU has."""
+    located = claims.join(locations, shares_time(claims, locations, ["device_id", DAY])).select(
+        *(claims[c] for c in claims.columns if c not in ("device_id", "gpus", "from_utc", "to_utc")),
+        *(locations[c] for c in ("device_id", *LOCATION)),
+        gpus=claims.gpus * locations.share,  # all of a seventh of a GPU is a seventh
+        **intersect(claims, locations),
+    )
+    located = located.mutate(alone=name_alone(located.device_id))
+    scoped = located.join(scopes, [*is_same_place(located, scopes), *shares_time(located, scopes, [DAY])])
+    return scoped.select(
+        *(located[c] for c in located.columns if c not in ("alone", "device_id", *LOCATION, "from_utc", "to_utc")),
+        scope=ibis.coalesce(scopes.scope, located.alone),
+        **{f"own_{c}": located[c] for c in ("device_id", *LOCATION)},
+        **intersect(located, scopes),
+    )
 
 
 def _scopes_around(scopes: Expr, keys: list[str]) -> Expr:

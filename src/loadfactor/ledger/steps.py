@@ -24,7 +24,7 @@ from loadfactor.ledger.node_names import call_nodes, pair_names
 from loadfactor.ledger.overlaps import resolve_overlaps
 from loadfactor.ledger.payers import fill_payers, list_payers, pick_told
 from loadfactor.ledger.prices import PRICE_COLUMNS, convert_prices, find_repriced, match_billed, match_prices
-from loadfactor.ledger.scope import DAY, locate_devices, scope_claims, scope_devices
+from loadfactor.ledger.scope import DAY, locate_devices, scope_claims, scope_places
 from loadfactor.ledger.states import book_states, summarize_samples
 from loadfactor.ledger.unlisted import complete_devices, count_unlisted
 from loadfactor.tables import DEFAULT_CURRENCY, IDLE_BELOW, columns_of
@@ -156,8 +156,8 @@ def _attribute(cut: bool, numbered: bool, told: bool, currency: str, billed: boo
         steps["known_claims"] = claims
         claims = name_numbered(of("known_claims"), of("numbers"), of("locations"), of("misnumbered"))
     steps["claims"] = claims
-    steps["scopes"] = scope_devices(of("locations"), of("claims"))
-    steps["scoped_claims"] = scope_claims(of("claims"), of("scopes"))
+    steps["scopes"] = scope_places(of("locations"), of("claims"))
+    steps["scoped_claims"] = scope_claims(of("claims"), of("locations"), of("scopes"))
     steps["capacity"] = measure_capacity(of("days"), of("scopes"))
     cuts = ibis.table({"at_utc": "int64"}, name="cuts") if cut else None
     steps["slices"] = cut_capacity(of("capacity"), of("scoped_claims"), cuts)
