@@ -18,13 +18,17 @@ NONE, EDGE, WHOLE = 0, 1, 2
 Expr = Any
 
 
-def list_spans(holdings: Expr) -> Expr:
+def list_spans(holdings: Expr, weighed: bool = True) -> Expr:
     """The stretches of single GPUs, each once however many share it.
 
     `free_from` and `free_to` limit the unheld time around a span in its hour, null where somebody holds the GPU; `held_hour`
-    says that somebody holds it at another time of that hour.
+    says that somebody holds it at another time of that hour. Not `weighed`: as if all were held, for there is no evidence.
     """
     columns = ["span", "device_id", "hour_utc", "from_utc", "to_utc"]
+    nothing = ibis.null("int64")
+    if not weighed:
+        rows = holdings.select(*columns).distinct()
+        return rows.mutate(free_from=nothing, free_to=nothing, held_hour=ibis.literal(False))
     rows = holdings.select(*columns, "free").distinct()
     keys = ["device_id", "hour_utc"]
     free = number_islands(rows.filter(rows.free).select(*columns), keys)
@@ -32,7 +36,6 @@ def list_spans(holdings: Expr) -> Expr:
     free = free.select(*columns, free_from=free.from_utc.min().over(stretch), free_to=free.to_utc.max().over(stretch))
     other = rows.filter(~rows.free)
     held = other.filter(other.device_id.notnull()).select(*keys, held_hour=ibis.literal(True)).distinct()
-    nothing = ibis.null("int64")
     out = ibis.union(free, other.select(*columns, free_from=nothing, free_to=nothing))
     marked = out.left_join(held, keys)
     return marked.select(out, held_hour=ibis.coalesce(held.held_hour, False))

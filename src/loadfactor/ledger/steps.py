@@ -172,7 +172,7 @@ def _book(measured: int, overlaps: bool, idle_below: float) -> Steps:
     samples = samples.mutate(since=samples.from_utc, until=samples.to_utc)
     if overlaps:
         samples = resolve_overlaps(samples, measured)
-    steps = {"spans": list_spans(_result(before, "holdings"))}
+    steps = {"spans": list_spans(_result(before, "holdings"), weighed=measured != 0)}
     steps["observed"] = summarize_samples(_result(steps, "spans"), samples, idle_below, measured)
     steps["work"] = find_unheld_work(_result(steps, "spans"), _result(steps, "observed"))
     results = (_result(steps, name) for name in ("spans", "observed", "work"))
