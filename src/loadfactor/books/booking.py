@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from loadfactor.books.charging.billed_prices import has_bills, materialize_billed_prices
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.estimated_prices import list_estimates
-from loadfactor.books.ledger_facts import has_numbers, has_told_payers
+from loadfactor.books.ledger_facts import FACT_STEPS, LedgerFacts, list_facts
 from loadfactor.books.ledger_inputs import OwnedPrices
 from loadfactor.books.owned_prices import find_owned_prices
 from loadfactor.catalog.links import list_link_peaks
 from loadfactor.store.sample_files import SamplePart
 from loadfactor.store.session import Session
-from loadfactor.tables import IDLE_BELOW, Span
+from loadfactor.tables import IDLE_BELOW, LINGER_MS, Span
 
 
 def book(
@@ -26,11 +26,12 @@ def book(
     until: str = "book",
     owned: OwnedPrices | None = None,
     with_bills: bool = True,
+    facts: LedgerFacts | None = None,
 ) -> None:
     """Work out the ledger of `spans` (disjoint, in order), a temporary table a step of the plan, up to `until`; the last is a view.
 
     `cuts` are instants no row may span; `owned` are prices of owned GPUs in place of those that the settings say.
-    `with_bills`: whether bills make prices, too.
+    `with_bills`: whether bills make prices, too. `facts`: as `list_facts` found them, whose tables stand; None to have them listed.
     """
     import pyarrow as pa
 
@@ -46,20 +47,32 @@ def book(
     owned = find_owned_prices(session) if owned is None else owned
     session.register("estimates", pa.concat_tables([list_estimates(), owned.table]))
     session.register("links", list_link_peaks())
-    for name in ("devices", "outages", "prices", "exchange_rates", "allocations"):
+    facts = facts or list_facts(session)
+    for name in ("devices", "outages", "prices", "exchange_rates"):
         session.view_table(name, name)
+    _view_allocations(session, spans)
     session.view_table("samples", "samples", files, spans)
     if billed := with_bills and has_bills(session):
         materialize_billed_prices(session, spans)
-    is_asked = (bool(cuts), has_numbers(session), has_told_payers(session))
+    is_asked = (bool(cuts), facts.numbered, facts.told)
     shape = (measured, may_overlap(parts), *is_asked, idle_below, session.currency, billed)
     for name, sql in recall(f"steps {shape}", lambda: _compile_steps(*shape)).items():
         if name == "book":  # read once, when it is written or asked: a table of it would only cost memory
             session.create_view(name, sql)
-        else:
+        elif name not in FACT_STEPS:
             session.materialize(name, sql)
         if name == until:
             break
+    session.view_table("allocations", "allocations")
+
+
+def _view_allocations(session: Session, spans: tuple[Span, ...]) -> None:
+    """Name the allocations of these spans: of a year of jobs, a booking of a few days reads those few."""
+    session.view_table("all_allocations", "allocations")
+    if spans:
+        start, end = spans[0][0] - LINGER_MS, spans[-1][1] + LINGER_MS
+        within = f"coalesce(from_utc < {end}, true) AND coalesce(to_utc > {start}, true)"
+        session.create_view("allocations", f"SELECT * FROM all_allocations WHERE {within}")
 
 
 def _compile_steps(

@@ -4,6 +4,7 @@ Where it changes, booked hours must be booked again: `digest_facts` says what th
 """
 
 import hashlib
+from dataclasses import dataclass
 from typing import Final
 
 from loadfactor.books.charging.booked_bills import describe_bills
@@ -14,17 +15,38 @@ from loadfactor.store.session import Session
 _FACTS: Final = ("node_names", "sources", "unlisted")
 _OF_NUMBERS: Final = ("node_names", "numbers", "misnumbered")
 """Steps of the ledger that follow from all rows of the small tables; the latter where allocations say numbers of GPUs."""
+FACT_STEPS: Final = frozenset((*_FACTS, *_OF_NUMBERS))
 
 
-def digest_facts(session: Session, owned: OwnedPrices) -> LedgerInputs:
-    """Put what follows from all rows of the small tables into tables; what hours booked at these prices of owned GPUs stand on."""
+@dataclass(frozen=True)
+class LedgerFacts:
+    """What asks for more steps than usual (see `compile_steps`), and how many GPUs are listed or estimated, whenever they were."""
+
+    numbered: bool
+    told: bool
+    gpus: int
+
+
+def list_facts(session: Session) -> LedgerFacts:
+    """Put what follows from all rows of the small tables into tables, `FACT_STEPS`: whichever hours are booked then, they stand."""
     for name in ("allocations", "devices", "outages"):
         session.view_table(name, name)
     for name, sql in recall("facts", lambda: _compile_facts(_FACTS)).items():
         session.materialize(name, sql)
+    numbered = has_numbers(session)
+    if numbered:
+        list_misnumbered(session)
+    listed = "(SELECT count(DISTINCT device_id) FROM devices)"
+    (gpus,) = session.fetch_one(f"SELECT {listed} + (SELECT coalesce(sum(most), 0) FROM unlisted)")
+    return LedgerFacts(numbered, has_told_payers(session), int(gpus))
+
+
+def digest_facts(session: Session, facts: LedgerFacts, owned: OwnedPrices) -> LedgerInputs:
+    """What hours booked at these prices of owned GPUs stand on, from the tables of `list_facts`."""
     names, sources, unlisted = (session.fetch(f"SELECT * FROM {name} ORDER BY ALL").to_pydict() for name in _FACTS)
+    misnumbered = _read_misnumbered(session) if facts.numbered else []
     return LedgerInputs(
-        _digest(sources), _digest(unlisted), _digest((names, list_misnumbered(session))), describe_bills(session), owned
+        _digest(sources), _digest(unlisted), _digest((names, misnumbered)), describe_bills(session), owned
     )
 
 
@@ -40,6 +62,10 @@ def list_misnumbered(session: Session) -> list[str]:
         session.view_table(name, name)
     for name, sql in recall("facts of numbers", lambda: _compile_facts(_OF_NUMBERS)).items():
         session.materialize(name, sql)
+    return _read_misnumbered(session)
+
+
+def _read_misnumbered(session: Session) -> list[str]:
     return sorted(session.fetch("SELECT node FROM misnumbered")["node"].to_pylist())
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from loadfactor.books.booking import book
 from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.books.charging.booked_bills import has_booked_bills
-from loadfactor.books.ledger_facts import digest_facts
+from loadfactor.books.ledger_facts import digest_facts, list_facts
 from loadfactor.books.ledger_files import select_ledger
 from loadfactor.books.ledger_inputs import BASIS, OwnedPrices, read_inputs
 from loadfactor.books.owned_prices import (
@@ -26,13 +26,15 @@ from loadfactor.config import settings
 from loadfactor.store.manifest import Manifest, StoredFile, subtract
 from loadfactor.store.session import NotEnoughMemory, Session
 from loadfactor.tables import BASES, BILLED, IDLE_BELOW, Span
-from loadfactor.units import MS_PER_DAY
+from loadfactor.units import H_PER_DAY, MS_PER_DAY
 
 if TYPE_CHECKING:
     from loadfactor.store.importing import Progress
     from loadfactor.store.writer import Writer
 
 SAMPLES_AT_ONCE = 24_000_000  # more at once amortizes planning, less keeps memory small
+SAMPLES_PER_GPU_HOUR = 24
+"""So many samples take as much memory as what is booked of a GPU in an hour, with samples or without."""
 LONGEST_BATCH_MS = 31 * MS_PER_DAY
 MOST_FILES = 12
 """So many files of one day are read as fast as one."""
@@ -59,11 +61,12 @@ def refresh(writer: "Writer", progress: "Progress", idle_below: float = IDLE_BEL
 def _book_stale(writer: "Writer", progress: "Progress", idle_below: float, key: str, owned: OwnedPrices) -> None:
     """Book what is stale, and what these prices change."""
     manifest = writer.manifest
-    inputs = digest_facts(writer, owned)
+    facts = list_facts(writer)
+    inputs = digest_facts(writer, facts, owned)
     if manifest.ledger_key != key:
         writer.swap(manifest.of("ledger"), [])
     hours = find_stale(writer, key, inputs)
-    waiting = deque(_batches(writer.manifest, hours))
+    waiting = deque(_batches(writer.manifest, hours, facts.gpus))
     made: list[StoredFile] = []
     done, days = 0, sum(map(len, waiting))
     while waiting:
@@ -71,7 +74,7 @@ def _book_stale(writer: "Writer", progress: "Progress", idle_below: float, key: 
         batch = waiting.popleft()
         inside = _intersect(hours, (batch[0], batch[-1] + MS_PER_DAY))
         try:
-            book(writer, _intersect(inside, writer.span()), idle_below=idle_below, owned=owned)
+            book(writer, _intersect(inside, writer.span()), idle_below=idle_below, owned=owned, facts=facts)
             made += writer.copy_ledger("SELECT * FROM book")
             done += len(batch)
         except NotEnoughMemory:
@@ -98,9 +101,10 @@ def open_ledger(session: Session, idle_below: float) -> bool:
     if files and is_current and not session.live and not session.live_samples and has_booked_bills(session):
         session.create_view("ledger", select_ledger(session, files))
         return True
-    inputs = digest_facts(session, owned)
+    facts = list_facts(session)
+    inputs = digest_facts(session, facts, owned)
     hours = find_stale(session, key, inputs)
-    book(session, _intersect(hours, session.span()), idle_below=idle_below, owned=owned)
+    book(session, _intersect(hours, session.span()), idle_below=idle_below, owned=owned, facts=facts)
     session.materialize("booked_now", "SELECT * FROM book")
     kept = [f for file in files for f in _without_hours(file, hours)]
     sql = "SELECT * FROM booked_now"
@@ -156,15 +160,15 @@ def _divide(days: list[int], longest: int) -> list[list[int]]:
     return [days[first : first + longest] for first in range(0, len(days), longest)]
 
 
-def _batches(manifest: Manifest, hours: tuple[Span, ...]) -> Iterator[list[int]]:
-    """The days the hours lie in (their first instants), in batches of few enough samples; a batch has no holes."""
+def _batches(manifest: Manifest, hours: tuple[Span, ...], gpus: int) -> Iterator[list[int]]:
+    """The days the hours lie in (their first instants), in batches of few enough samples and GPU-hours; a batch has no holes."""
     rows: dict[int | None, int] = {}
     for file in manifest.of("samples"):
         rows[file.day] = rows.get(file.day, 0) + file.rows
     batch: list[int] = []
     samples = 0
     for day in sorted({d for s, e in hours for d in range(s - s % MS_PER_DAY, e, MS_PER_DAY)}):
-        weight = rows.get(day // MS_PER_DAY, 0)
+        weight = rows.get(day // MS_PER_DAY, 0) + gpus * H_PER_DAY * SAMPLES_PER_GPU_HOUR
         gap = bool(batch) and day != batch[-1] + MS_PER_DAY
         if batch and (gap or samples + weight > SAMPLES_AT_ONCE or day - batch[0] >= LONGEST_BATCH_MS):
             yield batch
