@@ -194,6 +194,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Story
                 wait_until_seen(up, api)
                 api.cut()
             wait_until_seen(up, api)
+            wait_for(lambda: up.ask("/health")["status"] == "ok")  # every watch that was cut is answered again
             health = up.ask("/health")
             up.kill()
             api.cut()
