@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sources.prometheus.streams import Sample, put
+from tests.sources.serving_engines.totals import Totals, add_up
 
 from loadfactor.books.books import Books
 from loadfactor.collect import pull
@@ -24,7 +25,6 @@ from loadfactor.sources.serving_engines.decoder import decode_engines
 
 BEGAN_MS = 1_790_000_000_000
 STEP_MS = 15_000
-Totals = dict[tuple[str, str, str], float]
 
 
 def scrape(at_ms: int, of: dict[str, float], **labels: str) -> list[Sample]:
@@ -69,10 +69,7 @@ class Counted:
     @property
     def totals(self) -> Totals:
         """By job, replica and unit."""
-        found: Totals = defaultdict(float)
-        for (job, replica, unit, _), (_, amount) in self.rows.items():
-            found[job, replica, unit] += amount
-        return dict(found)
+        return add_up(self.rows)
 
 
 @settings(max_examples=30)

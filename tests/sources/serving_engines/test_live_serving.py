@@ -6,6 +6,7 @@ from collections import defaultdict
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.sources.serving_engines.totals import Totals, add_up
 
 from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
@@ -16,7 +17,6 @@ from loadfactor.sources.serving_engines.live_decoder import LiveServingDecoder, 
 BEGAN_S = 1_790_000_000
 STEP_S = 15
 LABELS = {"instance": "node-1:8000", "job": "chat"}
-Totals = dict[tuple[str, str, str], float]
 
 
 def write_page(prompt: float, requests: float | None = None, start_s: float | None = None) -> str:
@@ -61,10 +61,7 @@ class Collected:
     @property
     def totals(self) -> Totals:
         """By job, replica and unit."""
-        found: Totals = defaultdict(float)
-        for (job, replica, unit, _), (_, amount) in self.rows.items():
-            found[job, replica, unit] += amount
-        return dict(found)
+        return add_up(self.rows)
 
 
 def read_saved(pages: list[tuple[float, str]]) -> tuple[Totals, dict[str, int]]:
