@@ -1,0 +1,65 @@
+"""A rule as it is declared: a condition, by what, for how long, how severe, and what to ask and to look at when it fires."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from loadfactor.insight.alerts.alert import Severity
+from loadfactor.insight.alerts.evidence import Evidence, Verdicts
+from loadfactor.insight.causes import Cause
+
+Limits = Mapping[str, float]
+"""The thresholds of a rule by name, in the units that its declaration says."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A threshold, which settings may change: its value and unit, what it limits, and the range that makes sense."""
+
+    value: float
+    unit: str
+    meaning: str
+    low: float = 0.0
+    high: float = float("inf")
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A condition on a metric, over a window that ends with the step: on this side of the limit `threshold`.
+
+    It is clear again only beyond the limit `clears_at`, so that a value at the threshold does not fire again and again. Where less
+    than `least_coverage` of what the metric speaks of was known, nothing can be told.
+    """
+
+    metric: str
+    side: Literal["below", "above"]
+    window_s: float
+    least_coverage: float = 0.5
+
+
+Find = Callable[[Evidence, Limits], Verdicts]
+"""Judges a condition that is no single metric: says at the end of a step of which groups it holds, and of which it does not."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule. `by`: the dimensions of its groups, none for the fleet. `for_s`: how long the condition holds before it fires.
+
+    `meaning` is one sentence; `ask_first` the question to ask first; `look_next` what to look at then.
+    """
+
+    name: str
+    condition: Threshold | Find
+    by: tuple[str, ...]
+    for_s: float
+    severity: Severity
+    cause: Cause
+    meaning: str
+    ask_first: str
+    look_next: str
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+
+    @property
+    def runbook(self) -> str:
+        """Where the documentation says what to do."""
+        return f"docs/alerts.md#{self.name}"
