@@ -12,6 +12,7 @@ H_PER_YEAR: Final = 8760  # 365 days, as the industry's price lists count
 H_PER_MONTH: Final = H_PER_YEAR / 12
 
 MS_PER_S: Final = 1000
+MS_PER_MIN: Final = S_PER_MIN * MS_PER_S
 MS_PER_HOUR: Final = S_PER_HOUR * MS_PER_S
 MS_PER_DAY: Final = S_PER_DAY * MS_PER_S
 US_PER_S: Final = 1_000_000

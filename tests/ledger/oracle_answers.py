@@ -133,6 +133,12 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
         "allocation": ratio(allocated, paid, share(total("has_source_s"), paid)),
         "utilization": ratio(effective, observed, seen),
         "load_factor": ratio(effective, paid, seen),
+        "idle_share": ratio(s["idle"], observed, seen),
+        "unobserved_share": ratio(s["unobserved"], in_use, 1.0),
+        "down_share": ratio(s["down"], paid, 1.0),
+        "unheld_work_share": ratio(
+            total("has_source_s", ["busy"], holder="unknown"), total("has_source_s"), share(total("has_source_s"), paid)
+        ),
         "utilization_histogram": known([total(f"hist_{k:02d}_s") / 3600 for k in range(20)], seen),
     }
     for name, column in (

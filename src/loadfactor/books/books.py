@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # what writes takes longer to import than most answers
     from loadfactor.books.projects import ProjectReview
     from loadfactor.books.retagging import Retagging
     from loadfactor.books.waits import WaitEstimate, Waits
+    from loadfactor.books.watched import Watched
     from loadfactor.books.waterfall_groups import FleetWaterfall
     from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
     from loadfactor.store.import_records import ImportRecord
@@ -147,6 +148,14 @@ class Books:
         """
         with self.store.read() as session:
             yield Snapshot(session, self.idle_below)
+
+    @contextmanager
+    def watch(self) -> "Iterator[Watched]":
+        """The books as they are now, for alerts: the last minutes of the ledger, step by step."""
+        from loadfactor.books.watched import Watched
+
+        with self.store.read() as session:
+            yield Watched(session, self.idle_below)
 
     @property
     def imports(self) -> "list[ImportRecord]":

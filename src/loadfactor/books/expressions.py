@@ -7,6 +7,7 @@ import ibis
 
 from loadfactor.metrics.query.queries import fold_day, list_all_reasons, list_all_waits, list_queries
 from loadfactor.metrics.query.question import Question
+from loadfactor.metrics.query.steps import list_step_rows
 from loadfactor.metrics.query.worked_out import list_worked_out
 from loadfactor.tables import columns_of
 
@@ -31,6 +32,11 @@ def write_queries(question: Question) -> dict[str, str]:
 def write_day(dimensions: Sequence[str], basis: str) -> dict[str, str]:
     """SQL of `day`: the ledger of a local day added up."""
     return {"day": write_sql(fold_day(dimensions, basis))}
+
+
+def write_step_rows(question: Question) -> dict[str, str]:
+    """SQL of `rows`: what each row of the ledger of some steps adds to the metrics of a question."""
+    return {"rows": write_sql(list_step_rows(question))}
 
 
 def write_progress() -> str:

@@ -29,6 +29,10 @@ def _hours(name: str, title: str, meaning: str, better: Better, kind: Sum) -> Me
     return Metric(name, "GPU-hours", title, meaning, better, kind, "fullness")
 
 
+def _share(name: str, title: str, meaning: str, better: Better, kind: Ratio) -> Metric:
+    return Metric(name, "share", title, meaning, better, kind, "fullness")
+
+
 FULLNESS = (
     _hours("paid_gpu_hours", "Paid", "Installed GPUs × time: what the money buys.", "neither", PAID),
     _hours(
@@ -116,6 +120,26 @@ FULLNESS = (
         Ratio(EFFECTIVE, PAID),
         "fullness",
     ),
+    _share(
+        "idle_share", "Idle share", "Idle ÷ observed GPU-hours.", "lower",
+        Ratio(gpu_hours("idle", coverage=OBSERVED), OBSERVED_HOURS),
+    ),
+    _share(
+        "unobserved_share", "Unobserved share", "Unobserved ÷ held GPU-hours: what telemetry does not know.", "lower",
+        Ratio(gpu_hours("unobserved"), gpu_hours(*HELD)),
+    ),
+    _share(
+        "down_share", "Down share", "Down ÷ paid GPU-hours.", "lower",
+        Ratio(gpu_hours("down"), PAID),
+    ),
+    _share(
+        "unheld_work_share", "Work without a holder",
+        "Busy with an unknown holder ÷ paid GPU-hours, of GPUs that an allocation source speaks of.", "lower",
+        Ratio(
+            Sum(Part(("has_source_s",), ("busy",), holder=UNKNOWN), coverage=SPOKEN_OF),
+            Sum(Part(("has_source_s",)), coverage=SPOKEN_OF),
+        ),
+    ),
     Metric(
         "utilization_histogram",
         "GPU-hours",
@@ -125,4 +149,4 @@ FULLNESS = (
         Sum(Part(HISTOGRAM), S_PER_HOUR, OBSERVED, each=True),
         "fullness",
     ),
-)
+)  # fmt: skip

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from loadfactor.insight.alerts.alert import Severity
-from loadfactor.insight.alerts.evidence import Evidence, Verdicts
+from loadfactor.insight.alerts.evidence import Evidence, Need, Verdicts
 from loadfactor.insight.causes import Cause
 
 Limits = Mapping[str, float]
@@ -25,20 +25,35 @@ class Limit:
 
 @dataclass(frozen=True)
 class Threshold:
-    """A condition on a metric, over a window that ends with the step: on this side of the limit `threshold`.
+    """A condition on a metric over a window that ends with the step: it lies on this side of `limit`.
 
-    It is clear again only beyond the limit `clears_at`, so that a value at the threshold does not fire again and again. Where less
-    than `least_coverage` of what the metric speaks of was known, nothing can be told.
+    It is clear again only at `clears_at`, so that a value near the limit does not fire again and again. Where less than
+    `least_coverage` of what the metric speaks of was known, nothing can be told.
     """
 
     metric: str
     side: Literal["below", "above"]
+    limit: float
+    clears_at: float
     window_s: float
     least_coverage: float = 0.5
 
+    def needs(self, by: tuple[str, ...]) -> tuple[Need, ...]:
+        """What it reads."""
+        return (Need(self.metric, by, self.window_s),)
 
-Find = Callable[[Evidence, Limits], Verdicts]
-"""Judges a condition that is no single metric: says at the end of a step of which groups it holds, and of which it does not."""
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition that is no single metric: what it reads by steps, its thresholds, and what says of which groups it holds."""
+
+    find: Callable[[Evidence, Limits], Verdicts]
+    reads: tuple[Need, ...] = ()
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+
+    def needs(self, _by: tuple[str, ...]) -> tuple[Need, ...]:
+        """What it reads."""
+        return self.reads
 
 
 @dataclass(frozen=True)
@@ -49,7 +64,7 @@ class Rule:
     """
 
     name: str
-    condition: Threshold | Find
+    condition: Threshold | Condition
     by: tuple[str, ...]
     for_s: float
     severity: Severity
@@ -57,7 +72,11 @@ class Rule:
     meaning: str
     ask_first: str
     look_next: str
-    limits: Mapping[str, Limit] = field(default_factory=dict)
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What its condition reads by steps."""
+        return self.condition.needs(self.by)
 
     @property
     def runbook(self) -> str:

@@ -114,25 +114,35 @@ def _from_ledger(
     return MetricColumn(values, shares, signals, question.basis if metric.is_money else None)
 
 
-def _value(kind: Sum | Ratio, sums: dict[Part, Floats]) -> tuple[list[Value], Floats]:
+def _value(kind: Sum | Ratio, sums: Mapping[Part, Floats]) -> tuple[list[Value], Floats]:
     """Values and coverage by group; None where nothing of it was known, or where there is nothing to divide by."""
+    values, is_known, coverage = work_out(kind, sums)
+    each = isinstance(kind, Sum) and kind.each
+    return _where(is_known, values if each else values[:, 0]), coverage
+
+
+def work_out(kind: Sum | Ratio, sums: Mapping[Part, Floats]) -> tuple[Floats, NDArray[np.bool_], Floats]:
+    """By group, of the sums of all parts by group and column: the values, a column each; whether they are known; and coverage.
+
+    What is not known has any value: nothing of it was measured, or there is nothing to divide by. Coverage of nothing is NaN.
+    """
     if isinstance(kind, Ratio):
         over, under = (_sum(part, sums)[:, 0] for part in (kind.over, kind.under))
         coverage = _coverage({*kind.over.coverages, *kind.under.coverages}, sums, len(over))
         ratio = np.divide(over, under, out=np.zeros_like(over), where=under != 0)
-        return _where((coverage != 0) & (under != 0), ratio), coverage
+        return ratio[:, np.newaxis], (coverage != 0) & (under != 0), coverage
     values = _sum(kind, sums)
     coverage = _coverage({*kind.coverages}, sums, len(values))
-    return _where(coverage != 0, values if kind.each else values[:, 0]), coverage
+    return values, coverage != 0, coverage
 
 
-def _sum(kind: Sum, sums: dict[Part, Floats]) -> Floats:
+def _sum(kind: Sum, sums: Mapping[Part, Floats]) -> Floats:
     """A Sum by group: one column, or one for `each`."""
     values = sums[kind.part] / kind.per
     return values if kind.each else values.sum(axis=1, keepdims=True)
 
 
-def _coverage(needs: set[Coverage], sums: dict[Part, Floats], groups: int) -> Floats:
+def _coverage(needs: set[Coverage], sums: Mapping[Part, Floats], groups: int) -> Floats:
     """By group the least of what was known over what was needed; 1 for what needs nothing, NaN where nothing was needed."""
     if not needs:
         return np.ones(groups)

@@ -163,7 +163,12 @@ def fold_day(dimensions: Sequence[str], basis: str) -> Expr:
 
 def _sums(question: Question, booked: Expr) -> dict[str, Expr]:
     """The sum of each column of each part."""
-    named, sums = _columns(booked, question.basis), {}
+    return {name: ibis.coalesce(of.sum(), 0.0) for name, of in list_parts(question, booked).items()}
+
+
+def list_parts(question: Question, booked: Expr) -> dict[str, Expr]:
+    """What each row of a ledger adds to each column of each part: `p<part>_<column>`."""
+    named, amounts = _columns(booked, question.basis), {}
     for number, part in enumerate(question.parts):
         where = booked.state.isin(part.states) if set(part.states) < set(STATES) else ibis.literal(True)
         if part.holder:
@@ -172,8 +177,8 @@ def _sums(question: Question, booked: Expr) -> dict[str, Expr]:
             where = where & named[COST].notnull()
         for place, name in enumerate(part.columns):
             # a sum of zeros elsewhere: engines do that several times faster than FILTER
-            sums[f"p{number}_{place}"] = ibis.coalesce(ibis.ifelse(where, named[name], 0.0).sum(), 0.0)
-    return sums
+            amounts[f"p{number}_{place}"] = ibis.ifelse(where, named[name], 0.0)
+    return amounts
 
 
 def _columns(booked: Expr, basis: str) -> dict[str, Expr]:

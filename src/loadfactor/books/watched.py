@@ -1,0 +1,171 @@
+"""The books as alerts read them: the ledger of some minutes, step by step, and what happened, waits and costs at that time.
+
+Only what is asked is booked: hours that are stale stay so, so that the minutes that just came in cost what these minutes cost.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from loadfactor.books.asked_ledger import AskedLedger
+from loadfactor.books.booking import book
+from loadfactor.books.budgets import review_budgets
+from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.rebuild import default_basis, open_ledger
+from loadfactor.books.step_totals import StepRows, read_steps
+from loadfactor.config import settings
+from loadfactor.metrics import Metric
+from loadfactor.metrics.query.calendar import Window, instant
+from loadfactor.metrics.query.question import Question
+from loadfactor.metrics.query.totals import Totals, add_up
+from loadfactor.store.session import Session
+from loadfactor.tables import Span
+from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
+
+if TYPE_CHECKING:
+    from loadfactor.books.budgets import BudgetReview
+
+LONGEST_HISTORY_MS = 14 * MS_PER_DAY
+"""What jobs did, and how long they waited, earlier than this before the time asked for is not looked at."""
+
+
+@dataclass(frozen=True)
+class DeviceEvent:
+    """Something that happened to a GPU, so many times."""
+
+    device: str
+    at_ms: int
+    kind: str
+    detail: str
+    count: float
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """A wait of a job: `ended_ms` is None while it lasts; `started` tells whether it ended with GPUs."""
+
+    job: str
+    pool: str | None
+    queue: str | None
+    user: str | None
+    team: str | None
+    gpus: float
+    queued_ms: int
+    ended_ms: int | None
+    started: bool
+
+
+@dataclass(frozen=True)
+class EndedPrice:
+    """A price that is valid no longer, and no other one follows it: of what, in which basis, until when."""
+
+    accelerator: str | None
+    pool: str | None
+    device: str | None
+    basis: str
+    to_ms: int
+
+
+class Watched:
+    """The books of one session, for one thread."""
+
+    def __init__(self, session: Session, idle_below: float) -> None:
+        self._session = session
+        self._idle_below = idle_below
+
+    @property
+    def span(self) -> Span:
+        """From the first to the last instant the books know of; (0, 0) where they know of none."""
+        return self._session.span()
+
+    def read_steps(self, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int) -> Iterator[StepRows]:
+        """The ledger of a span of whole steps, which may end later than the books: then what is held is held still, unobserved."""
+        start, end = span
+        hours = range(start - start % MS_PER_HOUR, end, MS_PER_HOUR)
+        spans = tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in hours)
+        book(self._session, spans, range(start + step_ms, end, step_ms), self._idle_below)
+        self._session.create_view("asked_ledger", "SELECT * FROM book")
+        return read_steps(self._session, self._ask(metrics, by, span), step_ms)
+
+    def add_up(self, metrics: Sequence[Metric], by: Sequence[str], span: Span) -> Totals:
+        """What the metrics are made of, added up by group over a span."""
+        question = self._ask(metrics, by, span)
+        open_ledger(self._session, self._idle_below)
+        AskedLedger(self._session, self._idle_below).view(question.window, False)
+        self._session.put("asked", {"start_ms": [span[0]], "end_ms": [span[1]]})
+        queries = recall(question.shape, lambda: _compile(question))
+        return add_up(question, lambda name: self._session.fetch_columns(queries[name]))
+
+    def find_job_starts(self, span: Span) -> dict[str, int]:
+        """Since when each of the jobs of a span holds what it holds then: its first instant, by job."""
+        self._session.view_table("allocations", "allocations")
+        return dict(
+            self._session.raw.execute(
+                "SELECT job_id, min(from_utc) FROM allocations WHERE from_utc IS NOT NULL"
+                f" AND from_utc < {span[1]} AND coalesce(to_utc > {span[0]}, true) GROUP BY job_id"
+            ).fetchall()
+        )
+
+    def list_events(self, span: Span) -> list[DeviceEvent]:
+        """What happened to GPUs in a span, in order."""
+        self._session.view_table("device_events", "device_events")
+        rows = self._session.raw.execute(
+            "SELECT device_id, at_utc, kind, coalesce(detail, ''), coalesce(count, 1) FROM device_events"
+            f" WHERE at_utc >= {span[0]} AND at_utc < {span[1]} ORDER BY ALL"
+        )
+        return [DeviceEvent(*row) for row in rows.fetchall()]
+
+    def list_waits(self, span: Span) -> list[QueuedJob]:
+        """The waits that lasted in a span or ended up to `LONGEST_HISTORY_MS` before it, in order of time."""
+        since = span[0] - LONGEST_HISTORY_MS
+        self._session.view_table("all_allocations", "allocations")
+        self._session.view_table("all_events", "queue_events")
+        near = f"from_utc < {span[1]} AND coalesce(to_utc > {since}, true)"
+        self._session.create_view("allocations", f"SELECT * FROM all_allocations WHERE {near}")
+        self._session.create_view(
+            "queue_events",
+            f"SELECT * FROM all_events WHERE at_utc < {span[1]} AND job_id IN"
+            f" (SELECT job_id FROM all_events WHERE at_utc >= {since})",
+        )
+        self._session.create_view("waits", recall("waits", _compile_waits)["waits"])
+        rows = self._session.raw.execute(
+            "SELECT job_id, pool, queue, user, team, coalesce(gpus, 1), queued_utc, ended_utc, started FROM waits"
+            f" WHERE coalesce(ended_utc >= {since}, true) ORDER BY queued_utc, job_id"
+        ).fetchall()
+        for name in ("allocations", "queue_events"):
+            self._session.view_table(name, name)
+        return [QueuedJob(*row) for row in rows]
+
+    def list_ended_prices(self, end_ms: int) -> list[EndedPrice]:
+        """Prices that ended before an instant, where none of the same kind is valid later."""
+        self._session.view_table("prices", "prices")
+        rows = self._session.raw.execute(
+            "SELECT accelerator, pool, device_id, basis, max(coalesce(to_utc, 9e18::BIGINT)) AS ended FROM prices"
+            f" GROUP BY ALL HAVING ended < {end_ms} ORDER BY ALL"
+        )
+        return [EndedPrice(*row) for row in rows.fetchall()]
+
+    def review_budgets(self, at_ms: int) -> "BudgetReview":
+        """What the budgets of the month of an instant are spent by, as it stood that day."""
+        open_ledger(self._session, self._idle_below)
+        day = instant(at_ms).date()
+        return review_budgets(self._session, settings().budget, default_basis(self._session), f"{day:%Y-%m}", day)
+
+    def _ask(self, metrics: Sequence[Metric], by: Sequence[str], span: Span) -> Question:
+        basis = "estimate"  # which is not read where nothing is money
+        if any(metric.is_money for metric in metrics):
+            open_ledger(self._session, self._idle_below)
+            basis = default_basis(self._session)
+        return Question(tuple(metrics), tuple(by), Window(*span), basis)
+
+
+def _compile(question: Question) -> Queries:
+    from loadfactor.books.expressions import write_queries  # Ibis takes longer to import than most answers
+
+    return write_queries(question)
+
+
+def _compile_waits() -> Queries:
+    from loadfactor.books.expressions import write_waits
+
+    return write_waits()

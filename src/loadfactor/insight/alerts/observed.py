@@ -1,0 +1,135 @@
+"""What rules read of the books, kept up step by step: rolling sums of every split that a rule asks for, and records."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Final
+
+import numpy as np
+
+from loadfactor.books.step_totals import StepRows
+from loadfactor.books.watched import Watched
+from loadfactor.insight.alerts.evidence import SINCE_START, Evidence, Floats, Group, Measured, Need, Records
+from loadfactor.insight.alerts.numbering import NONE, Ints, Names
+from loadfactor.insight.alerts.rolling import NOBODY, Split
+from loadfactor.metrics import Metric, metric
+from loadfactor.metrics.metric import Part, Ratio, Sum
+from loadfactor.metrics.query.answer import work_out
+from loadfactor.tables import DIMENSIONS
+from loadfactor.units import MS_PER_S
+
+TOLD: Final = ("node", "job", "user", "team")
+"""What is told of every group, whatever it is split by."""
+
+
+class Observed:
+    """Rolling sums of what these needs read, over steps of one length."""
+
+    def __init__(self, needs: Sequence[Need], step_ms: int) -> None:
+        self._step_ms = step_ms
+        self._kinds = {need.metric: _summable(metric(need.metric)) for need in needs}
+        self.metrics = tuple(metric(name) for name in self._kinds)
+        splits = {need.by: [n for n in needs if n.by == need.by] for need in needs}
+        used = {name for by in splits for name in by}.union(TOLD)
+        self.by = tuple(name for name in DIMENSIONS if name in used)
+        self._splits = {by: self._make(by, of) for by, of in splits.items()}
+        self._names = {name: Names() for name in self.by}
+        self._dated: dict[tuple[str, ...], int] = {}
+        self._step = 0
+        windows = [need.window_s + need.ago_s for need in needs if need.window_s != SINCE_START]
+        self.longest_ms = round(max(windows, default=0.0) * MS_PER_S)
+        """How long before the first step that is judged steps have to be added."""
+
+    def begin(self, watched: Watched, start_ms: int) -> None:
+        """Take in what the jobs that hold GPUs at an instant did before it, where rules ask since they began."""
+        asked = [split for split in self._splits.values() if split.keeps_whole]
+        first, last = watched.span
+        starts = watched.find_job_starts((start_ms, start_ms + 1))
+        since = max(first, min(starts.values(), default=start_ms))
+        if not asked or since >= min(start_ms, last):
+            return
+        for split in asked:
+            totals = watched.add_up(self.metrics, split.by, (since, min(start_ms, last)))
+            codes = {}
+            for place, name in enumerate(split.by):
+                own = [key[place] for key in totals.keys]
+                names = list(dict.fromkeys(n for n in own if n is not None))
+                number = {n: k for k, n in enumerate(names)}
+                encoded = np.array([NONE if n is None else number[n] for n in own], dtype=np.int64)
+                codes[name] = self._names[name].number(encoded, names, NOBODY)
+            if "job" in codes:  # those that ended are no longer asked for
+                alive = np.array([name in starts for name in self._names["job"].names] + [False])
+                codes["job"] = np.where(alive[codes["job"]], codes["job"], NONE)
+            split.begin(codes, totals.sums, since, self._names)
+        self.set_starts(starts)
+
+    def set_starts(self, starts: Mapping[str, int]) -> None:
+        """Say since when jobs hold what they hold: groups of theirs that are new are there since then."""
+        for by, split in self._splits.items():
+            if "job" in by:
+                place, dated = by.index("job"), self._dated.get(by, 0)
+                for group in range(dated, split.groups):
+                    split.starts[group] = starts.get(split.named[group][place], split.starts[group])
+                self._dated[by] = split.groups
+
+    def add(self, rows: StepRows) -> None:
+        """Add the rows of the next step."""
+        self._step += 1
+        self._numbers: dict[str, Ints] = {
+            name: self._names[name].number(codes, rows.names[name], NOBODY) for name, codes in rows.codes.items()
+        }
+        for split in self._splits.values():
+            split.add(rows, self._numbers, self._step, self._names)
+        self._rows = rows
+
+    def show(self, records: Records) -> Evidence:
+        """What rules read after the last step."""
+        return Evidence(
+            self._rows.end_ms,
+            self._step_ms,
+            records,
+            cache(self._read),
+            lambda by: self._splits[by].named,
+            lambda by: self._splits[by].starts,
+            cache(self._say),
+        )
+
+    def _make(self, by: tuple[str, ...], needs: Sequence[Need]) -> Split:
+        parts = [part for need in needs for part in metric(need.metric).parts]
+        windows = [n.window_s + n.ago_s for n in needs if n.window_s != SINCE_START]
+        steps = self._steps(max(windows, default=0.0))
+        return Split(by, list(dict.fromkeys(parts)), max(steps, 1), len(windows) < len(needs))
+
+    def _steps(self, seconds: float) -> int:
+        return round(seconds * MS_PER_S / self._step_ms)
+
+    def _read(self, need: Need) -> Measured:
+        split, kind = self._splits[need.by], self._kinds[need.metric]
+        if need.window_s == SINCE_START:
+            sums: dict[Part, Floats] = split.sum_whole()
+        else:
+            sums = split.sum(self._steps(need.window_s), self._steps(need.ago_s))
+        values, is_known, coverage = work_out(kind, sums)
+        value = np.where(is_known, values[:, 0], np.nan)
+        return Measured(value, coverage, split.seen == self._step)
+
+    def _say(self, by: tuple[str, ...], dimension: str) -> Sequence[str | None]:
+        split, names = self._splits[by], self._names[dimension].names
+        latest = np.full(split.groups, NONE, dtype=np.int64)
+        inside = (split.numbers != NONE) & (self._numbers[dimension] != NONE)
+        latest[split.numbers[inside]] = self._numbers[dimension][inside]
+        return [names[n] if n != NONE else None for n in latest.tolist()]
+
+    def name_holder(self, by: tuple[str, ...], group: Group) -> dict[str, str]:
+        """The node, job, user and team of a group in the last step, each where there is one alone and it is not its own name."""
+        mask = np.ones(self._rows.count, dtype=bool)
+        for name, value in zip(by, group, strict=True):
+            number = self._names[name].find(value)
+            mask &= self._numbers[name] == number if number != NONE else False
+        found = {name: np.unique(self._numbers[name][mask & (self._numbers[name] != NONE)]) for name in TOLD}
+        return {name: self._names[name].names[of[0]] for name, of in found.items() if len(of) == 1 and name not in by}
+
+
+def _summable(of: Metric) -> Sum | Ratio:
+    if not isinstance(of.kind, Sum | Ratio):
+        raise TypeError(f"{of.name} is no sum and no ratio over the ledger")  # settings refuse it before
+    return of.kind
