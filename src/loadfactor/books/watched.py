@@ -30,7 +30,7 @@ LONGEST_HISTORY_MS = 14 * MS_PER_DAY
 
 
 @dataclass(frozen=True)
-class DeviceEvent:
+class WatchedEvent:
     """Something that happened to a GPU, so many times."""
 
     device: str
@@ -106,14 +106,14 @@ class Watched:
             ).fetchall()
         )
 
-    def list_events(self, span: Span) -> list[DeviceEvent]:
+    def list_events(self, span: Span) -> list[WatchedEvent]:
         """What happened to GPUs in a span, in order."""
         self._session.view_table("device_events", "device_events")
         rows = self._session.raw.execute(
             "SELECT device_id, at_utc, kind, coalesce(detail, ''), coalesce(count, 1) FROM device_events"
             f" WHERE at_utc >= {span[0]} AND at_utc < {span[1]} ORDER BY ALL"
         )
-        return [DeviceEvent(*row) for row in rows.fetchall()]
+        return [WatchedEvent(*row) for row in rows.fetchall()]
 
     def list_waits(self, span: Span) -> list[QueuedJob]:
         """The waits that lasted in a span or ended up to `LONGEST_HISTORY_MS` before it, in order of time."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.books.watched import DeviceEvent, EndedPrice, QueuedJob
+from loadfactor.books.watched import EndedPrice, QueuedJob, WatchedEvent
 
 if TYPE_CHECKING:
     from loadfactor.books.budgets import BudgetReview
@@ -31,7 +31,7 @@ class Need:
 
 
 @dataclass(frozen=True)
-class Measured:
+class RolledMetric:
     """A metric by group. `value` is NaN where it is not known; `is_there`: whether the group had GPUs in the last step.
 
     `coverage` is the share of what the value speaks of that was known.
@@ -63,7 +63,7 @@ class Verdicts:
 class Records:
     """What happened, waited and was to be paid in the span of a batch of steps, and before it."""
 
-    events: Sequence[DeviceEvent] = ()
+    events: Sequence[WatchedEvent] = ()
     waits: Sequence[QueuedJob] = ()
     ended_prices: Sequence[EndedPrice] = ()
     budgets: "BudgetReview | None" = None
@@ -81,7 +81,7 @@ class Evidence:
     at_ms: int
     step_ms: int
     records: Records
-    read: Callable[[Need], Measured]
+    read: Callable[[Need], RolledMetric]
     groups: Callable[[tuple[str, ...]], Sequence[Group]]
     starts: Callable[[tuple[str, ...]], Floats]
     said: Callable[[tuple[str, ...], str], Sequence[str | None]]

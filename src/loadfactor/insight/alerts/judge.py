@@ -9,7 +9,7 @@ from loadfactor.insight.alerts.alert import Alert, Transition
 from loadfactor.insight.alerts.evidence import Evidence, Records, Verdicts
 from loadfactor.insight.alerts.follow import Follower
 from loadfactor.insight.alerts.observed import Observed
-from loadfactor.insight.alerts.rule import Condition, Rule
+from loadfactor.insight.alerts.rule import Compound, Rule
 from loadfactor.insight.alerts.threshold import judge_threshold
 from loadfactor.tables import Span
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_MIN
@@ -170,7 +170,7 @@ class Judge:
 
 def judge_rule(rule: Rule, evidence: Evidence) -> Verdicts:
     """The verdicts of a rule at the end of a step."""
-    if isinstance(rule.condition, Condition):
+    if isinstance(rule.condition, Compound):
         limits = {name: limit.value for name, limit in rule.condition.limits.items()}
         return rule.condition.find(evidence, limits)
     return judge_threshold(rule.condition, rule.by, evidence)

@@ -8,7 +8,7 @@ import numpy as np
 
 from loadfactor.books.step_totals import StepRows
 from loadfactor.books.watched import Watched
-from loadfactor.insight.alerts.evidence import SINCE_START, Evidence, Floats, Group, Measured, Need, Records
+from loadfactor.insight.alerts.evidence import SINCE_START, Evidence, Floats, Group, Need, Records, RolledMetric
 from loadfactor.insight.alerts.numbering import NONE, Ints, Names
 from loadfactor.insight.alerts.rolling import NOBODY, Split
 from loadfactor.metrics import Metric, metric
@@ -102,7 +102,7 @@ class Observed:
     def _steps(self, seconds: float) -> int:
         return round(seconds * MS_PER_S / self._step_ms)
 
-    def _read(self, need: Need) -> Measured:
+    def _read(self, need: Need) -> RolledMetric:
         split, kind = self._splits[need.by], self._kinds[need.metric]
         if need.window_s == SINCE_START:
             sums: dict[Part, Floats] = split.sum_whole()
@@ -110,7 +110,7 @@ class Observed:
             sums = split.sum(self._steps(need.window_s), self._steps(need.ago_s))
         values, is_known, coverage = work_out(kind, sums)
         value = np.where(is_known, values[:, 0], np.nan)
-        return Measured(value, coverage, split.seen == self._step)
+        return RolledMetric(value, coverage, split.seen == self._step)
 
     def _say(self, by: tuple[str, ...], dimension: str) -> Sequence[str | None]:
         split, names = self._splits[by], self._names[dimension].names

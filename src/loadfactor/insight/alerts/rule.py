@@ -44,7 +44,7 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class Condition:
+class Compound:
     """A condition that is no single metric: what it reads by steps, its thresholds, and what says of which groups it holds."""
 
     find: Callable[[Evidence, Limits], Verdicts]
@@ -64,7 +64,7 @@ class Rule:
     """
 
     name: str
-    condition: Threshold | Condition
+    condition: Threshold | Compound
     by: tuple[str, ...]
     for_s: float
     severity: Severity
