@@ -4,13 +4,16 @@ import re
 
 import pytest
 from starlette.testclient import TestClient
-from tests.faces.server.conftest import MINE, THEIRS, serve
+from tests.faces.server.conftest import HOUR, HOURS, MINE, START, THEIRS, serve
 
 from loadfactor.books.books import Books
 from loadfactor.faces.server.exposition import MetricFamily, name_gauge, write_exposition
-from loadfactor.faces.server.fleet_gauges import SHOWN, GaugeWindow
+from loadfactor.faces.server.fleet_gauges import GaugeWindow
+from loadfactor.faces.server.gauge_splits import SHOWN, SPLITS, GaugeSplit
 
-LINE = re.compile(r'(?P<name>[a-z][a-z0-9_]*)(\{(?P<labels>[a-z]+="[^"]*"(,[a-z]+="[^"]*")*)\})? (?P<value>[-+0-9.e]+)')
+LINE = re.compile(
+    r'(?P<name>[a-z][a-z0-9_]*)(\{(?P<labels>[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*)\})? (?P<value>[-+0-9.e]+)'
+)
 
 
 def scrape(client: TestClient) -> dict[str, float]:
@@ -51,7 +54,7 @@ def test_the_server_counts_itself(client: TestClient) -> None:
 
 def test_what_is_too_small_to_be_shown_is_summed_only_where_sums_are_right(team_books: Books) -> None:
     """With room for one team the others' hours and costs are one line; their utilization has none."""
-    with serve(team_books, window=GaugeWindow(dimensions=("team",), largest=1, wait_s=60)) as client:
+    with serve(team_books, window=GaugeWindow((GaugeSplit(("team",), largest=1),), wait_s=60)) as client:
         found = scrape(client)
     others = {name for name in found if "(others)" in name}
     assert 'loadfactor_team_paid_gpu_hours{team="(others)"}' in others
@@ -67,9 +70,34 @@ def test_empty_books_show_the_server_alone(empty: Books) -> None:
 def test_names_of_gauges_are_names(client: TestClient) -> None:
     """Every metric has a name of its own that Prometheus takes."""
     assert client
-    names = {name_gauge(metric, "USD", by) for metric in SHOWN for by in ("", "team")}
-    assert len(names) == 2 * len(SHOWN)
+    names = [split.name(metric, "USD") for split in SPLITS for metric in split.metrics]
+    names += [name_gauge(metric, "USD", ("job",), "whole") for metric in SHOWN]
+    assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"loadfactor(_[a-z0-9]+)+", name) for name in names)
+
+
+def test_a_day_a_job_and_its_gpus(client: TestClient) -> None:
+    """The last 24 hours, and each job, have names of their own; a GPU of a job has its hours by activity."""
+    found = scrape(client)
+    assert found["loadfactor_24h_paid_gpu_hours"] == 16
+    assert found['loadfactor_job_paid_gpu_hours{job_id="job-hushhush"}'] == 2
+    assert found['loadfactor_whole_job_paid_gpu_hours{job_id="job-hushhush"}'] == 8
+    assert found['loadfactor_whole_job_cost_usd{job_id="job-hushhush"}'] == pytest.approx(8 * 7919)
+    gpu = f'job_id="job-{MINE}",device_id="GPU-{MINE}-0"'
+    name = "loadfactor_24h_job_device_utilization_histogram_gpu_hours"
+    hours = {key: value for key, value in found.items() if key.startswith(f"{name}{{{gpu},")}
+    assert len(hours) == 20
+    assert sum(hours.values()) == pytest.approx(4)
+    assert hours[f'{name}{{{gpu},activity="50-55%"}}'] == pytest.approx(4)
+    assert found[f'loadfactor_team_coverage_ratio{{team="{MINE}",metric="utilization"}}'] == 1
+    assert found["loadfactor_books_end_timestamp_seconds"] == (START + HOURS * HOUR) / 1000
+
+
+def test_sources_say_when_they_were_heard_of(client: TestClient) -> None:
+    """Each source has whether it is well, and the time of its last sample."""
+    found = scrape(client)
+    assert found['loadfactor_server_source_up{source="dcgm:a"}'] == 1
+    assert found['loadfactor_server_source_last_sample_timestamp_seconds{source="dcgm:a"}'] == 1_790_812_800
 
 
 def test_labels_are_escaped() -> None:

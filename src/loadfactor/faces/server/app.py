@@ -84,7 +84,7 @@ def make_app(
         return JSONResponse(receiver.health())
 
     gate = Gate(DirectWrites(app, served), guard, bounds, NEEDS)
-    add_scrape(app, receiver.counts, FleetGauges(books, pool, window or GaugeWindow(), clock_s), gate.answered)
+    add_scrape(app, receiver, FleetGauges(books, pool, window or GaugeWindow(), clock_s), gate.answered)
     app.add_exception_handler(HTTPException, _refuse_http)
     app.add_exception_handler(RequestValidationError, _refuse_invalid)
     for kind in (LoadfactorError, RefusedError, Exception):

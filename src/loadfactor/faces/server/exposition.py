@@ -1,7 +1,8 @@
 """The text that Prometheus scrapes: names of gauges from the declarations of metrics, and lines of samples.
 
 The unit stands last: `loadfactor_utilization_ratio`, `loadfactor_paid_gpu_hours`, `loadfactor_cost_usd`; split by a dimension,
-`loadfactor_team_cost_usd{team="vision"}`, so that the sum of one name counts nothing twice. An unknown value has no line.
+`loadfactor_team_cost_usd{team="vision"}`, so that the sum of one name counts nothing twice; and so have windows other than the last
+hour, `loadfactor_24h_cost_usd`. An unknown value has no line.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,18 +35,27 @@ class MetricFamily(NamedTuple):
     samples: Sequence[tuple[Labels, float]]
 
 
-def name_gauge(metric: Metric, currency: str, by: str = "") -> str:
-    """The name of a metric's gauge, split by a dimension where one is given.
+def name_gauge(metric: Metric, currency: str, by: Sequence[str] = (), window: str = "") -> str:
+    """The name of a metric's gauge, split by dimensions if any; a window other than the last hour is named.
 
     >>> from loadfactor.metrics import metric
     >>> [name_gauge(metric(name), "EUR") for name in ("utilization", "paid_gpu_hours", "temperature_c_max")]
     ['loadfactor_utilization_ratio', 'loadfactor_paid_gpu_hours', 'loadfactor_temperature_max_celsius']
-    >>> name_gauge(metric("cost_per_token"), "EUR", "team")
-    'loadfactor_team_cost_per_token_eur'
+    >>> name_gauge(metric("cost_per_token"), "EUR", ("team",), "24h")
+    'loadfactor_24h_team_cost_per_token_eur'
     """
     written, last = _UNITS.get(metric.unit, ("", currency.lower() if metric.unit.startswith(CURRENCY) else metric.unit))
     middle = f"_{metric.name}_".replace(f"_{written}_", "_").strip("_") if written else metric.name
-    return "_".join(part for part in ("loadfactor", by, middle, last) if part)
+    return "_".join(part for part in ("loadfactor", window, *by, middle, last) if part)
+
+
+def name_coverage(by: Sequence[str] = (), window: str = "") -> str:
+    """The name of the gauge that tells, by metric, how much was known of it.
+
+    >>> name_coverage(("team",), "30m")
+    'loadfactor_30m_team_coverage_ratio'
+    """
+    return "_".join(part for part in ("loadfactor", window, *by, "coverage_ratio") if part)
 
 
 def write_exposition(families: Iterable[MetricFamily]) -> bytes:

@@ -1,22 +1,22 @@
 """`/metrics`: the fleet's own numbers, and the server's."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.responses import Response
 
 from loadfactor.faces.server.exposition import MetricFamily, write_exposition
 from loadfactor.faces.server.fleet_gauges import FleetGauges
-from loadfactor.faces.server.receiver import ReceiverCounts
+from loadfactor.faces.server.receiver import Receiver, ReceiverCounts
 from loadfactor.faces.server.served import describe_errors
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def add_scrape(
-    app: FastAPI, counts: Callable[[], ReceiverCounts], gauges: FleetGauges, answered: Counter[tuple[str, int]]
-) -> None:
+def add_scrape(app: FastAPI, receiver: Receiver, gauges: FleetGauges, answered: Counter[tuple[str, int]]) -> None:
     """Add it to an app."""
     text: dict[int | str, dict[str, object]] = {
         200: {"description": "Prometheus' text format", "content": {"text/plain": {"schema": {"type": "string"}}}}
@@ -24,8 +24,8 @@ def add_scrape(
 
     @app.get("/metrics", responses={**text, **describe_errors()}, response_class=Response)
     async def scrape() -> Response:
-        """The fleet's own numbers over the last hour and the server's, for Prometheus to scrape."""
-        families = [*await gauges.get(), *count_server(counts(), answered)]
+        """The fleet's own numbers over the last hour and day and the server's, for Prometheus to scrape."""
+        families = [*await gauges.get(), *count_server(receiver.counts(), answered), *tell_sources(receiver.health())]
         return Response(write_exposition(families), media_type=MEDIA_TYPE)
 
 
@@ -51,4 +51,23 @@ def count_server(counts: ReceiverCounts, answered: Counter[tuple[str, int]]) -> 
         one("lag_seconds", "How long the oldest sample waits that readers cannot see yet.", counts.lag_s),
         many("source_errors_total", "Errors by source.", "source", dict(counts.errors)),
         MetricFamily("loadfactor_server_requests_total", "Requests answered, by path and status.", "counter", requests),
+    ]
+
+
+def tell_sources(health: Mapping[str, Any]) -> list[MetricFamily]:
+    """How each source fares, and when its last sample was taken."""
+    sources = health["sources"]
+    up = [({"source": s["name"]}, float(s["status"] == "ok")) for s in sources]
+    heard = [
+        ({"source": s["name"]}, datetime.fromisoformat(s["last_sample"]).timestamp())
+        for s in sources
+        if s.get("last_sample")
+    ]
+    about = "1 where the source is well; 0 where it waits, fails or is silent."
+    last = "When the last sample of the source was taken, in seconds since 1970."
+    aside = "Bodies that were acknowledged and that nobody could decode."
+    return [
+        MetricFamily("loadfactor_server_source_up", about, "gauge", up),
+        MetricFamily("loadfactor_server_source_last_sample_timestamp_seconds", last, "gauge", heard),
+        MetricFamily("loadfactor_server_set_aside", aside, "gauge", [({}, float(health.get("set_aside", 0)))]),
     ]
