@@ -6,6 +6,7 @@
 - `simulation`: all of it together; `behaviour`, `activity`: how busy each GPU was
 - `collector`: what was measured; `progress`: what came out
 - `table_rows`, `write`: as tables and as files; `truth`, `truth_cells`: what the ledger must say of it
+- `faults`: small fleets for some hours with known faults in them, for rules of alerts
 """
 
 from loadfactor.simulator.presets import DEMO, SMALL, bench

@@ -1,0 +1,62 @@
+"""Cases: a healthy fleet with some faults in it, its data spoilt or not, and what rules of alerts should say of it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadfactor.simulator.faults.consequences import find_free_beside_waits, find_low
+from loadfactor.simulator.faults.healthy import make_healthy
+from loadfactor.simulator.faults.kinds import FAULTS
+from loadfactor.simulator.faults.measure import measure
+from loadfactor.simulator.faults.rows import make_rows, make_samples
+from loadfactor.simulator.faults.scene import Expectation, Flags, Scene
+from loadfactor.simulator.faults.spoil import ALL, MISSING, hold_back, lose_some, see_with
+from loadfactor.simulator.table_rows import TableBatch
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fleet, what is known of it, and what may be said of it. `late`: samples that come in a second import."""
+
+    seed: int
+    kinds: tuple[str, ...]
+    scene: Scene
+    signals: frozenset[str]
+    expected: tuple[Expectation, ...]
+    late: Flags | None = None
+
+    def rows(self) -> Iterator[TableBatch]:
+        """What is imported first."""
+        return make_rows(self.scene, sorted(self.signals), self.late)
+
+    def late_rows(self) -> Iterator[TableBatch]:
+        """What is imported later."""
+        if self.late is not None:
+            yield make_samples(self.scene, sorted(self.signals), self.late & ~self.scene.lost)
+
+
+def make_case(
+    seed: int, kinds: Sequence[str] = (), has_gaps: bool = False, is_late: bool = False, missing: str | None = None
+) -> Case:
+    """The fleet of a seed with faults of these kinds, put in in the order of `FAULTS`. Raises NoRoomError where they do not fit.
+
+    `missing`: one of the names in `MISSING`.
+    """
+    scene = make_healthy(seed)
+    rng = np.random.default_rng((seed, 15))
+    for kind in FAULTS:
+        for _ in range(list(kinds).count(kind)):
+            FAULTS[kind](scene, rng)
+    if has_gaps:
+        lose_some(scene)
+    signals = MISSING[missing] if missing else ALL
+    found = [*scene.expected, *find_low(scene, _activity(scene, signals)), *find_free_beside_waits(scene)]
+    expected = tuple(seen for e in found if (seen := see_with(e, signals)) is not None)
+    return Case(seed, tuple(kinds), scene, signals, expected, hold_back(scene) if is_late else None)
+
+
+def _activity(scene: Scene, signals: frozenset[str]) -> np.ndarray:
+    """The best signal of activity that is measured."""
+    best = "sm_active_share" if "sm_active_share" in signals else "busy_share"
+    return np.where(scene.lost, np.nan, measure(scene)[best])

@@ -1,0 +1,215 @@
+"""A fleet in which nothing is wrong, with much that looks as if: dips, checkpoints, full memory, busy links, a drain, waits.
+
+Three nodes of H100 and one of A100, eight GPUs each, for nine hours from an evening; four teams with jobs and notebooks, one
+after the other. Three days before it have allocations and waits, so that there is something usual, and money spent.
+"""
+
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from loadfactor.simulator.faults.scene import Array, Event, Gpu, Job, Outage, Price, Scene, Wait, Window
+from loadfactor.units import H_PER_MONTH, MIN_PER_DAY, MIN_PER_HOUR, MS_PER_S
+
+MINUTES: Final = 9 * MIN_PER_HOUR
+HISTORY_DAYS: Final = 3
+START: Final = datetime(2026, 10, 4, 18, tzinfo=UTC)
+HISTORY_MINUTES: Final = HISTORY_DAYS * MIN_PER_DAY + START.hour * MIN_PER_HOUR
+"""From the first of the month to the beginning of the scene."""
+TEAMS: Final = ("blue", "gold", "green", "red")
+PRICES: Final = {"h100-sxm": 2.6, "a100-sxm": 1.35}
+PATTERNS: Final = ((8,), (4, 4), (4, 2, 2))
+MIXED: Final = (4, 2, 1, 1)
+"""How many GPUs the slots of a node have; in a mixed node the last but one has notebooks."""
+FREE: Final = 1
+"""GPUs that nobody ever asks for, at the end of the node of A100."""
+
+
+def make_healthy(seed: int) -> Scene:
+    """A healthy fleet; the same seed makes the same one."""
+    rng = np.random.default_rng((seed, 11))
+    nodes = [("h100-0", "h100"), ("h100-1", "h100"), ("h100-2", "h100"), ("a100-0", "a100")]
+    fleet = tuple(Gpu(f"{node}/gpu{n}", node, pool, f"{pool}-sxm") for node, pool in nodes for n in range(8))
+    shape = (len(fleet), MINUTES)
+    scene = Scene(
+        seed=seed,
+        start_ms=int(START.timestamp()) * MS_PER_S,
+        minutes=MINUTES,
+        fleet=fleet,
+        sm=np.zeros(shape),
+        spin=np.zeros(shape),
+        pcie=np.zeros(shape),
+        nvlink=np.zeros(shape),
+        heat_c=np.zeros(shape),
+        tensor_ratio=np.full(shape, 0.5),
+        memory=np.full(shape, 0.004),
+        throttle=np.zeros(shape, dtype=np.int64),
+        lost=np.zeros(shape, dtype=np.bool_),
+    )
+    drain = _drain(scene, rng) if rng.random() < 0.5 else None
+    for number, (node, _) in enumerate(nodes):
+        mixed = number >= 2
+        pattern = MIXED if mixed else PATTERNS[rng.integers(len(PATTERNS))]
+        places = scene.gpus_of(node)
+        for slot, size in enumerate(pattern):
+            gpus, places = places[:size], places[size:]
+            if node == "a100-0" and slot == len(pattern) - 1:
+                break  # stays free
+            is_notebook = mixed and slot == 2
+            _fill_slot(scene, rng, gpus, is_notebook, drain if node == "h100-1" else None)
+    for job in scene.jobs:
+        _work(scene, rng, job)
+    _warm_rack(scene)
+    _let_wait(scene, rng)
+    _make_usual(scene, rng)
+    _price(scene, rng)
+    return scene
+
+
+def _drain(scene: Scene, rng: np.random.Generator) -> Window:
+    """A node is taken out for maintenance when its jobs have ended; its exporter is off meanwhile."""
+    first = int(rng.integers(150, 300))
+    window = (first, first + int(rng.integers(60, 110)))
+    scene.outages.append(
+        Outage("h100-1", window, str(rng.choice(["maintenance", "drained", "drain: firmware update"])))
+    )
+    scene.lost[list(scene.gpus_of("h100-1")), window[0] : window[1]] = True
+    return window
+
+
+def _fill_slot(
+    scene: Scene, rng: np.random.Generator, gpus: tuple[int, ...], is_notebook: bool, drain: Window | None
+) -> None:
+    """Jobs one after the other on the same GPUs, minutes apart; none while the node is drained."""
+    start = -int(rng.integers(1, 120))
+    while start < scene.minutes - 100:
+        after: int | None = start + int(rng.integers(210, 420))
+        if drain is not None and start < drain[1] and (after or 0) > drain[0] - 3:
+            after = drain[0] - 3
+        if after is not None and after > scene.minutes - 130:
+            after = None if rng.random() < 0.7 else scene.minutes - int(rng.integers(1, 12))
+        team = str(rng.choice(TEAMS))
+        number = len(scene.jobs)
+        scene.jobs.append(
+            Job(
+                f"{'notebook' if is_notebook else 'job'}-{number}",
+                f"{team}-{rng.integers(3)}",
+                team,
+                "notebook" if is_notebook else str(rng.choice(["training", "training", "batch-inference"])),
+                gpus,
+                start,
+                after,
+                start - int(rng.integers(1, 5)),
+                "running" if after is None else "completed",
+            )
+        )
+        if after is None:
+            return
+        start = after + int(rng.integers(2, 6))
+        if drain is not None and drain[0] - 10 < start < drain[1]:
+            start = drain[1] + int(rng.integers(2, 6))
+
+
+def _work(scene: Scene, rng: np.random.Generator, job: Job) -> None:
+    """What a healthy job or notebook does on its GPUs."""
+    first, after = job.within(scene.minutes)
+    at = scene.cells(job)
+    width = after - first
+    since = first - job.from_min
+    minute = np.arange(width) + since
+    warm_up = int(rng.integers(2, 9))
+    level = np.full(width, rng.uniform(0.68, 0.9))
+    if job.purpose == "notebook":
+        level = level * _run_sometimes(rng, width)
+    else:
+        every, pause = int(rng.integers(60, 95)), int(rng.integers(2, 5))
+        level = np.where((minute > every) & (minute % every < pause), 0.02, level)  # checkpoints
+        for dip in rng.integers(20, max(width - 10, 21), 2):
+            level[dip : dip + int(rng.integers(1, 4))] *= rng.uniform(0.0, 0.4)
+    level = np.where(minute < warm_up, 0.0, level)
+    if job.to_min is not None and job.to_min <= scene.minutes:
+        level[width - int(rng.integers(1, 4)) :] = 0.0
+    noise = rng.normal(1, 0.03, (len(job.gpus), width))
+    scene.sm[at] = np.clip(level * noise, 0, 0.98)
+    scene.tensor_ratio[at] = rng.uniform(0.4, 0.62)
+    scene.memory[at] = _use_memory(rng, minute, warm_up, len(job.gpus))
+    # Busy links are well where the GPU is busy, too: streamed inputs, tensor parallelism that overlaps.
+    scene.pcie[at] = scene.sm[at] * rng.choice([0.02, 0.05, 1.02])
+    scene.nvlink[at] = scene.sm[at] * (rng.choice([0.1, 0.25, 0.7]) if len(job.gpus) > 1 else 0)
+
+
+def _run_sometimes(rng: np.random.Generator, width: int) -> Array:
+    """Somebody runs a cell, and thinks: for up to three quarters of an hour."""
+    out, minute = np.zeros(width), 0
+    while minute < width:
+        run = int(rng.integers(15, 50))
+        out[minute : minute + run] = 1
+        minute += run + int(rng.integers(4, 42))
+    return out
+
+
+def _use_memory(rng: np.random.Generator, minute: npt.NDArray[np.int64], warm_up: int, gpus: int) -> Array:
+    """Memory in use: all of it from the first minute, flat once it is loaded, or up and down under the limit."""
+    kind = rng.choice(["preallocated", "flat", "wavy"])
+    if kind == "preallocated":
+        used = np.full(len(minute), rng.uniform(0.9, 0.96))
+    elif kind == "flat":
+        used = np.where(minute < warm_up, 0.15, rng.uniform(0.45, 0.93))
+    else:
+        used = np.where(minute < warm_up, 0.1, rng.uniform(0.4, 0.6) + 0.12 * np.sin(minute / rng.uniform(9, 40)))
+    return np.tile(used, (gpus, 1)) + rng.normal(0, 0.0005, (gpus, 1))
+
+
+def _warm_rack(scene: Scene) -> None:
+    """One node stands in the sun, and another one works at the limit of its power, which is no fault."""
+    scene.heat_c[list(scene.gpus_of("h100-2"))] = 5.0
+    capped = np.array([gpu.node == "h100-0" for gpu in scene.fleet])[:, None] & (scene.sm > 0.86)
+    scene.throttle[capped] |= 0x4
+    scene.sm[capped] = np.maximum(scene.sm[capped], 0.93)
+
+
+def _let_wait(scene: Scene, rng: np.random.Generator) -> None:
+    """Jobs that wait for a while because they are larger than what is free."""
+    for number in range(2):
+        first = int(rng.integers(20, scene.minutes - 80))
+        team = str(rng.choice(TEAMS))
+        until = first + int(rng.integers(15, 35))
+        scene.waits.append(Wait(f"large-{number}", f"{team}-0", team, "a100", 8, first, until, False))
+
+
+def _make_usual(scene: Scene, rng: np.random.Generator) -> None:
+    """The waits of the days before: minutes, and sometimes most of an hour."""
+    for number in range(150):
+        wait = int(np.clip(rng.lognormal(1.2, 0.9), 1, 20)) if rng.random() < 0.88 else int(rng.integers(20, 50))
+        first = -int(rng.integers(60, HISTORY_MINUTES - 60))
+        team, pool = str(rng.choice(TEAMS)), str(rng.choice(["h100", "h100", "a100"]))
+        size = int(rng.choice([1, 2, 4, 8, 16]))
+        scene.waits.append(Wait(f"past-{number}", f"{team}-1", team, pool, size, first, first + wait, True))
+
+
+def _price(scene: Scene, rng: np.random.Generator) -> None:
+    """Prices, of which one is followed by another; budgets that are enough; a few events that are nobody's fault."""
+    for accelerator, price in PRICES.items():
+        change = int(rng.integers(60, scene.minutes - 60)) if accelerator == "h100-sxm" else None
+        scene.prices.append(Price(accelerator, None, change, price))
+        if change is not None:
+            scene.prices.append(Price(accelerator, change, None, 0.95 * price))
+    for team in TEAMS:
+        scene.budgets[team] = 3 * spend_before(scene, team) / HISTORY_MINUTES * H_PER_MONTH * MIN_PER_HOUR
+    scene.events.append(
+        Event(int(rng.integers(len(scene.fleet))), int(rng.integers(scene.minutes)), "ecc", "sbe_volatile", 1)
+    )
+
+
+def spend_before(scene: Scene, team: str) -> float:
+    """What a team spent from the first of the month to the beginning of the scene."""
+    hours = HISTORY_MINUTES / MIN_PER_HOUR
+    return sum(PRICES[scene.fleet[place].accelerator] * hours for place in held_before(team))
+
+
+def held_before(team: str) -> range:
+    """The places of the GPUs that a team held in the days before the scene."""
+    number = TEAMS.index(team)
+    return range(8 * number, 8 * number + 6)
