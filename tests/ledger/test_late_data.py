@@ -93,3 +93,47 @@ def test_a_corrected_end_takes_its_hours_away(tmp_path: Path) -> None:
         )
         books.table("ledger")
     assert books.table("ledger").gpu_s.sum().to_pyarrow().as_py() == 3 * 3600
+
+
+def priced(books: Books, start: int) -> list[float | None]:
+    """What a GPU cost in each hour, in the order of the hours; None where its price is unknown."""
+    rows = books.table("ledger").select("hour_utc", "price_per_gpu_hour_contracted").to_pyarrow().to_pylist()
+    by_hour = {(row["hour_utc"] - start) // HOUR: row["price_per_gpu_hour_contracted"] for row in rows}
+    return [by_hour[hour] for hour in range(len(by_hour))]
+
+
+def test_an_exchange_rate_that_ends_leaves_its_hours_unknown_until_the_next_one(tmp_path: Path) -> None:
+    """A rate of one hour that comes late ends the one before it: what lies between it and the next rate is booked again."""
+    start = 1_767_225_600_000
+    books = Books(tmp_path / "store")
+    device = {"device_id": "g", "from_utc": start, "to_utc": start + 6 * HOUR}
+    price = {"from_utc": start, "basis": "contracted", "price_per_gpu_hour": 2.0, "currency": "EUR"}
+    rates = [{"currency": "EUR", "from_utc": start + hour * HOUR, "rate": rate} for hour, rate in ((1, 2.0), (5, 3.0))]
+    known = [batch("devices", [device]), batch("prices", [price]), batch("exchange_rates", rates)]
+    add(books, known, "known", tmp_path)
+    refresh_ledger(books)
+    assert priced(books, start) == [None, 4.0, 4.0, 4.0, 4.0, 6.0]
+    late = {"currency": "EUR", "from_utc": start + 2 * HOUR, "to_utc": start + 3 * HOUR, "rate": 1.0}
+    number = add(books, [batch("exchange_rates", [late])], "late", tmp_path).number
+    assert books.store.manifest.stale == ((start + 2 * HOUR, start + 5 * HOUR),)
+    refresh_ledger(books)
+    assert priced(books, start) == [None, 4.0, 2.0, None, None, 6.0]
+    books.forget(number)
+    assert priced(books, start) == [None, 4.0, 4.0, 4.0, 4.0, 6.0]
+
+
+@pytest.mark.parametrize("name", ["prices", "exchange_rates"])
+def test_a_price_or_rate_without_an_end_that_is_forgotten_costs_nothing_more(name: str, tmp_path: Path) -> None:
+    """Where the only import of a table is forgotten, all hours that its rows spoke of are booked again, to the end of the books."""
+    start = 1_767_225_600_000
+    books = Books(tmp_path / "store")
+    device = {"device_id": "g", "from_utc": start, "to_utc": start + 3 * HOUR}
+    price = {"from_utc": start, "basis": "contracted", "price_per_gpu_hour": 2.0, "currency": "EUR"}
+    tables = {"prices": [price], "exchange_rates": [{"currency": "EUR", "from_utc": start, "rate": 2.0}]}
+    rest = {"devices": [device], **{other: rows for other, rows in tables.items() if other != name}}
+    add(books, batches(rest), "rest", tmp_path)
+    number = add(books, [batch(name, tables[name])], name, tmp_path).number
+    refresh_ledger(books)
+    assert priced(books, start) == [4.0, 4.0, 4.0]
+    books.forget(number)
+    assert priced(books, start) == [None, None, None]

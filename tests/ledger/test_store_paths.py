@@ -188,7 +188,8 @@ def forgotten(folder: Path, rnd: random.Random, tables: Tables) -> Books:
     """An import that met others' rows and said other things of the same samples is taken out again."""
     books = Books(folder / "store")
     other = LossyFleet(rnd).tables
-    wrong = {name: other[name] for name in ("allocations", "outages", "prices", "progress", "samples")}
+    names = ("allocations", "outages", "prices", "exchange_rates", "progress", "samples")
+    wrong = {name: other[name] for name in names}
     for row in tables["samples"]:
         if rnd.random() < 0.3:
             wrong["samples"].append(row | {"busy_share": 0.5, "sm_active_share": 0.5, "power_w": 1.0})

@@ -29,12 +29,12 @@ from loadfactor.store.sample_imports import (
 from loadfactor.store.sample_layout import LONGEST_REACH_MS, StepVote
 from loadfactor.store.session import learnt_steps
 from loadfactor.store.settle import Settled, settle
-from loadfactor.store.small_imports import fold_table, merge_files, merge_logs
+from loadfactor.store.small_imports import BOOKED, find_changed, fold_table, merge_files, merge_logs
 from loadfactor.store.staged_samples import ROWS_AT_ONCE
 from loadfactor.store.step_votes import add_votes
 from loadfactor.store.table_files import read_rows
 from loadfactor.store.writer import Writer
-from loadfactor.tables import ALWAYS, Span, table
+from loadfactor.tables import Span, table
 from loadfactor.units import MS_PER_DAY
 
 MOST_FILES: Final = 24
@@ -196,7 +196,8 @@ def refold_table(writer: Writer, kept: Table) -> None:
         fold_table(writer, kept, read_rows(kept.name, writer.paths(logs)))
     else:
         old = writer.manifest.of(kept.name)
-        writer.mark_stale([(f.from_ms or 0, f.to_ms or ALWAYS[1]) for f in old])
+        if old and kept.name in BOOKED:
+            writer.mark_stale(find_changed(writer, kept, read_rows(kept.name, writer.paths(old)), None))
         writer.swap(old, [])
 
 

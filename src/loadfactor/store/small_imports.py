@@ -15,7 +15,7 @@ from loadfactor.store.small_tables import LOGGED, name_columns
 from loadfactor.store.table_files import read_rows
 from loadfactor.store.tagged_rows import tag_relation
 from loadfactor.store.writer import Writer
-from loadfactor.tables import ALLOCATIONS, ALWAYS, LINGER_MS, SAMPLES, TABLES, Span, table
+from loadfactor.tables import ALLOCATIONS, ALWAYS, EXCHANGE_RATES, LINGER_MS, SAMPLES, TABLES, Span, table
 
 BOOKED = ("devices", "allocations", "outages", "prices", "exchange_rates")
 """Tables that the ledger is made of, beside samples."""
@@ -198,10 +198,16 @@ def _merge_import(writer: Writer, kept: Table, rows: str, refuse: bool, name_row
 
 
 def find_changed(session: Session, kept: Table, after: str, before: str | None) -> tuple[Span, ...]:
-    """The spans of which the rows that were added, altered or replaced speak: allocations also of the labels around them."""
+    """The spans of which the rows that were added, altered or replaced speak: allocations also of the labels around them.
+
+    Rates of exchange speak until the next one, whatever their own end: the one before them is not valid again after it.
+    """
     around_ms = LINGER_MS if kept == ALLOCATIONS else 0
+    rows = small_tables.changed(after, before)
+    if kept == EXCHANGE_RATES:
+        rows = small_tables.until_the_next(rows, after, before)
     spans = session.raw.execute(
         f"SELECT DISTINCT coalesce(from_utc - {around_ms}, {ALWAYS[0]}), coalesce(to_utc + {around_ms}, {ALWAYS[1]})"
-        f" FROM ({small_tables.changed(after, before)})"
+        f" FROM ({rows})"
     ).fetchall()
     return merge([(start, end) for start, end in spans])

@@ -158,6 +158,15 @@ def changed(after: str, before: str | None) -> str:
     return f"(SELECT * FROM {after} EXCEPT SELECT * FROM {before}) UNION ALL (SELECT * FROM {before} EXCEPT SELECT * FROM {after})"
 
 
+def until_the_next(rates: str, after: str, before: str | None) -> str:
+    """SQL: when each of these exchange rates begins, and when the next one of its currency does, of `after` or of `before`."""
+    begins = " UNION ".join(f"SELECT currency, from_utc FROM {relation}" for relation in (after, before) if relation)
+    return f"""
+    SELECT a.from_utc, a.to_utc FROM (
+      SELECT *, lead(from_utc) OVER (PARTITION BY currency ORDER BY from_utc NULLS FIRST) AS to_utc FROM ({begins})) a
+    SEMI JOIN ({rates}) b ON a.currency = b.currency AND a.from_utc IS NOT DISTINCT FROM b.from_utc"""
+
+
 def extent(kept: Table) -> tuple[str, str] | None:
     """The columns between which a row of this table speaks, or None for a table without time."""
     names = [c.name for c in kept.columns]
