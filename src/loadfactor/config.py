@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from loadfactor.alert_settings import AlertTables
 from loadfactor.asked_source import AskedSource
 from loadfactor.billing_settings import BillingSettings
 from loadfactor.cloud_settings import CloudSource, CloudWatchAccount, MonitoredProject
@@ -146,6 +147,7 @@ class Settings(BaseModel):
     privacy: PrivacySettings = Field(default=PrivacySettings(), description="What the books say of people.")
     billing: BillingSettings = Field(default=BillingSettings(), description="How lines of bills become GPUs of nodes.")
     chargeback: ChargebackPolicy = Field(default=ChargebackPolicy(), description="Who pays for what.")
+    alert: AlertTables = Field(default=(), description="Rules of alerts that are changed or added.")
     budget: Budgets = Field(default=(), description="What teams and projects may spend.")
     project: ProjectPlans = Field(default=(), description="Projects as they were planned.")
     owned: OwnedPools = Field(default=(), description="GPUs that are owned, and what their servers cost.")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from loadfactor.errors import no_such
+from loadfactor.settings_table import SettingsTable
 
 HOLDER, OWN_POOL, HELD, EFFECTIVE, EVEN, FIXED = (
     "holder",
@@ -77,25 +78,7 @@ def _bearing(way: Way, description: str) -> Any:
     return Field(default=Bearing.model_construct(way=way), description=description)
 
 
-class MoneyTable(BaseModel):
-    """A table of `loadfactor.toml` that never changes; a name that it does not have gets the nearest one it has."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known(cls, written: Any) -> Any:
-        for name in written if isinstance(written, Mapping) else ():
-            if name not in cls.model_fields:
-                raise ValueError(str(no_such("setting", name, cls.model_fields)))
-        return written
-
-    def as_json(self) -> dict[str, Any]:
-        """Its settings by name."""
-        return {name: getattr(self, name) for name in type(self).model_fields}
-
-
-class ChargebackPolicy(MoneyTable):
+class ChargebackPolicy(SettingsTable):
     """Who pays for what: the table [chargeback].
 
     A cost that nobody holds stays in its own pool, or is borne by owners in proportion to the GPU-hours they held or used
@@ -142,7 +125,7 @@ class ChargebackPolicy(MoneyTable):
         }
 
 
-class Budget(MoneyTable):
+class Budget(SettingsTable):
     """What a team or project may spend in a month, a quarter or a year: a table [[budget]]. Without either, everybody together."""
 
     team: str | None = Field(default=None, description="The team whose budget it is.")

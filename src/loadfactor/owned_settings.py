@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from loadfactor.limits import MOST_YEARS
-from loadfactor.money_settings import MoneyTable
+from loadfactor.settings_table import SettingsTable
 from loadfactor.tables import CURRENCY
 
 _WHICH: Final = ("pool", "accelerator")
@@ -13,7 +13,7 @@ _OF_MONEY: Final = ("currency", "measured_load", "gpu_w")
 _MOST_COST: Final = 1e12
 
 
-class OwnedPool(MoneyTable):
+class OwnedPool(SettingsTable):
     """GPUs that are owned, and what a server of them costs. Names and defaults are those of `loadfactor plan own`."""
 
     pool: str | None = Field(default=None, min_length=1, description="Pool of the GPUs. By default, any.")

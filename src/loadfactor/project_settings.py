@@ -5,7 +5,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from loadfactor.money_settings import MoneyTable, read_amount
+from loadfactor.money_settings import read_amount
+from loadfactor.settings_table import SettingsTable
 
 _AMOUNTS = (
     "gpu_hours_per_run",
@@ -17,7 +18,7 @@ _AMOUNTS = (
 )
 
 
-class ProjectPlan(MoneyTable):
+class ProjectPlan(SettingsTable):
     """A training or fine-tuning project as it was planned. It is found in the books by project, or by its experiments."""
 
     name: str = Field(

@@ -72,14 +72,12 @@ def find_store(given: Path | None) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowRequest(Request):
-    """A question of some part of the books, whatever its money."""
+class SpanRequest(Request):
+    """A question of some stretch of time in the books."""
 
-    by: tuple[str, ...] = option(f"Split by one or several of {DIMENSIONS}.", ())
     start: str | None = option(f"Start of the window: {MOMENT}.", None, name="--from")
     end: str | None = option("End of the window, itself not included.", None, name="--to")
     last: str | None = option("The last part of the window alone: 90min, 12h, 7d, 4w.", None)
-    where: tuple[str, ...] = option("Only these: team=vision,job=4711.", ())
     store: Path | None = option(STORE_HELP, None)
     timezone: str | None = option("Where days begin, and which zone times without one mean.", None)
 
@@ -94,6 +92,24 @@ class WindowRequest(Request):
     def zone(self) -> tzinfo:
         """The zone given, else the one in the settings."""
         return read_zone(self.timezone)
+
+    def window(self, books: "Books | Snapshot") -> tuple[datetime | None, datetime | None]:
+        """The start and the end of the window; None where the books decide. Raises InputError where it cannot be."""
+        start, end = read_moment(self.start, self.zone), read_moment(self.end, self.zone)
+        if self.last is None:
+            return start, end
+        length = timedelta(seconds=parse_duration_s(self.last))
+        if start is not None:
+            raise InputError("--last and --from both say where the window begins; give one of them")
+        return (end or books.span[1]) - length, end
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowRequest(SpanRequest):
+    """A question of some part of the books, whatever its money."""
+
+    by: tuple[str, ...] = option(f"Split by one or several of {DIMENSIONS}.", ())
+    where: tuple[str, ...] = option("Only these: team=vision,job=4711.", ())
 
     @property
     def filters(self) -> dict[str, str]:
@@ -111,16 +127,6 @@ class WindowRequest(Request):
                 raise InputError(f"--where {pair!r} is no filter; write --where team=vision")
             found[name.strip()] = value.strip()
         return found
-
-    def window(self, books: "Books | Snapshot") -> tuple[datetime | None, datetime | None]:
-        """The start and the end of the window; None where the books decide. Raises InputError where it cannot be."""
-        start, end = read_moment(self.start, self.zone), read_moment(self.end, self.zone)
-        if self.last is None:
-            return start, end
-        length = timedelta(seconds=parse_duration_s(self.last))
-        if start is not None:
-            raise InputError("--last and --from both say where the window begins; give one of them")
-        return (end or books.span[1]) - length, end
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,46 +1,33 @@
 """What would have fired in a stretch of history: the rules judged step by step over the books, as they would have been live."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from loadfactor.books.books import Books
-from loadfactor.books.watched import Watched
 from loadfactor.insight.alerts.alert import Alert
 from loadfactor.insight.alerts.judge import MOST_STEPS, STEP_MS, Judge
 from loadfactor.insight.alerts.rule import Rule
+from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.tables import Span
 
 Progress = Callable[[str, float], None]
 
 
-def replay(
-    books: Books, rules: Sequence[Rule], start_ms: int | None = None, end_ms: int | None = None,
-    progress: Progress = lambda _what, _share: None,
-) -> list[Alert]:  # fmt: skip
-    """The alerts that fired within [start, end), in order; without limits, all that the books know."""
-    with books.watch() as watched:
-        return replay_watched(watched, rules, (start_ms, end_ms), progress)
+def _quiet(_what: str, _share: float) -> None:
+    """Says nothing of progress."""
 
 
-def replay_watched(
-    watched: Watched, rules: Sequence[Rule], asked: tuple[int | None, int | None], progress: Progress
-) -> list[Alert]:
-    """The same of a session that is open."""
-    start, end = _find_span(watched, asked)
+def replay(books: Books, rules: Sequence[Rule], span: Span | None = None, progress: Progress = _quiet) -> list[Alert]:
+    """The alerts that fired in a span, by default in all that the books know of, in order; those that fire at its end have no end.
+
+    Raises InputError where the books know nothing.
+    """
+    first, last = (milliseconds(at) for at in books.span)
+    start, end = (first, last) if span is None else (max(first, span[0]), min(last, span[1]))
+    start, end = start - start % STEP_MS, end - end % STEP_MS
     judge, fired = Judge(rules, start), dict[str, Alert]()
-    while judge.judged_ms < end:
-        until = min(end, judge.judged_ms + MOST_STEPS * STEP_MS)
-        for told in judge.step(watched, until):
-            fired[told.alert.fingerprint] = told.alert
-        progress("judging", (judge.judged_ms - start) / (end - start))
-    for alert in judge.alive:
-        if alert.fingerprint in fired:
-            fired[alert.fingerprint] = replace(alert, state="firing")
-    return sorted(fired.values(), key=lambda a: (a.start_ms, a.rule, a.group))
-
-
-def _find_span(watched: Watched, asked: tuple[int | None, int | None]) -> Span:
-    """The span of whole steps."""
-    first, last = watched.span
-    start, end = asked[0] if asked[0] is not None else first, asked[1] if asked[1] is not None else last
-    return start - start % STEP_MS, end - end % STEP_MS
+    with books.watch() as watched:
+        while judge.judged_ms < end:
+            for told in judge.step(watched, min(end, judge.judged_ms + MOST_STEPS * STEP_MS)):
+                fired[told.alert.fingerprint] = told.alert
+            progress("judging", (judge.judged_ms - start) / (end - start))
+    return sorted(fired.values(), key=lambda alert: (alert.start_ms, alert.rule, alert.group))

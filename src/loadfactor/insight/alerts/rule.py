@@ -72,6 +72,7 @@ class Rule:
     meaning: str
     ask_first: str
     look_next: str
+    is_shipped: bool = True
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -80,5 +81,5 @@ class Rule:
 
     @property
     def runbook(self) -> str:
-        """Where the documentation says what to do."""
-        return f"docs/alerts.md#{self.name}"
+        """Where the documentation says what to do: of a rule that settings add, how such a rule is written."""
+        return f"docs/alerts.md#{self.name if self.is_shipped else 'rules-of-your-own'}"

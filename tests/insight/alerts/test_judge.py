@@ -1,0 +1,125 @@
+"""Do alerts begin, fire and end when they should, whichever way the data came and however often the judge was stopped?"""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from tests.insight.alerts.small_fleet import MINUTE, START, make_books, make_samples, make_tables, minutes
+from tests.ledger.fleets import add, batches
+
+from loadfactor.books.books import Books
+from loadfactor.insight.alerts.alert import Alert, Transition
+from loadfactor.insight.alerts.judge import Judge
+from loadfactor.insight.alerts.replay import replay
+from loadfactor.insight.alerts.rule import Rule, Threshold
+from loadfactor.insight.alerts.rules.utilization import UTILIZATION
+
+FLEET = Rule(
+    "fleet", Threshold("utilization", "below", 0.5, 0.55, 600.0), (), 1800.0, "warning", "open", "It is low.", "Why?", "There."
+)  # fmt: skip
+
+
+def told(alerts: list[Alert]) -> list[tuple[str, float | None, float | None, float | None]]:
+    return [(a.rule, minutes(a.start_ms), minutes(a.fired_ms), minutes(a.end_ms)) for a in alerts]
+
+
+def low_between(first: int, after: int) -> object:
+    return lambda minute: 0.3 if first <= minute < after else 0.8
+
+
+def test_low_utilization_fires_once_and_ends(tmp_path: Path) -> None:
+    """At 30 % from minute 180 to 420, ten minutes are under 50 % on average from the seventh on, and at 55 % again after five."""
+    books = make_books(tmp_path, make_tables(low_between(180, 420)))  # type: ignore[arg-type]
+    (alert,) = replay(books, [FLEET])
+    # (10 − n) × 0.8 + n × 0.3 < 5 from n = 7 on: the step that begins at minute 186; it holds 30 minutes at minute 216
+    assert told([alert]) == [("fleet", 186, 216, 425)]
+    assert alert.state == "resolved"
+    assert alert.value == pytest.approx(0.3)
+    assert alert.evidence[0] == "utilization 30 % over the last 10 min, below 50 %"
+
+
+def test_a_gap_is_not_low_utilization(tmp_path: Path) -> None:
+    """Four hours without a sample are no alert of utilization."""
+    level = lambda minute: None if 180 <= minute < 420 else 0.8  # noqa: E731
+    assert replay(make_books(tmp_path, make_tables(level)), UTILIZATION) == []
+
+
+def test_a_firing_alert_ends_when_nothing_is_known_any_longer(tmp_path: Path) -> None:
+    """Low, then silent: an hour after the window holds too little, nobody knows whether it is low still."""
+    level = lambda minute: 0.3 if minute < 120 else None  # noqa: E731
+    (alert,) = replay(make_books(tmp_path, make_tables(level)), [FLEET])
+    assert alert.ended_because == "nothing is known of it any longer"
+    assert 120 + 60 <= (minutes(alert.end_ms) or 0) <= 120 + 70
+
+
+def test_a_value_that_swings_around_the_limit_fires_once(tmp_path: Path) -> None:
+    """Between the threshold and where it clears, an alert that fires goes on."""
+    level = lambda minute: 0.8 if minute < 60 else 0.3 if minute < 120 else 0.45 + 0.08 * (minute // 20 % 2)  # noqa: E731
+    (alert,) = replay(make_books(tmp_path, make_tables(level)), [FLEET])
+    assert alert.state == "firing"
+
+
+def test_the_groups_of_rules_are_told_with_their_holders(tmp_path: Path) -> None:
+    """An alert of a job names its user and team."""
+    books = make_books(tmp_path, make_tables(low_between(180, 420)))  # type: ignore[arg-type]
+    (alert,) = [a for a in replay(books, UTILIZATION) if a.rule == "job_utilization_low"]
+    assert (dict(alert.by), dict(alert.holder)) == ({"job": "j"}, {"node": "n0", "user": "ann", "team": "red"})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_minute_by_minute_with_restarts_gives_what_a_replay_gives(tmp_path: Path, seed: int) -> None:
+    """Judged in random portions, dumped as JSON and loaded in between, the transitions are those of one go."""
+    rnd = random.Random(seed)
+    levels = [rnd.choice((0.2, 0.45, 0.52, 0.9, None)) for _ in range(30) for _ in range(20)]
+    books = make_books(tmp_path, make_tables(levels.__getitem__, 10))
+    once, often = Judge(UTILIZATION, START), Judge(UTILIZATION, START)
+    with books.watch() as watched:
+        whole = once.step(watched, START + 600 * MINUTE)
+    found: list[Transition] = []
+    at = 0
+    while at < 600:
+        at = min(600, at + rnd.randint(1, 90))
+        with books.watch() as watched:
+            found += often.step(watched, START + at * MINUTE)
+        if rnd.random() < 0.5:
+            often = Judge.load(UTILIZATION, json.loads(json.dumps(often.dump())))
+    assert [(t.key, t.at_ms) for t in found] == [(t.key, t.at_ms) for t in whole]
+
+
+def late_books(folder: Path, level: object, late: range) -> tuple[Books, list[object]]:
+    """Books that lack the samples of some minutes, and these."""
+    tables = make_tables(level)  # type: ignore[arg-type]
+    ids = [row["device_id"] for row in tables["devices"]]
+    later = list(make_samples(level, late, ids))  # type: ignore[arg-type]
+    tables["samples"] = [row for row in tables["samples"] if row not in later]
+    return make_books(folder, tables), later  # type: ignore[return-value]
+
+
+def test_late_data_that_shows_low_utilization_fires_then(tmp_path: Path) -> None:
+    """What nobody knew at minute 300 fires when the samples of two hours come in late."""
+    books, later = late_books(tmp_path, low_between(180, 420), range(170, 290))
+    judge = Judge([FLEET], START)
+    with books.watch() as watched:
+        assert judge.step(watched, START + 290 * MINUTE) == []
+    add(books, batches({"samples": later}), "late", tmp_path)  # type: ignore[dict-item]
+    with books.watch() as watched:
+        (fired,) = judge.step(watched, START + 290 * MINUTE, START + 170 * MINUTE)
+    assert told([fired.alert]) == [("fleet", 186, 216, None)]
+
+
+def test_late_data_that_shows_work_resolves(tmp_path: Path) -> None:
+    """Half of the samples said low; with the other half it never was."""
+    busy = lambda _minute: 0.9  # noqa: E731
+    tables = make_tables(busy)
+    tables["samples"] = list(make_samples(lambda _: 0.2, range(600), ["g0"]))
+    books = make_books(tmp_path, tables)
+    judge = Judge([FLEET], START)
+    with books.watch() as watched:
+        (fired,) = judge.step(watched, START + 120 * MINUTE)
+    add(books, batches({"samples": list(make_samples(busy, range(600), ["g1"]))}), "late", tmp_path)
+    with books.watch() as watched:
+        (end,) = judge.step(watched, START + 120 * MINUTE, START)
+    assert fired.alert.fingerprint == end.alert.fingerprint
+    assert (end.alert.state, end.alert.ended_because[:4]) == ("resolved", "data")
+    assert judge.alive == []
