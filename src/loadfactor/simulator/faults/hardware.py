@@ -3,7 +3,7 @@
 import numpy as np
 
 from loadfactor.simulator.faults.pick import NoRoomError, expect, pick_job, pick_window
-from loadfactor.simulator.faults.scene import Event, Expectation, Outage, Scene, Window
+from loadfactor.simulator.faults.scene import Event, Expectation, SceneOutage, Scene, Window
 from loadfactor.units import MIN_PER_HOUR
 
 HARD_XIDS = (31, 48, 62, 74, 79, 94, 95, 119)
@@ -95,7 +95,7 @@ def fail_node(scene: Scene, rng: np.random.Generator) -> None:
     first = int(rng.integers(60, scene.minutes - 130))
     window = (first, first + int(rng.integers(45, 120)))
     reason = str(rng.choice(["not responding", "node failed", "kernel panic", "not ready: KubeletNotReady"]))
-    scene.outages.append(Outage(node, window, reason))
+    scene.outages.append(SceneOutage(node, window, reason))
     scene.lost[list(places), window[0] : window[1]] = True
     for job in jobs:
         begin, after = job.within(scene.minutes)

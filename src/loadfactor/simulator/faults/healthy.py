@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from loadfactor.simulator.faults.scene import Array, Event, Gpu, Job, Outage, Price, Scene, Wait, Window
+from loadfactor.simulator.faults.scene import Array, Event, Gpu, Job, SceneOutage, Price, Scene, Wait, Window
 from loadfactor.units import H_PER_MONTH, MIN_PER_DAY, MIN_PER_HOUR, MS_PER_S
 
 MINUTES: Final = 9 * MIN_PER_HOUR
@@ -73,7 +73,7 @@ def _drain(scene: Scene, rng: np.random.Generator) -> Window:
     first = int(rng.integers(150, 300))
     window = (first, first + int(rng.integers(60, 110)))
     scene.outages.append(
-        Outage("h100-1", window, str(rng.choice(["maintenance", "drained", "drain: firmware update"])))
+        SceneOutage("h100-1", window, str(rng.choice(["maintenance", "drained", "drain: firmware update"])))
     )
     scene.lost[list(scene.gpus_of("h100-1")), window[0] : window[1]] = True
     return window

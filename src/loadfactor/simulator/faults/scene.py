@@ -62,7 +62,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Outage:
+class SceneOutage:
     """A node that cannot be used."""
 
     node: str
@@ -124,7 +124,7 @@ class Scene:
     lost: Flags  # the sample was never taken
     jobs: list[Job] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
-    outages: list[Outage] = field(default_factory=list)
+    outages: list[SceneOutage] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     prices: list[Price] = field(default_factory=list)
     budgets: dict[str, float] = field(default_factory=dict)  # of a month, by team
