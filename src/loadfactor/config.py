@@ -25,6 +25,7 @@ from loadfactor.errors import InputError, no_such
 from loadfactor.exporter_settings import DcgmExporters, ExporterGroup, ServingEngines
 from loadfactor.money_settings import Budgets, ChargebackPolicy
 from loadfactor.network_settings import JobNetwork
+from loadfactor.notify_settings import AlertsTable
 from loadfactor.owned_settings import OwnedPools
 from loadfactor.paths import read_path, read_store
 from loadfactor.project_settings import ProjectPlans
@@ -148,6 +149,7 @@ class Settings(BaseModel):
     billing: BillingSettings = Field(default=BillingSettings(), description="How lines of bills become GPUs of nodes.")
     chargeback: ChargebackPolicy = Field(default=ChargebackPolicy(), description="Who pays for what.")
     alert: AlertTables = Field(default=(), description="Rules of alerts that are changed or added.")
+    alerts: AlertsTable = Field(default=AlertsTable(), description="How alerts are judged, and who is told of them.")
     budget: Budgets = Field(default=(), description="What teams and projects may spend.")
     project: ProjectPlans = Field(default=(), description="Projects as they were planned.")
     owned: OwnedPools = Field(default=(), description="GPUs that are owned, and what their servers cost.")
@@ -263,6 +265,11 @@ def read_settings(path: Path) -> Settings:
 def is_debugging() -> bool:
     """True where LOADFACTOR_DEBUG asks for tracebacks."""
     return os.environ.get("LOADFACTOR_DEBUG", "") not in ("", "0")
+
+
+def smtp_password() -> str | None:
+    """The password for SMTP servers that the environment names."""
+    return os.environ.get("LOADFACTOR_SMTP_PASSWORD")
 
 
 def cache_folder() -> Path:

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from loadfactor.faces.progress import ProgressBar, show_progress
-from loadfactor.faces.visible import HIDDEN
+from loadfactor.spelling import HIDDEN
 
 
 def shown(bar: ProgressBar, width: int = 80) -> str:

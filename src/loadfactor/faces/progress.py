@@ -11,7 +11,7 @@ from rich.table import Column
 from rich.text import Text
 
 from loadfactor.faces.formats import duration, number
-from loadfactor.faces.visible import spell_out
+from loadfactor.spelling import spell_out
 from loadfactor.units import PERCENT
 
 Thing = TypeVar("Thing")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from loadfactor.faces.cli import main
-from loadfactor.faces.visible import HIDDEN, spell_out
+from loadfactor.spelling import HIDDEN, spell_out
 
 FIRST, LAST = "2026-05-01T00:00:00Z", "2026-05-01T10:00:00Z"
 TEAM, JOB = "\x1b[31mred\x1b]0;x\x07", "=cmd|'/C calc'!A1"

@@ -14,7 +14,7 @@ from loadfactor.errors import DamageError, InputError, StoreError
 from loadfactor.faces.cli import invocation
 from loadfactor.faces.cli.leave import run_and_leave
 from loadfactor.faces.document import Document, Section, Suggestion
-from loadfactor.faces.visible import HIDDEN
+from loadfactor.spelling import HIDDEN
 
 PROGRAM = "import sys; from loadfactor.faces.cli import main; sys.argv[0] = {name!r}; main()"
 

@@ -20,7 +20,7 @@ from loadfactor.faces.render.html import render_body, render_html
 from loadfactor.faces.render.json import render_json
 from loadfactor.faces.render.markdown import escape, render_markdown
 from loadfactor.faces.render.terminal import render_text
-from loadfactor.faces.visible import HIDDEN, spell_out
+from loadfactor.spelling import HIDDEN, spell_out
 
 PIECES = (
     *map(chr, (*range(0x20), *range(0x7F, 0xA0))),

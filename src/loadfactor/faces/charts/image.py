@@ -15,7 +15,8 @@ from loadfactor.faces.charts.description import describe
 from loadfactor.faces.charts.named_panel import draw_named, legend_columns, names_width_in, row_height_in
 from loadfactor.faces.charts.numeric_panel import are_named_at_ends, draw_numeric, place_labels
 from loadfactor.faces.charts.palette import CARD, FAINT, INK, LINE, color_of
-from loadfactor.faces.visible import make_visible, spell_out
+from loadfactor.faces.visible import make_visible
+from loadfactor.spelling import spell_out
 
 VARIABLES = {INK: "--ink", FAINT: "--faint", LINE: "--line", CARD: "--card"}
 """Colours that follow the page around an inline SVG: its style sheet sets these variables for light and dark."""

@@ -11,7 +11,7 @@ from typer.exceptions import TyperException
 from loadfactor.errors import InputError, LoadfactorError, no_such
 from loadfactor.faces.cli.invocation import as_typed
 from loadfactor.faces.render.ascii import write_ascii_where_needed
-from loadfactor.faces.visible import spell_out
+from loadfactor.spelling import spell_out
 
 DONE, NO, MISTAKE, STOPPED = 0, 1, 2, 130
 MORE_MEMORY = "give it more with LOADFACTOR_MEMORY=4GB or `memory` in loadfactor.toml, or ask for less"

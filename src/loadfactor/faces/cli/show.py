@@ -8,8 +8,8 @@ from loadfactor.errors import InputError
 from loadfactor.faces.cli.books_request import BooksRequest
 from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document
-from loadfactor.faces.visible import spell_out
 from loadfactor.request import option
+from loadfactor.spelling import spell_out
 
 ABOUT = "Show metrics, in all or split by device, team, day and others."
 

@@ -13,7 +13,7 @@ from typing import Any
 from loadfactor.errors import InputError
 from loadfactor.faces.document import Document
 from loadfactor.faces.render.json import to_plain
-from loadfactor.faces.visible import spell_out
+from loadfactor.spelling import spell_out
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 """What begins a formula; the wide signs do in some languages."""

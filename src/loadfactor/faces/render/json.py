@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any
 
 from loadfactor.faces.document import Document
-from loadfactor.faces.visible import HIDDEN
+from loadfactor.spelling import HIDDEN
 
 
 def render_json(document: Document) -> str:

@@ -11,8 +11,8 @@ import typer
 from loadfactor.errors import InputError, no_such
 from loadfactor.faces.document import Document
 from loadfactor.faces.output_files import replacing
-from loadfactor.faces.visible import spell_out
 from loadfactor.paths import read_path
+from loadfactor.spelling import spell_out
 
 Format = Literal["terminal", "json", "html", "md", "csv"]
 SUFFIXES = (".html", ".md", ".json", ".csv", ".txt", ".png", ".svg")

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from loadfactor.errors import BusyError, InputError, LoadfactorError, StoreError
 from loadfactor.faces.server.guard import RefusedError
 from loadfactor.faces.server.request_log import hide_secrets
-from loadfactor.faces.visible import spell_out
 from loadfactor.sources.prometheus.remote_write_limits import BodyTooLarge
+from loadfactor.spelling import spell_out
 
 STORE_RETRY_S = 5
 _FLAG = re.compile(r"(`[^`]*`)|(?<![\w-])--([a-z])")
