@@ -32,10 +32,16 @@ def add_command(
     about: str,
     besides: Mapping[str, Callable[[Document], str]] = MappingProxyType({}),
 ) -> None:
-    """Add a command that makes the request, builds its page and shows it. `besides` are formats that only it has."""
+    """Add a command that makes the request, builds its page and shows it. `besides` are formats that only it has.
+
+    A field of the request that is called as a shared option takes its place.
+    """
+    taken = {item.field for item in options_of(request)}
 
     def run(**given: Any) -> None:
-        shared = {field: given.pop(field) for field in SHARED}
+        shared: dict[str, Any] = {
+            field: default if field in taken else given.pop(field) for field, (_, default) in SHARED.items()
+        }
         asked = make_request(request, {field: value for field, value in given.items() if value is not None})
         page = as_typed(build(asked))
         output_format = "json" if shared["json"] else shared["output_format"]
@@ -46,6 +52,7 @@ def add_command(
     shared = [
         inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kinds[field])
         for field, (_, default) in SHARED.items()
+        if field not in taken
     ]
     run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}

@@ -41,6 +41,8 @@ OF_WHOLE_JOBS: Final = _pick(
     "cost_per_effective_gpu_hour",
 )  # fmt: skip
 """Told of jobs since they began."""
+OF_HELD_JOBS: Final = _pick("paid_gpu_hours", "idle_gpu_hours", "utilization", "cost")
+"""Told of jobs with who holds them."""
 OF_GPUS_OF_JOBS: Final = _pick("paid_gpu_hours", "utilization", "utilization_histogram")
 
 
@@ -84,6 +86,7 @@ SPLITS: Final = (
     GaugeSplit(("team",)),
     GaugeSplit(("node",), metrics=OF_NODES, largest=500),
     GaugeSplit(("job",), metrics=OF_JOBS, largest=100),
+    GaugeSplit(("job", "team", "user"), metrics=OF_HELD_JOBS, largest=100, covered=()),
     GaugeSplit((), S_PER_DAY, fresh_s=300, covered=tuple(m.name for m in SHOWN)),
     GaugeSplit(("pool",), S_PER_DAY, fresh_s=300),
     GaugeSplit(("team",), S_PER_DAY, fresh_s=300),

@@ -1,0 +1,22 @@
+"""`loadfactor generate …`: files for where people already look, one module each, listed in `GENERATED`."""
+
+import typer
+
+from loadfactor.faces.cli.lazy import CommandEntry, LazyGroup, add_group
+
+GENERATED = (
+    CommandEntry(
+        "grafana", "loadfactor.faces.cli.generate.grafana", "Write dashboards for Grafana and what has it load them."
+    ),
+)
+
+
+class Generated(LazyGroup):
+    """What can be generated."""
+
+    entries = GENERATED
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add `generate` and what can be generated."""
+    add_group(app, "generate", Generated, "Write files for where people already look: Grafana.")
