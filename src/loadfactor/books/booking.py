@@ -13,9 +13,11 @@ from loadfactor.books.ledger_facts import FACT_STEPS, LedgerFacts, list_facts
 from loadfactor.books.ledger_inputs import OwnedPrices
 from loadfactor.books.owned_prices import find_owned_prices
 from loadfactor.catalog.links import list_link_peaks
+from loadfactor.store.manifest import StoredFile
 from loadfactor.store.sample_files import SamplePart
 from loadfactor.store.session import Session
 from loadfactor.tables import IDLE_BELOW, LINGER_MS, Span
+from loadfactor.units import MS_PER_HOUR
 
 
 def book(
@@ -51,7 +53,7 @@ def book(
     for name in ("devices", "outages", "prices", "exchange_rates"):
         session.view_table(name, name)
     _view_allocations(session, spans)
-    session.view_table("samples", "samples", files, spans)
+    _view_samples(session, files, spans)
     if billed := with_bills and has_bills(session):
         materialize_billed_prices(session, spans)
     is_asked = (bool(cuts), facts.numbered, facts.told)
@@ -73,6 +75,16 @@ def _view_allocations(session: Session, spans: tuple[Span, ...]) -> None:
         start, end = spans[0][0] - LINGER_MS, spans[-1][1] + LINGER_MS
         within = f"coalesce(from_utc < {end}, true) AND coalesce(to_utc > {start}, true)"
         session.create_view("allocations", f"SELECT * FROM all_allocations WHERE {within}")
+
+
+def _view_samples(session: Session, files: tuple[StoredFile, ...], spans: tuple[Span, ...]) -> None:
+    """Name the samples of these spans: of an hour that is not booked whole, those that touch the part."""
+    if all(start % MS_PER_HOUR == 0 and end - start == MS_PER_HOUR for start, end in spans):
+        session.view_table("samples", "samples", files, spans)
+        return
+    session.view_table("samples_of_hours", "samples", files, spans)
+    within = " OR ".join(f"(to_utc > {start} AND from_utc < {end})" for start, end in spans)
+    session.create_view("samples", f"SELECT * FROM samples_of_hours WHERE {within}")
 
 
 def _compile_steps(

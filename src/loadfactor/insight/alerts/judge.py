@@ -31,6 +31,7 @@ class Judge:
         self._step_ms = step_ms
         self._followers = [Follower(rule) for rule in self.rules]
         self._observed: Observed | None = None
+        self._forget_ms = 0  # when groups that are no more are forgotten, by beginning anew
         self._rows_of_a_step = 0
         self._marks: dict[int, list[Alert]] = {}  # what lived at full hours
         self._ended: list[Alert] = []
@@ -76,8 +77,9 @@ class Judge:
         told: list[Transition] = []
         if until_ms <= self.judged_ms:
             return told
-        if self._observed is None:
+        if self._observed is None or self.judged_ms >= self._forget_ms:
             self._observed = self._look_back(watched)
+            self._forget_ms = self.judged_ms + MS_PER_DAY
         for records, span in self._divide(watched, (self.judged_ms, until_ms)):
             for evidence in self._read(watched, self._observed, span, records):
                 told += self._judge(evidence, self._observed)

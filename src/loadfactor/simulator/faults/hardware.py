@@ -3,7 +3,7 @@
 import numpy as np
 
 from loadfactor.simulator.faults.pick import NoRoomError, expect, pick_job, pick_window
-from loadfactor.simulator.faults.scene import Event, Expectation, SceneOutage, Scene, Window
+from loadfactor.simulator.faults.scene import Event, Expectation, Scene, SceneOutage, Window
 from loadfactor.units import MIN_PER_HOUR
 
 HARD_XIDS = (31, 48, 62, 74, 79, 94, 95, 119)
