@@ -9,9 +9,9 @@ from typing import Any
 from loadfactor.faces.document import DataTable, Document, Section, TableColumn
 from loadfactor.faces.formats import counted, duration, instant
 from loadfactor.insight.alerts.alert import Alert
+from loadfactor.insight.alerts.described import describe_alert
 from loadfactor.insight.alerts.rule import Rule
 from loadfactor.metrics.query.calendar import instant as moment
-from loadfactor.metrics.query.reading import iso
 from loadfactor.units import MS_PER_S
 
 FLEET = "the fleet"
@@ -38,30 +38,6 @@ def build_replay(alerts: Sequence[Alert], rules: Sequence[Rule], window: tuple[d
         _list_alerts([a for a in alerts if a.rule == rule.name], rule, end) for rule in rules if fired[rule.name]
     ]
     return Document(f"{counted(len(alerts), 'alert')} would have fired.", sections, subtitle, data=data)
-
-
-def describe_alert(alert: Alert, rules: Sequence[Rule]) -> dict[str, Any]:
-    """An alert as JSON has it; instants in UTC, `to` null while it lasts."""
-    rule = next((rule for rule in rules if rule.name == alert.rule), None)
-    return {
-        "rule": alert.rule,
-        "by": dict(alert.by),
-        "from": iso(moment(alert.start_ms)),
-        "fired": None if alert.fired_ms is None else iso(moment(alert.fired_ms)),
-        "to": None if alert.end_ms is None else iso(moment(alert.end_ms)),
-        "state": alert.state,
-        "severity": alert.severity,
-        "cause": alert.cause,
-        "value": alert.value,
-        "unit": alert.unit,
-        "evidence": list(alert.evidence),
-        "holder": dict(alert.holder),
-        "ended_because": alert.ended_because,
-        "meaning": rule.meaning if rule else "",
-        "ask_first": rule.ask_first if rule else "",
-        "look_next": rule.look_next if rule else "",
-        "runbook": rule.runbook if rule else "",
-    }
 
 
 def name_group(alert: Alert) -> str:
