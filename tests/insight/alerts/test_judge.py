@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.insight.alerts.small_fleet import MINUTE, START, make_books, make_samples, make_tables, minutes
-from tests.ledger.fleets import add, batches
+from tests.ledger.fleets import Row, add, batches
 
 from loadfactor.books.books import Books
 from loadfactor.insight.alerts.alert import Alert, Transition
@@ -123,3 +123,31 @@ def test_late_data_that_shows_work_resolves(tmp_path: Path) -> None:
     assert fired.alert.fingerprint == end.alert.fingerprint
     assert (end.alert.state, end.alert.ended_because[:4]) == ("resolved", "data")
     assert judge.alive == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_after_late_data_the_same_alerts_fire_as_if_it_had_been_in_time(tmp_path: Path, seed: int) -> None:
+    """Samples of random stretches come in later, in random order: in the end the alerts that fire are those of a replay."""
+    rnd = random.Random(seed)
+    levels = [rnd.choice((0.2, 0.3, 0.6, 0.9)) for _ in range(10) for _ in range(60)]
+    tables = make_tables(levels.__getitem__, 10)
+    tables["samples"] = []
+    books = make_books(tmp_path, tables)
+    hours = [list(make_samples(levels.__getitem__, range(h * 60, h * 60 + 60), ["g0", "g1"])) for h in range(10)]
+    late: list[tuple[int, list[Row]]] = []
+    judge = Judge(UTILIZATION, START)
+    for hour, rows in enumerate(hours):
+        changed = []
+        if rnd.random() < 0.4:
+            late.append((hour, rows))
+        else:
+            add(books, batches({"samples": rows}), f"hour {hour}", tmp_path)
+        if late and (rnd.random() < 0.5 or hour == 9):
+            for at, of in late:
+                add(books, batches({"samples": of}), f"late {at} {hour}", tmp_path)
+                changed.append(START + at * 60 * MINUTE)
+            late = []
+        with books.watch() as watched:
+            judge.step(watched, START + (hour + 1) * 60 * MINUTE, min(changed, default=None))
+    fires = {a.group for a in judge.alive if a.state == "firing"}
+    assert fires == {a.group for a in replay(books, UTILIZATION) if a.state == "firing"}

@@ -11,11 +11,11 @@ from loadfactor.insight.alerts.follow import Follower
 from loadfactor.insight.alerts.observed import Observed
 from loadfactor.insight.alerts.rule import Compound, Rule
 from loadfactor.insight.alerts.threshold import judge_threshold
-from loadfactor.tables import Span
+from loadfactor.tables import ALWAYS, Span
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_MIN
 
 STEP_MS: Final = MS_PER_MIN
-ROWS_AT_ONCE: Final = 500_000
+ROWS_AT_ONCE: Final = 250_000
 """About so many rows of the ledger are read at once."""
 MOST_STEPS: Final = 240
 REMEMBERED_MS: Final = MS_PER_DAY
@@ -33,7 +33,7 @@ class Judge:
         self._observed: Observed | None = None
         self._forget_ms = 0  # when groups that are no more are forgotten, by beginning anew
         self._rows_of_a_step = 0
-        self._marks: dict[int, list[Alert]] = {}  # what lived at full hours
+        self._marks: dict[int, list[Alert]] = {}  # what lived at full hours, and at the beginning
         self._ended: list[Alert] = []
 
     @property
@@ -91,7 +91,7 @@ class Judge:
 
     def _judge(self, evidence: Evidence, observed: Observed) -> Iterator[Transition]:
         """Judge one step."""
-        if self.judged_ms % MS_PER_HOUR == 0:
+        if self.judged_ms % MS_PER_HOUR == 0 or not self._marks:
             self._marks[self.judged_ms] = self.alive
         for follower in self._followers:
             verdicts = judge_rule(follower.rule, evidence)
@@ -139,13 +139,18 @@ class Judge:
         until_ms, before = self.judged_ms, self.alive
         marks = [at for at in self._marks if at <= changed_ms]
         self.judged_ms = max(marks, default=min(self._marks, default=until_ms))
-        known = {alert.fingerprint for alert in (*before, *self._ended)}
+        known = [alert for alert in (*before, *self._ended) if alert.state != "pending"]
         self._live(self._marks.get(self.judged_ms, before))
         self._observed = None
+        self._ended = []
         again = self._go_on(watched, until_ms)
-        return list(self._reconcile(before, again, known))
+        told = list(self._reconcile(before, again, known))
+        self._ended = [alert for alert in (*known, *(t.alert for t in told)) if alert.state == "resolved"]
+        return told
 
-    def _reconcile(self, before: Sequence[Alert], again: Sequence[Transition], known: set[str]) -> Iterator[Transition]:
+    def _reconcile(
+        self, before: Sequence[Alert], again: Sequence[Transition], known: list[Alert]
+    ) -> Iterator[Transition]:
         """What to tell after steps were judged again: what fired and fires still stays the alert that it was."""
         fired = {alert.group: alert for alert in before if alert.state == "firing"}
         firing = {alert.group: alert for alert in self.alive if alert.state == "firing"}
@@ -156,9 +161,12 @@ class Judge:
                 at = end.end_ms if end and end.end_ms else self.judged_ms
                 because = end.ended_because if end else "data that came late says that the condition did not hold"
                 yield Transition(replace(alert, state="resolved", end_ms=at, ended_because=because), self.judged_ms)
-        yield from (
-            t for t in again if t.alert.group not in fired and t.alert.fingerprint not in known
-        )  # what was told stays told
+        ended = {t.alert.fingerprint for t in again if t.alert.state == "resolved"}
+        for told in again:
+            alert = told.alert
+            was_told = any(alert.group == of.group and _meet(alert, of) for of in known)
+            if alert.group not in fired and not (was_told and alert.fingerprint in ended):
+                yield told
         for follower in self._followers:
             follower.keep_identity(fired)
 
@@ -176,6 +184,12 @@ def judge_rule(rule: Rule, evidence: Evidence) -> Verdicts:
         limits = {name: limit.value for name, limit in rule.condition.limits.items()}
         return rule.condition.find(evidence, limits)
     return judge_threshold(rule.condition, rule.by, evidence)
+
+
+def _meet(one: Alert, other: Alert) -> bool:
+    """True where two alerts have an instant in common."""
+    ends = [alert.end_ms if alert.end_ms is not None else ALWAYS[1] for alert in (one, other)]
+    return one.start_ms < ends[1] and other.start_ms < ends[0]
 
 
 def _read_alerts(rows: Sequence[Mapping[str, Any]]) -> list[Alert]:
