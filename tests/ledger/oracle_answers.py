@@ -166,6 +166,8 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
         ("nvlink_saturation", "nvlink_of_peak_bytes", "nvlink_peak_bytes", "nvlink_peak_measured_s"),
     ):
         out[name] = ratio(total(over, held), total(under, held), share(total(seconds, held), in_use))
+    seconds, slowed = total("throttled_energy_measured_s", held), total("throttled_s", held)
+    out["throttled_power_w"] = ratio(total("throttled_energy_j", held), seconds, share(seconds, slowed))
     out["energy_kwh"] = known(total("energy_j") / 3.6e6, share(total("energy_measured_s"), paid))
     cost = f"cost_{asked.basis}"
     for name, states in (

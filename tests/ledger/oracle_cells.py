@@ -113,6 +113,8 @@ class Cell:
                 out[f"{name}_peak_measured_s"] = s
         if row["throttle_mask"] is not None:
             out["throttled_s"], out["throttle_measured_s"] = s * bool(row["throttle_mask"] & SLOWING), s
+            if row["throttle_mask"] & SLOWING and row["power_w"] is not None:
+                out["throttled_energy_j"], out["throttled_energy_measured_s"] = row["power_w"] * s, s
         return out
 
     @property

@@ -170,6 +170,8 @@ def measures(book: Expr) -> dict[str, Expr]:
         "listed_s": where(book.has_source.notnull(), book.gpu_s),
         "throttled_s": where(book.throttled, book.gpu_s),
         "throttle_measured_s": where(measured("throttle_mask"), book.gpu_s),
+        "throttled_energy_j": where(book.throttled & measured("power_w"), book.energy_j),
+        "throttled_energy_measured_s": where(book.throttled & measured("power_w"), book.gpu_s),
         **{name: where(counted & (book.activity_bin == k), book.gpu_s) for k, name in enumerate(HISTOGRAM)},
         **{
             f"cost_{basis}": book[cost] * book.gpu_s / S_PER_HOUR

@@ -34,6 +34,7 @@ MetricName = Literal[
     "mem_utilization",
     "mem_utilization_peak",
     "throttled_share",
+    "throttled_power_w",
     "power_w",
     "temperature_c",
     "temperature_c_max",

@@ -28,6 +28,8 @@ def _share(name: str, title: str, meaning: str, better: Better, kind: Ratio | Qu
     return Metric(name, "share", title, meaning, better, kind, "signals")
 
 
+_POWER_OF_THROTTLED = Coverage(Part(("throttled_energy_measured_s",), HELD), Part(("throttled_s",), HELD))
+
 SIGNALS = (
     _share(
         "gpu_util", "GPU_UTIL", "Time with any kernel resident: optimistic, 100 % on a nearly empty chip.", "higher",
@@ -79,6 +81,15 @@ SIGNALS = (
     _share(
         "throttled_share", "Throttled", "Held time with a clock event reason that slows the GPU down.", "lower",
         _mean("throttled_s", "throttle_measured_s"),
+    ),
+    Metric(
+        "throttled_power_w", "W", "Power while throttled",
+        "Mean power of a held GPU in the time in which a clock event reason slowed it down.", "neither",
+        Ratio(
+            Sum(Part(("throttled_energy_j",), HELD), coverage=_POWER_OF_THROTTLED),
+            Sum(Part(("throttled_energy_measured_s",), HELD), coverage=_POWER_OF_THROTTLED),
+        ),
+        "signals",
     ),
     Metric(
         "power_w", "W", "Power", "Mean power of a held GPU, where it was measured.", "neither",
