@@ -25,6 +25,8 @@ from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 if TYPE_CHECKING:
     from loadfactor.books.budgets import BudgetReview
 
+EVENTS_BEFORE_MS = MS_PER_DAY
+"""Events are still read of so long before the time asked for, as one that was told stays true for a while."""
 LONGEST_HISTORY_MS = 14 * MS_PER_DAY
 """What jobs did, and how long they waited, earlier than this before the time asked for is not looked at."""
 
@@ -38,6 +40,16 @@ class WatchedEvent:
     kind: str
     detail: str
     count: float
+
+
+@dataclass(frozen=True)
+class WatchedOutage:
+    """A node that cannot be used: `to_ms` is None while that lasts."""
+
+    node: str
+    from_ms: int
+    to_ms: int | None
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -107,13 +119,22 @@ class Watched:
         )
 
     def list_events(self, span: Span) -> list[WatchedEvent]:
-        """What happened to GPUs in a span, in order."""
+        """What happened to GPUs in a span and `EVENTS_BEFORE_MS` before it, in order."""
         self._session.view_table("device_events", "device_events")
         rows = self._session.raw.execute(
             "SELECT device_id, at_utc, kind, coalesce(detail, ''), coalesce(count, 1) FROM device_events"
-            f" WHERE at_utc >= {span[0]} AND at_utc < {span[1]} ORDER BY ALL"
+            f" WHERE at_utc >= {span[0] - EVENTS_BEFORE_MS} AND at_utc < {span[1]} ORDER BY at_utc, device_id, kind, 4"
         )
         return [WatchedEvent(*row) for row in rows.fetchall()]
+
+    def list_outages(self, span: Span) -> list[WatchedOutage]:
+        """The outages of whole nodes that touch a span, in order."""
+        self._session.view_table("outages", "outages")
+        rows = self._session.raw.execute(
+            "SELECT node, from_utc, to_utc, coalesce(reason, '') FROM outages WHERE node IS NOT NULL"
+            f" AND device_id IS NULL AND from_utc < {span[1]} AND coalesce(to_utc >= {span[0]}, true) ORDER BY ALL"
+        )
+        return [WatchedOutage(*row) for row in rows.fetchall()]
 
     def list_waits(self, span: Span) -> list[QueuedJob]:
         """The waits that lasted in a span or ended up to `LONGEST_HISTORY_MS` before it, in order of time."""

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.books.watched import EndedPrice, QueuedJob, WatchedEvent
+from loadfactor.books.watched import EndedPrice, QueuedJob, WatchedEvent, WatchedOutage
 
 if TYPE_CHECKING:
     from loadfactor.books.budgets import BudgetReview
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 Group = tuple[str, ...]
 """The values of the dimensions that a rule is split by."""
 SINCE_START = float("inf")
@@ -64,6 +65,7 @@ class Records:
     """What happened, waited and was to be paid in the span of a batch of steps, and before it."""
 
     events: Sequence[WatchedEvent] = ()
+    outages: Sequence[WatchedOutage] = ()
     waits: Sequence[QueuedJob] = ()
     ended_prices: Sequence[EndedPrice] = ()
     budgets: "BudgetReview | None" = None
@@ -76,6 +78,7 @@ class Evidence:
     Arrays of a split have a place for every group that `groups(by)` names, in this order; groups that were there once stay.
     `starts(by)`: since when, in milliseconds, each group has had GPUs, a job since its allocation began. `said(by, dimension)`:
     what the books say of each group in this step, its team for instance: one of them where there are several.
+    `parents(by, of)`: for each group of `by`, the place of what it is part of among the groups of `of`; −1: it is not there now.
     """
 
     at_ms: int
@@ -85,3 +88,4 @@ class Evidence:
     groups: Callable[[tuple[str, ...]], Sequence[Group]]
     starts: Callable[[tuple[str, ...]], Floats]
     said: Callable[[tuple[str, ...], str], Sequence[str | None]]
+    parents: Callable[[tuple[str, ...], tuple[str, ...]], Ints]

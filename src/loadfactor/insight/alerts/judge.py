@@ -115,7 +115,12 @@ class Judge:
         start, end = span
         if start >= end:
             return
-        records = Records(watched.list_events(span), watched.list_waits(span), watched.list_ended_prices(end))
+        records = Records(
+            watched.list_events(span),
+            watched.list_outages(span),
+            watched.list_waits(span),
+            watched.list_ended_prices(end),
+        )
         while start < end:
             steps = ROWS_AT_ONCE // self._rows_of_a_step if self._rows_of_a_step else 1
             after = min(end, start + min(max(steps, 1), MOST_STEPS) * self._step_ms)

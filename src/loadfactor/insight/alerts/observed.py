@@ -91,6 +91,7 @@ class Observed:
             lambda by: self._splits[by].named,
             lambda by: self._splits[by].starts,
             cache(self._say),
+            cache(self._find_parents),
         )
 
     def _make(self, by: tuple[str, ...], needs: Sequence[Need]) -> Split:
@@ -118,6 +119,13 @@ class Observed:
         inside = (split.numbers != NONE) & (self._numbers[dimension] != NONE)
         latest[split.numbers[inside]] = self._numbers[dimension][inside]
         return [names[n] if n != NONE else None for n in latest.tolist()]
+
+    def _find_parents(self, by: tuple[str, ...], of: tuple[str, ...]) -> Ints:
+        parts, whole = self._splits[by], self._splits[of].numbers
+        found = np.full(parts.groups, NONE, dtype=np.int64)
+        inside = parts.numbers != NONE
+        found[parts.numbers[inside]] = whole[inside]
+        return found
 
     def name_holder(self, by: tuple[str, ...], group: Group) -> dict[str, str]:
         """The node, job, user and team of a group in the last step, each where there is one alone and it is not its own name."""
