@@ -93,6 +93,15 @@ def test_a_day_a_job_and_its_gpus(client: TestClient) -> None:
     assert found["loadfactor_books_end_timestamp_seconds"] == (START + HOURS * HOUR) / 1000
 
 
+def test_what_rules_of_alerts_watch(client: TestClient) -> None:
+    """The value that a rule compares is told over its window, of the groups that may be judged."""
+    found = scrape(client)
+    watched = "loadfactor_watched_30m_team_utilization_ratio"
+    assert found[f'{watched}{{rule="team_utilization_low",team="{MINE}"}}'] == pytest.approx(0.5)
+    assert found[f'{watched}{{rule="team_utilization_low",team="{THEIRS}"}}'] == pytest.approx(0.7654321)
+    assert 'loadfactor_watched_30m_utilization_ratio{rule="fleet_utilization_low"}' in found
+
+
 def test_sources_say_when_they_were_heard_of(client: TestClient) -> None:
     """Each source has whether it is well, and the time of its last sample."""
     found = scrape(client)

@@ -77,7 +77,9 @@ COMMANDS = (
         "loadfactor.faces.cli.upkeep",
         "Copy the books into a new folder, also while they are read and written.",
     ),
-    CommandEntry("generate", "loadfactor.faces.cli.generate", "Write files for where people already look: Grafana."),
+    CommandEntry(
+        "generate", "loadfactor.faces.cli.generate", "Write dashboards for Grafana and alerting rules for Prometheus."
+    ),
     CommandEntry("plan", "loadfactor.faces.cli.plan", "Plan training, serving, the size of a cluster, and owning it."),
     CommandEntry(
         "validate", "loadfactor.faces.cli.validate", "Compare predictions with measurements, published or your own."

@@ -11,7 +11,7 @@ TRAFFIC = ("pcie_saturation", "nvlink_saturation", "throttled_share")
 
 def build_job(gauges: Gauges) -> GrafanaPage:
     """The histogram of each GPU, unit costs, effective GPU-hours and total cost."""
-    ask, low, pressed = gauges.ask, find_limit("job_utilization_low"), find_limit("memory_pressure", "share")
+    ask, low, pressed = gauges.ask, find_limit("job_utilization_low"), find_limit("memory_pressure", "used")
     variable = Variable("job_id", "Job", gauges.select("paid_gpu_hours", JOB))
     where = variable.matcher
 

@@ -4,12 +4,13 @@ Meanwhile the last answers are shown. How much there is of them is bounded: see 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from loadfactor.books.books import Books
+from loadfactor.config import settings
 from loadfactor.errors import LoadfactorError
 from loadfactor.faces.server.budget_gauges import measure_budgets
 from loadfactor.faces.server.exposition import MetricFamily
@@ -18,10 +19,19 @@ from loadfactor.faces.server.measured_gauges import measure_end, measure_split
 from loadfactor.faces.server.question_pool import QuestionPool
 from loadfactor.faces.server.questions import is_empty
 from loadfactor.faces.server.request_log import write_line
+from loadfactor.faces.server.rule_gauges import RuleGauges
 from loadfactor.faces.server.whole_jobs import WholeJobs
+from loadfactor.insight.alerts.configured import configure
+from loadfactor.insight.alerts.rule import Rule
+from loadfactor.insight.alerts.rules import RULES
 from loadfactor.units import S_PER_HOUR
 
 BUDGETS_FRESH_S: Final = 300
+
+
+def configure_rules() -> Sequence[Rule]:
+    """The rules as the settings of now have them."""
+    return configure(RULES, settings().alert)
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,7 @@ class GaugeWindow:
     """What the gauges speak of, and how often they are looked at. `wait_s`: how long who asks waits for newer ones."""
 
     splits: tuple[GaugeSplit, ...] = SPLITS
+    rules: Callable[[], Sequence[Rule]] = configure_rules
     fresh_s: float = 30
     wait_s: float = 2
 
@@ -45,7 +56,7 @@ class FleetGauges:
     def __init__(self, books: Books, pool: QuestionPool, window: GaugeWindow, clock_s: Callable[[], float]) -> None:
         self._books, self._pool, self._window, self._clock_s = books, pool, window, clock_s
         self._kept: dict[GaugeSplit | str, _Kept] = {}
-        self._whole_jobs = WholeJobs()
+        self._whole_jobs, self._rules = WholeJobs(), RuleGauges(books)
         self._at_s: float | None = None
         self._running: asyncio.Task[None] | None = None
 
@@ -87,4 +98,13 @@ class FleetGauges:
             if is_due("budgets", BUDGETS_FRESH_S):
                 kept["budgets"] = _Kept(now_s, measure_budgets(snapshot))
             kept["whole jobs"] = _Kept(now_s, self._whole_jobs.measure(snapshot, now, currency))
+        kept["rules"] = _Kept(now_s, self._judge(now_s))
         return kept
+
+    def _judge(self, now_s: float) -> list[MetricFamily]:
+        """What rules watch; nothing where that fails, as the other gauges do not depend on it."""
+        try:
+            return self._rules.measure(self._window.rules(), now_s)
+        except LoadfactorError as error:
+            write_line(warning=f"/metrics has nothing that rules of alerts watch now: {error}")
+            return []

@@ -1,11 +1,9 @@
 """What `/metrics` asks the books: metrics, of all of the fleet or split by dimensions, over a window that ends now."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from loadfactor.faces.server.exposition import name_gauge
-from loadfactor.insight.alerts.rule import Rule, Threshold
 from loadfactor.metrics import METRICS
 from loadfactor.metrics.metric import Metric, PerUnit, Sum
 from loadfactor.metrics.names import MetricName
@@ -94,21 +92,3 @@ SPLITS: Final = (
     GaugeSplit(("job", "device"), S_PER_DAY, OF_GPUS_OF_JOBS, largest=256, fresh_s=300, covered=()),
 )
 """In this order they are asked. A day changes slowly, and is asked seldom."""
-
-
-def list_splits(rules: Sequence[Rule], largest: int = 500) -> tuple[GaugeSplit, ...]:
-    """`SPLITS`, and what the thresholds of rules are compared with and these do not tell."""
-    asked: dict[tuple[tuple[str, ...], int], set[str]] = {}
-    for rule in rules:
-        if isinstance(rule.condition, Threshold):
-            asked.setdefault((rule.by, int(rule.condition.window_s)), set()).add(rule.condition.metric)
-    found = []
-    for split in SPLITS:
-        names = asked.pop((split.by, split.window_s), set())
-        metrics = tuple(m for m in METRICS if m in split.metrics or m.name in names)
-        covered = tuple(dict.fromkeys((*split.covered, *sorted(names))))
-        found.append(replace(split, metrics=metrics, covered=covered))
-    for (by, window_s), names in sorted(asked.items()):
-        metrics = tuple(m for m in METRICS if m.name in names | {ORDER})
-        found.append(GaugeSplit(by, window_s, metrics, largest, covered=tuple(sorted(names))))
-    return tuple(found)

@@ -27,6 +27,8 @@ class Judge:
 
     def __init__(self, rules: Sequence[Rule], judged_ms: int, step_ms: int = STEP_MS) -> None:
         self.rules = tuple(rules)
+        self.verdicts: dict[str, Verdicts] = {}
+        """What the conditions said at the end of the last step, by the names of rules."""
         self.judged_ms = judged_ms - judged_ms % step_ms
         self._step_ms = step_ms
         self._followers = [Follower(rule) for rule in self.rules]
@@ -94,7 +96,7 @@ class Judge:
         if self.judged_ms % MS_PER_HOUR == 0 or not self._marks:
             self._marks[self.judged_ms] = self.alive
         for follower in self._followers:
-            verdicts = judge_rule(follower.rule, evidence)
+            verdicts = self.verdicts[follower.rule.name] = judge_rule(follower.rule, evidence)
             yield from follower.step(verdicts, evidence.at_ms, self._step_ms, observed.name_holder)
         self.judged_ms = evidence.at_ms
 

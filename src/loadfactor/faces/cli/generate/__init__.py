@@ -8,6 +8,11 @@ GENERATED = (
     CommandEntry(
         "grafana", "loadfactor.faces.cli.generate.grafana", "Write dashboards for Grafana and what has it load them."
     ),
+    CommandEntry(
+        "prometheus-rules",
+        "loadfactor.faces.cli.generate.prometheus_rules",
+        "Write the rules of alerts as rules for Prometheus.",
+    ),
 )
 
 
@@ -19,4 +24,4 @@ class Generated(LazyGroup):
 
 def add_to(app: typer.Typer) -> None:
     """Add `generate` and what can be generated."""
-    add_group(app, "generate", Generated, "Write files for where people already look: Grafana.")
+    add_group(app, "generate", Generated, "Write dashboards for Grafana and alerting rules for Prometheus.")
