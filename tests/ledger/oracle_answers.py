@@ -135,6 +135,7 @@ def _ledger_metrics(cells: list[Cell], asked: Asked) -> dict[str, tuple[Any, flo
         "load_factor": ratio(effective, paid, seen),
         "idle_share": ratio(s["idle"], observed, seen),
         "unobserved_share": ratio(s["unobserved"], in_use, 1.0),
+        "measured_share": ratio(total("activity_measured_s"), paid, 1.0),
         "down_share": ratio(s["down"], paid, 1.0),
         "unheld_work_share": ratio(
             total("has_source_s", ["busy"], holder="unknown"), total("has_source_s"), share(total("has_source_s"), paid)

@@ -88,6 +88,8 @@ class Cell:
                 out[f"observed_{basis}_s"] = s
                 out[f"hist_{min(math.floor(row[column] * 20), 19):02d}_s"] = s
                 break
+        if any(row[column] is not None for column, _ in BEST):
+            out["activity_measured_s"] = s
         for column in SIGNALS:
             if row[column] is not None:
                 name = column.removesuffix("_share")

@@ -160,6 +160,7 @@ def measures(book: Expr) -> dict[str, Expr]:
         **{f"effective_{k.basis}_s": where(best[k], book[WEIGHTED[k.column]]) for k in ACTIVITIES},
         **{f"observed_{k.basis}_s": where(best[k], book.gpu_s) for k in ACTIVITIES},
         **{f"{s.removesuffix('_share')}_measured_s": where(measured(s), book.gpu_s) for s in SIGNALS},
+        "activity_measured_s": where(better, book.gpu_s),
         "mem_used_byte_s": where(memory, book.mem_used_byte_s),
         "mem_total_byte_s": where(memory, book.mem_total_bytes * book.gpu_s),
         "mem_measured_s": where(memory, book.gpu_s),

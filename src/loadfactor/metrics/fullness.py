@@ -129,6 +129,10 @@ FULLNESS = (
         Ratio(gpu_hours("unobserved"), gpu_hours(*HELD)),
     ),
     _share(
+        "measured_share", "Measured share", "Time, held or not, in which activity was measured ÷ paid GPU-hours.", "higher",
+        Ratio(Sum(Part(("activity_measured_s",))), Sum(Part(("gpu_s",)))),
+    ),
+    _share(
         "down_share", "Down share", "Down ÷ paid GPU-hours.", "lower",
         Ratio(gpu_hours("down"), PAID),
     ),

@@ -19,6 +19,7 @@ MetricName = Literal[
     "load_factor",
     "idle_share",
     "unobserved_share",
+    "measured_share",
     "down_share",
     "unheld_work_share",
     "utilization_histogram",

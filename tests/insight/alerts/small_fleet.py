@@ -51,6 +51,7 @@ def make_samples(level: Level, minutes: Iterable[int], ids: Iterable[str]) -> It
 
 def make_books(folder: Path, tables: Tables) -> Books:
     """Books that hold these rows."""
+    folder.mkdir(exist_ok=True)
     books = Books(folder / "store")
     add(books, batches(tables), "all", folder)
     return books

@@ -1,11 +1,15 @@
 """Judging a condition on a metric: which side of its limit each group is on, where enough is known."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from loadfactor.insight.alerts.evidence import Evidence, Verdicts
 from loadfactor.insight.alerts.rule import Threshold
 from loadfactor.metrics import metric
 from loadfactor.units import MS_PER_S, S_PER_HOUR, S_PER_MIN
+
+MOST_NAMED = 8
 
 
 def judge_threshold(condition: Threshold, by: tuple[str, ...], evidence: Evidence) -> Verdicts:
@@ -47,3 +51,14 @@ def show_duration(seconds: float) -> str:
         if seconds >= factor:
             return f"{seconds / factor:.3g} {unit}"
     return f"{seconds:.3g} s"
+
+
+def show_names(names: Iterable[str]) -> str:
+    """Names in order, of many the first ones, for a sentence.
+
+    >>> show_names(["g1", "g0"]), show_names(f"g{n}" for n in range(10))
+    ('g0, g1', 'g0, g1, g2, g3, g4, g5, g6, g7 and 2 more')
+    """
+    listed = sorted(names)
+    more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
+    return ", ".join(listed[:MOST_NAMED]) + more

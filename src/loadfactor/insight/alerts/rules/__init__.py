@@ -1,8 +1,10 @@
 """The rules: one declaration for each, in the order a person should read them."""
 
 from loadfactor.insight.alerts.rules.hardware import HARDWARE
+from loadfactor.insight.alerts.rules.jobs import JOBS
 from loadfactor.insight.alerts.rules.links import LINKS
 from loadfactor.insight.alerts.rules.memory import MEMORY
+from loadfactor.insight.alerts.rules.telemetry import TELEMETRY
 from loadfactor.insight.alerts.rules.utilization import UTILIZATION
 
-RULES = (*UTILIZATION, *LINKS, *MEMORY, *HARDWARE)
+RULES = (*UTILIZATION, *JOBS, *LINKS, *MEMORY, *HARDWARE, *TELEMETRY)

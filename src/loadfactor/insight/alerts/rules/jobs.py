@@ -1,0 +1,165 @@
+"""Rules of jobs: GPUs that are held and not used, from the start, since a while, or only some of them."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from loadfactor.insight.alerts.evidence import SINCE_START, Evidence, Flags, Floats, Need, Verdicts
+from loadfactor.insight.alerts.rule import Compound, Limit, Limits, Rule
+from loadfactor.insight.alerts.rules.reading import LEAST_COVERAGE
+from loadfactor.insight.alerts.threshold import show_duration, show_names
+from loadfactor.units import MIN_PER_HOUR, MS_PER_S, S_PER_HOUR, S_PER_MIN
+
+NOTEBOOKS: Final = ("notebook", "interactive", "jupyter", "ipython", "workspace", "vscode", "debug")
+"""Words in purposes of what somebody works in who thinks now and then."""
+_JOB, _GPU = ("job",), ("job", "device")
+_NOW: Final = float(S_PER_MIN)
+_OF_JOBS: Final = tuple(Need("busy_gpu_hours", _JOB, window) for window in (_NOW, 5 * _NOW, SINCE_START))
+_JOB_IDLE: Final = Need("idle_share", _JOB, SINCE_START)
+_JOB_SIZE: Final = Need("allocated_gpu_hours", _JOB, _NOW)
+_PURPOSE: Final = Need("allocated_gpu_hours", ("purpose",), _NOW)
+"""Read so that the purpose of a job is told."""
+_OF_GPUS: Final = Need("busy_gpu_hours", _GPU, SINCE_START)
+_GPU_SIZE: Final = Need("allocated_gpu_hours", _GPU, _NOW)
+_NODES: Final = Need("allocated_gpu_hours", ("node",), _NOW)
+_ROUNDING: Final = 1e-6
+
+
+@dataclass(frozen=True)
+class _JobUse:
+    """What jobs did, as far as it is known: in the last minute, in the last five, and since they began."""
+
+    is_there: Flags
+    is_known: Flags
+    is_known_since_start: Flags
+    is_notebook: Flags
+    is_idle: Flags
+    works_again: Flags
+    ever_worked: Flags
+    idle_share: Floats
+    gpus: Floats
+    held_s: Floats
+
+    def give(self, evidence: Evidence, is_bad: Flags, is_clear: Flags, is_told: Flags, fact: str) -> Verdicts:
+        """Verdicts of jobs of which the flags may say something."""
+
+        def explain(job: int) -> tuple[str, ...]:
+            held = f"holds {self.gpus[job]:.3g} GPUs for {show_duration(self.held_s[job])}"
+            return (fact, held, f"idle in {self.idle_share[job]:.0%} of the time since its start".replace("%", " %"))
+
+        value = np.where(is_told, self.idle_share, np.nan)
+        return Verdicts(
+            evidence.groups(_JOB), is_bad & is_told, is_clear & is_told, value, "share", explain, ~self.is_there
+        )
+
+
+def _read_use(evidence: Evidence, limits: Limits) -> _JobUse:
+    now, lately, ever = (evidence.read(need) for need in _OF_JOBS)
+    gpus = evidence.read(_JOB_SIZE).value * S_PER_HOUR / _NOW
+    least = _count_use(gpus, limits)
+    is_known = now.is_there & (now.coverage >= LEAST_COVERAGE)
+    return _JobUse(
+        now.is_there,
+        is_known,
+        is_known & (ever.coverage >= LEAST_COVERAGE),
+        np.array([is_notebook(purpose) for purpose in evidence.said(_JOB, "purpose")], dtype=np.bool_),
+        now.value <= 0,
+        lately.value >= least,
+        ever.value >= least,
+        evidence.read(_JOB_IDLE).value,
+        gpus,
+        (evidence.at_ms - evidence.starts(_JOB)) / MS_PER_S,
+    )
+
+
+def _count_use(gpus: Floats, limits: Limits) -> Floats:
+    """The GPU-hours from which on something was used; of a part of a GPU this part of them."""
+    return np.minimum(gpus, 1.0) * limits["use"] / MIN_PER_HOUR * (1 - _ROUNDING)
+
+
+def is_notebook(purpose: str | None) -> bool:
+    """Whether a purpose is one in which somebody thinks now and then.
+
+    >>> is_notebook("JupyterServer"), is_notebook("training"), is_notebook(None)
+    (True, False, False)
+    """
+    return purpose is not None and any(word in purpose.lower() for word in NOTEBOOKS)
+
+
+def find_idle_from_start(evidence: Evidence, limits: Limits) -> Verdicts:
+    """Jobs that never worked."""
+    use = _read_use(evidence, limits)
+    is_told = use.is_known_since_start & ~use.is_notebook
+    return use.give(
+        evidence, use.is_idle & ~use.ever_worked, use.ever_worked, is_told, "has not worked since its start"
+    )
+
+
+def find_became_idle(evidence: Evidence, limits: Limits) -> Verdicts:
+    """Jobs that worked, and do no longer."""
+    use = _read_use(evidence, limits)
+    is_told = use.is_known & ~use.is_notebook
+    return use.give(evidence, use.is_idle & use.ever_worked, use.works_again, is_told, "worked, and does no longer")
+
+
+def find_idle_notebooks(evidence: Evidence, limits: Limits) -> Verdicts:
+    """Notebooks in which nobody works, whether somebody did before or not."""
+    use = _read_use(evidence, limits)
+    return use.give(evidence, use.is_idle, use.works_again, use.is_known & use.is_notebook, "nobody works in it")
+
+
+def find_never_used(evidence: Evidence, limits: Limits) -> Verdicts:
+    """Jobs that work on some of their GPUs and never did on others."""
+    found, jobs = evidence.read(_OF_GPUS), evidence.groups(_JOB)
+    least = _count_use(evidence.read(_GPU_SIZE).value * S_PER_HOUR / _NOW, limits)
+    job_of = evidence.parents(_GPU, _JOB)
+    is_known = found.is_there & (job_of >= 0) & (found.coverage >= LEAST_COVERAGE)
+    is_used = is_known & (found.value >= least)
+    is_unused = is_known & ~is_used
+    used, unused = (np.bincount(job_of[of], minlength=len(jobs)).astype(float) for of in (is_used, is_unused))
+    value = np.where(used + unused > 0, unused, np.nan)
+
+    def explain(job: int) -> tuple[str, ...]:
+        own = np.flatnonzero(is_unused & (job_of == job))
+        names, nodes = evidence.groups(_GPU), evidence.said(_GPU, "node")
+        listed = (f"{names[gpu][1]} ({nodes[gpu]})" if nodes[gpu] else names[gpu][1] for gpu in own.tolist())
+        return (
+            f"{unused[job]:.0f} of {used[job] + unused[job]:.0f} GPUs never worked since the start of the job",
+            f"never used: {show_names(listed)}",
+        )
+
+    is_gone = ~evidence.read(_JOB_SIZE).is_there
+    return Verdicts(jobs, (used > 0) & (unused > 0), unused == 0, value, "GPUs", explain, is_gone)
+
+
+_USE: Final = {"use": Limit(2, "GPU-min", "the GPU-minutes of work, in all, from which on something was used", 0, 600)}
+_READS: Final = (*_OF_JOBS, _JOB_IDLE, _JOB_SIZE, _PURPOSE)
+
+JOBS: Final = (
+    Rule(
+        "job_idle_from_start", Compound(find_idle_from_start, _READS, _USE), _JOB, 30 * S_PER_MIN, "warning", "user error",
+        "A job holds GPUs and has not worked on any of them for 30 minutes from its start.",
+        "Is it user error or I/O: did the program start, does it find its GPUs, or does it still copy its data?",
+        "The job's log and its environment (`CUDA_VISIBLE_DEVICES`, the framework's build); `loadfactor report --job JOB`.",
+    ),
+    Rule(
+        "job_became_idle", Compound(find_became_idle, _READS, _USE), _JOB, 30 * S_PER_MIN, "warning", "open",
+        "A job worked on its GPUs and has been idle for 30 minutes.",
+        "Is it I/O, a lost worker or user error: does it wait for data, hang in a collective, or has it finished and not ended?",
+        "The last lines of the logs of all ranks, a stack dump of a process (`py-spy dump`), and whether storage answers.",
+    ),
+    Rule(
+        "notebook_idle", Compound(find_idle_notebooks, _READS, _USE), _JOB, S_PER_HOUR, "info", "user error",
+        "A notebook or interactive session holds GPUs and has been idle for an hour.",
+        "Is it scheduling or user error: is somebody coming back to it, or was it forgotten?",
+        "Ask its user; a limit for idle sessions of the notebook server would close it.",
+    ),
+    Rule(
+        "gpus_never_used",
+        Compound(find_never_used, (_OF_GPUS, _GPU_SIZE, _JOB_SIZE, _NODES), _USE), _JOB, 30 * S_PER_MIN, "warning", "user error",
+        "Some GPUs of an allocation have not worked since its start, for 30 minutes in which others did.",
+        "Is it user error: does the program ask for more GPUs than it uses, or was a rank never started?",
+        "The launcher's number of processes; `loadfactor show busy_gpu_hours --by device --where job=JOB`.",
+    ),
+)  # fmt: skip

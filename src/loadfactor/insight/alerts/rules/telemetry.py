@@ -1,0 +1,109 @@
+"""Rules of what is known: GPUs of which no samples come any longer, and GPUs at work that nobody is said to hold."""
+
+from typing import Final
+
+import numpy as np
+
+from loadfactor.insight.alerts.evidence import Evidence, Flags, Floats, Ints, Need, Verdicts
+from loadfactor.insight.alerts.rule import Compound, Limit, Limits, Rule
+from loadfactor.insight.alerts.threshold import show, show_names
+from loadfactor.units import S_PER_HOUR, S_PER_MIN
+
+_NODE, _GPU = ("node",), ("node", "device")
+_NOW, _WINDOW = float(S_PER_MIN), 10.0 * S_PER_MIN
+_UNOBSERVED: Final = Need("unobserved_share", _GPU, _WINDOW)
+_HELD: Final = Need("unobserved_share", _GPU, _NOW)
+_MEASURED: Final = Need("measured_share", _NODE, float(S_PER_HOUR))
+_UNHELD: Final = Need("unheld_work_share", _GPU, _WINDOW)
+
+
+def find_lost(evidence: Evidence, limits: Limits) -> Verdicts:
+    """Nodes with GPUs that are held and of which most samples are missing, where samples came within the hour before."""
+    share, held = evidence.read(_UNOBSERVED), evidence.read(_HELD)
+    nodes, node_of = evidence.groups(_NODE), evidence.parents(_GPU, _NODE)
+    is_held = held.is_there & ~np.isnan(held.value) & (node_of >= 0)
+    is_lost = is_held & (share.value >= limits["unobserved"])
+    had_samples = evidence.read(_MEASURED).value > 0
+    worst = _find_most(np.where(is_held, share.value, np.nan), node_of, len(nodes))
+    lost = _count(is_lost, node_of, len(nodes))
+
+    def explain(node: int) -> tuple[str, ...]:
+        own = np.flatnonzero(is_lost & (node_of == node))
+        known = show(1 - share.value[own].mean(), "share")
+        return (
+            f"no samples of {lost[node]:.0f} of {_count(is_held, node_of, len(nodes))[node]:.0f} GPUs that are held: "
+            + _name_gpus(evidence, own),
+            f"{known} of the last 10 min of these is known; what they do is not low utilization but unknown",
+        )
+
+    value = np.where(np.isnan(worst), np.nan, lost)
+    is_bad, is_clear = (lost > 0) & had_samples, worst < limits["clears_at"]
+    return Verdicts(nodes, is_bad, is_clear, value, "GPUs", explain)
+
+
+def find_unheld(evidence: Evidence, limits: Limits) -> Verdicts:
+    """Nodes with GPUs that work while allocations, which speak of them, say that nobody holds them."""
+    share = evidence.read(_UNHELD)
+    nodes, node_of = evidence.groups(_NODE), evidence.parents(_GPU, _NODE)
+    is_known = share.is_there & ~np.isnan(share.value) & (node_of >= 0)
+    works = is_known & (share.value >= limits["time"])
+    most = _find_most(np.where(is_known, share.value, np.nan), node_of, len(nodes))
+    count = _count(works, node_of, len(nodes))
+
+    def explain(node: int) -> tuple[str, ...]:
+        own = np.flatnonzero(works & (node_of == node))
+        time = show(share.value[own].mean(), "share")
+        return (f"{count[node]:.0f} GPUs at work that nobody holds, in {time} of the last 10 min: "
+                + _name_gpus(evidence, own),)  # fmt: skip
+
+    value = np.where(np.isnan(most), np.nan, count)
+    return Verdicts(nodes, count > 0, most <= limits["clears_at"], value, "GPUs", explain)
+
+
+def _find_most(of: Floats, node_of: Ints, nodes: int) -> Floats:
+    """The largest value of each node; NaN where none is known."""
+    known = ~np.isnan(of)
+    most = np.full(nodes, -np.inf)
+    np.maximum.at(most, node_of[known], of[known])
+    return np.where(np.isneginf(most), np.nan, most)
+
+
+def _name_gpus(evidence: Evidence, places: Ints) -> str:
+    groups = evidence.groups(_GPU)
+    return show_names(groups[place][-1] for place in places.tolist())
+
+
+def _count(of: Flags, node_of: Ints, nodes: int) -> Floats:
+    return np.bincount(node_of[of], minlength=nodes).astype(np.float64)
+
+
+TELEMETRY: Final = (
+    Rule(
+        "telemetry_lost",
+        Compound(
+            find_lost, (_UNOBSERVED, _HELD, _MEASURED),
+            {
+                "unobserved": Limit(0.5, "share", "the part of the last 10 minutes without samples", 0, 1),
+                "clears_at": Limit(0.2, "share", "the part without samples at which they are back", 0, 1),
+            },
+        ),
+        _NODE, 5 * S_PER_MIN, "warning", "telemetry",
+        "Samples of GPUs that are held have stopped: what they do is not known.",
+        "Is it the exporter, the network or the node: one GPU, one node, or all of them?",
+        "`loadfactor doctor` and the exporter's own log and page on the node; if a GPU alone is silent, `nvidia-smi` there.",
+    ),
+    Rule(
+        "gpus_work_unheld",
+        Compound(
+            find_unheld, (_UNHELD, Need("measured_share", _NODE, _NOW)),
+            {
+                "time": Limit(0.5, "share", "the part of the last 10 minutes at work without a holder", 0, 1),
+                "clears_at": Limit(0.1, "share", "the part at which it is over", 0, 1),
+            },
+        ),
+        _NODE, 10 * S_PER_MIN, "warning", "scheduling",
+        "GPUs work although the scheduler says that nobody holds them.",
+        "Is it user error or scheduling: does somebody work past the scheduler, or did a process outlive its job?",
+        "`nvidia-smi` on the node names the processes; `loadfactor show unheld_work_share --by device` since when.",
+    ),
+)  # fmt: skip
