@@ -19,12 +19,13 @@ UNTIL = r"(?=^- \*\*When it cannot tell|^##)"
 def write_declared(rule: Rule) -> str:
     """The part of the section of a rule that follows from its declaration."""
     by = f"by {', '.join(rule.by)}" if rule.by else "for the fleet"
+    held = f"when it has held for {show_duration(rule.for_s)}" if rule.for_s else "at once"
     lines = [
         f"### {rule.name}",
         "",
         rule.meaning,
         "",
-        f"{by.capitalize()}; fires when it has held for {show_duration(rule.for_s)}; {rule.severity}; cause: {rule.cause}.",
+        f"{by.capitalize()}; fires {held}; {rule.severity}; cause: {rule.cause}.",
         "",
         f"- **Ask first.** {rule.ask_first}",
         f"- **Look at next.** {rule.look_next}",
