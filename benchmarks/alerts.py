@@ -104,9 +104,9 @@ def list_cases(seeds: Sequence[int]) -> Iterator[tuple[str, Case]]:
         plan += [("late", (kind,), {"is_late": True}) for kind in kinds[seed % 3 :: 3]]
         for number, missing in enumerate(MISSING):
             plan += [("missing", (kind,), {"missing": missing}) for kind in kinds[(seed + number) % 4 :: 4]]
-        for what, faults, spoilt in plan:
+        for number, (what, faults, spoilt) in enumerate(plan):
             try:
-                yield what, make_case(1000 * seed + len(faults), faults, **spoilt)
+                yield what, make_case(1000 * seed + number, faults, **spoilt)
             except NoRoomError:
                 continue
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -47,7 +48,7 @@ def read_steps(session: Session, question: Question, step_ms: int) -> Iterator[S
         codes[name] = pc.fill_null(encoded.indices, NOBODY).to_numpy().astype(np.int64)[order]
         names[name] = encoded.dictionary.to_pylist()
     sums = {
-        part: np.stack([found[f"p{n}_{place}"].to_numpy()[order] for place in range(len(part.columns))])
+        part: np.stack([_read_amounts(found[f"p{n}_{place}"])[order] for place in range(len(part.columns))])
         for n, part in enumerate(question.parts)
     }
     for n, (first, after) in enumerate(pairwise(limits)):
@@ -60,6 +61,12 @@ def read_steps(session: Session, question: Question, step_ms: int) -> Iterator[S
             names,
             {part: of[:, rows] for part, of in sums.items()},
         )
+
+
+def _read_amounts(column: pa.ChunkedArray) -> Floats:
+    """The amounts of a part: a row whose samples do not measure it adds nothing, as in every other sum of the ledger."""
+    amounts: Floats = pc.fill_null(column, 0.0).to_numpy()
+    return amounts
 
 
 def _compile(question: Question) -> Queries:

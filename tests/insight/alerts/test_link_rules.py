@@ -43,6 +43,14 @@ def test_full_pcie_is_told_while_gpus_wait(tmp_path: Path) -> None:
     assert (minutes(alert.start_ms), minutes(alert.fired_ms), minutes(alert.end_ms)) == (68, 78, 183)
 
 
+def test_a_gpu_without_samples_hides_nothing_of_the_others(tmp_path: Path) -> None:
+    """One GPU of four is silent for an hour in the middle: what is known of the others goes on being told, once."""
+    signals = {"sm_active_share": 0.3, "pcie_rx_bytes_per_s": 0.9 * PCIE_PEAK}
+    silent = {"sm_active_share": None, "pcie_rx_bytes_per_s": None}
+    (alert,) = judge(tmp_path, lambda gpu, minute: silent if gpu == 1 and 60 <= minute < 120 else signals)
+    assert (alert.rule, alert.state, alert.value) == ("pcie_saturated", "firing", pytest.approx(0.9))
+
+
 def test_full_pcie_beside_busy_gpus_is_streaming(tmp_path: Path) -> None:
     """The same traffic while the GPUs work tells nothing, and neither do idle GPUs of which nobody measures the link."""
     assert judge(tmp_path, between({"sm_active_share": 0.8, "pcie_rx_bytes_per_s": 0.9 * PCIE_PEAK})) == []

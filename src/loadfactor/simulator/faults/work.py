@@ -69,6 +69,7 @@ def use_some(scene: Scene, rng: np.random.Generator) -> None:
     used = int(rng.integers(1, len(job.gpus)))
     unused = job.gpus[used:]
     scene.sm[np.ix_(unused, range(*window))] = 0
+    scene.pcie[np.ix_(unused, range(*window))] = 0
     scene.nvlink[scene.cells(job)] = 0
     scene.memory[np.ix_(unused, range(*window))] = 0.004
     expect(scene, "gpus_never_used", job, window)
