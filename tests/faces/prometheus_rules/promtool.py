@@ -36,10 +36,7 @@ def play(folder: Path, rules: Path, stories: Sequence[Story]) -> None:
     tests = [
         {
             "interval": "1m",
-            "input_series": [
-                {"series": name, "values": " ".join("_" if v is None else f"{v!r}" for v in values)}
-                for name, values in story.series.items()
-            ],
+            "input_series": [{"series": name, "values": _write(values)} for name, values in story.series.items()],
             "promql_expr_test": [
                 {
                     "expr": f"count by ({', '.join(sorted(groups[0])) if groups else ''})"
@@ -57,6 +54,13 @@ def play(folder: Path, rules: Path, stories: Sequence[Story]) -> None:
     path.write_text(yaml.safe_dump(content))
     done = subprocess.run(["promtool", "test", "rules", str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _write(values: Sequence[float | None]) -> str:
+    """The values of a series; one that is not scraped any more is marked as gone, as a scrape does."""
+    before = [None, *values[:-1]]
+    pairs = zip(before, values, strict=True)
+    return " ".join(repr(now) if now is not None else "_" if last is None else "stale" for last, now in pairs)
 
 
 def _selector(group: Mapping[str, str]) -> str:

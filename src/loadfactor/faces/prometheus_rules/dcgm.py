@@ -13,7 +13,8 @@ ABOUT = (
     "A team is a namespace and a job is a pod here, as no other holder is known. dcgm-exporter has to name pods (it does on"
     " Kubernetes), and Prometheus has to keep these labels (honor_labels: true). SM active has to be in the exporter's list of"
     " counters; without it engine active counts, or GPU_UTIL, which are optimistic. An alert that fires stays until its value is"
-    " clear of the limit: that is the part with ALERTS."
+    " clear of the limit: that is the part with ALERTS. `for` is a minute less than the rule's, as the first"
+    " evaluation speaks of the minute before it."
 )
 
 

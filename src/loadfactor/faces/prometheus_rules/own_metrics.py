@@ -13,7 +13,7 @@ ABOUT = (
     "Rules of alerts for Prometheus, over /metrics of a loadfactor server.\n\n"
     "An alert that fires stays until its value is clear of the limit: that is the part with ALERTS. What is not known has no"
     " series, and fires nothing. Where PromQL cannot say a condition, the rule asks whether loadfactor says that it holds, and"
-    " a comment says why."
+    " a comment says why. `for` is a minute less than the rule's, as the first evaluation speaks of the minute before it."
 )
 
 

@@ -12,7 +12,7 @@ from loadfactor.insight.alerts.rule import Rule
 from loadfactor.spelling import spell_out
 from loadfactor.units import S_PER_MIN
 
-INTERVAL: Final = "1m"
+INTERVAL_S: Final = S_PER_MIN
 """How often Prometheus evaluates them: as often as loadfactor judges."""
 WIDTH: Final = 110
 
@@ -35,7 +35,6 @@ class SaidRule:
     labels: Sequence[str]
     unit: str = ""
     remark: str = ""
-    for_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,13 @@ Written = RecordedSeries | SaidRule | UnsaidRule
 
 def write_rules(about: str, group: str, rules: Sequence[Written], runbooks: str = "") -> str:
     """The file. `runbooks`: the address that links to runbooks begin with; without one they are names in these docs."""
-    lines = [*_comment(about, ""), "groups:", f"  - name: {group}", f"    interval: {INTERVAL}", "    rules:"]
+    lines = [
+        *_comment(about, ""),
+        "groups:",
+        f"  - name: {group}",
+        f"    interval: {INTERVAL_S // S_PER_MIN}m",
+        "    rules:",
+    ]
     for one in rules:
         lines.append("")
         if isinstance(one, RecordedSeries):
@@ -100,7 +105,7 @@ def _describe(one: SaidRule, runbooks: str) -> dict[str, Any]:
         "look_next": escape_template(rule.look_next),
         "runbook_url": escape_template(link),
     }
-    for_s = rule.for_s if one.for_s is None else one.for_s
+    for_s = max(0.0, rule.for_s - INTERVAL_S)  # the first evaluation speaks of the minute before it
     return {
         "alert": rule.name,
         "expr": _Block(one.expression),

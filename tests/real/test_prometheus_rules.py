@@ -1,0 +1,106 @@
+"""On fleets with known faults the rules for Prometheus fire like loadfactor's own, within one evaluation interval."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from tests.real.backfilled import (
+    Labels,
+    Series,
+    add_blocks,
+    add_families,
+    ask_minutes,
+    find_firing,
+    serve_history,
+    write_openmetrics,
+)
+
+from loadfactor.books.books import Books
+from loadfactor.faces.prometheus_rules.target import write_for
+from loadfactor.faces.server.rule_gauges import tell_rules
+from loadfactor.insight.alerts.alert import Alert, Transition
+from loadfactor.insight.alerts.evidence import Evidence
+from loadfactor.insight.alerts.judge import MOST_STEPS, STEP_MS, Judge
+from loadfactor.insight.alerts.observed import Observed
+from loadfactor.insight.alerts.rules import RULES
+from loadfactor.quantities import parse_duration_s
+from loadfactor.simulator.faults.cases import Case, make_case
+from loadfactor.simulator.faults.kinds import FAULTS
+from loadfactor.tables import DIMENSIONS
+
+SHIPPED = {rule.name: rule for rule in RULES}
+KINDS = [kind for kind in FAULTS if kind in SHIPPED and kind not in ("budget_burn",)]
+SEED = 3
+
+
+def make_books(folder: Path, case: Case) -> Books:
+    """The books of a case."""
+    (folder / "tables").mkdir(parents=True)
+    for batch in case.rows():
+        pq.write_table(batch.data, folder / "tables" / f"{batch.table}.parquet")
+    books = Books(folder / "books")
+    books.add("tables", [folder / "tables"])
+    return books
+
+
+class TellingJudge(Judge):
+    """Keeps what `/metrics` would tell of the rules after every step."""
+
+    def __init__(self, judged_ms: int) -> None:
+        super().__init__(RULES, judged_ms)
+        self.series = Series()
+
+    def _judge(self, evidence: Evidence, observed: Observed) -> Iterator[Transition]:
+        yield from super()._judge(evidence, observed)
+        add_families(self.series, tell_rules(RULES, self.verdicts, "USD"), self.judged_ms)
+
+
+def judge_minutes(books: Books, case: Case) -> tuple[list[Alert], Series]:
+    """What fires in the time of a scene, and what `/metrics` tells of the rules in every minute of it."""
+    end = case.scene.at_ms(case.scene.minutes)
+    judge, fired = TellingJudge(case.scene.start_ms), dict[str, Alert]()
+    with books.watch() as watched:
+        while judge.judged_ms < end:
+            for told in judge.step(watched, min(end, judge.judged_ms + MOST_STEPS * STEP_MS)):
+                fired[told.alert.fingerprint] = told.alert
+    return list(fired.values()), judge.series
+
+
+def name_group(alert: Alert) -> Labels:
+    """The group of an alert as labels."""
+    return tuple(sorted((DIMENSIONS[by], name) for by, name in alert.by.items()))
+
+
+def read_alerts(text: str) -> list[dict[str, Any]]:
+    """The alerting rules of a file."""
+    return [rule for rule in yaml.safe_load(text)["groups"][0]["rules"] if "alert" in rule]
+
+
+def read_for_s(rule: dict[str, Any]) -> float:
+    """For how long its expression has to answer, seconds."""
+    return parse_duration_s(rule["for"].replace("m", "min")) if rule["for"] != "0m" else 0.0
+
+
+@pytest.mark.parametrize("kinds", [(kind,) for kind in KINDS], ids="+".join)
+def test_own_rules_fire_like_ours(kinds: Sequence[str], tmp_path: Path) -> None:
+    """What fires here fires in Prometheus, for the same groups and no others, within a minute."""
+    case = make_case(SEED, kinds)
+    alerts, series = judge_minutes(make_books(tmp_path, case), case)
+    assert any(alert.rule in kinds for alert in alerts)
+    write_openmetrics(series, tmp_path / "history.om")
+    add_blocks(tmp_path, "openmetrics", str(tmp_path / "history.om"))
+    span = (case.scene.start_ms, case.scene.start_ms + case.scene.minutes * STEP_MS)
+    text = write_for("loadfactor", RULES, "USD", "")[0]
+    with serve_history(tmp_path) as prometheus:
+        for rule in read_alerts(text):
+            found = find_firing(ask_minutes(prometheus, rule["expr"], span), read_for_s(rule))
+            ours: dict[Labels, list[int]] = {}
+            for alert in sorted((a for a in alerts if a.rule == rule["alert"]), key=lambda a: a.fired_ms or 0):
+                assert alert.fired_ms is not None
+                ours.setdefault(name_group(alert), []).append(alert.fired_ms)
+            assert {*found} == {*ours}, rule["alert"]
+            for group, times in found.items():
+                assert abs(times[0] - ours[group][0]) <= STEP_MS, (rule["alert"], group)
