@@ -73,16 +73,23 @@ class OwnedDays:
 
 
 def review_budgets(
-    session: Session, budgets: Sequence[Budget], basis: str, month: str | None = None, today: date | None = None
+    session: Session,
+    budgets: Sequence[Budget],
+    basis: str,
+    month: str | None = None,
+    today: date | None = None,
+    through: date | None = None,
 ) -> BudgetReview:
     """Where budgets stand in the period of a month, by default that of the last complete day. The ledger is called `ledger`.
 
+    `through`: as they stood when this day was complete: later spending is not read.
     Raises InputError where there is no budget, or no cost to compare it with.
     """
     if not budgets:
         raise InputError(NO_BUDGET)
     is_billed = has_bill(session)
     last = _find_last_day(session, is_billed, today or datetime.now(UTC).date())
+    last = last if through is None else min(last, through)
     day = last if month is None else EPOCH + timedelta(milliseconds=read_month(month)[0])
     periods = [find_period(day, budget.period) for budget in budgets]
     statuses, coverage = [], {}
@@ -91,7 +98,8 @@ def review_budgets(
     for budget, period in zip(budgets, periods, strict=True):
         key = (budget.column if is_billed else "", period)
         if key not in coverage:
-            coverage[key] = _read_days(session, budget, period, basis, is_billed, last)
+            until = period.last if through is None else min(period.last, last)
+            coverage[key] = _read_days(session, budget, (period.first, until), basis, is_billed, last)
         spent = coverage[key]
         currency, remarks = spent.currency, spent.remarks
         statuses.append(_follow(budget, period, spent))
@@ -110,16 +118,16 @@ def review_budgets(
 
 
 def _read_days(
-    session: Session, budget: Budget, period: BudgetPeriod, basis: str, is_billed: bool, last: date
+    session: Session, budget: Budget, days: tuple[date, date], basis: str, is_billed: bool, last: date
 ) -> OwnedDays:
-    """Spending of everybody in a period and the weeks before it."""
-    since = period.first - timedelta(HISTORY_WEEKS * D_PER_WEEK)
+    """Spending of everybody in some days, the last one included, and the weeks before them."""
+    since, until = days[0] - timedelta(HISTORY_WEEKS * D_PER_WEEK), days[1]
     if is_billed:
         currency, remarks = view_charges(session, budget.column)
-        return OwnedDays(read_billed_days(session, since, period.last), last, None, currency, remarks)
-    days = _read_ledger_days(session, since, period.last, basis)
+        return OwnedDays(read_billed_days(session, since, until), last, None, currency, remarks)
+    spent = _read_ledger_days(session, since, until, basis)
     begin = EPOCH + timedelta(-(-session.span()[0] // MS_PER_DAY))
-    return OwnedDays(days, last, max(begin, since), session.currency)
+    return OwnedDays(spent, last, max(begin, since), session.currency)
 
 
 def _follow(budget: Budget, period: BudgetPeriod, spent: OwnedDays) -> BudgetStatus:

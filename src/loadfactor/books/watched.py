@@ -5,17 +5,22 @@ Only what is asked is booked: hours that are stale stay so, so that the minutes 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING
 
 from loadfactor.books.asked_ledger import AskedLedger
 from loadfactor.books.booking import book
 from loadfactor.books.budgets import review_budgets
+from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.books.step_totals import StepRows, read_steps
+from loadfactor.books.watched_prices import write_ended_prices
+from loadfactor.books.watched_waits import QueuedJobs, UsualWait, WatchedWaits
 from loadfactor.config import settings
+from loadfactor.errors import InputError
 from loadfactor.metrics import Metric
-from loadfactor.metrics.query.calendar import Window, instant
+from loadfactor.metrics.query.calendar import Window
 from loadfactor.metrics.query.question import Question
 from loadfactor.metrics.query.totals import Totals, add_up
 from loadfactor.store.session import Session
@@ -27,8 +32,6 @@ if TYPE_CHECKING:
 
 EVENTS_BEFORE_MS = MS_PER_DAY
 """Events are still read of so long before the time asked for, as one that was told stays true for a while."""
-LONGEST_HISTORY_MS = 14 * MS_PER_DAY
-"""What jobs did, and how long they waited, earlier than this before the time asked for is not looked at."""
 
 
 @dataclass(frozen=True)
@@ -53,29 +56,18 @@ class WatchedOutage:
 
 
 @dataclass(frozen=True)
-class QueuedJob:
-    """A wait of a job: `ended_ms` is None while it lasts; `started` tells whether it ended with GPUs."""
-
-    job: str
-    pool: str | None
-    queue: str | None
-    user: str | None
-    team: str | None
-    gpus: float
-    queued_ms: int
-    ended_ms: int | None
-    started: bool
-
-
-@dataclass(frozen=True)
 class EndedPrice:
-    """A price that is valid no longer, and no other one follows it: of what, in which basis, until when."""
+    """A price that is valid no longer, and no other one that is as good follows it: of what, in which basis, until when.
+
+    `gone_ms`: when the last GPU that it was the price of is gone; behind all time where one stays.
+    """
 
     accelerator: str | None
     pool: str | None
     device: str | None
     basis: str
     to_ms: int
+    gone_ms: int
 
 
 class Watched:
@@ -136,41 +128,35 @@ class Watched:
         )
         return [WatchedOutage(*row) for row in rows.fetchall()]
 
-    def list_waits(self, span: Span) -> list[QueuedJob]:
-        """The waits that lasted in a span or ended up to `LONGEST_HISTORY_MS` before it, in order of time."""
-        since = span[0] - LONGEST_HISTORY_MS
-        self._session.view_table("all_allocations", "allocations")
-        self._session.view_table("all_events", "queue_events")
-        near = f"from_utc < {span[1]} AND coalesce(to_utc > {since}, true)"
-        self._session.create_view("allocations", f"SELECT * FROM all_allocations WHERE {near}")
-        self._session.create_view(
-            "queue_events",
-            f"SELECT * FROM all_events WHERE at_utc < {span[1]} AND job_id IN"
-            f" (SELECT job_id FROM all_events WHERE at_utc >= {since})",
-        )
-        self._session.create_view("waits", recall("waits", _compile_waits)["waits"])
-        rows = self._session.raw.execute(
-            "SELECT job_id, pool, queue, user, team, coalesce(gpus, 1), queued_utc, ended_utc, started FROM waits"
-            f" WHERE coalesce(ended_utc >= {since}, true) ORDER BY queued_utc, job_id"
-        ).fetchall()
-        for name in ("allocations", "queue_events"):
-            self._session.view_table(name, name)
-        return [QueuedJob(*row) for row in rows]
+    def list_waits(self, span: Span, kept: WatchedWaits) -> QueuedJobs:
+        """The waits that lasted in a span, or ended not long before it."""
+        return kept.read(self._session, span)
+
+    def list_usual_waits(self, day_ms: int, kept: WatchedWaits) -> dict[str, UsualWait]:
+        """How long jobs usually wait, by queue, else pool, told from the days before a UTC day."""
+        return kept.read_usual(self._session, day_ms)
 
     def list_ended_prices(self, end_ms: int) -> list[EndedPrice]:
-        """Prices that ended before an instant, where none of the same kind is valid later."""
-        self._session.view_table("prices", "prices")
-        rows = self._session.raw.execute(
-            "SELECT accelerator, pool, device_id, basis, max(coalesce(to_utc, 9e18::BIGINT)) AS ended FROM prices"
-            f" GROUP BY ALL HAVING ended < {end_ms} ORDER BY ALL"
-        )
-        return [EndedPrice(*row) for row in rows.fetchall()]
+        """Prices that ended before an instant, of GPUs that are listed, where none in the same or a better basis follows.
 
-    def review_budgets(self, at_ms: int) -> "BudgetReview":
-        """What the budgets of the month of an instant are spent by, as it stood that day."""
+        Where bills are imported, they say what is paid after a price ended.
+        """
+        if has_bills(self._session):
+            return []
+        for name in ("prices", "devices"):
+            self._session.view_table(name, name)
+        rows = self._session.raw.execute(write_ended_prices(end_ms)).fetchall()
+        return [EndedPrice(*row) for row in rows]
+
+    def review_budgets(self, through: date) -> "BudgetReview | None":
+        """Where budgets stood when a day was complete; None where there is no budget, or no cost to compare it with."""
+        if not (budgets := settings().budget):
+            return None
         open_ledger(self._session, self._idle_below)
-        day = instant(at_ms).date()
-        return review_budgets(self._session, settings().budget, default_basis(self._session), f"{day:%Y-%m}", day)
+        try:
+            return review_budgets(self._session, budgets, default_basis(self._session), through=through)
+        except InputError:
+            return None
 
     def _ask(self, metrics: Sequence[Metric], by: Sequence[str], span: Span) -> Question:
         basis = "estimate"  # which is not read where nothing is money
@@ -184,9 +170,3 @@ def _compile(question: Question) -> Queries:
     from loadfactor.books.expressions import write_queries  # Ibis takes longer to import than most answers
 
     return write_queries(question)
-
-
-def _compile_waits() -> Queries:
-    from loadfactor.books.expressions import write_waits
-
-    return write_waits()

@@ -1,4 +1,4 @@
-"""Does docs/alerts.md have a section for every rule, and does it say what is declared? `UPDATE_PAGES=1` writes what is declared anew."""
+"""Does docs/alerts.md have a section for every rule, and does it say what is declared? `UPDATE_PAGES=1` writes that anew."""
 
 import os
 import re

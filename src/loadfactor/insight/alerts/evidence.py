@@ -2,15 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.books.watched import EndedPrice, QueuedJob, WatchedEvent, WatchedOutage
-
-if TYPE_CHECKING:
-    from loadfactor.books.budgets import BudgetReview
+from loadfactor.insight.alerts.records import Records
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -58,17 +54,6 @@ class Verdicts:
     unit: str
     explain: Callable[[int], tuple[str, ...]]
     is_gone: Flags | None = None
-
-
-@dataclass(frozen=True)
-class Records:
-    """What happened, waited and was to be paid in the span of a batch of steps, and before it."""
-
-    events: Sequence[WatchedEvent] = ()
-    outages: Sequence[WatchedOutage] = ()
-    waits: Sequence[QueuedJob] = ()
-    ended_prices: Sequence[EndedPrice] = ()
-    budgets: "BudgetReview | None" = None
 
 
 @dataclass(frozen=True)

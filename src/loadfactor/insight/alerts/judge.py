@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from loadfactor.books.watched import Watched
 from loadfactor.insight.alerts.alert import Alert, Transition
-from loadfactor.insight.alerts.evidence import Evidence, Records, Verdicts
+from loadfactor.insight.alerts.evidence import Evidence, Verdicts
 from loadfactor.insight.alerts.follow import Follower
 from loadfactor.insight.alerts.observed import Observed
+from loadfactor.insight.alerts.records import KeptRecords, Records
 from loadfactor.insight.alerts.rule import Compound, Rule
 from loadfactor.insight.alerts.threshold import judge_threshold
 from loadfactor.tables import ALWAYS, Span
@@ -35,6 +36,7 @@ class Judge:
         self._observed: Observed | None = None
         self._forget_ms = 0  # when groups that are no more are forgotten, by beginning anew
         self._rows_of_a_step = 0
+        self._kept = KeptRecords()
         self._marks: dict[int, list[Alert]] = {}  # what lived at full hours, and at the beginning
         self._ended: list[Alert] = []
 
@@ -117,12 +119,7 @@ class Judge:
         start, end = span
         if start >= end:
             return
-        records = Records(
-            watched.list_events(span),
-            watched.list_outages(span),
-            watched.list_waits(span),
-            watched.list_ended_prices(end),
-        )
+        records = Records(watched, span, self._kept)
         while start < end:
             steps = ROWS_AT_ONCE // self._rows_of_a_step if self._rows_of_a_step else 1
             after = min(end, start + min(max(steps, 1), MOST_STEPS) * self._step_ms)
@@ -148,7 +145,7 @@ class Judge:
         self.judged_ms = max(marks, default=min(self._marks, default=until_ms))
         known = [alert for alert in (*before, *self._ended) if alert.state != "pending"]
         self._live(self._marks.get(self.judged_ms, before))
-        self._observed = None
+        self._observed, self._kept = None, KeptRecords()
         self._ended = []
         again = self._go_on(watched, until_ms)
         told = list(self._reconcile(before, again, known))

@@ -8,8 +8,9 @@ import numpy as np
 
 from loadfactor.books.step_totals import StepRows
 from loadfactor.books.watched import Watched
-from loadfactor.insight.alerts.evidence import SINCE_START, Evidence, Floats, Group, Need, Records, RolledMetric
+from loadfactor.insight.alerts.evidence import SINCE_START, Evidence, Floats, Group, Need, RolledMetric
 from loadfactor.insight.alerts.numbering import NONE, Ints, Names
+from loadfactor.insight.alerts.records import Records
 from loadfactor.insight.alerts.rolling import NOBODY, Split
 from loadfactor.metrics import Metric, metric
 from loadfactor.metrics.metric import Part, Ratio, Sum
@@ -129,6 +130,8 @@ class Observed:
 
     def name_holder(self, by: tuple[str, ...], group: Group) -> dict[str, str]:
         """The node, job, user and team of a group in the last step, each where there is one alone and it is not its own name."""
+        if not {*by} <= {*self._names}:  # a budget, a price, a queue
+            return {}
         mask = np.ones(self._rows.count, dtype=bool)
         for name, value in zip(by, group, strict=True):
             number = self._names[name].find(value)

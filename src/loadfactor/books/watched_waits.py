@@ -1,0 +1,212 @@
+"""Who waits for GPUs, minute by minute, and how long jobs wait usually: kept from call to call, so that a minute costs a minute.
+
+A wait is what `ledger/waits.py` says it is. Read anew are the jobs that waited at the full hour before, and those of which
+something was said since then.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.sources.slurm.waiting import LATER
+from loadfactor.store.sample_files import quote
+from loadfactor.store.session import Session
+from loadfactor.tables import ALWAYS, Span
+from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
+
+HISTORY_MS: Final = 14 * MS_PER_DAY
+"""What is usual follows from so many days; what was said of a job before them is not looked at."""
+RECENT_MS: Final = 6 * MS_PER_HOUR
+"""Waits are kept for so long after they ended."""
+NOT_YET: Final = (*LATER, "DependencyNeverSatisfied", "SchedulingGated")
+"""Reasons of jobs that may not start whatever is free."""
+USUAL_SHARE: Final = 0.9
+_COLUMNS: Final = ("job_id", "pool", "queue", "gpus", "queued_utc", "ended_utc", "started")
+
+
+@dataclass(frozen=True)
+class QueuedJobs:
+    """Waits, one a row: `ended_ms` lies behind all time while one lasts; `gpus` is NaN where it is not known.
+
+    `held`: stretches in which a job could not have started: number of the row, from, to.
+    """
+
+    jobs: list[str] = field(default_factory=list)
+    pools: list[str | None] = field(default_factory=list)
+    queues: list[str | None] = field(default_factory=list)
+    gpus: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    queued_ms: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    ended_ms: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    started: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    held: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 3), dtype=np.int64))
+
+    def find_waiting(self, at_ms: int) -> NDArray[np.bool_]:
+        """Which of them wait at an instant and could start."""
+        waits = (self.queued_ms <= at_ms) & (self.ended_ms > at_ms)
+        number, first, after = self.held.T
+        waits[number[(first <= at_ms) & (after > at_ms)]] = False
+        return waits
+
+
+@dataclass(frozen=True)
+class UsualWait:
+    """How long the jobs of a queue waited that started in the days before: how many, and what nine of ten did not exceed."""
+
+    jobs: int
+    p90_s: float
+
+
+class WatchedWaits:
+    """The waits as far as they were read."""
+
+    def __init__(self) -> None:
+        self._hour: int | None = None
+        self._open: list[str] = []
+        self._ended = QueuedJobs()
+        self._usual: dict[int, dict[str, UsualWait]] = {}
+
+    def read(self, session: Session, span: Span) -> QueuedJobs:
+        """The waits that lasted in a span, and those that ended up to `RECENT_MS` before it."""
+        hour = span[0] - span[0] % MS_PER_HOUR
+        if self._hour is None or not 0 <= hour - self._hour <= MS_PER_DAY:
+            self._hour = hour - RECENT_MS
+            self._open = _list_jobs(session, (hour - HISTORY_MS, self._hour))
+            self._ended = QueuedJobs()
+        if hour > self._hour:
+            self._go_on(session, (self._hour, hour))
+        return _join(self._ended, _read(session, self._open, (hour, span[1])))
+
+    def read_usual(self, session: Session, day_ms: int) -> dict[str, UsualWait]:
+        """How long jobs usually wait, by queue, else pool, as it follows from the days before the UTC day that begins then."""
+        if day_ms not in self._usual:
+            _view_jobs(session, None, (day_ms - HISTORY_MS, day_ms))
+            rows = session.raw.execute(
+                f"SELECT coalesce(queue, pool, '') AS q, count(*), quantile_cont(wait_s, {USUAL_SHARE}) FROM waiting"
+                f" WHERE started AND ended_utc < {day_ms} AND ended_utc >= {day_ms - HISTORY_MS} GROUP BY q"
+            ).fetchall()
+            _restore(session)
+            self._usual = {day: of for day, of in self._usual.items() if day >= day_ms - MS_PER_DAY}
+            self._usual[day_ms] = {queue: UsualWait(jobs, p90_s) for queue, jobs, p90_s in rows}
+        return self._usual[day_ms]
+
+    def _go_on(self, session: Session, span: Span) -> None:
+        """Note who waits at the full hour that ends a span, and keep the waits that ended not long before it."""
+        hour = span[1]
+        found = _join(self._ended, _read(session, self._open, span))
+        is_open = found.ended_ms >= hour
+        self._open = [job for job, waits in zip(found.jobs, is_open.tolist(), strict=True) if waits]
+        self._ended = _choose(found, ~is_open & (found.ended_ms >= hour - RECENT_MS))
+        self._hour = hour
+
+
+def _list_jobs(session: Session, span: Span) -> list[str]:
+    """The jobs that waited at the end of a span, of those of which something was said in it."""
+    _view_jobs(session, None, span)
+    rows = session.raw.execute(
+        f"SELECT DISTINCT job_id FROM waiting WHERE queued_utc < {span[1]} AND ended_utc IS NULL"
+    ).fetchall()
+    _restore(session)
+    return [job for (job,) in rows]
+
+
+def _read(session: Session, jobs: list[str], span: Span) -> QueuedJobs:
+    """The waits of these jobs, and of those of which something is said in a span, that last in it."""
+    _view_jobs(session, jobs, span)
+    session.materialize(
+        "waits", f"SELECT * FROM waiting WHERE coalesce(ended_utc >= {span[0]}, true) ORDER BY queued_utc, job_id"
+    )
+    rows = session.fetch(f"SELECT {', '.join(_COLUMNS)} FROM waits")
+    columns = {name: rows[name] for name in _COLUMNS}
+    found = QueuedJobs(
+        jobs=columns["job_id"].to_pylist(),
+        pools=columns["pool"].to_pylist(),
+        queues=columns["queue"].to_pylist(),
+        gpus=columns["gpus"].to_numpy().astype(np.float64),
+        queued_ms=columns["queued_utc"].to_numpy().astype(np.int64),
+        ended_ms=columns["ended_utc"].fill_null(ALWAYS[1]).to_numpy().astype(np.int64),
+        started=columns["started"].to_numpy(zero_copy_only=False).astype(np.bool_),
+        held=_read_held(session),
+    )
+    _restore(session)
+    return found
+
+
+def _read_held(session: Session) -> NDArray[np.int64]:
+    """When the waits in `waits` had a reason with which none starts."""
+    named = ", ".join(quote(reason) for reason in NOT_YET)
+    any_held = session.raw.execute(
+        f"SELECT 1 FROM queue_events WHERE split_part(reason, ':', 1) IN ({named}) LIMIT 1"
+    ).fetchone()
+    if any_held is None:
+        return np.zeros((0, 3), dtype=np.int64)
+    session.create_view("wait_reasons", recall("waits", _compile)["wait_reasons"])
+    rows = session.raw.execute(
+        "WITH numbered AS (SELECT row_number() OVER (ORDER BY rowid) - 1 AS number, job_id, episode FROM waits)"
+        f" SELECT number, from_utc, coalesce(to_utc, {ALWAYS[1]}) FROM wait_reasons JOIN numbered USING (job_id, episode)"
+        f" WHERE said IN ({named})"
+    ).fetchall()
+    return np.array(rows, dtype=np.int64).reshape(-1, 3)
+
+
+def _view_jobs(session: Session, jobs: list[str] | None, span: Span) -> None:
+    """Name `waiting` the waits, as they are known at the end of a span, of `jobs` and of those of which something is said in it."""
+    start, end = span
+    session.view_table("all_allocations", "allocations")
+    session.view_table("all_events", "queue_events")
+    said = (
+        f"SELECT job_id FROM all_events WHERE at_utc >= {start} AND at_utc < {end}"
+        f" UNION SELECT job_id FROM all_allocations WHERE from_utc >= {start} AND from_utc < {end}"
+    )
+    if jobs:
+        import pyarrow as pa
+
+        session.register("open_jobs", pa.table({"job_id": pa.array(jobs, pa.string())}))
+        said += " UNION SELECT job_id FROM open_jobs"
+    session.materialize("asked_jobs", said)
+    for name, source, at in (("allocations", "all_allocations", "from_utc"), ("queue_events", "all_events", "at_utc")):
+        session.create_view(
+            name, f"SELECT * FROM {source} WHERE {at} < {end} AND job_id IN (SELECT job_id FROM asked_jobs)"
+        )
+    session.create_view("waiting", recall("waits", _compile)["waits"])
+
+
+def _restore(session: Session) -> None:
+    """Name the tables of the store again."""
+    for name in ("allocations", "queue_events"):
+        session.view_table(name, name)
+
+
+def _join(first: QueuedJobs, second: QueuedJobs) -> QueuedJobs:
+    return QueuedJobs(
+        [*first.jobs, *second.jobs],
+        [*first.pools, *second.pools],
+        [*first.queues, *second.queues],
+        np.concatenate([first.gpus, second.gpus]),
+        np.concatenate([first.queued_ms, second.queued_ms]),
+        np.concatenate([first.ended_ms, second.ended_ms]),
+        np.concatenate([first.started, second.started]),
+        np.concatenate([first.held, second.held + np.array([len(first.jobs), 0, 0])]),
+    )
+
+
+def _choose(of: QueuedJobs, chosen: NDArray[np.bool_]) -> QueuedJobs:
+    """Some rows, which have ended: when they were held back no longer matters."""
+    places = np.flatnonzero(chosen).tolist()
+    return QueuedJobs(
+        [of.jobs[place] for place in places],
+        [of.pools[place] for place in places],
+        [of.queues[place] for place in places],
+        of.gpus[chosen],
+        of.queued_ms[chosen],
+        of.ended_ms[chosen],
+        of.started[chosen],
+    )
+
+
+def _compile() -> Queries:
+    from loadfactor.books.expressions import write_waits
+
+    return write_waits()

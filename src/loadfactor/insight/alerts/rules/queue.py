@@ -1,0 +1,155 @@
+"""Rules of the queue: GPUs that are free while jobs wait, and waits that are longer than usual."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from loadfactor.books.watched_waits import QueuedJobs, UsualWait
+from loadfactor.insight.alerts.evidence import Evidence, Flags, Floats, Ints, Need, Verdicts
+from loadfactor.insight.alerts.rule import Compound, Limit, Limits, Rule
+from loadfactor.insight.alerts.rules.reading import LEAST_COVERAGE
+from loadfactor.insight.alerts.threshold import show_duration, show_names
+from loadfactor.units import MS_PER_HOUR, MS_PER_MIN, MS_PER_S, S_PER_HOUR, S_PER_MIN
+
+_NODE: Final = ("node",)
+_WINDOW_S: Final = 10.0 * S_PER_MIN
+_FREE: Final = Need("unallocated_gpu_hours", _NODE, _WINDOW_S)
+_SIZE: Final = Need("paid_gpu_hours", _NODE, float(S_PER_MIN))
+_POOL: Final = Need("paid_gpu_hours", ("pool",), float(S_PER_MIN))
+"""Read so that the pool of a node is told."""
+_ROUNDING: Final = 1e-6
+SHORTEST_MS, LONGEST_MS = MS_PER_HOUR, 6 * MS_PER_HOUR
+"""The waits of now are those that last, and those that ended within half of the usual p90: within these limits."""
+
+
+def find_free_beside_waits(evidence: Evidence, limits: Limits) -> Verdicts:
+    """Pools with GPUs that nobody has held for ten minutes, while a job has waited as long that fits into them.
+
+    A job no larger than a node needs one node with enough of them; a larger one needs whole nodes.
+    """
+    pools, pool_of, free, size = _read_free(evidence)
+    largest, most = np.zeros(len(pools)), np.zeros(len(pools))
+    np.maximum.at(largest, pool_of, size)
+    np.maximum.at(most, pool_of, free)
+    is_whole = free >= size - _ROUNDING
+    whole = np.bincount(pool_of[is_whole & (size >= largest[pool_of] - _ROUNDING)], minlength=len(pools))
+    waits = evidence.records.waits
+    place_of = {pool: place for place, pool in enumerate(pools)}
+    wanted = np.array([place_of.get(pool or "", -1) for pool in waits.pools], dtype=np.int64)
+    long_ago = evidence.at_ms - limits["wait"] * MS_PER_MIN
+    waiting = waits.find_waiting(evidence.at_ms) & (waits.queued_ms <= long_ago) & (wanted >= 0) & (waits.gpus > 0)
+    rows = np.flatnonzero(waiting)
+    gpus, pool = waits.gpus[rows], wanted[rows]
+    nodes = np.ceil(gpus / np.maximum(largest[pool], _ROUNDING) - _ROUNDING)
+    fits = np.where(gpus <= largest[pool] + _ROUNDING, gpus <= most[pool] + _ROUNDING, nodes <= whole[pool])
+    count = np.bincount(pool[fits], minlength=len(pools)).astype(np.float64)
+
+    def explain(place: int) -> tuple[str, ...]:
+        own = rows[fits & (pool == place)]
+        waited = show_duration((evidence.at_ms - waits.queued_ms[own].min()) / MS_PER_S)
+        here = pool_of == place
+        return (
+            f"{free[here].sum():.0f} GPUs free on {np.count_nonzero(free[here] > 0)} nodes, as many as {most[place]:.0f} on one",
+            f"{count[place]:.0f} jobs wait that would fit, the longest for {waited}: "
+            + show_names(f"{waits.jobs[row]} ({waits.gpus[row]:.0f} GPUs)" for row in own.tolist()),
+        )
+
+    groups = [(pool or "(no pool)",) for pool in pools]
+    return Verdicts(groups, count > 0, count == 0, count, "jobs", explain)
+
+
+def _read_free(evidence: Evidence) -> tuple[list[str], Ints, Floats, Floats]:
+    """Pools, and of every node whose GPUs are listed its pool by number, its GPUs that nobody holds, and all."""
+    found, paid = evidence.read(_FREE), evidence.read(_SIZE)
+    is_known = paid.is_there & (found.coverage >= LEAST_COVERAGE) & ~np.isnan(found.value)
+    said = evidence.said(_NODE, "pool")
+    nodes = np.flatnonzero(is_known)
+    names = [said[node] or "" for node in nodes.tolist()]
+    pools = sorted(set(names))
+    number = {pool: place for place, pool in enumerate(pools)}
+    pool_of = np.array([number[name] for name in names], dtype=np.int64)
+    free = np.floor(found.value[nodes] * S_PER_HOUR / _WINDOW_S + _ROUNDING)
+    return pools, pool_of, free, paid.value[nodes] * S_PER_HOUR / S_PER_MIN
+
+
+def find_unusual_waits(evidence: Evidence, limits: Limits) -> Verdicts:
+    """Queues in which jobs wait longer now than nine of ten did in the days before."""
+    at_ms, waits = evidence.at_ms, evidence.records.waits
+    usual = evidence.records.usual_waits(at_ms - evidence.step_ms)
+    queues = sorted({*usual, *(queue for queue in _name_queues(waits))})
+    number = {queue: place for place, queue in enumerate(queues)}
+    of = np.array([number[queue] for queue in _name_queues(waits)], dtype=np.int64)
+    p90_s = _read_p90(queues, usual, limits)
+    since = at_ms - np.clip(np.nan_to_num(p90_s) * MS_PER_S / 2, SHORTEST_MS, LONGEST_MS)
+    threshold = np.maximum(p90_s, limits["wait"] * S_PER_MIN)
+    lasts = waits.find_waiting(at_ms)
+    ended = waits.started & (waits.ended_ms <= at_ms) & (waits.ended_ms > since[of])
+    waited_s = (np.minimum(waits.ended_ms, at_ms) - waits.queued_ms) / MS_PER_S
+    is_long = (lasts | ended) & (waited_s > threshold[of])
+    long, now = (_count(chosen, of, len(queues)) for chosen in (is_long, is_long | ended))
+    share = np.divide(long, now, out=np.zeros(len(queues)), where=now > 0)
+    longest = np.zeros(len(queues))
+    np.maximum.at(longest, of[is_long], waited_s[is_long])
+    is_bad = (long >= limits["jobs"]) & (share >= limits["share"])
+    is_clear = (long < limits["jobs"]) | (share < limits["share"] / 2)
+
+    def explain(place: int) -> tuple[str, ...]:
+        own = np.flatnonzero(is_long & (of == place))
+        return (
+            f"{long[place]:.0f} of {now[place]:.0f} jobs have waited longer than {show_duration(threshold[place])}: "
+            + show_names(waits.jobs[row] for row in own.tolist()),
+            f"the longest for {show_duration(longest[place])}; nine of ten of the {usual[queues[place]].jobs} jobs that started"
+            f" in the 14 days before today waited no longer than {show_duration(p90_s[place])}",
+        )
+
+    value = np.where(np.isnan(p90_s), np.nan, longest)
+    return Verdicts(
+        [(queue or "(no queue)",) for queue in queues], is_bad & ~np.isnan(p90_s), is_clear, value, "s", explain
+    )
+
+
+def _name_queues(waits: QueuedJobs) -> list[str]:
+    """The queue of each wait, or the pool where no queue is said."""
+    return [queue or pool or "" for queue, pool in zip(waits.queues, waits.pools, strict=True)]
+
+
+def _read_p90(queues: list[str], usual: Mapping[str, UsualWait], limits: Limits) -> Floats:
+    """The usual p90 of each queue, in seconds; NaN where too few jobs are known."""
+    found = (usual.get(queue) for queue in queues)
+    return np.array([of.p90_s if of and of.jobs >= limits["history"] else np.nan for of in found], dtype=np.float64)
+
+
+def _count(chosen: Flags, of: Ints, groups: int) -> Floats:
+    return np.bincount(of[chosen], minlength=groups).astype(np.float64)
+
+
+QUEUE: Final = (
+    Rule(
+        "gpus_free_while_jobs_wait",
+        Compound(
+            find_free_beside_waits, (_FREE, _SIZE, _POOL),
+            {"wait": Limit(10, "min", "how long a job must have waited to count", 0, 10_080)},
+        ),
+        ("pool",), 5 * S_PER_MIN, "warning", "scheduling",
+        "GPUs have been free for 15 minutes while jobs wait that would fit on them.",
+        "Is it scheduling: does a limit, a reservation, a wrong constraint or a stuck scheduler keep the jobs away?",
+        "Why they wait (`squeue -o %r`, `kubectl describe`), `loadfactor waits --by reason`, and the quotas of their queue.",
+    ),
+    Rule(
+        "queue_wait_unusual",
+        Compound(
+            find_unusual_waits, (),
+            {
+                "history": Limit(20, "jobs", "how many jobs must have started in the days before", 1, 1e6),
+                "jobs": Limit(3, "jobs", "how many jobs have to wait that long", 1, 1e6),
+                "share": Limit(0.5, "share", "their part of those that wait that long or started lately", 0.01, 1),
+                "wait": Limit(10, "min", "a wait that is no longer is never unusual", 0, 10_080),
+            },
+        ),
+        ("queue",), 5 * S_PER_MIN, "info", "scheduling",
+        "Most jobs of a queue wait longer than nine of ten did in the 14 days before.",
+        "Is it scheduling: are fewer GPUs usable, are jobs larger or longer than usual, or did somebody submit very many?",
+        "`loadfactor waits --by queue` and `--by size`; `loadfactor show allocation down_share --by pool`.",
+    ),
+)  # fmt: skip
