@@ -10,6 +10,8 @@ from types import ModuleType
 
 from benchmarks import (
     agent,
+    alert_load,
+    alerts,
     bills,
     books,
     chargeback,
@@ -43,6 +45,8 @@ BENCHMARKS: tuple[ModuleType, ...] = (
     soak,
     questions,
     chargeback,
+    alerts,
+    alert_load,
     training,
     serving,
     sizing,

@@ -36,7 +36,7 @@ BEFORE = 75
 
 def run(quick: bool) -> dict[str, float]:
     """Seconds of processor time for a minute, and the peak of memory."""
-    gpus, minutes = (10_000, 5) if quick else (100_000, 5)
+    gpus, minutes = (2_000, 3) if quick else (100_000, 5)
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         books = Books(Path(folder) / "books")
         _import(books, chain(_fleet(gpus), _samples(gpus, 0, BEFORE)))

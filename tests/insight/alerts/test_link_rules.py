@@ -114,13 +114,18 @@ def test_memory_that_grows_towards_the_limit_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "used",
-    [lambda _: 0.95, lambda minute: 0.1 if minute < 6 else 0.93, lambda minute: 0.5 + 0.003 * (minute % 60)],
-    ids=["preallocated", "loaded", "up and down"],
+    [
+        lambda _: 0.95,
+        lambda minute: 0.1 if minute < 6 else 0.93,
+        lambda minute: 0.5 + 0.003 * (minute % 60),
+        lambda minute: 0.3 if minute < 150 else 0.9,
+    ],
+    ids=["preallocated", "loaded", "up and down", "one step"],
 )
 def test_memory_that_is_full_from_the_first_minutes_is_no_pressure(
     tmp_path: Path, used: Callable[[int], float]
 ) -> None:
-    """A framework takes nearly all memory at once, or once it is loaded; or memory goes up and down under the limit."""
+    """A framework takes nearly all memory at once, or once it is loaded; goes up and down under the limit, or a step is larger."""
     assert judge(tmp_path, lambda _gpu, minute: memory(used(minute)), gpus=1) == []
 
 

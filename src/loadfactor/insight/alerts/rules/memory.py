@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from loadfactor.insight.alerts.evidence import Evidence, Flags, Need, Verdicts
+from loadfactor.insight.alerts.evidence import Evidence, Flags, Floats, Need, Verdicts
 from loadfactor.insight.alerts.rule import Compound, Limit, Limits, Rule
 from loadfactor.insight.alerts.rules.reading import list_recent, read_known
 from loadfactor.insight.alerts.threshold import show
@@ -14,7 +14,10 @@ _GPU: Final = ("job", "device")
 _WINDOW_S: Final = 5 * S_PER_MIN
 _HALF_S: Final = 30 * S_PER_MIN
 _WARM_UP_S: Final = 15 * S_PER_MIN
-_NOW, _BEFORE, _LONG_BEFORE = (Need("mem_utilization", _GPU, _WINDOW_S, ago) for ago in (0, _HALF_S, 2 * _HALF_S))
+_AGO_S: Final = 10 * S_PER_MIN
+_NOW, *_BEFORE = (Need("mem_utilization", _GPU, _WINDOW_S, ago) for ago in (0, _HALF_S, 2 * _HALF_S))
+_THEN = tuple(Need("mem_utilization", _GPU, _WINDOW_S, _AGO_S + ago) for ago in (0, _HALF_S, 2 * _HALF_S))
+"""The same three ten minutes ago: a single step up is growth only while a window holds both sides of it."""
 TOLD_FOR_S: Final = S_PER_HOUR
 """So long an alert of an event stays."""
 
@@ -24,10 +27,11 @@ def find_pressure(evidence: Evidence, limits: Limits) -> Verdicts:
 
     What is full from its first minutes on grows no more: a framework that takes all memory is no pressure.
     """
-    now, before, long_before = (read_known(evidence, need) for need in (_NOW, _BEFORE, _LONG_BEFORE))
-    warm = evidence.starts(_GPU) + (_WARM_UP_S + _WINDOW_S + 2 * _HALF_S) * MS_PER_S <= evidence.at_ms
-    grew, grew_before = now - before, before - long_before
-    is_growing = warm & (grew >= limits["growth"]) & (grew_before >= limits["growth"])
+    now, before, long_before = (read_known(evidence, need) for need in (_NOW, *_BEFORE))
+    warm = evidence.starts(_GPU) + (_WARM_UP_S + _WINDOW_S + _AGO_S + 2 * _HALF_S) * MS_PER_S <= evidence.at_ms
+    is_growing = warm & _grows(now, before, long_before, limits["growth"])
+    then, before_then, long_before_then = (read_known(evidence, need) for need in _THEN)
+    is_growing &= _grows(then, before_then, long_before_then, limits["growth"])
     is_out = _find_out_of_memory(evidence)
     is_bad = (is_growing & (now > limits["used"])) | is_out
     is_clear = (now < limits["clears_at"]) & ~is_out
@@ -40,6 +44,11 @@ def find_pressure(evidence: Evidence, limits: Limits) -> Verdicts:
 
     is_gone = ~evidence.read(_NOW).is_there & ~is_out
     return Verdicts(evidence.groups(_GPU), is_bad, is_clear, now, "share", explain, is_gone)
+
+
+def _grows(now: Floats, before: Floats, long_before: Floats, least: float) -> Flags:
+    """More than half an hour ago, when it was more than half an hour before."""
+    return (now - before >= least) & (before - long_before >= least)
 
 
 def _find_out_of_memory(evidence: Evidence) -> Flags:
@@ -65,7 +74,7 @@ MEMORY: Final = (
         "memory_pressure",
         Compound(
             find_pressure,
-            (_NOW, _BEFORE, _LONG_BEFORE),
+            (_NOW, *_BEFORE, *_THEN),
             {
                 "used": Limit(0.85, "share", "memory in use above which growth is pressure", 0.1, 1),
                 "clears_at": Limit(0.8, "share", "memory in use under which it is clear again", 0.1, 1),
