@@ -12,6 +12,7 @@ from loadfactor.catalog.clusters import PublishedCluster, recognize_cluster
 from loadfactor.catalog.models import Network, find_network
 from loadfactor.errors import CatalogError
 from loadfactor.limits import Limits
+from loadfactor.planner.training.adapters import DEFAULT_RANK, Adapters
 from loadfactor.planner.training.flops import HARDWARE, MODEL, palm_flops_per_token, training_flops_per_token
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import TrainingLayout
@@ -23,6 +24,7 @@ from loadfactor.validation.row_cells import Row, RowRefused, read_number, read_t
 from loadfactor.validation.row_layouts import read_layout, recognize_software
 
 GPT2_VOCABULARY = 51_200  # GPT-2's 50,257 padded, what Megatron trains with
+METHODS = ("full", "pretrain", "pretraining", "sft", "lora", "qlora")
 LAYERS = Limits(at_least=1, at_most=10_000)
 GPUS_PER_NODE = 8  # of the nodes whose network papers give per node
 
@@ -108,7 +110,7 @@ def read_row(row: Row) -> MeasuredRun:
         on = build_machine(accelerator, choose_datatype(accelerator, _datatype(row)), _scale_out(row, text, cluster))
     except CatalogError as error:
         raise RowRefused(str(error)) from None
-    job = TrainingJob(network, seq, batch, on, software)
+    job = TrainingJob(network, seq, batch, on, software, adapters=_adapters(row))
     quantity, value, per_step = _measure(row, job, gpus)
     billions = read_number(row, "params_b") or network.parameters / PARAMETERS_PER_BILLION
     label = row.get("model") or row.get("scheme") or f"{billions:.3g}B"
@@ -157,6 +159,15 @@ def _network(row: Row) -> tuple[Network, int]:
     return shape, seq
 
 
+def _adapters(row: Row) -> Adapters | None:
+    """What is trained in place of all weights, by the row's method."""
+    said = (read_text(row, "method") or "full").lower()
+    if said not in METHODS:
+        raise RowRefused(f"the method {said!r} is not one of {', '.join(METHODS)}")
+    rank = read_whole(row, "lora_rank", "rank", default=DEFAULT_RANK)
+    return Adapters(rank, said == "qlora") if said in ("lora", "qlora") else None
+
+
 def _datatype(row: Row) -> str:
     said = (read_text(row, "precision", "dtype", "datatype") or "bf16").lower()
     return next((d for d in ("fp8", "fp16", "bf16") if d in said), "bf16")
@@ -195,7 +206,8 @@ def _measure(row: Row, job: TrainingJob, gpus: int) -> tuple[str, float, float]:
         value = read_number(row, name)
         if value:
             convention = HARDWARE if hardware and not name.startswith("model") else MODEL
-            return name, value, training_flops_per_token(n, job.seq, convention) * tokens / gpus / FLOPS_PER_TFLOPS
+            per_token = training_flops_per_token(n, job.seq, convention, job.adapters is not None)
+            return name, value, per_token * tokens / gpus / FLOPS_PER_TFLOPS
     used = read_number(row, "mfu_pct")
     if used:
         per_token = palm_flops_per_token(

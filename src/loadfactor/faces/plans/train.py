@@ -58,8 +58,9 @@ plan_training = make_function("plan_training", TrainingRequest, build_document, 
 
 def _write_headline(p: TrainingPlan, card: Accelerator) -> str:
     paid = f" and {about_money(p.cost, p.currency)}" if p.cost is not None else ""
+    what = "Fine-tuning" if p.job.adapters else "Training"
     return (
-        f"Training {p.job.network.name} on {short(p.tokens)} tokens with {p.gpus:,} × {card.name} takes about "
+        f"{what} {p.job.network.name} on {short(p.tokens)} tokens with {p.gpus:,} × {card.name} takes about "
         f"{write_time(p)}{paid}, at {percent(p.mfu_share)} MFU: {write_layout(p.best.layout)}."
     )
 
@@ -69,11 +70,23 @@ def _list_assumptions(r: TrainingRequest, p: TrainingPlan, price: ChosenPrice | 
     return (
         state_price("price", price) if price else Assumption("price", "none", NO_PRICE),
         Assumption("batch", counted(p.global_batch, "sequence"), "--global-batch" if r.global_batch else "about 4 M tokens"),
+        *_name_adapters(r, p),
         Assumption("network", bandwidth, "catalog, --cluster or --network-gb-per-s"),
         Assumption("software", SOFTWARE_WORDS[r.software], "--software"),
         Assumption("failures", f"one per {r.gpu_mtbf_h:,.0f} GPU-hours", "Llama 3: 419 in 54 days on 16,384 H100"),
         Assumption("speed of kernels and links", "fitted once on published runs", "loadfactor validate train"),
     )  # fmt: skip
+
+
+def _name_adapters(r: TrainingRequest, p: TrainingPlan) -> tuple[Assumption, ...]:
+    if r.adapters is None:
+        return ()
+    trained = short(r.adapters.parameters(p.job.network))
+    return (
+        Assumption(
+            "trained", f"{trained} weights: adapters of rank {r.adapter_rank} on attention", "--method, --adapter-rank"
+        ),
+    )
 
 
 def _name_best_number(answer: TrainingPlans) -> list[str]:

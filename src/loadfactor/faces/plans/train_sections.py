@@ -14,6 +14,7 @@ TERM_NAMES = {
     "attention_s": "attention",
     "elementwise_s": "norms, activations, copies",
     "recompute_s": "recomputation",
+    "dequantize_s": "weights from 4 to 16 bits",
     "head_s": "logits and loss",
     "launch_s": "kernel launches",
     "tensor_s": "tensor exchange",

@@ -15,7 +15,7 @@ from loadfactor.planner.hardware.collectives import (
     send_s,
 )
 from loadfactor.planner.hardware.kernels import Real
-from loadfactor.planner.training.job import VALUE_BYTES, TrainingJob, rank_parameters, stage_layers
+from loadfactor.planner.training.job import VALUE_BYTES, TrainingJob, rank_parameters, rank_trained, stage_layers
 from loadfactor.planner.training.layout import FULL, TrainingLayout
 from loadfactor.planner.training.machine import Machine
 
@@ -68,11 +68,12 @@ def data_exchange_s(
     micro-batch, in rings whose every step costs a latency.
     """
     fabric, g = job.machine.fabric, job.software.gradient_bytes
-    outside, experts = rank_parameters(job.network, x)
+    held, trained = rank_parameters(job.network, x), rank_trained(job, x)
     ranks, stride = x.data * x.context, x.tensor
     apart = np.maximum(x.data / x.expert, 1) * x.context
 
-    def each(exchange: Any, width: float, over: Any) -> Any:
+    def each(exchange: Any, width: float, over: Any, of: tuple[Real, Real] = trained) -> Any:
+        outside, experts = of
         a = exchange(outside * width, ranks, stride, over)
         if job.network.experts is None:
             return a
@@ -89,8 +90,9 @@ def data_exchange_s(
         once = np.where(x.zero == 0, each(all_reduce_s, g, fabric), scatter + gather)
     times = 2 if job.software.overlaps else 2 + (x.recompute == FULL)
     latency = stage_layers(job.network.layers, x) * ring_latency_s(ranks, stride, fabric)  # one collective a layer
-    one = each(_gather_sharded_s, VALUE_BYTES, job.machine) + latency
-    gathered, reduced = times * one, one
+    width = job.adapters.frozen_bytes if job.adapters else VALUE_BYTES
+    gathered = times * (each(_gather_sharded_s, width, job.machine, held) + latency)
+    reduced = each(_gather_sharded_s, VALUE_BYTES, job.machine) + latency
     c = job.constants
     if job.software.overlaps:
         both = np.minimum(gathered + reduced, micro_s)

@@ -49,8 +49,12 @@ def attention_flops_per_token(network: Network, seq: int, convention: FlopsConve
     return 2.0 * keys * network.heads * (network.query_dim + network.value_dim)
 
 
-def training_flops_per_token(network: Network, seq: int, convention: FlopsConvention = MODEL) -> float:
+def training_flops_per_token(
+    network: Network, seq: int, convention: FlopsConvention = MODEL, is_frozen: bool = False
+) -> float:
     """FLOPs of one token's training: forward once, backward twice that, and what the convention says was computed again.
+
+    `is_frozen`: only adapters are trained, so that backward is as much as forward: nothing is computed for frozen weights.
 
     >>> from loadfactor.catalog.models import network
     >>> gpt = network("megatron-1t")
@@ -60,7 +64,7 @@ def training_flops_per_token(network: Network, seq: int, convention: FlopsConven
     forward = forward_flops_per_token(network, seq, convention)
     logits = 2.0 * network.vocabulary * network.hidden if convention.logits else 0.0
     again = {"none": 0.0, "selective": attention_flops_per_token(network, seq, convention), "full": forward - logits}
-    return 3 * forward + again[convention.recomputed]
+    return (2 if is_frozen else 3) * forward + again[convention.recomputed]
 
 
 def mfu_share(tokens_per_s: float, flops_per_token: float, gpus: float, peak_flops: float) -> float:

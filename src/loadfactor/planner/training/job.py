@@ -7,6 +7,7 @@ import numpy as np
 from loadfactor.catalog.constants import TrainingConstants, read_training_constants
 from loadfactor.catalog.models import Network
 from loadfactor.planner.hardware.kernels import Real
+from loadfactor.planner.training.adapters import Adapters
 from loadfactor.planner.training.layout import TrainingLayout
 from loadfactor.planner.training.machine import MODERN, Machine, Software
 
@@ -23,6 +24,8 @@ class TrainingJob:
     machine: Machine
     software: Software = MODERN
     constants: TrainingConstants = field(default_factory=read_training_constants)
+    adapters: Adapters | None = None
+    """Adapters that are trained in place of the network's weights; None: all weights are trained."""
 
 
 def stage_layers(layers: int, layout: TrainingLayout) -> Real:
@@ -33,6 +36,14 @@ def stage_layers(layers: int, layout: TrainingLayout) -> Real:
     """
     result: Real = np.ceil(layers / (layout.pipeline * layout.interleave)) * layout.interleave
     return result
+
+
+def rank_trained(job: TrainingJob, layout: TrainingLayout) -> tuple[Real, Real]:
+    """The same of those that are trained: of adapters, the part of a stage and of a tensor rank."""
+    if job.adapters is None:
+        return rank_parameters(job.network, layout)
+    stage = stage_layers(job.network.layers, layout) / job.network.layers
+    return job.adapters.parameters(job.network) * stage / layout.tensor, 0.0 * stage
 
 
 def rank_parameters(network: Network, layout: TrainingLayout) -> tuple[Real, Real]:

@@ -82,7 +82,8 @@ def layer_seconds(job: TrainingJob, layout: TrainingLayout, moe: bool) -> LayerS
     )
     matmul = projections + mlp + down
     elementwise = _elementwise_s(job, tokens, layout, moe)
-    return LayerSeconds(matmul, 2 * matmul, down, *_attention_s(job, layout), elementwise, 1.5 * elementwise)
+    again = 1 if job.adapters else 2  # frozen weights need no gradient, only the layer before them does
+    return LayerSeconds(matmul, again * matmul, down, *_attention_s(job, layout), elementwise, 1.5 * elementwise)
 
 
 def _projections_s(network: Network, tokens: Real, t: Real, speed: KernelSpeed) -> Real:
@@ -159,4 +160,7 @@ def _elementwise_s(job: TrainingJob, tokens: Real, layout: TrainingLayout, moe: 
         outside += CAST_BYTES * 2 * h
         inside += CAST_BYTES * (width + network.heads * network.value_dim)
     repeated = np.where(layout.sequence_parallel, t, 1)
-    return streaming_s(tokens * (outside / repeated + inside / t), job.machine.matmul)
+    moved = tokens * (outside / repeated + inside / t)
+    if job.adapters:
+        moved = moved + tokens * job.adapters.moved_bytes_per_token(network) / t
+    return streaming_s(moved, job.machine.matmul)

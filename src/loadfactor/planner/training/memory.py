@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from loadfactor.planner.training.job import VALUE_BYTES, TrainingJob, rank_parameters, stage_layers
+from loadfactor.planner.training.job import VALUE_BYTES, TrainingJob, rank_parameters, rank_trained, stage_layers
 from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
 
 MASTER_BYTES = 12  # Adam in mixed precision: 32-bit weight and two moments
@@ -54,10 +54,12 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
     46.9
     """
     x = layout.as_arrays()
-    outside, experts = rank_parameters(job.network, x)
+    held, trained = rank_parameters(job.network, x), rank_trained(job, x)
     owners = x.data * x.context
+    weight_bytes = job.adapters.frozen_bytes if job.adapters else VALUE_BYTES
 
-    def kept(width: float, stage: int) -> Any:
+    def kept(width: float, stage: int, of: Any = trained) -> Any:
+        outside, experts = of
         sharded = x.zero >= stage
         a = outside / np.where(sharded, owners, 1)
         return width * (a + experts / np.where(sharded, np.maximum(owners / x.expert, 1), 1))
@@ -73,9 +75,9 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
     first = layers * one * in_flight + np.where(x.pipeline == 1, logits, 0.0)
     last = layers * one * np.minimum(in_flight, x.interleave) / x.interleave + logits
     ends_on_last = (last > first) | (x.pipeline == 1)
-    gathered = np.where(x.zero == 3, 2 * VALUE_BYTES * (outside + experts) / layers, 0.0)
+    gathered = np.where(x.zero == 3, 2 * VALUE_BYTES * sum(held) / layers, 0.0)
     parts = {
-        "weights_bytes": kept(VALUE_BYTES, 3),
+        "weights_bytes": kept(weight_bytes, 3, held) + (kept(VALUE_BYTES, 3) if job.adapters else 0.0),
         "gradients_bytes": kept(GRADIENT_BYTES, 2),
         "optimizer_bytes": kept(MASTER_BYTES, 1),
         "activations_bytes": np.maximum(first, last) - np.where(ends_on_last, logits, 0.0) + working,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from loadfactor.limits import GPU_COUNT, GPU_HOUR_PRICE, PAUSE_S, TOKEN_COUNT, WAIT_H
+from loadfactor.planner.training.adapters import DEFAULT_RANK, Adapters
 from loadfactor.planner.training.layout import RECOMPUTE
 from loadfactor.planner.training.search_space import SearchSpace
 from loadfactor.planner.training.training_plan import Reliability
@@ -37,6 +38,10 @@ class TrainingRequest(Request):
     datatype: Literal["bf16", "fp16", "fp8", "fp4", "int8", "tf32", "fp32"] = option(
         "Datatype of the matrix products.", "bf16"
     )
+    method: Literal["full", "lora", "qlora"] = option(
+        "full: all weights are trained; lora: adapters alone; qlora: adapters beside weights of 4 bits.", "full"
+    )
+    adapter_rank: int = option("Rank of the adapters.", DEFAULT_RANK, at_least=1, at_most=4096)
     tp: tuple[int, ...] = option(f"Tensor-parallel ranks. {FREE}", (), within=GPU_COUNT)
     pp: tuple[int, ...] = option(f"Pipeline stages. {FREE}", (), within=GPU_COUNT)
     cp: tuple[int, ...] = option(f"Context-parallel ranks. {FREE}", (), within=GPU_COUNT)
@@ -71,6 +76,11 @@ class TrainingRequest(Request):
             tuple(RECOMPUTE.index(name) for name in self.recompute),
             self.zero or SearchSpace.zero,
         )
+
+    @property
+    def adapters(self) -> Adapters | None:
+        """What is trained in place of all weights."""
+        return None if self.method == "full" else Adapters(self.adapter_rank, self.method == "qlora")
 
     @property
     def reliability(self) -> Reliability:

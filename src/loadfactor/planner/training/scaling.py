@@ -107,6 +107,7 @@ def _describe_job(request: TrainingRequest, facts: TrainingFacts) -> TrainingJob
         request.global_batch or usual,
         _build_machine(request, facts),
         SOFTWARE[request.software],
+        adapters=request.adapters,
     )
 
 

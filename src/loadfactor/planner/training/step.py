@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from loadfactor.planner.hardware.kernels import Real, matmul_s, streaming_s
+from loadfactor.planner.training.adapters import ADAPTED, KERNELS_PER_ADAPTER
 from loadfactor.planner.training.exchange import (
     context_exchange_s,
     data_exchange_s,
@@ -14,7 +15,7 @@ from loadfactor.planner.training.exchange import (
     pipeline_send_s,
     tensor_exchange_s,
 )
-from loadfactor.planner.training.job import VALUE_BYTES, TrainingJob, rank_parameters, stage_layers
+from loadfactor.planner.training.job import VALUE_BYTES, TrainingJob, rank_parameters, rank_trained, stage_layers
 from loadfactor.planner.training.layer import KERNELS_BACKWARD, KERNELS_FORWARD, mean_layer_seconds
 from loadfactor.planner.training.layout import FULL, SELECTIVE, TrainingLayout
 
@@ -26,6 +27,7 @@ TERMS = (
     "attention_s",
     "elementwise_s",
     "recompute_s",
+    "dequantize_s",
     "head_s",
     "launch_s",
     "tensor_s",
@@ -84,6 +86,8 @@ def estimate_step(job: TrainingJob, layout: TrainingLayout) -> StepTime:
     context = np.maximum(context_exchange_s(job, x) - layer.attention_forward - layer.attention_backward, 0.0)
     device = layer.forward + layer.backward + again + tensor + expert + context
     kernels = KERNELS_FORWARD * (1 + full) + KERNELS_BACKWARD
+    if job.adapters:
+        kernels = kernels + ADAPTED * KERNELS_PER_ADAPTER * (3 + full)
     launch = np.maximum(kernels * job.machine.matmul.launch_s - device, 0.0)
     send, head = pipeline_send_s(job, x), _head_s(job, x)
     terms = {
@@ -91,6 +95,7 @@ def estimate_step(job: TrainingJob, layout: TrainingLayout) -> StepTime:
         "attention_s": m * held * (layer.attention_forward + layer.attention_backward),
         "elementwise_s": m * held * (layer.elementwise_forward + layer.elementwise_backward) + _accumulate_s(job, x, m),
         "recompute_s": m * held * again,
+        "dequantize_s": m * (2 + full) * _dequantize_s(job, x),
         "head_s": m * head,
         "launch_s": m * held * launch,
         "tensor_s": m * held * tensor,
@@ -109,7 +114,7 @@ def _head_s(job: TrainingJob, x: TrainingLayout) -> Real:
     """Logits forward and backward and the loss, on the last stage, for one micro-batch."""
     n = job.network
     tokens = x.micro_batch * job.seq / x.context
-    products = 3 * matmul_s(tokens, n.vocabulary / x.tensor, n.hidden, job.machine.wide)
+    products = (2 if job.adapters else 3) * matmul_s(tokens, n.vocabulary / x.tensor, n.hidden, job.machine.wide)
     return products + streaming_s(LOSS_BYTES_PER_LOGIT * tokens * n.vocabulary / x.tensor, job.machine.matmul)
 
 
@@ -117,14 +122,22 @@ def _accumulate_s(job: TrainingJob, x: TrainingLayout, m: Real) -> Real:
     """Adding each micro-batch's weight gradients to the sum kept, as a pass of its own: read both, write one."""
     if job.software.fused_accumulation:
         return 0.0
-    outside, experts = rank_parameters(job.network, x)
+    outside, experts = rank_trained(job, x)
     moved = 2 * job.software.gradient_bytes + VALUE_BYTES
     return m * streaming_s(moved * (outside + experts), job.machine.matmul)
 
 
+def _dequantize_s(job: TrainingJob, x: TrainingLayout) -> Real:
+    """Reading a rank's quantized weights and writing them in 16 bits, before each pass of a micro-batch."""
+    if job.adapters is None or not job.adapters.quantized:
+        return 0.0
+    outside, experts = rank_parameters(job.network, x)
+    return streaming_s((job.adapters.frozen_bytes + VALUE_BYTES) * (outside + experts), job.machine.matmul)
+
+
 def _optimizer_s(job: TrainingJob, x: TrainingLayout) -> Real:
     """Adam over the parameters a rank owns: all of its own without ZeRO, 1/data of them with it."""
-    outside, experts = rank_parameters(job.network, x)
+    outside, experts = rank_trained(job, x)
     owners = np.where(x.zero >= 1, x.data * x.context, 1)
     owned = outside / owners + experts / np.maximum(owners / x.expert, 1)
     return streaming_s(OPTIMIZER_BYTES_PER_PARAMETER * owned, job.machine.matmul)

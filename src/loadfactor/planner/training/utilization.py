@@ -46,9 +46,9 @@ def compute_utilization(
     """
     hardware = FlopsConvention(convention.causal, convention.logits, RECOMPUTE[int(layout.recompute)])
     tokens_per_s = job.global_batch * job.seq / step_s
-    gpus, peak = int(layout.gpus), job.machine.matmul.peak_flops
+    gpus, peak, frozen = int(layout.gpus), job.machine.matmul.peak_flops, job.adapters is not None
     mfu, hfu, halved = (
-        mfu_share(tokens_per_s, training_flops_per_token(job.network, job.seq, counted), gpus, peak)
+        mfu_share(tokens_per_s, training_flops_per_token(job.network, job.seq, counted, frozen), gpus, peak)
         for counted in (convention, hardware, MODEL_CAUSAL)
     )
     return Utilization(tokens_per_s, mfu * peak, hfu * peak, mfu, hfu, halved)
