@@ -46,6 +46,11 @@ def test_four_minutes_without_samples_are_no_loss(tmp_path: Path) -> None:
     assert judge(tmp_path, make_tables(lambda m: None if m % 40 < 4 else 0.8)) == []
 
 
+def test_samples_that_only_begin_were_not_lost(tmp_path: Path) -> None:
+    """An exporter is installed in minute 100, while a job has held the GPUs since minute 0."""
+    assert judge(tmp_path, make_tables(lambda m: 0.8 if m >= 100 else None)) == []
+
+
 def test_a_node_without_any_telemetry_has_none_to_lose(tmp_path: Path) -> None:
     """Allocations alone are books, too."""
     assert judge(tmp_path, make_tables(lambda _: None)) == []

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadfactor.simulator.faults.consequences import find_free_beside_waits, find_low
+from loadfactor.simulator.faults.consequences import find_free_beside_waits, find_low, find_silent
 from loadfactor.simulator.faults.healthy import make_healthy
 from loadfactor.simulator.faults.kinds import FAULTS
 from loadfactor.simulator.faults.measure import measure
@@ -51,7 +51,12 @@ def make_case(
     if has_gaps:
         lose_some(scene)
     signals = MISSING[missing] if missing else ALL
-    found = [*scene.expected, *find_low(scene, _activity(scene, signals)), *find_free_beside_waits(scene)]
+    found = [
+        *scene.expected,
+        *find_low(scene, _activity(scene, signals)),
+        *find_free_beside_waits(scene),
+        *find_silent(scene),
+    ]
     expected = tuple(seen for e in found if (seen := see_with(e, signals)) is not None)
     return Case(seed, tuple(kinds), scene, signals, expected, hold_back(scene) if is_late else None)
 

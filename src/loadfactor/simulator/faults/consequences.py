@@ -17,6 +17,7 @@ LOW: Final = 0.5
 MARGIN: Final = 0.05
 CERTAIN_MINUTES, POSSIBLE_MINUTES = 85, 40
 WAIT_CERTAIN, WAIT_POSSIBLE = 40, 5
+SILENT: Final = 10
 
 
 def find_low(scene: Scene, activity: Array) -> Iterator[Expectation]:
@@ -55,6 +56,18 @@ def find_free_beside_waits(scene: Scene) -> Iterator[Expectation]:
                 if (length := window[1] - window[0]) >= WAIT_POSSIBLE:
                     named = {**about, "job": frozenset({wait.job_id}), "team": frozenset({wait.team})}
                     yield Expectation("gpus_free_while_jobs_wait", named, window, length >= WAIT_CERTAIN)
+
+
+def find_silent(scene: Scene) -> Iterator[Expectation]:
+    """Where gaps add up: half of ten minutes of a GPU that somebody holds are missing, which may be told of its node."""
+    is_silent = (scene.holders() >= 0) & scene.lost
+    for node in sorted({gpu.node for gpu in scene.fleet}):
+        places = scene.gpus_of(node)
+        share = np.stack(
+            [np.convolve(row, np.full(SILENT, 1 / SILENT))[: scene.minutes] for row in is_silent[list(places)]]
+        )
+        for window in _stretches(share.max(axis=0) > LOW - MARGIN):
+            yield Expectation("telemetry_lost", scene.describe_gpus(places), window, False)
 
 
 def _wait_of(scene: Scene, job: Job) -> Wait:

@@ -13,7 +13,8 @@ _NODE, _GPU = ("node",), ("node", "device")
 _NOW, _WINDOW = float(S_PER_MIN), 10.0 * S_PER_MIN
 _UNOBSERVED: Final = Need("unobserved_share", _GPU, _WINDOW)
 _HELD: Final = Need("unobserved_share", _GPU, _NOW)
-_MEASURED: Final = Need("measured_share", _NODE, float(S_PER_HOUR))
+_MEASURED: Final = Need("measured_share", _NODE, float(S_PER_HOUR), _WINDOW)
+"""In the hour before: where samples only begin, as when an exporter is installed, none were lost."""
 _UNHELD: Final = Need("unheld_work_share", _GPU, _WINDOW)
 
 
