@@ -17,9 +17,12 @@ MS_PER_S: Final = 1000
 MS_PER_MIN: Final = S_PER_MIN * MS_PER_S
 MS_PER_HOUR: Final = S_PER_HOUR * MS_PER_S
 MS_PER_DAY: Final = S_PER_DAY * MS_PER_S
+US_PER_MS: Final = 1000
 US_PER_S: Final = 1_000_000
+NS_PER_US: Final = 1000
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
+PS_PER_NS: Final = 1000
 
 BYTES_PER_KIB: Final = 2**10
 BYTES_PER_KB: Final = 10**3

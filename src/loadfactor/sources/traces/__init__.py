@@ -1,0 +1,1 @@
+"""Decoders of profiler traces: Kineto and Chrome JSON, XPlane, Nsight Systems exports and memory timelines → captures."""

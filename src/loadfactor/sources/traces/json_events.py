@@ -1,0 +1,202 @@
+"""The events of a trace's JSON as arrays, in one pass over its bytes, and the members beside them.
+
+    {"schemaVersion": 1, "deviceProperties": […], "traceEvents": [{"ph": "X", …}, …], "displayTimeUnit": "ms"}
+
+A bare list of events is read, too. Members may stand before and behind the events. Where the text ends early, what came before
+is kept and `is_cut` says so.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.traces.scan import events as scan
+from loadfactor.sources.traces.scan.fields import COLUMNS, TEXTS
+from loadfactor.sources.traces.scan.tokens import CLOSE, COLON, COMMA, MORE, OPEN_LIST, QUOTE
+from loadfactor.units import BYTES_PER_MIB
+
+Ints = NDArray[np.int64]
+
+ROWS_AT_ONCE: Final = 8192
+_FIRST_TEXTS: Final = 8192
+_FIRST_ARENA: Final = BYTES_PER_MIB
+_LARGEST_VALUE: Final = 256 * BYTES_PER_MIB
+_SPACES: Final = b" \t\r\n\xef\xbb\xbf"  # a byte order mark, too
+_KEPT: Final = ("deviceProperties", "distributedInfo", "baseTimeNanoseconds", "displayTimeUnit", "schemaVersion")
+
+
+class JsonEvents:
+    """One text of JSON, gone through once by `batches`; then `members`, `texts` and what was passed over can be asked."""
+
+    def __init__(self, label: str, pieces: Iterator[bytes]) -> None:
+        self.label, self._pieces = label, pieces
+        self._data: NDArray[np.uint8] = np.empty(BYTES_PER_MIB, np.uint8)
+        self._at = self._end = 0
+        self.members: dict[str, Any] = {}
+        self.is_cut = False
+        self.has_events = False
+        self._rows: Ints = np.empty((ROWS_AT_ONCE, COLUMNS), np.int64)
+        self._spans: Ints = np.zeros(2 * TEXTS, np.int64)
+        self._slots: Ints = np.full(2 * _FIRST_TEXTS, -1, np.int64)
+        self._hashes = np.zeros(_FIRST_TEXTS, np.uint64)
+        self._ends: Ints = np.zeros(_FIRST_TEXTS + 1, np.int64)
+        self._arena: NDArray[np.uint8] = np.empty(_FIRST_ARENA, np.uint8)
+        self._counts: Ints = np.zeros(scan.COUNTS, np.int64)
+        self._texts: list[str] = []
+
+    @property
+    def malformed(self) -> int:
+        """How many events were no JSON."""
+        return int(self._counts[scan.MALFORMED])
+
+    @property
+    def nan_times(self) -> int:
+        """How many events have a time that is no number of 64 bits."""
+        return int(self._counts[scan.NAN_TIMES])
+
+    @property
+    def texts(self) -> list[str]:
+        """Every text so far, by its number."""
+        for number in range(len(self._texts), int(self._counts[scan.TEXT_COUNT])):
+            raw = self._arena[self._ends[number] : self._ends[number + 1]].tobytes()
+            self._texts.append(_decode(raw))
+        return self._texts
+
+    def batches(self) -> Iterator[Ints]:
+        """The events as rows (`scan.fields.Field`), some thousand at a time; each batch is to be copied before the next.
+
+        Raises SourceError where the text is no trace.
+        """
+        first = self._peek()
+        if first == OPEN_LIST:
+            self._at += 1
+            yield from self._scan()
+            return
+        if first is None:
+            raise SourceError(f"{self.label} is empty")
+        if first != ord("{"):
+            raise SourceError(f"{self.label} is no JSON: it begins with {chr(first)!r}")
+        self._at += 1
+        while (name := self._next_name()) is not None:
+            if name == "traceEvents" and self._peek() == OPEN_LIST:
+                self._at += 1
+                yield from self._scan()
+            elif not self._skip_member(name):
+                self.is_cut = True
+            if self.is_cut:
+                break
+        if not self.has_events:
+            cut = " before its events begin" if self.is_cut else ""
+            what = f"ends{cut}" if cut else "has no traceEvents, so it is no trace of a profiler"
+            raise SourceError(f"{self.label} {what}; export the trace again")
+
+    def _scan(self) -> Iterator[Ints]:
+        self.has_events = True
+        counts, grown = self._counts, 0
+        while True:
+            counts[scan.ROWS] = 0
+            arrays = (self._rows, self._spans, self._slots, self._hashes, self._ends, self._arena)
+            self._at = scan.scan_events(self._data, self._at, self._end, *arrays, counts)
+            if counts[scan.ROWS]:
+                yield self._rows[: counts[scan.ROWS]]
+            if counts[scan.STATE] == scan.ENDED:
+                return
+            if counts[scan.STATE] == scan.FULL:
+                self._make_room()
+                continue
+            waiting = self._end - self._at
+            if waiting > _LARGEST_VALUE:
+                raise SourceError(f"{self.label} has an event of more than {waiting:,} bytes; export the trace again")
+            grown = self._fill()
+            if not grown:
+                self.is_cut = True
+                return
+
+    def _make_room(self) -> None:
+        """Doubles the table of texts and the bytes they lie in, where they are nearly full."""
+        if self._counts[scan.TEXT_COUNT] + TEXTS >= len(self._hashes):
+            more = len(self._hashes)
+            self._hashes = np.concatenate((self._hashes, np.zeros(more, np.uint64)))
+            self._ends = np.concatenate((self._ends, np.zeros(more, np.int64)))
+            self._slots = np.full(4 * more, -1, np.int64)
+            scan.place_texts(self._slots, self._hashes, int(self._counts[scan.TEXT_COUNT]))
+        room = len(self._arena) - int(self._counts[scan.ARENA_USED])
+        if room < max(len(self._arena) // 2, self._end - self._at):
+            self._arena = np.concatenate((self._arena, np.empty(max(len(self._arena), self._end - self._at), np.uint8)))
+
+    def _fill(self) -> int:
+        """Moves what is left to the front and adds the next piece; gives how many bytes that were."""
+        piece = next(self._pieces, b"")
+        left = self._end - self._at
+        if left + len(piece) > len(self._data):
+            larger: NDArray[np.uint8] = np.empty(2 * (left + len(piece)), np.uint8)
+            larger[:left] = self._data[self._at : self._end]
+            self._data = larger
+        else:
+            self._data[:left] = self._data[self._at : self._end].copy()
+        self._data[left : left + len(piece)] = np.frombuffer(piece, np.uint8)
+        self._at, self._end = 0, left + len(piece)
+        return len(piece)
+
+    def _peek(self) -> int | None:
+        """The next byte that is no space; None at the end."""
+        while True:
+            while self._at < self._end:
+                byte = int(self._data[self._at])
+                if byte not in _SPACES:
+                    return byte
+                self._at += 1
+            if not self._fill():
+                return None
+
+    def _next_name(self) -> str | None:
+        """The name of the next member, past its colon; None where the object ends."""
+        while (byte := self._peek()) == COMMA:
+            self._at += 1
+        if byte is None or byte == CLOSE:
+            self.is_cut = self.is_cut or byte is None
+            return None
+        name = self._value() if byte == QUOTE else None
+        if name is None or self._peek() != COLON:
+            self.is_cut = True
+            return None
+        self._at += 1
+        self._peek()
+        return str(_parse(name))
+
+    def _value(self) -> bytes | None:
+        """The text of the value that begins here; None where it never ends."""
+        while (after := int(scan.end_of_value(self._data, self._at, self._end))) == MORE:
+            if self._end - self._at > _LARGEST_VALUE or not self._fill():
+                return None
+        if after < 0:
+            return None
+        raw = self._data[self._at : after].tobytes()
+        self._at = after
+        return raw
+
+    def _skip_member(self, name: str) -> bool:
+        raw = self._value()
+        if raw is not None and name in _KEPT:
+            self.members[name] = _parse(raw)
+        return raw is not None
+
+
+def _parse(raw: bytes) -> Any:
+    """A value; None where it is no JSON after all."""
+    try:
+        return json.loads(raw.decode("utf-8", "replace"), strict=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _decode(raw: bytes) -> str:
+    text = raw.decode("utf-8", "replace")
+    if "\\" in text:
+        found = _parse(b'"' + raw + b'"')
+        return found if isinstance(found, str) else text
+    return text

@@ -1,0 +1,177 @@
+"""Captures of Nsight Systems, from what `nsys export` writes: SQLite, or a folder of Parquet or Arrow files with the same tables.
+
+Tables and columns are those of schema 3.24; every column but start, end, deviceId, streamId and correlationId may be absent, and a
+table is there only where something was recorded. Times are nanoseconds of the session.
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.traces.kineto import rank_in_name
+from loadfactor.sources.traces.launches import find_launches
+from loadfactor.sources.traces.nsight_columns import GpuTables, find_tables, read_columns
+from loadfactor.sources.traces.nsight_names import ExportNames
+from loadfactor.sources.traces.tables import NULL, ArrowTables, SqliteTables, Tables
+from loadfactor.trace_events import GpuEvents, HostEvents, HostKind, TraceCapture, TraceDevice, TraceStep
+
+FORMAT: Final = "Nsight Systems"
+_OURS: Final = re.compile(r"^(CUPTI_ACTIVITY_KIND_|TARGET_INFO_|META_DATA_|NVTX_EVENTS|StringIds|ANALYSIS_DETAILS)")
+_STEP: Final = re.compile(r"^(profilerstep|(train(ing)?[ _]?)?(step|iter(ation)?))[ _:#=-]*\d+$", re.IGNORECASE)
+_DROPPED: Final = re.compile(r"drop|lost|overflow|incomplete|missing|not.*collected", re.IGNORECASE)
+_PUSH_POP, _START_END = 59, 60
+_THREAD_BITS: Final = 24
+_CORRELATION_BITS: Final = 34
+
+
+def read_sqlite(path: Path) -> TraceCapture:
+    """The capture in a SQLite file. Raises SourceError where it is none of Nsight Systems, or damaged."""
+    return _read(SqliteTables(path))
+
+
+def read_tables(path: Path) -> TraceCapture:
+    """The capture in a folder of tables."""
+    return _read(ArrowTables(path))
+
+
+def _read(tables: Tables) -> TraceCapture:
+    if not any(_OURS.match(name) for name in tables.names()):
+        raise SourceError(
+            f"{tables.path} has none of the tables that Nsight Systems exports; name what `nsys export` wrote"
+        )
+    names = ExportNames(tables)
+    work = GpuTables(tables, names)
+    host, process, correlation = _read_calls(tables, names)
+    calls = np.arange(len(host), dtype=np.int64)
+    is_joined = work.has_process
+    wanted = _key(work.process, work.correlation, is_joined)
+    given = _key(process, correlation, is_joined)
+    launch, unclear = find_launches(wanted, given, host.start_ns[calls], np.zeros(len(calls), np.int32))
+    events = GpuEvents(**{**vars(work.events), "launch": launch})
+    ranges, steps = _read_ranges(tables, names, host)
+    notes = [*_list_diagnostics(tables)]
+    if unclear:
+        notes.append(f"{unclear:,} GPU events have several launches; who launched them is unknown.")
+    return TraceCapture(
+        trace=tables.path.name,
+        path=str(tables.path),
+        format=FORMAT,
+        names=names.names,
+        devices=_describe(tables, work.devices),
+        gpu=events.take(np.argsort(events.start_ns, kind="stable")),
+        host=HostEvents(
+            *(np.concatenate(pair) for pair in zip(vars(host).values(), vars(ranges).values(), strict=True))
+        ),
+        rank=rank_in_name(tables.path.name),
+        clock_ns=_read_clock(tables),
+        steps=steps,
+        overhead_ns=_sum_overhead(tables),
+        notes=tuple(notes),
+    )
+
+
+def _key(process: NDArray[np.int64], correlation: NDArray[np.int64], is_joined: bool) -> NDArray[np.int64]:
+    """Process and correlation number as one number; the correlation number alone where kernels do not say their process."""
+    known = (correlation > 0) & (correlation < 1 << _CORRELATION_BITS)
+    of_process = (process >> _THREAD_BITS) % (1 << (62 - _CORRELATION_BITS)) if is_joined else np.zeros_like(process)
+    return np.where(known, (of_process << _CORRELATION_BITS) + correlation, 0)
+
+
+def _read_calls(tables: Tables, names: ExportNames) -> tuple[HostEvents, NDArray[np.int64], NDArray[np.int64]]:
+    """Calls of the runtime and the driver, with the process and correlation number of each."""
+    pieces = [
+        read_columns(tables, table, ("start", "end", "globalTid", "correlationId", "nameId"))
+        for table in find_tables(tables, "RUNTIME")
+    ]
+    rows = np.concatenate(pieces) if pieces else np.empty((0, 5), np.int64)
+    rows = rows[(rows[:, 0] != NULL) & (rows[:, 1] >= rows[:, 0])]
+    host = HostEvents(
+        start_ns=rows[:, 0],
+        end_ns=rows[:, 1],
+        kind=np.full(len(rows), HostKind.RUNTIME, np.int8),
+        name=names.number_all(rows[:, 4], strip=True),
+        thread=_number_threads(rows[:, 2]),
+    )
+    return host, np.where(rows[:, 2] == NULL, 0, rows[:, 2]), rows[:, 3]
+
+
+def _number_threads(thread: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Threads by the lower bits of their global numbers: the same in every table."""
+    return ((thread ^ (thread >> 31)) & 0x7FFFFFFF).astype(np.int32)
+
+
+def _read_ranges(tables: Tables, names: ExportNames, host: HostEvents) -> tuple[HostEvents, tuple[TraceStep, ...]]:
+    """NVTX ranges as annotations, and those that are steps."""
+    empty = host.take(slice(0, 0))
+    if "NVTX_EVENTS" not in tables.names():
+        return empty, ()
+    rows = read_columns(tables, "NVTX_EVENTS", ("start", "end", "eventType", "globalTid", "textId"))
+    texts = tables.texts("NVTX_EVENTS", "text") if "text" in tables.columns("NVTX_EVENTS") else []
+    number = names.number_all(rows[:, 4])
+    for row, text in enumerate(texts):
+        if text and number[row] < 0:
+            number[row] = names.number(str(text))
+    kept = (
+        np.isin(rows[:, 2], (_PUSH_POP, _START_END, NULL))
+        & (rows[:, 1] != NULL)
+        & (rows[:, 1] >= rows[:, 0])
+        & (number >= 0)
+    )
+    rows, number = rows[kept], number[kept]
+    ranges = HostEvents(
+        start_ns=rows[:, 0],
+        end_ns=rows[:, 1],
+        kind=np.full(len(rows), HostKind.ANNOTATION, np.int8),
+        name=number,
+        thread=_number_threads(rows[:, 3]),
+    )
+    steps = [
+        TraceStep(names.names[name], int(start), int(end))
+        for start, end, name in zip(rows[:, 0], rows[:, 1], number, strict=True)
+        if _STEP.match(names.names[name])
+    ]
+    return ranges, tuple(sorted(steps, key=lambda step: step.start_ns))
+
+
+def _describe(tables: Tables, devices: list[int]) -> tuple[TraceDevice, ...]:
+    told: dict[int, tuple[str, int | None]] = {}
+    if "TARGET_INFO_GPU" in tables.names():
+        known = tables.columns("TARGET_INFO_GPU")
+        numbers = read_columns(tables, "TARGET_INFO_GPU", ("id", "smCount"))
+        product = tables.texts("TARGET_INFO_GPU", "name") if "name" in known else [""] * len(numbers)
+        for (device, count), name in zip(numbers.tolist(), product, strict=True):
+            told[device] = (str(name or ""), count if count != NULL else None)
+    return tuple(TraceDevice(device, *told.get(device, ("", None))) for device in devices)
+
+
+def _read_clock(tables: Tables) -> int | None:
+    table = "TARGET_INFO_SESSION_START_TIME"
+    if table not in tables.names() or "utcEpochNs" not in tables.columns(table):
+        return None
+    rows = tables.numbers(table, ("utcEpochNs",))
+    return int(rows[0, 0]) if len(rows) and rows[0, 0] != NULL else None
+
+
+def _sum_overhead(tables: Tables) -> int:
+    found = 0
+    for table in ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"):
+        if table in tables.names():
+            rows = read_columns(tables, table, ("start", "end"))
+            found += int(np.maximum(rows[:, 1] - rows[:, 0], 0)[(rows != NULL).all(axis=1)].sum())
+    return found
+
+
+def _list_diagnostics(tables: Tables) -> list[str]:
+    """What the profiler says that it dropped."""
+    if "DIAGNOSTIC_EVENT" not in tables.names() or "text" not in tables.columns("DIAGNOSTIC_EVENT"):
+        return []
+    said = [
+        str(text).splitlines()[0]
+        for text in tables.texts("DIAGNOSTIC_EVENT", "text")
+        if text and _DROPPED.search(str(text))
+    ]
+    return [f"The profiler says: {text}" for text in dict.fromkeys(said[:5])]

@@ -1,0 +1,162 @@
+"""The tables of an export as columns of numbers and texts, from SQLite or from a folder of Parquet or Arrow files.
+
+Files are opened to be read alone: nothing, not even an index or a journal, is written beside them.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from loadfactor.errors import SourceError
+from loadfactor.sources.traces.pieces import GZIP, TracePieces
+
+NULL: Final = np.iinfo(np.int64).min
+"""A number that is not there."""
+_ROWS_AT_ONCE: Final = 50_000
+
+
+class Tables(Protocol):
+    """Tables by name."""
+
+    path: Path
+
+    def names(self) -> Sequence[str]:
+        """The names of all tables."""
+
+    def columns(self, table: str) -> Sequence[str]:
+        """The columns of a table."""
+
+    def numbers(self, table: str, columns: Sequence[str]) -> NDArray[np.int64]:
+        """Columns of numbers, a row a row of the table; NULL where there is none, or a text that is no number."""
+
+    def texts(self, table: str, column: str) -> list[Any]:
+        """A column of texts."""
+
+
+class SqliteTables:
+    """An export as SQLite, gzip unpacked in memory. Raises SourceError where it is no whole database."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                is_packed = file.read(len(GZIP)) == GZIP
+            if is_packed:
+                pieces = TracePieces(path)
+                content = b"".join(pieces)
+                if pieces.fault:
+                    raise SourceError(f"{path} is not whole: {pieces.fault}; copy it again")
+                self._database = sqlite3.connect(":memory:")
+                self._database.deserialize(content)
+            else:
+                address = path.absolute().as_uri() + "?mode=ro&immutable=1"
+                self._database = sqlite3.connect(address, uri=True)
+            self._database.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            self._names = [
+                str(name) for (name,) in self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            ]
+        except OSError as e:
+            raise SourceError(f"{path} cannot be read: {e.strerror or e}") from None
+        except sqlite3.Error as e:
+            raise _damaged(path, e) from None
+
+    def names(self) -> Sequence[str]:
+        """The names of all tables."""
+        return self._names
+
+    def columns(self, table: str) -> Sequence[str]:
+        """The columns of a table."""
+        return [str(row[1]) for row in self._ask(f'PRAGMA table_info("{table}")')]
+
+    def numbers(self, table: str, columns: Sequence[str]) -> NDArray[np.int64]:
+        """Columns of numbers."""
+        chosen = ", ".join(f'CAST("{column}" AS INTEGER)' for column in columns)
+        pieces = []
+        try:
+            cursor = self._database.execute(f'SELECT {chosen} FROM "{table}"')
+            while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+                pieces.append(_as_numbers(rows))
+        except sqlite3.Error as e:
+            raise _damaged(self.path, e) from None
+        return np.concatenate(pieces) if pieces else np.empty((0, len(columns)), np.int64)
+
+    def texts(self, table: str, column: str) -> list[Any]:
+        """A column of texts."""
+        return [row[0] for row in self._ask(f'SELECT "{column}" FROM "{table}"')]
+
+    def _ask(self, statement: str) -> list[Any]:
+        try:
+            return self._database.execute(statement).fetchall()
+        except sqlite3.Error as e:
+            raise _damaged(self.path, e) from None
+
+
+def _as_numbers(rows: list[tuple[Any, ...]]) -> NDArray[np.int64]:
+    try:
+        return np.array(rows, np.int64)
+    except TypeError:  # some are NULL
+        return np.array([[NULL if value is None else value for value in row] for row in rows], np.int64)
+
+
+def _damaged(path: Path, error: sqlite3.Error) -> SourceError:
+    return SourceError(f"{path} is a damaged SQLite file ({error}); export it again")
+
+
+class ArrowTables:
+    """An export as a folder with a Parquet or Arrow file a table. Raises SourceError where a file is damaged."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._files = {
+            file.stem: file for file in sorted(path.iterdir()) if file.suffix in (".parquet", ".arrow", ".feather")
+        }
+
+    def names(self) -> Sequence[str]:
+        """The names of all tables."""
+        return list(self._files)
+
+    def columns(self, table: str) -> Sequence[str]:
+        """The columns of a table."""
+        return list(self._open(table, None).column_names)
+
+    def numbers(self, table: str, columns: Sequence[str]) -> NDArray[np.int64]:
+        """Columns of numbers."""
+        read = self._open(table, columns)
+        found = []
+        for column in columns:
+            values = read[column]
+            if pa.types.is_floating(values.type):
+                values = pc.if_else(pc.is_finite(values), values, None)
+            try:
+                whole = pc.cast(values, pa.int64(), safe=False)
+            except pa.ArrowInvalid:
+                whole = pa.nulls(len(values), pa.int64())
+            found.append(pc.fill_null(whole, NULL).to_numpy())
+        return np.column_stack(found) if found else np.empty((0, 0), np.int64)
+
+    def texts(self, table: str, column: str) -> list[Any]:
+        """A column of texts."""
+        return list(self._open(table, [column])[column].to_pylist())
+
+    def _open(self, table: str, columns: Sequence[str] | None) -> pa.Table:
+        file = self._files[table]
+        try:
+            if file.suffix == ".parquet":
+                return pq.read_table(file, columns=None if columns is None else list(columns), partitioning=None)
+            with pa.memory_map(str(file), "r") as source:
+                try:
+                    read = pa.ipc.open_file(source).read_all()
+                except pa.ArrowInvalid:
+                    source.seek(0)
+                    read = pa.ipc.open_stream(source).read_all()
+            return read if columns is None else read.select(list(columns))
+        except (pa.ArrowException, OSError) as e:
+            raise SourceError(f"{file} is a damaged table ({str(e).splitlines()[0]}); export it again") from None
