@@ -1,0 +1,142 @@
+"""Whether a trace can be judged at all: is it whole, is it a sample, is it long enough, does it show what it waited for.
+
+The thresholds are this project's own choices; docs/diagnose-traces.md says on which traces they were settled.
+"""
+
+from typing import Final
+
+from loadfactor.insight.traces.observed import ObservedDevice
+from loadfactor.insight.traces.report import Judgement
+from loadfactor.trace_events import Thinning, TraceCapture
+from loadfactor.units import NS_PER_MS, NS_PER_US, PERCENT, US_PER_S
+
+THIN_CALLS: Final = 0.03
+THIN_OPERATORS: Final = 0.5
+THIN_WITHOUT_GPU: Final = 0.1
+"""Full captures have 0.06 to 0.30 calls a number, a third to four fifths of calls without a GPU event, and nearly all operators."""
+DOMINANT_GAP: Final = 0.3
+FEWEST_STEPS: Final = 3
+SHORTEST_NS: Final = 100 * NS_PER_MS
+UNDECIDABLE: Final = 0.1
+_CUT_SHARE: Final = 0.05
+
+
+def is_thinned(thinning: Thinning | None) -> bool:
+    """Whether events were sampled out: all three signs are asked for, because vendors number differently."""
+    if thinning is None or thinning.call_density is None or thinning.operator_density is None:
+        return False
+    return (
+        thinning.call_density < THIN_CALLS
+        and thinning.operator_density < THIN_OPERATORS
+        and (thinning.calls_without_gpu_share or 0.0) < THIN_WITHOUT_GPU
+    )
+
+
+def refuse(capture: TraceCapture) -> tuple[str, ...]:
+    """Why nothing can be judged from a capture; empty where something can."""
+    if not len(capture.gpu):
+        return (_say_without_gpu(capture),)
+    if is_thinned(capture.thinning):
+        return (
+            "Events were sampled out of this trace: few numbers of calls and operators are left, and every call that is left has"
+            " its GPU event. Record the whole step.",
+        )
+    if capture.is_cut and _ends_apart(capture):
+        return (
+            "The file is cut, and its GPU events end long before or after the calls of its host: export it again, whole.",
+        )
+    if not (capture.gpu.end_ns > capture.gpu.start_ns).any():
+        return ("Every GPU event has length 0: its times may be in another unit than microseconds. Export it again.",)
+    return ()
+
+
+def _say_without_gpu(capture: TraceCapture) -> str:
+    if capture.is_cut:
+        return "The file is cut before its GPU events begin; export it again, whole."
+    if capture.counter_ranges:
+        return (
+            f"No GPU event, but {capture.counter_ranges:,} ranges of hardware counters, which replace kernels: record a plain trace"
+            " beside them."
+        )
+    if capture.memory:
+        return f"No GPU event: {capture.format} says what memory was used, not what the GPU did."
+    return "No GPU event: only the host was recorded. Record again with the GPU's activities (ProfilerActivity.CUDA)."
+
+
+def _ends_apart(capture: TraceCapture) -> bool:
+    """Whether the last GPU event and the last call of the host are far apart, which a capture that is whole does not have."""
+    if not len(capture.host):
+        return True
+    span = max(int(capture.gpu.end_ns.max()) - int(capture.gpu.start_ns.min()), 1)
+    return abs(int(capture.gpu.end_ns.max()) - int(capture.host.end_ns.max())) > _CUT_SHARE * span
+
+
+def judge(device: ObservedDevice) -> tuple[Judgement, tuple[str, ...]]:
+    """Whether a device can be judged, partly, and why not wholly."""
+    doubts = []
+    if device.capture.is_cut:
+        doubts.append("The file is cut: shares are of what came before.")
+    if doubt := _say_short(device):
+        doubts.append(doubt)
+    if doubt := _say_one_gap(device):
+        doubts.append(doubt)
+    if doubt := _say_undecidable(device):
+        doubts.append(doubt)
+    return ("partly" if doubts else True), tuple(doubts)
+
+
+def _say_short(device: ObservedDevice) -> str:
+    steps = device.steps
+    if len(steps) >= FEWEST_STEPS:
+        return ""
+    judged_us = sum(step.duration_us for step in steps) if steps else device.span_us
+    if judged_us * NS_PER_US >= SHORTEST_NS:
+        return ""
+    what = f"{len(steps)} steps of {judged_us:,.0f} µs" if steps else f"{judged_us:,.1f} µs without steps"
+    return f"It is short: {what}. Record {FEWEST_STEPS} steps or more after the warm-up."
+
+
+def longest_gap_share(device: ObservedDevice) -> float:
+    """The longest gap ÷ the span."""
+    lengths = device.partition.gaps.length_ns
+    return float(lengths.max(initial=0)) / device.partition.span_ns
+
+
+def has_one_gap(device: ObservedDevice) -> bool:
+    """Whether one gap is so long that shares describe it rather than the loop."""
+    return longest_gap_share(device) > DOMINANT_GAP
+
+
+def _say_one_gap(device: ObservedDevice) -> str:
+    if not has_one_gap(device):
+        return ""
+    share = longest_gap_share(device)
+    seconds = share * device.span_us / US_PER_S
+    return (
+        f"One gap of {seconds:,.3g} s is {PERCENT * share:.0f} % of the span: start-up or a single event, not the"
+        " loop. Skip the warm-up"
+        " (schedule wait and warmup)."
+    )
+
+
+def undecidable_share(device: ObservedDevice) -> float:
+    """The share of the span that was idle though what came next was launched long before, or by nobody that is in the trace."""
+    return device.share(device.partition.idle_device_ns + device.partition.idle_unknown_ns)
+
+
+def is_undecidable(device: ObservedDevice) -> bool:
+    """Whether the largest part that is no computing is idle time of which the trace does not tell the cause."""
+    parts = device.partition
+    known = max(parts.comm_exposed_ns, parts.memcpy_exposed_ns, parts.idle_host_ns + parts.idle_launch_ns)
+    share = undecidable_share(device)
+    return share > UNDECIDABLE and share > device.share(known)
+
+
+def _say_undecidable(device: ObservedDevice) -> str:
+    if not is_undecidable(device):
+        return ""
+    return (
+        f"Of {PERCENT * undecidable_share(device):.0f} % of the span the trace does not tell what was waited for:"
+        " what came next was"
+        " launched before, or its launch is not in the trace."
+    )
