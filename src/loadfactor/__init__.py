@@ -1,4 +1,4 @@
-"""The public names: `open` for the books of a fleet, `track` for a training loop, and the plans as functions.
+"""The public names: `open` for the books of a fleet, `track` for a training loop, `diagnose` for traces, and plans.
 
 ARCHITECTURE.md is the map of the packages.
 """
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadfactor.books.books import Books
+    from loadfactor.faces.cli.diagnose import diagnose
     from loadfactor.faces.plans.breakeven import plan_breakeven
     from loadfactor.faces.plans.own import plan_ownership
     from loadfactor.faces.plans.serve import plan_serving
@@ -17,11 +18,22 @@ if TYPE_CHECKING:
     from loadfactor.faces.plans.train import plan_training
     from loadfactor.tracking import track
 
-__all__ = ["Books", "open", "plan_breakeven", "plan_ownership", "plan_serving", "plan_size", "plan_training", "track"]
+__all__ = [
+    "Books",
+    "diagnose",
+    "open",
+    "plan_breakeven",
+    "plan_ownership",
+    "plan_serving",
+    "plan_size",
+    "plan_training",
+    "track",
+]
 __version__ = "0.1.0"
 
 _LAZY: dict[str, str] = {
     "Books": "loadfactor.books.books",
+    "diagnose": "loadfactor.faces.cli.diagnose",
     "plan_training": "loadfactor.faces.plans.train",
     "plan_serving": "loadfactor.faces.plans.serve",
     "plan_size": "loadfactor.faces.plans.size",
