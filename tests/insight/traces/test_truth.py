@@ -17,11 +17,25 @@ RANKS = "Baseline-12-11-"
 pytestmark = pytest.mark.skipif(not PROFILER.is_dir(), reason="no traces beside the checkout (../shared)")
 
 TIMES = (
-    *("gpu_span_us", "busy_us", "idle_us", "compute_us", "comm_us", "comm_exposed_us", "memcpy_us", "memcpy_exposed_us"),
+    *(
+        "gpu_span_us",
+        "busy_us",
+        "idle_us",
+        "compute_us",
+        "comm_us",
+        "comm_exposed_us",
+        "memcpy_us",
+        "memcpy_exposed_us",
+    ),
     *("memset_us", "memset_exposed_us", "idle_host_us", "idle_launch_us", "idle_device_us", "idle_unknown_us"),
     *("longest_gap_us", "median_kernel_us", "kernels", "comm_kernels"),
 )
-OTHER_NAMES = {"span_us": "gpu_span_us", "kernel_only_union_us": "kernel_busy_us", "memcpys": "copies", "memsets": "memsets"}
+OTHER_NAMES = {
+    "span_us": "gpu_span_us",
+    "kernel_only_union_us": "kernel_busy_us",
+    "memcpys": "copies",
+    "memsets": "memsets",
+}
 
 
 def rows_of(table: str) -> list[dict[str, str]]:
@@ -84,7 +98,16 @@ def test_nsight_equals_the_arithmetic(row: dict[str, str]) -> None:
 def test_xplane_equals_the_arithmetic(row: dict[str, str]) -> None:
     """The same for XPlanes of GPUs and TPUs; lines that are derived from others are not counted twice."""
     report = next(r for r in diagnosis_of(row["trace"]).traces if r.device == row["device"])
-    counted = ("span_us", "busy_us", "idle_us", "compute_us", "comm_us", "comm_exposed_us", "memcpy_us", "memcpy_exposed_us")
+    counted = (
+        "span_us",
+        "busy_us",
+        "idle_us",
+        "compute_us",
+        "comm_us",
+        "comm_exposed_us",
+        "memcpy_us",
+        "memcpy_exposed_us",
+    )
     assert not compare(report, row, (*counted, "memcpys", "longest_gap_us"))
     assert report.kernels == int(row["kernels"]) + (int(row["comm_kernels"]) if row["vendor"].startswith("TPU") else 0)
 
@@ -125,12 +148,16 @@ def test_judgements_agree(row: dict[str, str]) -> None:
     own = [r for r in found.traces if row["trace"] != "gpu_multi_worker.xplane.pb" or "GPU:4" in str(r.device)]
     assert {report.can_judge for report in own} == set(JUDGED[row["can_judge"]])
     said = " ".join(
-        text for finding in found.findings for text in (finding.cause, *finding.evidence, finding.action, finding.misleads)
+        text
+        for finding in found.findings
+        for text in (finding.cause, *finding.evidence, finding.action, finding.misleads)
     ).lower()
     for forbidden in row["must_not_say"].split(";"):
         assert forbidden.strip().lower() not in said or not forbidden.strip()
     causes = [finding.cause for finding in found.findings]
     if row["can_judge"] == "no":
         assert causes == []
-    elif row["trace"] != "gpu_multi_worker.xplane.pb":  # one step of one device of three, of which the table is not sure
+    elif (
+        row["trace"] != "gpu_multi_worker.xplane.pb"
+    ):  # one step of one device of three, of which the table is not sure
         assert causes[0] == row["primary_cause"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from loadfactor.insight.traces.owners import Owner, Wait, find_owners
 from loadfactor.insight.traces.partition import Partition, divide
-from loadfactor.insight.traces.precision import Precision, measure_precision
+from loadfactor.insight.traces.precision import PrecisionShares, measure_precision
 from loadfactor.insight.traces.steps import StepTimes, list_steps
 from loadfactor.trace_events import GpuEvents, GpuKind, TraceCapture, TraceDevice
 from loadfactor.units import NS_PER_US
@@ -54,7 +54,7 @@ class ObservedDevice:
         return list_steps(self.partition, self.capture.steps, self.place)
 
     @cached_property
-    def precision(self) -> Precision | None:
+    def precision(self) -> PrecisionShares | None:
         """What its kernels' names say of tensor cores."""
         return measure_precision(self.gpu, self.capture.names)
 

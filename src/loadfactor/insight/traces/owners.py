@@ -12,7 +12,7 @@ from typing import Final, Literal
 import numpy as np
 
 from loadfactor.insight.traces.intervals import Int64s
-from loadfactor.insight.traces.partition import Gaps
+from loadfactor.insight.traces.partition import IdleGaps
 from loadfactor.insight.traces.sweep import own_intervals
 from loadfactor.trace_events import HostEvents, HostKind
 from loadfactor.units import NS_PER_US
@@ -86,7 +86,7 @@ def wait_of(name: str, phase: str = "") -> Wait:
     return "host"
 
 
-def find_owners(gaps: Gaps, host: HostEvents, names: Sequence[str]) -> tuple[Owner, ...]:
+def find_owners(gaps: IdleGaps, host: HostEvents, names: Sequence[str]) -> tuple[Owner, ...]:
     """Who held the host in the gaps, the longest first."""
     waiting = gaps.host_ns > 0
     thread_of = host.thread[gaps.launch[waiting]] if waiting.any() else np.empty(0, np.int32)

@@ -18,7 +18,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class Gaps:
+class IdleGaps:
     """The gaps between a device's events. `launch` is the row of the host event that launched what came next, -1 unknown."""
 
     start_ns: Int64s
@@ -55,7 +55,7 @@ class Partition:
     idle_launch_ns: int
     idle_device_ns: int
     idle_unknown_ns: int
-    gaps: Gaps
+    gaps: IdleGaps
     with_comm: Spans
     with_copies: Spans
 
@@ -112,7 +112,7 @@ def divide(gpu: GpuEvents, host: HostEvents) -> Partition:
     )
 
 
-def _split_gaps(gpu: GpuEvents, host: HostEvents, busy: Spans) -> Gaps:
+def _split_gaps(gpu: GpuEvents, host: HostEvents, busy: Spans) -> IdleGaps:
     """Every gap, with how much of it passed before the next event was launched and how much after.
 
     Of several events that start at its end, the one that was launched first counts.
@@ -126,7 +126,7 @@ def _split_gaps(gpu: GpuEvents, host: HostEvents, busy: Spans) -> Gaps:
     late = (launch >= 0) & (at > start)
     host_ns = np.where(late, np.minimum(at, end) - start, 0)
     launch_ns = np.where(late, end - start - host_ns, 0)
-    return Gaps(start, end, host_ns, launch_ns, launch)
+    return IdleGaps(start, end, host_ns, launch_ns, launch)
 
 
 def rows_of_device(gpu: GpuEvents, device: int) -> NDArray[np.int64]:

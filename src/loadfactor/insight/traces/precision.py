@@ -10,7 +10,7 @@ from loadfactor.trace_events import GpuEvents, GpuKind
 
 
 @dataclass(frozen=True)
-class Precision:
+class PrecisionShares:
     """Shares of summed computing time: on tensor cores by name, matrix products, those without tensor cores, unknown."""
 
     tensor_core_share: float
@@ -19,7 +19,7 @@ class Precision:
     unknown_share: float
 
 
-def measure_precision(gpu: GpuEvents, names: Sequence[str]) -> Precision | None:
+def measure_precision(gpu: GpuEvents, names: Sequence[str]) -> PrecisionShares | None:
     """What the names of computing kernels say; None where nothing was computed."""
     rows = gpu.kind == GpuKind.COMPUTE
     length = (gpu.end_ns - gpu.start_ns)[rows].astype(np.float64)
@@ -29,7 +29,7 @@ def measure_precision(gpu: GpuEvents, names: Sequence[str]) -> Precision | None:
     each = np.bincount(place, weights=length, minlength=len(numbers)) / length.sum()
     uses = [tensor_cores_of(names[number]) for number in numbers]
     products = [is_product(names[number]) for number in numbers]
-    return Precision(
+    return PrecisionShares(
         tensor_core_share=float(sum(share for share, use in zip(each, uses, strict=True) if use == "yes")),
         product_share=float(sum(share for share, is_one in zip(each, products, strict=True) if is_one)),
         plain_product_share=float(

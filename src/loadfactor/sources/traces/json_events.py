@@ -67,7 +67,7 @@ class JsonEvents:
         return self._texts
 
     def batches(self) -> Iterator[Ints]:
-        """The events as rows (`scan.fields.Field`), some thousand at a time; each batch is to be copied before the next.
+        """The events as rows (`scan.fields.EventField`), some thousand at a time; each batch is to be copied before the next.
 
         Raises SourceError where the text is no trace.
         """

@@ -17,7 +17,7 @@ from loadfactor.sources.traces.kineto_gpu import AT, describe_devices, gpu_rows,
 from loadfactor.sources.traces.kineto_memory import read_memory
 from loadfactor.sources.traces.launches import find_launches
 from loadfactor.sources.traces.pieces import TracePieces
-from loadfactor.sources.traces.scan.fields import Field
+from loadfactor.sources.traces.scan.fields import EventField
 from loadfactor.trace_events import HostEvents, HostKind, Thinning, TraceCapture, TraceStep
 
 Int64s = NDArray[np.int64]
@@ -38,7 +38,7 @@ def read_kineto(pieces: TracePieces) -> TraceCapture:
     names = events.texts
     host, process = _make_host_events(columns)
     calls = join(columns.calls, 2, np.int64)
-    wanted = gpu_rows(columns)[:, AT[Field.CORRELATION]]
+    wanted = gpu_rows(columns)[:, AT[EventField.CORRELATION]]
     rows = calls[:, 0]
     found, unclear = find_launches(wanted, calls[:, 1], host.start_ns[rows], process[rows])
     launch = np.where(found >= 0, rows[found], -1).astype(np.int32) if len(rows) else found

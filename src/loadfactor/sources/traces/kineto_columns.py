@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from loadfactor.sources.traces.json_events import JsonEvents
 from loadfactor.sources.traces.scan.events import BEGIN, INSTANT, SLICE
-from loadfactor.sources.traces.scan.fields import Field
+from loadfactor.sources.traces.scan.fields import EventField
 from loadfactor.sources.traces.scan.tokens import MISSING
 from loadfactor.trace_events import GpuKind, HostKind
 
@@ -34,22 +34,35 @@ _RUNTIME_ENDS: Final = ("_runtime", "_driver")
 OTHER, OVERHEAD, COUNTERS, GPU, HOST = 0, 1, 2, 8, 16
 """What a category is; GPU and HOST are followed by their kinds."""
 GPU_FIELDS: Final = (
-    Field.NAME,
-    Field.PID,
-    Field.START_NS,
-    Field.DURATION_NS,
-    Field.CORRELATION,
-    Field.EXTERNAL,
-    Field.DEVICE,
-    Field.STREAM,
-    Field.BYTES,
-    Field.GRID,
-    Field.ELEMENTS_IN,
-    Field.GROUP,
+    EventField.NAME,
+    EventField.PID,
+    EventField.START_NS,
+    EventField.DURATION_NS,
+    EventField.CORRELATION,
+    EventField.EXTERNAL,
+    EventField.DEVICE,
+    EventField.STREAM,
+    EventField.BYTES,
+    EventField.GRID,
+    EventField.ELEMENTS_IN,
+    EventField.GROUP,
 )
-WORK_FIELDS: Final = (Field.NAME, Field.DIMS, Field.EXTERNAL)
-_MEMORY_FIELDS: Final = (Field.START_NS, Field.DEVICE_KIND, Field.DEVICE, Field.ALLOCATED, Field.RESERVED)
-_PAIR_FIELDS: Final = (Field.PHASE, Field.NAME, Field.CAT, Field.PID, Field.TID, Field.START_NS)
+WORK_FIELDS: Final = (EventField.NAME, EventField.DIMS, EventField.EXTERNAL)
+_MEMORY_FIELDS: Final = (
+    EventField.START_NS,
+    EventField.DEVICE_KIND,
+    EventField.DEVICE,
+    EventField.ALLOCATED,
+    EventField.RESERVED,
+)
+_PAIR_FIELDS: Final = (
+    EventField.PHASE,
+    EventField.NAME,
+    EventField.CAT,
+    EventField.PID,
+    EventField.TID,
+    EventField.START_NS,
+)
 
 
 def category_of(category: str) -> int:
@@ -95,12 +108,12 @@ class KinetoColumns:
     def gather(self, events: JsonEvents) -> None:
         """Takes every batch of the text."""
         for rows in events.batches():
-            phase = rows[:, Field.PHASE]
+            phase = rows[:, EventField.PHASE]
             slices = phase == SLICE
             if not slices.all():
                 self._put_others(rows, phase)
                 rows = rows[slices]
-            self._put(rows, self._classify(rows[:, Field.CAT], events))
+            self._put(rows, self._classify(rows[:, EventField.CAT], events))
         if self.pairs:
             self._join_pairs(events)
 
@@ -114,7 +127,7 @@ class KinetoColumns:
 
     def _put(self, rows: Int64s, what: Int64s) -> None:
         on_gpu = (what >= GPU) & (what < HOST)
-        lasts = rows[:, Field.DURATION_NS] >= 0
+        lasts = rows[:, EventField.DURATION_NS] >= 0
         if on_gpu.any():
             self.without_length += int((on_gpu & ~lasts).sum())
             kept = on_gpu & lasts
@@ -125,24 +138,24 @@ class KinetoColumns:
             self._put_host(rows[on_host], what[on_host] - HOST)
         overhead = (what == OVERHEAD) & lasts
         if overhead.any():
-            self.overhead_ns += int(rows[overhead, Field.DURATION_NS].sum())
+            self.overhead_ns += int(rows[overhead, EventField.DURATION_NS].sum())
         self.counter_ranges += int((what == COUNTERS).sum())
 
     def _put_host(self, rows: Int64s, kind: Int64s) -> None:
-        self.host_times.append(rows[:, (Field.START_NS, Field.DURATION_NS)])
-        self.host_texts.append(rows[:, (Field.NAME, Field.PID, Field.TID)].astype(np.int32))
+        self.host_times.append(rows[:, (EventField.START_NS, EventField.DURATION_NS)])
+        self.host_texts.append(rows[:, (EventField.NAME, EventField.PID, EventField.TID)].astype(np.int32))
         self.host_kind.append(kind.astype(np.int8))
         calls = np.nonzero(kind == HostKind.RUNTIME)[0]
         if len(calls):
-            self.calls.append(np.column_stack((calls + self._host_rows, rows[calls, Field.CORRELATION])))
+            self.calls.append(np.column_stack((calls + self._host_rows, rows[calls, EventField.CORRELATION])))
         self._host_rows += len(rows)
-        numbers = rows[(kind == HostKind.OPERATOR) & (rows[:, Field.EXTERNAL] > 0), Field.EXTERNAL]
+        numbers = rows[(kind == HostKind.OPERATOR) & (rows[:, EventField.EXTERNAL] > 0), EventField.EXTERNAL]
         if len(numbers):
             self.operators += len(numbers)
             first, last = int(numbers.min()), int(numbers.max())
             self.first_operator = first if self.first_operator is None else min(first, self.first_operator)
             self.last_operator = last if self.last_operator is None else max(last, self.last_operator)
-        shaped = (rows[:, Field.DIMS] >= 0) & (rows[:, Field.EXTERNAL] > 0)
+        shaped = (rows[:, EventField.DIMS] >= 0) & (rows[:, EventField.EXTERNAL] > 0)
         if shaped.any():
             self.works.append(rows[shaped][:, WORK_FIELDS])
 
@@ -159,7 +172,7 @@ class KinetoColumns:
         halves = np.concatenate(self.pairs)
         halves = halves[np.argsort(halves[:, -1], kind="stable")]
         opened: dict[tuple[int, int], list[Int64s]] = {}
-        rows = np.full((len(halves), len(Field)), MISSING, np.int64)
+        rows = np.full((len(halves), len(EventField)), MISSING, np.int64)
         count = 0
         for phase, name, category, pid, tid, at_ns in halves:
             stack = opened.setdefault((int(pid), int(tid)), [])
@@ -168,11 +181,11 @@ class KinetoColumns:
             elif stack:
                 name, category, from_ns = stack.pop()
                 row = rows[count]
-                row[[Field.NAME, Field.CAT, Field.PID, Field.TID]] = name, category, pid, tid
-                row[[Field.START_NS, Field.DURATION_NS]] = from_ns, at_ns - from_ns
-                row[[Field.DIMS, Field.GROUP]] = -1
+                row[[EventField.NAME, EventField.CAT, EventField.PID, EventField.TID]] = name, category, pid, tid
+                row[[EventField.START_NS, EventField.DURATION_NS]] = from_ns, at_ns - from_ns
+                row[[EventField.DIMS, EventField.GROUP]] = -1
                 count += 1
-        self._put(rows[:count], self._classify(rows[:count, Field.CAT], events))
+        self._put(rows[:count], self._classify(rows[:count, EventField.CAT], events))
 
 
 def join(pieces: Iterable[NDArray[Any]], width: int, kind: type[Any]) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from loadfactor.sources.traces.flops import match_flops
 from loadfactor.sources.traces.kinds import refine_kinds
 from loadfactor.sources.traces.kineto_columns import GPU_FIELDS, WORK_FIELDS, KinetoColumns, join
-from loadfactor.sources.traces.scan.fields import Field
+from loadfactor.sources.traces.scan.fields import EventField
 from loadfactor.sources.traces.scan.tokens import MISSING, TOO_LARGE
 from loadfactor.trace_events import GpuEvents, GpuKind, TraceDevice
 
@@ -21,23 +21,25 @@ def make_gpu_events(
 ) -> tuple[GpuEvents, list[int | str]]:
     """The GPU events by their start, and the labels of their devices. Empties the columns."""
     rows = gpu_rows(columns)
-    kind = refine_kinds(join(columns.gpu_kind, 0, np.int8), rows[:, AT[Field.NAME]].astype(np.int32), names)
+    kind = refine_kinds(join(columns.gpu_kind, 0, np.int8), rows[:, AT[EventField.NAME]].astype(np.int32), names)
     columns.gpu, columns.gpu_kind = [], []
     labels, device = _number_devices(rows, names)
-    length = rows[:, AT[Field.DURATION_NS]]
-    size = np.where(kind == GpuKind.COMM, rows[:, AT[Field.ELEMENTS_IN]], rows[:, AT[Field.BYTES]])
+    length = rows[:, AT[EventField.DURATION_NS]]
+    size = np.where(kind == GpuKind.COMM, rows[:, AT[EventField.ELEMENTS_IN]], rows[:, AT[EventField.BYTES]])
     events = GpuEvents(
-        start_ns=rows[:, AT[Field.START_NS]],
-        end_ns=rows[:, AT[Field.START_NS]] + length,
+        start_ns=rows[:, AT[EventField.START_NS]],
+        end_ns=rows[:, AT[EventField.START_NS]] + length,
         kind=kind,
-        name=rows[:, AT[Field.NAME]].astype(np.int32),
+        name=rows[:, AT[EventField.NAME]].astype(np.int32),
         device=device,
-        stream=_or_minus_one(rows[:, AT[Field.STREAM]]),
+        stream=_or_minus_one(rows[:, AT[EventField.STREAM]]),
         launch=launch,
         size=_or_minus_one(size),
-        blocks=_or_minus_one(rows[:, AT[Field.GRID]]),
-        group=rows[:, AT[Field.GROUP]].astype(np.int32),
-        flops=match_flops(join(columns.works, len(WORK_FIELDS), np.int64), names, rows[:, AT[Field.EXTERNAL]], length),
+        blocks=_or_minus_one(rows[:, AT[EventField.GRID]]),
+        group=rows[:, AT[EventField.GROUP]].astype(np.int32),
+        flops=match_flops(
+            join(columns.works, len(WORK_FIELDS), np.int64), names, rows[:, AT[EventField.EXTERNAL]], length
+        ),
         moved=np.full(len(rows), np.nan, np.float32),
     )
     return events.take(np.argsort(events.start_ns, kind="stable")), labels
@@ -54,7 +56,7 @@ def _or_minus_one(values: Int64s) -> Int64s:
 
 def _number_devices(rows: Int64s, names: list[str]) -> tuple[list[int | str], NDArray[np.int32]]:
     """The labels of devices, and for each row which one it is: the device it names, else its process, as old traces have it."""
-    said, pid = rows[:, AT[Field.DEVICE]], rows[:, AT[Field.PID]]
+    said, pid = rows[:, AT[EventField.DEVICE]], rows[:, AT[EventField.PID]]
     named = (said != MISSING) & (said != TOO_LARGE)
     pairs, device = np.unique(np.where(named, said, MISSING + 2 + pid), return_inverse=True)
     labels: list[int | str] = []

@@ -9,7 +9,9 @@ from loadfactor.units import BYTES_PER_GB, NS_PER_US, US_PER_S
 
 _LEAST_OF_EVENTS = 0.5
 _WORTH_SAYING = 0.05
-_PIN: Final = "Pin the batches (pin_memory=True), copy them with non_blocking=True, batch small ones, keep tensors on the GPU."
+_PIN: Final = (
+    "Pin the batches (pin_memory=True), copy them with non_blocking=True, batch small ones, keep tensors on the GPU."
+)
 _KEEP: Final = (
     "Keep what is copied again and again on the device, or fetch it on a second stream while the step before computes; donate"
     " buffers and keep their layout."

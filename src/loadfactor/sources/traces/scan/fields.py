@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 
-class Field(IntEnum):
+class EventField(IntEnum):
     """The columns of scanned rows. Those from NAME to DIMS are texts, by the number of the table of texts."""
 
     NAME = 0
@@ -39,13 +39,13 @@ class Field(IntEnum):
     DEVICE_KIND = 23
 
 
-COLUMNS: Final = len(Field)
+COLUMNS: Final = len(EventField)
 TEXTS: Final = 8
 """The first columns are texts."""
-START, DURATION = int(Field.START_NS), int(Field.DURATION_NS)
-PHASE, GRID, DIMS = int(Field.PHASE), int(Field.GRID), int(Field.DIMS)
-NAME, CAT, PID, TID = int(Field.NAME), int(Field.CAT), int(Field.PID), int(Field.TID)
-ALLOCATED = int(Field.ALLOCATED)
+START, DURATION = int(EventField.START_NS), int(EventField.DURATION_NS)
+PHASE, GRID, DIMS = int(EventField.PHASE), int(EventField.GRID), int(EventField.DIMS)
+NAME, CAT, PID, TID = int(EventField.NAME), int(EventField.CAT), int(EventField.PID), int(EventField.TID)
+ALLOCATED = int(EventField.ALLOCATED)
 ARGS: Final = COLUMNS
 """The member that holds the others."""
 NOTHING: Final = COLUMNS + 1
@@ -61,24 +61,24 @@ _OF_EVENT: Final = {
     "args": ARGS,
 }
 _OF_ARGS: Final = {
-    "device": Field.DEVICE,
-    "stream": Field.STREAM,
-    "bytes": Field.BYTES,
-    "grid": Field.GRID,
-    "correlation": Field.CORRELATION,
-    "external id": Field.EXTERNAL,
-    "input dims": Field.DIMS,
-    "est. achieved occupancy %": Field.OCCUPANCY,
-    "collective name": Field.COLLECTIVE,
-    "dtype": Field.DTYPE,
-    "process group name": Field.GROUP,
-    "in msg nelems": Field.ELEMENTS_IN,
-    "out msg nelems": Field.ELEMENTS_OUT,
-    "group size": Field.GROUP_SIZE,
-    "total allocated": Field.ALLOCATED,
-    "total reserved": Field.RESERVED,
-    "device type": Field.DEVICE_KIND,
-    "device id": Field.DEVICE,
+    "device": EventField.DEVICE,
+    "stream": EventField.STREAM,
+    "bytes": EventField.BYTES,
+    "grid": EventField.GRID,
+    "correlation": EventField.CORRELATION,
+    "external id": EventField.EXTERNAL,
+    "input dims": EventField.DIMS,
+    "est. achieved occupancy %": EventField.OCCUPANCY,
+    "collective name": EventField.COLLECTIVE,
+    "dtype": EventField.DTYPE,
+    "process group name": EventField.GROUP,
+    "in msg nelems": EventField.ELEMENTS_IN,
+    "out msg nelems": EventField.ELEMENTS_OUT,
+    "group size": EventField.GROUP_SIZE,
+    "total allocated": EventField.ALLOCATED,
+    "total reserved": EventField.RESERVED,
+    "device type": EventField.DEVICE_KIND,
+    "device id": EventField.DEVICE,
 }
 
 
