@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loadfactor.insight.traces.diagnose import diagnose_captures
-from loadfactor.insight.traces.report import TraceDiagnosis, TraceReport
+from loadfactor.insight.traces.report import DeviceReport, TraceDiagnosis
 from loadfactor.sources.traces.read import read_trace
 
 SHARED = Path(__file__).resolve().parents[4] / "shared"
@@ -55,7 +55,7 @@ def diagnosis_of(*traces: str) -> TraceDiagnosis:
     return diagnose_captures(capture for trace in traces for capture in read_trace(find_file(trace)))
 
 
-def compare(report: TraceReport, row: dict[str, str], names: tuple[str, ...]) -> dict[str, tuple[float | None, str]]:
+def compare(report: DeviceReport, row: dict[str, str], names: tuple[str, ...]) -> dict[str, tuple[float | None, str]]:
     """What differs by more than 0.1 %."""
     wrong = {}
     for name in names:

@@ -5,19 +5,19 @@ from typing import Final
 
 from loadfactor.faces.document import Cell, DataTable, Section, TableColumn
 from loadfactor.insight.traces.collectives import Skew
-from loadfactor.insight.traces.report import TraceReport
+from loadfactor.insight.traces.report import DeviceReport
 from loadfactor.units import US_PER_MS
 
 MOST: Final = 12
 _NAME: Final = 60
 
 
-def _name(report: TraceReport) -> str:
+def _name(report: DeviceReport) -> str:
     who = f"rank {report.rank}" if report.rank is not None else report.trace[:24]
     return f"{who}, {str(report.device).removeprefix('/device:')}"
 
 
-def list_owners(reports: Sequence[TraceReport]) -> Section | None:
+def list_owners(reports: Sequence[DeviceReport]) -> Section | None:
     """Who held the host while GPUs waited, the longest of all devices."""
     columns = (
         TableColumn("device"),
@@ -43,7 +43,7 @@ def list_owners(reports: Sequence[TraceReport]) -> Section | None:
     return Section("Idle for the host", tables=(DataTable(columns, rows, note=note),)) if rows else None
 
 
-def list_steps(reports: Sequence[TraceReport]) -> Section | None:
+def list_steps(reports: Sequence[DeviceReport]) -> Section | None:
     """The steps of the first device that has some."""
     chosen = next((report for report in reports if report.steps), None)
     if chosen is None:
@@ -75,7 +75,7 @@ def list_steps(reports: Sequence[TraceReport]) -> Section | None:
     return Section(f"Steps of {_name(chosen)}", tables=(DataTable(columns, rows),))
 
 
-def list_kernels(reports: Sequence[TraceReport]) -> Section | None:
+def list_kernels(reports: Sequence[DeviceReport]) -> Section | None:
     """The kernels and copies of the first device that took the longest."""
     chosen = next((report for report in reports if report.top_kernels), None)
     if chosen is None:

@@ -10,7 +10,7 @@ from loadfactor.faces.document import Assumption, Cell, DataTable, Document, Sec
 from loadfactor.faces.formats import percent
 from loadfactor.faces.pages.trace_tables import list_kernels, list_owners, list_ranks, list_steps
 from loadfactor.insight.traces.diagnose import diagnose_captures
-from loadfactor.insight.traces.report import TraceDiagnosis, TraceFinding, TraceReport
+from loadfactor.insight.traces.report import DeviceReport, TraceDiagnosis, TraceFinding
 from loadfactor.sources.traces.read import read_trace
 from loadfactor.trace_events import TraceCapture, no_gpu_events, no_host_events
 from loadfactor.units import US_PER_MS
@@ -93,7 +93,7 @@ def say_verdict(found: TraceDiagnosis) -> str:
     return f"Cannot be judged: {reason[:1].lower()}{reason[1:]}"
 
 
-def _list_tiles(reports: Sequence[TraceReport]) -> tuple[Tile, ...]:
+def _list_tiles(reports: Sequence[DeviceReport]) -> tuple[Tile, ...]:
     span = sum(report.gpu_span_us or 0 for report in reports)
     if not span:
         return ()
@@ -109,13 +109,13 @@ def _list_tiles(reports: Sequence[TraceReport]) -> tuple[Tile, ...]:
     )
 
 
-def name_device(report: TraceReport) -> str:
+def name_device(report: DeviceReport) -> str:
     """A device of a trace in few words: its rank where there is one, else its file."""
     who = f"rank {report.rank}" if report.rank is not None else report.trace[:24]
     return who if report.device is None else f"{who}, {str(report.device).removeprefix('/device:')}"
 
 
-def _list_traces(reports: Sequence[TraceReport]) -> Section:
+def _list_traces(reports: Sequence[DeviceReport]) -> Section:
     columns = (
         TableColumn("device"),
         TableColumn("judged"),
@@ -147,7 +147,7 @@ def _list_traces(reports: Sequence[TraceReport]) -> Section:
     return Section("Devices", tables=(DataTable(columns, rows),))
 
 
-def _draw_parts(reports: Sequence[TraceReport]) -> Section:
+def _draw_parts(reports: Sequence[DeviceReport]) -> Section:
     shown = reports[:MOST_ROWS]
     series = tuple(
         Series(title, tuple((getattr(report, name) or 0) / US_PER_MS for report in shown))
@@ -195,6 +195,6 @@ def _explain(finding: TraceFinding) -> Section:
     )
 
 
-def _list_notes(reports: Sequence[TraceReport]) -> tuple[str, ...]:
+def _list_notes(reports: Sequence[DeviceReport]) -> tuple[str, ...]:
     notes = [f"{name_device(report)}: {text}" for report in reports for text in (*report.because, *report.notes)]
     return tuple(dict.fromkeys(notes))[:MOST_ROWS]

@@ -11,7 +11,7 @@ from loadfactor.insight.traces.judge import judge, refuse
 from loadfactor.insight.traces.kernels import list_kernels
 from loadfactor.insight.traces.observed import ObservedDevice
 from loadfactor.insight.traces.partition import rows_of_device
-from loadfactor.insight.traces.report import FoundAt, TraceDiagnosis, TraceFinding, TraceReport
+from loadfactor.insight.traces.report import DeviceReport, FoundAt, TraceDiagnosis, TraceFinding
 from loadfactor.insight.traces.roofline import find_roof
 from loadfactor.insight.traces.rules import RULES
 from loadfactor.insight.traces.rules.communication import find_rank_waits, is_explained
@@ -26,7 +26,7 @@ def diagnose_captures(captures: Iterable[TraceCapture]) -> TraceDiagnosis:
 
     Only the GPU work of collectives and the reports are kept of a capture, so that many of them fit.
     """
-    reports: list[TraceReport] = []
+    reports: list[DeviceReport] = []
     judged: list[ObservedDevice] = []
     for capture in captures:
         own, devices = report_capture(capture)
@@ -47,7 +47,7 @@ def diagnose_captures(captures: Iterable[TraceCapture]) -> TraceDiagnosis:
     return TraceDiagnosis(tuple(reports), rank_findings(findings), skew)
 
 
-def report_capture(capture: TraceCapture) -> tuple[list[TraceReport], list[ObservedDevice]]:
+def report_capture(capture: TraceCapture) -> tuple[list[DeviceReport], list[ObservedDevice]]:
     """A report for each device of a capture, one without times where it has none; and the devices that can be judged."""
     why_not = refuse(capture)
     if not len(capture.gpu) or not (capture.gpu.end_ns > capture.gpu.start_ns).any():
@@ -110,8 +110,8 @@ def _one_a_rank(judged: Sequence[ObservedDevice]) -> list[TraceCapture]:
     return list(found.values())
 
 
-def _report_nothing(capture: TraceCapture, why_not: tuple[str, ...]) -> TraceReport:
-    return TraceReport(
+def _report_nothing(capture: TraceCapture, why_not: tuple[str, ...]) -> DeviceReport:
+    return DeviceReport(
         trace=capture.trace,
         rank=capture.rank,
         device=None,
@@ -141,12 +141,12 @@ def _report_nothing(capture: TraceCapture, why_not: tuple[str, ...]) -> TraceRep
     )
 
 
-def _report(device: ObservedDevice) -> TraceReport:
+def _report(device: ObservedDevice) -> DeviceReport:
     parts, capture, kinds = device.partition, device.capture, device.gpu.kind
     roof = find_roof(device.device.accelerator)
     lengths, precision = device.kernel_us, device.precision
     comm_ns = parts.comm.length_ns
-    return TraceReport(
+    return DeviceReport(
         trace=capture.trace,
         rank=capture.rank,
         device=device.device.label,

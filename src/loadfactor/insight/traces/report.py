@@ -19,7 +19,7 @@ Sureness = Literal["high", "medium", "low"]
 
 
 @dataclass(frozen=True)
-class TraceReport:
+class DeviceReport:
     """One device in one trace. Where it cannot be judged, its times are None unless they were measured all the same.
 
     `busy_us` is the time in which anything ran on the device, copies too; `kernel_busy_us` that of kernels alone.
@@ -105,6 +105,6 @@ class TraceFinding:
 class TraceDiagnosis:
     """Every device of every trace, what was found, and the collectives of several ranks beside each other."""
 
-    traces: tuple[TraceReport, ...]
+    traces: tuple[DeviceReport, ...]
     findings: tuple[TraceFinding, ...]
     skew: Skew | None = None
