@@ -3,7 +3,7 @@
 Only what is asked is booked: hours that are stale stay so, so that the minutes that just came in cost what these minutes cost.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from loadfactor.books.booking import book
 from loadfactor.books.budgets import review_budgets
 from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.job_runs import write_begun, write_lasting
 from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.books.step_totals import StepRows, read_steps
 from loadfactor.books.watched_prices import write_ended_prices
@@ -91,24 +92,30 @@ class Watched:
         self._session.create_view("asked_ledger", "SELECT * FROM book")
         return read_steps(self._session, self._ask(metrics, by, span), step_ms)
 
-    def add_up(self, metrics: Sequence[Metric], by: Sequence[str], span: Span) -> Totals:
-        """What the metrics are made of, added up by group over a span."""
+    def add_up(self, metrics: Sequence[Metric], by: Sequence[str], span: Span, since: Mapping[str, int]) -> Totals:
+        """What the metrics are made of, added up by group over a span: of these jobs, of each since an instant."""
         question = self._ask(metrics, by, span)
         open_ledger(self._session, self._idle_below)
         AskedLedger(self._session, self._idle_below).view(question.window, False)
+        self._session.materialize("ledger_of_span", "SELECT * FROM asked_ledger WHERE job_id IS NOT NULL")
+        self._session.put("since_utc", {"job_id": list(since), "since": list(since.values())})
+        self._session.create_view(
+            "asked_ledger",
+            "SELECT l.* FROM ledger_of_span AS l JOIN since_utc AS s ON l.job_id = s.job_id AND l.from_utc >= s.since",
+        )
         self._session.put("asked", {"start_ms": [span[0]], "end_ms": [span[1]]})
         queries = recall(question.shape, lambda: _compile(question))
         return add_up(question, lambda name: self._session.fetch_columns(queries[name]))
 
-    def find_job_starts(self, span: Span) -> dict[str, int]:
-        """Since when each of the jobs of a span holds what it holds then: its first instant, by job."""
+    def find_begun_jobs(self, span: Span, step_ms: int) -> list[tuple[int, str]]:
+        """Instants at which jobs begin to hold something in a span, in order. Between two runs of one lies a whole step."""
         self._session.view_table("allocations", "allocations")
-        return dict(
-            self._session.raw.execute(
-                "SELECT job_id, min(from_utc) FROM allocations WHERE from_utc IS NOT NULL"
-                f" AND from_utc < {span[1]} AND coalesce(to_utc > {span[0]}, true) GROUP BY job_id"
-            ).fetchall()
-        )
+        return [(at, job) for at, job in self._session.raw.execute(write_begun(span, step_ms)).fetchall()]
+
+    def find_job_starts(self, at_ms: int, step_ms: int) -> dict[str, int]:
+        """Since when each job holds something that did in the step that ends at an instant."""
+        self._session.view_table("allocations", "allocations")
+        return dict(self._session.raw.execute(write_lasting(at_ms, step_ms)).fetchall())
 
     def list_events(self, span: Span) -> list[WatchedEvent]:
         """What happened to GPUs in a span and `EVENTS_BEFORE_MS` before it, in order."""

@@ -6,6 +6,7 @@ import pytest
 from tests.insight.alerts.small_fleet import HOUR, MINUTE, START, make_books, make_samples, make_tables, minutes
 from tests.ledger.fleets import Tables
 
+from loadfactor.insight.alerts.judge import Judge
 from loadfactor.insight.alerts.replay import replay
 from loadfactor.insight.alerts.rules.jobs import JOBS
 
@@ -88,3 +89,43 @@ def test_without_samples_nothing_is_said_of_jobs(tmp_path: Path) -> None:
     coarse = make_tables(lambda _: 0.9)
     coarse["allocations"] = [{"job_id": "j", "node": "n0", "gpus": 2, "from_utc": START, "to_utc": START + 10 * HOUR}]
     assert judge(tmp_path / "c", coarse) == []
+
+
+def requeued() -> Tables:
+    """The job j works for 100 minutes, holds nothing for ten, and is back with nothing to do."""
+    tables = make_tables(lambda m: 0.8 if m < 100 else 0.0)
+    for row in list(tables["allocations"]):
+        tables["allocations"].append({**row, "attempt": 1, "from_utc": START + 110 * MINUTE})
+        row["to_utc"] = START + 100 * MINUTE
+    return tables
+
+
+def test_a_job_that_starts_again_begins_anew(tmp_path: Path) -> None:
+    """What its first run did is not what its second one does: that one is idle from its start."""
+    assert judge(tmp_path, requeued()) == [("job_idle_from_start", 110, 140, None)]
+
+
+@pytest.mark.parametrize("at", [105, 111, 125])
+def test_a_judge_that_begins_in_the_middle_knows_since_when_jobs_run(tmp_path: Path, at: int) -> None:
+    """Dumped and loaded in the gap between two runs, in the first minute of the second one, or later."""
+    judged, fired = Judge(JOBS, START), []
+    with make_books(tmp_path, requeued()).watch() as watched:
+        fired += judged.step(watched, START + at * MINUTE)
+        judged = Judge.load(JOBS, judged.dump())
+        fired += judged.step(watched, START + 300 * MINUTE)
+    assert [(t.alert.rule, minutes(t.alert.start_ms), minutes(t.at_ms)) for t in fired] == [
+        ("job_idle_from_start", 110, 140)
+    ]
+
+
+def test_a_job_whose_gpus_change_goes_on(tmp_path: Path) -> None:
+    """A GPU is given back as another one is taken: it is one run, which worked."""
+    tables = make_tables(lambda m: 0.8 if m < 100 else 0.0)
+    first, second = tables["allocations"]
+    first["to_utc"] = second["from_utc"] = START + 120 * MINUTE
+    judged, fired = Judge(JOBS, START), []
+    with make_books(tmp_path, tables).watch() as watched:
+        for at in (121, 300):
+            fired += judged.step(watched, START + at * MINUTE)
+            judged = Judge.load(JOBS, judged.dump())
+    assert [(t.alert.rule, minutes(t.alert.start_ms)) for t in fired] == [("job_became_idle", 100)]

@@ -22,28 +22,43 @@ def told(alerts: list[Alert]) -> list[tuple[str, float | None, float | None, flo
 
 
 def test_an_exporter_that_stops_is_told_and_nothing_else(tmp_path: Path) -> None:
-    """Silent from minute 180 to 240: half of ten minutes are missing at 185, a fifth and less again when eight came in."""
-    alerts = replay(make_books(tmp_path, make_tables(lambda m: None if 180 <= m < 240 else 0.8)), RULES)
-    assert told(alerts) == [("telemetry_lost", 184, 189, 249)]
+    """Silent from minute 180 to 240: of four GPUs half of ten minutes is missing at 185, and less than half again at 246."""
+    alerts = replay(make_books(tmp_path, make_tables(lambda m: None if 180 <= m < 240 else 0.8, gpus=4)), RULES)
+    assert told(alerts) == [("telemetry_lost", 184, 189, 246)]
     assert dict(alerts[0].by) == {"node": "n0"}
-    assert alerts[0].evidence[0] == "no samples of 2 of 2 GPUs that are held: g0, g1"
+    assert alerts[0].evidence[0] == "samples are missing of 4 of 4 GPUs that are held: g0, g1, g2, g3"
 
 
 def test_a_single_gpu_that_falls_silent_is_told(tmp_path: Path) -> None:
-    """One of two GPUs has no samples from minute 300 on."""
+    """One of two GPUs has no samples from minute 300 on: ten minutes of it are missing at 310."""
     tables = make_tables(lambda _: 0.8)
     tables["samples"] = [
         *make_samples(lambda _: 0.8, range(600), ["g0"]),
         *make_samples(lambda _: 0.8, range(300), ["g1"]),
     ]
     (alert,) = judge(tmp_path, tables)
-    assert (minutes(alert.start_ms), minutes(alert.fired_ms), alert.value) == (304, 309, 1)
-    assert alert.evidence[0] == "no samples of 1 of 2 GPUs that are held: g1"
+    assert (minutes(alert.start_ms), minutes(alert.fired_ms), alert.value) == (309, 314, 1)
+    assert alert.evidence[0] == "samples are missing of 1 of 2 GPUs that are held: g1"
+
+
+def test_a_gap_of_one_gpu_is_no_loss(tmp_path: Path) -> None:
+    """Nine minutes are missing of one of four GPUs, now and then."""
+    tables = make_tables(lambda _: 0.8, gpus=4)
+    tables["samples"] = [
+        *make_samples(lambda _: 0.8, range(600), ["g0", "g1", "g2"]),
+        *make_samples(lambda m: None if m % 40 < 9 else 0.8, range(600), ["g3"]),
+    ]
+    assert judge(tmp_path, tables) == []
+
+
+def test_samples_that_begin_were_not_lost_before(tmp_path: Path) -> None:
+    """The exporter is installed at minute 120, while a job runs."""
+    assert judge(tmp_path, make_tables(lambda m: None if m < 120 else 0.8, gpus=4)) == []
 
 
 def test_four_minutes_without_samples_are_no_loss(tmp_path: Path) -> None:
     """A restart of an exporter, now and then."""
-    assert judge(tmp_path, make_tables(lambda m: None if m % 40 < 4 else 0.8)) == []
+    assert judge(tmp_path, make_tables(lambda m: None if m % 40 < 4 else 0.8, gpus=4)) == []
 
 
 def test_samples_that_only_begin_were_not_lost(tmp_path: Path) -> None:

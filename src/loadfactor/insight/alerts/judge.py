@@ -129,11 +129,10 @@ class Judge:
     def _read(self, watched: Watched, observed: Observed, span: Span, records: Records) -> Iterator[Evidence]:
         """Read steps, and what rules read after each of them."""
         steps = watched.read_steps(observed.metrics, observed.by, span, self._step_ms)
-        starts = watched.find_job_starts(span)
+        begun = watched.find_begun_jobs(span, self._step_ms)
         for rows in steps:
             self._rows_of_a_step = max(rows.count, 1)
-            observed.add(rows)
-            observed.set_starts(starts)
+            observed.add(rows, {job: at for at, job in begun if rows.start_ms <= at < rows.end_ms})
             yield observed.show(records)
 
     # -- late data -----------------------------------------------------------------------------------------------------

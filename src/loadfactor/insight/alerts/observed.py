@@ -15,7 +15,7 @@ from loadfactor.insight.alerts.rolling import NOBODY, Split
 from loadfactor.metrics import Metric, metric
 from loadfactor.metrics.metric import Part, Ratio, Sum
 from loadfactor.metrics.query.answer import work_out
-from loadfactor.tables import DIMENSIONS
+from loadfactor.tables import DIMENSIONS, Span
 from loadfactor.units import MS_PER_S
 
 TOLD: Final = ("node", "job", "user", "team")
@@ -35,6 +35,7 @@ class Observed:
         self._splits = {by: self._make(by, of) for by, of in splits.items()}
         self._names = {name: Names() for name in self.by}
         self._dated: dict[tuple[str, ...], int] = {}
+        self._starts: dict[str, int] = {}
         self._step = 0
         windows = [need.window_s + need.ago_s for need in needs if need.window_s != SINCE_START]
         self.longest_ms = round(max(windows, default=0.0) * MS_PER_S)
@@ -42,44 +43,56 @@ class Observed:
 
     def begin(self, watched: Watched, start_ms: int) -> None:
         """Take in what the jobs that hold GPUs at an instant did before it, where rules ask since they began."""
-        asked = [split for split in self._splits.values() if split.keeps_whole]
         first, last = watched.span
-        starts = watched.find_job_starts((start_ms, start_ms + 1))
-        since = max(first, min(starts.values(), default=start_ms))
-        if not asked or since >= min(start_ms, last):
-            return
-        for split in asked:
-            totals = watched.add_up(self.metrics, split.by, (since, min(start_ms, last)))
-            codes = {}
-            for place, name in enumerate(split.by):
-                own = [key[place] for key in totals.keys]
-                names = list(dict.fromkeys(n for n in own if n is not None))
-                number = {n: k for k, n in enumerate(names)}
-                encoded = np.array([NONE if n is None else number[n] for n in own], dtype=np.int64)
-                codes[name] = self._names[name].number(encoded, names, NOBODY)
-            if "job" in codes:  # those that ended are no longer asked for
-                alive = np.array([name in starts for name in self._names["job"].names] + [False])
-                codes["job"] = np.where(alive[codes["job"]], codes["job"], NONE)
-            split.begin(codes, totals.sums, since, self._names)
-        self.set_starts(starts)
+        self._starts = watched.find_job_starts(start_ms, self._step_ms)
+        until = min(start_ms, last)
+        since = max(first, min(self._starts.values(), default=until))
+        for split in self._splits.values():
+            if split.keeps_whole and since < until:
+                self._begin(split, watched, (since, until))
 
-    def set_starts(self, starts: Mapping[str, int]) -> None:
-        """Say since when jobs hold what they hold: groups of theirs that are new are there since then."""
+    def _begin(self, split: Split, watched: Watched, span: Span) -> None:
+        floors = {job: at - at % self._step_ms for job, at in self._starts.items()}
+        totals = watched.add_up(self.metrics, split.by, span, floors)
+        codes = {}
+        for place, name in enumerate(split.by):
+            own = [key[place] for key in totals.keys]
+            names = list(dict.fromkeys(n for n in own if n is not None))
+            number = {n: k for k, n in enumerate(names)}
+            encoded = np.array([NONE if n is None else number[n] for n in own], dtype=np.int64)
+            codes[name] = self._names[name].number(encoded, names, NOBODY)
+        split.begin(codes, totals.sums, span[0], self._names)
+        self._date(split)
+
+    def _date(self, split: Split) -> None:
+        """Say since when new groups of jobs are there: since their jobs are."""
+        if "job" in split.by:
+            place, dated = split.by.index("job"), self._dated.get(split.by, 0)
+            for group in range(dated, split.groups):
+                split.starts[group] = self._starts.get(split.named[group][place], split.starts[group])
+            self._dated[split.by] = split.groups
+
+    def _restart(self, begun: Mapping[str, int]) -> None:
+        """Forget what earlier runs did of jobs that begin again."""
         for by, split in self._splits.items():
             if "job" in by:
-                place, dated = by.index("job"), self._dated.get(by, 0)
-                for group in range(dated, split.groups):
-                    split.starts[group] = starts.get(split.named[group][place], split.starts[group])
-                self._dated[by] = split.groups
+                place = by.index("job")
+                for job, at in begun.items():
+                    number = self._names["job"].find(job)
+                    if number != NONE:
+                        split.restart(place, number, at)
 
-    def add(self, rows: StepRows) -> None:
-        """Add the rows of the next step."""
+    def add(self, rows: StepRows, begun: Mapping[str, int]) -> None:
+        """Add the rows of the next step; `begun`: jobs that begin in it, and when."""
         self._step += 1
+        self._restart(begun)
+        self._starts.update(begun)
         self._numbers: dict[str, Ints] = {
             name: self._names[name].number(codes, rows.names[name], NOBODY) for name, codes in rows.codes.items()
         }
         for split in self._splits.values():
             split.add(rows, self._numbers, self._step, self._names)
+            self._date(split)
         self._rows = rows
 
     def show(self, records: Records) -> Evidence:

@@ -79,6 +79,22 @@ class Split:
             for place, amounts in enumerate(sums[part].T):
                 np.add.at(self.whole[at + place], found[inside], amounts[inside])
 
+    def restart(self, place: int, number: int, at_ms: int) -> None:
+        """Forget what was added up of the groups whose name at a place of `by` has a number: they begin anew."""
+        own = self._find(place, number)
+        self.whole[:, own] = 0.0
+        self.starts[own] = at_ms
+
+    def _find(self, place: int, number: int) -> Ints:
+        """The groups whose name at a place of `by` has a number."""
+        groups = np.arange(self.groups)
+        firsts = groups
+        for pairs in reversed(self._pairs[place:]):
+            firsts = pairs.firsts[firsts]
+        own = self._pairs[place - 1].seconds[firsts] if place else firsts
+        found: Ints = groups[own == number]
+        return found
+
     def _widen(self, groups: int, since_ms: int, names: Mapping[str, Names]) -> None:
         """Make place for groups that are there since an instant."""
         more = groups - self.groups

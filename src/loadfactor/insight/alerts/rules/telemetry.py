@@ -15,31 +15,34 @@ _UNOBSERVED: Final = Need("unobserved_share", _GPU, _WINDOW)
 _HELD: Final = Need("unobserved_share", _GPU, _NOW)
 _MEASURED: Final = Need("measured_share", _NODE, float(S_PER_HOUR), _WINDOW)
 """In the hour before: where samples only begin, as when an exporter is installed, none were lost."""
+_FEW: Final = 2
+"""So few GPUs may have gaps at the same time by chance."""
 _UNHELD: Final = Need("unheld_work_share", _GPU, _WINDOW)
 
 
 def find_lost(evidence: Evidence, limits: Limits) -> Verdicts:
-    """Nodes with GPUs that are held and of which most samples are missing, where samples came within the hour before."""
+    """Nodes that had samples before, and now none of a GPU that is held, or too few of most of these."""
     share, held = evidence.read(_UNOBSERVED), evidence.read(_HELD)
     nodes, node_of = evidence.groups(_NODE), evidence.parents(_GPU, _NODE)
     is_held = held.is_there & ~np.isnan(held.value) & (node_of >= 0)
     is_lost = is_held & (share.value >= limits["unobserved"])
     had_samples = evidence.read(_MEASURED).value > 0
     worst = _find_most(np.where(is_held, share.value, np.nan), node_of, len(nodes))
-    lost = _count(is_lost, node_of, len(nodes))
+    lost, there = (_count(of, node_of, len(nodes)) for of in (is_lost, is_held))
+    most = limits["gpus"] * there
+    is_bad = (worst >= limits["silent"]) | ((lost > _FEW) & (lost >= most))
+    is_clear = (worst < limits["clears_at"]) & (lost < most / 2)
 
     def explain(node: int) -> tuple[str, ...]:
         own = np.flatnonzero(is_lost & (node_of == node))
         known = show(1 - share.value[own].mean(), "share")
         return (
-            f"no samples of {lost[node]:.0f} of {_count(is_held, node_of, len(nodes))[node]:.0f} GPUs that are held: "
-            + _name_gpus(evidence, own),
+            f"samples are missing of {lost[node]:.0f} of {there[node]:.0f} GPUs that are held: {_name_gpus(evidence, own)}",
             f"{known} of the last 10 min of these is known; what they do is not low utilization but unknown",
         )
 
     value = np.where(np.isnan(worst), np.nan, lost)
-    is_bad, is_clear = (lost > 0) & had_samples, worst < limits["clears_at"]
-    return Verdicts(nodes, is_bad, is_clear, value, "GPUs", explain)
+    return Verdicts(nodes, is_bad & had_samples, is_clear, value, "GPUs", explain)
 
 
 def find_unheld(evidence: Evidence, limits: Limits) -> Verdicts:
@@ -84,8 +87,10 @@ TELEMETRY: Final = (
         Compound(
             find_lost, (_UNOBSERVED, _HELD, _MEASURED),
             {
-                "unobserved": Limit(0.5, "share", "the part of the last 10 minutes without samples", 0, 1),
-                "clears_at": Limit(0.2, "share", "the part without samples at which they are back", 0, 1),
+                "unobserved": Limit(0.5, "share", "the part of the last 10 minutes that is missing of a GPU", 0.01, 1),
+                "gpus": Limit(0.5, "share", "the part of a node's held GPUs, at least three, that miss so much", 0.01, 1),
+                "silent": Limit(0.95, "share", "the part that is missing of a GPU alone", 0.01, 1),
+                "clears_at": Limit(0.75, "share", "the part at which a GPU is no longer silent", 0.01, 1),
             },
         ),
         _NODE, 5 * S_PER_MIN, "warning", "telemetry",
