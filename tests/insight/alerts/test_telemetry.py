@@ -51,11 +51,6 @@ def test_a_gap_of_one_gpu_is_no_loss(tmp_path: Path) -> None:
     assert judge(tmp_path, tables) == []
 
 
-def test_samples_that_begin_were_not_lost_before(tmp_path: Path) -> None:
-    """The exporter is installed at minute 120, while a job runs."""
-    assert judge(tmp_path, make_tables(lambda m: None if m < 120 else 0.8, gpus=4)) == []
-
-
 def test_four_minutes_without_samples_are_no_loss(tmp_path: Path) -> None:
     """A restart of an exporter, now and then."""
     assert judge(tmp_path, make_tables(lambda m: None if m % 40 < 4 else 0.8, gpus=4)) == []
