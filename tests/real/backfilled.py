@@ -14,7 +14,7 @@ from loadfactor.units import MS_PER_MIN, MS_PER_S, S_PER_MIN
 Labels = tuple[tuple[str, str], ...]
 Series = dict[tuple[str, Labels], dict[int, float]]
 """Values by name and labels, and by time in ms."""
-SHORT_LOOKBACK = "30s"
+SHORT_LOOKBACK = "59s"
 """Blocks have no marks of series that ended: what has no sample in this minute is not there."""
 
 
@@ -66,20 +66,25 @@ def serve_history(folder: Path) -> Iterator[Component]:
         yield server
 
 
-def ask_minutes(server: Component, expression: str, span: tuple[int, int]) -> dict[Labels, set[int]]:
-    """At which minutes of a span, in ms, an expression answers, by labels."""
-    asked = {
-        "query": expression,
-        "start": str(span[0] / MS_PER_S),
-        "end": str(span[1] / MS_PER_S),
-        "step": str(S_PER_MIN),
-    }
+def find_offset(server: Component, recorded: str, at_ms: int) -> int:
+    """How long after full minutes a series was recorded, ms: promtool evaluates groups of rules at moments of its own."""
+    asked = {"query": f"{recorded}[1h]", "time": str(at_ms / MS_PER_S)}
+    found = httpx.get(f"{server.url}/api/v1/query", params=asked, timeout=60).json()["data"]["result"]
+    return round(float(found[0]["values"][0][0]) * MS_PER_S) % MS_PER_MIN
+
+
+def ask_minutes(
+    server: Component, expression: str, span: tuple[int, int], offset_ms: int = 0
+) -> dict[Labels, set[int]]:
+    """At which minutes of a span, in ms, an expression answers, so long after them, by labels."""
+    start, end = (str((at + offset_ms) / MS_PER_S) for at in span)
+    asked = {"query": expression, "start": start, "end": end, "step": str(S_PER_MIN)}
     answer = httpx.post(f"{server.url}/api/v1/query_range", data=asked, timeout=120)
     assert answer.status_code == httpx.codes.OK, f"{expression}: {answer.text}"
     found: dict[Labels, set[int]] = {}
     for one in answer.json()["data"]["result"]:
         labels = tuple(sorted((k, v) for k, v in one["metric"].items() if k not in ("__name__", "rule")))
-        found.setdefault(labels, set()).update(round(float(at) * MS_PER_S) for at, _ in one["values"])
+        found.setdefault(labels, set()).update(round(float(at) * MS_PER_S) - offset_ms for at, _ in one["values"])
     return found
 
 

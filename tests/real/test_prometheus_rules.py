@@ -14,9 +14,11 @@ from tests.real.backfilled import (
     add_families,
     ask_minutes,
     find_firing,
+    find_offset,
     serve_history,
     write_openmetrics,
 )
+from tests.real.scene_exporters import export_scene, name_pod
 
 from loadfactor.books.books import Books
 from loadfactor.faces.prometheus_rules.target import write_for
@@ -30,6 +32,7 @@ from loadfactor.quantities import parse_duration_s
 from loadfactor.simulator.faults.cases import Case, make_case
 from loadfactor.simulator.faults.kinds import FAULTS
 from loadfactor.tables import DIMENSIONS
+from loadfactor.units import MS_PER_S
 
 SHIPPED = {rule.name: rule for rule in RULES}
 KINDS = [kind for kind in FAULTS if kind in SHIPPED and kind not in ("budget_burn",)]
@@ -104,3 +107,67 @@ def test_own_rules_fire_like_ours(kinds: Sequence[str], tmp_path: Path) -> None:
             assert {*found} == {*ours}, rule["alert"]
             for group, times in found.items():
                 assert abs(times[0] - ours[group][0]) <= STEP_MS, (rule["alert"], group)
+
+
+AGAINST_DCGM = (
+    "fleet_utilization_low", "team_utilization_low", "job_utilization_low", "job_idle_from_start", "job_became_idle",
+    "notebook_idle", "gpus_never_used", "memory_pressure", "gpu_hot", "gpu_xid", "node_down", "gpus_work_unheld",
+)  # fmt: skip
+"""Rules that say the same of these series. What has no such series (events, prices) or another group (nodes) is left out."""
+
+
+def record_history(folder: Path, text: str, span: tuple[int, int]) -> None:
+    """Have promtool write what is recorded into the database, after what it is made of."""
+    left = {rule["record"]: rule for rule in yaml.safe_load(text)["groups"][0]["rules"] if "record" in rule}
+    while left:
+        ready = [rule for rule in left.values() if not any(name in rule["expr"] for name in left)]
+        assert ready, "series are recorded out of each other"
+        path = folder / "recorded.yml"
+        path.write_text(yaml.safe_dump({"groups": [{"name": "recorded", "interval": "1m", "rules": ready}]}))
+        with serve_history(folder) as prometheus:
+            start, end = (str(at // MS_PER_S) for at in span)
+            url = ("--url", prometheus.url, "--start", start, "--end", end, "--eval-interval", "1m")
+            add_blocks(folder, "rules", *url, "--output-dir", str(folder / "data"), str(path))
+        for rule in ready:
+            del left[rule["record"]]
+
+
+def name_dcgm_group(alert: Alert, case: Case) -> Labels:
+    """The group of an alert as these series have it."""
+    pods = {job.job_id: name_pod(job) for job in case.scene.jobs}
+    labels: dict[str, str] = {}
+    for by, name in alert.by.items():
+        labels |= pods[name] if by == "job" else {{"team": "namespace", "device": "UUID"}.get(by, by): name}
+    return tuple(sorted(labels.items()))
+
+
+@pytest.mark.parametrize("kinds", [(kind,) for kind in AGAINST_DCGM], ids="+".join)
+def test_rules_over_dcgm_exporter_fire_like_ours(kinds: Sequence[str], tmp_path: Path) -> None:
+    """Out of what dcgm-exporter and kube-state-metrics tell, the rule of a fault fires for the same groups within a minute."""
+    case = make_case(SEED, kinds)
+    alerts, _ = judge_minutes(make_books(tmp_path, case), case)
+    write_openmetrics(export_scene(case.scene), tmp_path / "history.om")
+    add_blocks(tmp_path, "openmetrics", str(tmp_path / "history.om"))
+    span = (case.scene.at_ms(1), case.scene.at_ms(case.scene.minutes))
+    text = write_for("dcgm", RULES, "USD", "")[0]
+    record_history(tmp_path, text, span)
+    nodes = {gpu.device: gpu.node for gpu in case.scene.fleet}
+    with serve_history(tmp_path) as prometheus:
+        offset_ms = find_offset(prometheus, "loadfactor:gpu_activity:ratio", span[1])
+        for rule in read_alerts(text):
+            if rule["alert"] not in kinds:
+                continue
+            found = find_firing(ask_minutes(prometheus, rule["expr"], span, offset_ms), read_for_s(rule))
+            if rule["alert"] == "gpus_work_unheld":  # by GPU, as ours is by node
+                found = {(("node", nodes[dict(labels)["UUID"]]),): times for labels, times in found.items()}
+            ours: dict[Labels, int] = {}
+            for alert in sorted((a for a in alerts if a.rule == rule["alert"]), key=lambda a: a.fired_ms or 0):
+                ours.setdefault(name_dcgm_group(alert, case), alert.fired_ms or 0)
+            assert ours
+            assert {*found} == {*ours}, rule["alert"]
+            for group, times in found.items():
+                assert abs(times[0] - ours[group]) <= STEP_MS, (
+                    rule["alert"],
+                    group,
+                    (times[0] - ours[group]) / STEP_MS,
+                )

@@ -14,11 +14,11 @@ from loadfactor.faces.prometheus_rules.dcgm_series import (
     POD,
     REQUESTED,
     RUNNING,
+    UNHELD,
 )
 from loadfactor.faces.prometheus_rules.dcgm_thresholds import while_firing
 from loadfactor.faces.prometheus_rules.rule_file import SaidRule
 from loadfactor.insight.alerts.rule import Compound, Rule
-from loadfactor.tables import IDLE_BELOW
 from loadfactor.units import S_PER_MIN
 
 NOTEBOOK: Final = ".*(notebook|interactive|jupyter|ipython|workspace|vscode|debug).*"
@@ -138,8 +138,10 @@ def say_exporter_lost(rule: Rule) -> SaidRule:
 
 def say_work_unheld(rule: Rule) -> SaidRule:
     """GPUs that work and that no pod holds."""
-    expression = f'max by (UUID) ({ACTIVITY}{{pod=""}}) >= {IDLE_BELOW:g}'
-    return SaidRule(rule, expression, GPU, "share")
+    works = f"sum_over_time({UNHELD}[10m]) / 10"
+    often, clear = find_limit(rule, "time", 0.5), find_limit(rule, "clears_at", 0.1)
+    expression = f"{works} > {often:g}\nor ({works} > {clear:g}\n  {while_firing(rule, GPU)})"
+    return SaidRule(rule, expression, GPU, "share", "By GPU; loadfactor tells of the node.")
 
 
 def say_free_while_waiting(rule: Rule) -> SaidRule:

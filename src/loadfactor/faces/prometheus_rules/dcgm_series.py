@@ -10,6 +10,7 @@ from loadfactor.units import PERCENT
 ACTIVITY: Final = "loadfactor:gpu_activity:ratio"
 MEMORY: Final = "loadfactor:gpu_memory:ratio"
 BUSY: Final = "loadfactor:gpu_busy:bool"
+UNHELD: Final = "loadfactor:gpu_unheld:bool"
 BUSY_OF_POD: Final = "loadfactor:pod_busy:gpus"
 REQUESTED: Final = "loadfactor:pod_requested:gpus"
 RUNNING: Final = 'kube_pod_status_phase{phase="Running"} == 1'
@@ -51,7 +52,7 @@ RECORDINGS: Final = (
     ),
     RecordedSeries(
         MEMORY,
-        "DCGM_FI_DEV_FB_USED / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE)",
+        "max by (namespace, pod, UUID) (DCGM_FI_DEV_FB_USED / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE))",
         "Memory in use.",
     ),
     RecordedSeries(
@@ -60,6 +61,11 @@ RECORDINGS: Final = (
         "GPUs that running pods hold: what of these has no sample is unknown, and never idle.",
     ),
     RecordedSeries(BUSY, f"{ACTIVITY}{HELD} >= bool {IDLE_BELOW:g}", "1 where a GPU that a pod holds works, 0 where it is idle."),
+    RecordedSeries(
+        UNHELD,
+        f'max by (UUID) ({ACTIVITY}{{pod=""}}) >= bool {IDLE_BELOW:g}',
+        "1 where a GPU that no pod holds works.",
+    ),
     RecordedSeries(
         BUSY_OF_POD,
         f"sum by (namespace, pod) ({BUSY})\n"
