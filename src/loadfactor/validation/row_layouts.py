@@ -5,11 +5,12 @@ from dataclasses import replace
 
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, TrainingLayout
-from loadfactor.planner.training.machine import MEGATRON_2021, MEGATRON_2022, MODERN, Software
+from loadfactor.planner.training.machine import MEGATRON_2021, MEGATRON_2022, MODERN, NEMO, Software
 from loadfactor.validation.row_cells import Row, RowRefused, read_text, read_whole
 
 FUSED_SINCE = 2205  # arXiv numbers from May 2022 on: Megatron sums weight gradients inside the product (2205.05198)
 FLASH_SINCE = 2206  # arXiv numbers from June 2022 on: FlashAttention (2205.14135) is in use
+NEMO_RECIPES = re.compile(r"\bNeMo\b|NVIDIA-NeMo|dgxc-benchmarking|Megatron-Bridge")
 OLD = ("Ampere", "Volta", "Pascal", "Turing")
 
 
@@ -48,7 +49,7 @@ def recognize_software(row: Row, text: str, accelerator: Accelerator) -> Softwar
     modern = accelerator.architecture not in OLD or "FULL_SHARD" in text or "fsdp" in text.lower()
     modern = modern or bool(papers and max(papers) >= FLASH_SINCE)
     old = MEGATRON_2022 if papers and max(papers) >= FUSED_SINCE else MEGATRON_2021
-    software = MODERN if modern else old
+    software = (NEMO if NEMO_RECIPES.search(text) else MODERN) if modern else old
     if said:
         software = replace(software, flash_attention="flash" in said)
     return software

@@ -13,6 +13,10 @@ from importlib.resources import files
 from loadfactor.catalog.accelerators.spelling import Product, describe_product, match_spelling, read_spelling
 from loadfactor.catalog.facts import Fact, fact, read_toml
 from loadfactor.errors import CatalogError, InputError, no_such
+from loadfactor.units import BYTES_PER_GB, BYTES_PER_GIB
+
+# Datasheets print gigabytes of memory and mean binary ones: an "80 GB" H100 shows 81,559 MiB, a "180 GB" B200 183,359 MiB.
+DRIVER_BYTES_PER_DATASHEET_BYTE = BYTES_PER_GIB / BYTES_PER_GB * 0.995
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,15 @@ class Accelerator:
     def memory_bytes(self) -> float:
         """Memory as the datasheet prints it, bytes."""
         return self.value("memory_bytes")
+
+    @property
+    def driver_memory_bytes(self) -> float:
+        """Memory as the driver reports it, bytes. Where nobody saw it, as most report: datasheets mean binary gigabytes.
+
+        >>> accelerator("h100-sxm").driver_memory_bytes / 2**20, accelerator("h100-pcie").driver_memory_bytes / 2**20
+        (81559.0, 81510.4)
+        """
+        return self.get("driver_memory_bytes") or self.memory_bytes * DRIVER_BYTES_PER_DATASHEET_BYTE
 
     @property
     def memory_bandwidth_bytes_per_s(self) -> float:

@@ -27,6 +27,7 @@ from loadfactor.units import BYTES_PER_GB
 
 SOFTWARE_WORDS = {
     "modern": "flash attention, overlap",
+    "nemo": "flash attention, overlap, gradients in 16 bits, sharded weights over all adapters",
     "dualpipe": "flash attention, overlap, hidden expert exchange",
     "megatron-2021": "unfused attention, no overlap",
 }

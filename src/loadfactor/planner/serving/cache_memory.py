@@ -5,10 +5,7 @@ from dataclasses import dataclass
 from loadfactor.errors import PlanError
 from loadfactor.planner.serving.replica_layout import weight_bytes
 from loadfactor.planner.serving.step import Replica
-from loadfactor.units import BITS_PER_BYTE, BYTES_PER_GB, BYTES_PER_GIB
-
-# Datasheets print gigabytes of memory and mean binary ones: an "80 GB" H100 shows 81 559 MiB, a "180 GB" B200 183 359 MiB.
-DRIVER_BYTES_PER_DATASHEET_BYTE = BYTES_PER_GIB / BYTES_PER_GB * 0.995
+from loadfactor.units import BITS_PER_BYTE, BYTES_PER_GB
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ def measure_memory(r: Replica) -> CacheMemory:
     total = weight_bytes(r.network, r.precision)
     attention = parts["attention"] * bits("attention") / BITS_PER_BYTE
     held = (total - attention) / r.layout.gpus + attention / r.layout.attention_tp
-    installed = r.accelerator.memory_bytes * DRIVER_BYTES_PER_DATASHEET_BYTE
+    installed = r.accelerator.driver_memory_bytes
     usable = installed * r.engine.memory_for_engine_share
     return CacheMemory(installed, held, r.engine.engine_bytes, usable - held - r.engine.engine_bytes)
 

@@ -17,7 +17,6 @@ from loadfactor.planner.hardware.collectives import (
 from loadfactor.planner.hardware.kernels import Real
 from loadfactor.planner.training.job import VALUE_BYTES, TrainingJob, rank_parameters, rank_trained, stage_layers
 from loadfactor.planner.training.layout import FULL, TrainingLayout
-from loadfactor.planner.training.machine import Machine
 
 LAST_BUCKET = 0.05  # of an exchange over data ranks: the last gradients have no backward left to hide behind
 
@@ -91,8 +90,8 @@ def data_exchange_s(
     times = 2 if job.software.overlaps else 2 + (x.recompute == FULL)
     latency = stage_layers(job.network.layers, x) * ring_latency_s(ranks, stride, fabric)  # one collective a layer
     width = job.adapters.frozen_bytes if job.adapters else VALUE_BYTES
-    gathered = times * (each(_gather_sharded_s, width, job.machine, held) + latency)
-    reduced = each(_gather_sharded_s, VALUE_BYTES, job.machine) + latency
+    gathered = times * (each(_gather_sharded_s, width, job, held) + latency)
+    reduced = each(_gather_sharded_s, VALUE_BYTES, job) + latency
     c = job.constants
     if job.software.overlaps:
         both = np.minimum(gathered + reduced, micro_s)
@@ -102,9 +101,10 @@ def data_exchange_s(
     return np.where(ranks > 1, np.where(x.zero == 3, m * exposed, once), 0.0)
 
 
-def _gather_sharded_s(total_bytes: Real, ranks: Real, stride: Real, on: Machine) -> Real:
-    """An all-gather in many small pieces: across domains it keeps one adapter busy, however many its members share."""
-    ring = ring_bytes_per_s(ranks, stride, on.fabric)
-    across = ranks > members_per_domain(ranks, stride, on.fabric)
-    speed: Real = np.where(across, np.minimum(ring, on.shard_bytes_per_s), ring)
+def _gather_sharded_s(total_bytes: Real, ranks: Real, stride: Real, job: TrainingJob) -> Real:
+    """An all-gather in many small pieces: across domains, older software keeps one adapter busy, however many its members share."""
+    fabric = job.machine.fabric
+    ring = ring_bytes_per_s(ranks, stride, fabric)
+    across = (ranks > members_per_domain(ranks, stride, fabric)) & (not job.software.gathers_by_all_adapters)
+    speed: Real = np.where(across, np.minimum(ring, job.machine.shard_bytes_per_s), ring)
     return (ranks - 1) / ranks * total_bytes / speed

@@ -21,8 +21,10 @@ class Software:
     hides_experts: bool = False  # the exchange with experts runs behind another micro-batch's compute (DualPipe)
     scatter_gather_pipeline: bool = True  # each tensor rank sends 1/t of an activation to the next stage
     fused_accumulation: bool = True  # weight gradients are summed inside the product that makes them
-    gradient_bytes: int = 4
+    gradient_bytes: int = 4  # as they are exchanged
+    kept_gradient_bytes: int = 4  # as the sum over micro-batches is kept
     dropout: bool = False
+    gathers_by_all_adapters: bool = False  # sharded weights come in over every adapter of a node at once
 
 
 MEGATRON_2021 = Software(
@@ -35,8 +37,11 @@ MEGATRON_2021 = Software(
 )
 MEGATRON_2022 = replace(MEGATRON_2021, fused_accumulation=True)
 MODERN = Software()
+NEMO = replace(  # grad_reduce_in_fp32 = False of its performance recipes
+    MODERN, gradient_bytes=2, kept_gradient_bytes=2, gathers_by_all_adapters=True
+)
 DUALPIPE = replace(MODERN, hides_experts=True)  # arXiv:2412.19437 section 3.2.1
-SOFTWARE = {"modern": MODERN, "dualpipe": DUALPIPE, "megatron-2021": MEGATRON_2021}
+SOFTWARE = {"modern": MODERN, "dualpipe": DUALPIPE, "nemo": NEMO, "megatron-2021": MEGATRON_2021}
 
 
 @dataclass(frozen=True)
@@ -117,5 +122,5 @@ def build_machine(
         speed(accelerator.peak_flops(wide)),
         fabric,
         out * c.shard_adapters,
-        accelerator.memory_bytes,
+        accelerator.driver_memory_bytes,
     )

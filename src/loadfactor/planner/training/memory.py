@@ -15,7 +15,6 @@ from loadfactor.planner.training.job import VALUE_BYTES, TrainingJob, rank_param
 from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
 
 MASTER_BYTES = 12  # Adam in mixed precision: 32-bit weight and two moments
-GRADIENT_BYTES = 4  # the sum over micro-batches is kept in 32 bits
 LOGIT_BYTES = 6  # 16-bit logits and their 32-bit copy
 USABLE_SHARE = 0.94  # the rest is the driver, the communication library and fragmentation
 
@@ -41,7 +40,8 @@ class TrainingMemory:
 def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
     """Memory of the fullest rank.
 
-    Weights 2 bytes a parameter, gradients 4, Adam 12, each divided by the data ranks from ZeRO stage 3, 2, 1 on.
+    Weights 2 bytes a parameter, gradients 4 (or 2: `Software.kept_gradient_bytes`), Adam 12, each divided by the data ranks from
+    ZeRO stage 3, 2, 1 on.
     GPT-3 on 8 tensor ranks × 8 stages: 18 bytes · 175 G ÷ 64 = 45.8 GiB and the embedding (published 45.6, arXiv:2205.05198).
 
     >>> from loadfactor.catalog.accelerators import accelerator
@@ -78,7 +78,7 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
     gathered = np.where(x.zero == 3, 2 * VALUE_BYTES * sum(held) / layers, 0.0)
     parts = {
         "weights_bytes": kept(weight_bytes, 3, held) + (kept(VALUE_BYTES, 3) if job.adapters else 0.0),
-        "gradients_bytes": kept(GRADIENT_BYTES, 2),
+        "gradients_bytes": kept(job.software.kept_gradient_bytes, 2),
         "optimizer_bytes": kept(MASTER_BYTES, 1),
         "activations_bytes": np.maximum(first, last) - np.where(ends_on_last, logits, 0.0) + working,
         "logits_bytes": np.where(ends_on_last, logits, 0.0),

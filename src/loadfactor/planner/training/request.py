@@ -52,8 +52,10 @@ class TrainingRequest(Request):
     )
     recompute: tuple[Recompute, ...] = option(f"Activation recomputation. {FREE}", ())
     zero: tuple[int, ...] = option(f"ZeRO stage (3: FSDP). {FREE}", (), at_least=0, at_most=3)
-    software: Literal["modern", "dualpipe", "megatron-2021"] = option(
-        "modern: flash attention and overlap; dualpipe: hides expert exchange too; megatron-2021: none.", "modern"
+    software: Literal["modern", "nemo", "dualpipe", "megatron-2021"] = option(
+        "modern: flash attention and overlap; nemo: gradients in 16 bits, too; dualpipe: hides expert exchange too;"
+        " megatron-2021: none.",
+        "modern",
     )
     network_gb_per_s: float | None = option("Network between nodes, GB/s per GPU.", None, at_least=0.001, at_most=1e6)
     price_per_gpu_hour: float | None = option(
