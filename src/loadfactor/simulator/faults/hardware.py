@@ -100,11 +100,12 @@ def fail_node(scene: Scene, rng: np.random.Generator) -> None:
     for job in jobs:
         begin, after = job.within(scene.minutes)
         if begin < first < after or first <= job.from_min < window[1]:
+            for array in (scene.sm, scene.pcie, scene.nvlink, scene.spin):
+                array[scene.cells(job, (first, after))] = 0
             if job.from_min >= first - 2:
                 scene.jobs.remove(job)
                 continue
             job.to_min, job.end_state = first, "node_fail"
-            scene.sm[scene.cells(job, (first, after))] = 0
         scene.hurt.add(job.job_id)
     for array in (scene.sm, scene.pcie, scene.nvlink, scene.spin):
         array[np.ix_(places, range(*window))] = 0

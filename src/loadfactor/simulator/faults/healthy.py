@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from loadfactor.simulator.faults.measure import CAPPED_ABOVE, POWER_CAP
 from loadfactor.simulator.faults.scene import Array, Event, Gpu, Job, Price, Scene, SceneOutage, Wait, Window
 from loadfactor.units import H_PER_MONTH, MIN_PER_DAY, MIN_PER_HOUR, MS_PER_S
 
@@ -165,8 +166,8 @@ def _use_memory(rng: np.random.Generator, minute: npt.NDArray[np.int64], warm_up
 def _warm_rack(scene: Scene) -> None:
     """One node stands in the sun, and another one works at the limit of its power, which is no fault."""
     scene.heat_c[list(scene.gpus_of("h100-2"))] = 5.0
-    capped = np.array([gpu.node == "h100-0" for gpu in scene.fleet])[:, None] & (scene.sm > 0.86)
-    scene.throttle[capped] |= 0x4
+    capped = np.array([gpu.node == "h100-0" for gpu in scene.fleet])[:, None] & (scene.sm > CAPPED_ABOVE)
+    scene.throttle[capped] |= POWER_CAP
     scene.sm[capped] = np.maximum(scene.sm[capped], 0.93)
 
 

@@ -11,6 +11,8 @@ from loadfactor.units import BYTES_PER_MIB
 
 IDLE_POWER_SHARE: Final = 0.14  # of the board's limit
 POWER_CAP: Final = 0x4
+CAPPED_ABOVE: Final = 0.86
+"""SM activity above which a board may reach its limit of power."""
 IDLE_BIT: Final = 0x1
 
 
@@ -22,7 +24,9 @@ def measure(scene: Scene) -> Mapping[str, Array]:
     tensor, dram = sm * scene.tensor_ratio, 0.5 * sm
     load = 0.1 * busy + 0.55 * sm + 0.2 * dram + 0.3 * tensor
     of_limit = IDLE_POWER_SHARE + (1 - IDLE_POWER_SHARE) * np.minimum(load, 0.92)
-    is_capped = (scene.throttle & POWER_CAP) > 0
+    works_hard = sm > CAPPED_ABOVE
+    is_capped = ((scene.throttle & POWER_CAP) > 0) & works_hard
+    throttle = np.where(works_hard, scene.throttle, scene.throttle & ~POWER_CAP)
     of_limit = np.where(is_capped, 0.985, of_limit) + rng.normal(0, 0.004, sm.shape)
     boards = {gpu.accelerator: accelerator(gpu.accelerator) for gpu in scene.fleet}
     of = [boards[gpu.accelerator] for gpu in scene.fleet]
@@ -43,5 +47,5 @@ def measure(scene: Scene) -> Mapping[str, Array]:
         "pcie_tx_bytes_per_s": np.round(0.3 * np.clip(scene.pcie, 0, 1) * pcie),
         "nvlink_bytes_per_s": np.round(np.clip(scene.nvlink, 0, 1) * nvlink),
         "temperature_c": np.floor(30 + 42 * of_limit + scene.heat_c),
-        "throttle_mask": np.where(busy > 0, scene.throttle, scene.throttle | IDLE_BIT).astype(np.float64),
+        "throttle_mask": np.where(busy > 0, throttle, throttle | IDLE_BIT).astype(np.float64),
     }
