@@ -34,10 +34,6 @@ from loadfactor.sources.base import Rows, Source
 from loadfactor.units import MS_PER_MIN
 
 NAME = "alerts"
-LATE_MINUTES = 35
-"""An alert over a window may still tell of what ended so long ago."""
-SAME = {"exporter_lost": "telemetry_lost"}
-"""Kinds of faults that have no rule of their own."""
 
 
 @dataclass
@@ -152,33 +148,26 @@ def judge_case(case: Case) -> list[Alert]:
 def count_alerts(case: Case, alerts: Sequence[Alert], scores: dict[str, Score]) -> None:
     """Add to the scores what the alerts of a case told."""
     judged = {rule.name for rule in RULES}
-    expected = [(SAME.get(e.rule, e.rule) if e.rule not in judged else e.rule, e) for e in case.expected]
     who = f"seed {case.seed} {'+'.join(case.kinds) or 'healthy'}"
+    told: list[tuple[Alert, Expectation]] = []
     for alert in alerts:
         score = scores.setdefault(alert.rule, Score())
-        if any(rule == alert.rule and _fits(case, alert, e) for rule, e in expected):
+        explained = case.explain(alert.rule, alert.by, alert.start_ms, alert.end_ms)
+        told += [(alert, expected) for expected in explained]
+        if explained:
             score.right += 1
         else:
             score.false += 1
             minutes = [(at - case.scene.start_ms) // MS_PER_MIN for at in (alert.start_ms, alert.end_ms) if at]
-            score.notes.append(f"false  {who}: {dict(alert.by)} {minutes} {alert.evidence}")
-    for rule, of in expected:
-        if rule in judged and of.is_certain:
-            score = scores.setdefault(rule, Score())
-            told = [alert for alert in alerts if alert.rule == rule and _fits(case, alert, of)]
-            if told:
+            score.notes.append(f"false  {alert.rule}, {who}: {dict(alert.by)} {minutes} {alert.evidence}")
+    for expected in case.expected:
+        if expected.rule in judged and expected.is_certain:
+            score = scores.setdefault(expected.rule, Score())
+            fired = [alert.fired_ms or alert.start_ms for alert, of in told if of is expected]
+            if fired:
                 score.found += 1
-                fired = min(alert.fired_ms or alert.start_ms for alert in told)
-                score.delays_min.append(max(fired / MS_PER_MIN - case.scene.at_ms(of.minutes[0]) / MS_PER_MIN, 0))
+                score.delays_min.append(max(min(fired) - case.scene.at_ms(expected.minutes[0]), 0) / MS_PER_MIN)
             else:
                 score.missed += 1
-                about = {name: sorted(of.about[name])[:3] for name in ("job", "team", "node") if name in of.about}
-                score.notes.append(f"missed {who}: {about} {of.minutes}")
-
-
-def _fits(case: Case, alert: Alert, expected: Expectation) -> bool:
-    """Does the alert tell of what was expected: of the same things, at the time?"""
-    first, after = (case.scene.at_ms(minute) for minute in expected.minutes)
-    end = alert.end_ms if alert.end_ms is not None else case.scene.at_ms(case.scene.minutes)
-    is_then = alert.start_ms < after + LATE_MINUTES * MS_PER_MIN and end >= first
-    return is_then and all(value in expected.about[name] for name, value in alert.by.items() if name in expected.about)
+                about = {name: sorted(of)[:3] for name, of in expected.about.items() if name in ("job", "team", "node")}
+                score.notes.append(f"missed {expected.rule}, {who}: {about} {expected.minutes}")

@@ -1,7 +1,8 @@
 """Cases: a healthy fleet with some faults in it, its data spoilt or not, and what rules of alerts should say of it."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -14,6 +15,11 @@ from loadfactor.simulator.faults.scene import Expectation, Flags, Scene
 from loadfactor.simulator.faults.spoil import ALL, MISSING, hold_back, lose_some, see_with
 from loadfactor.simulator.table_rows import TableBatch
 
+LATE_MINUTES: Final = 35
+"""An alert over a window may still tell of what ended so long ago."""
+SAME: Final = {"exporter_lost": "telemetry_lost"}
+"""Kinds of faults that another rule tells of, for every node."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -25,6 +31,21 @@ class Case:
     signals: frozenset[str]
     expected: tuple[Expectation, ...]
     late: Flags | None = None
+
+    def explain(self, rule: str, by: Mapping[str, str], start_ms: int, end_ms: int | None) -> list[Expectation]:
+        """What was expected of the things and at the time that an alert tells of; nothing where it is false.
+
+        `end_ms`: None where the alert did not end. Dimensions that an expectation does not describe may have any value.
+        """
+        until_ms = self.scene.at_ms(self.scene.minutes) if end_ms is None else end_ms
+        return [
+            e
+            for e in self.expected
+            if e.rule == rule
+            and start_ms < self.scene.at_ms(e.minutes[1] + LATE_MINUTES)
+            and until_ms >= self.scene.at_ms(e.minutes[0])
+            and all(value in e.about[name] for name, value in by.items() if name in e.about)
+        ]
 
     def rows(self) -> Iterator[TableBatch]:
         """What is imported first."""
@@ -58,6 +79,7 @@ def make_case(
         *find_silent(scene),
     ]
     expected = tuple(seen for e in found if (seen := see_with(e, signals)) is not None)
+    expected = tuple(replace(e, rule=SAME.get(e.rule, e.rule)) for e in expected)
     return Case(seed, tuple(kinds), scene, signals, expected, hold_back(scene) if is_late else None)
 
 

@@ -90,7 +90,8 @@ def find_stragglers(evidence: Evidence, limits: Limits) -> Verdicts:
     is_far = (np.abs(value - middle) >= limits["distance"]) & (count >= limits["gpus"])
     slow = is_far & (job.above <= limits["spread"]) & (ratio <= limits["ratio"])
     alone = is_far & (job.below <= limits["spread"]) & (ratio >= 1 / limits["ratio"]) & (middle < limits["sm"])
-    is_near = (ratio >= 1.2 * limits["ratio"]) & (ratio <= 1 / (1.2 * limits["ratio"]))
+    nearer = (1 + 2 * limits["ratio"]) / 3  # clear once a third of the difference is gone
+    is_near = (ratio >= nearer) & (ratio <= 1 / nearer)
     is_clear = (count >= limits["gpus"]) & is_near
 
     def explain(group: int) -> tuple[str, ...]:
@@ -198,7 +199,7 @@ LINKS: Final = (
             find_stragglers,
             (_GPUS, _SM),
             {
-                "ratio": Limit(0.65, "share", "SM activity of one GPU of that in its job's middle, or the inverse", 0.05, 0.95),
+                "ratio": Limit(0.75, "share", "SM activity of one GPU of that in its job's middle, or the inverse", 0.05, 0.95),
                 "distance": Limit(0.15, "share", "least difference to the middle", 0.01, 1),
                 "spread": Limit(0.15, "share", "within which the other GPUs lie, without a quarter at either end", 0.01, 1),
                 "sm": Limit(0.55, "share", "SM activity of the others, under which they wait for a GPU that works more", 0.05, 1),
