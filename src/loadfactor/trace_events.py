@@ -147,6 +147,7 @@ class TraceCapture:
     memory: Sequence[MemoryUse] = ()
     thinning: Thinning | None = None
     counter_ranges: int = 0
+    unreadable_times: int = 0
     overhead_ns: int = 0
     is_cut: bool = False
     notes: Sequence[str] = ()

@@ -53,6 +53,11 @@ def refuse(capture: TraceCapture) -> tuple[str, ...]:
 def _say_without_gpu(capture: TraceCapture) -> str:
     if capture.is_cut:
         return "The file is cut before its GPU events begin; export it again, whole."
+    if capture.unreadable_times:
+        return (
+            f"No GPU event whose time can be read: {capture.unreadable_times:,} events have times that are no numbers, or beyond"
+            " the year 2262 in microseconds. Nanoseconds? Export it again."
+        )
     if capture.counter_ranges:
         return (
             f"No GPU event, but {capture.counter_ranges:,} ranges of hardware counters, which replace kernels: record a plain trace"

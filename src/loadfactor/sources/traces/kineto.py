@@ -62,6 +62,7 @@ def read_kineto(pieces: TracePieces) -> TraceCapture:
         memory=read_memory(columns.memory),
         thinning=thinning,
         counter_ranges=columns.counter_ranges,
+        unreadable_times=events.nan_times,
         overhead_ns=columns.overhead_ns,
         is_cut=events.is_cut or bool(pieces.fault),
         notes=_list_notes(events, columns, pieces.fault, unclear),

@@ -16,7 +16,14 @@ from loadfactor.units import BYTES_PER_KIB
 _SNIFFED: Final = 4 * BYTES_PER_KIB
 _SQLITE: Final = b"SQLite format 3\0"
 _SPACES: Final = b" \t\r\n\xef\xbb\xbf"
-_TRACES_IN_FOLDERS: Final = ("*.pt.trace.json*", "*.xplane.pb*")
+_TRACES_IN_FOLDERS: Final = (
+    "*trace*.json",
+    "*trace*.json.gz",
+    "*.xplane.pb",
+    "*.xplane.pb.gz",
+    "*.sqlite",
+    "*.sqlite.gz",
+)
 _TABLES: Final = ("*.parquet", "*.arrow", "*.feather")
 _REFUSED: Final = (
     (b"PK\x03\x04", "a zip archive; unpack it and name the files in it"),
@@ -72,7 +79,7 @@ def _read_folder(path: Path) -> Iterator[TraceCapture]:
     files = sorted({found for pattern in _TRACES_IN_FOLDERS for found in path.rglob(pattern) if found.is_file()})
     if not files:
         raise SourceError(
-            f"{path} holds no trace: no *.pt.trace.json, *.xplane.pb or tables of Nsight Systems; name the files"
+            f"{path} holds no trace: no *trace*.json, *.xplane.pb, *.sqlite or tables of Nsight Systems; name the files"
         )
     for file in files:
         yield from read_trace(file)

@@ -1,0 +1,138 @@
+"""Exports of Nsight Systems, made by hand: SQLite, and the same tables as Parquet and Arrow."""
+
+import gzip
+import sqlite3
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from loadfactor.insight.traces.diagnose import diagnose_captures
+from loadfactor.insight.traces.report import DeviceReport
+from loadfactor.sources.traces.read import read_trace
+
+PREFIX = "CUPTI_ACTIVITY_KIND_"
+PROCESS = 1000 << 24
+THREAD = PROCESS + 7
+Rows = list[dict[str, int | str | None]]
+TABLES: dict[str, Rows] = {
+    "META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": "3.24.14"}],
+    "StringIds": [
+        {"id": 1, "value": "gemm"},
+        {"id": 2, "value": "ncclDevKernel_AllReduce_Sum_f32(x)"},
+        {"id": 3, "value": "cudaLaunchKernel_v7000"},
+        {"id": 4, "value": "cudaMemcpyAsync_v3020"},
+    ],
+    "TARGET_INFO_GPU": [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "smCount": 132}],
+    # 0–3,000 computing; 2,000–5,500 communication; 8,000–8,500 copy; 8,500–9,000 a replay of a graph
+    f"{PREFIX}KERNEL": [
+        {
+            "start": 0,
+            "end": 3000,
+            "deviceId": 0,
+            "streamId": 7,
+            "correlationId": 1,
+            "globalPid": PROCESS,
+            "demangledName": 1,
+        },
+        {
+            "start": 2000,
+            "end": 5500,
+            "deviceId": 0,
+            "streamId": 9,
+            "correlationId": 2,
+            "globalPid": PROCESS,
+            "demangledName": 2,
+        },
+    ],
+    f"{PREFIX}MEMCPY": [
+        {
+            "start": 8000,
+            "end": 8500,
+            "deviceId": 0,
+            "streamId": 7,
+            "correlationId": 3,
+            "globalPid": PROCESS,
+            "bytes": 4096,
+            "copyKind": 1,
+            "srcKind": 0,
+            "dstKind": 2,
+        }
+    ],
+    f"{PREFIX}GRAPH_TRACE": [
+        {"start": 8500, "end": 9000, "deviceId": 0, "streamId": 7, "correlationId": 4, "globalPid": PROCESS}
+    ],
+    f"{PREFIX}RUNTIME": [
+        {"start": 7100, "end": 7300, "globalTid": THREAD, "correlationId": 3, "nameId": 4},
+        {
+            "start": 5000,
+            "end": 5100,
+            "globalTid": THREAD + (1 << 24),
+            "correlationId": 3,
+            "nameId": 3,
+        },  # another process
+    ],
+    "NVTX_EVENTS": [
+        {"start": 6000, "end": 7050, "eventType": 59, "text": "load_batch", "textId": None, "globalTid": THREAD},
+        {"start": 0, "end": None, "eventType": 34, "text": "mark", "textId": None, "globalTid": THREAD},
+    ],
+}
+
+
+def write_sqlite(path: Path) -> Path:
+    """The tables in a database."""
+    with sqlite3.connect(path) as database:
+        for table, rows in TABLES.items():
+            names = list(rows[0])
+            database.execute(f'CREATE TABLE "{table}" ({", ".join(names)})')
+            places = ", ".join("?" for _ in names)
+            database.executemany(f'INSERT INTO "{table}" VALUES ({places})', [tuple(row.values()) for row in rows])
+    database.close()
+    return path
+
+
+def write_folder(folder: Path, kind: str) -> Path:
+    """The tables in a folder of files of this kind."""
+    folder.mkdir()
+    for table, rows in TABLES.items():
+        read = pa.Table.from_pylist(rows)
+        if kind == "parquet":
+            pq.write_table(read, folder / f"{table}.parquet")
+            continue
+        make = pa.ipc.new_file if kind == "file" else pa.ipc.new_stream
+        with pa.OSFile(str(folder / f"{table}.arrow"), "wb") as file, make(file, read.schema) as writer:
+            writer.write_table(read)
+    return folder
+
+
+def check(report: DeviceReport) -> None:
+    """9,000 ns: 3.5 µs computing, 2.5 communication that it does not hide, 0.5 copies, 2.5 idle until and after a launch at 7.1."""
+    assert (report.gpu_span_us, report.busy_us, report.compute_us, report.comm_exposed_us) == (9, 6.5, 3.5, 2.5)
+    assert (report.memcpy_exposed_us, report.idle_host_us, report.idle_launch_us) == (0.5, 1.6, 0.9)
+    assert report.accelerator == "NVIDIA H100 80GB HBM3"
+    assert report.idle_by_cause_us["data"] == 1.05
+    assert "Memcpy HtoD (Pageable -> Device)" in [kernel.name for kernel in report.top_kernels]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "packed", "parquet", "file", "stream"])
+def test_every_form_says_the_same(tmp_path: Path, kind: str) -> None:
+    """A database, a packed one, Parquet and both kinds of Arrow files hold the same capture."""
+    path = tmp_path / "export"
+    if kind in ("sqlite", "packed"):
+        write_sqlite(path)
+        if kind == "packed":
+            path.write_bytes(gzip.compress(path.read_bytes()))
+    else:
+        write_folder(path, kind)
+    (report,) = diagnose_captures(read_trace(path)).traces
+    check(report)
+
+
+def test_a_database_is_read_where_nothing_can_be_written(tmp_path: Path) -> None:
+    """Nothing appears beside a database, and it stays as it was."""
+    path = write_sqlite(tmp_path / "export.sqlite")
+    before = path.read_bytes()
+    check(diagnose_captures(read_trace(path)).traces[0])
+    assert [file.name for file in tmp_path.iterdir()] == ["export.sqlite"]
+    assert path.read_bytes() == before
