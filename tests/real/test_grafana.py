@@ -100,7 +100,9 @@ def test_every_panel_shows_data_of_its_unit(name: str, prometheus: Component) ->
             for series in found:
                 value = float(series["value"][1])
                 assert isfinite(value), expression
-                assert low <= value <= (5 if "burn" in expression else high), f"{expression}: {series}"
+                assert low <= value <= (5 if "budget" in expression and "ratio" in expression else high), (
+                    f"{expression}: {series}"
+                )
             for label in re.findall(r"\{\{([a-z_]+)\}\}", target["legendFormat"]):
                 assert all(label in series["metric"] or label == "__name__" for series in found), expression
             if panel["type"] == "barchart":  # a table of labels

@@ -21,6 +21,7 @@ from tests.real.backfilled import (
 from tests.real.scene_exporters import export_scene, name_pod
 
 from loadfactor.books.books import Books
+from loadfactor.config import settings
 from loadfactor.faces.prometheus_rules.target import write_for
 from loadfactor.faces.server.rule_gauges import tell_rules
 from loadfactor.insight.alerts.alert import Alert, Transition
@@ -31,16 +32,19 @@ from loadfactor.insight.alerts.rules import RULES
 from loadfactor.quantities import parse_duration_s
 from loadfactor.simulator.faults.cases import Case, make_case
 from loadfactor.simulator.faults.kinds import FAULTS
+from loadfactor.simulator.faults.rows import write_settings
 from loadfactor.tables import DIMENSIONS
 from loadfactor.units import MS_PER_S
 
 SHIPPED = {rule.name: rule for rule in RULES}
-KINDS = [kind for kind in FAULTS if kind in SHIPPED and kind not in ("budget_burn",)]
+KINDS = [kind for kind in FAULTS if kind in SHIPPED]
 SEED = 3
 
 
 def make_books(folder: Path, case: Case) -> Books:
     """The books of a case."""
+    (folder / "loadfactor.toml").write_text(write_settings(case.scene))
+    settings.cache_clear()
     (folder / "tables").mkdir(parents=True)
     for batch in case.rows():
         pq.write_table(batch.data, folder / "tables" / f"{batch.table}.parquet")
@@ -74,7 +78,7 @@ def judge_minutes(books: Books, case: Case) -> tuple[list[Alert], Series]:
 
 def name_group(alert: Alert) -> Labels:
     """The group of an alert as labels."""
-    return tuple(sorted((DIMENSIONS[by], name) for by, name in alert.by.items()))
+    return tuple(sorted((DIMENSIONS.get(by, by), name) for by, name in alert.by.items()))
 
 
 def read_alerts(text: str) -> list[dict[str, Any]]:
@@ -85,6 +89,14 @@ def read_alerts(text: str) -> list[dict[str, Any]]:
 def read_for_s(rule: dict[str, Any]) -> float:
     """For how long its expression has to answer, seconds."""
     return parse_duration_s(rule["for"].replace("m", "min")) if rule["for"] != "0m" else 0.0
+
+
+@pytest.fixture(autouse=True)
+def _settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Those of the case, and of nobody else afterwards."""
+    monkeypatch.chdir(tmp_path)
+    yield
+    settings.cache_clear()
 
 
 @pytest.mark.parametrize("kinds", [(kind,) for kind in KINDS], ids="+".join)

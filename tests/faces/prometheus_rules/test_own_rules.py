@@ -10,11 +10,10 @@ from tests.faces.prometheus_rules.promtool import Story, check_rules, needs_prom
 from loadfactor.alert_settings import AlertTable
 from loadfactor.faces.prometheus_rules.own_metrics import list_own_rules
 from loadfactor.faces.prometheus_rules.target import write_for
-from loadfactor.faces.server.rule_gauges import CONDITION, name_watched
+from loadfactor.faces.server.rule_gauges import CONDITION, name_labels, name_watched
 from loadfactor.insight.alerts.configured import configure
 from loadfactor.insight.alerts.rule import Rule, Threshold
 from loadfactor.insight.alerts.rules import RULES
-from loadfactor.tables import DIMENSIONS
 from loadfactor.units import S_PER_MIN
 
 SETTLE = 20
@@ -59,7 +58,7 @@ def test_a_rule_fires_stays_and_ends(rule: Rule, rules: Path, tmp_path: Path) ->
     """Beyond its limit for long enough it fires; it stays where the value is not clear yet, and ends where it is."""
     gauge, clear, bad, between = levels(rule)
     held = max(int(rule.for_s // S_PER_MIN) - 1, 0)  # after the first evaluation
-    by = {DIMENSIONS[name]: f"some {name}" for name in rule.by}
+    by = {name: f"some {name}" for name in name_labels(rule)}
     labels = ",".join(f'{name}="{value}"' for name, value in {"rule": rule.name, **by}.items())
     series = f"{gauge}{{{labels}}}"
     course = [*[clear] * SETTLE, *[bad] * (held + SETTLE), *[between] * SETTLE, *[clear] * SETTLE]

@@ -50,11 +50,15 @@ def build_money(gauges: Gauges) -> GrafanaPage:
                 ], 12, is_now=True, opens="job:job_id"),
             )),
             Row("Budgets", (
-                Panel("bargauge", "Budgets: spent and forecast", _list_budgets(gauges), 16, is_now=True),
+                Panel("bargauge", "Budgets: spent and forecast", _list_budgets(gauges), 12, is_now=True),
+                Panel("bargauge", "Forecast of the period ÷ budget", [
+                    Query("loadfactor_budget_forecast_ratio", "percentunit", "{{budget}}",
+                          "What the period will come to ÷ the budget."),
+                ], 6, find_limit("budget_burn", "forecast"), is_now=True),
                 Panel("bargauge", "Burn rate", [
                     Query("loadfactor_budget_burn_ratio", "percentunit", "{{budget}}",
                           "The part of the budget that is spent ÷ the part of the period that has passed."),
-                ], 8, find_limit("budget_burn", "burn_rate"), is_now=True),
+                ], 6, is_now=True),
             )),
         ),
     )  # fmt: skip

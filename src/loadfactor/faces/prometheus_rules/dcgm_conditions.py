@@ -5,15 +5,15 @@ from typing import Final
 
 from loadfactor.faces.prometheus_rules.dcgm_series import (
     ACTIVITY,
-    ASKED,
     BUSY,
     BUSY_OF_POD,
+    FREE,
     GPU,
     HELD,
     MEMORY,
+    PENDING,
     POD,
     REQUESTED,
-    RUNNING,
     UNHELD,
 )
 from loadfactor.faces.prometheus_rules.dcgm_thresholds import while_firing
@@ -145,17 +145,12 @@ def say_work_unheld(rule: Rule) -> SaidRule:
 
 
 def say_free_while_waiting(rule: Rule) -> SaidRule:
-    """A node with as many free GPUs as some pending pod asks for."""
-    free = (
-        '(sum by (node) (kube_node_status_allocatable{resource="nvidia_com_gpu"})\n'
-        "  unless on (node) kube_node_spec_unschedulable == 1)\n"
-        f"- on (node) (sum by (node) ({ASKED} * on (namespace, pod) group_left () ({RUNNING}))\n"
-        '  or 0 * sum by (node) (kube_node_status_allocatable{resource="nvidia_com_gpu"}))'
-    )
-    is_pending = 'kube_pod_status_phase{phase="Pending"} == 1'
-    pending = f"min (sum by (namespace, pod) ({ASKED}\n  * on (namespace, pod) group_left () ({is_pending})))"
-    remark = "Pods that one node can hold; quotas, and jobs of several nodes, are not looked at."
-    return SaidRule(rule, f"max ({free}) >= {pending}", (), "GPUs", remark)
+    """A node with as many free GPUs as some pending pod asks for, for a while."""
+    waited_s = find_limit(rule, "wait", 10) * S_PER_MIN
+    created = f"max by (namespace, pod) (kube_pod_created) <= time() - {waited_s:g}"
+    expression = f"max (min_over_time({FREE}[10m]))\n>= min ({PENDING}\n  and on (namespace, pod) ({created}))"
+    remark = "For pods that one node can hold, in any pool; quotas, and jobs of several nodes, are not looked at."
+    return SaidRule(rule, expression, (), "GPUs", remark)
 
 
 _GPU_NODES: Final = 'kube_node_status_capacity{resource="nvidia_com_gpu"} > 0'

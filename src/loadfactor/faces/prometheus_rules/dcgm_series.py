@@ -10,10 +10,14 @@ from loadfactor.units import PERCENT
 ACTIVITY: Final = "loadfactor:gpu_activity:ratio"
 MEMORY: Final = "loadfactor:gpu_memory:ratio"
 BUSY: Final = "loadfactor:gpu_busy:bool"
+ALLOCATABLE: Final = 'sum by (node) (kube_node_status_allocatable{resource="nvidia_com_gpu"})'
 UNHELD: Final = "loadfactor:gpu_unheld:bool"
+FREE: Final = "loadfactor:node_free:gpus"
+PENDING: Final = "loadfactor:pod_pending:gpus"
 BUSY_OF_POD: Final = "loadfactor:pod_busy:gpus"
 REQUESTED: Final = "loadfactor:pod_requested:gpus"
 RUNNING: Final = 'kube_pod_status_phase{phase="Running"} == 1'
+WAITING: Final = 'kube_pod_status_phase{phase="Pending"} == 1'
 ASKED: Final = 'kube_pod_container_resource_requests{resource="nvidia_com_gpu"}'
 HELD: Final = '{pod!=""}'
 POD: Final = ("namespace", "pod")
@@ -71,5 +75,16 @@ RECORDINGS: Final = (
         f"sum by (namespace, pod) ({BUSY})\n"
         f"and on (namespace, pod) (count by (namespace, pod) ({BUSY}) >= on (namespace, pod) 0.5 * {REQUESTED})",
         "GPUs of a pod that work, where at least half of them have samples.",
+    ),
+    RecordedSeries(
+        FREE,
+        f"({ALLOCATABLE}\n  unless on (node) kube_node_spec_unschedulable == 1)\n"
+        f"- on (node) (sum by (node) ({ASKED}\n    * on (namespace, pod) group_left () ({RUNNING}))\n  or 0 * {ALLOCATABLE})",
+        "GPUs of a node that no running pod holds.",
+    ),
+    RecordedSeries(
+        PENDING,
+        f"sum by (namespace, pod) ({ASKED}\n  * on (namespace, pod) group_left () ({WAITING}))",
+        "GPUs that a pending pod asks for.",
     ),
 )  # fmt: skip

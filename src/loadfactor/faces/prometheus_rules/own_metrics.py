@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 from loadfactor.faces.prometheus_rules.rule_file import SaidRule, Written, quote_promql
-from loadfactor.faces.server.rule_gauges import CONDITION, HOLDS, NEITHER, name_watched
+from loadfactor.faces.server.rule_gauges import CONDITION, HOLDS, NEITHER, name_labels, name_watched
 from loadfactor.insight.alerts.evidence import SINCE_START
 from loadfactor.insight.alerts.rule import Compound, Rule, Threshold
 from loadfactor.metrics import metric
-from loadfactor.tables import DIMENSIONS
 
 ABOUT = (
     "Rules of alerts for Prometheus, over /metrics of a loadfactor server.\n\n"
@@ -28,23 +27,19 @@ def _say_threshold(rule: Rule, condition: Threshold, currency: str) -> SaidRule:
     sign = "<" if condition.side == "below" else ">"
     bad, stays = f"{series} {sign} {condition.limit:g}", f"{series} {sign} {condition.clears_at:g}"
     expression = bad if condition.limit == condition.clears_at else f"{bad}\nor ({stays}\n  {_while_firing(rule)})"
-    return SaidRule(rule, expression, _labels(rule), metric(condition.metric).unit)
+    return SaidRule(rule, expression, name_labels(rule), metric(condition.metric).unit)
 
 
 def _ask(rule: Rule, condition: Compound) -> SaidRule:
     series = f"{CONDITION}{{rule={quote_promql(rule.name)}}}"
     expression = f"{series} == {HOLDS:g}\nor ({series} == {NEITHER:g}\n  {_while_firing(rule)})"
-    return SaidRule(rule, expression, _labels(rule), remark=f"{rule.name}: {_say_why(condition)}")
+    return SaidRule(rule, expression, name_labels(rule), remark=f"{rule.name}: {_say_why(condition)}")
 
 
 def _while_firing(rule: Rule) -> str:
     """Where this alert fires for the same group."""
     firing = f'ALERTS{{alertname={quote_promql(rule.name)},alertstate="firing"}}'
-    return f"and on ({', '.join(_labels(rule))}) {firing}"
-
-
-def _labels(rule: Rule) -> list[str]:
-    return [DIMENSIONS[by] for by in rule.by]
+    return f"and on ({', '.join(name_labels(rule))}) {firing}"
 
 
 def _say_why(condition: Compound) -> str:

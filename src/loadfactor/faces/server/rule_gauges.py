@@ -84,6 +84,11 @@ def name_watched(rule: Rule, currency: str) -> str:
     return name_gauge(metric(condition.metric), currency, rule.by, f"watched_{window}")
 
 
+def name_labels(rule: Rule) -> list[str]:
+    """What tells the groups of a rule apart: job_id for jobs, as other gauges have it; budget for budgets."""
+    return [DIMENSIONS.get(by, by) for by in rule.by]
+
+
 def _list_values(rule: Rule, condition: Threshold, found: Verdicts) -> Iterator[Sample]:
     """The values that are known, of the groups that are there; the worst where there are many."""
     known = np.flatnonzero(~np.isnan(found.value) & ~_gone(found))
@@ -108,5 +113,4 @@ def _gone(found: Verdicts) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
 
 
 def _label(rule: Rule, found: Verdicts, place: int) -> dict[str, str]:
-    group = found.groups[place]
-    return {"rule": rule.name, **{DIMENSIONS[by]: name for by, name in zip(rule.by, group, strict=True)}}
+    return {"rule": rule.name, **dict(zip(name_labels(rule), found.groups[place], strict=True))}
