@@ -5,6 +5,7 @@ give ("not given") is left free, and the planner sets it as a user would: to wha
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadfactor.catalog.accelerators import Accelerator, find_accelerator
@@ -116,8 +117,23 @@ def read_row(row: Row) -> MeasuredRun:
     label = row.get("model") or row.get("scheme") or f"{billions:.3g}B"
     one = MeasuredRun(str(label), job, layout, free, quantity, value, per_step)
     if free and not any(len(x) for x in enumerate_layouts(job, gpus, one.space)):
-        raise RowRefused(f"no layout divides a global batch of {batch} over {gpus} GPUs")
+        raise RowRefused(_explain_no_layout(network, batch, layout, free))
     return one
+
+
+def _explain_no_layout(network: Network, batch: int, x: TrainingLayout, free: Sequence[str]) -> str:
+    """Why no layout that a row allows can be."""
+    if "tensor" not in free and batch % x.data:
+        return f"a global batch of {batch} is no multiple of the {x.data} data ranks that tp, pp and cp leave"
+    if network.experts and network.experts.count % x.expert:
+        return f"{network.experts.count} experts do not divide over {x.expert} ranks"
+    if x.tensor * x.context * x.data % x.expert:
+        return f"{x.expert} expert ranks do not divide the {x.tensor * x.context * x.data} ranks of a pipeline stage"
+    if x.pipeline * x.interleave > network.layers:
+        return f"{network.layers} layers are fewer than {x.pipeline} stages of {x.interleave} chunks"
+    if x.interleave > 1 and "interleave" not in free:
+        return f"the micro-batches of {batch} sequences are no multiple of {x.pipeline} interleaved stages"
+    return f"no layout divides a global batch of {batch} over {x.gpus} GPUs and {network.layers} layers"
 
 
 def _accelerator(row: Row) -> Accelerator:

@@ -43,7 +43,8 @@ def expert_exchange_s(job: TrainingJob, x: TrainingLayout) -> Real:
     if e is None:
         return 0.0
     size = x.micro_batch * job.seq / x.context * job.network.hidden * VALUE_BYTES / x.tensor
-    once = dispatch_s(size, e.per_token, x.expert, x.tensor * x.context, job.machine.fabric)
+    stride = np.where(x.expert > x.data, x.expert_tensor, x.tensor * x.context)
+    once = dispatch_s(size, e.per_token, x.expert, stride, job.machine.fabric)
     share: Real = np.where(x.expert > 1, 4 * once, 0.0) * (job.network.moe_layers / job.network.layers)
     return share
 
@@ -69,14 +70,14 @@ def data_exchange_s(
     fabric, g = job.machine.fabric, job.software.gradient_bytes
     held, trained = rank_parameters(job.network, x), rank_trained(job, x)
     ranks, stride = x.data * x.context, x.tensor
-    apart = np.maximum(x.data / x.expert, 1) * x.context
+    apart = x.expert_copies
 
     def each(exchange: Any, width: float, over: Any, of: tuple[Real, Real] = trained) -> Any:
         outside, experts = of
         a = exchange(outside * width, ranks, stride, over)
         if job.network.experts is None:
             return a
-        return a + exchange(experts * width, apart, stride * x.expert, over) * (apart > 1)
+        return a + exchange(experts * width, apart, x.expert_tensor * x.expert, over) * (apart > 1)
 
     scatter, gather = each(reduce_scatter_s, g, fabric), each(all_gather_s, VALUE_BYTES, fabric)
     if job.software.overlaps:

@@ -60,4 +60,4 @@ def rank_parameters(network: Network, layout: TrainingLayout) -> tuple[Real, Rea
     stage = stage_layers(network.layers, layout) / network.layers
     ends = np.where(layout.pipeline > 1, max(parts["embedding"], parts["head"]), parts["embedding"] + parts["head"])
     body = network.parameters - parts["embedding"] - parts["head"] - parts["experts"]
-    return (body * stage + ends) / layout.tensor, parts["experts"] * stage / (layout.tensor * layout.expert)
+    return (body * stage + ends) / layout.tensor, parts["experts"] * stage / (layout.expert_tensor * layout.expert)

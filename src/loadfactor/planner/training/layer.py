@@ -113,8 +113,11 @@ def _experts_s(network: Network, tokens: Real, layout: TrainingLayout, speed: Ke
     """The experts of one rank, up and down: each of its count/e gets T·k·e/count tokens when routing is even; the shared too."""
     e = network.experts
     assert e is not None
-    local = e.count / layout.expert
-    up, down = _mlp_s(network, e.ffn_hidden, tokens * e.per_token / local, layout.tensor, speed)
+    local, cut = e.count / layout.expert, layout.expert_tensor
+    sent = (
+        tokens * cut / layout.tensor
+    )  # where experts are not cut as the rest is, each tensor rank sends its part of the tokens
+    up, down = _mlp_s(network, e.ffn_hidden, sent * e.per_token / local, cut, speed)
     shared = _mlp_s(network, e.shared_ffn_hidden, tokens, layout.tensor, speed) if e.shared_ffn_hidden else (0.0, 0.0)
     router = matmul_s(tokens, e.count, network.hidden, speed)
     return up * local + router + shared[0], down * local + shared[1]

@@ -15,8 +15,8 @@ class TrainingLayout:
     """Degrees of parallelism and what is set beside them; every field is an int (or bool), or an array of them.
 
     GPUs are numbered tensor first, then context, data, pipeline: tensor ranks are neighbours inside a scale-up domain,
-    pipeline stages lie farthest apart. `expert` divides `data`: experts are spread over data ranks. `recompute` is a
-    position in RECOMPUTE, `zero` the stage of ZeRO (3: fully sharded).
+    pipeline stages lie farthest apart. Experts are spread over data ranks, and over context and tensor ranks where there are
+    more expert ranks than data ranks. `recompute` is a position in RECOMPUTE, `zero` the stage of ZeRO (3: fully sharded).
     """
 
     tensor: Any = 1
@@ -38,6 +38,20 @@ class TrainingLayout:
         64
         """
         return self.tensor * self.pipeline * self.data * self.context
+
+    @property
+    def expert_tensor(self) -> Any:
+        """Tensor ranks that cut each expert: all of them, as far as expert ranks leave any.
+
+        >>> TrainingLayout(tensor=2, data=32, expert=8).expert_tensor, TrainingLayout(tensor=2, data=32, expert=64).expert_tensor
+        (2, 1)
+        """
+        return np.clip(self.tensor * self.context * self.data // self.expert, 1, self.tensor)[()]
+
+    @property
+    def expert_copies(self) -> Any:
+        """Ranks that hold the same part of the same experts: they exchange its gradients."""
+        return np.maximum(self.tensor * self.context * self.data / (self.expert * self.expert_tensor), 1)
 
     def micro_batches(self, global_batch: Any) -> Any:
         """Micro-batches each pipeline works through in a step.

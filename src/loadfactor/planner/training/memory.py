@@ -62,7 +62,7 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
         outside, experts = of
         sharded = x.zero >= stage
         a = outside / np.where(sharded, owners, 1)
-        return width * (a + experts / np.where(sharded, np.maximum(owners / x.expert, 1), 1))
+        return width * (a + experts / np.where(sharded, x.expert_copies, 1))
 
     layers = stage_layers(job.network.layers, x)
     in_flight = np.minimum(x.micro_batches(job.global_batch), micro_batches_in_flight(x))

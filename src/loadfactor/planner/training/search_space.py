@@ -80,9 +80,17 @@ def enumerate_layouts(job: TrainingJob, gpus: int, space: SearchSpace = EVERYTHI
                     continue
                 share = job.global_batch // data
                 micros = [b for b in (k.micro_batch or list_divisors(share)) if share % b == 0 and b <= MOST_SEQUENCES]
-                experts = [e for e in (k.expert or list_divisors(n.experts.count if n.experts else 1)) if data % e == 0]
+                ranks = data * c * t if k.expert else data  # searched are only those that are spread over data ranks
+                experts = [
+                    e for e in (k.expert or list_divisors(n.experts.count if n.experts else 1)) if ranks % e == 0
+                ]
                 chunks = k.interleave or [v for v in list_divisors(-(-n.layers // p)) if v <= MOST_INTERLEAVED]
-                chunks = [v for v in chunks if -n.layers % (p * v) <= MISSING_LAYERS and (p > 1 or v == 1)]
+                is_given = bool(k.pipeline and k.interleave)  # then stages may be uneven: the fullest one is counted
+                chunks = [
+                    v
+                    for v in chunks
+                    if (p > 1 or v == 1) and (-n.layers % (p * v) <= MISSING_LAYERS or (is_given and p * v <= n.layers))
+                ]
                 stages = [z for z in k.zero if z <= 1 or p == 1]
                 if data * c == 1:
                     stages = stages[:1]

@@ -139,5 +139,5 @@ def _optimizer_s(job: TrainingJob, x: TrainingLayout) -> Real:
     """Adam over the parameters a rank owns: all of its own without ZeRO, 1/data of them with it."""
     outside, experts = rank_trained(job, x)
     owners = np.where(x.zero >= 1, x.data * x.context, 1)
-    owned = outside / owners + experts / np.maximum(owners / x.expert, 1)
+    owned = outside / owners + experts / np.where(x.zero >= 1, x.expert_copies, 1)
     return streaming_s(OPTIMIZER_BYTES_PER_PARAMETER * owned, job.machine.matmul)
