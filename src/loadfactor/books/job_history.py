@@ -32,13 +32,21 @@ class JobHistory:
 def list_jobs(allocations: Expr) -> Expr:
     """One row for each time a job held GPUs: submitted_ms (else eligible, else the start), from_ms, to_ms, gpus, team, asked.
 
+    Besides job_id, and where that was as far as rows say: pool, node and device_id, the first of several.
+
     Rows of one start (a gang named GPU by GPU) are one job; a requeued job that starts again is another.
     """
     gpus = ibis.coalesce(allocations.gpus, 1.0) * ibis.coalesce(allocations.share, 1.0)
     asked = ibis.coalesce(allocations.submitted_utc, allocations.eligible_utc)
     rows = allocations.mutate(held_gpus=gpus, asked_utc=asked)
     jobs = rows.group_by("job_id", "attempt", "from_utc").aggregate(
-        gpus=rows.held_gpus.sum(), to_ms=rows.to_utc.max(), asked_utc=rows.asked_utc.min(), team=rows.team.max()
+        gpus=rows.held_gpus.sum(),
+        to_ms=rows.to_utc.max(),
+        asked_utc=rows.asked_utc.min(),
+        team=rows.team.max(),
+        pool=rows.pool.min(),
+        node=rows.node.min(),
+        device_id=rows.device_id.min(),
     )
     return jobs.select(
         submitted_ms=ibis.least(ibis.coalesce(jobs.asked_utc, jobs.from_utc), jobs.from_utc),
@@ -47,6 +55,10 @@ def list_jobs(allocations: Expr) -> Expr:
         gpus=jobs.gpus,
         team=ibis.coalesce(jobs.team, ""),
         asked=jobs.asked_utc.notnull(),
+        job_id=jobs.job_id,
+        pool=jobs.pool,
+        node=jobs.node,
+        device_id=jobs.device_id,
     )
 
 

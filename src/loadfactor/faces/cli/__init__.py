@@ -19,6 +19,11 @@ COMMANDS = (
         "waterfall", "loadfactor.faces.cli.waterfall", "Show where what was paid went, on the way to what was useful."
     ),
     CommandEntry(
+        "savings",
+        "loadfactor.faces.cli.savings",
+        "Show what to change, and what that would have saved of what was lost.",
+    ),
+    CommandEntry(
         "waits", "loadfactor.faces.cli.waits", "Show how long jobs waited, and how long one in the queue may have to."
     ),
     CommandEntry(

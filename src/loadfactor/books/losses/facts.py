@@ -1,0 +1,147 @@
+"""What levers read of the books, for one window: the waterfall by holder and node, GPUs of jobs, runs, idle and free stretches."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Final
+
+from loadfactor.books.asked_ledger import AskedLedger
+from loadfactor.books.books import Books
+from loadfactor.books.losses.failed import FailedRun, list_failed_runs
+from loadfactor.books.losses.free import FreeStretch, find_free
+from loadfactor.books.losses.idle import HeldRun, IdleStretch, find_idle, list_runs
+from loadfactor.books.losses.pool_jobs import PoolHistory, list_pools
+from loadfactor.books.snapshot import Snapshot
+from loadfactor.books.watched import Watched
+from loadfactor.books.waterfall import ASKED
+from loadfactor.books.waterfall_groups import FleetWaterfall
+from loadfactor.metrics.query.calendar import Window, milliseconds
+from loadfactor.metrics.query.question import UNKNOWN_HOLDER
+from loadfactor.metrics.query.reading import Readings
+from loadfactor.store.session import Session
+from loadfactor.tables import Span
+from loadfactor.units import MS_PER_HOUR
+
+HOLDER: Final = ("job", "team", "user")
+"""By what losses of holders are told."""
+OF_NODES: Final = tuple(m for m in ASKED if m.name in ("unallocated", "down", "unallocated_cost", "down_cost"))
+OF_GPUS: Final = tuple(m for m in ASKED if m.name in ("idle", "busy", "unobserved", "active"))
+
+
+@dataclass(frozen=True)
+class NodeLoss:
+    """GPU-hours of a node that nobody held, and what they cost as far as prices are known."""
+
+    node: str | None
+    unallocated_hours: float
+    down_hours: float
+    unallocated_cost: float
+    down_cost: float
+
+
+@dataclass(frozen=True)
+class JobGpu:
+    """What one GPU did while a job held it, GPU-hours; `active` is its activity while it was busy."""
+
+    job: str
+    device: str
+    idle: float
+    busy: float
+    unobserved: float
+    active: float
+
+
+class LossFacts:
+    """What was lost in one window. For one thread, inside one session."""
+
+    def __init__(self, session: Session, idle_below: float, start: datetime | None, end: datetime | None) -> None:
+        self._session, self._idle_below = session, idle_below
+        self.snapshot = Snapshot(session, idle_below)
+        first, last = (milliseconds(at) for at in self.snapshot.span)
+        self._asked = start, end
+        self.window: Span = (
+            first if start is None else max(first, milliseconds(start)),
+            last if end is None else min(last, milliseconds(end)),
+        )
+
+    @property
+    def hours(self) -> float:
+        """How long the window is."""
+        return (self.window[1] - self.window[0]) / MS_PER_HOUR
+
+    @cached_property
+    def waterfall(self) -> FleetWaterfall:
+        """Where what was paid went, by job, team and user."""
+        return self.snapshot.waterfall(HOLDER, *self._asked)
+
+    @cached_property
+    def nodes(self) -> tuple[NodeLoss, ...]:
+        """What nobody held, by node."""
+        found = self.snapshot.show(OF_NODES, ("node",), *self._asked)
+        columns = {metric.name: _read_column(found, metric.name) for metric in OF_NODES}
+        named = ("unallocated", "down", "unallocated_cost", "down_cost")
+        return tuple(NodeLoss(key[0], *(columns[name][row] for name in named)) for row, key in enumerate(found.keys))
+
+    @cached_property
+    def job_gpus(self) -> dict[str, list[JobGpu]]:
+        """What each GPU of each job did; jobs that are booked for no GPU in particular are not among them."""
+        found = self.snapshot.show(OF_GPUS, ("job", "device"), *self._asked)
+        columns = {metric.name: _read_column(found, metric.name) for metric in OF_GPUS}
+        out: dict[str, list[JobGpu]] = {}
+        for row, (job, device) in enumerate(found.keys):
+            if job is not None and job != UNKNOWN_HOLDER and device is not None:
+                amounts = {name: column[row] for name, column in columns.items()}
+                out.setdefault(job, []).append(JobGpu(job, device, **amounts))
+        return out
+
+    @cached_property
+    def runs(self) -> list[HeldRun]:
+        """The runs of jobs."""
+        self._view_ledger()
+        return list_runs(self._session)
+
+    @cached_property
+    def failed_runs(self) -> list[FailedRun]:
+        """Runs that ended badly."""
+        return list_failed_runs(self._session, self.window)
+
+    @cached_property
+    def purposes(self) -> dict[str, str]:
+        """What each job is for, where that is known."""
+        found = self.snapshot.show(OF_GPUS[:1], ("job", "purpose"), *self._asked)
+        return {job: purpose for job, purpose in found.keys if job and purpose}
+
+    @cached_property
+    def free(self) -> list[FreeStretch]:
+        """Nodes that stood free while nobody waited."""
+        watched = Watched(self._session, self._idle_below)
+        waits = watched.list_waits(self.window)
+        self._view_ledger()
+        return find_free(self._session, waits, self.window)
+
+    @cached_property
+    def pools(self) -> list[PoolHistory]:
+        """Pools with their nodes and jobs."""
+        return list_pools(self._session, self.snapshot, self.window)
+
+    def find_idle(self, runs: Sequence[HeldRun], without: Sequence[tuple[str, str]]) -> list[IdleStretch]:
+        """Stretches in which all GPUs of these runs were idle, but for some GPUs of some jobs."""
+        gpus = len({gpu.device for of in self.job_gpus.values() for gpu in of})
+        return find_idle(self._session, self._idle_below, self.window, runs, gpus, without)
+
+    def _view_ledger(self) -> None:
+        AskedLedger(self._session, self._idle_below).view(Window(*self.window), False)
+
+
+def _read_column(found: Readings, name: str) -> list[float]:
+    """The sums of a metric by group, 0 where there are none."""
+    return [value if isinstance(value, float) else 0.0 for value in found.column(name)]
+
+
+@contextmanager
+def read_losses(books: Books, start: datetime | None = None, end: datetime | None = None) -> Iterator[LossFacts]:
+    """What was lost in [start, end) of the books, by default all they know. Raises InputError where they know nothing of it."""
+    with books.store.read() as session:
+        yield LossFacts(session, books.idle_below, start, end)

@@ -1,0 +1,38 @@
+"""`loadfactor savings`: what to change, and what that would have saved of what was lost."""
+
+from dataclasses import dataclass
+
+import typer
+
+from loadfactor.faces.cli.books_request import SpanRequest
+from loadfactor.faces.cli.commands import add_command
+from loadfactor.faces.document import Document
+from loadfactor.request import option
+
+ABOUT = (
+    "Show what to change, and what each change would have saved of what was lost.\n\n"
+    "Levers are applied one after another, so that what one took the next cannot save: their sum is never more than the losses of"
+    " the waterfall. What nobody observed, counted or priced is never saved. Levers that were pulled, [[lever]] in loadfactor.toml,"
+    " are followed up: work per dollar before and after."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavingsRequest(SpanRequest):
+    """In which window, and by whom."""
+
+    by: tuple[str, ...] = option("Split by team or user, or both.", ())
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add `savings`."""
+    add_command(app, "savings", SavingsRequest, build_page, ABOUT)
+
+
+def build_page(request: SavingsRequest) -> Document:
+    """The savings of the window."""
+    from loadfactor.faces.pages.savings import build_savings
+    from loadfactor.insight.savings import find_savings
+
+    books = request.books
+    return build_savings(find_savings(books, request.by, *request.window(books)))

@@ -1,0 +1,18 @@
+"""Levers: what to change, and what each would have saved of what was lost, one after another in the order of `LEVERS`."""
+
+from typing import Final
+
+from loadfactor.insight.levers import autoscale_down, cap_retries, right_size_jobs
+from loadfactor.insight.levers.idle_levers import CULL_NOTEBOOKS, RECLAIM_IDLE, RELEASE_AT_END
+from loadfactor.insight.levers.lever import LossLever
+
+LEVERS: Final[tuple[LossLever, ...]] = (
+    cap_retries.LEVER,
+    right_size_jobs.LEVER,
+    CULL_NOTEBOOKS,
+    RELEASE_AT_END,
+    RECLAIM_IDLE,
+    autoscale_down.LEVER,
+)
+"""In the order in which they are applied: what one took, the next cannot save. What concerns whole runs and GPUs comes first, then
+stretches of time, then the nodes that nobody holds."""

@@ -1,0 +1,193 @@
+"""What levers would have saved in a window: applied one after another to what was lost, so that their sum is never more."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import fsum
+
+from loadfactor.books.books import Books
+from loadfactor.books.losses.facts import LossFacts, read_losses
+from loadfactor.errors import InputError
+from loadfactor.insight.levers import LEVERS
+from loadfactor.insight.levers.lever import Level, LeverResult, LossLever, name_confidence
+from loadfactor.insight.levers.remainder import TakenLoss
+from loadfactor.insight.levers.situation import Situation
+from loadfactor.metrics.waterfall import DROPS, Waterfall
+from loadfactor.units import H_PER_MONTH
+
+MOST_ASKED = 5
+BY = ("team", "user")
+"""What savings can be split by."""
+LOSSES = tuple(drop.name for drop in DROPS if not drop.is_unknown)
+
+
+@dataclass(frozen=True)
+class LeverHolder:
+    """Whom to ask: who holds the part of what a lever saves, and how large that part is. Both None: who runs the cluster."""
+
+    team: str | None
+    user: str | None
+    share: float
+
+
+@dataclass(frozen=True)
+class LeverSaving:
+    """What a lever would have saved in the window beyond those before it, and what says so.
+
+    `saved` is money, None where no price is known; `confidence` is a share of one.
+    """
+
+    lever: str
+    title: str
+    saved: float | None
+    saved_per_month: float | None
+    gpu_hours: float
+    confidence: float
+    confidence_word: Level
+    effort: Level
+    risk: Level
+    risk_of: str
+    ask: tuple[LeverHolder, ...]
+    evidence: tuple[str, ...]
+    action: str
+
+
+@dataclass(frozen=True)
+class GroupSaving:
+    """The same by team or user: what was lost there, and what each lever would have saved of it."""
+
+    by: dict[str, str | None]
+    lost: float | None
+    saved: float | None
+    lost_gpu_hours: float
+    gpu_hours: float
+    levers: dict[str, float]
+
+
+@dataclass(frozen=True)
+class UnknownHours:
+    """GPU-hours of which nobody knows whether they were lost, which no lever saves; `unpriced` are of any kind, without a price."""
+
+    unobserved: float
+    uncounted: float
+    unpriced: float
+
+
+@dataclass(frozen=True)
+class FleetSavings:
+    """What was lost in a window and what levers would have saved of it: `saved_at_most` is their sum, and never more than `lost`.
+
+    Money is None where no price is known. `levers` are in the order in which they were applied.
+    """
+
+    levers: tuple[LeverSaving, ...]
+    currency: str
+    lost: float | None
+    saved_at_most: float | None
+    lost_gpu_hours: float
+    saved_gpu_hours: float
+    window_hours: float
+    basis: str
+    unknown: UnknownHours
+    rows: tuple[GroupSaving, ...]
+
+
+def find_savings(
+    books: Books, by: Sequence[str] = (), start: datetime | None = None, end: datetime | None = None
+) -> FleetSavings:
+    """What each lever would have saved in [start, end), by default in all that the books know.
+
+    Raises InputError where the books know nothing of that time, or for a dimension that savings cannot be split by.
+    """
+    for name in by:
+        if name not in BY:
+            raise InputError(f"savings cannot be told by {name}; split them by {' or '.join(BY)}")
+    with read_losses(books, start, end) as facts:
+        situation = Situation(facts)
+        found = [(lever, lever.find(situation)) for lever in LEVERS]
+        return _add_up(facts, found, by)
+
+
+def add_losses(of: Waterfall) -> float:
+    """All that is known to be lost on the way from paid to useful."""
+    return fsum(getattr(of, name) for name in LOSSES)
+
+
+def _add_up(facts: LossFacts, found: Sequence[tuple[LossLever, LeverResult]], by: Sequence[str]) -> FleetSavings:
+    whole = facts.waterfall.all
+    is_priced = whole.cost is not None
+    levers = tuple(_tell(lever, of, facts.hours, is_priced) for lever, of in found if of.taken)
+    paid, priced = whole.gpu_hours.paid, whole.priced_share or 0.0
+    return FleetSavings(
+        levers=levers,
+        currency=facts.waterfall.currency,
+        lost=None if whole.cost is None else add_losses(whole.cost),
+        saved_at_most=fsum(lever.saved or 0.0 for lever in levers) if is_priced else None,
+        lost_gpu_hours=add_losses(whole.gpu_hours),
+        saved_gpu_hours=fsum(lever.gpu_hours for lever in levers),
+        window_hours=facts.hours,
+        basis=facts.waterfall.basis,
+        unknown=UnknownHours(whole.gpu_hours.unobserved, whole.gpu_hours.uncounted, max(0.0, paid * (1 - priced))),
+        rows=_split(facts, found, by) if by else (),
+    )
+
+
+def _tell(lever: LossLever, found: LeverResult, hours: float, is_priced: bool) -> LeverSaving:
+    saved = fsum(part.cost for part in found.taken) if is_priced else None
+    return LeverSaving(
+        lever=lever.name,
+        title=lever.title,
+        saved=saved,
+        saved_per_month=None if saved is None else saved * H_PER_MONTH / hours,
+        gpu_hours=fsum(part.gpu_hours for part in found.taken),
+        confidence=found.confidence,
+        confidence_word=name_confidence(found.confidence),
+        effort=lever.effort,
+        risk=lever.risk,
+        risk_of=lever.risk_of,
+        ask=_list_asked(found.taken),
+        evidence=found.evidence,
+        action=found.action,
+    )
+
+
+def _list_asked(taken: Sequence[TakenLoss]) -> tuple[LeverHolder, ...]:
+    """Those who hold most of it, by money where it has a price."""
+    is_priced = any(part.cost for part in taken)
+    shares: dict[tuple[str | None, str | None], float] = {}
+    for part in taken:
+        key = part.team, part.user
+        shares[key] = shares.get(key, 0.0) + (part.cost if is_priced else part.gpu_hours)
+    whole = fsum(shares.values())
+    largest = sorted(shares.items(), key=lambda item: (-item[1], str(item[0])))[:MOST_ASKED]
+    return tuple(LeverHolder(*key, share=amount / whole) for key, amount in largest if whole)
+
+
+def _split(
+    facts: LossFacts, found: Sequence[tuple[LossLever, LeverResult]], by: Sequence[str]
+) -> tuple[GroupSaving, ...]:
+    """By group of holders; what nobody held is of nobody."""
+    lost: dict[tuple[str | None, ...], list[tuple[float, float]]] = {}
+    for row in facts.waterfall.rows:
+        key = tuple(row.by[name] for name in by)
+        amounts = add_losses(row.gpu_hours), 0.0 if row.cost is None else add_losses(row.cost)
+        lost.setdefault(key, []).append(amounts)
+    is_priced = facts.waterfall.all.cost is not None
+    out = []
+    for key, amounts_of in lost.items():
+        parts = {
+            lever.name: [p for p in of.taken if tuple(getattr(p, name) for name in by) == key] for lever, of in found
+        }
+        taken = [part for of in parts.values() for part in of]
+        amount = {name: fsum(p.cost if is_priced else p.gpu_hours for p in of) for name, of in parts.items() if of}
+        out.append(
+            GroupSaving(
+                dict(zip(by, key, strict=True)),
+                fsum(cost for _, cost in amounts_of) if is_priced else None,
+                fsum(part.cost for part in taken) if is_priced else None,
+                fsum(hours for hours, _ in amounts_of),
+                fsum(part.gpu_hours for part in taken),
+                amount,
+            )
+        )
+    return tuple(sorted(out, key=lambda group: -(group.saved or group.gpu_hours)))
