@@ -10,11 +10,10 @@ from typing import Final
 from loadfactor.books.asked_ledger import AskedLedger
 from loadfactor.books.books import Books
 from loadfactor.books.losses.failed import FailedRun, list_failed_runs
-from loadfactor.books.losses.free import FreeStretch, find_free
+from loadfactor.books.losses.free import FreeStretch, find_free, list_waits
 from loadfactor.books.losses.idle import HeldRun, IdleStretch, find_idle, list_runs
 from loadfactor.books.losses.pool_jobs import PoolHistory, list_pools
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.books.watched import Watched
 from loadfactor.books.waterfall import ASKED
 from loadfactor.books.waterfall_groups import FleetWaterfall
 from loadfactor.metrics.query.calendar import Window, milliseconds
@@ -116,8 +115,7 @@ class LossFacts:
     @cached_property
     def free(self) -> list[FreeStretch]:
         """Nodes that stood free while nobody waited."""
-        watched = Watched(self._session, self._idle_below)
-        waits = watched.list_waits(self.window)
+        waits = list_waits(self._session)
         self._view_ledger()
         return find_free(self._session, waits, self.window)
 

@@ -4,12 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.losses.stretches import Stretch, StretchPiece, cut_out, join, merge
-from loadfactor.books.watched import QueuedJob
 from loadfactor.store.session import Session
 from loadfactor.tables import Span
 from loadfactor.units import MS_PER_MIN
 
+WaitSpan = tuple[str | None, int, int | None]
+"""A wait: the pool, from when, and until when; None while it lasts."""
 LEAST_WAIT_MS: Final = MS_PER_MIN
 """Waits that are shorter are a scheduler's round, not a lack of GPUs."""
 
@@ -23,13 +25,28 @@ class FreeStretch:
     stretch: Stretch
 
 
-def find_free(session: Session, waits: Iterable[QueuedJob], window: Span) -> list[FreeStretch]:
+def list_waits(session: Session) -> list[WaitSpan]:
+    """Every wait that the books know: its pool, and from when to when; None while it lasts."""
+    for name in ("allocations", "queue_events"):
+        session.view_table(name, name)
+    session.create_view("waits", recall("waits", _compile_waits)["waits"])
+    rows = session.raw.execute("SELECT pool, queued_utc, ended_utc FROM waits ORDER BY ALL").fetchall()
+    return [(pool, queued, ended) for pool, queued, ended in rows]
+
+
+def _compile_waits() -> Queries:
+    from loadfactor.books.expressions import write_waits  # Ibis takes longer to import than most answers
+
+    return write_waits()
+
+
+def find_free(session: Session, waits: Iterable[WaitSpan], window: Span) -> list[FreeStretch]:
     """The free stretches of the table `asked_ledger`. Who waits for no pool in particular waits for all."""
     waited: dict[str | None, list[Span]] = {}
-    for wait in waits:
-        end = window[1] if wait.ended_ms is None else wait.ended_ms
-        if end - wait.queued_ms >= LEAST_WAIT_MS:
-            waited.setdefault(wait.pool, []).append((wait.queued_ms, end))
+    for pool, queued, ended in waits:
+        end = window[1] if ended is None else ended
+        if end - queued >= LEAST_WAIT_MS:
+            waited.setdefault(pool, []).append((queued, end))
     everywhere = waited.get(None, [])
     everybody = merge(span for of in waited.values() for span in of)
     places: dict[tuple[Any, ...], tuple[list[StretchPiece], list[Span]]] = {}
