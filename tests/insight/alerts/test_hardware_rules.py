@@ -104,3 +104,13 @@ def test_a_node_that_is_down_is_told_and_one_that_is_drained_is_not(
     """Down for an hour from minute 120; a node that is taken out for maintenance, as its reason says, is planned."""
     outage = {"node": "n0", "from_utc": START + 2 * HOUR, "to_utc": START + 3 * HOUR, "reason": reason}
     assert told(judge(tmp_path, outages=[outage])) == ([("node_down", {"node": "n0"}, 120, 181)] if is_told else [])
+
+
+@pytest.mark.parametrize(("detail", "is_told"), [("hw_slowdown", True), ("sw_power_cap", False)])
+def test_what_the_driver_says_of_a_gpu_that_is_slowed_down_is_told(tmp_path: Path, detail: str, is_told: bool) -> None:
+    """An event of throttling is enough, unless it is the limit of power."""
+    events: list[Row] = [
+        {"device_id": "g0", "at_utc": START + minute * MINUTE, "kind": "throttle", "detail": detail}
+        for minute in (100, 105, 110)
+    ]
+    assert [a.rule for a in judge(tmp_path, events)] == (["gpu_throttled"] if is_told else [])

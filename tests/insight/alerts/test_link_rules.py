@@ -35,12 +35,12 @@ def between(signals: dict[str, Any], otherwise: dict[str, Any] | None = None) ->
 
 
 def test_full_pcie_is_told_while_gpus_wait(tmp_path: Path) -> None:
-    """90 % of the peak while SM activity is 30 %: from the ninth of ten minutes, until it has fallen to 70 %."""
+    """90 % of the peak while SM activity is 30 %: from the eighth of ten minutes, until it has fallen to 60 %."""
     quiet = {"pcie_rx_bytes_per_s": 0.1 * PCIE_PEAK}
     (alert,) = judge(tmp_path, between({"sm_active_share": 0.3, "pcie_rx_bytes_per_s": 0.9 * PCIE_PEAK}, quiet))
     assert (alert.rule, alert.by, alert.cause) == ("pcie_saturated", {"job": "j"}, "I/O")
-    # (10 − n) × 0.1 + n × 0.9 > 8 from n = 9 on; 0.9 − 0.08 × n ≤ 0.7 from n = 3 on
-    assert (minutes(alert.start_ms), minutes(alert.fired_ms), minutes(alert.end_ms)) == (68, 78, 183)
+    # (10 − n) × 0.1 + n × 0.9 > 7 from n = 8 on; 0.9 − 0.08 × n ≤ 0.6 from n = 4 on
+    assert (minutes(alert.start_ms), minutes(alert.fired_ms), minutes(alert.end_ms)) == (67, 77, 184)
 
 
 def test_a_gpu_without_samples_hides_nothing_of_the_others(tmp_path: Path) -> None:

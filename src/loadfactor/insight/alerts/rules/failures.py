@@ -1,5 +1,6 @@
 """What drivers and schedulers report: errors of GPUs that stay for a while, and nodes that nobody planned to be down."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -66,8 +67,9 @@ def find_xids(evidence: Evidence, limits: Limits) -> Verdicts:
         code = _read_code(event.detail)
         if code in USERS_XIDS:
             return None
-        said = f": {XIDS[code]}" if code in XIDS else ""
-        return f"XID {event.detail}{said}" if code is None or event.detail.isdecimal() else f"XID {event.detail}"
+        if code is None or not event.detail.isdecimal():
+            return f"XID: {event.detail or 'no number is said'}"
+        return f"XID {code}: {XIDS[code]}" if code in XIDS else f"XID {code}"
 
     return _find_events(evidence, limits["stays"], tell)
 
@@ -138,9 +140,13 @@ def _find_events(evidence: Evidence, stays_min: float, tell: Callable[[WatchedEv
 
 
 def _read_code(detail: str) -> int | None:
-    """The number of an XID, which its detail begins with."""
-    number = detail.strip().partition(":")[0].strip()
-    return int(number) if number.isdecimal() else None
+    """The number of an XID: the first one of its detail.
+
+    >>> _read_code("79"), _read_code("Xid 79: GPU has fallen off the bus"), _read_code("")
+    (79, 79, None)
+    """
+    found = re.search(r"\d+", detail)
+    return int(found[0]) if found else None
 
 
 def _is_corrected(detail: str) -> bool:

@@ -8,7 +8,7 @@ from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.insight.alerts.evidence import Evidence, Need, Verdicts
 from loadfactor.insight.alerts.rule import Compound, Limit, Limits, Rule, Threshold
 from loadfactor.insight.alerts.rules.failures import find_down, find_ecc, find_xids
-from loadfactor.insight.alerts.rules.reading import read_known
+from loadfactor.insight.alerts.rules.reading import list_recent, read_known
 from loadfactor.insight.alerts.threshold import show
 from loadfactor.units import S_PER_MIN
 
@@ -36,9 +36,15 @@ def find_throttled(evidence: Evidence, limits: Limits) -> Verdicts:
             of_limit[gpu] = power[gpu] / limit_w if limit_w else np.nan
     is_bad = (throttled > limits["time"]) & (is_hot | (of_limit < limits["power"]))
     is_clear = (throttled <= limits["clears_at"]) | (~is_hot & (of_limit >= limits["power"]))
+    said = _list_said(evidence)
+    if said:
+        is_said = np.array([name in said for (name,) in evidence.groups(_DEVICE)], dtype=np.bool_)
+        is_bad, is_clear = is_bad | is_said, is_clear & ~is_said
 
     def explain(gpu: int) -> tuple[str, ...]:
-        found = [f"slowed down in {show(throttled[gpu], 'share')} of the last 10 min"]
+        found = [f"the driver said: {fact}" for fact in said.get(evidence.groups(_DEVICE)[gpu][0], ())]
+        if not np.isnan(throttled[gpu]):
+            found.append(f"slowed down in {show(throttled[gpu], 'share')} of the last 10 min")
         if not np.isnan(heat[gpu]):
             found.append(f"at {show(heat[gpu], '°C')}")
         if not np.isnan(of_limit[gpu]):
@@ -48,6 +54,15 @@ def find_throttled(evidence: Evidence, limits: Limits) -> Verdicts:
     value = np.where(is_known, throttled, np.nan)
     is_gone = ~evidence.read(_THROTTLED).is_there
     return Verdicts(evidence.groups(_DEVICE), is_bad, is_clear, value, "share", explain, is_gone)
+
+
+def _list_said(evidence: Evidence) -> dict[str, tuple[str, ...]]:
+    """What events of the last ten minutes say of GPUs that are slowed down, by GPU; the limit of power is none of it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for event in list_recent(evidence.records.events, evidence.at_ms, _THROTTLED.window_s):
+        if event.kind == "throttle" and "power_cap" not in event.detail:
+            found[event.device] = (*found.get(event.device, ()), event.detail or "throttled")
+    return found
 
 
 HARDWARE: Final = (

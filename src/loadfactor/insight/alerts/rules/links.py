@@ -165,8 +165,8 @@ LINKS: Final = (
             find_full_pcie,
             (_SM, _PCIE),
             {
-                "traffic": Limit(0.8, "share", "PCIe traffic of its peak, in the busier direction", 0.05, 1),
-                "clears_at": Limit(0.7, "share", "traffic at which it is clear again", 0.05, 1),
+                "traffic": Limit(0.7, "share", "PCIe traffic of its peak, in the busier direction", 0.05, 1),
+                "clears_at": Limit(0.6, "share", "traffic at which it is clear again", 0.05, 1),
                 "sm": _LOW_SM,
             },
         ),

@@ -12,23 +12,23 @@ from loadfactor.units import MS_PER_S, S_PER_HOUR, S_PER_MIN
 
 _GPU: Final = ("job", "device")
 _WINDOW_S: Final = 5 * S_PER_MIN
-_HALF_S: Final = 30 * S_PER_MIN
-_WARM_UP_S: Final = 15 * S_PER_MIN
+_APART_S: Final = 20 * S_PER_MIN
+_WARM_UP_S: Final = 10 * S_PER_MIN
 _AGO_S: Final = 10 * S_PER_MIN
-_NOW, *_BEFORE = (Need("mem_utilization", _GPU, _WINDOW_S, ago) for ago in (0, _HALF_S, 2 * _HALF_S))
-_THEN = tuple(Need("mem_utilization", _GPU, _WINDOW_S, _AGO_S + ago) for ago in (0, _HALF_S, 2 * _HALF_S))
+_NOW, *_BEFORE = (Need("mem_utilization", _GPU, _WINDOW_S, ago) for ago in (0, _APART_S, 2 * _APART_S))
+_THEN = tuple(Need("mem_utilization", _GPU, _WINDOW_S, _AGO_S + ago) for ago in (0, _APART_S, 2 * _APART_S))
 """The same three ten minutes ago: a single step up is growth only while a window holds both sides of it."""
 TOLD_FOR_S: Final = S_PER_HOUR
 """So long an alert of an event stays."""
 
 
 def find_pressure(evidence: Evidence, limits: Limits) -> Verdicts:
-    """Memory is nearly full and grew in both halves of the last hour; or a GPU was out of memory a while ago.
+    """Memory is nearly full and grew in the last 20 minutes and the 20 before them; or a GPU was out of memory a while ago.
 
     What is full from its first minutes on grows no more: a framework that takes all memory is no pressure.
     """
     now, before, long_before = (read_known(evidence, need) for need in (_NOW, *_BEFORE))
-    warm = evidence.starts(_GPU) + (_WARM_UP_S + _WINDOW_S + _AGO_S + 2 * _HALF_S) * MS_PER_S <= evidence.at_ms
+    warm = evidence.starts(_GPU) + (_WARM_UP_S + _WINDOW_S + _AGO_S + 2 * _APART_S) * MS_PER_S <= evidence.at_ms
     is_growing = warm & _grows(now, before, long_before, limits["growth"])
     then, before_then, long_before_then = (read_known(evidence, need) for need in _THEN)
     is_growing &= _grows(then, before_then, long_before_then, limits["growth"])
@@ -40,14 +40,17 @@ def find_pressure(evidence: Evidence, limits: Limits) -> Verdicts:
         if is_out[group]:
             return ("the GPU was out of memory within the last hour",)
         grown = show(now[group] - long_before[group], "share")
-        return (f"{show(now[group], 'share')} of the memory is in use, {grown} more than an hour ago", "it still grows")
+        return (
+            f"{show(now[group], 'share')} of the memory is in use, {grown} more than 40 minutes ago",
+            "it still grows",
+        )
 
     is_gone = ~evidence.read(_NOW).is_there & ~is_out
     return Verdicts(evidence.groups(_GPU), is_bad, is_clear, now, "share", explain, is_gone)
 
 
 def _grows(now: Floats, before: Floats, long_before: Floats, least: float) -> Flags:
-    """More than half an hour ago, when it was more than half an hour before."""
+    """More than 20 minutes ago, when it was more than 20 minutes before."""
     return (now - before >= least) & (before - long_before >= least)
 
 
@@ -78,7 +81,7 @@ MEMORY: Final = (
             {
                 "used": Limit(0.85, "share", "memory in use above which growth is pressure", 0.1, 1),
                 "clears_at": Limit(0.8, "share", "memory in use under which it is clear again", 0.1, 1),
-                "growth": Limit(0.005, "share", "of the memory that is more in use than half an hour before", 0.0001, 1),
+                "growth": Limit(0.005, "share", "of the memory more in use than 20 minutes before", 0.0001, 1),
             },
         ),
         _GPU, 0.0, "warning", "model and batch",
