@@ -47,6 +47,7 @@ def lag_behind(scene: Scene, rng: np.random.Generator) -> None:
         scene.tensor_ratio[np.ix_(others, minutes)] = 0.25
         scene.sm[slow, minutes] = np.maximum(scene.sm[slow, minutes], 0.8)
     scene.pcie[scene.cells(job, window)] = 0.05
+    scene.nvlink[scene.cells(job, window)] = 0.1  # who waits sends nothing
     expect(scene, "job_straggler", job, window)
 
 

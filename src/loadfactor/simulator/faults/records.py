@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from loadfactor.simulator.faults.healthy import FREE, HISTORY_MINUTES, spend_before
+from loadfactor.simulator.faults.healthy import FREE, spend_before
 from loadfactor.simulator.faults.pick import NoRoomError, pick_dark_window
 from loadfactor.simulator.faults.scene import Expectation, Price, Scene, Wait
 
@@ -83,7 +83,7 @@ def overspend(scene: Scene, rng: np.random.Generator) -> None:
     team = f"{rng.choice(['blue', 'gold', 'green', 'red'])}"
     scene.budgets[team] = spend_before(scene, team) / rng.uniform(1.1, 1.6)
     about = {"team": frozenset({team}), "budget": frozenset({team})}
-    scene.expected.append(Expectation("budget_burn", about, (-HISTORY_MINUTES, scene.minutes)))
+    scene.expected.append(Expectation("budget_burn", about, (0, scene.minutes)))
 
 
 def end_price(scene: Scene, rng: np.random.Generator) -> None:
