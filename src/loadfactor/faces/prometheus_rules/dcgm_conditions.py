@@ -37,7 +37,7 @@ def _idle(rule: Rule, of: str, ever: str, stays: str) -> str:
     """Idle now, and what was before; an alert that fires stays until the pod works again."""
     idle = f"{BUSY_OF_POD}{of} == 0"
     first = f"{idle}\nand sum_over_time({BUSY_OF_POD}{of}[1d]) {ever}" if ever else idle
-    return f"{first}\nor ({stays}\n  {while_firing(rule, POD)})"
+    return f"{first}\nor ({stays}\n  and on (namespace, pod) {REQUESTED}\n  {while_firing(rule, POD)})"
 
 
 def say_idle_from_start(rule: Rule) -> SaidRule:
@@ -94,7 +94,8 @@ def say_xid(rule: Rule) -> SaidRule:
     ago = f"{find_limit(rule, 'stays', 60):g}m"
     last = "max by (UUID) (DCGM_FI_DEV_XID_ERRORS{})"
     now, before = last.format(""), last.format(f" offset {ago}")
-    expression = f"({now} > 0) != 43 != 45\nunless on (UUID) ({now} == {before})"
+    changed = f"{now} != {before}\n  or max by (UUID) (changes(DCGM_FI_DEV_XID_ERRORS[{ago}])) > 0"
+    expression = f"({now} > 0) != 43 != 45\nand on (UUID) ({changed})"
     remark = "The exporter tells the last XID of a GPU alone: the same one again, or one that another one followed, is not seen."
     return SaidRule(rule, expression, GPU, "(XID)", remark)
 
