@@ -31,11 +31,19 @@ def keep(
     allocations: Sequence[Row],
     activity: Mapping[str, Sequence[tuple[float, float, float]]],
     price: float | None = PRICE,
+    pools: Mapping[str, str] | None = None,
     **tables: Sequence[Row],
 ) -> Books:
     """Books of GPUs (with their nodes): samples of 5 minutes; `activity` of each GPU from one hour to another."""
     devices = [
-        {"device_id": gpu, "node": node, "accelerator": "H100", "from_utc": START, "to_utc": at(hours)}
+        {
+            "device_id": gpu,
+            "node": node,
+            "accelerator": "H100",
+            "pool": (pools or {}).get(gpu),
+            "from_utc": START,
+            "to_utc": at(hours),
+        }
         for gpu, node in gpus.items()
     ]
     samples = [

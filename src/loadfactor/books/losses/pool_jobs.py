@@ -32,7 +32,18 @@ class PoolHistory:
     pool: str | None
     accelerator: str | None
     node_gpus: tuple[int, ...]
+    nodes: frozenset[str | None]
     jobs: tuple[PoolJob, ...]
+
+    @property
+    def key(self) -> PoolKey:
+        """What tells it from other pools."""
+        return self.pool, self.accelerator
+
+    @property
+    def name(self) -> str:
+        """As people read it."""
+        return f"pool {self.pool}" if self.pool else self.accelerator or "the cluster"
 
     @property
     def gpus(self) -> int:
@@ -55,12 +66,14 @@ def list_pools(session: Session, snapshot: Snapshot, window: Span) -> list[PoolH
     if not rows:
         return []
     nodes: dict[PoolKey, dict[str, int]] = {}
+    names: dict[PoolKey, set[str | None]] = {}
     of_device: dict[object, PoolKey] = {}
     of_node: dict[object, PoolKey] = {}
     for device, node, pool, accelerator in rows:
         of_device[device] = of_node[node] = (pool, accelerator)
         counts = nodes.setdefault((pool, accelerator), {})
         counts[node or device] = counts.get(node or device, 0) + 1
+        names.setdefault((pool, accelerator), set()).add(node)
     named = [pool for pool, _ in nodes]
     by_pool: dict[object, PoolKey] = {key[0]: key for key in nodes if key[0] is not None and named.count(key[0]) == 1}
     jobs: dict[PoolKey, list[PoolJob]] = {key: [] for key in nodes}
@@ -71,7 +84,7 @@ def list_pools(session: Session, snapshot: Snapshot, window: Span) -> list[PoolH
         if key is not None and job is not None:
             jobs[key].append(job)
     return [
-        PoolHistory(*key, tuple(sorted(counts.values(), reverse=True)), tuple(jobs[key]))
+        PoolHistory(*key, tuple(sorted(counts.values(), reverse=True)), frozenset(names[key]), tuple(jobs[key]))
         for key, counts in nodes.items()
     ]
 

@@ -3,6 +3,7 @@
 from typing import Final
 
 from loadfactor.insight.levers import autoscale_down, cap_retries, right_size_jobs
+from loadfactor.insight.levers.cluster_levers import PACK_NODES, POOL_CLUSTERS, SMALLER_CLUSTER
 from loadfactor.insight.levers.idle_levers import CULL_NOTEBOOKS, RECLAIM_IDLE, RELEASE_AT_END
 from loadfactor.insight.levers.lever import LossLever
 
@@ -13,6 +14,9 @@ LEVERS: Final[tuple[LossLever, ...]] = (
     RELEASE_AT_END,
     RECLAIM_IDLE,
     autoscale_down.LEVER,
+    SMALLER_CLUSTER,
+    PACK_NODES,
+    POOL_CLUSTERS,
 )
 """In the order in which they are applied: what one took, the next cannot save. What concerns whole runs and GPUs comes first, then
 stretches of time, then the nodes that nobody holds."""

@@ -1,6 +1,8 @@
 """What a lever finds: the facts of a window, what the levers before it left, and the runs and GPUs they took out of it."""
 
+from collections.abc import Iterable
 from functools import cached_property
+from math import fsum
 
 from loadfactor.books.losses.facts import LossFacts
 from loadfactor.books.losses.idle import HeldRun, IdleStretch
@@ -15,7 +17,7 @@ class Situation:
         self.left = Remainder(facts.waterfall, facts.nodes)
         self.spared_runs: set[tuple[str, object]] = set()
         self.spared_gpus: set[tuple[str, str]] = set()
-        self.sizes: dict[tuple[str | None, str | None], int] = {}
+        self.sizes: dict[tuple[str | None, str | None], tuple[int, ...]] = {}
 
     @cached_property
     def job_hours(self) -> dict[str, float]:
@@ -30,6 +32,11 @@ class Situation:
         whole = self.job_hours.get(job, 0.0)
         spared = sum(r.gpu_hours for r in self.facts.runs if r.job == job and (r.job, r.attempt) in self.spared_runs)
         return spared / whole if whole else 0.0
+
+    def free_hours(self, nodes: Iterable[str | None]) -> float:
+        """GPU-hours of some nodes that nobody held, before any lever."""
+        chosen = set(nodes)
+        return fsum(node.unallocated_hours for node in self.facts.nodes if node.node in chosen)
 
     @cached_property
     def idle(self) -> list[IdleStretch]:
