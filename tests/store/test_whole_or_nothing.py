@@ -17,7 +17,7 @@ import loadfactor.books.writing as writing_room
 from loadfactor.books.books import Books
 from loadfactor.errors import DamageError, StoreError
 from loadfactor.sources.base import ReadOptions
-from loadfactor.store import manifest, store
+from loadfactor.store import disk, manifest, store
 
 START = 1_767_225_600_000  # 2026-01-01
 CHILD = "import sys; from tests.store.test_whole_or_nothing import main; main(*sys.argv[1:])"
@@ -270,3 +270,29 @@ def main(folder: str, what: str, *args: str) -> None:
         Books(store).add("test", [path], ReadOptions())
     except StoreError as error:
         print(f"StoreError {error}")
+
+
+def test_the_list_of_what_goes_is_certain_before_the_manifest_is_swapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second name of the manifest is synced before the new one takes its place: a power loss leaves no file unnamed."""
+    books = Books(tmp_path / "store")
+    add(books, 0, tmp_path, monkeypatch)
+    steps: list[tuple[str, str]] = []
+
+    def note(name: str) -> None:
+        do = getattr(disk, name)
+
+        def step(*paths: Path) -> None:
+            steps.append((name, paths[-1].name))
+            do(*paths)
+
+        monkeypatch.setattr(disk, name, step)
+
+    for name in ("link", "sync_folder", "rename"):
+        note(name)
+    add(books, 1, tmp_path, monkeypatch)
+    linked = [at for at, (name, _) in enumerate(steps) if name == "link"]
+    assert linked
+    for at in linked:
+        assert steps[at + 1 : at + 4] == [("sync_folder", "store"), ("rename", manifest.NAME), ("sync_folder", "store")]

@@ -80,6 +80,10 @@ def publish(folder: Path, old: Manifest, new: Manifest) -> Manifest:
             disk.link(folder / NAME, earlier)
         elif old.files:
             disk.write_file(earlier, write_down(old))
+        if earlier.exists():
+            disk.sync_folder(
+                folder
+            )  # else a power loss could keep the new one without the list of what is to be removed
         disk.rename(beside, folder / NAME)
     except BaseException:
         with suppress(OSError):
