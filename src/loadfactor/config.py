@@ -23,6 +23,7 @@ from loadfactor.cloud_settings import CloudSource, CloudWatchAccount, MonitoredP
 from loadfactor.cluster_settings import AskedSlurm, WatchedCluster
 from loadfactor.errors import InputError, no_such
 from loadfactor.exporter_settings import DcgmExporters, ExporterGroup, ServingEngines
+from loadfactor.lever_settings import DoneLever
 from loadfactor.money_settings import Budgets, ChargebackPolicy
 from loadfactor.network_settings import JobNetwork
 from loadfactor.notify_settings import AlertsTable
@@ -152,6 +153,7 @@ class Settings(BaseModel):
     alerts: AlertsTable = Field(default=AlertsTable(), description="How alerts are judged, and who is told of them.")
     budget: Budgets = Field(default=(), description="What teams and projects may spend.")
     project: ProjectPlans = Field(default=(), description="Projects as they were planned.")
+    lever: tuple[DoneLever, ...] = Field(default=(), description="Levers that were pulled, to be followed up.")
     owned: OwnedPools = Field(default=(), description="GPUs that are owned, and what their servers cost.")
 
     @property

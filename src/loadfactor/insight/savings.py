@@ -1,17 +1,19 @@
 """What levers would have saved in a window: applied one after another to what was lost, so that their sum is never more."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from math import fsum
 
 from loadfactor.books.books import Books
 from loadfactor.books.losses.facts import LossFacts, read_losses
 from loadfactor.errors import InputError
+from loadfactor.insight.follow_up import LeverFollowUp, follow_levers
 from loadfactor.insight.levers import LEVERS
 from loadfactor.insight.levers.lever import Level, LeverResult, LossLever, name_confidence
 from loadfactor.insight.levers.remainder import TakenLoss
 from loadfactor.insight.levers.situation import Situation
+from loadfactor.lever_settings import DoneLever
 from loadfactor.metrics.waterfall import DROPS, Waterfall
 from loadfactor.units import H_PER_MONTH
 
@@ -90,12 +92,17 @@ class FleetSavings:
     basis: str
     unknown: UnknownHours
     rows: tuple[GroupSaving, ...]
+    followed: tuple[LeverFollowUp, ...] = ()
 
 
 def find_savings(
-    books: Books, by: Sequence[str] = (), start: datetime | None = None, end: datetime | None = None
+    books: Books,
+    by: Sequence[str] = (),
+    start: datetime | None = None,
+    end: datetime | None = None,
+    done: Sequence[DoneLever] = (),
 ) -> FleetSavings:
-    """What each lever would have saved in [start, end), by default in all that the books know.
+    """What each lever would have saved in [start, end), by default in all the books know; those `done` are followed up.
 
     Raises InputError where the books know nothing of that time, or for a dimension that savings cannot be split by.
     """
@@ -105,7 +112,8 @@ def find_savings(
     with read_losses(books, start, end) as facts:
         situation = Situation(facts)
         found = [(lever, lever.find(situation)) for lever in LEVERS]
-        return _add_up(facts, found, by)
+        savings = _add_up(facts, found, by)
+    return replace(savings, followed=follow_levers(books, done))
 
 
 def add_losses(of: Waterfall) -> float:

@@ -31,8 +31,9 @@ def add_to(app: typer.Typer) -> None:
 
 def build_page(request: SavingsRequest) -> Document:
     """The savings of the window."""
+    from loadfactor.config import settings
     from loadfactor.faces.pages.savings import build_savings
     from loadfactor.insight.savings import find_savings
 
     books = request.books
-    return build_savings(find_savings(books, request.by, *request.window(books)))
+    return build_savings(find_savings(books, request.by, *request.window(books), settings().lever))

@@ -21,6 +21,8 @@ def build_savings(found: "FleetSavings") -> Document:
     ]
     if found.rows:
         sections.insert(1, _list_groups(found))
+    if found.followed:
+        sections.append(_list_followed(found))
     return Document(
         _say_total(found),
         tuple(sections),
@@ -127,6 +129,23 @@ def _list_groups(found: "FleetSavings") -> Section:
     more = len(found.rows) - len(rows)
     note = f"{NOBODY}: nobody held it" + (f"; and {more:,} more, --json lists them all" if more else "")
     return Section(f"By {', '.join(names)}", tables=(DataTable(columns, rows, note=note),))
+
+
+def _list_followed(found: "FleetSavings") -> Section:
+    columns = (
+        TableColumn("lever"),
+        TableColumn("done"),
+        TableColumn("team"),
+        TableColumn("promised a month", "money", found.currency),
+        TableColumn("saved a month", "money", found.currency),
+        TableColumn("verdict"),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (of.lever, of.done, of.team or "all", of.promised_per_month, of.saved_per_month, of.verdict)
+        for of in found.followed
+    ]
+    note = "work for the same money after and before it was done, over as many days; not utilization"
+    return Section("Levers that were pulled", tables=(DataTable(columns, rows, note=note),))
 
 
 def _list_notes(found: "FleetSavings") -> tuple[str, ...]:
