@@ -1,7 +1,6 @@
 """Who waits for GPUs, minute by minute, and how long jobs wait usually: kept from call to call, so that a minute costs a minute.
 
-A wait is what `ledger/waits.py` says it is. Read anew are the jobs that waited at the full hour before, and those of which
-something was said since then.
+A wait is what `ledger/waits.py` says it is. Read anew are the jobs of which something was said since the full hour before.
 """
 
 from dataclasses import dataclass, field
@@ -64,25 +63,23 @@ class WatchedWaits:
 
     def __init__(self) -> None:
         self._hour: int | None = None
-        self._open: list[str] = []
-        self._ended = QueuedJobs()
+        self._kept = QueuedJobs()
         self._usual: dict[int, dict[str, UsualWait]] = {}
 
     def read(self, session: Session, span: Span) -> QueuedJobs:
         """The waits that lasted in a span, and those that ended up to `RECENT_MS` before it."""
         hour = span[0] - span[0] % MS_PER_HOUR
         if self._hour is None or not 0 <= hour - self._hour <= MS_PER_DAY:
-            self._hour = hour - RECENT_MS
-            self._open = _list_jobs(session, (hour - HISTORY_MS, self._hour))
-            self._ended = QueuedJobs()
+            self._kept = QueuedJobs()
+            self._hour = self._go_on(session, (hour - HISTORY_MS, hour - RECENT_MS))
         if hour > self._hour:
-            self._go_on(session, (self._hour, hour))
-        return _join(self._ended, _read(session, self._open, (hour, span[1])))
+            self._hour = self._go_on(session, (self._hour, hour))
+        return self._add(session, (hour, span[1]))
 
     def read_usual(self, session: Session, day_ms: int) -> dict[str, UsualWait]:
         """How long jobs usually wait, by queue, else pool, as it follows from the days before the UTC day that begins then."""
         if day_ms not in self._usual:
-            _view_jobs(session, None, (day_ms - HISTORY_MS, day_ms))
+            _view_jobs(session, (day_ms - HISTORY_MS, day_ms))
             rows = session.raw.execute(
                 f"SELECT coalesce(queue, pool, '') AS q, count(*), quantile_cont(wait_s, {USUAL_SHARE}) FROM waiting"
                 f" WHERE started AND ended_utc < {day_ms} AND ended_utc >= {day_ms - HISTORY_MS} GROUP BY q"
@@ -92,46 +89,39 @@ class WatchedWaits:
             self._usual[day_ms] = {queue: UsualWait(jobs, p90_s) for queue, jobs, p90_s in rows}
         return self._usual[day_ms]
 
-    def _go_on(self, session: Session, span: Span) -> None:
-        """Note who waits at the full hour that ends a span, and keep the waits that ended not long before it."""
-        hour = span[1]
-        found = _join(self._ended, _read(session, self._open, span))
-        is_open = found.ended_ms >= hour
-        self._open = [job for job, waits in zip(found.jobs, is_open.tolist(), strict=True) if waits]
-        self._ended = _choose(found, ~is_open & (found.ended_ms >= hour - RECENT_MS))
-        self._hour = hour
+    def _go_on(self, session: Session, span: Span) -> int:
+        """Keep the waits that last at the end of a span, or ended not long before it; its end."""
+        found = self._add(session, span)
+        self._kept = _choose(found, found.ended_ms >= span[1] - RECENT_MS)
+        return span[1]
+
+    def _add(self, session: Session, span: Span) -> QueuedJobs:
+        """The waits that were kept, and those in a span of the jobs of which something is said in it."""
+        found, said = _read(session, span)
+        is_ended = self._kept.ended_ms < span[0]
+        is_silent = np.array([job not in said for job in self._kept.jobs], dtype=np.bool_)
+        return _join(_choose(self._kept, is_ended | is_silent), found)
 
 
-def _list_jobs(session: Session, span: Span) -> list[str]:
-    """The jobs that waited at the end of a span, of those of which something was said in it."""
-    _view_jobs(session, None, span)
-    rows = session.raw.execute(
-        f"SELECT DISTINCT job_id FROM waiting WHERE queued_utc < {span[1]} AND ended_utc IS NULL"
-    ).fetchall()
-    _restore(session)
-    return [job for (job,) in rows]
-
-
-def _read(session: Session, jobs: list[str], span: Span) -> QueuedJobs:
-    """The waits of these jobs, and of those of which something is said in a span, that last in it."""
-    _view_jobs(session, jobs, span)
-    session.materialize(
-        "waits", f"SELECT * FROM waiting WHERE coalesce(ended_utc >= {span[0]}, true) ORDER BY queued_utc, job_id"
-    )
+def _read(session: Session, span: Span) -> tuple[QueuedJobs, set[str]]:
+    """The waits in a span of the jobs of which something is said in it, and these jobs."""
+    _view_jobs(session, span)
+    lasting = f"coalesce(ended_utc >= {span[0]}, true)"
+    session.materialize("waits", f"SELECT * FROM waiting WHERE {lasting} ORDER BY queued_utc, job_id")
     rows = session.fetch(f"SELECT {', '.join(_COLUMNS)} FROM waits")
-    columns = {name: rows[name] for name in _COLUMNS}
+    said = {job for (job,) in session.raw.execute("SELECT job_id FROM asked_jobs").fetchall()}
     found = QueuedJobs(
-        jobs=columns["job_id"].to_pylist(),
-        pools=columns["pool"].to_pylist(),
-        queues=columns["queue"].to_pylist(),
-        gpus=columns["gpus"].to_numpy().astype(np.float64),
-        queued_ms=columns["queued_utc"].to_numpy().astype(np.int64),
-        ended_ms=columns["ended_utc"].fill_null(ALWAYS[1]).to_numpy().astype(np.int64),
-        started=columns["started"].to_numpy(zero_copy_only=False).astype(np.bool_),
+        jobs=rows["job_id"].to_pylist(),
+        pools=rows["pool"].to_pylist(),
+        queues=rows["queue"].to_pylist(),
+        gpus=rows["gpus"].to_numpy().astype(np.float64),
+        queued_ms=rows["queued_utc"].to_numpy().astype(np.int64),
+        ended_ms=rows["ended_utc"].fill_null(ALWAYS[1]).to_numpy().astype(np.int64),
+        started=rows["started"].to_numpy(zero_copy_only=False).astype(np.bool_),
         held=_read_held(session),
     )
     _restore(session)
-    return found
+    return found, said
 
 
 def _read_held(session: Session) -> NDArray[np.int64]:
@@ -151,8 +141,8 @@ def _read_held(session: Session) -> NDArray[np.int64]:
     return np.array(rows, dtype=np.int64).reshape(-1, 3)
 
 
-def _view_jobs(session: Session, jobs: list[str] | None, span: Span) -> None:
-    """Name `waiting` the waits, as they are known at the end of a span, of `jobs` and of those of which something is said in it."""
+def _view_jobs(session: Session, span: Span) -> None:
+    """Name `waiting` the waits, as they are known at the end of a span, of the jobs of which something is said in it."""
     start, end = span
     session.view_table("all_allocations", "allocations")
     session.view_table("all_events", "queue_events")
@@ -160,11 +150,6 @@ def _view_jobs(session: Session, jobs: list[str] | None, span: Span) -> None:
         f"SELECT job_id FROM all_events WHERE at_utc >= {start} AND at_utc < {end}"
         f" UNION SELECT job_id FROM all_allocations WHERE from_utc >= {start} AND from_utc < {end}"
     )
-    if jobs:
-        import pyarrow as pa
-
-        session.register("open_jobs", pa.table({"job_id": pa.array(jobs, pa.string())}))
-        said += " UNION SELECT job_id FROM open_jobs"
     session.materialize("asked_jobs", said)
     for name, source, at in (("allocations", "all_allocations", "from_utc"), ("queue_events", "all_events", "at_utc")):
         session.create_view(
@@ -193,8 +178,9 @@ def _join(first: QueuedJobs, second: QueuedJobs) -> QueuedJobs:
 
 
 def _choose(of: QueuedJobs, chosen: NDArray[np.bool_]) -> QueuedJobs:
-    """Some rows, which have ended: when they were held back no longer matters."""
+    """Some rows."""
     places = np.flatnonzero(chosen).tolist()
+    number, first, after = of.held[chosen[of.held[:, 0]]].T
     return QueuedJobs(
         [of.jobs[place] for place in places],
         [of.pools[place] for place in places],
@@ -203,6 +189,7 @@ def _choose(of: QueuedJobs, chosen: NDArray[np.bool_]) -> QueuedJobs:
         of.queued_ms[chosen],
         of.ended_ms[chosen],
         of.started[chosen],
+        np.stack([np.cumsum(chosen)[number] - 1, first, after], axis=1),
     )
 
 
