@@ -152,9 +152,9 @@ def _view_jobs(session: Session, span: Span) -> None:
     )
     session.materialize("asked_jobs", said)
     for name, source, at in (("allocations", "all_allocations", "from_utc"), ("queue_events", "all_events", "at_utc")):
-        session.create_view(
-            name, f"SELECT * FROM {source} WHERE {at} < {end} AND job_id IN (SELECT job_id FROM asked_jobs)"
-        )
+        within = f"{at} < {end} AND job_id IN (SELECT job_id FROM asked_jobs)"
+        session.materialize(f"asked_{name}", f"SELECT * FROM {source} WHERE {within}")  # read several times
+        session.create_view(name, f"SELECT * FROM asked_{name}")
     session.create_view("waiting", recall("waits", _compile)["waits"])
 
 
