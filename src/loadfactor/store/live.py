@@ -7,7 +7,7 @@ number is given twice. Readers leave the disk alone (`read_live`).
 
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -79,6 +79,7 @@ class LiveLog:
 
     def __init__(self, folder: Path, lock: IO[str], connection: sqlite3.Connection, entry: Entry) -> None:
         """Use `LiveLog.open`."""
+        self.heard: Callable[[Sequence[LiveBatch]], object] = len  # called with what was booked
         self._entry = entry
         self._path = folder / NAME
         self._lock = lock
@@ -141,9 +142,11 @@ class LiveLog:
 
         When this returns it outlasts a power loss. The number of the last batch. Raises as `acknowledge` does.
         """
-        encoded = tuple(encode(self._mask(batch)) for batch in batches)
-        sealed = self._seal(state)
-        return self._put(_Request(_promise(), batches=encoded, state=sealed, booked_through=done)).result()
+        masked = tuple(map(self._mask, batches))
+        request = _Request(_promise(), None, tuple(map(encode, masked)), self._seal(state), done)
+        number = self._put(request).result()
+        self.heard(masked)
+        return number
 
     def acknowledge(self, batches: Iterable[LiveBatch]) -> int:
         """Store batches, all or none; when this returns they outlast a power loss. The number of the last: they are in a row.

@@ -1,5 +1,6 @@
 """What every question of the books takes on the command line: the store, the window, the zone, the filters."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, tzinfo
@@ -43,6 +44,23 @@ class StoreRequest(Request):
         books = Books.open(find_store(self.store), idle_below=settings().idle_below)
         say_losses(books)
         return books
+
+
+def read_filters(pieces: Sequence[str], flag: str) -> dict[str, str]:
+    """Dimension → value of pieces like team=vision; a piece without a sign belongs to the value before it."""
+    pairs: list[str] = []
+    for piece in pieces:
+        if "=" not in piece and pairs:
+            pairs[-1] += f",{piece}"
+        else:
+            pairs.append(piece)
+    found = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign or not value:
+            raise InputError(f"{flag} {pair!r} is no filter; write {flag} team=vision")
+        found[name.strip()] = value.strip()
+    return found
 
 
 def say_losses(books: "Books") -> None:
@@ -113,20 +131,8 @@ class WindowRequest(SpanRequest):
 
     @property
     def filters(self) -> dict[str, str]:
-        """`--where` as dimension → value; a piece without a sign belongs to the value before it."""
-        pairs: list[str] = []
-        for piece in self.where:
-            if "=" not in piece and pairs:
-                pairs[-1] += f",{piece}"
-            else:
-                pairs.append(piece)
-        found = {}
-        for pair in pairs:
-            name, sign, value = pair.partition("=")
-            if not sign or not value:
-                raise InputError(f"--where {pair!r} is no filter; write --where team=vision")
-            found[name.strip()] = value.strip()
-        return found
+        """`--where` as dimension → value."""
+        return read_filters(self.where, "--where")
 
 
 @dataclass(frozen=True, kw_only=True)

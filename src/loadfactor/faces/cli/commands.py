@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from loadfactor.errors import InputError
 from loadfactor.faces.cli.completion import KNOWN, complete
 from loadfactor.faces.cli.invocation import as_typed
 from loadfactor.faces.cli.options import Brief, Format, Json, Output, name_formats
@@ -36,6 +37,34 @@ def add_command(
 
     A field of the request that is called as a shared option takes its place.
     """
+    app.command(name, help=about)(_make_command(request, build, besides))
+
+
+def add_commands(
+    app: typer.Typer,
+    name: str,
+    about: str,
+    *commands: tuple[str, Any, Any, str],
+    alone: tuple[Any, Any] | None = None,
+) -> None:
+    """Add a command that has commands of its own, each as `add_command` takes it.
+
+    `alone` is the request and what builds the page where none of them is named; without it that shows the help.
+    """
+    group = typer.Typer(help=about, no_args_is_help=alone is None)
+    if alone is not None:
+        group.callback(invoke_without_command=True)(_run_alone(_make_command(*alone, {})))
+    for command in commands:
+        add_command(group, *command)
+    app.add_typer(group, name=name)
+
+
+def _make_command(
+    request: Callable[..., RequestT],
+    build: Callable[[RequestT], Document],
+    besides: Mapping[str, Callable[[Document], str]],
+) -> Callable[..., None]:
+    """The function of a command, with the options of the request as its parameters."""
     taken = {item.field for item in options_of(request)}
 
     def run(**given: Any) -> None:
@@ -56,15 +85,23 @@ def add_command(
     ]
     run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
-    app.command(name, help=about)(run)
+    return run
 
 
-def add_commands(app: typer.Typer, name: str, about: str, *commands: tuple[str, Any, Any, str]) -> None:
-    """Add a command that has commands of its own, each as `add_command` takes it."""
-    group = typer.Typer(help=about, no_args_is_help=True)
-    for command in commands:
-        add_command(group, *command)
-    app.add_typer(group, name=name)
+def _run_alone(command: Callable[..., None]) -> Callable[..., None]:
+    """The function of a group, which does what the command does where no command of the group is named."""
+    signature = inspect.signature(command)
+
+    def run(ctx: typer.Context, **given: Any) -> None:
+        if ctx.invoked_subcommand is None:
+            command(**given)
+        elif any(value != signature.parameters[field].default for field, value in given.items()):
+            raise InputError(f"options stand behind the command: loadfactor {ctx.info_name} {ctx.invoked_subcommand} …")
+
+    first = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    run.__signature__ = inspect.Signature([first, *signature.parameters.values()])  # type: ignore[attr-defined]
+    run.__annotations__ = {"ctx": typer.Context, **command.__annotations__}
+    return run
 
 
 def _parameter(item: Option) -> inspect.Parameter:

@@ -14,6 +14,8 @@ from starlette.responses import JSONResponse, Response
 from loadfactor import __version__
 from loadfactor.books.books import Books
 from loadfactor.errors import LoadfactorError
+from loadfactor.faces.server.alert_endpoints import add_alerts
+from loadfactor.faces.server.alert_service import AlertService
 from loadfactor.faces.server.bounds import Bounds
 from loadfactor.faces.server.endpoints import add_lists, add_readings
 from loadfactor.faces.server.fleet_gauges import FleetGauges, GaugeWindow
@@ -41,6 +43,10 @@ NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("GET", "/api/v1/devices"): "read",
     ("GET", "/api/v1/imports"): "fleet",
     ("POST", "/api/v1/imports"): "write",
+    ("GET", "/api/v1/alerts"): "read",
+    ("GET", "/api/v1/silences"): "fleet",
+    ("POST", "/api/v1/silences"): "write",
+    ("DELETE", "/api/v1/silences/{id}"): "write",
 }
 """Every endpoint, and what it asks for."""
 
@@ -52,6 +58,7 @@ def make_app(
     bounds: Bounds | None = None,
     window: GaugeWindow | None = None,
     clock_s: Callable[[], float] = time,
+    alerts: AlertService | None = None,
 ) -> Gate:
     """The ASGI app of a server over these books. `window`: what `/metrics` shows of the fleet; `clock_s`: seconds since 1970."""
     bounds = bounds or Bounds()
@@ -75,13 +82,18 @@ def make_app(
     add_progress_intake(app, served)
     add_readings(app, served)
     add_lists(app, served)
+    add_alerts(app, served)
 
     @app.get(
         "/health", responses={200: {"model": HealthAnswer, "description": "how the server does"}, **describe_errors()}
     )
     async def health() -> Response:
         """How the server and its sources do; answers at once, and asks for no token."""
-        return JSONResponse(receiver.health())
+        said = receiver.health()
+        if alerts is not None:
+            said |= {"alerts": alerts.health()}
+            said["status"] = "degraded" if said["status"] == "ok" and alerts.is_failing else said["status"]
+        return JSONResponse(said)
 
     gate = Gate(DirectWrites(app, served), guard, bounds, NEEDS)
     add_scrape(app, receiver, FleetGauges(books, pool, window or GaugeWindow(), clock_s), gate.answered)

@@ -152,3 +152,67 @@ class HealthAnswer(BaseModel):
     sources: list[SourceHealth]
     lag_s: float
     model_config = ConfigDict(extra="allow")
+
+
+class AlertAnswer(BaseModel):
+    """One alert. `silence` is the id of the silence that hides it from receivers."""
+
+    id: str
+    rule: str
+    by: dict[str, str]
+    from_: str = Field(alias="from", description="since when its condition holds")
+    fired: str | None = Field(description="when it had held for long enough; null while it is pending")
+    to: str | None = Field(description="null while it lasts")
+    state: str
+    severity: str
+    cause: str
+    value: float | None
+    unit: str
+    evidence: list[str]
+    holder: dict[str, str] = Field(description="in whose name: job, user, team, node, where one is known")
+    ended_because: str
+    meaning: str
+    ask_first: str
+    look_next: str
+    runbook: str
+    silenced: bool
+    silence: str | None
+
+
+class AlertsAnswer(BaseModel):
+    """Alerts, the most severe first, and the instant up to which was judged."""
+
+    judged: str | None
+    alerts: list[AlertAnswer]
+
+
+class SilenceRequest(BaseModel):
+    """What to silence: a rule, a group, or both; names, or patterns with * and ?. For how long, or until when, and why."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rule: str = Field(default="", max_length=200)
+    by: dict[str, str] = Field(default={}, max_length=16)
+    for_: str | None = Field(default=None, alias="for", max_length=64, description="2h, 30min, 7d")
+    until: str | None = Field(default=None, max_length=64)
+    reason: str = Field(default="", max_length=500)
+    who: str = Field(default="", max_length=200)
+
+
+class SilenceAnswer(BaseModel):
+    """One silence. `rule` is null where it is of every rule."""
+
+    id: str
+    rule: str | None
+    by: dict[str, str]
+    from_: str = Field(alias="from")
+    until: str
+    reason: str
+    who: str
+    active: bool
+
+
+class SilencesAnswer(BaseModel):
+    """Silences, in the order they were made."""
+
+    silences: list[SilenceAnswer]

@@ -15,6 +15,7 @@ import uvloop
 from loadfactor.books.books import Books
 from loadfactor.config import Settings
 from loadfactor.errors import InputError
+from loadfactor.faces.server.alert_service import AlertService
 from loadfactor.faces.server.app import make_app
 from loadfactor.faces.server.guard import Guard, check_binding
 from loadfactor.faces.server.service import LiveService
@@ -41,9 +42,14 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
         listening = opened.enter_context(bind(host, port))
         _allow_connections()
         service = LiveService(books, live, settings)
+        scheme = "https" if tls.tls_cert else "http"
+        port = listening.getsockname()[1]
+        address = f"{scheme}://{host if ':' not in host else f'[{host}]'}:{port}"
+        alerts = AlertService(books, settings, address)
+        live.heard = alerts.arrivals.hear
         server = _Server(
             uvicorn.Config(
-                make_app(books, service, guard),
+                make_app(books, service, guard, alerts=alerts),
                 http="httptools",
                 log_config=None,
                 access_log=False,
@@ -54,13 +60,11 @@ def serve(folder: Path, listen: str, settings: Settings) -> None:
                 ssl_keyfile=tls.tls_key,
             )
         )
-        scheme = "https" if tls.tls_cert else "http"
-        port = listening.getsockname()[1]
-        _greet(f"{scheme}://{host if ':' not in host else f'[{host}]'}:{port}", folder, settings)
+        _greet(address, folder, settings)
         if warning:
             print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(server, service, listening))
+            runner.run(_run(server, service, alerts, listening))
 
 
 def read_address(listen: str) -> tuple[str, int]:
@@ -107,14 +111,16 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _run(server: uvicorn.Server, service: LiveService, listening: socket.socket) -> None:
-    collecting = asyncio.create_task(service.run())
+async def _run(server: uvicorn.Server, service: LiveService, alerts: AlertService, listening: socket.socket) -> None:
+    collecting, judging = asyncio.create_task(service.run()), asyncio.create_task(alerts.run())
     try:
         await server.serve(sockets=[listening])  # until a signal
     finally:
-        collecting.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await collecting
+        for task in (judging, collecting):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await asyncio.to_thread(alerts.stop)
         await service.stop()
 
 

@@ -1,6 +1,7 @@
 """An alert as JSON has it: in lists, in replays, and in what receivers are sent."""
 
 from collections.abc import Iterable
+from math import isfinite
 from typing import Any
 
 from loadfactor.insight.alerts.alert import Alert
@@ -21,7 +22,7 @@ def describe_alert(alert: Alert, rules: Iterable[Rule]) -> dict[str, Any]:
         "state": alert.state,
         "severity": alert.severity,
         "cause": alert.cause,
-        "value": alert.value,
+        "value": alert.value if alert.value is not None and isfinite(alert.value) else None,
         "unit": alert.unit,
         "evidence": list(alert.evidence),
         "holder": dict(alert.holder),

@@ -1,0 +1,151 @@
+"""A server judges its books, tells a webhook, is killed, and goes on where it was: nothing is told twice or never."""
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+from tests.ledger.fleets import Row, add, batches
+from tests.live.local_server import LocalServer
+from tests.live.up_process import UpProcess
+
+from loadfactor.books.books import Books
+from loadfactor.config import read_settings
+from loadfactor.insight.alerts.configured import configure
+from loadfactor.insight.alerts.judge import Judge
+from loadfactor.notify.outbox import Judged, Outbox
+from loadfactor.notify.outbox_file import read_outbox
+
+MINUTE_MS = 60_000
+RULE = """
+[[alert]]
+name = "slow job"
+metric = "utilization"
+by = ["job"]
+below = "50 %"
+window = "5min"
+for = "5min"
+severity = "critical"
+
+[alerts]
+judge_after = "1s"
+
+[[alerts.receiver]]
+kind = "webhook"
+rules = ["slow job"]
+"""
+
+
+class Hook(LocalServer):
+    """A webhook that fails every other time, after it took what it was sent or before."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+        self._chance = random.Random(3)
+
+    def respond(self, _path: str, body: str, _headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+        fails, takes = self._chance.random() < 0.5, self._chance.random() < 0.5
+        if not fails or takes:
+            self.told.append(json.loads(body))
+        return (503 if fails else 204), {}, b""
+
+    @property
+    def states(self) -> dict[str, str]:
+        """The state of each job's alert, as told last."""
+        return {one["alert"]["by"]["job"]: one["state"] for one in self.told}
+
+
+def make_fleet(folder: Path, now_ms: int) -> None:
+    """Books of three jobs of one GPU each for 40 minutes: slow, slow and fast. The second ends in a minute."""
+    start, end = now_ms - 40 * MINUTE_MS, now_ms + 30 * MINUTE_MS
+    levels = {"crawl": 0.1, "<b>short*": 0.2, "run": 0.9}
+    devices: list[Row] = [
+        {
+            "device_id": f"g{n}",
+            "node": "n0",
+            "accelerator": "h100-sxm",
+            "from_utc": start,
+            "to_utc": end,
+            "known_from": "list",
+        }
+        for n in range(3)
+    ]
+    allocations: list[Row] = [
+        {
+            "job_id": job,
+            "device_id": f"g{n}",
+            "team": f"team-{n}",
+            "from_utc": start,
+            "to_utc": now_ms + MINUTE_MS if n == 1 else end,
+        }
+        for n, job in enumerate(levels)
+    ]
+    samples: list[Row] = [
+        {"device_id": f"g{n}", "from_utc": at, "to_utc": at + MINUTE_MS, "sm_active_share": level, "source": "s"}
+        for n, level in enumerate(levels.values())
+        for at in range(start, now_ms, MINUTE_MS)
+    ]
+    add(
+        Books(folder),
+        batches({"devices": devices, "allocations": allocations, "samples": samples}),
+        "all",
+        folder.parent,
+    )
+
+
+def begin_judging(folder: Path, config: Path, at_ms: int) -> None:
+    """As if the server had been away since an instant."""
+    judge = Judge(configure((), read_settings(config).alert), at_ms)
+    with closing(Outbox(folder)) as outbox:
+        outbox.keep(Judged(judge.judged_ms, judge.dump(), []), [], (), at_ms)
+
+
+def wait_until(holds: Callable[[], bool], what: Callable[[], object], longest_s: float) -> None:
+    """Until something holds."""
+    end = time.monotonic() + longest_s
+    while not holds():
+        assert time.monotonic() < end, what()
+        time.sleep(0.3)
+
+
+def test_alerts_outlast_kills(tmp_path: Path) -> None:
+    """Slow jobs fire, the webhook hears it through failures, and kill -9 changes nothing of it; one that ends is resolved."""
+    now = int(time.time() * 1000) // MINUTE_MS * MINUTE_MS
+    folder, config = tmp_path / "books", tmp_path / "loadfactor.toml"
+    with Hook() as hook:
+        config.write_text(RULE + f'url = "{hook.url}/in"\n')
+        make_fleet(folder, now)
+        begin_judging(folder, config, now - 30 * MINUTE_MS)
+        up = UpProcess(folder, config=config)
+        with up:
+            wait_until(lambda: len(hook.states) == 2, lambda: up.ask("/health"), 120)
+            assert hook.states == {"crawl": "firing", "<b>short*": "firing"}
+            listed = [a for a in up.ask("/api/v1/alerts", state="firing")["alerts"] if a["rule"] == "slow job"]
+            assert {a["by"]["job"] for a in listed} == {"crawl", "<b>short*"}
+            crawl = next(a for a in listed if a["by"]["job"] == "crawl")
+            assert (crawl["holder"]["team"], crawl["value"], crawl["severity"]) == ("team-0", 0.1, "critical")
+            assert "10 %" in crawl["evidence"][0]
+            body = {"rule": "slow *", "by": {"job": "crawl"}, "for": "1h", "reason": "known"}
+            silence = httpx.post(f"{up.url}/api/v1/silences", json=body).json()
+            up.kill()
+            up.start()
+            (shown,) = [a for a in up.ask("/api/v1/alerts")["alerts"] if a["silenced"]]
+            assert (shown["id"], shown["silence"]) == (crawl["id"], silence["id"])
+            assert httpx.delete(f"{up.url}/api/v1/silences/{silence['id']}").json()["active"] is False
+            wait_until(lambda: hook.states["<b>short*"] == "resolved", lambda: up.ask("/health"), 240)
+            up.kill()
+            up.start()
+            assert up.ask("/health")["alerts"]["error"] is None
+            assert up.stop() == 0
+    with read_outbox(folder) as connection:
+        assert connection is not None
+        kept = connection.execute("SELECT key FROM transitions WHERE body LIKE '%slow job%'").fetchall()
+        states = Counter(state for (state,) in connection.execute("SELECT state FROM deliveries"))
+    assert sorted(key.rpartition("-")[2] for (key,) in kept) == ["firing", "firing", "resolved"]
+    assert states == {"done": 3}
+    assert {one["key"] for one in hook.told} == {key for (key,) in kept}
