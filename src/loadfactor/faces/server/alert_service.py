@@ -169,7 +169,7 @@ class AlertService:
         """The judge as it was kept; a new one begins now, and one that was away for very long leaves the time between out."""
         state = outbox.read_state()
         with self._books.watch() as watched:
-            self.arrivals.know(watched.find_job_starts((until - REMEMBERED_MS, until + REMEMBERED_MS)))
+            self.arrivals.know(watched.find_job_starts(until, STEP_MS))
         self._last_import = self._books.store.manifest.last_import
         if state is None:
             return Judge(self._rules, until)
