@@ -12,6 +12,7 @@ from loadfactor.books.books import Books
 from loadfactor.books.losses.failed import FailedRun, list_failed_runs
 from loadfactor.books.losses.free import FreeStretch, find_free, list_waits
 from loadfactor.books.losses.idle import HeldRun, IdleStretch, find_idle, list_runs
+from loadfactor.books.losses.lost_work import LostWork, list_lost_work
 from loadfactor.books.losses.pool_jobs import PoolHistory, list_pools
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.books.waterfall import ASKED
@@ -105,6 +106,11 @@ class LossFacts:
     def failed_runs(self) -> list[FailedRun]:
         """Runs that ended badly."""
         return list_failed_runs(self._session, self.window)
+
+    @cached_property
+    def lost_work(self) -> list[LostWork]:
+        """Jobs that lost work, and how often."""
+        return list_lost_work(self._session, self.window)
 
     @cached_property
     def purposes(self) -> dict[str, str]:
