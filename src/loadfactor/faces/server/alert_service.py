@@ -27,6 +27,8 @@ LOOK_EVERY_S: Final = 3.0
 """So often it looks whether another minute is complete."""
 AGAIN_S: Final = 30.0
 """After so long it begins again where judging failed."""
+MOST_BUSY: Final = 1 / 30
+"""It judges for this share of one core's time at most: a very large fleet is judged several minutes at once."""
 LATE_EVERY_S: Final = 300.0
 """Minutes that data came late for are judged again at most so often."""
 STEPS_AT_ONCE: Final = 60
@@ -56,6 +58,7 @@ class AlertService:
         self._arrears: dict[str, Arrears] = {}
         self._firing = 0
         self._late_s = 0.0
+        self._took_s = 0.0
         self._last_import = 0
         self._stopped = False
 
@@ -118,7 +121,7 @@ class AlertService:
             if is_done is None:
                 await asyncio.sleep(AGAIN_S)
             elif is_done:
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(max(LOOK_EVERY_S, self._took_s / MOST_BUSY))
 
     async def _try(self, work: Callable[[], FoundT]) -> FoundT | None:
         """What comes of it; None where it fails, which is said and ends nothing."""
@@ -142,7 +145,7 @@ class AlertService:
 
     def _judge_next(self) -> bool:
         """Judge some of the minutes that are complete; whether there is nothing more to do for now."""
-        outbox, now = self._outbox, _now_ms()
+        outbox, now, began_s = self._outbox, _now_ms(), time.thread_time()
         assert outbox is not None
         until = now - self._judge_after_ms
         until -= until % STEP_MS
@@ -163,6 +166,7 @@ class AlertService:
             raise
         board = read_board(self._books.store.folder, now, ("firing",))
         self._firing, self._arrears = len(board.alerts), dict(board.receivers or {})
+        self._took_s = time.thread_time() - began_s
         return self._stopped or ends >= until
 
     def _begin(self, outbox: Outbox, until: int) -> Judge:
