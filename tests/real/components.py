@@ -1,4 +1,4 @@
-"""Prometheus, VictoriaMetrics, vmagent and node-exporter as processes of a test, each with a folder and a port of loopback."""
+"""Prometheus, VictoriaMetrics, vmagent, node-exporter and Alertmanager as processes of a test, on loopback."""
 
 import json
 import shutil
@@ -18,6 +18,7 @@ BINARIES = {
     "victoria-metrics": "victoria-metrics",
     "vmagent": "victoria-metrics",
     "prometheus-node-exporter": "prometheus-node-exporter",
+    "prometheus-alertmanager": "prometheus-alertmanager",
 }
 """Each program, and the Debian package it is in."""
 _SCRAPED = "prometheus_remote_storage_highest_timestamp_in_seconds"
@@ -149,3 +150,12 @@ def make_node_exporter(folder: Path) -> Component:
     """A node-exporter of this machine."""
     folder.mkdir()
     return Component(folder, "prometheus-node-exporter", [], "--web.listen-address=", "/metrics")
+
+
+def make_alertmanager(folder: Path) -> Component:
+    """An Alertmanager that tells nobody."""
+    folder.mkdir()
+    config = folder / "alertmanager.yml"
+    config.write_text("route:\n  receiver: nobody\nreceivers:\n  - name: nobody\n")
+    arguments = [f"--config.file={config}", f"--storage.path={folder / 'data'}", "--cluster.listen-address="]
+    return Component(folder, "prometheus-alertmanager", arguments, "--web.listen-address=", "/-/ready")

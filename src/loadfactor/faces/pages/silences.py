@@ -64,7 +64,7 @@ def lift(folder: Path, silence_id: str, who: str = "") -> Silence:
 def build_made(silence: Silence) -> Document:
     """What was silenced."""
     until = instant(moment(silence.until_ms))
-    headline = f"{_say(silence)[:1].upper()}{_say(silence)[1:]}: told to nobody until {until}. Its id is {silence.id}."
+    headline = f"Nobody is told of {_say(silence)} until {until}: silence {silence.id}."
     return Document(headline, data=describe_silence(silence, now_ms()))
 
 

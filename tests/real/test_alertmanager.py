@@ -1,0 +1,66 @@
+"""A real Alertmanager ends with the alerts that fire here, through kills of ours, its own restart, and a silence."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+from tests.notify.alerts_of_tests import START_MS
+from tests.notify.teller import list_told
+from tests.real.components import make_alertmanager
+
+from loadfactor.notify.courier import now_ms
+from loadfactor.notify.listed import read_board
+from loadfactor.notify.silence import Silence
+from loadfactor.notify.silences import add_silence
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = 40
+LONGEST_S = 60.0
+
+
+def read_alertmanager(url: str) -> set[tuple[str, str, str]]:
+    """Rule, job and team of the alerts that an Alertmanager says are active."""
+    found: list[dict[str, Any]] = httpx.get(f"{url}/api/v2/alerts", params={"active": "true"}, timeout=10).json()
+    labels = [one["labels"] for one in found if one["status"]["state"] == "active"]
+    return {(one["alertname"], one["job"], one["team"]) for one in labels}
+
+
+def read_ours(folder: Path) -> set[tuple[str, str, str]]:
+    """The same of the alerts that fire here and are not silenced."""
+    board = read_board(folder, now_ms(), ("firing",))
+    told = [one.alert for one in board.alerts if one.silence is None]
+    return {(alert.rule, alert.by["job"], alert.holder["team"]) for alert in told}
+
+
+def test_alertmanager_ends_as_we_do(tmp_path: Path) -> None:
+    """Killed six times, and the Alertmanager away in between, both say that the same fires; what a silence hid is not there."""
+    folder, config = tmp_path / "books", tmp_path / "loadfactor.toml"
+    folder.mkdir()
+    hidden = Silence("s1", "", {"job": "job-3"}, START_MS, now_ms() + 3_600_000, "known", "ann")
+    add_silence(folder, hidden)
+    with make_alertmanager(tmp_path / "alertmanager") as alertmanager:
+        config.write_text(f'[[alerts.receiver]]\nkind = "alertmanager"\nurl = "{alertmanager.url}"\nresend = "1s"\n')
+        command = [sys.executable, "-m", "tests.notify.teller", str(folder), str(config), str(STEPS)]
+        for round_ in range(6):
+            with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+                time.sleep(1.2 + 0.3 * round_)
+                if round_ == 2:
+                    alertmanager.kill()
+                process.kill()
+            if round_ == 3:
+                alertmanager.start()
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "done\n"
+            end = time.monotonic() + LONGEST_S
+            while read_alertmanager(alertmanager.url) != read_ours(folder) and time.monotonic() < end:
+                time.sleep(0.5)
+            process.kill()
+        ours = read_ours(folder)
+        assert read_alertmanager(alertmanager.url) == ours
+    _, alive = list_told(STEPS - 1)
+    assert ours == {(t.alert.rule, t.alert.by["job"], "red") for t in alive if t.alert.by["job"] != "job-3"}
+    assert ours
