@@ -12,7 +12,7 @@ import httpx
 import uvicorn
 from tests.faces.server.conftest import Remembering
 from tests.live.up_process import free_port
-from tests.real.components import Component, make_prometheus
+from tests.real.components import INTERVAL_S, Component, make_prometheus
 
 from loadfactor.books.books import Books
 from loadfactor.faces.server.app import make_app
@@ -20,7 +20,8 @@ from loadfactor.faces.server.fleet_gauges import GaugeWindow
 from loadfactor.faces.server.guard import Guard
 from loadfactor.store.tokens import TokenFile
 
-LONGEST_S = 90.0
+LONGEST_S = 180.0
+EVERY_S = 5
 
 
 @contextmanager
@@ -43,13 +44,29 @@ def serve_books(books: Books, at: datetime) -> Iterator[str]:
 @contextmanager
 def scrape_books(folder: Path, books: Books, at: datetime, until: str) -> Iterator[Component]:
     """A Prometheus that scrapes these books, once it knows the gauge `until` and has scraped a few times more."""
-    with serve_books(books, at) as target, make_prometheus(folder, {"loadfactor": target}) as prometheus:
+    with serve_books(books, at) as target, _make_patient(folder, target) as prometheus:
         end = time.monotonic() + LONGEST_S
         while not query(prometheus, until):
             assert time.monotonic() < end, f"{until} is not scraped"
             time.sleep(0.5)
-        time.sleep(3)
+        time.sleep(2.5 * EVERY_S)
         yield prometheus
+
+
+def _make_patient(folder: Path, target: str) -> Component:
+    """A Prometheus that waits for a scrape as long as a busy machine may take."""
+    made = make_prometheus(folder, {"loadfactor": target})
+    config = folder / "scrapes.yml"
+    config.write_text(config.read_text().replace(f"{INTERVAL_S}s", f"{EVERY_S}s"))
+    return made
+
+
+def query_soon(prometheus: Component, expression: str) -> list[dict[str, Any]]:
+    """What an instant query answers, once it does: a scrape may be missed on a busy machine, and then nothing is there."""
+    end = time.monotonic() + 6 * EVERY_S
+    while not (found := query(prometheus, expression)) and time.monotonic() < end:
+        time.sleep(1)
+    return found
 
 
 def query(prometheus: Component, expression: str) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.faces.server.conftest import write_csv
 from tests.real.components import Component
-from tests.real.served_books import list_labels, query, scrape_books
+from tests.real.served_books import list_labels, query, query_soon, scrape_books
 
 from loadfactor.books.books import Books
 from loadfactor.config import settings
@@ -94,7 +94,7 @@ def test_every_panel_shows_data_of_its_unit(name: str, prometheus: Component) ->
     for panel in written["panels"]:
         for target in panel.get("targets", ()):
             expression = fill_in(target["expr"], values)
-            found = query(prometheus, expression)
+            found = query_soon(prometheus, expression)
             assert found, f"{panel['title']}: {expression} shows nothing"
             low, high = RANGES.get(panel["fieldConfig"]["defaults"]["unit"], (0, float("inf")))
             for series in found:
@@ -183,6 +183,6 @@ def test_hostile_names_are_data(tmp_path: Path) -> None:
         offered = {name for name in there if re.fullmatch(variable["regex"][1:-1], name)}
         assert offered == set(HOSTILE)
         for number, name in enumerate(HOSTILE):
-            (series,) = query(prometheus, fill_in(expression, {"job_id": name}))
+            (series,) = query_soon(prometheus, fill_in(expression, {"job_id": name}))
             assert series["metric"]["job_id"] == name
             assert float(series["value"][1]) == pytest.approx((number + 1) / 100)
