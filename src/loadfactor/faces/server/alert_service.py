@@ -11,6 +11,7 @@ from loadfactor.books.imported_time import find_imported
 from loadfactor.collect.arrivals import LiveArrivals
 from loadfactor.config import Settings, smtp_password
 from loadfactor.faces.server.request_log import write_line
+from loadfactor.faces.server.rule_gauges import Said
 from loadfactor.insight.alerts.configured import configure
 from loadfactor.insight.alerts.judge import REMEMBERED_MS, STEP_MS, Judge
 from loadfactor.insight.alerts.rules import RULES
@@ -46,6 +47,8 @@ class AlertService:
         self.arrivals = LiveArrivals()
         self.error = ""
         """Why nothing is judged now; empty where all is well."""
+        self.said: Said | None = None
+        """What the conditions of rules said at the end of the last minute that was judged."""
         self._books, self._receivers = books, table.receiver
         self._judge_after_ms = round(table.judge_after_s * MS_PER_S)
         self._rules = configure(RULES, settings.alert)
@@ -156,6 +159,7 @@ class AlertService:
             if ends > judge.judged_ms or late is not None:
                 with self._books.watch() as watched:
                     told = judge.step(watched, max(ends, judge.judged_ms), late)
+                self.said = Said(judge.rules, dict(judge.verdicts), judge.judged_ms)
                 judged = Judged(judge.judged_ms, judge.dump(), judge.alive)
                 outbox.keep(judged, told, self._receivers, _now_ms())
                 if late is not None:

@@ -96,7 +96,9 @@ def make_app(
         return JSONResponse(said)
 
     gate = Gate(DirectWrites(app, served), guard, bounds, NEEDS)
-    add_scrape(app, receiver, FleetGauges(books, pool, window or GaugeWindow(), clock_s), gate.answered)
+    read_said = None if alerts is None else lambda: alerts.said
+    gauges = FleetGauges(books, pool, window or GaugeWindow(), clock_s, read_said)
+    add_scrape(app, receiver, gauges, gate.answered)
     app.add_exception_handler(HTTPException, _refuse_http)
     app.add_exception_handler(RequestValidationError, _refuse_invalid)
     for kind in (LoadfactorError, RefusedError, Exception):

@@ -19,7 +19,7 @@ from loadfactor.faces.server.measured_gauges import measure_end, measure_split
 from loadfactor.faces.server.question_pool import QuestionPool
 from loadfactor.faces.server.questions import is_empty
 from loadfactor.faces.server.request_log import write_line
-from loadfactor.faces.server.rule_gauges import RuleGauges
+from loadfactor.faces.server.rule_gauges import RuleGauges, Said
 from loadfactor.faces.server.whole_jobs import WholeJobs
 from loadfactor.insight.alerts.configured import configure
 from loadfactor.insight.alerts.rule import Rule
@@ -53,7 +53,16 @@ class _Kept:
 class FleetGauges:
     """The gauges, kept for a while. For one event loop; `clock_s` is in seconds since 1970."""
 
-    def __init__(self, books: Books, pool: QuestionPool, window: GaugeWindow, clock_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        books: Books,
+        pool: QuestionPool,
+        window: GaugeWindow,
+        clock_s: Callable[[], float],
+        read_said: Callable[[], Said | None] | None = None,
+    ) -> None:
+        """`read_said`: what the rules say, where alerts are judged already; without it they are judged here."""
+        self._read_said = read_said
         self._books, self._pool, self._window, self._clock_s = books, pool, window, clock_s
         self._kept: dict[GaugeSplit | str, _Kept] = {}
         self._whole_jobs, self._rules = WholeJobs(), RuleGauges(books)
@@ -103,6 +112,9 @@ class FleetGauges:
 
     def _judge(self, now_s: float) -> list[MetricFamily]:
         """What rules watch; nothing where that fails, as the other gauges do not depend on it."""
+        if self._read_said is not None:
+            said = self._read_said()
+            return said.tell(self._books.store.currency, now_s) if said else []
         try:
             return self._rules.measure(self._window.rules(), now_s)
         except LoadfactorError as error:

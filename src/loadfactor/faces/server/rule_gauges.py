@@ -4,7 +4,8 @@ A rule with a threshold has the value that is compared with it; one with a condi
 cannot be told has no line: a group that has not been there for the whole window, or of which too little is known.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -17,20 +18,35 @@ from loadfactor.insight.alerts.judge import STEP_MS, Judge
 from loadfactor.insight.alerts.rule import Rule, Threshold
 from loadfactor.metrics import metric
 from loadfactor.tables import DIMENSIONS
-from loadfactor.units import MS_PER_HOUR, MS_PER_S
+from loadfactor.units import MS_PER_HOUR, MS_PER_MIN, MS_PER_S
 
 CONDITION: Final = "loadfactor_rule_condition"
 HOLDS, NEITHER = 1.0, 0.5
 """Values of a condition: it holds, or is neither that nor clear of it."""
 MOST_GROUPS: Final = 1000
 """Lines of one rule: of a threshold the worst."""
+OLD_MS: Final = 10 * MS_PER_MIN
 LATE_S: Final = 60.0
 """So long the samples of a minute may take to come in."""
 Sample = tuple[dict[str, str], float]
 
 
+@dataclass(frozen=True)
+class Said:
+    """What the conditions of rules said at the end of a minute."""
+
+    rules: Sequence[Rule]
+    verdicts: Mapping[str, Verdicts]
+    judged_ms: int
+
+    def tell(self, currency: str, now_s: float) -> list[MetricFamily]:
+        """The gauges; none where that was long ago."""
+        is_old = now_s * MS_PER_S - self.judged_ms > OLD_MS
+        return [] if is_old else tell_rules(self.rules, self.verdicts, currency)
+
+
 class RuleGauges:
-    """Judges the conditions of rules minute by minute. For one thread at a time."""
+    """Judges the conditions of rules minute by minute, where no alerts are judged that say. For one thread at a time."""
 
     def __init__(self, books: Books) -> None:
         self._books = books
@@ -51,7 +67,7 @@ class RuleGauges:
         return tell_rules(judge.rules, judge.verdicts, self._books.store.currency)
 
 
-def tell_rules(rules: Sequence[Rule], verdicts: dict[str, Verdicts], currency: str) -> list[MetricFamily]:
+def tell_rules(rules: Sequence[Rule], verdicts: Mapping[str, Verdicts], currency: str) -> list[MetricFamily]:
     """What conditions said, as gauges: one family for each metric that is watched, and one for all other conditions."""
     families: dict[str, MetricFamily] = {}
     about = (
