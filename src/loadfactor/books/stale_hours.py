@@ -15,8 +15,8 @@ from loadfactor.store.session import Session, find_span, learnt_steps
 from loadfactor.tables import Span
 from loadfactor.units import MS_PER_HOUR
 
-DEFINITION: Final = 8
-"""Raise when what a ledger row means changes: every store then books itself again."""
+DEFINITION: Final = 9
+"""Raise when what a ledger row means changes, or kept rows may be wrong: every store then books itself again."""
 
 
 def ledger_key(idle_below: float, currency: str) -> str:
