@@ -26,6 +26,7 @@ from benchmarks import (
     sizing,
     smi,
     soak,
+    traces,
     track,
     training,
 )
@@ -42,6 +43,7 @@ BENCHMARKS: tuple[ModuleType, ...] = (
     bills,
     agent,
     track,
+    traces,
     soak,
     questions,
     chargeback,

@@ -131,7 +131,8 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class TraceCapture:
-    """One capture. `is_cut` says that its text ends early; `notes` what of it could not be read, in sentences."""
+    """One capture. `is_cut` says that its text ends early; `notes` what of it could not be read, in sentences;
+    `refused` why nothing of it could."""
 
     trace: str
     path: str
@@ -150,6 +151,7 @@ class TraceCapture:
     unreadable_times: int = 0
     overhead_ns: int = 0
     is_cut: bool = False
+    refused: str = ""
     notes: Sequence[str] = ()
 
 

@@ -77,7 +77,7 @@ def _read_all(paths: Sequence[Path]) -> Iterator[TraceCapture]:
                 devices=(),
                 gpu=no_gpu_events(),
                 host=no_host_events(),
-                notes=(str(error),),
+                refused=str(error),
             )
 
 

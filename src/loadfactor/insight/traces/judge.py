@@ -34,6 +34,8 @@ def is_thinned(thinning: Thinning | None) -> bool:
 
 def refuse(capture: TraceCapture) -> tuple[str, ...]:
     """Why nothing can be judged from a capture; empty where something can."""
+    if capture.refused:
+        return (capture.refused,)
     if not len(capture.gpu):
         return (_say_without_gpu(capture),)
     if is_thinned(capture.thinning):
