@@ -21,7 +21,7 @@ COMMANDS = (
     CommandEntry(
         "savings",
         "loadfactor.faces.cli.savings",
-        "Show what to change, and what that would have saved of what was lost.",
+        "Show what to change, and what each change would have saved of what was lost.",
     ),
     CommandEntry(
         "waits", "loadfactor.faces.cli.waits", "Show how long jobs waited, and how long one in the queue may have to."
