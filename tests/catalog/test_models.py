@@ -21,9 +21,12 @@ GPT2 = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_pos
 
 @pytest.mark.parametrize("name", list(networks()))
 def test_parameters_match_what_was_published(name: str) -> None:
-    """The parameters computed from the shape are within 1 % of the published count; every entry says where it is from."""
+    """Parameters computed from the shape are within 1 % of the published count, or a note says that none is; all name a source."""
     row = catalog_rows()[name]
-    assert networks()[name].parameters == pytest.approx(row["published_parameters"], rel=0.01)
+    if "published_parameters" in row:
+        assert networks()[name].parameters == pytest.approx(row["published_parameters"], rel=0.01)
+    else:
+        assert "no count" in row["note"]
     assert row["source"]
     assert row["retrieved_on"].year >= 2026
 
