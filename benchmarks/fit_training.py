@@ -21,9 +21,8 @@ from loadfactor.planner.training.layout import TrainingLayout
 from loadfactor.planner.training.machine import (
     Machine,
     build_machine,
-    choose_datatype,
 )
-from loadfactor.planner.training.memory import estimate_memory
+from loadfactor.planner.training.memory import estimate_memory, recompute_as_needed
 from loadfactor.planner.training.search_space import enumerate_layouts
 from loadfactor.planner.training.step import estimate_step
 from loadfactor.validation.measurement_files import read_measurement_files
@@ -38,9 +37,16 @@ WEIGHTS = {
     "mosaic_mpt_training.csv": 5,
     "vtrain_a100_multi.csv": 6,
     "vtrain_a100_single.csv": 4,
+    "nemo_performance.csv": 5,
+    "dgx_cloud_h100.csv": 5,
+    "megatron_bridge_2025.csv": 5,
+    "tpu_maxtext.csv": 5,
+    "torchtitan_llama31_8b.csv": 4,
+    "full_finetune_torchtune.csv": 2,
+    "lora.csv": 4,
 }
 LARGE = 0.08  # beyond this a residual counts linearly: outliers are not explained by any constant
-PRIOR_WEIGHT = 0.05
+PRIOR_WEIGHT = 0.1
 FILE = Path("src/loadfactor/catalog/constants/training.toml")
 
 
@@ -62,16 +68,21 @@ def cases(folder: Path) -> list[Case]:
                 one = read_row(row)
             except RowRefused:
                 continue
-            free = [x for many in enumerate_layouts(one.job, one.layout.gpus, one.space) for x in many]
+            free = [x for many in enumerate_layouts(one.job, one.layout.gpus, one.space) for x in _open(one, many)]
             found.append(Case(file.name, one, free if one.free and free else [one.layout]))
     return found
+
+
+def _open(one: MeasuredRun, many: TrainingLayout) -> TrainingLayout:
+    """The layouts with as much recomputation as they need, where the row leaves it open."""
+    return many if one.space.recompute else recompute_as_needed(one.job, many)
 
 
 def _with(job: TrainingJob, known: TrainingConstants) -> TrainingJob:
     """The same job on a machine with other constants."""
     old: Machine = job.machine
-    datatype = choose_datatype(accelerator(old.name), "fp8" if old.narrow else "bf16")
-    new = build_machine(accelerator(old.name), datatype, old.fabric.scale_out_bytes_per_s, known)
+    new = build_machine(accelerator(old.name), old.datatype, old.fabric.scale_out_bytes_per_s, known, job.software)
+    new = replace(new, fabric=replace(new.fabric, domain_gpus=old.fabric.domain_gpus))  # slices, as the row has them
     return replace(job, machine=new, constants=known)
 
 

@@ -42,11 +42,22 @@ def read_measurement_files(paths: Sequence[Path]) -> list[MeasurementFile]:
 
 
 def fill_sources(rows: Sequence[Row]) -> list[Row]:
-    """The rows with a source of "same" replaced by that of the row above."""
+    """The rows with what they say of the row above written out: a source of "same", techniques that begin with "and".
+
+    >>> rows = fill_sources([{"techniques": "packed", "source": "a"}, {"techniques": "and offloading", "source": "same"}])
+    >>> rows[1]
+    {'techniques': 'packed, and offloading', 'source': 'a'}
+    """
     result: list[Row] = []
     for row in rows:
-        again = result and (row.get("source") or "").strip().lower() == "same"
-        result.append({**row, "source": result[-1].get("source")} if again else row)
+        one = dict(row)
+        above = result[-1] if result else {}
+        if above and (row.get("source") or "").strip().lower() == "same":
+            one["source"] = above.get("source")
+        said = (row.get("techniques") or "").strip()
+        if above.get("techniques") and (said.lower().startswith("and ") or "on the above" in said.lower()):
+            one["techniques"] = f"{above['techniques']}, {said}"
+        result.append(one)
     return result
 
 

@@ -1,17 +1,8 @@
-"""Layout and software of a measured training run, read from a row; what the row does not give is left free."""
+"""Layout of a measured training run, read from a row; what the row does not give is left free."""
 
-import re
-from dataclasses import replace
-
-from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, TrainingLayout
-from loadfactor.planner.training.machine import MEGATRON_2021, MEGATRON_2022, MODERN, NEMO, Software
+from loadfactor.planner.training.machine import Software
 from loadfactor.validation.row_cells import Row, RowRefused, read_text, read_whole
-
-FUSED_SINCE = 2205  # arXiv numbers from May 2022 on: Megatron sums weight gradients inside the product (2205.05198)
-FLASH_SINCE = 2206  # arXiv numbers from June 2022 on: FlashAttention (2205.14135) is in use
-NEMO_RECIPES = re.compile(r"\bNeMo\b|NVIDIA-NeMo|dgxc-benchmarking|Megatron-Bridge")
-OLD = ("Ampere", "Volta", "Pascal", "Turing")
 
 
 def read_layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple[TrainingLayout, tuple[str, ...]]:
@@ -40,19 +31,6 @@ def read_layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple
         TrainingLayout(tp, pp, dp, cp, ep, micro or 1, chunks or 1, recompute or NONE, zero, parallel),
         tuple(free),
     )
-
-
-def recognize_software(row: Row, text: str, accelerator: Accelerator) -> Software:
-    """FlashAttention and overlap where the row says so, on Hopper and newer, with FSDP, or from a paper after June 2022."""
-    said = (read_text(row, "attention", "attention_kernel") or "").lower()
-    papers = [int(n) for n in re.findall(r"arXiv:(\d{4})\.\d", text)]
-    modern = accelerator.architecture not in OLD or "FULL_SHARD" in text or "fsdp" in text.lower()
-    modern = modern or bool(papers and max(papers) >= FLASH_SINCE)
-    old = MEGATRON_2022 if papers and max(papers) >= FUSED_SINCE else MEGATRON_2021
-    software = (NEMO if NEMO_RECIPES.search(text) else MODERN) if modern else old
-    if said:
-        software = replace(software, flash_attention="flash" in said)
-    return software
 
 
 def _recompute(row: Row, software: Software) -> int | None:

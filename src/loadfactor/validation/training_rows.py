@@ -6,7 +6,7 @@ give ("not given") is left free, and the planner sets it as a user would: to wha
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loadfactor.catalog.accelerators import Accelerator, find_accelerator
 from loadfactor.catalog.clusters import PublishedCluster, recognize_cluster
@@ -22,9 +22,14 @@ from loadfactor.planner.training.search_space import SearchSpace, enumerate_layo
 from loadfactor.planner.training.utilization import Utilization, compute_utilization
 from loadfactor.units import BITS_PER_BYTE, BYTES_PER_GB, FLOPS_PER_TFLOPS, MS_PER_S, PARAMETERS_PER_BILLION, PERCENT
 from loadfactor.validation.row_cells import Row, RowRefused, read_number, read_text, read_whole
-from loadfactor.validation.row_layouts import read_layout, recognize_software
+from loadfactor.validation.row_layouts import read_layout
+from loadfactor.validation.row_software import count_slices, list_unread, read_datatype, recognize_software
 
 GPT2_VOCABULARY = 51_200  # GPT-2's 50,257 padded, what Megatron trains with
+FINE_TUNING = ("sft", "lora", "qlora")
+FINE_TUNING_DOCUMENT = (
+    512  # tokens of an example, with what stands around it; the public sets of instructions have 100 to 1,000
+)
 METHODS = ("full", "pretrain", "pretraining", "sft", "lora", "qlora")
 LAYERS = Limits(at_least=1, at_most=10_000)
 GPUS_PER_NODE = 8  # of the nodes whose network papers give per node
@@ -41,6 +46,7 @@ class MeasuredRun:
     quantity: str
     value: float
     per_step: float  # value = per_step / step_s, or step_s · per_step for a time
+    unread: tuple[str, ...] = ()  # techniques that the row names and the prediction knows nothing of
 
     @property
     def is_time(self) -> bool:
@@ -108,14 +114,18 @@ def read_row(row: Row) -> MeasuredRun:
             f"global batch {batch} is no multiple of data ranks {layout.data} × micro-batch {layout.micro_batch}"
         )
     try:
-        on = build_machine(accelerator, choose_datatype(accelerator, _datatype(row)), _scale_out(row, text, cluster))
+        datatype = choose_datatype(accelerator, read_datatype(row, accelerator))
+        on = build_machine(accelerator, datatype, _scale_out(row, text, cluster), software=software)
     except CatalogError as error:
         raise RowRefused(str(error)) from None
-    job = TrainingJob(network, seq, batch, on, software, adapters=_adapters(row))
+    slices = count_slices(row)
+    if slices > 1:
+        on = replace(on, fabric=replace(on.fabric, domain_gpus=max(gpus // slices, 1)))
+    job = TrainingJob(network, seq, batch, on, software, adapters=_adapters(row), document_tokens=_document_tokens(row))
     quantity, value, per_step = _measure(row, job, gpus)
     billions = read_number(row, "params_b") or network.parameters / PARAMETERS_PER_BILLION
     label = row.get("model") or row.get("scheme") or f"{billions:.3g}B"
-    one = MeasuredRun(str(label), job, layout, free, quantity, value, per_step)
+    one = MeasuredRun(str(label), job, layout, free, quantity, value, per_step, list_unread(row))
     if free and not any(len(x) for x in enumerate_layouts(job, gpus, one.space)):
         raise RowRefused(_explain_no_layout(network, batch, layout, free))
     return one
@@ -184,9 +194,14 @@ def _adapters(row: Row) -> Adapters | None:
     return Adapters(rank, said == "qlora") if said in ("lora", "qlora") else None
 
 
-def _datatype(row: Row) -> str:
-    said = (read_text(row, "precision", "dtype", "datatype") or "bf16").lower()
-    return next((d for d in ("fp8", "fp16", "bf16") if d in said), "bf16")
+def _document_tokens(row: Row) -> int | None:
+    """Tokens of a document, where rows of fine-tuning pack short ones; None where one fills a sequence."""
+    given = read_whole(row, "document_tokens", default=0)
+    if given:
+        return given
+    said = (read_text(row, "method") or "pretrain").lower()
+    padded = "padd" in (row.get("techniques") or "").lower()
+    return FINE_TUNING_DOCUMENT if said in FINE_TUNING and not padded else None
 
 
 def _scale_out(row: Row, text: str, cluster: PublishedCluster | None) -> float | None:

@@ -31,13 +31,13 @@ def plan(gpus: int = 512, space: SearchSpace = EVERYTHING, **what: object) -> Tr
 
 
 def test_every_layout_is_legal_and_uses_all_gpus() -> None:
-    """Degrees multiply to the GPUs, tensor ranks divide heads and key-value heads, micro-batches divide the batch."""
+    """Degrees multiply to the GPUs, tensor ranks divide heads and share key-value heads evenly, micro-batches divide the batch."""
     found = search_layouts(job(), 512)
     x = found.layouts
     assert len(found) > 1000
     assert (x.tensor * x.pipeline * x.data * x.context == 512).all()
     assert (64 % x.tensor == 0).all()
-    assert (8 % x.tensor == 0).all()
+    assert ((8 % x.tensor == 0) | (x.tensor % 8 == 0)).all()
     assert (512 % (x.data * x.micro_batch) == 0).all()
     assert ((x.interleave == 1) | (512 // (x.data * x.micro_batch) % x.pipeline == 0)).all()
     keys = np.stack([np.asarray(getattr(x, f)) for f in TrainingLayout.__dataclass_fields__])
@@ -155,7 +155,7 @@ def test_money_and_time_follow_from_the_step() -> None:
 @pytest.mark.parametrize(
     ("gpus", "what", "space", "said"),
     [
-        (512, {}, SearchSpace(tensor=(24,)), r"24 tensor ranks do not divide llama-3\.1-70b's 64 heads.*nearest that does: 8"),
+        (512, {}, SearchSpace(tensor=(24,)), r"24 tensor ranks do not divide llama-3\.1-70b.s 64 heads.*that do: 16 and 32"),
         (512, {}, SearchSpace(pipeline=(64,)), r"80 layers do not divide over 64 pipeline stages.*nearest that does: 16"),
         (100, {}, SearchSpace(tensor=(8,)), r"100 GPUs are no multiple.*96 and 104"),
         (512, {"batch": 500}, SearchSpace(tensor=(8,), pipeline=(2,)),

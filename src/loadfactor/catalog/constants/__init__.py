@@ -14,10 +14,23 @@ class TrainingConstants:
 
     matmul_share: float
     matmul_share_hopper: float
+    matmul_share_blackwell: float
+    matmul_share_systolic: float
+    usual_kernel_share: float
+    narrow_share: float
+    row_scaling_share: float
+    grouped_share: float
     matmul_half_per_ridge: float
     memory_share: float
     flash_share: float
     flash_backward_share: float
+    flash2_share: float
+    flash2_backward_share: float
+    flash2_ported_share: float
+    flash3_share: float
+    flash3_backward_share: float
+    flash_systolic_share: float
+    attention_half_seq: float
     launch_s: float
     scale_up_share: float
     scale_out_share: float
@@ -27,6 +40,7 @@ class TrainingConstants:
     tensor_overlap_share: float
     data_overlap_share: float
     step_overhead_s: float
+    straggler_share: float
     overlap_slowdown_share: float
     prefetch_miss_share: float
 

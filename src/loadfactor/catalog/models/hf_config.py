@@ -257,7 +257,9 @@ def _experts(c: Config, kind: str, layers: int) -> Experts | None:
         shared = int(c["intermediate_size"])
     if kind.startswith("llama4"):
         shared = width
-    return Experts(count, int(per_token), width, shared, _dense_layers(c, layers))
+    groups, kept = int(c.get("n_group") or 1), int(c.get("topk_group") or 0)
+    nodes = kept if 0 < kept < groups else None  # groups of experts lie on nodes (arXiv:2412.19437 section 2.1.2)
+    return Experts(count, int(per_token), width, shared, _dense_layers(c, layers), nodes)
 
 
 def _dense_layers(c: Config, layers: int) -> tuple[int, ...]:

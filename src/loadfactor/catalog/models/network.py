@@ -15,7 +15,8 @@ class Experts:
     """A mixture of experts: `count` MLPs a layer, `per_token` of them used by each token, behind a router.
 
     `shared_ffn_hidden` is the summed width of the MLPs every token uses beside them (0: none); `dense_layers` are the
-    indices of the layers that have one ordinary MLP of `Network.ffn_hidden` instead.
+    indices of the layers that have one ordinary MLP of `Network.ffn_hidden` instead. `most_nodes`: routing sends a token to
+    experts on this many nodes at most (None: to any).
     """
 
     count: int
@@ -23,6 +24,7 @@ class Experts:
     ffn_hidden: int
     shared_ffn_hidden: int = 0
     dense_layers: tuple[int, ...] = ()
+    most_nodes: int | None = None
 
 
 @dataclass(frozen=True)

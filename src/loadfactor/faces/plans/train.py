@@ -26,9 +26,12 @@ from loadfactor.planner.training.training_plan import TrainingPlan
 from loadfactor.units import BYTES_PER_GB
 
 SOFTWARE_WORDS = {
-    "modern": "flash attention, overlap",
-    "nemo": "flash attention, overlap, gradients in 16 bits, sharded weights over all adapters",
-    "dualpipe": "flash attention, overlap, hidden expert exchange",
+    "modern": "flash attention, overlap, kernels of 2023 and 2024",
+    "nemo": "attention and products tuned for the GPU, overlap, gradients in 16 bits",
+    "dualpipe": "tuned kernels, overlap, hidden expert exchange",
+    "torchtitan": "torch.compile, tuned products, tensor exchange not hidden",
+    "torchtune": "torch.compile, weights and optimizer in 16 bits",
+    "eager": "no compiler: norms and rotations of many small kernels",
     "megatron-2021": "unfused attention, no overlap",
 }
 PRICE_STEP = 0.1  # per GPU-hour, for what a change of the price does

@@ -36,8 +36,13 @@ def write_layout(x: TrainingLayout) -> str:
     parts += [f"PP{x.pipeline}" + (f"×{x.interleave}" if x.interleave > 1 else "")] if x.pipeline > 1 else []
     parts += [f"CP{x.context}"] if x.context > 1 else []
     parts += [f"DP{x.data}"] + ([f"EP{x.expert}"] if x.expert > 1 else [])
-    parts += [f"mb{x.micro_batch}"] + ([RECOMPUTE[x.recompute]] if x.recompute else [])
+    parts += [f"mb{x.micro_batch}"] + ([_write_recompute(x)] if x.recompute else [])
     return " ".join([*parts, "FSDP" if x.zero == 3 else f"ZeRO-{x.zero}"])
+
+
+def _write_recompute(x: TrainingLayout) -> str:
+    share = f" {percent(x.recompute_share)}" if x.recompute_share < 1 else ""
+    return f"{RECOMPUTE[x.recompute]}{share}"
 
 
 def write_time(p: TrainingPlan) -> str:
@@ -89,7 +94,7 @@ def draw_summary(p: TrainingPlan) -> Section:
     )
     recomputed = "nothing is recomputed"
     if p.best.layout.recompute != NONE:
-        recomputed = f"{RECOMPUTE[p.best.layout.recompute]} recomputation counted"
+        recomputed = f"{p.best.layout.recomputed} counted"
     paid = "no price known" if p.cost is None else f"{about_money(p.cost_per_mtok, p.currency)} per million tokens"
     rows = [
         ("step", duration(p.step_s), f"{p.global_batch:,} sequences of {p.seq:,} tokens"),

@@ -114,11 +114,14 @@ def all_reduce_s(total_bytes: Real, ranks: Real, stride: Real, fabric: Fabric) -
     return 2 * all_gather_s(total_bytes, ranks, stride, fabric)
 
 
-def dispatch_s(token_bytes: Real, copies: int, ranks: Real, stride: Real, fabric: Fabric) -> Real:
+def dispatch_s(
+    token_bytes: Real, copies: int, ranks: Real, stride: Real, fabric: Fabric, most_domains: int | None = None
+) -> Real:
     """Seconds to send every token (`token_bytes` of a rank in all) to `copies` random members: experts, or back from them.
 
     A token crosses to each other domain at most once, (D-1)(1-(1-1/D)^copies) times on average over D domains, and is handed
     on inside it (hierarchical dispatch, as DeepEP does). Network and scale-up link work at the same time.
+    `most_domains`: routing keeps a token to this many of them, its own or others.
 
     >>> hgx = Fabric(8, 400e9, 50e9, 1, 1, 0, 0)
     >>> round(float(dispatch_s(50e6, 8, 64, 1, hgx)) * 1e3, 3)      # 8 nodes: 4.6 copies of 50 MB at 50 GB/s
@@ -129,6 +132,8 @@ def dispatch_s(token_bytes: Real, copies: int, ranks: Real, stride: Real, fabric
     inside = members_per_domain(ranks, stride, fabric)
     domains = np.maximum(ranks / inside, 1)
     crossing = (domains - 1) * (1 - (1 - 1 / domains) ** copies)
+    if most_domains:
+        crossing = np.minimum(crossing, most_domains * (domains - 1) / domains)
     up_s = token_bytes * copies * (inside - 1) / inside / fabric.up_bytes_per_s
     result: Real = np.maximum(up_s, token_bytes * crossing / fabric.out_bytes_per_s) + _latency_s(ranks, stride, fabric)
     return result

@@ -37,9 +37,12 @@ class Adapters:
         return float(self.rank * network.layers * sum(_widths(network)))
 
     def moved_bytes_per_token(self, network: Network) -> float:
-        """Bytes that adapters move for a token of one layer, forward: each reads its input and adds its output (r2 r2 w2)."""
+        """Bytes that adapters move for a token of one layer, forward: each reads its input and adds its output (r2 r2 w2).
+
+        Queries, keys and values read the same input once, as they do in the product that they are added to.
+        """
         outputs = network.heads * network.query_dim + 2 * network.kv_heads * network.head_dim + network.hidden
-        inputs = 3 * network.hidden + network.heads * network.value_dim
+        inputs = network.hidden + network.heads * network.value_dim
         return 2.0 * inputs + 6.0 * outputs
 
     @property

@@ -18,6 +18,7 @@ class FlopsConvention:
     causal: bool = False
     logits: bool = True
     recomputed: str = "none"  # none, selective, full: what a hardware count adds
+    recomputed_share: float = 1.0  # of the layers
 
 
 MODEL = FlopsConvention()
@@ -64,7 +65,7 @@ def training_flops_per_token(
     forward = forward_flops_per_token(network, seq, convention)
     logits = 2.0 * network.vocabulary * network.hidden if convention.logits else 0.0
     again = {"none": 0.0, "selective": attention_flops_per_token(network, seq, convention), "full": forward - logits}
-    return (2 if is_frozen else 3) * forward + again[convention.recomputed]
+    return (2 if is_frozen else 3) * forward + again[convention.recomputed] * convention.recomputed_share
 
 
 def mfu_share(tokens_per_s: float, flops_per_token: float, gpus: float, peak_flops: float) -> float:

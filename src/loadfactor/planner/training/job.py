@@ -26,6 +26,15 @@ class TrainingJob:
     constants: TrainingConstants = field(default_factory=read_training_constants)
     adapters: Adapters | None = None
     """Adapters that are trained in place of the network's weights; None: all weights are trained."""
+    document_tokens: int | None = None
+    """Tokens of the documents that are packed into a sequence; None: one document fills it."""
+
+    @property
+    def attended_tokens(self) -> int:
+        """Tokens that attention works on at a time: a sequence, or a packed document where the framework tells them apart."""
+        if not self.software.skips_other_documents or self.document_tokens is None:
+            return self.seq
+        return min(self.document_tokens, self.seq)
 
 
 def stage_layers(layers: int, layout: TrainingLayout) -> Real:
@@ -35,6 +44,15 @@ def stage_layers(layers: int, layout: TrainingLayout) -> Real:
     3.0
     """
     result: Real = np.ceil(layers / (layout.pipeline * layout.interleave)) * layout.interleave
+    return result
+
+
+def shard_ranks(job: TrainingJob, layout: TrainingLayout) -> Real:
+    """Ranks that sharded weights, gradients and states are cut over: all data and context ranks, or those of one domain."""
+    ranks: Real = layout.data * layout.context
+    if not job.software.shards_inside:
+        return ranks
+    result: Real = np.clip(job.machine.fabric.domain_gpus // layout.tensor, 1, ranks)
     return result
 
 

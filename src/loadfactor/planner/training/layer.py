@@ -16,6 +16,13 @@ from loadfactor.planner.training.layout import TrainingLayout
 
 KERNELS_FORWARD = 40  # kernels a layer starts: two norms, four products, attention, activation, residuals, copies
 KERNELS_BACKWARD = 60
+EXPERT_KERNELS = 40  # more where there are experts: router, sort, exchange, weighted sum; as many again backward
+PRODUCTS_PER_EXPERT = 2  # each local expert's products are kernels of their own, forward; twice as many backward
+EAGER_OUTSIDE_BYTES = (
+    56  # more per value of the hidden state where nothing is fused: a norm in 32 bits is six passes of its own
+)
+EAGER_HEADS_BYTES = 26  # more per value of queries and keys: their rotation in 32 bits
+EAGER_WIDTH_BYTES = 4  # more per inner value of a gated MLP: the activation and the product apart
 SCORE_BYTES_FORWARD = 13  # per score of unfused attention: product w2, softmax r2 w2, dropout r2 w2+1, product r2
 SCORE_BYTES_BACKWARD = 19
 CAST_BYTES = 4
@@ -76,9 +83,7 @@ def layer_seconds(job: TrainingJob, layout: TrainingLayout, moe: bool) -> LayerS
     tokens = layout.micro_batch * job.seq / layout.context
     projections = _projections_s(network, tokens, layout.tensor, speed)
     mlp, down = (
-        _experts_s(network, tokens, layout, speed)
-        if moe
-        else _mlp_s(network, network.ffn_hidden, tokens, layout.tensor, speed)
+        _experts_s(job, tokens, layout) if moe else _mlp_s(network, network.ffn_hidden, tokens, layout.tensor, speed)
     )
     matmul = projections + mlp + down
     elementwise = _elementwise_s(job, tokens, layout, moe)
@@ -91,8 +96,8 @@ def _projections_s(network: Network, tokens: Real, t: Real, speed: KernelSpeed) 
     h, a = network.hidden, network.latent
     out = matmul_s(tokens, h, network.heads * network.value_dim / t, speed)
     if a is None:
-        width = network.head_dim * (network.heads + 2 * network.kv_heads)
-        return out + matmul_s(tokens, width / t, h, speed)
+        each = network.heads / t + 2 * network.kv_heads / np.minimum(t, network.kv_heads)  # copied beyond one a rank
+        return out + matmul_s(tokens, network.head_dim * each, h, speed)
     queries = network.heads * network.query_dim
     if a.q_rank is None:
         q = matmul_s(tokens, queries / t, h, speed)
@@ -103,14 +108,31 @@ def _projections_s(network: Network, tokens: Real, t: Real, speed: KernelSpeed) 
     return out + q + kv + expanded
 
 
+def kernels_per_layer(network: Network, layout: TrainingLayout) -> tuple[Real, Real]:
+    """Kernels that a mean layer starts, forward and backward.
+
+    >>> from loadfactor.catalog.models import network
+    >>> [float(k) for k in kernels_per_layer(network("mixtral-8x7b"), TrainingLayout(expert=8, data=8))]
+    [82.0, 104.0]
+    """
+    e, share = network.experts, network.moe_layers / network.layers
+    if e is None:
+        return KERNELS_FORWARD, KERNELS_BACKWARD
+    products = PRODUCTS_PER_EXPERT * e.count / layout.expert
+    return KERNELS_FORWARD + share * (EXPERT_KERNELS + products), KERNELS_BACKWARD + share * (
+        EXPERT_KERNELS + 2 * products
+    )
+
+
 def _mlp_s(network: Network, width: Real, tokens: Real, t: Real, speed: KernelSpeed) -> tuple[Real, Real]:
     """Up (and gate) product of one MLP, and its down product, cut over t."""
     up = (2 if network.gated_mlp else 1) * width / t
     return matmul_s(tokens, up, network.hidden, speed), matmul_s(tokens, network.hidden, width / t, speed)
 
 
-def _experts_s(network: Network, tokens: Real, layout: TrainingLayout, speed: KernelSpeed) -> tuple[Real, Real]:
+def _experts_s(job: TrainingJob, tokens: Real, layout: TrainingLayout) -> tuple[Real, Real]:
     """The experts of one rank, up and down: each of its count/e gets T·k·e/count tokens when routing is even; the shared too."""
+    network, speed = job.network, job.machine.matmul
     e = network.experts
     assert e is not None
     local, cut = e.count / layout.expert, layout.expert_tensor
@@ -118,6 +140,7 @@ def _experts_s(network: Network, tokens: Real, layout: TrainingLayout, speed: Ke
         tokens * cut / layout.tensor
     )  # where experts are not cut as the rest is, each tensor rank sends its part of the tokens
     up, down = _mlp_s(network, e.ffn_hidden, sent * e.per_token / local, cut, speed)
+    local = local / job.constants.grouped_share
     shared = _mlp_s(network, e.shared_ffn_hidden, tokens, layout.tensor, speed) if e.shared_ffn_hidden else (0.0, 0.0)
     router = matmul_s(tokens, e.count, network.hidden, speed)
     return up * local + router + shared[0], down * local + shared[1]
@@ -128,13 +151,18 @@ def _attention_s(job: TrainingJob, layout: TrainingLayout) -> tuple[Real, Real]:
     network, seq, on = job.network, job.seq, job.machine
     heads = network.heads / layout.tensor
     if job.software.flash_attention:
-        window = min(network.sliding_window or seq, seq)
+        seen = job.attended_tokens
+        window = min(network.sliding_window or seen, seen)
         sliding, full = len(network.sliding_layers) / network.layers, network.full_layers / network.layers
-        keys = full * seq / 2 + sliding * window * (1 - window / (2 * seq))
+        keys = full * seen / 2 + sliding * window * (1 - window / (2 * seen))
         rows = layout.micro_batch * seq / layout.context
         flops = 2 * rows * keys * heads * (network.query_dim + network.value_dim)
-        forward = flops / (on.wide.peak_flops * job.constants.flash_share)
-        return forward, FLASH_BACKWARD_FLOPS * flops / (on.wide.peak_flops * job.constants.flash_backward_share)
+        # a ring of context ranks works on halves of its chunks, so that every rank masks as much
+        piece = np.where(layout.context > 1, seq / (2 * layout.context), seq)
+        piece = np.minimum(piece, job.attended_tokens)
+        flops = flops * (1 + job.constants.attention_half_seq / piece)
+        forward_flops, backward_flops = on.attention_flops
+        return flops / forward_flops, FLASH_BACKWARD_FLOPS * flops / backward_flops
     batch = layout.micro_batch * heads / layout.context
     products = matmul_s(seq, seq, network.query_dim, on.matmul, batch)
     products = products + matmul_s(seq, network.value_dim, seq, on.matmul, batch)
@@ -150,7 +178,8 @@ def _elementwise_s(job: TrainingJob, tokens: Real, layout: TrainingLayout, moe: 
     (sequence parallelism).
     Bytes per token forward: norms 2·(r2 w2)·h, residual adds 2·(r2 r2 w2 [+ mask 1])·h; activation r2 w2 of the inner
     width (r4 w2 when gated); queries, keys and values copied once r2 w2. Backward moves 1.5 × that.
-    Products in 8 bits have their inputs cast, r2 and w1 for the product and w1 transposed for the backward one.
+    Products in 8 bits have their inputs cast, r2 and w1 for the product and w1 transposed for the backward one; scales of rows
+    or blocks are found first, in a pass of their own for each direction.
     """
     network, e = job.network, job.network.experts
     h, t = network.hidden, layout.tensor
@@ -160,8 +189,12 @@ def _elementwise_s(job: TrainingJob, tokens: Real, layout: TrainingLayout, moe: 
     heads = network.query_dim * network.heads + 2 * network.kv_heads * network.head_dim
     inside = (6 if network.gated_mlp else 4) * width + 4 * heads + dispatch
     if job.machine.narrow:
-        outside += CAST_BYTES * 2 * h
-        inside += CAST_BYTES * (width + network.heads * network.value_dim)
+        cast = CAST_BYTES * (1 if job.software.scaling == "tensor" else 2)
+        outside += cast * 2 * h
+        inside += cast * (width + network.heads * network.value_dim)
+    if not job.software.fused:
+        outside += EAGER_OUTSIDE_BYTES * h
+        inside += EAGER_HEADS_BYTES * heads + (EAGER_WIDTH_BYTES * width if network.gated_mlp else 0)
     repeated = np.where(layout.sequence_parallel, t, 1)
     moved = tokens * (outside / repeated + inside / t)
     if job.adapters:

@@ -6,17 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from loadfactor.units import PERCENT
+
 RECOMPUTE = ("none", "selective", "full")  # the position is the code an array of layouts holds
 NONE, SELECTIVE, FULL = range(3)
 
 
 @dataclass(frozen=True)
 class TrainingLayout:
-    """Degrees of parallelism and what is set beside them; every field is an int (or bool), or an array of them.
+    """Degrees of parallelism and what is set beside them; every field is a number (or bool), or an array of them.
 
     GPUs are numbered tensor first, then context, data, pipeline: tensor ranks are neighbours inside a scale-up domain,
     pipeline stages lie farthest apart. Experts are spread over data ranks, and over context and tensor ranks where there are
     more expert ranks than data ranks. `recompute` is a position in RECOMPUTE, `zero` the stage of ZeRO (3: fully sharded).
+    `recompute_share`: of a stage's layers that are recomputed where recomputation is full.
     """
 
     tensor: Any = 1
@@ -29,6 +32,7 @@ class TrainingLayout:
     recompute: Any = NONE
     zero: Any = 1
     sequence_parallel: Any = False
+    recompute_share: Any = 1.0
 
     @property
     def gpus(self) -> Any:
@@ -80,8 +84,9 @@ class TrainingLayout:
         columns = [np.atleast_1d(np.asarray(getattr(self, f.name)))[index] for f in fields(self)]
         if np.ndim(columns[0]):
             return TrainingLayout(*columns)
-        named = {f.name: int(c) for f, c in zip(fields(self), columns, strict=True)}
-        return TrainingLayout(**{**named, "sequence_parallel": bool(named["sequence_parallel"])})
+        named: dict[str, Any] = {f.name: int(c) for f, c in zip(fields(self), columns, strict=True)}
+        named["sequence_parallel"] = bool(named["sequence_parallel"])
+        return TrainingLayout(**{**named, "recompute_share": float(columns[-1])})
 
     def __iter__(self) -> Iterator["TrainingLayout"]:
         """One layout after another, as plain numbers."""
@@ -100,5 +105,16 @@ class TrainingLayout:
         parts = [f"TP {self.tensor}", f"PP {self.pipeline}" + (f" ×{self.interleave}" if self.interleave > 1 else "")]
         parts += [f"CP {self.context}"] * (self.context > 1) + [f"DP {self.data}"]
         parts += [f"EP {self.expert}"] * (self.expert > 1) + [f"micro-batch {self.micro_batch}"]
-        parts += [f"{RECOMPUTE[self.recompute]} recompute", f"ZeRO-{self.zero}"]
+        parts += [self.recomputed, f"ZeRO-{self.zero}"]
         return " · ".join(parts)
+
+    @property
+    def recomputed(self) -> str:
+        """What of one layout is recomputed, in words.
+
+        >>> TrainingLayout(recompute=FULL).recomputed, TrainingLayout(recompute=FULL, recompute_share=0.25).recomputed
+        ('full recompute', 'recompute of 25 % of the layers')
+        """
+        if self.recompute == FULL and self.recompute_share < 1:
+            return f"recompute of {self.recompute_share * PERCENT:.0f} % of the layers"
+        return f"{RECOMPUTE[self.recompute]} recompute"

@@ -1,30 +1,57 @@
 """The machine that the training equations run on: datasheet peaks of an accelerator and the shares of them that software gets."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.constants import TrainingConstants, read_training_constants
 from loadfactor.planner.hardware.collectives import Fabric
 from loadfactor.planner.hardware.kernels import KernelSpeed
 
+NARROW = ("fp8", "fp4", "int8")
+PLAIN_HOST_BYTES_PER_S = 25e9  # PCIe 4.0 x16, where the catalog knows no link to the host
 PLAIN_NETWORK_BYTES_PER_S = 12.5e9  # 100 Gb/s a GPU, where the catalog knows no network of an accelerator
-CAPPED = ("Hopper", "Blackwell", "Ada Lovelace", "Ada", "CDNA3")  # power limit below what full tensor cores draw
+CAPPED = ("Hopper", "Blackwell", "Ada Lovelace", "Ada", "CDNA3", "Trillium")
+"""Architectures that draw more than their power limit when every matrix unit works."""
+COOL_FLOPS_PER_W = 0.5e12  # below this a card has power to spare: GeForce parts, whose 32-bit sums halve the peak
+NEW_KERNELS = ("Hopper", "Blackwell", "CDNA3")  # attention must be written for them to be fast
 
 
 @dataclass(frozen=True)
 class Software:
-    """What the training framework does: which attention kernel, what it hides behind compute, how wide its gradients are."""
+    """What the training framework does: its kernels, what it hides behind compute, how wide gradients and optimizer states are."""
 
     flash_attention: bool = True
+    attention: Literal["first", "second", "native"] = (
+        "second"  # FlashAttention of 2022, of 2023, or the accelerator's own
+    )
+    tuned: bool = False  # kernels of today's libraries for Hopper and newer, as vendors' recipes have them
+    fused: bool = True  # norms, rotations, activations and the loss are one kernel each, by hand or by a compiler
+    scaling: Literal["tensor", "row", "block"] = "tensor"  # what shares a scale where products are narrow
     overlaps: bool = True  # tensor, data and pipeline communication behind compute
+    overlaps_tensor: bool = True  # tensor-parallel exchange, in pieces behind its own products
+    reruns_products: bool = False  # selective recomputation runs every other product again, not attention alone
+    shards_inside: bool = False  # weights are sharded inside a scale-up domain and copied between domains
+    sums_at_end: bool = (
+        False  # gradients of such copies are summed after the backward pass, as a loop over layers leaves them
+    )
+    recomputes_some: bool = True  # as few layers as needed; else all or none
+    skips_other_documents: bool = (
+        False  # attention works on each packed document alone, not on the whole sequence masked
+    )
     stops_early: bool = True  # recomputation ends at the last saved tensor: the down-projection is not run again
     hides_experts: bool = False  # the exchange with experts runs behind another micro-batch's compute (DualPipe)
     scatter_gather_pipeline: bool = True  # each tensor rank sends 1/t of an activation to the next stage
     fused_accumulation: bool = True  # weight gradients are summed inside the product that makes them
     gradient_bytes: int = 4  # as they are exchanged
     kept_gradient_bytes: int = 4  # as the sum over micro-batches is kept
+    optimizer_bytes: float = 12  # kept for a parameter: Adam in mixed precision, a 32-bit weight and two moments
+    optimizer_moved_bytes: float = (
+        38  # weight, moments r4 w4 each, gradient r4, its norm and scaling r4 w4, 16-bit copy w2
+    )
+    optimizer_on_host: bool = False  # states lie in the host's memory, where its processors step them
     dropout: bool = False
-    gathers_by_all_adapters: bool = False  # sharded weights come in over every adapter of a node at once
+    gathers_by_all_adapters: bool = True  # sharded weights come in over every adapter of a node at once
 
 
 MEGATRON_2021 = Software(
@@ -34,14 +61,47 @@ MEGATRON_2021 = Software(
     fused_accumulation=False,
     gradient_bytes=2,
     dropout=True,
+    gathers_by_all_adapters=False,
 )
 MEGATRON_2022 = replace(MEGATRON_2021, fused_accumulation=True)
 MODERN = Software()
-NEMO = replace(  # grad_reduce_in_fp32 = False of its performance recipes
-    MODERN, gradient_bytes=2, kept_gradient_bytes=2, gathers_by_all_adapters=True
+MOSAIC_2023 = replace(MODERN, attention="first", gathers_by_all_adapters=False, recomputes_some=False)
+NEMO_2024 = replace(  # grad_reduce_in_fp32 = False of its recipes
+    MODERN, gradient_bytes=2, kept_gradient_bytes=2, skips_other_documents=True
 )
-DUALPIPE = replace(MODERN, hides_experts=True)  # arXiv:2412.19437 section 3.2.1
-SOFTWARE = {"modern": MODERN, "dualpipe": DUALPIPE, "nemo": NEMO, "megatron-2021": MEGATRON_2021}
+NEMO = replace(NEMO_2024, attention="native", tuned=True)
+DUALPIPE = replace(MODERN, hides_experts=True, tuned=True, attention="native")  # arXiv:2412.19437 section 3.2.1
+TORCHTITAN = replace(MODERN, tuned=True, fused=False, overlaps_tensor=False, reruns_products=True)
+TORCHTUNE = replace(  # weights, gradients and both moments in 16 bits
+    TORCHTITAN,
+    reruns_products=False,
+    recomputes_some=False,
+    gradient_bytes=2,
+    kept_gradient_bytes=2,
+    optimizer_bytes=4,
+    optimizer_moved_bytes=16,
+)
+EAGER = replace(MODERN, fused=False, overlaps_tensor=False, recomputes_some=False)
+XLA = replace(MODERN, shards_inside=True, sums_at_end=True)
+SOFTWARE = {
+    "modern": MODERN,
+    "nemo": NEMO,
+    "dualpipe": DUALPIPE,
+    "torchtitan": replace(TORCHTITAN, fused=True),
+    "torchtune": replace(TORCHTUNE, fused=True),
+    "eager": EAGER,
+    "megatron-2021": MEGATRON_2021,
+}
+
+
+def choose_software(accelerator: Accelerator, name: str) -> Software:
+    """The software of this name; what is modern on a TPU is XLA's.
+
+    >>> from loadfactor.catalog.accelerators import accelerator
+    >>> choose_software(accelerator("tpu-v5e"), "modern") == XLA
+    True
+    """
+    return XLA if accelerator.vendor == "Google" and name == "modern" else SOFTWARE[name]
 
 
 @dataclass(frozen=True)
@@ -52,11 +112,16 @@ class Machine:
     """
 
     name: str
+    datatype: str  # of the layers' products
     matmul: KernelSpeed
     wide: KernelSpeed
     fabric: Fabric
-    shard_bytes_per_s: float  # what gathering sharded weights across domains reaches at most
+    shard_bytes_per_s: float  # what one gather of sharded weights across domains reaches without every adapter
     memory_bytes: float
+    attention_flops: tuple[
+        float, float
+    ]  # FLOP/s of attention over unmasked scores of long sequences, forward and backward
+    host_bytes_per_s: float  # between a GPU and its host
 
     @property
     def narrow(self) -> bool:
@@ -92,18 +157,18 @@ def build_machine(
     datatype: str = "bf16",
     network_bytes_per_s: float | None = None,
     constants: TrainingConstants | None = None,
+    software: Software = MODERN,
 ) -> Machine:
     """The machine of an accelerator computing in `datatype`; `network_bytes_per_s` per GPU overrides the reference design.
 
     Raises CatalogError when the catalog lacks the peak of that datatype or a link.
     """
     c = constants or read_training_constants()
-    share = c.matmul_share_hopper if accelerator.architecture in CAPPED else c.matmul_share
-    share *= accelerator.get("power_limit_share") or 1  # parts sold below the power of their full version
+    share = _matmul_share(accelerator, software, c)
     memory = accelerator.memory_bandwidth_bytes_per_s
 
-    def speed(peak: float) -> KernelSpeed:
-        return KernelSpeed(peak, memory, share, c.matmul_half_per_ridge * peak / memory, c.memory_share, c.launch_s)
+    def speed(peak: float, of_it: float) -> KernelSpeed:
+        return KernelSpeed(peak, memory, of_it, c.matmul_half_per_ridge * peak / memory, c.memory_share, c.launch_s)
 
     out = network_bytes_per_s or scale_out_bytes_per_s(accelerator)
     fabric = Fabric(
@@ -115,12 +180,45 @@ def build_machine(
         c.scale_up_latency_s,
         c.scale_out_latency_s,
     )
-    wide = choose_datatype(accelerator, "bf16" if datatype in ("fp8", "fp4", "int8") else datatype)
+    wide = choose_datatype(accelerator, "bf16" if datatype in NARROW else datatype)
+    rows = {"tensor": 1.0, "row": c.row_scaling_share, "block": 1.0}[software.scaling]
     return Machine(
         accelerator.id,
-        speed(accelerator.peak_flops(datatype)),
-        speed(accelerator.peak_flops(wide)),
+        datatype,
+        speed(accelerator.peak_flops(datatype), share * (c.narrow_share * rows if datatype in NARROW else 1)),
+        speed(accelerator.peak_flops(wide), share),
         fabric,
         out * c.shard_adapters,
         accelerator.driver_memory_bytes,
+        _attention_flops(accelerator, accelerator.peak_flops(wide), software, c),
+        accelerator.get("pcie_bytes_per_s") or PLAIN_HOST_BYTES_PER_S,
     )
+
+
+def _matmul_share(accelerator: Accelerator, software: Software, c: TrainingConstants) -> float:
+    """Share of the peak that the largest product reaches: power limits it on some parts, and the age of kernels on new ones."""
+    cool = accelerator.peak_flops(choose_datatype(accelerator)) < COOL_FLOPS_PER_W * (accelerator.get("tdp_w") or 0)
+    if accelerator.architecture in CAPPED and not cool:
+        share = c.matmul_share_blackwell if accelerator.architecture == "Blackwell" else c.matmul_share_hopper
+        share *= 1 if software.tuned else c.usual_kernel_share
+    else:
+        share = c.matmul_share_systolic if accelerator.vendor == "Google" else c.matmul_share
+    return share * (accelerator.get("power_limit_share") or 1)  # parts sold below the power of their full version
+
+
+def _attention_flops(
+    accelerator: Accelerator, peak_flops: float, software: Software, c: TrainingConstants
+) -> tuple[float, float]:
+    """FLOP/s of fused attention, forward and backward, by the generation of its kernel and of the accelerator."""
+    new = accelerator.architecture in NEW_KERNELS
+    if accelerator.vendor == "Google":
+        shares = (c.flash_systolic_share, c.flash_systolic_share)
+    elif software.attention == "first":
+        shares = (c.flash_share, c.flash_backward_share)
+    elif software.attention == "native" and new:
+        shares = (c.flash3_share, c.flash3_backward_share)
+    else:
+        ported = c.flash2_ported_share if new else 1.0
+        shares = (c.flash2_share * ported, c.flash2_backward_share * ported)
+    limit = accelerator.get("power_limit_share") or 1
+    return shares[0] * peak_flops * limit, shares[1] * peak_flops * limit

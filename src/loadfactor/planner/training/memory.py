@@ -11,10 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from loadfactor.planner.training.job import VALUE_BYTES, TrainingJob, rank_parameters, rank_trained, stage_layers
+from loadfactor.planner.training.job import (
+    VALUE_BYTES,
+    TrainingJob,
+    rank_parameters,
+    rank_trained,
+    shard_ranks,
+    stage_layers,
+)
 from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
 
-MASTER_BYTES = 12  # Adam in mixed precision: 32-bit weight and two moments
 LOGIT_BYTES = 6  # 16-bit logits and their 32-bit copy
 USABLE_SHARE = 0.94  # the rest is the driver, the communication library and fragmentation
 
@@ -55,7 +61,7 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
     """
     x = layout.as_arrays()
     held, trained = rank_parameters(job.network, x), rank_trained(job, x)
-    owners = x.data * x.context
+    owners = shard_ranks(job, x)
     weight_bytes = job.adapters.frozen_bytes if job.adapters else VALUE_BYTES
 
     def kept(width: float, stage: int, of: Any = trained) -> Any:
@@ -79,7 +85,7 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
     parts = {
         "weights_bytes": kept(weight_bytes, 3, held) + (kept(VALUE_BYTES, 3) if job.adapters else 0.0),
         "gradients_bytes": kept(job.software.kept_gradient_bytes, 2),
-        "optimizer_bytes": kept(MASTER_BYTES, 1),
+        "optimizer_bytes": 0.0 * layers if job.software.optimizer_on_host else kept(job.software.optimizer_bytes, 1),
         "activations_bytes": np.maximum(first, last) - np.where(ends_on_last, logits, 0.0) + working,
         "logits_bytes": np.where(ends_on_last, logits, 0.0),
         "gathered_bytes": gathered,
@@ -102,7 +108,8 @@ def activation_bytes_per_layer(job: TrainingJob, x: TrainingLayout) -> Any:
     Outside the tensor-parallel region: inputs of two norms and two products, 2·h each, and two dropout masks of h where dropout
     is used; cut over t only with sequence parallelism. Inside, cut over t: queries, keys, values, the input of the output
     projection and the MLP's inner values. Unfused attention keeps 5 bytes a score unless it is recomputed (selective).
-    Full recomputation keeps the layer's input. For GPT this is s·b·h·(10 + 24/t + 5·a·s/(h·t)), arXiv:2205.05198 eq. 2:
+    Full recomputation keeps the layer's input, of the share of the layers that it is for. For GPT this is
+    s·b·h·(10 + 24/t + 5·a·s/(h·t)), arXiv:2205.05198 eq. 2:
 
     >>> from loadfactor.catalog.accelerators import accelerator
     >>> from loadfactor.catalog.models import network
@@ -127,4 +134,29 @@ def activation_bytes_per_layer(job: TrainingJob, x: TrainingLayout) -> Any:
         mlp = (n.moe_layers * routed + n.dense_layers * inner * n.ffn_hidden) / n.layers
     scores = 0.0 if job.software.flash_attention else np.where(x.recompute == NONE, 5.0 * n.heads * job.seq, 0.0)
     kept = outer + (attention + mlp + scores) / x.tensor
-    return tokens * np.where(x.recompute == FULL, VALUE_BYTES * n.hidden / cut, kept)
+    full = np.where(x.recompute == FULL, x.recompute_share, 0.0)
+    return tokens * (full * VALUE_BYTES * n.hidden / cut + (1 - full) * kept)
+
+
+def recompute_as_needed(job: TrainingJob, layout: TrainingLayout) -> TrainingLayout:
+    """Layouts with full recomputation, each for the fewest layers of a stage with which it fits; those that do not fit stay.
+
+    >>> from loadfactor.catalog.accelerators import accelerator
+    >>> from loadfactor.catalog.models import network
+    >>> from loadfactor.planner.training.machine import build_machine
+    >>> job = TrainingJob(network("llama-3.1-70b"), 8192, 128, build_machine(accelerator("h100-sxm")))
+    >>> one = recompute_as_needed(job, TrainingLayout(8, 2, 8, recompute=FULL, sequence_parallel=True).as_arrays())
+    >>> 0 < float(one.recompute_share[0]) < 1 and bool(estimate_memory(job, one).fits[0])
+    True
+    """
+    x = layout
+    if not job.software.recomputes_some:
+        return x
+    none = replace(x, recompute=NONE + 0 * x.recompute)
+    before, after = estimate_memory(job, none), estimate_memory(job, x)
+    working = activation_bytes_per_layer(job, none)
+    most = before.total_bytes + working
+    share = (most - after.usable_bytes) / np.maximum(most - after.total_bytes, 1.0)
+    layers = stage_layers(job.network.layers, x)
+    share = np.clip(np.ceil(share * layers) / layers, 1 / layers, 1.0)
+    return replace(x, recompute_share=np.where(x.recompute == FULL, share, x.recompute_share))

@@ -2,7 +2,7 @@
 
 from loadfactor.planner.training.evaluation import EvaluatedLayout
 from loadfactor.planner.training.job import TrainingJob
-from loadfactor.planner.training.layout import RECOMPUTE, TrainingLayout
+from loadfactor.planner.training.layout import TrainingLayout
 from loadfactor.units import BYTES_PER_GIB, PERCENT
 
 WORTH_SAYING = 0.1  # of the whole difference: smaller terms are left out
@@ -62,7 +62,7 @@ def _describe(name: str, job: TrainingJob, x: TrainingLayout) -> str:
         "bubble": f"pipeline bubble ({x.pipeline} stages, {micro} micro-batches)",
         "kernels": f"smaller kernels (1/{x.tensor} of each matrix, micro-batch {x.micro_batch})",
         "head": f"logits of {micro} micro-batches on the last stage",
-        "recompute": f"{RECOMPUTE[int(x.recompute)]} recomputation",
+        "recompute": x.recomputed,
         "tensor": f"exposed tensor exchange ({x.tensor} ranks {far})",
         "context": f"exposed context ring ({x.context} ranks)",
         "expert": f"expert all-to-all ({x.expert} ranks)",

@@ -52,9 +52,10 @@ class TrainingRequest(Request):
     )
     recompute: tuple[Recompute, ...] = option(f"Activation recomputation. {FREE}", ())
     zero: tuple[int, ...] = option(f"ZeRO stage (3: FSDP). {FREE}", (), at_least=0, at_most=3)
-    software: Literal["modern", "nemo", "dualpipe", "megatron-2021"] = option(
-        "modern: flash attention and overlap; nemo: gradients in 16 bits, too; dualpipe: hides expert exchange too;"
-        " megatron-2021: none.",
+    software: Literal["modern", "nemo", "dualpipe", "torchtitan", "torchtune", "eager", "megatron-2021"] = option(
+        "modern: flash attention, overlap, kernels of 2023 and 2024; nemo: kernels tuned since, gradients in 16 bits;"
+        " dualpipe: hides expert exchange, too; torchtitan, torchtune: PyTorch with torch.compile, torchtune with optimizer"
+        " states of 16 bits; eager: PyTorch without a compiler; megatron-2021: none of it.",
         "modern",
     )
     network_gb_per_s: float | None = option("Network between nodes, GB/s per GPU.", None, at_least=0.001, at_most=1e6)

@@ -10,7 +10,7 @@ from loadfactor.catalog.prices import ChosenPrice
 from loadfactor.errors import CatalogError, InputError, PlanError
 from loadfactor.planner.training.batch import choose_batch, choose_seq
 from loadfactor.planner.training.job import TrainingJob
-from loadfactor.planner.training.machine import SOFTWARE, Machine, build_machine, choose_datatype
+from loadfactor.planner.training.machine import Machine, build_machine, choose_datatype, choose_software
 from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.training_plan import TrainingPlan, plan_run
 from loadfactor.units import BYTES_PER_GB
@@ -106,7 +106,7 @@ def _describe_job(request: TrainingRequest, facts: TrainingFacts) -> TrainingJob
         seq,
         request.global_batch or usual,
         _build_machine(request, facts),
-        SOFTWARE[request.software],
+        choose_software(facts.accelerator, request.software),
         adapters=request.adapters,
     )
 
@@ -117,7 +117,8 @@ def _build_machine(request: TrainingRequest, facts: TrainingFacts) -> Machine:
     if network is None and cluster:
         network = cluster.scale_out_bytes_per_s.value
     try:
-        return build_machine(card, choose_datatype(card, request.datatype), network)
+        software = choose_software(card, request.software)
+        return build_machine(card, choose_datatype(card, request.datatype), network, software=software)
     except CatalogError:
         known = [n.removeprefix("peak_").removesuffix("_flops") for n in card.facts if n.startswith("peak_")]
         raise InputError(f"{card.id} has no known {request.datatype} peak; it has {', '.join(known)}") from None

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import TrainingLayout
-from loadfactor.planner.training.memory import estimate_memory
+from loadfactor.planner.training.memory import estimate_memory, recompute_as_needed
 from loadfactor.planner.training.search_space import EVERYTHING, SearchSpace, enumerate_layouts
 from loadfactor.planner.training.step import estimate_step
 
@@ -45,10 +45,14 @@ def _batch_layouts(layouts: Iterator[TrainingLayout]) -> Iterator[TrainingLayout
 
 
 def search_layouts(job: TrainingJob, gpus: int, space: SearchSpace = EVERYTHING) -> ScoredLayouts:
-    """Every legal layout scored, those that fit before those that do not, the fastest first."""
+    """Every legal layout scored, those that fit before those that do not, the fastest first.
+
+    Where the space leaves recomputation open, a layout that needs it has it for as few layers of a stage as memory allows.
+    """
     layouts, seconds, needed = [], [], []
     usable = 0.0
-    for chunk in _batch_layouts(enumerate_layouts(job, gpus, space)):
+    for listed in _batch_layouts(enumerate_layouts(job, gpus, space)):
+        chunk = listed if space.recompute else recompute_as_needed(job, listed)
         layouts.append(chunk)
         seconds.append(estimate_step(job, chunk).step_s)
         needs = estimate_memory(job, chunk)

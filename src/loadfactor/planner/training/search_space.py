@@ -42,15 +42,21 @@ def list_divisors(number: int) -> list[int]:
 
 
 def list_tensor_degrees(network: Network) -> list[int]:
-    """Tensor ranks that cut heads, key-value heads and the MLP evenly.
+    """Tensor ranks that cut heads, key-value heads and the MLP evenly; beyond one key-value head a rank, ranks share copies.
 
     >>> from loadfactor.catalog.models import network
     >>> list_tensor_degrees(network("llama-3.1-70b"))
-    [1, 2, 4, 8]
+    [1, 2, 4, 8, 16, 32, 64]
     """
     shared = network.kv_heads == 1 or network.latent is not None
     width = network.experts.ffn_hidden if network.experts else network.ffn_hidden
-    return [t for t in list_divisors(network.heads) if (shared or network.kv_heads % t == 0) and width % t == 0]
+    kv = network.kv_heads
+    return [t for t in list_divisors(network.heads) if (shared or kv % t == 0 or t % kv == 0) and width % t == 0]
+
+
+def _list_aligned(network: Network, domain: int) -> list[int]:
+    """Tensor ranks that tile a scale-up domain, or are tiled by it: six would straddle nodes of eight."""
+    return [t for t in list_tensor_degrees(network) if domain % t == 0 or t % domain == 0 or t & (t - 1) == 0]
 
 
 def list_pipeline_degrees(network: Network, gpus: int) -> list[int]:
@@ -72,7 +78,7 @@ def enumerate_layouts(job: TrainingJob, gpus: int, space: SearchSpace = EVERYTHI
         c for c in (1, 2, 4, 8, 16, 32) if c == 1 or (c <= longest and job.software.flash_attention)
     ]
     recomputes = k.recompute or ((NONE, FULL) if job.software.flash_attention else (NONE, SELECTIVE, FULL))
-    for t in k.tensor or list_tensor_degrees(n):
+    for t in k.tensor or _list_aligned(n, job.machine.fabric.domain_gpus):
         for p in k.pipeline or list_pipeline_degrees(n, gpus):
             for c in contexts:
                 data, rest = divmod(gpus, t * p * c)
@@ -109,4 +115,5 @@ def enumerate_layouts(job: TrainingJob, gpus: int, space: SearchSpace = EVERYTHI
                     r[keep],
                     z[keep],
                     (one * t > 1) & job.software.overlaps,
+                    1.0 * one,
                 )

@@ -15,13 +15,20 @@ from loadfactor.planner.training.exchange import (
     pipeline_send_s,
     tensor_exchange_s,
 )
-from loadfactor.planner.training.job import VALUE_BYTES, TrainingJob, rank_parameters, rank_trained, stage_layers
-from loadfactor.planner.training.layer import KERNELS_BACKWARD, KERNELS_FORWARD, mean_layer_seconds
+from loadfactor.planner.training.job import (
+    VALUE_BYTES,
+    TrainingJob,
+    rank_parameters,
+    rank_trained,
+    shard_ranks,
+    stage_layers,
+)
+from loadfactor.planner.training.layer import LayerSeconds, kernels_per_layer, mean_layer_seconds
 from loadfactor.planner.training.layout import FULL, SELECTIVE, TrainingLayout
 
 LOSS_BYTES_PER_LOGIT = 26  # product w2, to 32 bits r2 w4, max r4, exp and sum r4 w4, gradient r4 w2
-# Adam: weight and two moments r4 w4 each, gradient r4, its norm and scaling r4 w4, 16-bit copy w2
-OPTIMIZER_BYTES_PER_PARAMETER = 38
+EAGER_LOSS_BYTES = 20  # more where the loss is not one kernel: copies in 32 bits, softmax and gradient apart
+HOST_MEMORY_BYTES_PER_S = 50e9  # a GPU's share of its host's memory, where processors step the optimizer
 TERMS = (
     "matmul_s",
     "attention_s",
@@ -75,17 +82,18 @@ def estimate_step(job: TrainingJob, layout: TrainingLayout) -> StepTime:
     m = x.micro_batches(job.global_batch)
     held = stage_layers(job.network.layers, x)
     layer = mean_layer_seconds(job, x)
-    full = x.recompute == FULL
-    again = np.where(full, layer.forward - (layer.matmul_down if job.software.stops_early else 0.0), 0.0)
-    if not job.software.flash_attention:  # a flash kernel recomputes the attention core in any case
-        again = np.where(x.recompute == SELECTIVE, layer.attention_forward, again)
-    tensor = tensor_exchange_s(job, x) * np.where(full, 1.5, 1.0)
-    expert = expert_exchange_s(job, x) * np.where(full, 1.5, 1.0)
+    full = np.where(x.recompute == FULL, x.recompute_share, 0.0)  # of the layers
+    again = full * (layer.forward - (layer.matmul_down if job.software.stops_early else 0.0))
+    again = np.where(x.recompute == SELECTIVE, _selected_s(job, layer), again)
+    reran = np.where((x.recompute == SELECTIVE) & job.software.reruns_products, 0.5, full)
+    tensor = tensor_exchange_s(job, x) * (1 + reran / 2)
+    expert = expert_exchange_s(job, x) * (1 + full / 2)
     if job.software.hides_experts:
         expert = np.maximum(expert - layer.forward - layer.backward, 0.0)
     context = np.maximum(context_exchange_s(job, x) - layer.attention_forward - layer.attention_backward, 0.0)
     device = layer.forward + layer.backward + again + tensor + expert + context
-    kernels = KERNELS_FORWARD * (1 + full) + KERNELS_BACKWARD
+    forward_kernels, backward_kernels = kernels_per_layer(job.network, x)
+    kernels = forward_kernels * (1 + full) + backward_kernels
     if job.adapters:
         kernels = kernels + ADAPTED * KERNELS_PER_ADAPTER * (3 + full)
     launch = np.maximum(kernels * job.machine.matmul.launch_s - device, 0.0)
@@ -107,7 +115,17 @@ def estimate_step(job: TrainingJob, layout: TrainingLayout) -> StepTime:
         "optimizer_s": _optimizer_s(job, x),
         "overhead_s": job.constants.step_overhead_s + 0.0 * m,
     }
+    domains = np.maximum(x.gpus / job.machine.fabric.domain_gpus, 1)
+    waiting = job.constants.straggler_share * np.sqrt(2 * np.log(domains))  # the largest of n alike times
+    terms["overhead_s"] = terms["overhead_s"] + waiting * sum(terms.values())
     return StepTime(terms)
+
+
+def _selected_s(job: TrainingJob, layer: LayerSeconds) -> Real:
+    """What selective recomputation runs again in a layer; a flash kernel recomputes the attention core in any case."""
+    if not job.software.flash_attention:
+        return layer.attention_forward
+    return layer.matmul_forward / 2 + layer.elementwise_forward if job.software.reruns_products else 0.0
 
 
 def _head_s(job: TrainingJob, x: TrainingLayout) -> Real:
@@ -115,7 +133,8 @@ def _head_s(job: TrainingJob, x: TrainingLayout) -> Real:
     n = job.network
     tokens = x.micro_batch * job.seq / x.context
     products = (2 if job.adapters else 3) * matmul_s(tokens, n.vocabulary / x.tensor, n.hidden, job.machine.wide)
-    return products + streaming_s(LOSS_BYTES_PER_LOGIT * tokens * n.vocabulary / x.tensor, job.machine.matmul)
+    moved = LOSS_BYTES_PER_LOGIT + (0 if job.software.fused else EAGER_LOSS_BYTES)
+    return products + streaming_s(moved * tokens * n.vocabulary / x.tensor, job.machine.matmul)
 
 
 def _accumulate_s(job: TrainingJob, x: TrainingLayout, m: Real) -> Real:
@@ -138,6 +157,9 @@ def _dequantize_s(job: TrainingJob, x: TrainingLayout) -> Real:
 def _optimizer_s(job: TrainingJob, x: TrainingLayout) -> Real:
     """Adam over the parameters a rank owns: all of its own without ZeRO, 1/data of them with it."""
     outside, experts = rank_trained(job, x)
-    owners = np.where(x.zero >= 1, x.data * x.context, 1)
+    owners = np.where(x.zero >= 1, shard_ranks(job, x), 1)
     owned = outside / owners + experts / np.where(x.zero >= 1, x.expert_copies, 1)
-    return streaming_s(OPTIMIZER_BYTES_PER_PARAMETER * owned, job.machine.matmul)
+    moved = job.software.optimizer_moved_bytes * owned
+    if job.software.optimizer_on_host:
+        return moved / HOST_MEMORY_BYTES_PER_S + 2 * VALUE_BYTES * owned / job.machine.host_bytes_per_s
+    return streaming_s(moved, job.machine.matmul)

@@ -44,7 +44,9 @@ def compute_utilization(
 
     The peak is that of the datatype the products are computed in: mixed FP8 is held against the FP8 peak.
     """
-    hardware = FlopsConvention(convention.causal, convention.logits, RECOMPUTE[int(layout.recompute)])
+    hardware = FlopsConvention(
+        convention.causal, convention.logits, RECOMPUTE[int(layout.recompute)], layout.recompute_share
+    )
     tokens_per_s = job.global_batch * job.seq / step_s
     gpus, peak, frozen = int(layout.gpus), job.machine.matmul.peak_flops, job.adapters is not None
     mfu, hfu, halved = (
