@@ -1,15 +1,27 @@
 """What every test may use."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from loadfactor import config
 from loadfactor.books.books import Books
+from loadfactor.settings_file import CHOSEN
 from loadfactor.simulator import SMALL, Truth, simulate, truth, write_tables
 
 settings.load_profile("ci")  # without deadlines, and the same examples every time: results count, not seconds
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(autouse=True)
+def own_settings() -> Iterator[None]:
+    """The settings that a test chose, or read in its folder, end with it."""
+    path = CHOSEN.path
+    yield
+    CHOSEN.path = path
+    config.settings.cache_clear()
 
 
 @pytest.fixture(scope="session")
