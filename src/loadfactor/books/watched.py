@@ -6,7 +6,7 @@ Only what is asked is booked: hours that are stale stay so, so that the minutes 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loadfactor.books.asked_ledger import AskedLedger
 from loadfactor.books.booking import book
@@ -24,6 +24,7 @@ from loadfactor.metrics import Metric
 from loadfactor.metrics.query.calendar import Window
 from loadfactor.metrics.query.question import Question
 from loadfactor.metrics.query.totals import Totals, add_up
+from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.tables import Span
 from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
@@ -83,13 +84,19 @@ class Watched:
         """From the first to the last instant the books know of; (0, 0) where they know of none."""
         return self._session.span()
 
-    def read_steps(self, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int) -> Iterator[StepRows]:
-        """The ledger of a span of whole steps, which may end later than the books: then what is held is held still, unobserved."""
+    def read_steps(
+        self, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int, job: str | None = None
+    ) -> Iterator[StepRows]:
+        """The ledger of a span of whole steps, which may end later than the books: then what is held is held still, unobserved.
+
+        `job`: its rows alone.
+        """
         start, end = span
         hours = range(start - start % MS_PER_HOUR, end, MS_PER_HOUR)
         spans = tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in hours)
         book(self._session, spans, range(start + step_ms, end, step_ms), self._idle_below)
-        self._session.create_view("asked_ledger", "SELECT * FROM book")
+        of = "" if job is None else f" WHERE job_id = {quote(job)}"
+        self._session.create_view("asked_ledger", f"SELECT * FROM book{of}")
         return read_steps(self._session, self._ask(metrics, by, span), step_ms)
 
     def add_up(self, metrics: Sequence[Metric], by: Sequence[str], span: Span, since: Mapping[str, int]) -> Totals:
@@ -111,6 +118,13 @@ class Watched:
         """Instants at which jobs begin to hold something in a span, in order. Between two runs of one lies a whole step."""
         self._session.view_table("allocations", "allocations")
         return [(at, job) for at, job in self._session.raw.execute(write_begun(span, step_ms)).fetchall()]
+
+    def list_rows(self, name: str, where: str, *values: object) -> list[dict[str, Any]]:
+        """The rows of a table that a condition in SQL chooses, `?` for each value, in order."""
+        self._session.view_table(name, name)
+        found = self._session.raw.execute(f"SELECT * FROM {name} WHERE {where} ORDER BY ALL", list(values))
+        names = [column[0] for column in found.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     def find_job_starts(self, at_ms: int, step_ms: int) -> dict[str, int]:
         """Since when each job holds something that did in the step that ends at an instant."""

@@ -1,4 +1,4 @@
-"""`loadfactor diagnose`: what traces of profilers say of a GPU's time, and why it was not fuller."""
+"""`loadfactor diagnose`: why GPUs were not fuller, by the books of a job, a team or the fleet, or by traces of profilers."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 import typer
 
 from loadfactor.errors import InputError
+from loadfactor.faces.cli.books_request import SpanRequest
 from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document
-from loadfactor.request import Request, option
+from loadfactor.request import option
 
 if TYPE_CHECKING:
     from loadfactor.faces.render.page import Page
 
 ABOUT = (
-    "Say from traces of profilers why GPUs were not fuller.\n\n"
+    "Say why GPUs were not fuller, from the books or from traces of profilers.\n\n"
+    "Without a trace: of a job, a team or the whole fleet, causes ranked by what is at stake, with evidence,"
+    " what speaks against them, what to change, and what cannot be told.\n\nTraces: "
     "Kineto or Chrome JSON of torch.profiler, XPlane of TensorFlow and JAX, exports of Nsight Systems (SQLite,"
     " Parquet, Arrow), gzip"
     " too; several ranks of a job together. Each device's time is divided exactly, the ranks are compared, causes are"
@@ -25,12 +28,15 @@ ABOUT = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiagnoseRequest(Request):
+class DiagnoseRequest(SpanRequest):
     """What is to be diagnosed."""
 
     trace: tuple[Path, ...] = option(
         "Traces: files, folders of them, or a folder that `nsys export` wrote.", (), is_argument=True
     )
+    job: str | None = option("Of this job.", None)
+    team: str | None = option("Of the jobs of this team.", None)
+    jobs: int = option("How many jobs of a team or of the fleet are looked at, those that lost most.", 20, at_least=1)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -40,11 +46,24 @@ def add_to(app: typer.Typer) -> None:
 
 def build_page(request: DiagnoseRequest) -> Document:
     """The page of what was asked for."""
-    if not request.trace:
-        raise InputError("nothing to diagnose: name the traces, `loadfactor diagnose TRACE…`")
-    from loadfactor.faces.pages.traces import build_traces_page
+    if request.trace:
+        if request.job or request.team:
+            raise InputError("traces say nothing of --job and --team; give traces, or one of the two")
+        from loadfactor.faces.pages.traces import build_traces_page
 
-    return build_traces_page(request.trace)
+        return build_traces_page(request.trace)
+    if request.job and request.team:
+        raise InputError("--job and --team both say of whom; give one of them")
+    from loadfactor.faces.pages.diagnosis import build_diagnosis
+    from loadfactor.faces.progress import ProgressBar
+    from loadfactor.insight.diagnosis.fleet import diagnose_books
+
+    books = request.books
+    start, end = request.window(books)
+    first, last = books.span
+    with ProgressBar() as bar:
+        found = diagnose_books(books, request.job, request.team, (start or first, end or last), request.jobs, bar)
+    return build_diagnosis(found)
 
 
 def diagnose(**given: object) -> "Page":
@@ -52,6 +71,7 @@ def diagnose(**given: object) -> "Page":
 
     Arguments:
         trace: files or folders of traces.
+        job, team: of whom, by the books; without them and traces the fleet. start, end, last, store: which books, and when.
     """
     from loadfactor.faces.render.page import Page
     from loadfactor.request import make_request

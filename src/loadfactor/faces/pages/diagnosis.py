@@ -1,0 +1,161 @@
+"""Pages of diagnoses of the books: why GPUs were not fuller, what is at stake, and what to change."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from loadfactor.faces.charts import Chart, Series
+from loadfactor.faces.document import Cell, DataTable, Document, Section, TableColumn, Tile
+from loadfactor.faces.formats import instant, money, number, percent
+from loadfactor.insight.diagnosis.finding import CauseTotal, Finding, FleetDiagnosis, JobDiagnosis, Range
+from loadfactor.metrics.query.calendar import instant as moment
+from loadfactor.units import S_PER_MIN
+
+MOST_DRAWN: Final = 480
+OVERLAP: Final = "ranges of several causes overlap and do not add up; the total counts every GPU-second once"
+
+
+def build_diagnosis(found: FleetDiagnosis) -> Document:
+    """The page of one job, or of the jobs that lost most."""
+    if len(found.jobs) == 1 and found.of == f"job {found.jobs[0].job}":
+        one = found.jobs[0]
+        return Document(
+            _say_job(one, found.currency), draw_job(one, found.currency), _say_span(one), _list_tiles(one, found.currency),
+            notes=(OVERLAP,), data=found,
+        )  # fmt: skip
+    return _build_fleet(found)
+
+
+def draw_job(job: JobDiagnosis, currency: str) -> tuple[Section, ...]:
+    """What was found, the evidence of each cause, what cannot be told, and the picture."""
+    sections = [Section("Causes", tables=(_list_findings(job.findings, currency),))] if job.findings else []
+    sections += [_explain(finding) for finding in job.findings]
+    if job.cannot_tell:
+        columns = (TableColumn("cause"), TableColumn("not measured"))
+        rows = [(each.title, ", ".join(each.missing)) for each in job.cannot_tell]
+        sections.append(
+            Section("What cannot be told", "Neither found nor excluded.", tables=(DataTable(columns, rows),))
+        )
+    if charts := _draw_activity(job):
+        sections.append(Section("When", charts=charts))
+    return tuple(sections)
+
+
+def _build_fleet(found: FleetDiagnosis) -> Document:
+    columns = (
+        TableColumn("job"),
+        TableColumn("held GPU-h", "number"),
+        TableColumn("lost GPU-h", "number"),
+        TableColumn("first cause"),
+        TableColumn("sure"),
+        TableColumn("at stake"),
+    )
+    rows: list[Sequence[Cell]] = []
+    for job in found.jobs:
+        first = job.findings[0] if job.findings else None
+        rows.append(
+            (
+                job.job, job.held_gpu_hours, job.lost_gpu_hours, first.title if first else _say_nothing(job),
+                first.sureness if first else None, _say_stake(job.at_stake_gpu_hours, job.at_stake_cost, found.currency),
+            )
+        )  # fmt: skip
+    sections = [
+        Section("Causes over these jobs", tables=(_list_causes(found.causes, found.currency),)),
+        Section("The jobs that lost most", tables=(DataTable(columns, rows),)),
+    ]
+    notes = [OVERLAP]
+    if found.not_looked_at:
+        notes.append(
+            f"{found.not_looked_at:,} jobs with less were not looked at:"
+            f" {number(found.not_looked_at_gpu_hours)} GPU-hours idle or underused."
+        )
+    low = sum(job.at_stake_gpu_hours.low for job in found.jobs)
+    high = sum(job.at_stake_gpu_hours.high for job in found.jobs)
+    lost = sum(job.lost_gpu_hours for job in found.jobs)
+    headline = f"Nothing of {found.of} lost GPU time that is known."
+    if found.jobs:
+        headline = (
+            f"{len(found.jobs)} jobs of {found.of} lost {number(lost)} GPU-hours; causes were found for"
+            f" {number(low)} to {number(high)} of them."
+        )
+    return Document(headline, sections if found.jobs else (), notes=notes, data=found)
+
+
+def _say_job(job: JobDiagnosis, currency: str) -> str:
+    lost = f"Job {job.job} lost {number(job.lost_gpu_hours)} of {number(job.held_gpu_hours)} GPU-hours"
+    if not job.findings:
+        return f"{lost}; {_say_nothing(job)}."
+    first = job.findings[0]
+    stake = _say_stake(job.at_stake_gpu_hours, job.at_stake_cost, currency)
+    return f"{lost}. First cause: {first.title} ({first.sureness} sureness); at stake in all {stake}."
+
+
+def _say_nothing(job: JobDiagnosis) -> str:
+    return "cannot tell" if job.cannot_tell else "no cause found"
+
+
+def _say_span(job: JobDiagnosis) -> str:
+    read = f"read by {job.step_s // S_PER_MIN} min"
+    return f"{job.gpus} GPUs, {instant(moment(job.start_ms))} to {instant(moment(job.end_ms))}, {read}."
+
+
+def _list_tiles(job: JobDiagnosis, currency: str) -> tuple[Tile, ...]:
+    stake = _say_stake(job.at_stake_gpu_hours, job.at_stake_cost, currency)
+    lost = "idle, underused, without tensor cores, failed"
+    return (
+        Tile("Held", f"{number(job.held_gpu_hours)} GPU-h", f"unobserved {number(job.unobserved_gpu_hours)}"),
+        Tile("Lost", f"{number(job.lost_gpu_hours)} GPU-h", lost),
+        Tile("At stake", stake, "union of all causes"),
+    )
+
+
+def _list_findings(findings: Sequence[Finding], currency: str) -> DataTable:
+    columns = (
+        TableColumn("cause"),
+        TableColumn("class"),
+        TableColumn("sure"),
+        TableColumn("of held"),
+        TableColumn("at stake"),
+    )
+    rows = [
+        (f.title, f.class_, f.sureness, f"{percent(f.share.low)} – {percent(f.share.high)}",
+         _say_stake(f.gpu_hours, f.cost, currency))
+        for f in findings
+    ]  # fmt: skip
+    return DataTable(columns, rows, note=OVERLAP)
+
+
+def _list_causes(causes: Sequence[CauseTotal], currency: str) -> DataTable:
+    columns = (TableColumn("cause"), TableColumn("class"), TableColumn("jobs", "number"), TableColumn("at stake"))
+    rows = [(c.title, c.class_, c.jobs, _say_stake(c.gpu_hours, c.cost, currency)) for c in causes]
+    return DataTable(columns, rows, note=OVERLAP)
+
+
+def _explain(finding: Finding) -> Section:
+    rows = [
+        *(("evidence", line) for line in finding.evidence),
+        *(("against it", line) for line in finding.against),
+        *(("measure next", line) for line in finding.measure_next),
+        ("change", finding.action),
+    ]
+    return Section(finding.title, tables=(DataTable((TableColumn(""), TableColumn("")), rows),))
+
+
+def _say_stake(hours: Range, cost: Range | None, currency: str) -> str:
+    if cost is None:
+        return f"{number(hours.low)} – {number(hours.high)} GPU-h"
+    return f"{money(cost.low, currency)} – {money(cost.high, currency)}"
+
+
+def _draw_activity(job: JobDiagnosis) -> tuple[Chart, ...]:
+    known = job.activity
+    if len(known) < 2:
+        return ()
+    stride = -(-len(known) // MOST_DRAWN)
+    means = []
+    for first in range(0, len(known), stride):
+        values = [value for value in known[first : first + stride] if value is not None]
+        means.append(sum(values) / len(values) if values else None)
+    begin = moment(job.start_ms)
+    at = [begin + timedelta(seconds=place * stride * job.step_s) for place in range(len(means))]
+    return (Chart(f"Activity of the GPUs of job {job.job}", "line", at, (Series("mean", means),), "UTC", "share"),)

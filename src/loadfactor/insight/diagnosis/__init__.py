@@ -1,0 +1,1 @@
+"""Diagnoses: why the GPUs of a job were not fuller, what is at stake, and what to change."""

@@ -1,0 +1,48 @@
+"""Imbalance: ranks have unequal work, all the time."""
+
+from typing import Final
+
+import numpy as np
+
+from loadfactor.insight.diagnosis.job_facts import JobFacts
+from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
+
+
+def find(facts: JobFacts, limits: Limits) -> Claimed:
+    """GPUs of a job differ, several of them on either side of the middle."""
+    working = facts.working
+    if len(facts.devices) < limits["gpus"] or not working.any():
+        return None
+    value = facts.by_gpu("sm_activity", working)
+    if np.isnan(value).any() or value.min() < limits["used"]:
+        return None
+    low, high = (float(np.partition(value, n)[n]) for n in (1, len(value) - 2))
+    if high - low < limits["spread"]:
+        return None
+    seconds = claim_steps(facts, working)
+    if seconds is None:
+        return None
+    lost = np.clip(1 - value / value.max(), 0, 1)[:, np.newaxis] * facts.held_s
+    return Claim(
+        np.minimum(seconds, lost),
+        0.4,
+        0.8,
+        (
+            f"SM active from {share(float(value.min()))} to {share(float(value.max()))} over {len(value)} GPUs;"
+            f" without both ends {share(low)} to {share(high)}",
+        ),
+        ("stages of a pipeline differ by design at its ends",),
+        ("time of a step by rank",),
+    )
+
+
+IMBALANCE: Final = DiagnosisRule(
+    "imbalance", "unequal ranks", "communication", ("sm_activity",), find,
+    "Divide work by cost, not by count: length-bucketed batches, layers by time over pipeline stages,"
+    " capacity factor for experts.",
+    {
+        "gpus": Limit(4, "GPUs", "least GPUs of a job", 4),
+        "spread": Limit(0.15, "share", "difference of SM activity without one GPU at either end", 0.01, 1),
+        "used": Limit(0.05, "share", "SM activity under which a GPU is not used at all", 0, 1),
+    },
+)  # fmt: skip

@@ -1,0 +1,46 @@
+"""Small batches: kernels run all the time, on few multiprocessors, and memory is left over."""
+
+from typing import Final
+
+from loadfactor.insight.diagnosis.job_facts import JobFacts
+from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
+
+
+def find(facts: JobFacts, limits: Limits) -> Claimed:
+    """Kernels that do not fill the GPU, beside free memory."""
+    sm, engine = facts.level("sm_activity"), facts.level("engine_activity")
+    memory, occupancy = facts.level("mem_utilization"), facts.level("sm_occupancy")
+    bad = (sm <= limits["sm"]) & (engine >= limits["engine"]) & (memory <= limits["memory"])
+    bad &= facts.level("tensor_activity") >= limits["tensor"] * sm
+    bad &= ~(occupancy > limits["occupancy"]) & ~(facts.level("pcie_saturation") > 0.3)
+    seconds = claim_steps(facts, bad)
+    if seconds is None:
+        return None
+    return Claim(
+        seconds,
+        0.3,
+        0.85,
+        (
+            f"kernels run {share(facts.mean('engine_activity', bad))} of the time on few multiprocessors: SM active"
+            f" {share(facts.mean('sm_activity', bad))}, occupancy {share(facts.mean('sm_occupancy', bad))}",
+            f"memory in use {share(facts.mean('mem_utilization', bad))}",
+        ),
+        ("a batch may be fixed by convergence, or by latency when serving",),
+        ("samples/s at two batch sizes: utilization is not throughput",),
+    )
+
+
+SMALL_BATCH: Final = DiagnosisRule(
+    "small_batch", "small batch", "model and batch",
+    ("sm_activity", "engine_activity", "tensor_activity", "sm_occupancy", "mem_utilization"), find,
+    "Double the batch until memory is used 90 % or samples/s stops growing; scale the learning rate;"
+    " pack several jobs on a GPU (MIG, MPS) otherwise.",
+    {
+        "sm": Limit(0.5, "share", "SM activity at most", 0.01, 1),
+        "engine": Limit(0.7, "share", "time with the engine active at least", 0.01, 1),
+        "memory": Limit(0.5, "share", "memory in use at most", 0.01, 1),
+        "tensor": Limit(0.15, "share", "tensor activity of SM activity: with less it is no computing", 0, 1),
+        "occupancy": Limit(0.25, "share", "occupancy at most", 0.01, 1),
+    },
+    "ICSE'24: utilization ≤ 50 % and peak memory ≤ 50 %",
+)  # fmt: skip

@@ -1,0 +1,70 @@
+"""Diagnoses of simulated jobs whose causes are known."""
+
+from pathlib import Path
+
+import pytest
+
+from loadfactor.books.books import Books
+from loadfactor.errors import InputError
+from loadfactor.insight.diagnosis.diagnose import diagnose_job
+from loadfactor.insight.diagnosis.finding import JobDiagnosis
+from loadfactor.insight.diagnosis.fleet import diagnose_books
+from loadfactor.insight.diagnosis.read import read_job
+from loadfactor.simulator.faults.clinic import MINUTES, make_patient
+from loadfactor.simulator.faults.clinic_rows import make_rows
+from loadfactor.sources.base import Rows, Source
+from loadfactor.units import MIN_PER_HOUR
+
+SICK = ("over_allocation", "input_pipeline", "no_mixed_precision")
+BLIND = frozenset({"busy_share", "mem_used_bytes", "mem_total_bytes"})
+
+
+def fill(folder: Path, signals: frozenset[str] | None = None) -> Books:
+    """Books of a job for each cause, and of a healthy one."""
+    patients = [make_patient(cause, 40 + n, (cause,)) for n, cause in enumerate(SICK)]
+    patients.append(make_patient("healthy", 50, ()))
+    rows = [Rows(batch.table, batch.data, "simulated") for batch in make_rows(patients, signals, signals is None)]
+    books = Books.open(folder, create=True)
+    books.add_rows(Source("simulated", lambda _paths: (), lambda _paths, _options: iter(rows)), rows, "clinic")
+    return books
+
+
+def diagnose(books: Books, job: str) -> JobDiagnosis:
+    """The diagnosis of one job."""
+    with books.watch() as watched:
+        return diagnose_job(read_job(watched, job))
+
+
+def test_known_causes_are_told_first(tmp_path: Path) -> None:
+    """A cause that was put in is told first; nothing is told of a healthy job; what is at stake is never more than was lost."""
+    books = fill(tmp_path / "books")
+    for cause in SICK:
+        found = diagnose(books, cause)
+        assert found.findings[0].cause == cause
+        assert 0 < found.at_stake_gpu_hours.low <= found.at_stake_gpu_hours.high <= found.lost_gpu_hours
+        assert found.held_gpu_hours == pytest.approx(found.gpus * MINUTES / MIN_PER_HOUR)
+        assert found.findings[0].cost is not None
+    assert not diagnose(books, "healthy").findings
+    with pytest.raises(InputError, match="no GPU that job 'nobody' held"):
+        diagnose(books, "nobody")
+
+
+def test_the_fleet_is_diagnosed_job_by_job_up_to_a_bound(tmp_path: Path) -> None:
+    """The jobs that lost most are looked at, and what was not is said with its hours."""
+    books = fill(tmp_path / "books")
+    found = diagnose_books(books, most_jobs=2)
+    assert len(found.jobs) == 2
+    assert found.not_looked_at == 2
+    assert found.not_looked_at_gpu_hours > 0
+    assert {cause.cause for cause in found.causes} <= set(SICK)
+    assert diagnose_books(books, team="clinic").not_looked_at == 0
+
+
+def test_gpu_util_and_memory_alone_cannot_tell(tmp_path: Path) -> None:
+    """Without the signals a cause needs nothing is guessed: it is named with what is missing; unused GPUs are seen all the same."""
+    books = fill(tmp_path / "books", BLIND)
+    assert [finding.cause for finding in diagnose(books, "over_allocation").findings] == ["over_allocation"]
+    starved = diagnose(books, "input_pipeline")
+    assert not starved.can_tell
+    missing = {each.cause: each.missing for each in starved.cannot_tell}
+    assert missing["input_pipeline"] == ("sm_activity", "node cpu_busy_share")
