@@ -4,7 +4,7 @@ The definitions are Ibis expressions (`ledger.steps`); this file hands their SQL
 temporary table before the next one reads it, so that nothing is worked out twice.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from loadfactor.books.charging.billed_prices import has_bills, materialize_billed_prices
 from loadfactor.books.compiled_sql import Queries, recall
@@ -14,7 +14,7 @@ from loadfactor.books.ledger_inputs import OwnedPrices
 from loadfactor.books.owned_prices import find_owned_prices
 from loadfactor.catalog.links import list_link_peaks
 from loadfactor.store.manifest import StoredFile
-from loadfactor.store.sample_files import SamplePart
+from loadfactor.store.sample_files import SamplePart, quote
 from loadfactor.store.session import Session
 from loadfactor.tables import IDLE_BELOW, LINGER_MS, Span
 from loadfactor.units import MS_PER_HOUR
@@ -29,11 +29,13 @@ def book(
     owned: OwnedPrices | None = None,
     with_bills: bool = True,
     facts: LedgerFacts | None = None,
+    devices: Sequence[str] | None = None,
 ) -> None:
     """Work out the ledger of `spans` (disjoint, in order), a temporary table a step of the plan, up to `until`; the last is a view.
 
     `cuts` are instants no row may span; `owned` are prices of owned GPUs in place of those that the settings say.
     `with_bills`: whether bills make prices, too. `facts`: as `list_facts` found them, whose tables stand; None to have them listed.
+    `devices`: samples of these alone are read; rows of scopes with others say then that those were not observed.
     """
     import pyarrow as pa
 
@@ -53,7 +55,7 @@ def book(
     for name in ("devices", "outages", "prices", "exchange_rates"):
         session.view_table(name, name)
     _view_allocations(session, spans)
-    _view_samples(session, files, spans)
+    _view_samples(session, files, spans, devices)
     if billed := with_bills and has_bills(session):
         materialize_billed_prices(session, spans)
     is_asked = (bool(cuts), facts.numbered, facts.told)
@@ -77,14 +79,20 @@ def _view_allocations(session: Session, spans: tuple[Span, ...]) -> None:
         session.create_view("allocations", f"SELECT * FROM all_allocations WHERE {within}")
 
 
-def _view_samples(session: Session, files: tuple[StoredFile, ...], spans: tuple[Span, ...]) -> None:
+def _view_samples(
+    session: Session, files: tuple[StoredFile, ...], spans: tuple[Span, ...], devices: Sequence[str] | None
+) -> None:
     """Name the samples of these spans: of an hour that is not booked whole, those that touch the part."""
-    if all(start % MS_PER_HOUR == 0 and end - start == MS_PER_HOUR for start, end in spans):
+    if devices is None and all(start % MS_PER_HOUR == 0 and end - start == MS_PER_HOUR for start, end in spans):
         session.view_table("samples", "samples", files, spans)
         return
     session.view_table("samples_of_hours", "samples", files, spans)
     within = " OR ".join(f"(to_utc > {start} AND from_utc < {end})" for start, end in spans)
-    session.create_view("samples", f"SELECT * FROM samples_of_hours WHERE {within}")
+    wanted = f"SELECT * FROM samples_of_hours WHERE ({within})"
+    if devices is None:
+        session.create_view("samples", wanted)
+    else:  # few of many, read by several steps
+        session.materialize("samples", f"{wanted} AND device_id IN ({', '.join(map(quote, devices)) or 'NULL'})")
 
 
 def _compile_steps(

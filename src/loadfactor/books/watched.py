@@ -14,6 +14,8 @@ from loadfactor.books.budgets import review_budgets
 from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.job_runs import write_begun, write_lasting
+from loadfactor.books.ledger_facts import LedgerFacts, list_facts
+from loadfactor.books.nearby_devices import read_nearby_devices
 from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.books.step_totals import StepRows, read_steps
 from loadfactor.books.watched_prices import write_ended_prices
@@ -78,25 +80,29 @@ class Watched:
     def __init__(self, session: Session, idle_below: float) -> None:
         self._session = session
         self._idle_below = idle_below
+        self._facts: LedgerFacts | None = None
 
     @property
     def span(self) -> Span:
         """From the first to the last instant the books know of; (0, 0) where they know of none."""
         return self._session.span()
 
-    def read_steps(
-        self, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int, job: str | None = None
-    ) -> Iterator[StepRows]:
-        """The ledger of a span of whole steps, which may end later than the books: then what is held is held still, unobserved.
+    def read_steps(self, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int) -> Iterator[StepRows]:
+        """The ledger of a span of whole steps, which may end later than the books: then what is held is held still, unobserved."""
+        book(self._session, _list_hours(span), range(span[0] + step_ms, span[1], step_ms), self._idle_below)
+        self._session.create_view("asked_ledger", "SELECT * FROM book")
+        return read_steps(self._session, self._ask(metrics, by, span), step_ms)
 
-        `job`: its rows alone.
-        """
-        start, end = span
-        hours = range(start - start % MS_PER_HOUR, end, MS_PER_HOUR)
-        spans = tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in hours)
-        book(self._session, spans, range(start + step_ms, end, step_ms), self._idle_below)
-        of = "" if job is None else f" WHERE job_id = {quote(job)}"
-        self._session.create_view("asked_ledger", f"SELECT * FROM book{of}")
+    def read_job_steps(
+        self, job: str, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int
+    ) -> Iterator[StepRows]:
+        """The same of one job: of its own rows, made of the samples of its nodes where nothing is shared with others."""
+        if self._facts is None:
+            self._facts = list_facts(self._session)
+        near = read_nearby_devices(self._session, job, span)
+        cuts = range(span[0] + step_ms, span[1], step_ms)
+        book(self._session, _list_hours(span), cuts, self._idle_below, facts=self._facts, devices=near)
+        self._session.create_view("asked_ledger", f"SELECT * FROM book WHERE job_id = {quote(job)}")
         return read_steps(self._session, self._ask(metrics, by, span), step_ms)
 
     def add_up(self, metrics: Sequence[Metric], by: Sequence[str], span: Span, since: Mapping[str, int]) -> Totals:
@@ -185,6 +191,12 @@ class Watched:
             open_ledger(self._session, self._idle_below)
             basis = default_basis(self._session)
         return Question(tuple(metrics), tuple(by), Window(*span), basis)
+
+
+def _list_hours(span: Span) -> tuple[Span, ...]:
+    start, end = span
+    hours = range(start - start % MS_PER_HOUR, end, MS_PER_HOUR)
+    return tuple((max(hour, start), min(hour + MS_PER_HOUR, end)) for hour in hours)
 
 
 def _compile(question: Question) -> Queries:

@@ -45,7 +45,11 @@ COMMANDS = (
         "loadfactor.faces.cli.alerts",
         "Show what fires and why, silence it, and say what would have fired in the past.",
     ),
-    CommandEntry("diagnose", "loadfactor.faces.cli.diagnose", "Say from traces of profilers why GPUs were not fuller."),
+    CommandEntry(
+        "diagnose",
+        "loadfactor.faces.cli.diagnose",
+        "Say why GPUs were not fuller, from the books or from traces.",
+    ),
     CommandEntry("check", "loadfactor.faces.cli.check", "Say what each configured source gives and what is missing."),
     CommandEntry("up", "loadfactor.faces.cli.up", "Collect live, keep the books current and serve them over HTTP."),
     CommandEntry(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from loadfactor.faces.render.page import Page
 
 ABOUT = (
-    "Say why GPUs were not fuller, from the books or from traces of profilers.\n\n"
+    "Say why GPUs were not fuller, from the books or from traces.\n\n"
     "Without a trace: of a job, a team or the whole fleet, causes ranked by what is at stake, with evidence,"
     " what speaks against them, what to change, and what cannot be told.\n\nTraces: "
     "Kineto or Chrome JSON of torch.profiler, XPlane of TensorFlow and JAX, exports of Nsight Systems (SQLite,"

@@ -7,7 +7,7 @@ from typing import Final
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.document import Cell, DataTable, Document, Section, TableColumn, Tile
 from loadfactor.faces.formats import instant, money, number, percent
-from loadfactor.insight.diagnosis.finding import CauseTotal, Finding, FleetDiagnosis, JobDiagnosis, Range
+from loadfactor.insight.diagnosis.finding import CauseFinding, CauseTotal, FleetDiagnosis, JobDiagnosis, Range
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.units import S_PER_MIN
 
@@ -109,7 +109,7 @@ def _list_tiles(job: JobDiagnosis, currency: str) -> tuple[Tile, ...]:
     )
 
 
-def _list_findings(findings: Sequence[Finding], currency: str) -> DataTable:
+def _list_findings(findings: Sequence[CauseFinding], currency: str) -> DataTable:
     columns = (
         TableColumn("cause"),
         TableColumn("class"),
@@ -131,7 +131,7 @@ def _list_causes(causes: Sequence[CauseTotal], currency: str) -> DataTable:
     return DataTable(columns, rows, note=OVERLAP)
 
 
-def _explain(finding: Finding) -> Section:
+def _explain(finding: CauseFinding) -> Section:
     rows = [
         *(("evidence", line) for line in finding.evidence),
         *(("against it", line) for line in finding.against),

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from loadfactor.insight.diagnosis.finding import CannotTell, CauseTotal, Finding, JobDiagnosis, Range
-from loadfactor.insight.diagnosis.job_facts import Floats, JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, Floats
+from loadfactor.insight.diagnosis.finding import CannotTell, CauseFinding, CauseTotal, JobDiagnosis, Range
 from loadfactor.insight.diagnosis.rule import HIGH, MEDIUM, Claim, DiagnosisRule
 from loadfactor.insight.diagnosis.rules import DIAGNOSES
 from loadfactor.units import MS_PER_S, S_PER_HOUR
@@ -16,11 +16,11 @@ LEAST_SURENESS = 0.5
 """What is less sure is no finding."""
 
 
-def diagnose_job(facts: JobFacts, rules: Sequence[DiagnosisRule] = DIAGNOSES) -> JobDiagnosis:
+def diagnose_job(facts: DiagnosedJob, rules: Sequence[DiagnosisRule] = DIAGNOSES) -> JobDiagnosis:
     """Why the GPUs of a job were not fuller: findings by what is at stake × sureness, and what cannot be told."""
     lost, held_s = facts.lost_s, float(facts.held_s.sum())
     price = facts.cost / held_s if facts.cost is not None and held_s else None
-    found: list[tuple[float, Finding]] = []
+    found: list[tuple[float, CauseFinding]] = []
     unknown: list[CannotTell] = []
     low, high = np.zeros_like(lost), np.zeros_like(lost)
     for rule in rules:
@@ -60,7 +60,7 @@ def diagnose_job(facts: JobFacts, rules: Sequence[DiagnosisRule] = DIAGNOSES) ->
 
 def add_up_causes(jobs: Iterable[JobDiagnosis]) -> tuple[CauseTotal, ...]:
     """Causes over jobs, the one with most GPU-hours first. They overlap within a job, so they do not add up to what was lost."""
-    by_cause: dict[str, list[Finding]] = {}
+    by_cause: dict[str, list[CauseFinding]] = {}
     for job in jobs:
         for finding in job.findings:
             by_cause.setdefault(finding.cause, []).append(finding)
@@ -73,17 +73,17 @@ def add_up_causes(jobs: Iterable[JobDiagnosis]) -> tuple[CauseTotal, ...]:
     return tuple(sorted(totals, key=lambda total: -total.gpu_hours.high))
 
 
-def _is_said(rule: DiagnosisRule, facts: JobFacts) -> bool:
+def _is_said(rule: DiagnosisRule, facts: DiagnosedJob) -> bool:
     """Whether the job itself says what the rule would tell from signals."""
     return rule.cause == "input_pipeline" and "data_wait" in facts.sections
 
 
 def _describe(
     rule: DiagnosisRule, job: str, claim: Claim, total_s: float, held_s: float, price: float | None
-) -> Finding:
+) -> CauseFinding:
     hours = Range(claim.low * total_s / S_PER_HOUR, total_s / S_PER_HOUR)
     sureness = "high" if claim.sureness >= HIGH else "medium" if claim.sureness >= MEDIUM else "low"
-    return Finding(
+    return CauseFinding(
         rule.cause,
         rule.title,
         rule.class_,
@@ -106,7 +106,7 @@ def _price(hours: Range, price_per_s: float | None) -> Range | None:
     return Range(hours.low * S_PER_HOUR * price_per_s, hours.high * S_PER_HOUR * price_per_s)
 
 
-def _activity(facts: JobFacts) -> tuple[float | None, ...]:
+def _activity(facts: DiagnosedJob) -> tuple[float | None, ...]:
     observed: Floats = (facts.held_s - facts.unobserved_s).sum(0)
     active = facts.active_s.sum(0)
     return tuple(float(a / o) if o > 0 else None for a, o in zip(active, observed, strict=True))

@@ -14,7 +14,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Finding:
+class CauseFinding:
     """One cause of lost GPU time of a job.
 
     `share` is of the GPU-seconds that the job held, `gpu_hours` and `cost` the same in hours and money (None: no price is known).
@@ -65,7 +65,7 @@ class JobDiagnosis:
     lost_cost: float | None
     at_stake_gpu_hours: Range
     at_stake_cost: Range | None
-    findings: tuple[Finding, ...]
+    findings: tuple[CauseFinding, ...]
     cannot_tell: tuple[CannotTell, ...]
     activity: tuple[float | None, ...]
     """The activity of its GPUs in each step, by the best signal."""

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loadfactor.books.step_totals import StepRows
 from loadfactor.books.watched import Watched
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.errors import InputError
-from loadfactor.insight.diagnosis.job_facts import Attempt, Floats, JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, Floats, JobAttempt
 from loadfactor.metrics import metric
 from loadfactor.metrics.metric import Part, Ratio, Sum
 from loadfactor.metrics.query.answer import work_out
@@ -23,13 +24,15 @@ SIGNALS: Final = (
 )  # fmt: skip
 NODE_SIGNALS: Final = ("cpu_busy_share", "io_wait_share", "disk_write_bytes_per_s", "net_tx_bytes_per_s")
 _BY: Final = ("device", "node", "accelerator")
-_CHUNK_MS: Final = MS_PER_DAY // 4
+_LEAST_CHUNK_MS: Final = MS_PER_DAY
+_CHUNK_STEPS: Final = 480
+"""So much is booked at a time: it costs little more than a short piece does."""
 _STEPS_MIN: Final = (1, 2, 5, 10, 30, 60)
 _MOST_STEPS: Final = 1500
 """A job of a day is read by minutes, one of a month by half hours."""
 
 
-def read_job(watched: Watched, job: str, span: Span | None = None) -> JobFacts:
+def read_job(watched: Watched, job: str, span: Span | None = None) -> DiagnosedJob:
     """What the books know of a job within a span. Raises InputError where they do not know it, or it held no GPU then."""
     rows = watched.list_rows("allocations", "job_id = ?", job)
     first, last = watched.span if span is None else (max(span[0], watched.span[0]), min(span[1], watched.span[1]))
@@ -44,9 +47,9 @@ def read_job(watched: Watched, job: str, span: Span | None = None) -> JobFacts:
     end = -(-max(e for _, e in known) // step_ms) * step_ms
     read = _Read(start, step_ms, (end - start) // step_ms)
     metrics = [metric(name) for name in (*HOURS, *SIGNALS, "cost")]
-    for at in range(start, end, _CHUNK_MS):
-        for step in watched.read_steps(metrics, _BY, (at, min(at + _CHUNK_MS, end)), step_ms, job):
-            read.add(step)
+    chunk_ms = max(_LEAST_CHUNK_MS, _CHUNK_STEPS * step_ms)
+    for at in range(start, end, chunk_ms):
+        read.add(list(watched.read_job_steps(job, metrics, _BY, (at, min(at + chunk_ms, end)), step_ms)))
     arrays = {name: read.work_out(name) for name in (*HOURS, *SIGNALS, "cost")}
     idle, underused, unobserved, busy = (np.nan_to_num(arrays[name]) * S_PER_HOUR for name in HOURS)
     cost = arrays["cost"]
@@ -61,7 +64,7 @@ def read_job(watched: Watched, job: str, span: Span | None = None) -> JobFacts:
         "device_events", "kind = 'out_of_memory' AND at_utc >= ? AND at_utc < ?", start, end + step_ms
     )
     mine = {device for device, _, _ in read.gpus}
-    return JobFacts(
+    return DiagnosedJob(
         job,
         next((r["purpose"] for r in rows if r["purpose"]), None),
         tuple(device for device, _, _ in read.gpus),
@@ -89,33 +92,33 @@ class _Read:
     def __init__(self, start_ms: int, step_ms: int, steps: int) -> None:
         self.start_ms, self.step_ms, self.steps = start_ms, step_ms, steps
         self.gpus: list[tuple[str, str | None, str | None]] = []
-        self._sums: dict[Part, list[Floats]] = {}
+        self._sums: dict[Part, Floats] = {}
 
-    def add(self, step: StepRows) -> None:
-        """The rows of one step."""
-        at = (step.start_ms - self.start_ms) // self.step_ms
-        for row in range(step.count):
-            names = [self._name(step, by, row) for by in _BY]
-            gpu = (names[0] or "", names[1], names[2])
-            if gpu not in self.gpus:
-                self.gpus.append(gpu)
-            place = self.gpus.index(gpu)
-            for part, values in step.sums.items():
-                cells = self._sums.setdefault(part, [])
-                while len(cells) <= place:
-                    cells.append(np.zeros((self.steps, len(values))))
-                cells[place][at] += values[:, row]
+    def add(self, rows: Sequence[StepRows]) -> None:
+        """The rows of some steps, which have the same names."""
+        if not any(step.count for step in rows):
+            return
+        coded = np.stack([np.concatenate([step.codes[by] for step in rows]) for by in _BY])
+        found, which = np.unique(coded, axis=1, return_inverse=True)
+        places = np.array([self._place(rows[0], codes) for codes in found.T])[which.reshape(-1)]
+        at = np.concatenate([np.full(step.count, (step.start_ms - self.start_ms) // self.step_ms) for step in rows])
+        for part in rows[0].sums:
+            values = np.concatenate([step.sums[part] for step in rows], axis=1)
+            cells = self._sums.get(part, np.zeros((0, self.steps, len(values))))
+            more = np.zeros((len(self.gpus) - len(cells), self.steps, len(values)))
+            self._sums[part] = cells = np.concatenate((cells, more))
+            np.add.at(cells, (places, at), values.T)
 
     def work_out(self, name: str) -> Floats:
         """A metric by GPU and step; NaN where it is not known."""
         kind = metric(name).kind
         if not isinstance(kind, Sum | Ratio):
             raise TypeError(name)
-        empty = {part: np.concatenate(cells) for part, cells in self._sums.items()}
-        if not empty:
+        if not self._sums:
             return np.full((0, self.steps), np.nan)
+        sums = {part: cells.reshape(-1, cells.shape[-1]) for part, cells in self._sums.items()}
         with np.errstate(invalid="ignore", divide="ignore"):
-            values, is_known, coverage = work_out(kind, empty)
+            values, is_known, coverage = work_out(kind, sums)
         known = is_known & ~np.isnan(coverage)
         return np.where(known, values[:, 0], np.nan).reshape(len(self.gpus), self.steps)
 
@@ -128,10 +131,12 @@ class _Read:
             inside += np.clip(until - np.maximum(row["from_utc"], edges), 0, None)
         return np.minimum(inside / self.step_ms, 1.0)
 
-    @staticmethod
-    def _name(step: StepRows, by: str, row: int) -> str | None:
-        code = int(step.codes[by][row])
-        return None if code < 0 else step.names[by][code]
+    def _place(self, step: StepRows, codes: NDArray[np.int64]) -> int:
+        names = [step.names[by][code] if code >= 0 else None for by, code in zip(_BY, codes, strict=True)]
+        gpu = (names[0] or "", names[1], names[2])
+        if gpu not in self.gpus:
+            self.gpus.append(gpu)
+        return self.gpus.index(gpu)
 
 
 def _or(value: int | None, other: int) -> int:
@@ -151,14 +156,14 @@ def _find_limit(board: str | None) -> float:
 
 def _list_attempts(
     watched: Watched, rows: Sequence[Mapping[str, Any]], read: _Read, held: Sequence[Span]
-) -> tuple[tuple[Attempt, ...], int]:
+) -> tuple[tuple[JobAttempt, ...], int]:
     """The attempts of a job, and how many failed in a day: of it, and of jobs of its user."""
     ends: dict[Span, str | None] = {}
     for row, (first, after) in zip(rows, held, strict=True):
         if first < after:
             of = ((first - read.start_ms) // read.step_ms, -(-(after - read.start_ms) // read.step_ms))
             ends[of] = row["end_state"] or ends.get(of)
-    attempts = tuple(Attempt(*of, state) for of, state in sorted(ends.items()))
+    attempts = tuple(JobAttempt(*of, state) for of, state in sorted(ends.items()))
     user = next((row["user"] for row in rows if row["user"]), None)
     if user is None:
         return attempts, sum(attempt.end_state == "failed" for attempt in attempts)

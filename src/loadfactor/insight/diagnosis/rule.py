@@ -7,7 +7,7 @@ import numpy as np
 
 from loadfactor.insight.alerts.rule import Limit
 from loadfactor.insight.causes import Cause
-from loadfactor.insight.diagnosis.job_facts import Flags, Floats, JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, Flags, Floats
 
 __all__ = ["Claim", "Claimed", "DiagnosisRule", "Limit", "Limits", "claim_steps", "share"]
 
@@ -41,21 +41,21 @@ class DiagnosisRule:
     title: str
     class_: Cause
     needs: tuple[str, ...]
-    find: Callable[[JobFacts, Limits], Claimed]
+    find: Callable[[DiagnosedJob, Limits], Claimed]
     action: str
     limits: Mapping[str, Limit] = field(default_factory=dict)
     source: str = ""
 
-    def judge(self, facts: JobFacts) -> Claimed:
+    def judge(self, facts: DiagnosedJob) -> Claimed:
         """What it claims of a job."""
         return self.find(facts, {name: limit.value for name, limit in self.limits.items()})
 
-    def missing(self, facts: JobFacts) -> tuple[str, ...]:
+    def missing(self, facts: DiagnosedJob) -> tuple[str, ...]:
         """The signals that it needs and the job does not have."""
         return tuple(name for name in self.needs if not facts.has(name))
 
 
-def claim_steps(facts: JobFacts, bad: Flags, of: Floats | None = None) -> Floats | None:
+def claim_steps(facts: DiagnosedJob, bad: Flags, of: Floats | None = None) -> Floats | None:
     """What was lost while GPUs worked in some steps, or of other seconds; None where these steps are too few."""
     working = facts.working
     bad = bad & working

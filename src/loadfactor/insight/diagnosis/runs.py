@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from loadfactor.insight.diagnosis.job_facts import Flags
+from loadfactor.insight.diagnosis.diagnosed_job import Flags
 
 
 def list_runs(flags: Flags) -> list[tuple[int, int]]:

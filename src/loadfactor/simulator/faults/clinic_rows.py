@@ -12,6 +12,7 @@ from loadfactor.tables import table
 from loadfactor.units import MS_PER_MIN
 
 PRICE: Final = 2.5
+PADDED_TOKENS: Final = 4e8
 Row = dict[str, Any]
 
 
@@ -73,8 +74,8 @@ def make_rows(
             if p.padding is not None:
                 span = {"job_id": p.name, "from_utc": START_MS, "to_utc": end}
                 small["progress"] += [
-                    {**span, "unit": "padded_token", "amount": 1e9},
-                    {**span, "unit": "train_token", "amount": 1e9 * (1 - p.padding)},
+                    {**span, "unit": "padded_token", "amount": PADDED_TOKENS},
+                    {**span, "unit": "train_token", "amount": PADDED_TOKENS * (1 - p.padding)},
                 ]
     for name, rows in small.items():
         if rows:

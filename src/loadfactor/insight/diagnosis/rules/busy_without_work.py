@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from loadfactor.insight.diagnosis.job_facts import JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
 
 
-def find(facts: JobFacts, limits: Limits) -> Claimed:
+def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     """GPU_UTIL is high; SMs, tensor cores, memory and links are not."""
     sm, resident = facts.level("sm_activity"), facts.level("gpu_util")
     bad = (resident >= limits["gpu_util"]) & (sm < limits["sm"]) & (facts.level("tensor_activity") < limits["tensor"])

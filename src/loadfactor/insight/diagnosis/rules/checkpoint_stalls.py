@@ -4,13 +4,13 @@ from typing import Final
 
 import numpy as np
 
-from loadfactor.insight.diagnosis.job_facts import JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, share
 from loadfactor.insight.diagnosis.runs import list_runs
 from loadfactor.units import S_PER_MIN
 
 
-def find(facts: JobFacts, limits: Limits) -> Claimed:
+def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     """Sections say so; else stops of all GPUs at once that come at even intervals, with writing where nodes are measured."""
     said = facts.sections.get("checkpoint")
     if said is not None:

@@ -4,11 +4,11 @@ from typing import Final
 
 import numpy as np
 
-from loadfactor.insight.diagnosis.job_facts import JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits
 
 
-def find(facts: JobFacts, limits: Limits) -> Claimed:
+def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     """Several attempts failed, of the job or of jobs of its user in the same day."""
     failed = [attempt for attempt in facts.attempts if attempt.end_state in ("failed", "node_fail")]
     if facts.failed_alike < limits["attempts"] or not failed or facts.out_of_memory:

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from loadfactor.insight.diagnosis.job_facts import JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
 
 
-def find(facts: JobFacts, limits: Limits) -> Claimed:
+def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     """Memory is near its practical peak and tensor cores wait."""
     bad = (facts.level("dram_activity") >= limits["dram"]) & (facts.level("tensor_activity") < limits["tensor"])
     seconds = claim_steps(facts, bad, facts.active_s * (1 - 1 / limits["speed_up"]))

@@ -4,13 +4,13 @@ from typing import Final
 
 import numpy as np
 
-from loadfactor.insight.diagnosis.job_facts import JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits
 from loadfactor.insight.diagnosis.runs import list_runs
 from loadfactor.units import S_PER_HOUR, S_PER_MIN
 
 
-def find(facts: JobFacts, limits: Limits) -> Claimed:
+def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     """Stretches without any activity, long enough to be forgotten."""
     if facts.purpose not in ("notebook", "interactive", "debug"):
         return None

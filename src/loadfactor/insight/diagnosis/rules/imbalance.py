@@ -4,11 +4,11 @@ from typing import Final
 
 import numpy as np
 
-from loadfactor.insight.diagnosis.job_facts import JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
 
 
-def find(facts: JobFacts, limits: Limits) -> Claimed:
+def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     """GPUs of a job differ, several of them on either side of the middle."""
     working = facts.working
     if len(facts.devices) < limits["gpus"] or not working.any():

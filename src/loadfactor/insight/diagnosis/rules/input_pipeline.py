@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from loadfactor.insight.diagnosis.job_facts import JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
 
 
-def find(facts: JobFacts, limits: Limits) -> Claimed:
+def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     """Waits for data that the job reports, else full processors or disks beside a low SM activity."""
     said = facts.sections.get("data_wait")
     if said is not None and said.mean() >= limits["data_wait"]:

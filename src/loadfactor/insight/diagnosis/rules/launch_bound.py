@@ -4,11 +4,11 @@ from typing import Final
 
 import numpy as np
 
-from loadfactor.insight.diagnosis.job_facts import JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
 
 
-def find(facts: JobFacts, limits: Limits) -> Claimed:
+def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     """Gaps between kernels, although neither processors, disks nor PCIe are full and kernels fill the GPU."""
     sm, engine = facts.level("sm_activity"), facts.level("engine_activity")
     cpu, io = facts.level("node cpu_busy_share"), facts.level("node io_wait_share")

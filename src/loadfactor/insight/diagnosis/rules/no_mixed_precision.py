@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from loadfactor.insight.diagnosis.job_facts import JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
 
 
-def find(facts: JobFacts, limits: Limits) -> Claimed:
+def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     """SMs are full, tensor pipes empty, FP32 pipes busy."""
     sm, tensor = facts.level("sm_activity"), facts.level("tensor_activity")
     bad = (sm >= limits["sm"]) & (tensor < limits["tensor"]) & (facts.level("fp32_activity") > limits["fp32"])

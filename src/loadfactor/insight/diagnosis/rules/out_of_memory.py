@@ -4,11 +4,11 @@ from typing import Final
 
 import numpy as np
 
-from loadfactor.insight.diagnosis.job_facts import JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limits
 
 
-def find(facts: JobFacts, _limits: Limits) -> Claimed:
+def find(facts: DiagnosedJob, _limits: Limits) -> Claimed:
     """The scheduler, the driver or the job says that memory ran out."""
     ended = [
         a for a in facts.attempts if a.end_state == "out_of_memory" or _has_any(facts.out_of_memory, a.first, a.after)

@@ -4,11 +4,11 @@ from typing import Final
 
 import numpy as np
 
-from loadfactor.insight.diagnosis.job_facts import JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits
 
 
-def find(facts: JobFacts, limits: Limits) -> Claimed:
+def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     """Some GPUs are idle in all of their time while others of the job work, or all are."""
     observed = facts.held_s - facts.unobserved_s
     is_unused = (facts.active_s.sum(1) < limits["used"] * observed.sum(1)) & (observed.sum(1) > limits["least_s"])

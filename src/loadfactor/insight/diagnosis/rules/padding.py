@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from loadfactor.insight.diagnosis.job_facts import JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, share
 
 
-def find(facts: JobFacts, limits: Limits) -> Claimed:
+def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     """The job reports padded tokens."""
     if facts.padding is None or facts.padding < limits["share"]:
         return None

@@ -4,12 +4,12 @@ from typing import Final
 
 import numpy as np
 
-from loadfactor.insight.diagnosis.job_facts import JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits
 from loadfactor.units import S_PER_MIN
 
 
-def find(facts: JobFacts, limits: Limits) -> Claimed:
+def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     """Every attempt begins with a stretch without activity."""
     if facts.purpose in ("notebook", "interactive"):
         return None

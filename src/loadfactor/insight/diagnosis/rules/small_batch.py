@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from loadfactor.insight.diagnosis.job_facts import JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
 
 
-def find(facts: JobFacts, limits: Limits) -> Claimed:
+def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     """Kernels that do not fill the GPU, beside free memory."""
     sm, engine = facts.level("sm_activity"), facts.level("engine_activity")
     memory, occupancy = facts.level("mem_utilization"), facts.level("sm_occupancy")

@@ -4,11 +4,11 @@ from typing import Final
 
 import numpy as np
 
-from loadfactor.insight.diagnosis.job_facts import JobFacts
+from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
 
 
-def find(facts: JobFacts, limits: Limits) -> Claimed:
+def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     """One GPU works while the others wait, or does far less than they do; the others are alike."""
     if len(facts.devices) < limits["gpus"]:
         return None

@@ -16,7 +16,7 @@ SMOOTH_S = 10 * S_PER_MIN
 
 
 @dataclass(frozen=True)
-class Attempt:
+class JobAttempt:
     """One time at which the job held GPUs: its steps [first, after), and how it ended."""
 
     first: int
@@ -25,7 +25,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class JobFacts:
+class DiagnosedJob:
     """Arrays are GPUs × steps of `step_s` seconds; seconds of GPU time in `held_s` and its parts, shares in `signals`.
 
     A signal that was not measured is NaN, one that nobody measured is not there. `nodes` and `sections` are by step:
@@ -45,7 +45,7 @@ class JobFacts:
     signals: Mapping[str, Floats]
     nodes: Mapping[str, Floats]
     sections: Mapping[str, Floats]
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[JobAttempt, ...]
     failed_alike: int
     """Attempts of the job, and jobs of its user in the same day, that failed."""
     out_of_memory: tuple[int, ...]
