@@ -1,10 +1,9 @@
 """Fit of the constants of the training equations, all at once, to a folder of measurements; rewrites their file.
 
-    python -m benchmarks.fit_training FOLDER [--leave-out]
+    python -m benchmarks.fit_training FOLDER
 
 Least squares on log(measured ÷ predicted) with every file weighted as in WEIGHTS, large residuals counted linearly, and each
-constant held to its physical prior. `--leave-out` fits without each file in turn and reports the errors on the file left out;
-it changes nothing.
+constant held to its physical prior. `benchmarks/leave_out.py` then says how wrong it is on what it was not fitted to.
 """
 
 import sys
@@ -22,8 +21,8 @@ from loadfactor.planner.training.machine import (
     Machine,
     build_machine,
 )
-from loadfactor.planner.training.memory import estimate_memory, recompute_as_needed
-from loadfactor.planner.training.search_space import enumerate_layouts
+from loadfactor.planner.training.memory import estimate_memory
+from loadfactor.planner.training.search import search_layouts
 from loadfactor.planner.training.step import estimate_step
 from loadfactor.validation.measurement_files import read_measurement_files
 from loadfactor.validation.row_cells import RowRefused
@@ -47,6 +46,7 @@ WEIGHTS = {
 }
 LARGE = 0.08  # beyond this a residual counts linearly: outliers are not explained by any constant
 PRIOR_WEIGHT = 0.1
+MOST_LAYOUTS = 40  # of a row that leaves its layout open: the fastest by the constants before
 FILE = Path("src/loadfactor/catalog/constants/training.toml")
 
 
@@ -68,14 +68,11 @@ def cases(folder: Path) -> list[Case]:
                 one = read_row(row)
             except RowRefused:
                 continue
-            free = [x for many in enumerate_layouts(one.job, one.layout.gpus, one.space) for x in _open(one, many)]
-            found.append(Case(file.name, one, free if one.free and free else [one.layout]))
+            free = search_layouts(one.job, one.layout.gpus, one.space).layouts if one.free else ()
+            found.append(
+                Case(file.name, one, [free.pick(i) for i in range(min(len(free), MOST_LAYOUTS))] or [one.layout])
+            )
     return found
-
-
-def _open(one: MeasuredRun, many: TrainingLayout) -> TrainingLayout:
-    """The layouts with as much recomputation as they need, where the row leaves it open."""
-    return many if one.space.recompute else recompute_as_needed(one.job, many)
 
 
 def _with(job: TrainingJob, known: TrainingConstants) -> TrainingJob:
@@ -164,19 +161,14 @@ def write(known: TrainingConstants) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Fit to the folder named, or leave each file out in turn."""
+    """Fit to the folder named."""
     folders = [a for a in arguments if not a.startswith("-")]
     if len(folders) != 1:
-        sys.exit("usage: python -m benchmarks.fit_training FOLDER [--leave-out]")
+        sys.exit("usage: python -m benchmarks.fit_training FOLDER")
     rows = cases(Path(folders[0]))
     priors = {n: float(str(e["prior"])) for n, e in read_constants("training.toml").items() if "prior" in e}
     start = replace(read_training_constants(), **priors)
     assert {f.name for f in fields(TrainingConstants)} >= set(priors)
-    if "--leave-out" in arguments:
-        for name in dict.fromkeys(c.file for c in rows):
-            known = fit([c for c in rows if c.file != name], priors, start)
-            report([c for c in rows if c.file == name], known)
-        return
     known = fit(rows, priors, start)
     write(known)
     report(rows, known)

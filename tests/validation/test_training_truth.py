@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from loadfactor.catalog.constants import read_left_out_errors
 from loadfactor.validation.measurement_files import read_measurement_files
 from loadfactor.validation.training import compare_rows
 from loadfactor.validation.training_errors import Comparison, summarize_errors
@@ -25,10 +26,17 @@ def compared(shared: Path, name: str) -> list[Comparison]:
         ("mosaic_mpt_training.csv", 139, 0.10, 0.6),
         ("vtrain_a100_multi.csv", 73, 0.10, 0.6),
         ("vtrain_a100_single.csv", 720, 0.20, 0.5),
+        ("nemo_performance.csv", 96, 0.10, 1.6),
+        ("dgx_cloud_h100.csv", 91, 0.10, 0.3),
+        ("megatron_bridge_2025.csv", 58, 0.14, 1.2),
+        ("tpu_maxtext.csv", 63, 0.10, 0.4),
+        ("torchtitan_llama31_8b.csv", 16, 0.12, 0.4),
+        ("full_finetune_torchtune.csv", 10, 0.15, 0.4),
+        ("lora.csv", 28, 0.20, 0.4),
     ],
 )
 def test_published_measurements_are_predicted(shared: Path, name: str, rows: int, mean: float, worst: float) -> None:
-    """Every row of the file is used, and the mean and worst errors stay within the promise."""
+    """Every row of the file that does not contradict itself is used; mean and worst errors stay within the promise."""
     results = compared(shared, name)
     found = summarize_errors(results)
     assert len(results) == rows
@@ -67,10 +75,18 @@ def test_zero3_collapses_with_scale_and_three_dimensions_do_not(shared: Path) ->
 
 
 def test_rows_of_lora_are_not_predicted_as_full_training(shared: Path) -> None:
-    """28 published rows of LoRA and QLoRA: 67 % off as full training, 24 % with frozen weights."""
+    """28 published rows of LoRA and QLoRA: 67 % off as full training, 10 % with frozen weights."""
     results = compared(shared, "lora.csv")
     found = summarize_errors(results)
     assert len(results) == 28
     assert all(r.run.job.adapters for r in results)
     assert found.mean_abs_error is not None
-    assert found.mean_abs_error <= 0.24
+    assert found.mean_abs_error <= 0.12
+
+
+def test_ranges_hold_as_often_as_they_say() -> None:
+    """Left out in turn, the sources are off by 15 % at most on average, and four of five of their rows lie in the stated range."""
+    errors = read_left_out_errors()
+    assert len(errors.sources) >= 14
+    assert errors.left_out_error <= 0.15
+    assert 0.75 <= errors.covered_share <= 0.9

@@ -23,6 +23,7 @@ class TrainingValidationRequest(Request):
 
     rows: tuple[Path, ...] = option("CSV files of measurements, or folders of them. Published tables if not given.", ())
     all_rows: bool = option("Show every row, not only the worst.", False, name="--all")
+    about: bool = option("The fitted constants, and the error on every source that they were not fitted to.", False)
     job: str | None = option("A job of the books: its steps beside the plan for its network and GPUs.", None)
     store: Path | None = option("With --job: folder of the books. [default: books, or what loadfactor.toml says]", None)
     model: str | None = option("With --job: its network, where no [[network]] of loadfactor.toml says it.", None)
@@ -41,6 +42,8 @@ class TrainingValidationRequest(Request):
         given = [name for name in OF_JOB if getattr(self, name) not in (None, ())]
         if self.job is None and given:
             raise InputError(f"--{given[0].replace('_', '-')} is for a job of the books: give --job, too")
+        if self.about and (self.rows or self.job):
+            raise InputError("--about is of the published runs: give no --rows and no --job beside it")
         if self.job is not None and self.rows:
             raise InputError("give --rows FILE or --job JOB, not both")
 
@@ -53,6 +56,7 @@ class ServingValidationRequest(Request):
         "CSV of measurements: model, system, backend, isl, osl, tp, concurrency, tpot_ms, ttft_ms, …", None
     )
     model_config: Path | None = option("Folder of config.json files for models the catalog does not know.", None)
+    about: bool = option("The fitted constants, and what each was fitted on.", False)
 
 
 @dataclass(frozen=True)

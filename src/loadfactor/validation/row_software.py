@@ -45,6 +45,8 @@ TECHNIQUES: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
     (r"dualpipe|(moe|a2a|all-to-all|expert)[ _]overlap", {"hides_experts": True}),
     (r"8-?bit adamw?|paged ?adamw?8bit", {"optimizer_bytes": 2, "optimizer_moved_bytes": 10}),
     (r"optimizer in backward", {"kept_gradient_bytes": 0}),
+    (r"chunked loss|fused linear cross.?entropy", {"logit_bytes": 1}),
+    (r"activation offload(ing)?|offload(ed|s|ing)? activations", {"offloads_inputs": True}),
     (r"cpu offload|offload(ed|s|ing)?( of)? (the )?optimizer|optimizer offload", {"optimizer_on_host": True}),
     (r"row-?wise", {"scaling": "row"}),
     (r"block-?wise|\bmx\b|mxfp8|sub-?channel|nvfp4", {"scaling": "block"}),
@@ -76,8 +78,8 @@ def recognize_software(row: Row, text: str, accelerator: Accelerator) -> Softwar
 def list_unread(row: Row) -> tuple[str, ...]:
     """The techniques of a row that nothing is made of.
 
-    >>> list_unread({"techniques": "FSDP + torch.compile + Float8, chunked loss"})
-    ('chunked loss',)
+    >>> list_unread({"techniques": "FSDP + torch.compile + Float8, NUMA binding"})
+    ('numa binding',)
     """
     left = _techniques({"techniques": row.get("techniques")})
     for pattern in (*(p for p, _ in TECHNIQUES), READ_ELSEWHERE.pattern):

@@ -48,6 +48,11 @@ class Comparison:
         return self.run.quantity
 
     @property
+    def unread(self) -> tuple[str, ...]:
+        """Techniques that the row names and the prediction knows nothing of."""
+        return self.run.unread
+
+    @property
     def measured(self) -> float:
         """The number measured."""
         return self.run.value

@@ -1,6 +1,6 @@
 """Constants that the planner's equations were fitted to, one data file a topic, each value with what it was fitted on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,13 +13,13 @@ class TrainingConstants:
     """The constants of training.toml by name; meaning, unit and what each was fitted on are written there."""
 
     matmul_share: float
-    matmul_share_hopper: float
-    matmul_share_blackwell: float
+    matmul_share_capped: float
     matmul_share_systolic: float
     usual_kernel_share: float
     narrow_share: float
     row_scaling_share: float
     grouped_share: float
+    grouped_narrow_share: float
     matmul_half_per_ridge: float
     memory_share: float
     flash_share: float
@@ -49,6 +49,55 @@ class TrainingConstants:
 def read_training_constants() -> TrainingConstants:
     """The constants of the training equations as the data file gives them."""
     return TrainingConstants(**{name: float(entry["value"]) for name, entry in read_constants("training.toml").items()})
+
+
+@dataclass(frozen=True)
+class LeftOutSource:
+    """Mean error of one file of measurements, with its rows fitted to and without; `covered_share` of them lie in the range
+    that the other files give.
+    """
+
+    file: str
+    rows: int
+    fitted_error: float
+    left_out_error: float
+    covered_share: float
+
+
+@dataclass(frozen=True)
+class LeftOutErrors:
+    """How wrong the training equations are on what they were not fitted to, by `benchmarks/leave_out.py`.
+
+    `ranges`: by kind of network, the factors on predicted seconds between which four of five rows lie. `layout_spread`: how far
+    the errors of two layouts of one job lie apart in four of five pairs.
+    """
+
+    layout_spread: float
+    ranges: Mapping[str, tuple[float, float]]
+    sources: Sequence[LeftOutSource]
+
+    @property
+    def left_out_error(self) -> float:
+        """Mean error over the sources, each left out in turn."""
+        return sum(s.left_out_error for s in self.sources) / len(self.sources)
+
+    @property
+    def covered_share(self) -> float:
+        """Share of rows inside the stated range, mean over the sources."""
+        return sum(s.covered_share for s in self.sources) / len(self.sources)
+
+
+@cache
+def read_left_out_errors() -> LeftOutErrors:
+    """The errors as the data file gives them.
+
+    >>> low, high = read_left_out_errors().ranges["dense"]
+    >>> 0.5 < low < 1 < high < 2
+    True
+    """
+    said: Mapping[str, Any] = read_toml(__name__, "training_errors.toml")
+    ranges = {kind: (float(r["low"]), float(r["high"])) for kind, r in said["range"].items()}
+    return LeftOutErrors(float(said["layout_spread"]), ranges, [LeftOutSource(**one) for one in said["source"]])
 
 
 def read_constants(name: str) -> Mapping[str, Mapping[str, Any]]:

@@ -56,6 +56,11 @@ def _read_file() -> Mapping[str, Any]:
     return read_toml(__package__, "constants.toml")
 
 
+def list_engine_constants() -> Mapping[str, Any]:
+    """Every constant as the file gives it: defaults, engines, and the pairs of accelerator and engine that were fitted."""
+    return _read_file()
+
+
 def read_engine_constants(chip: Accelerator, name: str) -> EngineConstants:
     """The constants of an engine on an accelerator, with where they come from; raises InputError for an unknown engine."""
     file = _read_file()

@@ -78,7 +78,7 @@ def _list_assumptions(r: TrainingRequest, p: TrainingPlan, price: ChosenPrice | 
         Assumption("network", bandwidth, "catalog, --cluster or --network-gb-per-s"),
         Assumption("software", SOFTWARE_WORDS[r.software], "--software"),
         Assumption("failures", f"one per {r.gpu_mtbf_h:,.0f} GPU-hours", "Llama 3: 419 in 54 days on 16,384 H100"),
-        Assumption("speed of kernels and links", "fitted once on published runs", "loadfactor validate train"),
+        Assumption("speed of kernels and links", "fitted once on published runs", "loadfactor validate train --about"),
     )  # fmt: skip
 
 
@@ -110,6 +110,14 @@ def _name_best_number(answer: TrainingPlans) -> list[str]:
 def _list_changes(p: TrainingPlan) -> list[str]:
     notes = [f"{write_layout(c.layout)} {c.why_it_loses}." for c in p.too_large[:1]]
     notes += [f"{write_layout(c.layout)} is next: {c.why_it_loses}." for c in p.rivals[:1]]
+    if p.open_rivals:
+        ways = counted(len(p.open_rivals), "other way")
+        notes.append(
+            f"{ways} to cut the run {'is' if len(p.open_rivals) == 1 else 'are'} too close to call: measure them."
+        )
+    if p.cost_range is not None:
+        low, high = (about_money(c, p.currency) for c in p.cost_range)
+        notes.append(f"The cost lies between {low} and {high} in four of five cases.")
     if p.price_per_gpu_hour is not None:
         step, change = money(PRICE_STEP, p.currency), about_money(p.gpu_hours * PRICE_STEP, p.currency)
         notes.append(f"Each {step} per GPU-hour is {change} of the run.")

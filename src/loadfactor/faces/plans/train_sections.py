@@ -107,6 +107,11 @@ def draw_summary(p: TrainingPlan) -> Section:
         ("goodput", percent(p.goodput_share), f"a failure every {duration(c.mtbf_s)}; {first_order} to first order"),
         ("checkpoint every", duration(c.interval_s), f"Daly's optimum at {duration(c.checkpoint_s)} each"),
         ("run", write_time(p), f"{number(p.steady_s / S_PER_DAY)} days without failures"),
+        (
+            "four of five times",
+            _write_range(p),
+            "what runs took that the equations were not fitted to (validate train --about)",
+        ),
         ("GPU-hours", short(p.gpu_hours), ""),
         ("cost", about_money(p.cost, p.currency), paid),
     ]
@@ -159,6 +164,14 @@ def draw_rivals(p: TrainingPlan) -> Section:
         columns += [TableColumn("days", "number"), TableColumn("cost", "about money", p.currency)]
         tables.append(DataTable(columns, front, "Time, memory and cost: no layout beats these in all"))
     return Section("Why not another layout", tables=tables)
+
+
+def _write_range(p: TrainingPlan) -> str:
+    """The range of the run's time."""
+    low, high = p.days_range
+    if p.wall_s >= 2 * S_PER_DAY:
+        return f"{number(low)} to {number(high)} days"
+    return f"{duration(low * S_PER_DAY)} to {duration(high * S_PER_DAY)}"
 
 
 def _gib(one: EvaluatedLayout) -> float:

@@ -32,9 +32,9 @@ ASSUMPTIONS = (
     Assumption("constants", "one set for every row", "catalog/constants/training.toml, by benchmarks/fit_training.py"),
     Assumption("what a row does not give of the layout", "the fastest that fits", "layout search"),
     Assumption(
-        "attention kernel",
-        "unfused before June 2022 on Ampere and older, else flash",
-        "the row's source, GPU and framework, unless it has an `attention` column",
+        "software",
+        "its age, kernels and what it hides",
+        "the row's source, release, precision and techniques; `attention` where it has that column",
     ),
 )
 
@@ -50,6 +50,7 @@ def build_document(request: TrainingValidationRequest) -> Document:
         compared = [row for row in rows if isinstance(row, Comparison)]
         skipped = [row for row in rows if isinstance(row, SkippedRow)]
         tables = [_tabulate_rows(compared, request.all_rows)] if compared else []
+        tables += [_tabulate_unread(compared)] if any(row.unread for row in compared) else []
         tables += [_tabulate_skipped(skipped)] if skipped else []
         sections.append(Section(file.file, tables=tables))
     if result.ignored:
@@ -132,6 +133,12 @@ def _tabulate_skipped(skipped: Sequence[SkippedRow]) -> DataTable:
         reasons.setdefault(one.skipped, []).append(one.row)
     rows = [(f"{len(where)} (first: row {where[0]})", reason) for reason, where in reasons.items()]
     return DataTable((TableColumn("rows"), TableColumn("why")), rows, "Rows skipped")
+
+
+def _tabulate_unread(compared: Sequence[Comparison]) -> DataTable:
+    said = Counter(words for row in compared for words in row.unread)
+    columns = (TableColumn("technique"), TableColumn("rows", "number"))
+    return DataTable(columns, list(said.items()), "What rows say and the prediction knows nothing of")
 
 
 def _draw_times(result: TrainingValidation) -> tuple[Chart, ...]:

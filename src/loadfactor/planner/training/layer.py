@@ -140,7 +140,8 @@ def _experts_s(job: TrainingJob, tokens: Real, layout: TrainingLayout) -> tuple[
         tokens * cut / layout.tensor
     )  # where experts are not cut as the rest is, each tensor rank sends its part of the tokens
     up, down = _mlp_s(network, e.ffn_hidden, sent * e.per_token / local, cut, speed)
-    local = local / job.constants.grouped_share
+    c = job.constants
+    local = local / (c.grouped_share * (c.grouped_narrow_share if job.machine.narrow else 1))
     shared = _mlp_s(network, e.shared_ffn_hidden, tokens, layout.tensor, speed) if e.shared_ffn_hidden else (0.0, 0.0)
     router = matmul_s(tokens, e.count, network.hidden, speed)
     return up * local + router + shared[0], down * local + shared[1]
@@ -185,7 +186,10 @@ def _elementwise_s(job: TrainingJob, tokens: Real, layout: TrainingLayout, moe: 
     h, t = network.hidden, layout.tensor
     outside = (8 + 12 + 2 * job.software.dropout) * h
     width = (e.ffn_hidden * e.per_token + e.shared_ffn_hidden) if moe and e else network.ffn_hidden
-    dispatch = 4 * 2 * h * e.per_token if moe and e else 0  # permute to experts and back
+    copies = np.where(
+        layout.expert > 1, 4, 2
+    )  # to experts and back; where they lie on several ranks, sorted by rank, too
+    dispatch = copies * 4 * h * e.per_token if moe and e else 0
     heads = network.query_dim * network.heads + 2 * network.kv_heads * network.head_dim
     inside = (6 if network.gated_mlp else 4) * width + 4 * heads + dispatch
     if job.machine.narrow:

@@ -11,9 +11,8 @@ from loadfactor.planner.hardware.kernels import KernelSpeed
 NARROW = ("fp8", "fp4", "int8")
 PLAIN_HOST_BYTES_PER_S = 25e9  # PCIe 4.0 x16, where the catalog knows no link to the host
 PLAIN_NETWORK_BYTES_PER_S = 12.5e9  # 100 Gb/s a GPU, where the catalog knows no network of an accelerator
-CAPPED = ("Hopper", "Blackwell", "Ada Lovelace", "Ada", "CDNA3", "Trillium")
-"""Architectures that draw more than their power limit when every matrix unit works."""
-COOL_FLOPS_PER_W = 0.5e12  # below this a card has power to spare: GeForce parts, whose 32-bit sums halve the peak
+H100_W_PER_FLOPS = 700 / 989.4e12  # what matmul_share_capped was measured at
+HOT_TPUS = ("Trillium",)  # four times the peak of the one before it, at about its power
 NEW_KERNELS = ("Hopper", "Blackwell", "CDNA3")  # attention must be written for them to be fast
 
 
@@ -49,7 +48,9 @@ class Software:
     optimizer_moved_bytes: float = (
         38  # weight, moments r4 w4 each, gradient r4, its norm and scaling r4 w4, 16-bit copy w2
     )
-    optimizer_on_host: bool = False  # states lie in the host's memory, where its processors step them
+    optimizer_on_host: bool = False  # weights and states lie in the host's memory, where its processors step them
+    offloads_inputs: bool = False  # inputs of recomputed layers wait in the host's memory
+    logit_bytes: int = 6  # kept for a logit: 16 bits and a copy of 32
     dropout: bool = False
     gathers_by_all_adapters: bool = True  # sharded weights come in over every adapter of a node at once
 
@@ -82,7 +83,7 @@ TORCHTUNE = replace(  # weights, gradients and both moments in 16 bits
     optimizer_moved_bytes=16,
 )
 EAGER = replace(MODERN, fused=False, overlaps_tensor=False, recomputes_some=False)
-XLA = replace(MODERN, shards_inside=True, sums_at_end=True)
+XLA = replace(MODERN, shards_inside=True, sums_at_end=True, kept_gradient_bytes=2, offloads_inputs=True, logit_bytes=2)
 SOFTWARE = {
     "modern": MODERN,
     "nemo": NEMO,
@@ -196,14 +197,25 @@ def build_machine(
 
 
 def _matmul_share(accelerator: Accelerator, software: Software, c: TrainingConstants) -> float:
-    """Share of the peak that the largest product reaches: power limits it on some parts, and the age of kernels on new ones."""
-    cool = accelerator.peak_flops(choose_datatype(accelerator)) < COOL_FLOPS_PER_W * (accelerator.get("tdp_w") or 0)
-    if accelerator.architecture in CAPPED and not cool:
-        share = c.matmul_share_blackwell if accelerator.architecture == "Blackwell" else c.matmul_share_hopper
-        share *= 1 if software.tuned else c.usual_kernel_share
-    else:
-        share = c.matmul_share_systolic if accelerator.vendor == "Google" else c.matmul_share
-    return share * (accelerator.get("power_limit_share") or 1)  # parts sold below the power of their full version
+    """Share of the peak that the largest product reaches: what the shape of the units allows, or the power.
+
+    At its power limit an accelerator lowers its clock; since voltage falls with it, speed falls by about the root of the power.
+
+    >>> from loadfactor.catalog.accelerators import accelerator
+    >>> c = read_training_constants()
+    >>> names = ("a100-sxm", "h100-sxm", "b200-sxm", "rtx-4090")
+    >>> a100, h100, b200, geforce = (_matmul_share(accelerator(n), NEMO, c) for n in names)
+    >>> a100 == geforce == c.matmul_share > h100 > b200      # 1.3, 2.7, 0.7 and 0.4 W for each TFLOP/s of the peak
+    True
+    """
+    if accelerator.vendor == "Google" and accelerator.architecture not in HOT_TPUS:
+        return c.matmul_share_systolic
+    peak, power = accelerator.peak_flops(choose_datatype(accelerator)), accelerator.get("tdp_w")
+    limit = accelerator.get("power_limit_share")  # parts sold below the power of their full version
+    ratio = 1.0 if limit or not power else (power / peak / H100_W_PER_FLOPS) ** 0.5
+    share = min(c.matmul_share, c.matmul_share_capped * ratio)
+    age = 1.0 if software.tuned or accelerator.architecture not in NEW_KERNELS else c.usual_kernel_share
+    return share * age * (limit or 1)
 
 
 def _attention_flops(

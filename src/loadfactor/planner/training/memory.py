@@ -21,7 +21,6 @@ from loadfactor.planner.training.job import (
 )
 from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
 
-LOGIT_BYTES = 6  # 16-bit logits and their 32-bit copy
 USABLE_SHARE = 0.94  # the rest is the driver, the communication library and fragmentation
 
 
@@ -61,7 +60,7 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
     """
     x = layout.as_arrays()
     held, trained = rank_parameters(job.network, x), rank_trained(job, x)
-    owners = shard_ranks(job, x)
+    owners, host = shard_ranks(job, x), job.software.optimizer_on_host
     weight_bytes = job.adapters.frozen_bytes if job.adapters else VALUE_BYTES
 
     def kept(width: float, stage: int, of: Any = trained) -> Any:
@@ -77,15 +76,17 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
         x.recompute == FULL, activation_bytes_per_layer(job, replace(x, recompute=NONE + 0 * x.recompute)), 0.0
     )
     tokens = x.micro_batch * job.seq / x.context
-    logits = tokens * job.network.vocabulary / x.tensor * LOGIT_BYTES
+    logits = tokens * job.network.vocabulary / x.tensor * job.software.logit_bytes
     first = layers * one * in_flight + np.where(x.pipeline == 1, logits, 0.0)
     last = layers * one * np.minimum(in_flight, x.interleave) / x.interleave + logits
     ends_on_last = (last > first) | (x.pipeline == 1)
     gathered = np.where(x.zero == 3, 2 * VALUE_BYTES * sum(held) / layers, 0.0)
     parts = {
-        "weights_bytes": kept(weight_bytes, 3, held) + (kept(VALUE_BYTES, 3) if job.adapters else 0.0),
+        "weights_bytes": 0.0 * layers
+        if host
+        else kept(weight_bytes, 3, held) + (kept(VALUE_BYTES, 3) if job.adapters else 0.0),
         "gradients_bytes": kept(job.software.kept_gradient_bytes, 2),
-        "optimizer_bytes": 0.0 * layers if job.software.optimizer_on_host else kept(job.software.optimizer_bytes, 1),
+        "optimizer_bytes": 0.0 * layers if host else kept(job.software.optimizer_bytes, 1),
         "activations_bytes": np.maximum(first, last) - np.where(ends_on_last, logits, 0.0) + working,
         "logits_bytes": np.where(ends_on_last, logits, 0.0),
         "gathered_bytes": gathered,
@@ -135,17 +136,18 @@ def activation_bytes_per_layer(job: TrainingJob, x: TrainingLayout) -> Any:
     scores = 0.0 if job.software.flash_attention else np.where(x.recompute == NONE, 5.0 * n.heads * job.seq, 0.0)
     kept = outer + (attention + mlp + scores) / x.tensor
     full = np.where(x.recompute == FULL, x.recompute_share, 0.0)
-    return tokens * (full * VALUE_BYTES * n.hidden / cut + (1 - full) * kept)
+    inputs = 0.0 if job.software.offloads_inputs else VALUE_BYTES * n.hidden / cut
+    return tokens * (full * inputs + (1 - full) * kept)
 
 
 def recompute_as_needed(job: TrainingJob, layout: TrainingLayout) -> TrainingLayout:
-    """Layouts with full recomputation, each for the fewest layers of a stage with which it fits; those that do not fit stay.
+    """Layouts with full recomputation, each for the fewest layers of a stage with which it fits; others stay as they are.
 
     >>> from loadfactor.catalog.accelerators import accelerator
     >>> from loadfactor.catalog.models import network
     >>> from loadfactor.planner.training.machine import build_machine
     >>> job = TrainingJob(network("llama-3.1-70b"), 8192, 128, build_machine(accelerator("h100-sxm")))
-    >>> one = recompute_as_needed(job, TrainingLayout(8, 2, 8, recompute=FULL, sequence_parallel=True).as_arrays())
+    >>> one = recompute_as_needed(job, TrainingLayout(8, 1, 8, recompute=FULL, sequence_parallel=True).as_arrays())
     >>> 0 < float(one.recompute_share[0]) < 1 and bool(estimate_memory(job, one).fits[0])
     True
     """
@@ -159,4 +161,5 @@ def recompute_as_needed(job: TrainingJob, layout: TrainingLayout) -> TrainingLay
     share = (most - after.usable_bytes) / np.maximum(most - after.total_bytes, 1.0)
     layers = stage_layers(job.network.layers, x)
     share = np.clip(np.ceil(share * layers) / layers, 1 / layers, 1.0)
+    share = np.where(before.fits, 1.0, share)  # where nothing has to be, all of it is another trade of time for memory
     return replace(x, recompute_share=np.where(x.recompute == FULL, share, x.recompute_share))

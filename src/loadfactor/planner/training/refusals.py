@@ -11,8 +11,9 @@ from loadfactor.planner.training.layout import RECOMPUTE
 from loadfactor.planner.training.memory import estimate_memory
 from loadfactor.planner.training.search import ScoredLayouts, search_layouts
 from loadfactor.planner.training.search_space import (
-    MISSING_LAYERS,
+    MOST_MISSING_SHARE,
     SearchSpace,
+    is_even_enough,
     list_divisors,
     list_pipeline_degrees,
     list_tensor_degrees,
@@ -38,7 +39,7 @@ def check_request(job: TrainingJob, gpus: int, space: SearchSpace) -> None:
             raise PlanError(f"{t} tensor ranks do not divide {n.name}'s {why}; {_name_nearest(t, legal)}")
     stages = list_pipeline_degrees(n, gpus)
     for p in k.pipeline:
-        if p > n.layers or -n.layers % p > MISSING_LAYERS:
+        if not is_even_enough(n.layers, p, MOST_MISSING_SHARE):
             raise PlanError(f"{n.layers} layers do not divide over {p} pipeline stages; {_name_nearest(p, stages)}")
     for e in k.expert:
         if n.experts is None and e > 1:

@@ -10,6 +10,8 @@ from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, TrainingLayout
 
 MISSING_LAYERS = 2  # a pipeline may be this many layers short: the embedding and the head stand in for them
+MISSING_SHARE = 0.05  # or this share of the layers
+MOST_MISSING_SHARE = 0.2  # where the number of stages is given
 SHORTEST_CONTEXT_SHARD = 1024  # tokens; below that a context rank has too little to hide its ring behind
 MOST_INTERLEAVED = 32
 MOST_SEQUENCES = 64  # in a micro-batch
@@ -60,9 +62,20 @@ def _list_aligned(network: Network, domain: int) -> list[int]:
 
 
 def list_pipeline_degrees(network: Network, gpus: int) -> list[int]:
-    """Pipeline stages the layers fill but for the two places that the embedding and the head may take."""
+    """Pipeline stages that the layers fill but for a few places, as the embedding and the head may take.
+
+    >>> from loadfactor.catalog.models import network
+    >>> list_pipeline_degrees(network("deepseek-v3"), 16)      # 61 layers: three of 16 stages have one less
+    [1, 2, 4, 8, 16]
+    """
     most = min(network.layers, gpus)
-    return [p for p in range(1, most + 1) if gpus % p == 0 and -network.layers % p <= MISSING_LAYERS]
+    return [p for p in range(1, most + 1) if gpus % p == 0 and is_even_enough(network.layers, p)]
+
+
+def is_even_enough(layers: int, stages: int, missing_share: float = MISSING_SHARE) -> bool:
+    """True where the other stages wait little for the fullest, and none is empty."""
+    missing = -layers % stages
+    return stages <= layers and missing <= max(MISSING_LAYERS, missing_share * layers)
 
 
 def enumerate_layouts(job: TrainingJob, gpus: int, space: SearchSpace = EVERYTHING) -> Iterator[TrainingLayout]:
@@ -70,7 +83,7 @@ def enumerate_layouts(job: TrainingJob, gpus: int, space: SearchSpace = EVERYTHI
 
     Legal: the degrees multiply to the GPUs; tensor ranks divide heads, key-value heads and the MLP; stages divide the layers;
     data ranks divide the batch; interleaving needs as many micro-batches as a multiple of the stages; experts divide over data
-    ranks; ZeRO beyond stage 1 has no pipeline, whose every micro-batch would move all gradients.
+    ranks.
     """
     k, n = space, job.network
     longest = max(job.seq // SHORTEST_CONTEXT_SHARD, 1)
@@ -91,13 +104,10 @@ def enumerate_layouts(job: TrainingJob, gpus: int, space: SearchSpace = EVERYTHI
                     e for e in (k.expert or list_divisors(n.experts.count if n.experts else 1)) if ranks % e == 0
                 ]
                 chunks = k.interleave or [v for v in list_divisors(-(-n.layers // p)) if v <= MOST_INTERLEAVED]
-                is_given = bool(k.pipeline and k.interleave)  # then stages may be uneven: the fullest one is counted
-                chunks = [
-                    v
-                    for v in chunks
-                    if (p > 1 or v == 1) and (-n.layers % (p * v) <= MISSING_LAYERS or (is_given and p * v <= n.layers))
-                ]
-                stages = [z for z in k.zero if z <= 1 or p == 1]
+                # stages that are given may be uneven: the fullest one is counted
+                uneven = 1.0 if k.pipeline and k.interleave else MOST_MISSING_SHARE if k.pipeline else MISSING_SHARE
+                chunks = [v for v in chunks if (p > 1 or v == 1) and is_even_enough(n.layers, p * v, uneven)]
+                stages = list(k.zero)
                 if data * c == 1:
                     stages = stages[:1]
                 grid = np.meshgrid(experts, micros, chunks, recomputes, stages, indexing="ij")

@@ -28,7 +28,8 @@ from loadfactor.planner.training.layout import FULL, SELECTIVE, TrainingLayout
 
 LOSS_BYTES_PER_LOGIT = 26  # product w2, to 32 bits r2 w4, max r4, exp and sum r4 w4, gradient r4 w2
 EAGER_LOSS_BYTES = 20  # more where the loss is not one kernel: copies in 32 bits, softmax and gradient apart
-HOST_MEMORY_BYTES_PER_S = 50e9  # a GPU's share of its host's memory, where processors step the optimizer
+HOST_TRIPS = 4  # weights up for forward, recomputation and backward, gradients down
+HOST_MEMORY_BYTES_PER_S = 40e9  # a GPU's share of its host's memory, where processors step the optimizer
 TERMS = (
     "matmul_s",
     "attention_s",
@@ -161,5 +162,5 @@ def _optimizer_s(job: TrainingJob, x: TrainingLayout) -> Real:
     owned = outside / owners + experts / np.where(x.zero >= 1, x.expert_copies, 1)
     moved = job.software.optimizer_moved_bytes * owned
     if job.software.optimizer_on_host:
-        return moved / HOST_MEMORY_BYTES_PER_S + 2 * VALUE_BYTES * owned / job.machine.host_bytes_per_s
+        return moved / HOST_MEMORY_BYTES_PER_S + HOST_TRIPS * VALUE_BYTES * owned / job.machine.host_bytes_per_s
     return streaming_s(moved, job.machine.matmul)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from loadfactor.catalog.constants import read_left_out_errors
 from loadfactor.catalog.prices import ChosenPrice
 from loadfactor.errors import PlanError
 from loadfactor.planner.hardware.checkpoint import LEAST_EFFICIENCY_SHARE, CheckpointPlan, job_mtbf_s, plan_checkpoints
@@ -99,6 +100,29 @@ class TrainingPlan:
     def days(self) -> float:
         """Days with failures, restarts and checkpoints."""
         return self.wall_s / S_PER_DAY
+
+    @property
+    def time_range(self) -> tuple[float, float]:
+        """Factors on the predicted time between which four of five published runs lie that the equations were not fitted to."""
+        return read_left_out_errors().ranges["experts" if self.job.network.experts else "dense"]
+
+    @property
+    def days_range(self) -> tuple[float, float]:
+        """Days, from the lower to the upper end of that range."""
+        low, high = self.time_range
+        return self.days * low, self.days * high
+
+    @property
+    def cost_range(self) -> tuple[float, float] | None:
+        """Cost, from the lower to the upper end of that range; None without a price."""
+        low, high = self.time_range
+        return None if self.cost is None else (self.cost * low, self.cost * high)
+
+    @property
+    def open_rivals(self) -> Sequence[EvaluatedLayout]:
+        """Other ways to cut the job that are slower by less than errors of two layouts of one job lie apart."""
+        close = self.step_s * (1 + read_left_out_errors().layout_spread)
+        return [one for one in self.rivals if one.step_s < close]
 
     @property
     def gpu_hours(self) -> float:

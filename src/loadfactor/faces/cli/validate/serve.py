@@ -14,6 +14,10 @@ def add_to(app: typer.Typer) -> None:
 
 def build_page(request: ServingValidationRequest) -> Document:
     """The page of the serving planner's validation."""
+    if request.about:
+        from loadfactor.faces.validations.about import build_serving
+
+        return build_serving()
     from loadfactor.faces.validations.serve import build_document  # the planner takes a while to import
 
     return build_document(request)

@@ -13,13 +13,17 @@ def add_to(app: typer.Typer) -> None:
 
 
 def build_page(request: TrainingValidationRequest) -> Document:
-    """The page of the training planner's validation, or of one job beside its plan."""
+    """The page of the training planner's validation, of one job beside its plan, or of the constants."""
     if request.job is not None:
         from loadfactor.faces.validations.job_run import (
             build_document as build_job,
         )  # the planner takes a while to import
 
         return build_job(request)
+    if request.about:
+        from loadfactor.faces.validations.about import build_training
+
+        return build_training()
     from loadfactor.faces.validations.training import build_document
 
     return build_document(request)

@@ -1,0 +1,120 @@
+"""What frameworks and accelerators differ in changes the predicted step as it changes real ones."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from loadfactor.catalog.accelerators import accelerator
+from loadfactor.catalog.models import network
+from loadfactor.planner.training.evaluation import evaluate_layout
+from loadfactor.planner.training.job import TrainingJob
+from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
+from loadfactor.planner.training.machine import (
+    MODERN,
+    NEMO,
+    TORCHTITAN,
+    XLA,
+    Software,
+    build_machine,
+)
+from loadfactor.planner.training.search import search_layouts
+from loadfactor.planner.training.search_space import SearchSpace
+
+ONE_NODE = TrainingLayout(data=8, micro_batch=2, zero=3)
+
+
+def build_job(
+    card: str = "h100-sxm", software: Software = MODERN, datatype: str = "bf16", seq: int = 8192
+) -> TrainingJob:
+    """Llama 3.1 8B on this card, two sequences a GPU of a node."""
+    machine = build_machine(accelerator(card), datatype, software=software)
+    return TrainingJob(network("llama-3.1-8b"), seq, 16, machine, software)
+
+
+def step_s(job: TrainingJob, layout: TrainingLayout = ONE_NODE) -> float:
+    """Seconds of a step."""
+    return evaluate_layout(job, layout).step_s
+
+
+def test_a_compiler_saves_the_passes_that_it_fuses() -> None:
+    """Eager PyTorch is slower than compiled PyTorch by a tenth or two, all of it outside of matrix products and attention."""
+    eager, fused = (
+        evaluate_layout(build_job(software=s), ONE_NODE) for s in (TORCHTITAN, replace(TORCHTITAN, fused=True))
+    )
+    assert 1.05 < eager.step_s / fused.step_s < 1.25
+    assert eager.terms["matmul_s"] == fused.terms["matmul_s"]
+    assert eager.terms["elementwise_s"] > 2 * fused.terms["elementwise_s"]
+
+
+def test_narrow_products_gain_less_than_their_peak() -> None:
+    """Eight bits have twice the peak; the step gains less, for attention stays in 16 bits and inputs are cast; rows gain least."""
+    wide = step_s(build_job(software=NEMO))
+    tensor = step_s(build_job(software=NEMO, datatype="fp8"))
+    rows = step_s(build_job(software=replace(NEMO, scaling="row"), datatype="fp8"))
+    assert 1.15 < wide / tensor < 1.6
+    assert tensor < rows < wide
+
+
+def test_attention_of_its_own_generation_is_faster_on_new_accelerators_alone() -> None:
+    """A kernel written for Hopper beats the ported one there; on Ampere both are the same."""
+    ported, own = (build_machine(accelerator("h100-sxm"), software=s).attention_flops for s in (MODERN, NEMO))
+    assert own[0] > 1.3 * ported[0]
+    assert own[1] > 1.1 * ported[1]
+    old, same = (build_machine(accelerator("a100-sxm"), software=s).attention_flops for s in (MODERN, NEMO))
+    assert old == same
+
+
+def test_recomputation_is_for_as_few_layers_as_memory_needs() -> None:
+    """Between fitting without it and needing it in full lie layouts that recompute a part of a stage, and cost that part."""
+    job = replace(build_job(), network=network("llama-3.1-70b"), global_batch=128)
+    found = search_layouts(job, 64, SearchSpace((4,), (2,), (1,), micro_batch=(1,), interleave=(1,), zero=(1,)))
+    best = evaluate_layout(job, found.layouts.pick(0))
+    none, full = (evaluate_layout(job, replace(best.layout, recompute=r, recompute_share=1.0)) for r in (NONE, FULL))
+    assert best.fits
+    assert not none.fits
+    assert 0 < best.layout.recompute_share < 1
+    assert none.step_s < best.step_s < full.step_s
+    assert best.terms["recompute_s"] == pytest.approx(full.terms["recompute_s"] * best.layout.recompute_share)
+
+
+def test_slices_sum_gradients_over_their_own_network() -> None:
+    """A second slice costs the exchange of what one chip holds, not a gather of every weight over the data center."""
+    machine = build_machine(accelerator("tpu-v5e"), software=XLA)
+    one = TrainingJob(network("llama-3.1-70b"), 2048, 256, machine, XLA)
+    single = evaluate_layout(one, TrainingLayout(data=256, zero=3, recompute=FULL))
+    two = evaluate_layout(replace(one, global_batch=512), TrainingLayout(data=512, zero=3, recompute=FULL))
+    shard_s = 70.6e9 / 256 * 4 / machine.fabric.out_bytes_per_s  # four bytes of each gradient, half of them twice
+    assert two.terms["data_s"] - single.terms["data_s"] == pytest.approx(shard_s, rel=0.02)
+    assert two.step_s < 1.1 * single.step_s
+
+
+def test_packed_documents_attend_to_themselves_alone() -> None:
+    """Where the framework tells documents apart, packing short ones makes attention cheap and leaves the products as they are."""
+    job = build_job(software=NEMO)
+    packed = evaluate_layout(replace(job, document_tokens=512), ONE_NODE)
+    whole = evaluate_layout(job, ONE_NODE)
+    assert packed.terms["attention_s"] < 0.2 * whole.terms["attention_s"]
+    assert packed.terms["matmul_s"] == whole.terms["matmul_s"]
+    assert step_s(replace(build_job(), document_tokens=512)) == step_s(build_job())
+
+
+def test_experts_on_one_rank_are_started_one_by_one() -> None:
+    """128 experts on 8 ranks with little work each wait for the host; on 64 ranks they hardly do."""
+    machine = build_machine(accelerator("b200-sxm"), "fp8", software=NEMO)
+    job = TrainingJob(network("qwen3-30b-a3b"), 4096, 512, machine, NEMO)
+    few, many = (
+        evaluate_layout(job, TrainingLayout(data=64, expert=ranks, micro_batch=1)).terms["launch_s"]
+        for ranks in (8, 64)
+    )
+    assert few > 2 * many
+
+
+def test_power_decides_how_much_of_a_peak_is_reached() -> None:
+    """The more FLOP/s a watt is to give, the smaller their share; cards with power to spare reach what A100s do."""
+    shares = [
+        build_machine(accelerator(name), software=NEMO).matmul.matmul_share
+        for name in ("a100-sxm", "rtx-4090", "h100-sxm", "gb300-nvl72", "gb200-nvl72", "b200-sxm")
+    ]
+    assert shares[0] == shares[1]
+    assert all(np.diff(shares[1:]) < 0)
