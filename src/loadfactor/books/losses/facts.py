@@ -12,6 +12,7 @@ from loadfactor.books.books import Books
 from loadfactor.books.losses.failed import FailedRun, list_failed_runs
 from loadfactor.books.losses.free import FreeStretch, find_free, list_waits
 from loadfactor.books.losses.idle import HeldRun, IdleStretch, find_idle, list_runs
+from loadfactor.books.losses.lone_jobs import LoneJob, list_lone_jobs
 from loadfactor.books.losses.lost_work import LostWork, list_lost_work
 from loadfactor.books.losses.pool_jobs import PoolHistory, list_pools
 from loadfactor.books.snapshot import Snapshot
@@ -95,6 +96,11 @@ class LossFacts:
                 amounts = {name: column[row] for name, column in columns.items()}
                 out.setdefault(job, []).append(JobGpu(job, device, **amounts))
         return out
+
+    @cached_property
+    def lone_jobs(self) -> list[LoneJob]:
+        """Jobs that held one GPU, as far as it was seen what they used of it."""
+        return list_lone_jobs(self.snapshot, *self._asked)
 
     @cached_property
     def runs(self) -> list[HeldRun]:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from loadfactor.insight.levers import autoscale_down, cap_retries, checkpoint_oftener, right_size_jobs
+from loadfactor.insight.levers import autoscale_down, cap_retries, checkpoint_oftener, right_size_jobs, share_gpus
 from loadfactor.insight.levers.cluster_levers import PACK_NODES, POOL_CLUSTERS, SMALLER_CLUSTER
 from loadfactor.insight.levers.idle_levers import CULL_NOTEBOOKS, RECLAIM_IDLE, RELEASE_AT_END
 from loadfactor.insight.levers.lever import LossLever
@@ -13,6 +13,7 @@ LEVERS: Final[tuple[LossLever, ...]] = (
     CULL_NOTEBOOKS,
     RELEASE_AT_END,
     RECLAIM_IDLE,
+    share_gpus.LEVER,
     checkpoint_oftener.LEVER,
     autoscale_down.LEVER,
     SMALLER_CLUSTER,
