@@ -12,7 +12,7 @@ from loadfactor.errors import InputError
 from loadfactor.planner.serving.cache_memory import most_sequences
 from loadfactor.validation.request import ServingValidationRequest
 from loadfactor.validation.serving_errors import ComparedRow, ServingErrors, group_errors, summarize_errors
-from loadfactor.validation.serving_rows import build_replica, predict_row, read_layout
+from loadfactor.validation.serving_rows import build_replica, predict_offline_row, predict_row, read_layout
 from loadfactor.validation.serving_sweeps import SweepRow, plain_model_name, read_sweeps
 
 CONFIG_SUFFIX = "_config.json"
@@ -97,7 +97,7 @@ def _compare(row: SweepRow | tuple[int, str], configs: Mapping[str, Path]) -> Co
         precision=row.precision,
         prompt_tokens=row.prompt_tokens,
         output_tokens=row.output_tokens,
-        concurrency=row.concurrency,
+        concurrency=row.concurrency or 0,
         measured_ttft_s=row.ttft_s,
         measured_tpot_s=row.tpot_s,
         measured_output_tokens_per_s=row.output_tokens_per_s,
@@ -122,13 +122,15 @@ def _predict(measured: ComparedRow, row: SweepRow, configs: Mapping[str, Path]) 
     replica = build_replica(network, chip, row.backend, row.precision, where.layout)
     if most_sequences(replica, row.prompt_tokens + row.output_tokens) <= 0:
         raise InputError(f"{network.name} in {replica.precision.name} does not fit on {where.layout} of {chip.name}")
+    known = replace(
+        measured, precision=replica.precision.name, layout=str(where.layout), constants=replica.engine.fitted_on
+    )
+    if row.concurrency is None:
+        return replace(known, predicted_output_tokens_per_s=predict_offline_row(replica, row) / where.ranks)
     p = predict_row(replica, where.ranks, row.concurrency, row.prompt_tokens, row.output_tokens)
     return replace(
-        measured,
-        precision=replica.precision.name,
-        layout=str(where.layout),
+        known,
         predicted_ttft_s=float(p.ttft_s),
         predicted_tpot_s=float(p.tpot_s),
         predicted_output_tokens_per_s=float(p.output_tokens_per_s) / where.ranks,
-        constants=replica.engine.fitted_on,
     )

@@ -16,7 +16,7 @@ class ComparedRow:
     layout: str = ""
     prompt_tokens: int = 0
     output_tokens: int = 0
-    concurrency: int = 0
+    concurrency: int = 0  # 0: all requests at once
     measured_ttft_s: float | None = None
     measured_tpot_s: float | None = None
     measured_output_tokens_per_s: float | None = None

@@ -1,13 +1,15 @@
 """The replica behind a row of a published sweep, layout and precision, and its predicted latency."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import Network
 from loadfactor.planner.serving.latency import Latency, predict_latency
+from loadfactor.planner.serving.offline import predict_offline
 from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
 from loadfactor.planner.serving.step import Replica
+from loadfactor.validation.serving_sweeps import SweepRow
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,17 @@ def build_replica(
 ) -> Replica:
     """The replica of a row: the engine's constants, and how wide it keeps the cache."""
     constants = read_engine_constants(chip, engine)
+    if not constants.windows_all_layers and len(network.sliding_layers) == network.layers:
+        network = replace(network, sliding_window=None, sliding_layers=())
     kept = choose_precision(network, weights)
     if not constants.narrow_cache:
         kept = choose_precision(network, weights, kv_bytes_per_value=2.0)
     return Replica(network, chip, layout, kept, constants)
+
+
+def predict_offline_row(r: Replica, row: SweepRow) -> float:
+    """Output tokens per second of the whole replica where all requests of a row are there from the start."""
+    return predict_offline(r, row.requests, float(row.prompt_tokens), float(row.output_tokens))
 
 
 def predict_row(r: Replica, ranks: int, concurrency: int, prompt_tokens: int, output_tokens: int) -> Latency:

@@ -1,9 +1,10 @@
 """Rows of TTFT, TPOT and throughput over concurrency that somebody measured on a serving replica, read from a CSV.
 
 Columns: model, system, backend, isl, osl, tp, concurrency, and at least one of tpot_ms, ttft_ms, output_tok_per_s_derived (or
-output_tok_per_s). Optional: precision, moe_ep, attention_dp, backend_version. The published silicon sample of aiconfigurator
-(columns model_path, tp_size, …, silicon_tpot_ms) is read too. `concurrency` counts requests per attention-data-parallel rank, and
-so does the throughput, as in that sample.
+output_tok_per_s). Optional: precision, moe_ep, attention_dp, backend_version, requests. Where concurrency is empty, all requests
+are there from the start (offline), and throughput alone is compared. The published silicon sample of aiconfigurator (columns
+model_path, tp_size, …, silicon_tpot_ms) is read too. `concurrency` counts requests per attention-data-parallel rank, and so does
+the throughput, as in that sample.
 """
 
 import csv
@@ -34,7 +35,8 @@ class SweepRow:
     tp: int
     moe_ep: int
     attention_dp: int
-    concurrency: int  # per attention rank
+    concurrency: int | None  # per attention rank; None: all requests at once
+    requests: int | None  # of the whole run, where the row says it
     ttft_s: float | None
     tpot_s: float | None
     output_tokens_per_s: float | None  # per attention rank
@@ -67,6 +69,7 @@ NAMES = {
     "moe_ep": ("moe_ep", "moe_ep_size"),
     "attention_dp": ("attention_dp", "attention_dp_size"),
     "concurrency": ("concurrency", "batch_size"),
+    "requests": ("requests", "num_requests"),
     "ttft_ms": ("ttft_ms", "silicon_ttft_ms"),
     "tpot_ms": ("tpot_ms", "silicon_tpot_ms"),
     "throughput": ("output_tok_per_s_derived", "output_tok_per_s", "output_tokens_per_s"),
@@ -74,7 +77,7 @@ NAMES = {
 }
 MEASURED = Limits(at_least=0.000_001, at_most=1e12)
 COUNTED = Limits(at_least=1, at_most=10_000_000)
-NEEDED = ("model", "system", "backend", "prompt_tokens", "output_tokens", "tp", "concurrency")
+NEEDED = ("model", "system", "backend", "prompt_tokens", "output_tokens", "tp")
 
 
 def read_sweeps(path: Path) -> Iterator[SweepRow | tuple[int, str]]:
@@ -113,12 +116,15 @@ def _read_row(cells: Mapping[str, str], line: int) -> SweepRow:
     ttft, tpot, throughput = (_read_measured(cells[k], k) for k in ("ttft_ms", "tpot_ms", "throughput"))
     if ttft is None and tpot is None and throughput is None:
         raise ValueError("nothing measured: TTFT, TPOT and throughput are all empty")
-    count = {k: _read_count(cells[k], k) for k in ("prompt_tokens", "output_tokens", "tp", "concurrency")}
+    count = {k: _read_count(cells[k], k) for k in ("prompt_tokens", "output_tokens", "tp")}
+    loads = {k: _read_count(cells[k], k) if cells[k] else None for k in ("concurrency", "requests")}
     optional = {
         k: _read_count(cells[k], k) if cells[k] and _read_number(cells[k]) else 1 for k in ("moe_ep", "attention_dp")
     }
-    output, concurrency = count["output_tokens"], count["concurrency"]
-    if throughput is None and ttft is not None and tpot is not None:
+    output, concurrency = count["output_tokens"], loads["concurrency"]
+    if concurrency is None and throughput is None:
+        raise ValueError("no concurrency, and no throughput of a run with all requests at once")
+    if throughput is None and concurrency and ttft is not None and tpot is not None:
         throughput = concurrency * output / (ttft + tpot * (output - 1)) * MS_PER_S
     return SweepRow(
         model=cells["model"],
@@ -132,6 +138,7 @@ def _read_row(cells: Mapping[str, str], line: int) -> SweepRow:
         moe_ep=optional["moe_ep"],
         attention_dp=optional["attention_dp"],
         concurrency=concurrency,
+        requests=loads["requests"],
         ttft_s=None if ttft is None else ttft / MS_PER_S,
         tpot_s=None if tpot is None else tpot / MS_PER_S,
         output_tokens_per_s=throughput,

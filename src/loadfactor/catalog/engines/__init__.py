@@ -42,8 +42,10 @@ class EngineConstants:
     chunk_tokens: int
     max_sequences: int
     memory_for_engine_share: float  # of what the driver shows, left to weights and cache
+    shares_what_is_free: bool  # that share is of what weights leave, not of the whole
     engine_bytes: float  # activations, graphs, communication buffers
     narrow_cache: bool  # keeps the cache in 8 bits when the weights are that narrow
+    windows_all_layers: bool  # attends to a window alone where every layer of a network has one, without being asked
     first_wave: float  # of all requests of a load test, those that start at once
     # where the numbers come from
     engine: str = ""

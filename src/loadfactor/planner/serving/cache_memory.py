@@ -33,8 +33,9 @@ def measure_memory(r: Replica) -> CacheMemory:
     attention = parts["attention"] * bits("attention") / BITS_PER_BYTE
     held = (total - attention) / r.layout.gpus + attention / r.layout.attention_tp
     installed = r.accelerator.driver_memory_bytes
-    usable = installed * r.engine.memory_for_engine_share
-    return CacheMemory(installed, held, r.engine.engine_bytes, usable - held - r.engine.engine_bytes)
+    taken, share = held + r.engine.engine_bytes, r.engine.memory_for_engine_share
+    cache = (installed - taken) * share if r.engine.shares_what_is_free else installed * share - taken
+    return CacheMemory(installed, held, r.engine.engine_bytes, cache)
 
 
 def cache_bytes_per_sequence(r: Replica, context: float) -> float:
@@ -65,7 +66,8 @@ def check_fits(r: Replica, context: float) -> None:
         return
     m = measure_memory(r)
     need_gb = weight_bytes(r.network, r.precision) / BYTES_PER_GB
-    each_gb = (m.installed_bytes * r.engine.memory_for_engine_share - m.engine_bytes) / BYTES_PER_GB
+    share = 1.0 if r.engine.shares_what_is_free else r.engine.memory_for_engine_share
+    each_gb = (m.installed_bytes * share - m.engine_bytes) / BYTES_PER_GB
     raise PlanError(
         f"{r.network.name} in {r.precision.name} ({need_gb:.0f} GB of weights) with a context of {context:,.0f} tokens does not "
         f"fit on {r.layout.gpus} × {r.accelerator.name} ({each_gb:.0f} GB each for weights and cache); "
