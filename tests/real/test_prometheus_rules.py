@@ -139,7 +139,9 @@ def record_history(folder: Path, text: str, span: tuple[int, int]) -> None:
         with serve_history(folder) as prometheus:
             start, end = (str(at // MS_PER_S) for at in span)
             url = ("--url", prometheus.url, "--start", start, "--end", end, "--eval-interval", "1m")
-            add_blocks(folder, "rules", *url, "--output-dir", str(folder / "data"), str(path))
+            add_blocks(folder, "rules", *url, "--output-dir", str(folder / "recorded"), str(path))
+        for block in (folder / "recorded").iterdir():  # a running server may compact what is written beside it
+            block.rename(folder / "data" / block.name)
         for rule in ready:
             del left[rule["record"]]
 
