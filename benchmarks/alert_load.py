@@ -1,7 +1,9 @@
 """What does it cost to judge all rules for one more minute of a large fleet: 100,000 GPUs, 10,000 jobs, sampled each minute?
 
 `alert_eval_s_per_minute` is the processor time of a minute that just came in live: its ledger is booked from the samples, added to
-what rolls, and every rule is judged; the median of some minutes. `alert_eval_begin_s` is that of the first one, which looks back
+what rolls, and every rule is judged; the median of some minutes in which nothing but samples came. `alert_eval_churn_s` is the same
+in minutes in which forty jobs end and forty others begin on their GPUs. `alert_eval_open_s` is what comes before: a session on the
+books with the minutes that no flush has made files yet, of one to ten. `alert_eval_begin_s` is the first minute, which looks back
 over the windows of all rules. `alert_eval_peak_mib` is the memory that all of this takes at most.
 """
 
@@ -30,6 +32,8 @@ START_MS = 1_790_000_000_000 // (MS_PER_MIN * MIN_PER_HOUR) * MS_PER_MIN * MIN_P
 GPUS_OF_A_NODE = 8
 GPUS_OF_A_JOB = 10
 TEAMS = 40
+CHURN = 40
+"""So many jobs end in a minute of churn, and as many begin: jobs last for four hours on average."""
 BEFORE = 75
 """Minutes that are there when the judge begins: as long as the longest window of a rule."""
 
@@ -41,21 +45,44 @@ def run(quick: bool) -> dict[str, float]:
         books = Books(Path(folder) / "books")
         _import(books, chain(_fleet(gpus), _samples(gpus, 0, BEFORE)))
         begin_peak()
-        judge, spent = Judge(RULES, START_MS + BEFORE * MS_PER_MIN), []
-        for minute in range(BEFORE, BEFORE + minutes + 1):
+        judge = Judge(RULES, START_MS + BEFORE * MS_PER_MIN)
+        opened: list[float] = []
+        spent: list[float] = []
+        for minute in range(BEFORE, BEFORE + 2 * minutes + 1):
+            came = [*_samples(gpus, minute, minute + 1), *(_churn(gpus, minute) if minute > BEFORE + minutes else ())]
             with LiveLog.open(books.store.folder) as log:
-                log.acknowledge(
-                    [LiveBatch(f"minute {minute}", "samples", next(_samples(gpus, minute, minute + 1)).data, "")]
-                )
+                log.acknowledge([LiveBatch(f"{minute} {rows.table}", rows.table, rows.data, "") for rows in came])
+            began = time.process_time()
             with books.watch() as watched:
+                opened.append(time.process_time() - began)
                 began = time.process_time()
                 judge.step(watched, START_MS + (minute + 1) * MS_PER_MIN)
                 spent.append(time.process_time() - began)
         return {
-            "alert_eval_s_per_minute": median(spent[1:]),  # the first one looks back
+            "alert_eval_s_per_minute": median(spent[1 : minutes + 1]),  # the first one looks back
+            "alert_eval_churn_s": median(spent[minutes + 1 :]),
+            "alert_eval_open_s": median(opened),
             "alert_eval_begin_s": spent[0],
             "alert_eval_peak_mib": find_peak_bytes() / BYTES_PER_MIB,
         }
+
+
+def _churn(gpus: int, minute: int) -> Iterator[Rows]:
+    """Jobs that end at the beginning of a minute, and others that begin on the same GPUs."""
+    number = np.arange(gpus)
+    some = number[number // GPUS_OF_A_JOB % (gpus // GPUS_OF_A_JOB // CHURN) == minute % CHURN]
+    job, at = some // GPUS_OF_A_JOB, START_MS + minute * MS_PER_MIN
+    for name, begins, ends in (("job-", START_MS, at), (f"job-{minute}-", at, None)):
+        rows = {
+            "job_id": _name(name, job),
+            "device_id": _name("g", some),
+            "user": _name("user-", job % (10 * TEAMS)),
+            "team": _name("team-", job % TEAMS),
+            "purpose": ["training"] * len(some),
+            "from_utc": np.full(len(some), begins),
+            "to_utc": pa.array([ends] * len(some), pa.int64()),
+        }
+        yield _as_rows("allocations", rows)
 
 
 def _import(books: Books, rows: Iterator[Rows]) -> None:

@@ -13,11 +13,13 @@ from loadfactor.books.ledger_facts import FACT_STEPS, LedgerFacts, list_facts
 from loadfactor.books.ledger_inputs import OwnedPrices
 from loadfactor.books.owned_prices import find_owned_prices
 from loadfactor.catalog.links import list_link_peaks
-from loadfactor.store.manifest import StoredFile
 from loadfactor.store.sample_files import SamplePart, quote
 from loadfactor.store.session import Session
 from loadfactor.tables import IDLE_BELOW, LINGER_MS, Span
 from loadfactor.units import MS_PER_HOUR
+
+Shape = tuple[int, bool, bool, bool, bool, float, str, bool]
+"""What the SQL of the steps depends on, as `_compile_steps` takes it."""
 
 
 def book(
@@ -30,62 +32,87 @@ def book(
     with_bills: bool = True,
     facts: LedgerFacts | None = None,
     devices: Sequence[str] | None = None,
+    among: str | None = None,
 ) -> None:
     """Work out the ledger of `spans` (disjoint, in order), a temporary table a step of the plan, up to `until`; the last is a view.
 
     `cuts` are instants no row may span; `owned` are prices of owned GPUs in place of those that the settings say.
     `with_bills`: whether bills make prices, too. `facts`: as `list_facts` found them, whose tables stand; None to have them listed.
     `devices`: samples of these alone are read; rows of scopes with others say then that those were not observed.
+    `among`: a table of the GPUs (device_id) that alone are read, with allocations that name them; None for all.
     """
     import pyarrow as pa
 
     cuts = list(cuts)
-    files = session.covering("samples", *spans)
-    parts = [*session.parts(files), *session.live_samples]
-    measured = 0
-    for part in parts:
-        measured |= part.facts.measured
     bounds = {"start_ms": [s for s, _ in spans], "end_ms": [e for _, e in spans]}
     session.register("bounds", pa.table(bounds, pa.schema({"start_ms": pa.int64(), "end_ms": pa.int64()})))
     session.register("cuts", pa.table({"at_utc": pa.array(cuts, pa.int64())}))
     owned = find_owned_prices(session) if owned is None else owned
     session.register("estimates", pa.concat_tables([list_estimates(), owned.table]))
-    session.register("links", list_link_peaks())
     facts = facts or list_facts(session)
-    for name in ("devices", "outages", "prices", "exchange_rates"):
+    for name in ("outages", "prices", "exchange_rates"):
         session.view_table(name, name)
-    _view_allocations(session, spans)
-    _view_samples(session, files, spans, devices)
+    view_placed(session, spans, among)
+    measured, overlaps = _view_samples(session, spans, devices)
     if billed := with_bills and has_bills(session):
         materialize_billed_prices(session, spans)
     is_asked = (bool(cuts), facts.numbered, facts.told)
-    shape = (measured, may_overlap(parts), *is_asked, idle_below, session.currency, billed)
+    _work_out(session, (measured, overlaps, *is_asked, idle_below, session.currency, billed), until=until)
+    session.view_table("allocations", "allocations")
+
+
+def book_held(session: Session, spans: tuple[Span, ...], idle_below: float) -> None:
+    """The same, where the table `holdings` stands: what samples say of it."""
+    measured, overlaps = _view_samples(session, spans)
+    shape = (measured, overlaps, False, False, False, idle_below, session.currency, False)  # which holdings do not show
+    _work_out(session, shape, after="holdings")
+
+
+def _work_out(session: Session, shape: Shape, after: str | None = None, until: str = "book") -> None:
+    """Put the steps after one of them, or all, into tables."""
+    session.register("links", list_link_peaks())
+    is_after = after is None
     for name, sql in recall(f"steps {shape}", lambda: _compile_steps(*shape)).items():
-        if name == "book":  # read once, when it is written or asked: a table of it would only cost memory
+        if not is_after:
+            is_after = name == after
+        elif name == "book":  # read once, when it is written or asked: a table of it would only cost memory
             session.create_view(name, sql)
         elif name not in FACT_STEPS:
             session.materialize(name, sql)
         if name == until:
             break
-    session.view_table("allocations", "allocations")
 
 
-def _view_allocations(session: Session, spans: tuple[Span, ...]) -> None:
-    """Name the allocations of these spans: of a year of jobs, a booking of a few days reads those few."""
+def view_placed(session: Session, spans: tuple[Span, ...], among: str | None = None) -> None:
+    """Name the GPUs, and the allocations of these spans: of a year of jobs, a booking of a few days reads those few.
+
+    `among`: see `book`.
+    """
+    own = f"device_id IN (SELECT device_id FROM {among})" if among else "true"
+    session.view_table("all_devices", "devices")
+    session.create_view("devices", f"SELECT * FROM all_devices WHERE {own}")
     session.view_table("all_allocations", "allocations")
+    within = "true"
     if spans:
         start, end = spans[0][0] - LINGER_MS, spans[-1][1] + LINGER_MS
         within = f"coalesce(from_utc < {end}, true) AND coalesce(to_utc > {start}, true)"
-        session.create_view("allocations", f"SELECT * FROM all_allocations WHERE {within}")
+    session.create_view("allocations", f"SELECT * FROM all_allocations WHERE {within} AND {own}")
 
 
-def _view_samples(
-    session: Session, files: tuple[StoredFile, ...], spans: tuple[Span, ...], devices: Sequence[str] | None
-) -> None:
-    """Name the samples of these spans: of an hour that is not booked whole, those that touch the part."""
+def _view_samples(session: Session, spans: tuple[Span, ...], devices: Sequence[str] | None = None) -> tuple[int, bool]:
+    """Name the samples of these spans: of an hour that is not booked whole, those that touch the part.
+
+    What they measure, and whether those of one GPU may overlap.
+    """
+    files = session.covering("samples", *spans)
+    parts = [*session.parts(files), *session.live_samples]
+    measured = 0
+    for part in parts:
+        measured |= part.facts.measured
+    found = measured, may_overlap(parts)
     if devices is None and all(start % MS_PER_HOUR == 0 and end - start == MS_PER_HOUR for start, end in spans):
         session.view_table("samples", "samples", files, spans)
-        return
+        return found
     session.view_table("samples_of_hours", "samples", files, spans)
     within = " OR ".join(f"(to_utc > {start} AND from_utc < {end})" for start, end in spans)
     wanted = f"SELECT * FROM samples_of_hours WHERE ({within})"
@@ -93,6 +120,7 @@ def _view_samples(
         session.create_view("samples", wanted)
     else:  # few of many, read by several steps
         session.materialize("samples", f"{wanted} AND device_id IN ({', '.join(map(quote, devices)) or 'NULL'})")
+    return found
 
 
 def _compile_steps(

@@ -9,11 +9,12 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from loadfactor.books.asked_ledger import AskedLedger
-from loadfactor.books.booking import book
+from loadfactor.books.booking import book, book_held
 from loadfactor.books.budgets import review_budgets
 from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.job_runs import write_begun, write_lasting
+from loadfactor.books.kept_holdings import KeptHoldings
 from loadfactor.books.ledger_facts import LedgerFacts, list_facts
 from loadfactor.books.nearby_devices import read_nearby_devices
 from loadfactor.books.rebuild import default_basis, open_ledger
@@ -87,9 +88,20 @@ class Watched:
         """From the first to the last instant the books know of; (0, 0) where they know of none."""
         return self._session.span()
 
-    def read_steps(self, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int) -> Iterator[StepRows]:
-        """The ledger of a span of whole steps, which may end later than the books: then what is held is held still, unobserved."""
-        book(self._session, _list_hours(span), range(span[0] + step_ms, span[1], step_ms), self._idle_below)
+    def read_steps(
+        self, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int, kept: KeptHoldings
+    ) -> Iterator[StepRows]:
+        """The ledger of a span of whole steps, which may end later than the books: then what is held is held still, unobserved.
+
+        `kept`: who held what, from call to call until data comes late.
+        """
+        hours, cuts = _list_hours(span), range(span[0] + step_ms, span[1], step_ms)
+        with_bills = any(metric.is_money for metric in metrics)
+        if len(hours) > 1:
+            book(self._session, hours, cuts, self._idle_below, with_bills=with_bills)
+        elif hours:
+            kept.show(self._session, span, cuts, with_bills)
+            book_held(self._session, hours, self._idle_below)
         self._session.create_view("asked_ledger", "SELECT * FROM book")
         return read_steps(self._session, self._ask(metrics, by, span), step_ms)
 

@@ -128,7 +128,7 @@ class Judge:
 
     def _read(self, watched: Watched, observed: Observed, span: Span, records: Records) -> Iterator[Evidence]:
         """Read steps, and what rules read after each of them."""
-        steps = watched.read_steps(observed.metrics, observed.by, span, self._step_ms)
+        steps = watched.read_steps(observed.metrics, observed.by, span, self._step_ms, self._kept.holdings)
         begun = watched.find_begun_jobs(span, self._step_ms)
         for rows in steps:
             self._rows_of_a_step = max(rows.count, 1)

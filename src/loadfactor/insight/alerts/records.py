@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from loadfactor.books.kept_holdings import KeptHoldings
 from loadfactor.books.watched import EndedPrice, Watched, WatchedEvent, WatchedOutage
 from loadfactor.books.watched_waits import QueuedJobs, UsualWait, WatchedWaits
 from loadfactor.tables import Span
@@ -21,6 +22,7 @@ class KeptRecords:
 
     waits: WatchedWaits = field(default_factory=WatchedWaits)
     budgets: dict[int, "BudgetReview | None"] = field(default_factory=dict)
+    holdings: KeptHoldings = field(default_factory=KeptHoldings)
 
 
 class Records:

@@ -1,0 +1,154 @@
+"""Who held what, kept from minute to minute: attributed once an hour, and again where the tables that say it changed.
+
+What is asked minute by minute would attribute the same holders to the same GPUs each time, at most of the cost. The holdings of an
+hour are kept instead, and each minute is cut from them. Of nodes of which allocations or devices changed they are attributed anew:
+that is exact where every allocation of the hour names its GPU, and is listed or, all of them, known from labels. Otherwise, and
+where outages, prices or what follows from whole tables changed, the hour is attributed anew as a whole.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from loadfactor.books.booking import book, view_placed
+from loadfactor.books.charging.billed_prices import has_bills
+from loadfactor.books.ledger_facts import LedgerFacts, list_facts
+from loadfactor.store.session import Session
+from loadfactor.tables import LABELS, Span
+from loadfactor.units import MS_PER_HOUR
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_CHANGED: Final = 0.2
+"""Where more of the rows changed, all is attributed anew: that is no more work."""
+_STATED: Final = ("devices", "allocations", "outages", "prices", "exchange_rates")
+"""The tables that say who held what."""
+_OF_MANY: Final = ("outages", "prices", "exchange_rates", "unlisted", "node_names")
+"""Tables of which a row says something of many GPUs; the last two as `list_facts` makes them."""
+_NAMED: Final = """
+SELECT level, name, node, sum(said)::VARCHAR AS said FROM (
+  SELECT 'device' AS level, device_id AS name, node, hash('devices', *COLUMNS(*)) AS said FROM devices
+  UNION ALL SELECT 'device', device_id, node, hash('allocations', *COLUMNS(*)) FROM allocations
+  UNION ALL SELECT level, name, if(level = 'node', name, NULL), hash('sources') FROM sources
+) GROUP BY level, name, node"""
+
+
+@dataclass(frozen=True)
+class _HeldHour:
+    """The holdings of an hour, and what they were made from, as sums of hashes.
+
+    `stated`: of all rows; `whole`: of what is said of more than single GPUs; `named`: a row for each GPU, node and pool by name.
+    """
+
+    hour: Span
+    holdings: "pa.Table"
+    stated: tuple[object, ...]
+    whole: tuple[object, ...]
+    named: "pa.Table"
+    by_gpu: bool
+    """Whether each GPU's holders followed from what is said of it and of its node."""
+
+
+class KeptHoldings:
+    """The holdings of the last hour that was asked for, at the settings of then."""
+
+    def __init__(self) -> None:
+        self._kept: _HeldHour | None = None
+
+    def show(self, session: Session, span: Span, cuts: Iterable[int], with_bills: bool) -> None:
+        """Put the holdings of a span inside a UTC hour, cut at these instants, into the table `holdings` of a session."""
+        start = span[0] - span[0] % MS_PER_HOUR
+        self._refresh(session, (start, start + MS_PER_HOUR), with_bills)
+        assert self._kept is not None
+        edges = [span[0], *cuts, span[1]]
+        session.put("pieces", {"start_ms": edges[:-1], "end_ms": edges[1:], "place": list(range(len(edges) - 1))})
+        session.raw.register("kept_holdings", self._kept.holdings)
+        session.materialize(
+            "holdings",
+            "SELECT h.* REPLACE (greatest(h.from_utc, p.start_ms) AS from_utc, least(h.to_utc, p.end_ms) AS to_utc,"
+            f" h.span * {len(edges) - 1} + p.place AS span)"  # what a piece has of a stretch is a stretch of its own
+            " FROM kept_holdings AS h JOIN pieces AS p ON h.from_utc < p.end_ms AND h.to_utc > p.start_ms",
+        )
+        session.raw.unregister("kept_holdings")
+
+    def _refresh(self, session: Session, hour: Span, with_bills: bool) -> None:
+        """Attribute what changed since the last time, or the whole hour."""
+        for name in _STATED:
+            session.view_table(name, name)
+        kept, stated = self._kept, (with_bills, *(_digest(session, name) for name in _STATED))
+        if with_bills and has_bills(session):
+            kept = None  # they make prices, too
+        if kept is not None and (kept.hour, kept.stated) == (hour, stated):
+            return
+        facts = list_facts(session)
+        whole = (facts.numbered, facts.told, with_bills, *(_digest(session, name) for name in _OF_MANY))
+        named = session.fetch(_NAMED)
+        by_gpu = _is_by_gpu(session, hour, facts)
+        changed = None
+        if kept is not None and by_gpu and kept.by_gpu and (kept.hour, kept.whole) == (hour, whole):
+            changed = _find_changed(session, kept, named)
+        self._kept = None  # until it is whole again
+        book(session, (hour,), until="holdings", with_bills=with_bills, facts=facts, among=changed)
+        holdings = session.fetch("SELECT * FROM holdings")
+        if changed and kept is not None:
+            holdings = _replace(session, kept, changed, holdings)
+        self._kept = _HeldHour(hour, holdings, stated, whole, named, by_gpu)
+
+
+def _digest(session: Session, name: str) -> tuple[object, ...]:
+    """Of all rows of a table, in any order."""
+    return session.fetch_one(f"SELECT count(*), sum(hash(*COLUMNS(*)))::VARCHAR FROM {name}")
+
+
+def _is_by_gpu(session: Session, hour: Span, facts: LedgerFacts) -> bool:
+    """Whether each GPU's holders follow from what is said of it and of its node."""
+    if facts.numbered or facts.told:
+        return False
+    view_placed(session, (hour,))
+    rows, named, labelled = session.fetch_one(
+        f"SELECT count(*), count(device_id), count(*) FILTER (known_from = '{LABELS}') FROM allocations"
+    )
+    (others,) = session.fetch_one("SELECT (SELECT count(*) FROM unlisted) + (SELECT count(*) FROM node_names)")
+    return named == rows and labelled in (0, rows) and not others
+
+
+def _find_changed(session: Session, kept: _HeldHour, named: "pa.Table") -> str | None:
+    """A table of the GPUs of which something else is said now, with all of their nodes; None where that is most of them."""
+    session.raw.register("named_before", kept.named)
+    session.raw.register("named_now", named)
+    session.materialize(
+        "changed_names",
+        "(FROM named_now EXCEPT FROM named_before) UNION (FROM named_before EXCEPT FROM named_now)",
+    )
+    for name in ("named_before", "named_now"):
+        session.raw.unregister(name)
+    (is_wide,) = session.fetch_one("SELECT count(*) > 0 FROM changed_names WHERE level IN ('pool', 'fleet')")
+    if is_wide:
+        return None
+    session.raw.register("kept_holdings", kept.holdings)
+    session.materialize(
+        "placed", "SELECT device_id, node FROM all_devices UNION SELECT device_id, node FROM kept_holdings"
+    )
+    session.raw.unregister("kept_holdings")
+    gpus = "SELECT name FROM changed_names WHERE level = 'device'"
+    nodes = f"SELECT node FROM changed_names UNION SELECT node FROM placed WHERE device_id IN ({gpus})"
+    session.materialize(
+        "changed_gpus",
+        f"SELECT DISTINCT device_id FROM (SELECT name AS device_id FROM ({gpus})"
+        f" UNION ALL SELECT p.device_id FROM placed AS p SEMI JOIN ({nodes}) AS n ON p.node = n.node)",
+    )
+    (count,) = session.fetch_one("SELECT count(*) FROM changed_gpus")
+    return "changed_gpus" if 0 < count <= MOST_CHANGED * kept.holdings.num_rows else None
+
+
+def _replace(session: Session, kept: _HeldHour, changed: str, anew: "pa.Table") -> "pa.Table":
+    """What was kept of the other GPUs, and what was attributed anew, its stretches numbered after those that were kept."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    gpus = session.fetch(f"SELECT device_id FROM {changed}")["device_id"]
+    stays = kept.holdings.filter(pc.invert(pc.is_in(kept.holdings["device_id"], gpus)))
+    after = pc.max(kept.holdings["span"]).as_py() - kept.hour[0] + 1
+    spans = pc.add(anew["span"], after)
+    return pa.concat_tables([stays, anew.set_column(anew.schema.get_field_index("span"), "span", spans)])
