@@ -8,6 +8,7 @@ from loadfactor.limits import GPU_COUNT, TOKEN_COUNT
 from loadfactor.request import Request, option
 
 ABOUT_TRAINING = "Compare predicted training speed and memory with measured ones, of tables or of a job of the books."
+ABOUT_MEMORY = "Compare predicted memory with runs that ran: whether they fit, and their published peaks."
 ABOUT_SERVING = "Compare predicted latency and throughput with measured ones."
 ABOUT_MFU = "Compare the MFU that papers print with what its formula gives."
 
@@ -46,6 +47,14 @@ class TrainingValidationRequest(Request):
             raise InputError("--about is of the published runs: give no --rows and no --job beside it")
         if self.job is not None and self.rows:
             raise InputError("give --rows FILE or --job JOB, not both")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryValidationRequest(Request):
+    """Which training runs to hold the memory against."""
+
+    rows: tuple[Path, ...] = option("CSV files of measurements, or folders of them. Published tables if not given.", ())
+    all_rows: bool = option("Show every row, not only those that are off.", False, name="--all")
 
 
 @dataclass(frozen=True, kw_only=True)

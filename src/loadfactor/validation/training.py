@@ -38,10 +38,7 @@ def validate_training(
     over: Callable[[Sequence[MeasurementFile]], Iterable[MeasurementFile]] = iter,
 ) -> TrainingValidation:
     """Every usable row of the files compared; `over` goes through the files, for a caller that shows progress."""
-    if request.rows:
-        given = read_measurement_files(request.rows)
-    else:
-        given = [MeasurementFile(name, fill_sources(read_published_rows(name))) for name in TRAINING]
+    given = read_measurement_files(request.rows) if request.rows else list_published_files()
     files: list[TrainingErrors] = []
     rows: list[Comparison | SkippedRow] = []
     ignored: dict[str, str] = {}
@@ -55,6 +52,11 @@ def validate_training(
         rows += [*compared, *skipped]
     whole = summarize_errors([row for row in rows if isinstance(row, Comparison)])
     return TrainingValidation(files, rows, whole, ignored)
+
+
+def list_published_files() -> list[MeasurementFile]:
+    """The tables of measurements that come with the package."""
+    return [MeasurementFile(name, fill_sources(read_published_rows(name))) for name in TRAINING]
 
 
 def compare_rows(file: str, rows: Sequence[Row]) -> tuple[list[Comparison], list[SkippedRow]]:

@@ -50,7 +50,7 @@ class Software:
     )
     optimizer_on_host: bool = False  # weights and states lie in the host's memory, where its processors step them
     offloads_inputs: bool = False  # inputs of recomputed layers wait in the host's memory
-    logit_bytes: int = 6  # kept for a logit: 16 bits and a copy of 32
+    logit_bytes: int = 6  # kept for a logit: 16 bits, and a copy of 32 that its gradient overwrites
     dropout: bool = False
     gathers_by_all_adapters: bool = True  # sharded weights come in over every adapter of a node at once
 
@@ -72,17 +72,20 @@ NEMO_2024 = replace(  # grad_reduce_in_fp32 = False of its recipes
 )
 NEMO = replace(NEMO_2024, attention="native", tuned=True)
 DUALPIPE = replace(MODERN, hides_experts=True, tuned=True, attention="native")  # arXiv:2412.19437 section 3.2.1
-TORCHTITAN = replace(MODERN, tuned=True, fused=False, overlaps_tensor=False, reruns_products=True)
-TORCHTUNE = replace(  # weights, gradients and both moments in 16 bits
+TORCHTITAN = replace(  # the gradient of logits has 32 bits of its own
+    MODERN, tuned=True, fused=False, overlaps_tensor=False, reruns_products=True, logit_bytes=10
+)
+TORCHTUNE = replace(  # weights, gradients and both moments in 16 bits, logits a chunk at a time
     TORCHTITAN,
     reruns_products=False,
     recomputes_some=False,
+    logit_bytes=1,
     gradient_bytes=2,
     kept_gradient_bytes=2,
     optimizer_bytes=4,
     optimizer_moved_bytes=16,
 )
-EAGER = replace(MODERN, fused=False, overlaps_tensor=False, recomputes_some=False)
+EAGER = replace(MODERN, fused=False, overlaps_tensor=False, recomputes_some=False, logit_bytes=10)
 XLA = replace(MODERN, shards_inside=True, sums_at_end=True, kept_gradient_bytes=2, offloads_inputs=True, logit_bytes=2)
 SOFTWARE = {
     "modern": MODERN,

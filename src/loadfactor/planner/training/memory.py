@@ -19,9 +19,10 @@ from loadfactor.planner.training.job import (
     shard_ranks,
     stage_layers,
 )
-from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
+from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, TrainingLayout
 
-USABLE_SHARE = 0.94  # the rest is the driver, the communication library and fragmentation
+RERUN_KEPT_SHARE = 0.75  # of activations, where every other product runs again
+USABLE_SHARE = 0.96  # the rest is the driver, the communication library and fragmentation
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def estimate_memory(job: TrainingJob, layout: TrainingLayout) -> TrainingMemory:
         "weights_bytes": 0.0 * layers
         if host
         else kept(weight_bytes, 3, held) + (kept(VALUE_BYTES, 3) if job.adapters else 0.0),
-        "gradients_bytes": kept(job.software.kept_gradient_bytes, 2),
+        "gradients_bytes": 0.0 * layers if host else kept(job.software.kept_gradient_bytes, 2),
         "optimizer_bytes": 0.0 * layers if host else kept(job.software.optimizer_bytes, 1),
         "activations_bytes": np.maximum(first, last) - np.where(ends_on_last, logits, 0.0) + working,
         "logits_bytes": np.where(ends_on_last, logits, 0.0),
@@ -135,6 +136,10 @@ def activation_bytes_per_layer(job: TrainingJob, x: TrainingLayout) -> Any:
         mlp = (n.moe_layers * routed + n.dense_layers * inner * n.ffn_hidden) / n.layers
     scores = 0.0 if job.software.flash_attention else np.where(x.recompute == NONE, 5.0 * n.heads * job.seq, 0.0)
     kept = outer + (attention + mlp + scores) / x.tensor
+    if (
+        job.software.reruns_products
+    ):  # the outputs of every other product are made again, which are half of what is kept
+        kept = kept * np.where(x.recompute == SELECTIVE, RERUN_KEPT_SHARE, 1.0)
     full = np.where(x.recompute == FULL, x.recompute_share, 0.0)
     inputs = 0.0 if job.software.offloads_inputs else VALUE_BYTES * n.hidden / cut
     return tokens * (full * inputs + (1 - full) * kept)

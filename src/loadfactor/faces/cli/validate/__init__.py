@@ -11,6 +11,11 @@ VALIDATIONS = (
         "Compare predicted training speed and memory with measured ones, of tables or of a job of the books.",
     ),
     CommandEntry(
+        "memory",
+        "loadfactor.faces.cli.validate.memory",
+        "Compare predicted memory with runs that ran: whether they fit, and their published peaks.",
+    ),
+    CommandEntry(
         "serve", "loadfactor.faces.cli.validate.serve", "Compare predicted latency and throughput with measured ones."
     ),
     CommandEntry(
