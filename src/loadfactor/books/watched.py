@@ -117,6 +117,17 @@ class Watched:
         self._session.create_view("asked_ledger", f"SELECT * FROM book WHERE job_id = {quote(job)}")
         return read_steps(self._session, self._ask(metrics, by, span), step_ms)
 
+    def read_held_steps(
+        self, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int
+    ) -> Iterator[StepRows]:
+        """The same without any sample: who held what, and what was free."""
+        if self._facts is None:
+            self._facts = list_facts(self._session)
+        cuts = range(span[0] + step_ms, span[1], step_ms)
+        book(self._session, _list_hours(span), cuts, self._idle_below, facts=self._facts, devices=())
+        self._session.create_view("asked_ledger", "SELECT * FROM book")
+        return read_steps(self._session, self._ask(metrics, by, span), step_ms)
+
     def add_up(self, metrics: Sequence[Metric], by: Sequence[str], span: Span, since: Mapping[str, int]) -> Totals:
         """What the metrics are made of, added up by group over a span: of these jobs, of each since an instant."""
         question = self._ask(metrics, by, span)

@@ -14,6 +14,7 @@ from loadfactor.request import option
 
 if TYPE_CHECKING:
     from loadfactor.faces.render.page import Page
+    from loadfactor.insight.diagnosis.trace_money import JobRate
 
 ABOUT = (
     "Say why GPUs were not fuller, from the books or from traces.\n\n"
@@ -34,7 +35,7 @@ class DiagnoseRequest(SpanRequest):
     trace: tuple[Path, ...] = option(
         "Traces: files, folders of them, or a folder that `nsys export` wrote.", (), is_argument=True
     )
-    job: str | None = option("Of this job.", None)
+    job: str | None = option("Of this job: with traces, their seconds become its money.", None)
     team: str | None = option("Of the jobs of this team.", None)
     jobs: int = option("How many jobs of a team or of the fleet are looked at, those that lost most.", 20, at_least=1)
 
@@ -47,11 +48,11 @@ def add_to(app: typer.Typer) -> None:
 def build_page(request: DiagnoseRequest) -> Document:
     """The page of what was asked for."""
     if request.trace:
-        if request.job or request.team:
-            raise InputError("traces say nothing of --job and --team; give traces, or one of the two")
+        if request.team:
+            raise InputError("traces are of a job, not of a team; say --job, or leave --team out")
         from loadfactor.faces.pages.traces import build_traces_page
 
-        return build_traces_page(request.trace)
+        return build_traces_page(request.trace, _read_rate(request, request.job) if request.job else None)
     if request.job and request.team:
         raise InputError("--job and --team both say of whom; give one of them")
     from loadfactor.faces.pages.diagnosis import build_diagnosis
@@ -64,6 +65,15 @@ def build_page(request: DiagnoseRequest) -> Document:
     with ProgressBar() as bar:
         found = diagnose_books(books, request.job, request.team, (start or first, end or last), request.jobs, bar)
     return build_diagnosis(found)
+
+
+def _read_rate(request: DiagnoseRequest, job: str) -> "JobRate":
+    from loadfactor.insight.diagnosis.trace_money import read_rate
+
+    books = request.books
+    start, end = request.window(books)
+    first, last = books.span
+    return read_rate(books, job, (start or first, end or last))
 
 
 def diagnose(**given: object) -> "Page":

@@ -6,12 +6,14 @@ from typing import Final
 
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.document import Cell, DataTable, Document, Section, TableColumn, Tile
-from loadfactor.faces.formats import instant, money, number, percent
+from loadfactor.faces.formats import instant, money, number
+from loadfactor.insight.diagnosis.diagnose import LEAST_SHARE
 from loadfactor.insight.diagnosis.finding import CauseFinding, CauseTotal, FleetDiagnosis, JobDiagnosis, Range
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.units import S_PER_MIN
 
 MOST_DRAWN: Final = 480
+MOST_EXPLAINED: Final = 2
 OVERLAP: Final = "ranges of several causes overlap and do not add up; the total counts every GPU-second once"
 
 
@@ -21,7 +23,7 @@ def build_diagnosis(found: FleetDiagnosis) -> Document:
         one = found.jobs[0]
         return Document(
             _say_job(one, found.currency), draw_job(one, found.currency), _say_span(one), _list_tiles(one, found.currency),
-            notes=(OVERLAP,), data=found,
+            data=found,
         )  # fmt: skip
     return _build_fleet(found)
 
@@ -63,12 +65,15 @@ def _build_fleet(found: FleetDiagnosis) -> Document:
         Section("Causes over these jobs", tables=(_list_causes(found.causes, found.currency),)),
         Section("The jobs that lost most", tables=(DataTable(columns, rows),)),
     ]
-    notes = [OVERLAP]
+    notes = []
     if found.not_looked_at:
         notes.append(
             f"{found.not_looked_at:,} jobs with less were not looked at:"
             f" {number(found.not_looked_at_gpu_hours)} GPU-hours idle or underused."
         )
+    if found.scheduling:
+        sections.append(_list_scheduling(found.scheduling, found.currency))
+        sections += [_explain(finding) for finding in found.scheduling[:MOST_EXPLAINED]]
     low = sum(job.at_stake_gpu_hours.low for job in found.jobs)
     high = sum(job.at_stake_gpu_hours.high for job in found.jobs)
     lost = sum(job.lost_gpu_hours for job in found.jobs)
@@ -78,7 +83,7 @@ def _build_fleet(found: FleetDiagnosis) -> Document:
             f"{len(found.jobs)} jobs of {found.of} lost {number(lost)} GPU-hours; causes were found for"
             f" {number(low)} to {number(high)} of them."
         )
-    return Document(headline, sections if found.jobs else (), notes=notes, data=found)
+    return Document(headline, sections if found.jobs or found.scheduling else (), notes=notes, data=found)
 
 
 def _say_job(job: JobDiagnosis, currency: str) -> str:
@@ -101,12 +106,23 @@ def _say_span(job: JobDiagnosis) -> str:
 
 def _list_tiles(job: JobDiagnosis, currency: str) -> tuple[Tile, ...]:
     stake = _say_stake(job.at_stake_gpu_hours, job.at_stake_cost, currency)
-    lost = "idle, underused, without tensor cores, failed"
+    rest = job.lost_gpu_hours - job.idle_gpu_hours - job.underused_gpu_hours
+    parts = [("idle", job.idle_gpu_hours), ("underused", job.underused_gpu_hours), ("no tensor cores, or failed", rest)]
+    lost = ", ".join(f"{number(hours)} {part}" for part, hours in parts if hours >= LEAST_SHARE * job.held_gpu_hours)
     return (
-        Tile("Held", f"{number(job.held_gpu_hours)} GPU-h", f"unobserved {number(job.unobserved_gpu_hours)}"),
+        Tile("Held", f"{number(job.held_gpu_hours)} GPU-h", f"{number(job.unobserved_gpu_hours)} of them unobserved"),
         Tile("Lost", f"{number(job.lost_gpu_hours)} GPU-h", lost),
         Tile("At stake", stake, "union of all causes"),
     )
+
+
+def _list_scheduling(findings: Sequence[CauseFinding], currency: str) -> Section:
+    columns = (TableColumn("pool"), TableColumn("cause"), TableColumn("GPU-h", "number"), TableColumn("at stake"))
+    rows = [(f.pool, f.title, f.gpu_hours.high, _say_stake(f.gpu_hours, f.cost, currency)) for f in findings]
+    return Section(
+        "Free while jobs wait", "GPUs that nobody held, beside jobs that waited: no job lost them.",
+        tables=(DataTable(columns, rows),),
+    )  # fmt: skip
 
 
 def _list_findings(findings: Sequence[CauseFinding], currency: str) -> DataTable:
@@ -118,7 +134,7 @@ def _list_findings(findings: Sequence[CauseFinding], currency: str) -> DataTable
         TableColumn("at stake"),
     )
     rows = [
-        (f.title, f.class_, f.sureness, f"{percent(f.share.low)} – {percent(f.share.high)}",
+        (f.title, f.class_, f.sureness, f"{f.share.low:.0%}–{f.share.high:.0%}",
          _say_stake(f.gpu_hours, f.cost, currency))
         for f in findings
     ]  # fmt: skip
@@ -132,13 +148,14 @@ def _list_causes(causes: Sequence[CauseTotal], currency: str) -> DataTable:
 
 
 def _explain(finding: CauseFinding) -> Section:
-    rows = [
-        *(("evidence", line) for line in finding.evidence),
-        *(("against it", line) for line in finding.against),
-        *(("measure next", line) for line in finding.measure_next),
-        ("change", finding.action),
-    ]
-    return Section(finding.title, tables=(DataTable((TableColumn(""), TableColumn("")), rows),))
+    told = (
+        ("Seen", finding.evidence),
+        ("Against it", finding.against),
+        ("Measure next", finding.measure_next),
+        ("Change", (finding.action.rstrip("."),)),
+    )
+    lines = tuple(f"{title}: {'; '.join(said)}." for title, said in told if said)
+    return Section(finding.title, lead=" ".join(lines))
 
 
 def _say_stake(hours: Range, cost: Range | None, currency: str) -> str:

@@ -48,6 +48,8 @@ def diagnose_job(facts: DiagnosedJob, rules: Sequence[DiagnosisRule] = DIAGNOSES
         facts.step_s,
         held_s / S_PER_HOUR,
         float(facts.unobserved_s.sum()) / S_PER_HOUR,
+        float(facts.idle_s.sum()) / S_PER_HOUR,
+        float(facts.underused_s.sum()) / S_PER_HOUR,
         lost_s / S_PER_HOUR,
         None if price is None else lost_s * price,
         hours,

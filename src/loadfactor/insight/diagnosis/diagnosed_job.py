@@ -54,6 +54,16 @@ class DiagnosedJob:
     """Padded ÷ all tokens."""
     cost: float | None
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether it answers requests: then it waits for them, and holds memory for what may come."""
+        return self.purpose in SERVING
+
+    @property
+    def is_interactive(self) -> bool:
+        """Whether somebody sits before it."""
+        return self.purpose in INTERACTIVE
+
     @cached_property
     def works(self) -> Flags:
         """Where a GPU is held and does something."""
@@ -142,5 +152,8 @@ class DiagnosedJob:
         return np.where(is_known, total / np.maximum(around, 1), np.nan)
 
 
+SERVING = ("serving", "inference")
+INTERACTIVE = ("notebook", "interactive", "debug")
+"""Purposes of jobs, as sources and rules of tagging say them."""
 FAILED = ("failed", "node_fail", "out_of_memory")
 """End states of attempts whose work counts as lost where nothing says that it was kept."""

@@ -15,7 +15,7 @@ class Range:
 
 @dataclass(frozen=True)
 class CauseFinding:
-    """One cause of lost GPU time of a job.
+    """One cause of lost GPU time of a job, or of a pool where `job` is None.
 
     `share` is of the GPU-seconds that the job held, `gpu_hours` and `cost` the same in hours and money (None: no price is known).
     Ranges of several findings overlap: only `JobDiagnosis.at_stake_gpu_hours` adds them up. `sureness_value` is of 0 to 1.
@@ -25,7 +25,7 @@ class CauseFinding:
     cause: str
     title: str
     class_: Cause
-    job: str
+    job: str | None
     share: Range
     gpu_hours: Range
     cost: Range | None
@@ -35,6 +35,7 @@ class CauseFinding:
     against: tuple[str, ...]
     measure_next: tuple[str, ...]
     action: str
+    pool: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class JobDiagnosis:
     step_s: int
     held_gpu_hours: float
     unobserved_gpu_hours: float
+    idle_gpu_hours: float
+    underused_gpu_hours: float
     lost_gpu_hours: float
     lost_cost: float | None
     at_stake_gpu_hours: Range
@@ -92,12 +95,14 @@ class CauseTotal:
 class FleetDiagnosis:
     """The jobs that lost most, each with its own diagnosis, and causes added up over them.
 
+    `scheduling`: GPUs that were free beside waiting jobs, which no job lost; of the whole fleet alone.
     `not_looked_at`: how many other jobs lost time, and the GPU-hours that they were idle or underused.
     """
 
     of: str
     jobs: tuple[JobDiagnosis, ...]
     causes: tuple[CauseTotal, ...]
+    scheduling: tuple[CauseFinding, ...]
     not_looked_at: int
     not_looked_at_gpu_hours: float
     currency: str

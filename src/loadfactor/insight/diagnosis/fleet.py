@@ -6,8 +6,9 @@ from typing import Final
 
 from loadfactor.books.books import Books
 from loadfactor.insight.diagnosis.diagnose import add_up_causes, diagnose_job
-from loadfactor.insight.diagnosis.finding import FleetDiagnosis, JobDiagnosis
+from loadfactor.insight.diagnosis.finding import CauseFinding, FleetDiagnosis, JobDiagnosis
 from loadfactor.insight.diagnosis.read import read_job
+from loadfactor.insight.diagnosis.scheduling import find_scheduling
 from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.tables import Span
 
@@ -42,11 +43,16 @@ def diagnose_books(
     ranked = [job] if job else [name for name in sorted(hours, key=lambda name: -hours[name]) if hours[name] > 0]
     ranked = [name for name in ranked if name != "unknown holder"]
     diagnosed = _diagnose_each(books, ranked[:most_jobs], span, progress)
+    scheduling: tuple[CauseFinding, ...] = ()
+    if not where:
+        with books.snapshot() as snapshot, books.watch() as watched:
+            scheduling = find_scheduling(watched, snapshot, span)
     rest = ranked[most_jobs:]
     return FleetDiagnosis(
         f"job {job}" if job else f"team {team}" if team else "the fleet",
         diagnosed,
         add_up_causes(diagnosed),
+        scheduling,
         len(rest),
         sum(hours[name] for name in rest),
         currency,

@@ -102,9 +102,41 @@ class TraceFinding:
 
 
 @dataclass(frozen=True)
+class TraceCost:
+    """A cause in money: the GPU-seconds it took in the traces and what they cost at the job's price of a GPU-hour.
+
+    `job_…_low` and `job_…_high`: what would be saved of all hours in which the job worked, if they ran like the traces.
+    """
+
+    cause: str
+    gpu_s: float
+    cost: float | None
+    job_gpu_hours_low: float
+    job_gpu_hours_high: float
+    job_cost_low: float | None
+    job_cost_high: float | None
+
+
+@dataclass(frozen=True)
+class TraceInBooks:
+    """The job that traces are of, as the books know it, and each cause in its money."""
+
+    job: str
+    held_gpu_hours: float
+    busy_gpu_hours: float
+    price_per_gpu_hour: float | None
+    currency: str
+    costs: tuple[TraceCost, ...]
+
+
+@dataclass(frozen=True)
 class TraceDiagnosis:
-    """Every device of every trace, what was found, and the collectives of several ranks beside each other."""
+    """Every device of every trace, what was found, and the collectives of several ranks beside each other.
+
+    `in_books`: the same in money, where it was said which job the traces are of.
+    """
 
     traces: tuple[DeviceReport, ...]
     findings: tuple[TraceFinding, ...]
     skew: Skew | None = None
+    in_books: TraceInBooks | None = None

@@ -17,7 +17,16 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
         if said.mean() < limits["share"]:
             return None
         seconds = (facts.idle_s + facts.underused_s).clip(max=said * facts.held_s)
-        return Claim(seconds, 0.6, 0.95, (f"the job says that it saves checkpoints {share(said.mean())} of its time",))
+        return Claim(
+            seconds,
+            0.6,
+            0.95,
+            (f"the job says that it saves checkpoints {share(said.mean())} of its time",),
+            ("some of it may overlap with work: only what was idle or underused then is counted",),
+            ("how long one save takes, and how often the job failed",),
+        )
+    if facts.is_serving:  # it stops when nobody asks
+        return None
     works = facts.working
     active = np.flatnonzero(works)
     if not len(active):

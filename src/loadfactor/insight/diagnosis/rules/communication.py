@@ -42,7 +42,7 @@ COMMUNICATION: Final = DiagnosisRule(
     " accumulation ×4; BF16 gradients;"
     " GPUs of one switch.",
     {
-        "sm": Limit(0.55, "share", "SM activity under which GPUs wait", 0.01, 1),
+        "sm": Limit(0.65, "share", "SM activity under which GPUs wait", 0.01, 1),
         "engine": Limit(0.8, "share", "time with kernels resident at least", 0.01, 1),
         "nvlink": Limit(0.2, "share", "NVLink traffic of its peak, mean", 0.01, 1),
         "net": Limit(5e9, "bytes/s", "sent by the node", 0),

@@ -31,8 +31,8 @@ HOST_COPIES: Final = DiagnosisRule(
     "pin_memory=True and .to(device, non_blocking=True); one large copy instead of many; no"
     " .cpu()/.item() in the loop; less offloading.",
     {
-        "sm": Limit(0.65, "share", "SM activity under which GPUs wait", 0.01, 1),
-        "pcie": Limit(0.3, "share", "PCIe traffic of its peak in the busier direction", 0.01, 1),
+        "sm": Limit(0.72, "share", "SM activity under which GPUs wait", 0.01, 1),
+        "pcie": Limit(0.25, "share", "PCIe traffic of its peak in the busier direction", 0.01, 1),
     },
     "economics §5: gaps with PCIe bursts",
 )  # fmt: skip

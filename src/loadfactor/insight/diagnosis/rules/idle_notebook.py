@@ -12,7 +12,7 @@ from loadfactor.units import S_PER_HOUR, S_PER_MIN
 
 def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     """Stretches without any activity, long enough to be forgotten."""
-    if facts.purpose not in ("notebook", "interactive", "debug"):
+    if not facts.is_interactive:
         return None
     quiet = facts.held & ~facts.working & np.logical_or.reduce(facts.is_idle, axis=0)
     steps = np.zeros(len(facts.held), dtype=np.bool_)
@@ -31,6 +31,7 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
             f" {limits['idle_s'] / S_PER_MIN:.0f} min and more",
         ),
         ("state in memory that takes long to make again",),
+        ("when its kernel last ran a cell (JupyterHub: last_activity)",),
     )
 
 

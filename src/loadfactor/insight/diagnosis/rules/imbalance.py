@@ -17,7 +17,7 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     if np.isnan(value).any() or value.min() < limits["used"]:
         return None
     low, high = (float(np.partition(value, n)[n]) for n in (1, len(value) - 2))
-    if high - low < limits["spread"]:
+    if np.ptp(value) < limits["spread"] or high - low < limits["inner"] * np.ptp(value):
         return None
     seconds = claim_steps(facts, working)
     if seconds is None:
@@ -42,7 +42,8 @@ IMBALANCE: Final = DiagnosisRule(
     " capacity factor for experts.",
     {
         "gpus": Limit(4, "GPUs", "least GPUs of a job", 4),
-        "spread": Limit(0.15, "share", "difference of SM activity without one GPU at either end", 0.01, 1),
+        "spread": Limit(0.15, "share", "difference of SM activity over all GPUs", 0.01, 1),
+        "inner": Limit(0.25, "share", "part of it that is left without one GPU at either end: else one GPU is the cause", 0, 1),
         "used": Limit(0.05, "share", "SM activity under which a GPU is not used at all", 0, 1),
     },
 )  # fmt: skip

@@ -11,7 +11,14 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     said = facts.sections.get("data_wait")
     if said is not None and said.mean() >= limits["data_wait"]:
         seconds = (facts.idle_s + facts.underused_s).clip(max=said * facts.held_s)
-        return Claim(seconds, 0.8, 0.95, (f"the job says that it waits for data {share(said.mean())} of its time",))
+        return Claim(
+            seconds,
+            0.8,
+            0.95,
+            (f"the job says that it waits for data {share(said.mean())} of its time",),
+            ("the first epoch waits longer than the next ones, with cold caches",),
+            ("which part of loading takes the time: a trace of one step",),
+        )
     if not facts.has("node cpu_busy_share"):
         return None
     sm, cpu = facts.level("sm_activity"), facts.level("node cpu_busy_share")
@@ -41,10 +48,10 @@ INPUT_PIPELINE: Final = DiagnosisRule(
     " (DALI), keep the data set on local NVMe.",
     {
         "data_wait": Limit(0.1, "share", "time in which the job says that it waits for data", 0.01, 1),
-        "sm": Limit(0.65, "share", "SM activity under which GPUs wait", 0.01, 1),
+        "sm": Limit(0.72, "share", "SM activity under which GPUs wait", 0.01, 1),
         "cpu": Limit(0.85, "share", "processors busy, mean over the cores of the node", 0.1, 1),
         "io_wait": Limit(0.1, "share", "processor time spent waiting for disks", 0.01, 1),
-        "pcie": Limit(0.3, "share", "PCIe traffic over which copies are the cause", 0.01, 1),
+        "pcie": Limit(0.25, "share", "PCIe traffic over which copies are the cause", 0.01, 1),
     },
     "economics §5: CPU ≥ 90 % or disks high, data wait ≥ 10 % of the step, PCIe low",
 )  # fmt: skip

@@ -15,7 +15,7 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     if not is_unused.any():
         return None
     if is_unused.all() and (
-        facts.purpose == "notebook" or any(a.end_state in ("failed", "out_of_memory") for a in facts.attempts)
+        facts.is_interactive or any(a.end_state in ("failed", "out_of_memory") for a in facts.attempts)
     ):
         return None
     names = ", ".join(np.array(facts.devices)[is_unused][:4])
@@ -25,6 +25,7 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
         0.95,
         (f"{int(is_unused.sum())} of {len(facts.devices)} GPUs did nothing in all of their time: {names}",),
         ("GPUs kept for a later phase; jobs that have only begun",),
+        ("the processes on each GPU (`nvidia-smi pmon`), and the world size in the log of the job",),
     )
 
 

@@ -16,6 +16,7 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
         0.95,
         (f"{share(facts.padding)} of the tokens that were computed are padding",),
         ("attention that skips padding does not compute it",),
+        ("lengths of the samples as a histogram",),
     )
 
 

@@ -11,7 +11,7 @@ from loadfactor.units import S_PER_MIN
 
 def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     """Every attempt begins with a stretch without activity."""
-    if facts.purpose in ("notebook", "interactive"):
+    if facts.is_interactive or facts.is_serving:
         return None
     steps = np.zeros(facts.held_s.shape[1], dtype=np.bool_)
     works = facts.working

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+import numpy as np
+
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
 
@@ -11,7 +13,8 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     sm, engine = facts.level("sm_activity"), facts.level("engine_activity")
     memory, occupancy = facts.level("mem_utilization"), facts.level("sm_occupancy")
     bad = (sm <= limits["sm"]) & (engine >= limits["engine"]) & (memory <= limits["memory"])
-    bad &= facts.level("tensor_activity") >= limits["tensor"] * sm
+    computing = np.fmax(facts.level("tensor_activity"), facts.level("fp32_activity"))
+    bad &= computing >= limits["computing"] * sm
     bad &= ~(occupancy > limits["occupancy"]) & ~(facts.level("pcie_saturation") > 0.3)
     seconds = claim_steps(facts, bad)
     if seconds is None:
@@ -19,13 +22,13 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     return Claim(
         seconds,
         0.3,
-        0.85,
+        0.6 if facts.is_serving else 0.85,
         (
             f"kernels run {share(facts.mean('engine_activity', bad))} of the time on few multiprocessors: SM active"
             f" {share(facts.mean('sm_activity', bad))}, occupancy {share(facts.mean('sm_occupancy', bad))}",
             f"memory in use {share(facts.mean('mem_utilization', bad))}",
         ),
-        ("a batch may be fixed by convergence, or by latency when serving",),
+        ("when serving: too few requests look alike" if facts.is_serving else "convergence may fix the batch",),
         ("samples/s at two batch sizes: utilization is not throughput",),
     )
 
@@ -39,7 +42,7 @@ SMALL_BATCH: Final = DiagnosisRule(
         "sm": Limit(0.5, "share", "SM activity at most", 0.01, 1),
         "engine": Limit(0.7, "share", "time with the engine active at least", 0.01, 1),
         "memory": Limit(0.5, "share", "memory in use at most", 0.01, 1),
-        "tensor": Limit(0.15, "share", "tensor activity of SM activity: with less it is no computing", 0, 1),
+        "computing": Limit(0.15, "share", "activity of tensor cores or FP32 pipes, of SM activity: less is no computing", 0, 1),
         "occupancy": Limit(0.25, "share", "occupancy at most", 0.01, 1),
     },
     "ICSE'24: utilization ≤ 50 % and peak memory ≤ 50 %",

@@ -3,9 +3,13 @@
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
+
+_THROTTLED: Final = 0.1
+"""The share of time in which a GPU is throttled from which on that explains why it is slow."""
 
 
 def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
@@ -21,6 +25,8 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     for place, others in ends:
         middle, spread = float(np.median(value[others])), float(np.ptp(value[others]))
         far = abs(value[place] - middle)
+        if _is_throttled(facts, int(place), others):
+            continue  # which is the cause, and a finding of its own
         if middle > limits["used"] and far >= max(limits["distance"], 2.5 * spread):
             top = max(value[place], middle)
             seconds = claim_steps(facts, working)
@@ -40,6 +46,14 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
                 ("traces of all ranks: who comes last in collectives",),
             )
     return None
+
+
+def _is_throttled(facts: DiagnosedJob, place: int, others: NDArray[np.int64]) -> bool:
+    """Whether a GPU is slowed down and the others are not."""
+    if "throttled_share" not in facts.signals:
+        return False
+    value = facts.by_gpu("throttled_share", facts.working)
+    return bool(value[place] >= _THROTTLED > np.nanmedian(value[others]))
 
 
 STRAGGLER: Final = DiagnosisRule(

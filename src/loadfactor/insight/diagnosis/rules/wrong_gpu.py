@@ -23,6 +23,7 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
         facts.idle_s + facts.underused_s, 0.2, 0.76,
         (f"over its life SM active {share(sm)}, memory in use {share(memory)}, engine active {share(engine)}",),
         ("small for a while, as while a data set is tried out",),
+        ("samples/s on a slice or a smaller GPU",),
     )  # fmt: skip
 
 
