@@ -1,22 +1,27 @@
-"""Do rules of alerts tell of faults, and of nothing else? And what does a minute of a large fleet cost to judge?
+"""Do rules of alerts tell of faults, and of nothing else?
 
 Healthy fleets of 32 GPUs for nine hours get known faults (`simulator.faults`): each kind alone, in pairs, with samples missing for
-minutes, with samples that come late, and with signals that nobody measures. Recall of a rule: of the faults that it has to tell of,
-how many it did. Precision: of its alerts, how many told of something that was so. `alerts_precision` and `alerts_recall` are the
-least of any rule; the table of all is printed, and kept in docs/alerts.md. A rule that lacks a signal has to be silent:
-`alerts_blind_false` counts the alerts that should not have been told where signals are missing.
+minutes, with samples that come late, with signals that nobody measures, and five at once in fleets that differ (`VARIED`). Recall
+of a rule: of the faults that it has to tell of, how many it did. Precision: of its alerts, how many told of something that was so.
+`alerts_precision` and `alerts_recall` are the least of any rule; the table of all is printed, and kept in docs/alerts.md. A rule
+that lacks a signal has to be silent: `alerts_blind_false` counts the alerts that should not have been told there.
 
-What a minute of a large fleet costs to judge is the question of `alert_load`.
+`python -m benchmarks.alerts 9101 9102 --varied 9106` judges the cases of these seeds. What a minute of a large fleet costs to judge
+is the question of `alert_load`.
 """
 
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
 from multiprocessing import get_context
 from pathlib import Path
+from random import Random
 from statistics import median
+from typing import Any
 
 from loadfactor.books.books import Books
 from loadfactor.config import choose_file
@@ -34,6 +39,16 @@ from loadfactor.sources.base import Rows, Source
 from loadfactor.units import MS_PER_MIN
 
 NAME = "alerts"
+Plan = tuple[str, tuple[str, ...], Mapping[str, Any]]
+VARIED: tuple[Mapping[str, Any], ...] = (
+    {"step_s": 10},
+    {"step_s": 30},
+    {"more_nodes": 5},
+    {"plain_nodes": 2},
+    {},
+    {"more_nodes": 3, "step_s": 30, "plain_nodes": 3, "has_gaps": True},
+)
+"""Samples more often, more nodes, nodes of which GPUs have no profiling counters, and all of that with gaps."""
 
 
 @dataclass
@@ -60,17 +75,23 @@ class Score:
 
 def run(quick: bool) -> dict[str, float]:
     """The least precision and recall of any rule, with the table of all printed."""
-    cases = list(list_cases(range(1 if quick else 2)))
-    scores, blind = judge_all([named for named in cases if named[0] == "alone"][::4] if quick else cases)
-    print(tabulate(scores))
-    for score in (*scores.values(), *blind.values()):
-        print(*score.notes, sep="\n", end="\n" if score.notes else "")
+    cases = list(list_cases([0]))
+    scores, blind = judge_and_print(cases[:22:4] if quick else [*cases, *list_varied(1, 18)])
     known = [score for score in scores.values() if score.found + score.missed]
     return {
         "alerts_precision": min(score.precision for score in known),
         "alerts_recall": min(score.recall for score in known),
         "alerts_blind_false": float(sum(score.false for score in blind.values())),
     }
+
+
+def judge_and_print(named: Sequence[tuple[str, Case]]) -> tuple[dict[str, Score], dict[str, Score]]:
+    """The scores as `judge_all`; prints their table, and what was false or missed."""
+    scores, blind = judge_all(named)
+    print(tabulate(scores))
+    for score in (*scores.values(), *blind.values()):
+        print(*score.notes, sep="\n", end="\n" if score.notes else "")
+    return scores, blind
 
 
 def judge_all(named: Sequence[tuple[str, Case]]) -> tuple[dict[str, Score], dict[str, Score]]:
@@ -101,22 +122,34 @@ def tabulate(scores: Mapping[str, Score]) -> str:
 
 
 def list_cases(seeds: Sequence[int]) -> Iterator[tuple[str, Case]]:
-    """Every case with what it is of: alone, pairs, gaps, late or missing. What has no room in the fleet of a seed is left out."""
+    """Cases with what they are of: alone (each kind), healthy, and some drawn of pairs, gaps, late and missing.
+
+    What has no room in the fleet of a seed is left out.
+    """
     kinds = list(FAULTS)
-    pairs = list(combinations(kinds, 2))
     for seed in seeds:
-        plan = [("healthy", (), {})]
-        plan += [("alone", (kind,), {}) for kind in kinds]
-        plan += [("pairs", pair, {}) for pair in pairs[seed % 7 :: 7]]
-        plan += [("gaps", (kind,), {"has_gaps": True}) for kind in kinds[seed % 2 :: 2]]
-        plan += [("late", (kind,), {"is_late": True}) for kind in kinds[seed % 3 :: 3]]
-        for number, missing in enumerate(MISSING):
-            plan += [("missing", (kind,), {"missing": missing}) for kind in kinds[(seed + number) % 4 :: 4]]
-        for number, (what, faults, spoilt) in enumerate(plan):
-            try:
-                yield what, make_case(1000 * seed + number, faults, **spoilt)
-            except NoRoomError:
-                continue
+        rng = Random(seed)
+        plan: list[Plan] = [("alone", (kind,), {}) for kind in kinds]
+        plan += [("healthy", (), {})]
+        plan += [("pairs", pair, {}) for pair in rng.sample(list(combinations(kinds, 2)), 14)]
+        plan += [("gaps", (kind,), {"has_gaps": True}) for kind in rng.sample(kinds, 6)]
+        plan += [("late", (kind,), {"is_late": True}) for kind in rng.sample(kinds, 4)]
+        for missing in MISSING:
+            plan += [("missing", (kind,), {"missing": missing}) for kind in rng.sample(kinds, 2)]
+        yield from _make_cases(seed, plan)
+
+
+def list_varied(seed: int, count: int) -> Iterator[tuple[str, Case]]:
+    """Cases of five faults in other fleets: see `VARIED`."""
+    rng, kinds = Random(seed), list(FAULTS)
+    drawn = [(tuple(rng.sample(kinds, 5)), VARIED[number % len(VARIED)]) for number in range(count)]
+    yield from _make_cases(seed, [("varied", faults, options) for faults, options in drawn])
+
+
+def _make_cases(seed: int, plan: Sequence[Plan]) -> Iterator[tuple[str, Case]]:
+    for number, (what, faults, options) in enumerate(plan):
+        with suppress(NoRoomError):
+            yield what, make_case(1000 * seed + number, faults, **options)
 
 
 def fill_books(folder: Path, case: Case) -> Books:
@@ -171,3 +204,16 @@ def count_alerts(case: Case, alerts: Sequence[Alert], scores: dict[str, Score]) 
                 score.missed += 1
                 about = {name: sorted(of)[:3] for name, of in expected.about.items() if name in ("job", "team", "node")}
                 score.notes.append(f"missed {expected.rule}, {who}: {about} {expected.minutes}")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Judge the cases of seeds, and after `--varied` those of other fleets."""
+    where = arguments.index("--varied") if "--varied" in arguments else len(arguments)
+    cases = list(list_cases([int(seed) for seed in arguments[:where]]))
+    for seed in arguments[where + 1 :]:
+        cases += list_varied(int(seed), 60)
+    judge_and_print(cases)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -7,13 +7,14 @@ from typing import Final
 import numpy as np
 
 from loadfactor.simulator.faults.consequences import find_free_beside_waits, find_low, find_silent
-from loadfactor.simulator.faults.healthy import make_healthy
+from loadfactor.simulator.faults.healthy import GPUS_OF_A_NODE, make_healthy
 from loadfactor.simulator.faults.kinds import FAULTS
 from loadfactor.simulator.faults.measure import measure
 from loadfactor.simulator.faults.rows import make_rows, make_samples
 from loadfactor.simulator.faults.scene import Expectation, Flags, Scene
 from loadfactor.simulator.faults.spoil import ALL, MISSING, hold_back, lose_some, see_with
 from loadfactor.simulator.table_rows import TableBatch
+from loadfactor.units import S_PER_MIN
 
 LATE_MINUTES: Final = 35
 """An alert over a window may still tell of what ended so long ago."""
@@ -58,13 +59,22 @@ class Case:
 
 
 def make_case(
-    seed: int, kinds: Sequence[str] = (), has_gaps: bool = False, is_late: bool = False, missing: str | None = None
+    seed: int,
+    kinds: Sequence[str] = (),
+    has_gaps: bool = False,
+    is_late: bool = False,
+    missing: str | None = None,
+    more_nodes: int = 0,
+    step_s: int = S_PER_MIN,
+    plain_nodes: int = 0,
 ) -> Case:
     """The fleet of a seed with faults of these kinds, put in in the order of `FAULTS`. Raises NoRoomError where they do not fit.
 
-    `missing`: one of the names in `MISSING`.
+    `missing`: one of the names in `MISSING`. `more_nodes`: beside the usual four. `step_s`: of samples, a part of a minute.
+    `plain_nodes`: so many nodes, the first ones, have no profiling counters.
     """
-    scene = make_healthy(seed)
+    scene = make_healthy(seed, more_nodes)
+    scene.step_s, scene.plain = step_s, frozenset(range(GPUS_OF_A_NODE * plain_nodes))
     rng = np.random.default_rng((seed, 15))
     for kind in FAULTS:
         for _ in range(list(kinds).count(kind)):
@@ -78,7 +88,7 @@ def make_case(
         *find_free_beside_waits(scene),
         *find_silent(scene),
     ]
-    expected = tuple(seen for e in found if (seen := see_with(e, signals)) is not None)
+    expected = tuple(seen for e in found if (seen := see_with(e, signals, scene.plain)) is not None)
     expected = tuple(replace(e, rule=SAME.get(e.rule, e.rule)) for e in expected)
     return Case(seed, tuple(kinds), scene, signals, expected, hold_back(scene) if is_late else None)
 
@@ -86,4 +96,8 @@ def make_case(
 def _activity(scene: Scene, signals: frozenset[str]) -> np.ndarray:
     """The best signal of activity that is measured."""
     best = "sm_active_share" if "sm_active_share" in signals else "busy_share"
-    return np.where(scene.lost, np.nan, measure(scene)[best])
+    measured = measure(scene)
+    activity = np.where(scene.lost, np.nan, measured[best])
+    plain = sorted(scene.plain)
+    activity[plain] = np.where(scene.lost, np.nan, measured["busy_share"])[plain]
+    return activity

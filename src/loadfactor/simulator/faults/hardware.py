@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from loadfactor.simulator.faults.measure import measure
 from loadfactor.simulator.faults.pick import NoRoomError, expect, pick_job, pick_window
 from loadfactor.simulator.faults.scene import Event, Expectation, Scene, SceneOutage, Window
 from loadfactor.units import MIN_PER_HOUR
@@ -48,9 +49,10 @@ def overheat(scene: Scene, rng: np.random.Generator) -> None:
     job = pick_job(scene, rng, 80)
     window = pick_window(scene, rng, job, 10, 50, 160)
     place, minutes = job.gpus[rng.integers(len(job.gpus))], range(*window)
-    scene.sm[place, minutes] = np.maximum(scene.sm[place, minutes], 0.6)
-    temperature = 60 + rng.uniform(31, 36)
-    scene.heat_c[place, minutes] = temperature - 60
+    hot = 30 + rng.uniform(
+        61, 66
+    )  # whatever it does: were it made to work while its job pauses, it would be a straggler
+    scene.heat_c[place, minutes] += np.maximum(hot - measure(scene)["temperature_c"][place, minutes], 0)
     if rng.random() < 0.5:
         scene.throttle[place, minutes] |= 0x20
     expect(scene, "gpu_hot", job, window, (place,))

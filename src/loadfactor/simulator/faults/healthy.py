@@ -24,15 +24,18 @@ PRICES: Final = {"h100-sxm": 2.6, "a100-sxm": 1.35}
 PATTERNS: Final = ((8,), (4, 4), (4, 2, 2))
 MIXED: Final = (4, 2, 1, 1)
 """How many GPUs the slots of a node have; in a mixed node the last but one has notebooks."""
+GPUS_OF_A_NODE: Final = 8
 FREE: Final = 1
 """GPUs that nobody ever asks for, at the end of the node of A100."""
 
 
-def make_healthy(seed: int) -> Scene:
-    """A healthy fleet; the same seed makes the same one."""
+def make_healthy(seed: int, more_nodes: int = 0) -> Scene:
+    """A healthy fleet; the same seed makes the same one. `more_nodes`: of H100, beside the usual three."""
     rng = np.random.default_rng((seed, 11))
-    nodes = [("h100-0", "h100"), ("h100-1", "h100"), ("h100-2", "h100"), ("a100-0", "a100")]
-    fleet = tuple(Gpu(f"{node}/gpu{n}", node, pool, f"{pool}-sxm") for node, pool in nodes for n in range(8))
+    nodes = [(f"h100-{n}", "h100") for n in range(3 + more_nodes)] + [("a100-0", "a100")]
+    fleet = tuple(
+        Gpu(f"{node}/gpu{n}", node, pool, f"{pool}-sxm") for node, pool in nodes for n in range(GPUS_OF_A_NODE)
+    )
     shape = (len(fleet), MINUTES)
     scene = Scene(
         seed=seed,
@@ -50,8 +53,8 @@ def make_healthy(seed: int) -> Scene:
         lost=np.zeros(shape, dtype=np.bool_),
     )
     drain = _drain(scene, rng) if rng.random() < 0.5 else None
-    for number, (node, _) in enumerate(nodes):
-        mixed = number >= 2
+    for node, _ in nodes:
+        mixed = node in ("h100-2", "a100-0")
         pattern = MIXED if mixed else PATTERNS[rng.integers(len(PATTERNS))]
         places = scene.gpus_of(node)
         for slot, size in enumerate(pattern):

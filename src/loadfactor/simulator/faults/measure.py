@@ -14,6 +14,9 @@ POWER_CAP: Final = 0x4
 CAPPED_ABOVE: Final = 0.86
 """SM activity above which a board may reach its limit of power."""
 IDLE_BIT: Final = 0x1
+LINKS: Final = ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s", "nvlink_bytes_per_s")
+PROFILED: Final = frozenset({"sm_active_share", "tensor_active_share", "dram_active_share", *LINKS})
+"""Columns that come from profiling counters, which not every GPU has."""
 
 
 def measure(scene: Scene) -> Mapping[str, Array]:

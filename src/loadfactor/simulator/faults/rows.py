@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 
 from loadfactor.simulator.faults.healthy import HISTORY_MINUTES, TEAMS, held_before
-from loadfactor.simulator.faults.measure import measure
+from loadfactor.simulator.faults.measure import PROFILED, measure
 from loadfactor.simulator.faults.scene import Array, Flags, Job, Scene, Wait
 from loadfactor.simulator.table_rows import TableBatch
 from loadfactor.tables import table
-from loadfactor.units import MS_PER_MIN
+from loadfactor.units import MS_PER_MIN, MS_PER_S, S_PER_MIN
 
 Row = dict[str, Any]
 
@@ -32,16 +32,20 @@ def make_rows(scene: Scene, signals: Sequence[str] | None = None, late: Flags | 
 
 
 def make_samples(scene: Scene, signals: Sequence[str] | None, taken: Flags) -> TableBatch:
-    """The samples of these GPUs and minutes."""
-    place, minute = np.nonzero(taken)
+    """The samples of these GPUs and minutes: one of each, or several that are alike where the step is shorter."""
+    place, minute = (np.repeat(of, S_PER_MIN // scene.step_s) for of in np.nonzero(taken))
     measured: dict[str, Array] = {k: v for k, v in measure(scene).items() if signals is None or k in signals}
-    to_ms = scene.start_ms + (minute + 1) * MS_PER_MIN
+    for name in PROFILED & {*measured}:
+        measured[name][sorted(scene.plain)] = np.nan
+    step_ms = scene.step_s * MS_PER_S
+    part = np.arange(len(place)) % (S_PER_MIN // scene.step_s)
+    to_ms = scene.start_ms + minute * MS_PER_MIN + (part + 1) * step_ms
     names = pa.array([gpu.device for gpu in scene.fleet])
     columns = {
         "device_id": pa.DictionaryArray.from_arrays(pa.array(place.astype(np.int32)), names).cast(pa.string()),
-        "from_utc": to_ms - MS_PER_MIN,
+        "from_utc": to_ms - step_ms,
         "to_utc": to_ms,
-        **{name: values[place, minute] for name, values in measured.items()},
+        **{name: pa.array(values[place, minute], from_pandas=True) for name, values in measured.items()},
         "source": pa.array(["dcgm"] * len(place)),
     }
     schema = table("samples").schema

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from loadfactor.units import MS_PER_MIN
+from loadfactor.units import MS_PER_MIN, S_PER_MIN
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -130,6 +130,8 @@ class Scene:
     budgets: dict[str, float] = field(default_factory=dict)  # of a month, by team
     expected: list[Expectation] = field(default_factory=list)
     hurt: set[str] = field(default_factory=set)  # jobs that a fault has changed
+    step_s: int = S_PER_MIN  # of samples: a minute, or a part of it
+    plain: frozenset[int] = frozenset()  # places of GPUs without profiling counters
 
     def at_ms(self, minute: int) -> int:
         """The instant at which a minute begins."""

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.simulator.faults.measure import PROFILED
 from loadfactor.simulator.faults.scene import Expectation, Flags, Scene
 
 ACTIVITY: Final = frozenset({"sm_active_share"})
@@ -43,12 +44,13 @@ LEAST: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
 """One of these a rule has to have to say anything: without, it is silent."""
 
 
-def see_with(expected: Expectation, signals: frozenset[str]) -> Expectation | None:
-    """What may be expected where samples have these columns alone; None where nothing is."""
+def see_with(expected: Expectation, signals: frozenset[str], plain: frozenset[int]) -> Expectation | None:
+    """What may be expected where samples have these columns alone, of `plain` GPUs without counters; None where nothing is."""
     rule = expected.rule
-    if not any(needed <= signals for needed in LEAST.get(rule, (frozenset(),))):
+    seen = [signals - PROFILED if place in plain else signals for place in expected.gpus] or [signals]
+    if not any(needed <= own for needed in LEAST.get(rule, (frozenset(),)) for own in seen):
         return None
-    is_certain = expected.is_certain and NEEDS.get(rule, frozenset()) <= signals
+    is_certain = expected.is_certain and all(NEEDS.get(rule, frozenset()) <= own for own in seen)
     return replace(expected, is_certain=is_certain)
 
 
