@@ -41,4 +41,6 @@ def _recompute(row: Row, software: Software) -> int | None:
         return SELECTIVE
     if (row.get("recompute") or row.get("act_ckpt") or "").strip().lower() in ("none", "false", "0", "no"):
         return NONE
+    if software.recomputes_unasked:
+        return FULL
     return None if software.flash_attention else FULL  # what was trained before it was always recomputed

@@ -35,6 +35,7 @@ class Software:
         False  # gradients of such copies are summed after the backward pass, as a loop over layers leaves them
     )
     recomputes_some: bool = True  # as few layers as needed; else all or none
+    recomputes_unasked: bool = False  # its recipes recompute unless told not to
     skips_other_documents: bool = (
         False  # attention works on each packed document alone, not on the whole sequence masked
     )
@@ -77,8 +78,10 @@ TORCHTITAN = replace(  # the gradient of logits has 32 bits of its own
 )
 TORCHTUNE = replace(  # weights, gradients and both moments in 16 bits, logits a chunk at a time
     TORCHTITAN,
+    attention="first",  # documents are told apart by a mask, which only the older kernel takes
     reruns_products=False,
     recomputes_some=False,
+    recomputes_unasked=True,
     logit_bytes=1,
     gradient_bytes=2,
     kept_gradient_bytes=2,
