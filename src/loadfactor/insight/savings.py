@@ -11,6 +11,7 @@ from loadfactor.errors import InputError
 from loadfactor.insight.follow_up import LeverFollowUp, follow_levers
 from loadfactor.insight.levers import LEVERS
 from loadfactor.insight.levers.lever import Level, LeverResult, LossLever, name_confidence
+from loadfactor.insight.levers.offers import PriceOffers, PriceSaving, find_price_savings
 from loadfactor.insight.levers.remainder import TakenLoss
 from loadfactor.insight.levers.situation import Situation
 from loadfactor.lever_settings import DoneLever
@@ -20,6 +21,7 @@ from loadfactor.units import H_PER_MONTH
 MOST_ASKED = 5
 BY = ("team", "user")
 """What savings can be split by."""
+NO_OFFERS = PriceOffers()
 LOSSES = tuple(drop.name for drop in DROPS if not drop.is_unknown)
 
 
@@ -79,7 +81,8 @@ class UnknownHours:
 class FleetSavings:
     """What was lost in a window and what levers would have saved of it: `saved_at_most` is their sum, and never more than `lost`.
 
-    Money is None where no price is known. `levers` are in the order in which they were applied.
+    Money is None where no price is known. `levers` are in the order in which they were applied. `price_levers` are what other
+    prices would have saved of what the levers left: no part of what was lost, nor of `saved_at_most`.
     """
 
     levers: tuple[LeverSaving, ...]
@@ -92,6 +95,7 @@ class FleetSavings:
     basis: str
     unknown: UnknownHours
     rows: tuple[GroupSaving, ...]
+    price_levers: tuple[PriceSaving, ...] = ()
     followed: tuple[LeverFollowUp, ...] = ()
 
 
@@ -101,8 +105,11 @@ def find_savings(
     start: datetime | None = None,
     end: datetime | None = None,
     done: Sequence[DoneLever] = (),
+    offers: PriceOffers = NO_OFFERS,
 ) -> FleetSavings:
     """What each lever would have saved in [start, end), by default in all the books know; those `done` are followed up.
+
+    `offers` are prices that could be had.
 
     Raises InputError where the books know nothing of that time, or for a dimension that savings cannot be split by.
     """
@@ -113,7 +120,11 @@ def find_savings(
         situation = Situation(facts)
         found = [(lever, lever.find(situation)) for lever in LEVERS]
         savings = _add_up(facts, found, by)
-    return replace(savings, followed=follow_levers(books, done))
+        saved_hours: dict[str | None, float] = {}
+        for part in (part for _, of in found for part in of.taken):
+            saved_hours[part.job] = saved_hours.get(part.job, 0.0) + part.gpu_hours
+        priced = find_price_savings(situation, saved_hours, offers)
+    return replace(savings, price_levers=priced, followed=follow_levers(books, done))
 
 
 def add_losses(of: Waterfall) -> float:

@@ -13,7 +13,7 @@ from loadfactor.books.losses.failed import FailedRun, list_failed_runs
 from loadfactor.books.losses.free import FreeStretch, find_free, list_waits
 from loadfactor.books.losses.idle import HeldRun, IdleStretch, find_idle, list_runs
 from loadfactor.books.losses.lone_jobs import LoneJob, list_lone_jobs
-from loadfactor.books.losses.lost_work import LostWork, list_lost_work
+from loadfactor.books.losses.lost_work import LostWork, list_checkpoint_s, list_lost_work
 from loadfactor.books.losses.pool_jobs import PoolHistory, list_pools
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.books.waterfall import ASKED
@@ -23,7 +23,7 @@ from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.store.session import Session
 from loadfactor.tables import Span
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.units import MS_PER_HOUR, MS_PER_S
 
 HOLDER: Final = ("job", "team", "user")
 """By what losses of holders are told."""
@@ -117,6 +117,25 @@ class LossFacts:
     def lost_work(self) -> list[LostWork]:
         """Jobs that lost work, and how often."""
         return list_lost_work(self._session, self.window)
+
+    @cached_property
+    def checkpoint_s(self) -> dict[str, float]:
+        """How long a checkpoint of each job takes that reports some, s."""
+        return list_checkpoint_s(self._session, self.window)
+
+    @cached_property
+    def held_gpus(self) -> list[tuple[float, float]]:
+        """GPUs that jobs held, hour by hour, with the seconds of that hour that lie in the window."""
+        self._view_ledger()
+        held = dict(
+            self._session.raw.execute(
+                "SELECT hour_utc, sum(gpu_s) FROM asked_ledger WHERE job_id IS NOT NULL GROUP BY hour_utc"
+            ).fetchall()
+        )
+        first, last = self.window
+        hours = range(first - first % MS_PER_HOUR, last, MS_PER_HOUR)
+        seconds = [(min(hour + MS_PER_HOUR, last) - max(hour, first)) / MS_PER_S for hour in hours]
+        return [(held.get(hour, 0.0) / within, within) for hour, within in zip(hours, seconds, strict=True)]
 
     @cached_property
     def purposes(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""How often jobs lost work in a window, and how long their checkpoints took: what the interval between checkpoints follows from."""
+"""How often jobs lost work in a window, and how long checkpoints took: what the interval between checkpoints follows from."""
 
 from dataclasses import dataclass
 
@@ -29,3 +29,13 @@ def list_lost_work(session: Session, window: Span) -> list[LostWork]:
             SELECT job_id, times, seconds FROM lost LEFT JOIN stalls USING (job_id) ORDER BY job_id"""
     ).fetchall()
     return [LostWork(*row) for row in rows]
+
+
+def list_checkpoint_s(session: Session, window: Span) -> dict[str, float]:
+    """The mean length of a checkpoint, s, of the jobs that report some."""
+    session.view_table("job_sections", "job_sections")
+    rows = session.raw.execute(
+        f"""SELECT job_id, avg(to_utc - from_utc) / {MS_PER_S} FROM job_sections
+            WHERE kind = 'checkpoint' AND from_utc < {window[1]} AND to_utc > {window[0]} GROUP BY job_id ORDER BY job_id"""
+    ).fetchall()
+    return dict(rows)

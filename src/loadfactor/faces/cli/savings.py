@@ -7,6 +7,7 @@ import typer
 from loadfactor.faces.cli.books_request import SpanRequest
 from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document
+from loadfactor.limits import WAIT_H
 from loadfactor.request import option
 
 ABOUT = (
@@ -22,6 +23,9 @@ class SavingsRequest(SpanRequest):
     """In which window, and by whom."""
 
     by: tuple[str, ...] = option("Split by team or user, or both.", ())
+    spot_price: float | None = option("Price of a spot GPU-hour, for jobs that report checkpoints.", None, above=0)
+    spot_hours: float = option("Hours between interruptions of one spot instance.", 24.0, within=WAIT_H)
+    commit_price: float | None = option("Price of a committed GPU-hour, for the base of the demand.", None, above=0)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,7 +37,9 @@ def build_page(request: SavingsRequest) -> Document:
     """The savings of the window."""
     from loadfactor.config import settings
     from loadfactor.faces.pages.savings import build_savings
+    from loadfactor.insight.levers.offers import PriceOffers
     from loadfactor.insight.savings import find_savings
 
     books = request.books
-    return build_savings(find_savings(books, request.by, *request.window(books), settings().lever))
+    offers = PriceOffers(request.spot_price, request.spot_hours, request.commit_price)
+    return build_savings(find_savings(books, request.by, *request.window(books), settings().lever, offers))

@@ -21,6 +21,8 @@ def build_savings(found: "FleetSavings") -> Document:
     ]
     if found.rows:
         sections.insert(1, _list_groups(found))
+    if found.price_levers:
+        sections.append(_list_prices(found))
     if found.followed:
         sections.append(_list_followed(found))
     return Document(
@@ -129,6 +131,21 @@ def _list_groups(found: "FleetSavings") -> Section:
     more = len(found.rows) - len(rows)
     note = f"{NOBODY}: nobody held it" + (f"; and {more:,} more, --json lists them all" if more else "")
     return Section(f"By {', '.join(names)}", tables=(DataTable(columns, rows, note=note),))
+
+
+def _list_prices(found: "FleetSavings") -> Section:
+    columns = (
+        TableColumn("lever"),
+        TableColumn("saved", "money", found.currency),
+        TableColumn("GPU-hours", "number"),
+        TableColumn("what says so"),
+        TableColumn("what to do"),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (of.lever, of.saved, of.gpu_hours, " ".join(of.evidence), of.action) for of in found.price_levers
+    ]
+    lead = "The same hours at other prices, one after another; without what the levers above would have saved."
+    return Section("Other prices", lead, tables=(DataTable(columns, rows),))
 
 
 def _list_followed(found: "FleetSavings") -> Section:
