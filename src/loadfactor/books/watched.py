@@ -108,14 +108,24 @@ class Watched:
     def read_job_steps(
         self, job: str, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int
     ) -> Iterator[StepRows]:
-        """The same of one job: of its own rows, made of the samples of its nodes where nothing is shared with others."""
+        """The same of one job: of its own rows, made of the samples of its nodes where nothing is shared with others.
+
+        By whole hours no sample is read, as the ledger that is kept says it all.
+        """
+        question = self._ask(metrics, by, span)
+        if step_ms == MS_PER_HOUR:
+            open_ledger(self._session, self._idle_below)
+            AskedLedger(self._session, self._idle_below).view(question.window, False)
+            self._session.materialize("ledger_of_job", f"SELECT * FROM asked_ledger WHERE job_id = {quote(job)}")
+            self._session.create_view("asked_ledger", "SELECT * FROM ledger_of_job")
+            return read_steps(self._session, question, step_ms)
         if self._facts is None:
             self._facts = list_facts(self._session)
         near = read_nearby_devices(self._session, job, span)
         cuts = range(span[0] + step_ms, span[1], step_ms)
         book(self._session, _list_hours(span), cuts, self._idle_below, facts=self._facts, devices=near)
         self._session.create_view("asked_ledger", f"SELECT * FROM book WHERE job_id = {quote(job)}")
-        return read_steps(self._session, self._ask(metrics, by, span), step_ms)
+        return read_steps(self._session, question, step_ms)
 
     def read_held_steps(
         self, metrics: Sequence[Metric], by: Sequence[str], span: Span, step_ms: int

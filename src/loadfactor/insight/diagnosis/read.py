@@ -27,9 +27,9 @@ _BY: Final = ("device", "node", "accelerator")
 _LEAST_CHUNK_MS: Final = MS_PER_DAY
 _CHUNK_STEPS: Final = 480
 """So much is booked at a time: it costs little more than a short piece does."""
-_STEPS_MIN: Final = (1, 2, 5, 10, 30, 60)
+_STEPS_MIN: Final = (1, 2, 5, 10, 60)
 _MOST_STEPS: Final = 1500
-"""A job of a day is read by minutes, one of a month by half hours."""
+"""A job of a day is read by minutes, one of more than ten days by the hours of the ledger."""
 
 
 def read_job(watched: Watched, job: str, span: Span | None = None) -> DiagnosedJob:
