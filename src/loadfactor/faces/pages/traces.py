@@ -93,7 +93,10 @@ def say_verdict(found: TraceDiagnosis) -> str:
     if found.findings:
         first = found.findings[0]
         others = f", then {', '.join(item.cause for item in found.findings[1:3])}" if found.findings[1:] else ""
-        return f"{first.cause} first: {percent(first.share)} of the span, {first.sureness} sureness{others}."
+        of = (
+            "span" if any(report.busy_us is not None for report in found.traces) else "steps of the loop, without a GPU"
+        )
+        return f"{first.cause} first: {percent(first.share)} of the {of}, {first.sureness} sureness{others}."
     if any(report.can_judge for report in found.traces):
         return "No part of the span that is no computing reaches 5 %."
     reason = next((because for report in found.traces for because in report.because), "there is no trace in it")

@@ -41,7 +41,7 @@ def read_rate(books: Books, job: str, window: tuple[datetime, datetime] | None =
 
 def price_trace(found: TraceDiagnosis, rate: JobRate) -> TraceDiagnosis:
     """The same with money: of each finding the GPU-seconds in the traces, and what the job loses if all it did ran like them."""
-    span_us = {(report.trace, report.rank, report.device): report.gpu_span_us or 0.0 for report in found.traces}
+    span_us = {(report.trace, report.rank, report.device): report.gpu_span_us for report in found.traces}
     price = rate.price_per_gpu_hour
     costs = []
     for finding in found.findings:
@@ -51,7 +51,7 @@ def price_trace(found: TraceDiagnosis, rate: JobRate) -> TraceDiagnosis:
             TraceCost(
                 finding.cause,
                 gpu_s,
-                None if price is None else gpu_s / S_PER_HOUR * price,
+                None if price is None or gpu_s is None else gpu_s / S_PER_HOUR * price,
                 hours.low,
                 hours.high,
                 None if price is None else hours.low * price,
@@ -62,6 +62,10 @@ def price_trace(found: TraceDiagnosis, rate: JobRate) -> TraceDiagnosis:
     return replace(found, in_books=books)
 
 
-def _add_up(places: Sequence[FoundAt], span_us: Mapping[tuple[str, int | None, int | str | None], float]) -> float:
-    """The GPU-seconds of a finding: its share of the span of each device where it was found."""
-    return sum(at.share * span_us.get((at.trace, at.rank, at.device), 0.0) for at in places) / US_PER_S
+def _add_up(
+    places: Sequence[FoundAt], span_us: Mapping[tuple[str, int | None, int | str | None], float | None]
+) -> float | None:
+    """The GPU-seconds of a finding: its share of the span of each device where it was found; None where there is no device."""
+    spans = [(at.share, span_us.get((at.trace, at.rank, at.device))) for at in places]
+    known = [share * span for share, span in spans if span is not None]
+    return sum(known) / US_PER_S if known else None

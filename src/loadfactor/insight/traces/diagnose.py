@@ -7,7 +7,7 @@ import numpy as np
 
 from loadfactor.insight.traces.clock import keep_one_clock
 from loadfactor.insight.traces.collectives import compare_ranks
-from loadfactor.insight.traces.judge import judge, refuse
+from loadfactor.insight.traces.judge import is_host_alone, judge, refuse
 from loadfactor.insight.traces.kernels import list_kernels
 from loadfactor.insight.traces.observed import ObservedDevice
 from loadfactor.insight.traces.partition import rows_of_device
@@ -15,6 +15,7 @@ from loadfactor.insight.traces.report import DeviceReport, FoundAt, TraceDiagnos
 from loadfactor.insight.traces.roofline import find_roof
 from loadfactor.insight.traces.rules import RULES
 from loadfactor.insight.traces.rules.communication import find_rank_waits, is_explained
+from loadfactor.insight.traces.rules.input_pipeline import find_starved_loop
 from loadfactor.trace_events import GpuKind, TraceCapture
 from loadfactor.units import NS_PER_US
 
@@ -27,14 +28,16 @@ def diagnose_captures(captures: Iterable[TraceCapture]) -> TraceDiagnosis:
     Only the GPU work of collectives and the reports are kept of a capture, so that many of them fit.
     """
     reports: list[DeviceReport] = []
+    findings: list[TraceFinding] = []
     judged: list[ObservedDevice] = []
     for capture in captures:
         own, devices = report_capture(capture)
         reports += own
+        if is_host_alone(capture) and (starved := find_starved_loop(capture)) is not None:
+            findings.append(replace(starved, found_at=(FoundAt(capture.trace, capture.rank, None, starved.share),)))
         judged += devices
     skew = compare_ranks(_one_a_rank(judged))
     doubtful = {(report.path, report.device) for report in reports if report.can_judge is not True}
-    findings = []
     for device in judged:
         is_doubtful = (device.capture.path, device.device.label) in doubtful
         for rule in RULES:

@@ -52,6 +52,12 @@ def refuse(capture: TraceCapture) -> tuple[str, ...]:
     return ()
 
 
+def is_host_alone(capture: TraceCapture) -> bool:
+    """Whether a whole capture holds what a host did, and nothing of a GPU."""
+    is_broken = capture.refused or capture.is_cut or capture.unreadable_times or capture.counter_ranges
+    return not is_broken and not len(capture.gpu) and bool(len(capture.host))
+
+
 def _say_without_gpu(capture: TraceCapture) -> str:
     if capture.is_cut:
         return "The file is cut before its GPU events begin; export it again, whole."

@@ -82,7 +82,7 @@ class FoundAt:
 
 @dataclass(frozen=True)
 class TraceFinding:
-    """One cause of lost time. `share` is of the span, the mean where it was found on several devices.
+    """One cause of lost time. `share` is of the span (without a GPU: of the steps), the mean where it was found on several devices.
 
     `saved_share_low` and `saved_share_high` say what would have been saved: upper bounds of a fix, not a promise, and not to
     be added,
@@ -105,11 +105,13 @@ class TraceFinding:
 class TraceCost:
     """A cause in money: the GPU-seconds it took in the traces and what they cost at the job's price of a GPU-hour.
 
+    Both are None for traces without a GPU.
+
     `job_…_low` and `job_…_high`: what would be saved of all hours in which the job worked, if they ran like the traces.
     """
 
     cause: str
-    gpu_s: float
+    gpu_s: float | None
     cost: float | None
     job_gpu_hours_low: float
     job_gpu_hours_high: float
