@@ -68,3 +68,16 @@ def test_gpu_util_and_memory_alone_cannot_tell(tmp_path: Path) -> None:
     assert not starved.can_tell
     missing = {each.cause: each.missing for each in starved.cannot_tell}
     assert missing["input_pipeline"] == ("sm_activity", "node cpu_busy_share")
+
+
+def test_serving_is_not_asked_of_causes_of_training(tmp_path: Path) -> None:
+    """The same stops at even intervals are checkpoints of a training job; a job that answers requests waits for them."""
+    training, serving = (make_patient(f"{of}-checkpoints", 3, ("checkpoint_stalls",)) for of in ("training", "serving"))
+    serving.purpose = "serving"
+    for each in (training, serving):
+        each.sections = []
+    rows = [Rows(batch.table, batch.data, "simulated") for batch in make_rows([training, serving])]
+    books = Books.open(tmp_path / "books", create=True)
+    books.add_rows(Source("simulated", lambda _paths: (), lambda _paths, _options: iter(rows)), rows, "clinic")
+    assert diagnose(books, training.name).findings[0].cause == "checkpoint_stalls"
+    assert not diagnose(books, serving.name).findings

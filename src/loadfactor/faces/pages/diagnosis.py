@@ -58,7 +58,8 @@ def _build_fleet(found: FleetDiagnosis) -> Document:
         rows.append(
             (
                 job.job, job.held_gpu_hours, job.lost_gpu_hours, first.title if first else _say_nothing(job),
-                first.sureness if first else None, _say_stake(job.at_stake_gpu_hours, job.at_stake_cost, found.currency),
+                first.sureness if first else None,
+                _say_stake(job.at_stake_gpu_hours, job.at_stake_cost, found.currency) if first else None,
             )
         )  # fmt: skip
     sections = [

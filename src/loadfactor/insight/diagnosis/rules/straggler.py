@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
 
-_THROTTLED: Final = 0.1
-"""The share of time in which a GPU is throttled from which on that explains why it is slow."""
+_LOWERED: Final = 0.5
+"""A throttled GPU does so much less at most, of what it would do."""
 
 
 def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
@@ -25,7 +25,7 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     for place, others in ends:
         middle, spread = float(np.median(value[others])), float(np.ptp(value[others]))
         far = abs(value[place] - middle)
-        if _is_throttled(facts, int(place), others):
+        if _is_throttled(facts, int(place), others, far / middle if middle else 0.0):
             continue  # which is the cause, and a finding of its own
         if middle > limits["used"] and far >= max(limits["distance"], 2.5 * spread):
             top = max(value[place], middle)
@@ -48,12 +48,12 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     return None
 
 
-def _is_throttled(facts: DiagnosedJob, place: int, others: NDArray[np.int64]) -> bool:
-    """Whether a GPU is slowed down and the others are not."""
+def _is_throttled(facts: DiagnosedJob, place: int, others: NDArray[np.int64], lost: float) -> bool:
+    """Whether a GPU is slowed down for so long that this explains what it does less, and the others are not."""
     if "throttled_share" not in facts.signals:
         return False
     value = facts.by_gpu("throttled_share", facts.working)
-    return bool(value[place] >= _THROTTLED > np.nanmedian(value[others]))
+    return bool(value[place] * _LOWERED >= lost and np.nanmedian(value[others]) * _LOWERED < lost)
 
 
 STRAGGLER: Final = DiagnosisRule(
