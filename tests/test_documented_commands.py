@@ -27,8 +27,8 @@ RUNS_ON = (["up"], ["agent"], ["record"], ["import", "prometheus"])
 """How commands begin that run until they are told to stop, or need a server or a driver: here it is seen that they are there."""
 WITH_SETTINGS = ("charge-teams.md", "follow-budgets.md", "price-owned-gpus.md", "where-the-money-went.md")
 """Pages whose commands read what their TOML says, put together as loadfactor.toml."""
-MAY_SAY_NO = ("plan", "validate")
-"""Commands whose answer may be no: exit code 1."""
+MAY_SAY_NO = ("plan", "validate", "check")
+"""Commands whose answer may be no: exit code 1. `check` says so where Slurm's commands are installed and no Slurm runs."""
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:

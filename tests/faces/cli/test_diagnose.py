@@ -51,11 +51,12 @@ def test_a_broken_file_among_others_is_said(run: Run, tmp_path: Path) -> None:
     assert len(said.strip().splitlines()) == 1
 
 
-def test_nothing_to_diagnose(run: Run) -> None:
-    """Without a trace the command says what it takes."""
+def test_without_traces_the_fleet_is_diagnosed(run: Run) -> None:
+    """Without a trace the books are asked; where there are none, it is said how to begin."""
     code, _, said = run("diagnose")
     assert code == 2
-    assert "TRACE" in said
+    assert "no books" in said
+    assert len(said.strip().splitlines()) == 1
 
 
 def test_the_same_in_python() -> None:
