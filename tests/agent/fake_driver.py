@@ -1,5 +1,6 @@
 """The fake libnvidia-ml.so.1: compiled once, found by processes through LD_LIBRARY_PATH, told what to say by a file."""
 
+import atexit
 import functools
 import os
 import shutil
@@ -17,8 +18,9 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler
 
 @functools.cache
 def build_driver(old: bool = False) -> Path:
-    """The folder with the library; `old`: one that has fewer functions."""
+    """The folder with the library, there until this process ends; `old`: one that has fewer functions."""
     folder = Path(tempfile.mkdtemp(prefix="fake-nvml-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     assert COMPILER
     command = [COMPILER, "-shared", "-fPIC", "-O1", "-Wl,-soname,libnvidia-ml.so.1", str(SOURCE)]
     if old:

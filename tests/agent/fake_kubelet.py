@@ -1,5 +1,7 @@
 """A kubelet's pod-resources socket: a real gRPC server on a unix socket that answers List as it is told to."""
 
+import atexit
+import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -35,10 +37,14 @@ def write_answer(pods: Pods) -> bytes:
 
 
 class FakeKubelet:
-    """Listens from `with` on; `answer` may be changed. Its socket has a short path, as unix sockets need."""
+    """Listens from `with` on; `answer` may be changed. Its socket has a short path, as unix sockets need,
+    in a folder that is there until this process ends."""
 
     def __init__(self, pods: Pods, folder: Path | None = None) -> None:
-        self.socket = (folder or Path(tempfile.mkdtemp(prefix="kubelet-"))) / "kubelet.sock"
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix="kubelet-"))
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        self.socket = folder / "kubelet.sock"
         self.answer = write_answer(pods)
         self.hangs = False
         self.asked: list[bytes] = []

@@ -112,26 +112,27 @@ def test_full_disk_without_anything_to_drop_is_counted(tmp_path: Path, monkeypat
 @given(st.integers(0, 5000), st.booleans())
 def test_torn_end_loses_only_what_was_torn(cut: int, flipped: bool) -> None:
     """After a power loss the bodies before the damage are sent, those of later segments too, and the damage is counted."""
-    folder = Path(tempfile.mkdtemp())
-    spool = Spool(folder, MIB)
-    for number in range(5):
-        spool.add(body(number), 1)
-    path = next(folder.glob("*.spool"))
-    content = bytearray(path.read_bytes())
-    at = min(cut, len(content) - 1)
-    if flipped:
-        content[at] ^= 0xFF
-    else:
-        del content[at:]
-    path.write_bytes(content)
-    later = Spool(folder, MIB)
-    later.add(body(5), 1)
-    whole = at // (1000 + 12)
-    found = drain(later)
-    assert found[:whole] == list(range(whole))
-    assert found[-1] == 5
-    is_torn = flipped or at % (1000 + 12) > 0
-    assert later.counts.damaged_segments == int(is_torn)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        spool = Spool(folder, MIB)
+        for number in range(5):
+            spool.add(body(number), 1)
+        path = next(folder.glob("*.spool"))
+        content = bytearray(path.read_bytes())
+        at = min(cut, len(content) - 1)
+        if flipped:
+            content[at] ^= 0xFF
+        else:
+            del content[at:]
+        path.write_bytes(content)
+        later = Spool(folder, MIB)
+        later.add(body(5), 1)
+        whole = at // (1000 + 12)
+        found = drain(later)
+        assert found[:whole] == list(range(whole))
+        assert found[-1] == 5
+        is_torn = flipped or at % (1000 + 12) > 0
+        assert later.counts.damaged_segments == int(is_torn)
 
 
 FILL = """
