@@ -12,6 +12,7 @@ from loadfactor.faces.functions import make_function
 from loadfactor.faces.plans.assumptions import state_price
 from loadfactor.faces.plans.train_sections import (
     draw_memory,
+    draw_project,
     draw_rivals,
     draw_scaling,
     draw_step,
@@ -20,6 +21,7 @@ from loadfactor.faces.plans.train_sections import (
     write_time,
 )
 from loadfactor.faces.progress import show_progress
+from loadfactor.planner.training.project import PlannedProject, ProjectNeeds
 from loadfactor.planner.training.request import ABOUT, TrainingRequest
 from loadfactor.planner.training.scaling import NO_PRICE, TrainingFacts, TrainingPlans, plan_runs
 from loadfactor.planner.training.training_plan import TrainingPlan
@@ -47,10 +49,19 @@ def build_document(request: TrainingRequest) -> Document:
         TrainingFacts(read_network(request.model), card, where, price),
         partial(show_progress, what="searching layouts"),
     )
-    plan = answer.plans[-1]
+    plan, project = answer.plans[-1], answer.projects[-1]
+    whole = request.adapters is not None or request.needs != ProjectNeeds()
+    project_page = (draw_project(project, plan),) if whole else ()
     return Document(
-        headline=_write_headline(plan, card),
-        sections=(draw_scaling(answer), draw_summary(plan), draw_step(plan), draw_memory(plan), draw_rivals(plan)),
+        headline=_write_headline(plan, card) + (_write_project(project, plan) if whole else ""),
+        sections=(
+            draw_scaling(answer),
+            draw_summary(plan),
+            *project_page,
+            draw_step(plan),
+            draw_memory(plan),
+            draw_rivals(plan),
+        ),
         assumptions=_list_assumptions(request, plan, price),
         notes=(*_name_best_number(answer), *_list_changes(plan)),
         data=answer,
@@ -69,12 +80,22 @@ def _write_headline(p: TrainingPlan, card: Accelerator) -> str:
     )
 
 
+def _write_project(project: PlannedProject, p: TrainingPlan) -> str:
+    """What the whole project costs, in a sentence; nothing without a price."""
+    if project.cost is None or project.cost_range is None:
+        return ""
+    low, high = (about_money(c, p.currency) for c in project.cost_range)
+    runs = counted(project.needs.runs, "run")
+    return f" The project of {runs} costs about {about_money(project.cost, p.currency)} ({low} to {high})."
+
+
 def _list_assumptions(r: TrainingRequest, p: TrainingPlan, price: ChosenPrice | None) -> tuple[Assumption, ...]:
     bandwidth = f"{p.job.machine.fabric.scale_out_bytes_per_s / BYTES_PER_GB:g} GB/s per GPU"
     return (
         state_price("price", price) if price else Assumption("price", "none", NO_PRICE),
         Assumption("batch", counted(p.global_batch, "sequence"), "--global-batch" if r.global_batch else "about 4 M tokens"),
         *_name_adapters(r, p),
+        *_name_padding(r, p),
         Assumption("network", bandwidth, "catalog, --cluster or --network-gb-per-s"),
         Assumption("software", SOFTWARE_WORDS[r.software], "--software"),
         Assumption("failures", f"one per {r.gpu_mtbf_h:,.0f} GPU-hours", "Llama 3: 419 in 54 days on 16,384 H100"),
@@ -90,6 +111,14 @@ def _name_adapters(r: TrainingRequest, p: TrainingPlan) -> tuple[Assumption, ...
         Assumption(
             "trained", f"{trained} weights: adapters of rank {r.adapter_rank} on attention", "--method, --adapter-rank"
         ),
+    )
+
+
+def _name_padding(r: TrainingRequest, p: TrainingPlan) -> tuple[Assumption, ...]:
+    if not r.padding_percent:
+        return ()
+    return (
+        Assumption("padding", f"{r.padding_percent:g} % of the {short(p.tokens)} tokens of a run", "--padding-percent"),
     )
 
 

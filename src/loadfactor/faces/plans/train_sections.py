@@ -5,6 +5,7 @@ from loadfactor.faces.document import Cell, DataTable, Section, TableColumn
 from loadfactor.faces.formats import about_money, counted, duration, number, percent, short
 from loadfactor.planner.training.evaluation import EvaluatedLayout
 from loadfactor.planner.training.layout import NONE, RECOMPUTE, TrainingLayout
+from loadfactor.planner.training.project import PlannedProject
 from loadfactor.planner.training.scaling import TrainingPlans
 from loadfactor.planner.training.training_plan import TrainingPlan
 from loadfactor.units import BYTES_PER_GIB, FLOPS_PER_TFLOPS, S_PER_DAY
@@ -117,6 +118,29 @@ def draw_summary(p: TrainingPlan) -> Section:
     ]
     columns = (TableColumn("what"), TableColumn("value", "number"), TableColumn("meaning"))
     return Section(f"The run on {counted(p.gpus, 'GPU')}", tables=(DataTable(columns, rows),))
+
+
+def draw_project(project: PlannedProject, p: TrainingPlan) -> Section:
+    """What the whole project costs, part by part; the parts sum to the project."""
+    n = project.needs
+    said = {
+        "runs": f"{counted(n.runs, 'run')} that succeed, their real tokens (--runs)",
+        "padding": f"{n.padding_percent:g} % of the tokens of a run (--padding-percent); packing saves it",
+        "retries": f"runs that fail: {n.retry_percent:g} % of the GPU-hours of those that succeed (--retry-percent)",
+        "evaluation": "--evaluation-gpu-hours",
+        "storage": "--storage-cost",
+        "staff": "--staff-cost",
+    }
+    costs = project.costs or {}
+    rows: list[tuple[Cell, ...]] = [
+        (name, project.gpu_hours.get(name), costs.get(name), of) for name, of in said.items()
+    ]
+    rows.append(("project", sum(project.gpu_hours.values()), project.cost, "the parts above; 0 is what was not given"))
+    columns = (
+        TableColumn("part"), TableColumn("GPU-hours", "number"), TableColumn("cost", "about money", p.currency),
+        TableColumn("meaning"),
+    )  # fmt: skip
+    return Section("The project", tables=(DataTable(columns, rows),))
 
 
 def draw_step(p: TrainingPlan) -> Section:

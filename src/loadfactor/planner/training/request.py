@@ -3,14 +3,16 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from loadfactor.limits import GPU_COUNT, GPU_HOUR_PRICE, PAUSE_S, TOKEN_COUNT, WAIT_H
+from loadfactor.limits import COST, GPU_COUNT, GPU_HOUR_PRICE, PAUSE_S, TOKEN_COUNT, WAIT_H
 from loadfactor.planner.training.adapters import DEFAULT_RANK, Adapters
 from loadfactor.planner.training.layout import RECOMPUTE
+from loadfactor.planner.training.project import ProjectNeeds
 from loadfactor.planner.training.search_space import SearchSpace
 from loadfactor.planner.training.training_plan import Reliability
 from loadfactor.request import Request, option
 
 MOST_SEQUENCES, MOST_TOKENS = 1_000_000, 1e18
+MOST_RUNS, MOST_RETRY_PERCENT, MOST_PADDING_PERCENT, MOST_GPU_HOURS = 1_000_000, 10_000, 99, 1e12
 FREE = "Searched where not given."
 Recompute = Literal["none", "selective", "full"]
 ABOUT = "Plan a training run: the best layout, time, and cost."
@@ -65,6 +67,34 @@ class TrainingRequest(Request):
     gpu_mtbf_h: float = option("Hours between failures of one GPU.", 50_677, within=WAIT_H)
     checkpoint_s: float = option("Seconds that a checkpoint stops the run.", 60, within=PAUSE_S)
     restart_s: float = option("Seconds from a failure to training again.", 600, within=PAUSE_S)
+
+    runs: int = option("Runs of the project that have to succeed.", 1, at_least=1, at_most=MOST_RUNS)
+    retry_percent: float = option(
+        "GPU-hours of runs that fail, of those that succeed.", 0, at_least=0, at_most=MOST_RETRY_PERCENT
+    )
+    padding_percent: float = option(
+        "Tokens of padding, of those that a run works on; they come on top of --tokens.",
+        0,
+        at_least=0,
+        at_most=MOST_PADDING_PERCENT,
+    )
+    evaluation_gpu_hours: float = option(
+        "GPU-hours of evaluation in the whole project.", 0, at_least=0, at_most=MOST_GPU_HOURS
+    )
+    storage_cost: float = option("Storage of the whole project.", 0, within=COST)
+    staff_cost: float = option("Staff of the whole project.", 0, within=COST)
+
+    @property
+    def needs(self) -> ProjectNeeds:
+        """What the project needs beside one run."""
+        return ProjectNeeds(
+            self.runs,
+            self.retry_percent,
+            self.padding_percent,
+            self.evaluation_gpu_hours,
+            self.storage_cost,
+            self.staff_cost,
+        )
 
     @property
     def space(self) -> SearchSpace:

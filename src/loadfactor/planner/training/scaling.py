@@ -11,6 +11,7 @@ from loadfactor.errors import CatalogError, InputError, PlanError
 from loadfactor.planner.training.batch import choose_batch, choose_seq
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.machine import Machine, build_machine, choose_datatype, choose_software
+from loadfactor.planner.training.project import PlannedProject, cost_project
 from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.training_plan import TrainingPlan, plan_run
 from loadfactor.units import BYTES_PER_GB
@@ -48,6 +49,8 @@ class TrainingPlans:
     price_source: str | None
     plans: Sequence[TrainingPlan]
     refused: Sequence[RefusedRun]
+    projects: Sequence[PlannedProject]
+    """The whole project on each number of GPUs, beside its plan."""
 
     @property
     def currency(self) -> str:
@@ -64,11 +67,12 @@ def plan_runs(
     """
     job = _describe_job(request, facts)
     plans, refused = [], []
+    tokens = request.tokens / request.needs.work_share
     for gpus in over(request.gpus):
         batch = job.global_batch * gpus // request.gpus[0] if request.scaling == "weak" else job.global_batch
         one = replace(job, global_batch=max(batch, 1))
         try:
-            plans.append(plan_run(one, gpus, request.tokens, request.reliability, request.space, facts.price))
+            plans.append(plan_run(one, gpus, tokens, request.reliability, request.space, facts.price))
         except PlanError as reason:
             if len(request.gpus) == 1:
                 raise
@@ -84,6 +88,7 @@ def plan_runs(
         _name_source(facts.price),
         plans,
         refused,
+        [cost_project(plan, request.needs) for plan in plans],
     )
 
 
