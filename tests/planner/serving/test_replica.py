@@ -1,5 +1,6 @@
 """The equations of one replica count what a step reads and computes, and refuse what cannot be."""
 
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -12,7 +13,8 @@ from loadfactor.errors import InputError, PlanError
 from loadfactor.planner.hardware.engine_names import EngineName
 from loadfactor.planner.serving.batch_gains import compute_batch_gains
 from loadfactor.planner.serving.cache_memory import cache_bytes_per_sequence, check_fits, measure_memory, most_sequences
-from loadfactor.planner.serving.latency import predict_latency
+from loadfactor.planner.serving.latency import predict_latency, prompt_time
+from loadfactor.planner.serving.passes import count_pass_values
 from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
 from loadfactor.planner.serving.service import Traffic, evaluate_batch, find_capacity
 from loadfactor.planner.serving.simulation.costs import Speculation, tabulate_costs
@@ -110,6 +112,29 @@ def test_a_load_test_saturates(llama_8b: Replica) -> None:
     assert seen.ttft_s[-1] > 10 * seen.ttft_s[1]
 
 
+def test_the_first_token_takes_at_least_its_prompt(llama_8b: Replica) -> None:
+    """Alone a request waits for its prompt (80 to 100 % of the nominal length) and the host; four at once wait for each other."""
+    seen = predict_latency(llama_8b, np.array([1.0, 4.0]), 4096.0, 256.0)
+    alone, _ = prompt_time(llama_8b, 4096.0)
+    host = llama_8b.engine.request_s
+    assert 0.8 * float(alone) < float(seen.ttft_s[0]) - host < float(alone)
+    assert float(seen.ttft_s[1]) - host > 1.1 * (float(seen.ttft_s[0]) - host)
+
+
+def test_an_engine_that_seldom_looks_lets_requests_wait(llama_8b: Replica) -> None:
+    """With a look for new requests in every 30th step the first token takes some 15 decode steps longer."""
+    seldom = replace(llama_8b, engine=replace(llama_8b.engine, poll_steps=30))
+    often, late = (predict_latency(r, 16.0, 1024.0, 512.0) for r in (llama_8b, seldom))
+    assert 8 < float((late.ttft_s - often.ttft_s) / often.decode_step_s) < 25
+
+
+def test_experts_move_every_token_as_often_as_they_compute_it() -> None:
+    """Ranks of split experts gather eight copies of each token, ranks that spread them an eighth of that."""
+    n = network("qwen3-235b-a22b")
+    split, spread = (count_pass_values(n, ReplicaLayout(8, 1, ep)) for ep in (1, 8))
+    assert split - spread == pytest.approx(n.moe_layers * 4 * n.hidden * (8 - 1))
+
+
 def test_capacity_keeps_the_objective(llama_8b: Replica) -> None:
     """The largest batch within the objective meets it with nothing to spare, and a tighter one takes fewer requests."""
     traffic = Traffic(1000, 200)
@@ -137,7 +162,9 @@ def test_tables_are_the_equations(llama_8b: Replica) -> None:
     table = tabulate_costs(llama_8b, 512, 64)
     for tokens in (1, 7, 64, 500):
         parts = step_time(llama_8b, float(tokens), 0.0)
-        wanted = parts.dense_s + parts.experts_s + parts.links_s + parts.launches_s + llama_8b.engine.step_s
+        wanted = (
+            parts.dense_s + parts.experts_s + parts.passes_s + parts.links_s + parts.launches_s + llama_8b.engine.step_s
+        )
         assert table.tokens_s[tokens] == pytest.approx(float(np.asarray(wanted)))
 
 

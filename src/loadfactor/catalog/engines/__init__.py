@@ -25,7 +25,7 @@ class EngineConstants:
     fp4_matmul_factor: float
     matmul_half_dim: float  # rows (or columns) at which a product loses half its speed
     memory_share: float  # streaming weights
-    expert_matmul_factor: float
+    expert_half_dim: float  # the same of grouped products, one for each expert
     cache_share: float  # of bandwidth, reading the key-value cache
     attention_share: float  # of 16-bit peak, attention itself
     expert_skew: float  # how much fuller the fullest expert-parallel rank is than random routing makes it
@@ -46,7 +46,7 @@ class EngineConstants:
     engine_bytes: float  # activations, graphs, communication buffers
     narrow_cache: bool  # keeps the cache in 8 bits when the weights are that narrow
     windows_all_layers: bool  # attends to a window alone where every layer of a network has one, without being asked
-    first_wave: float  # of all requests of a load test, those that start at once
+    poll_steps: int  # decode steps between two looks for new requests
     # where the numbers come from
     engine: str = ""
     fitted_on: str = ""

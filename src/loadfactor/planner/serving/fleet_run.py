@@ -59,6 +59,7 @@ def build_fleet(r: Replica, replicas: int, traffic: Traffic, slo: Slo, policy: P
         mixed=e.mixed,
         order=policy.order,
         max_context=r.network.max_context,
+        poll_steps=e.poll_steps,
     )
     prefix = policy.prefix
     if traffic.cached_share and not prefix.blocks:

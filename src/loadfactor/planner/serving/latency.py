@@ -6,8 +6,7 @@ output tokens and every prompt is computed once:
     cycle = output × step(batch) + batch × Δ        Δ: what one prompt adds to the steps it shares
     time per token = step(batch) + (batch − 1)·Δ / output
 
-A request waits for the step in progress, computes its prompt, and queues behind the prompts that came with it; when the cache
-holds fewer sequences than there are requests the rest waits for whole cycles.
+The time to the first token is the queue and the prompt, which depend on who arrives with whom: it is simulated (first_token.py).
 """
 
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 
 from loadfactor.planner.hardware.kernels import Real
 from loadfactor.planner.serving.cache_memory import most_sequences
+from loadfactor.planner.serving.first_token import simulate_first_token_s, tabulate_steps
 from loadfactor.planner.serving.step import Replica, step_time
 
 
@@ -30,7 +30,6 @@ class Latency:
     decode_step_s: Real
     prompt_s: Real  # computing one prompt on an otherwise idle replica
     prompt_added_s: Real  # what it adds to the steps of a running batch
-    queue_s: Real
 
     @property
     def prompt_share(self) -> Real:
@@ -57,23 +56,44 @@ def prompt_time(
     return with_prompt, with_prompt - np.where(np.asarray(batch) > 0, without, 0.0)
 
 
-def predict_latency(r: Replica, concurrency: Real, prompt: float, output: float, cached: float = 0.0) -> Latency:
-    """Latency and throughput of a replica that always has `concurrency` requests of `prompt` and `output` tokens."""
+@dataclass(frozen=True)
+class TokenTime:
+    """Time per token in steady state and what it is made of; seconds."""
+
+    batch: Real
+    tpot_s: Real
+    decode_step_s: Real
+    prompt_s: Real
+    prompt_added_s: Real
+
+
+def predict_tpot(r: Replica, concurrency: Real, prompt: float, output: float, cached: float = 0.0) -> TokenTime:
+    """Time per token of a replica that always has `concurrency` requests of `prompt` and `output` tokens."""
     context = prompt + output / 2
     most = min(most_sequences(r, context), float(r.engine.max_sequences * r.layout.attention_dp))
     batch = np.minimum(concurrency, max(most, 1.0))
     others = np.maximum(batch - 1, 0.0)
     decode_step = step_time(r, batch, batch * context).total_s
     prompt_s, added = prompt_time(r, prompt, others, context, cached)
-    tpot = decode_step + others * added / output
-    cycle = output * decode_step + batch * added
-    # the first wave of a load test arrives at once and queues for half of itself; later requests meet those before them at random
-    busy = np.minimum(batch * added / cycle, 0.98)
-    queue = (
-        r.engine.first_wave / 2 * others * added
-        + (1 - r.engine.first_wave) * busy / (1 - busy) / 2 * added * others / batch
-    )
-    waiting = np.maximum(concurrency / batch - 1, 0.0) * cycle
-    ttft = r.engine.request_s + decode_step / 2 * (others > 0) + prompt_s + queue + waiting
-    throughput = concurrency * output / (ttft + tpot * np.maximum(output - 1, 0))
-    return Latency(batch, ttft, tpot, throughput, decode_step, prompt_s, added, queue + waiting)
+    return TokenTime(batch, decode_step + others * added / output, decode_step, prompt_s, added)
+
+
+def predict_latency(r: Replica, concurrency: Real, prompt: float, output: float, cached: float = 0.0) -> Latency:
+    """Latency and throughput in a load test that keeps `concurrency` requests of `prompt` and `output` tokens in the replica."""
+    t = predict_tpot(r, concurrency, prompt, output, cached)
+    wave_s = (output * t.decode_step_s + t.batch * t.prompt_added_s) * np.maximum(concurrency / t.batch, 1.0)
+    ttft = r.engine.request_s + _simulate_ttft(r, concurrency, prompt, output, wave_s, cached)
+    throughput = concurrency * output / (ttft + t.tpot_s * np.maximum(output - 1, 0))
+    return Latency(t.batch, ttft, t.tpot_s, throughput, t.decode_step_s, t.prompt_s, t.prompt_added_s)
+
+
+def _simulate_ttft(r: Replica, concurrency: Real, prompt: float, output: float, wave_s: Real, cached: float) -> Real:
+    """Seconds to the first token at each concurrency; `wave_s` is what one wave of requests takes at it."""
+    costs, share = tabulate_steps(r), min(cached / prompt, 0.999)
+    many, waves = np.atleast_1d(concurrency), np.atleast_1d(wave_s)
+    lengths = max(round(prompt), 1), max(round(output), 1)
+    found = [
+        simulate_first_token_s(r, costs, max(round(c), 1), *lengths, float(w), share)
+        for c, w in zip(many, waves, strict=True)
+    ]
+    return np.array(found) if np.ndim(concurrency) else found[0]

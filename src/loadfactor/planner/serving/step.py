@@ -2,11 +2,12 @@
 
     step = tokens(n) + head(rows) + cache read + prompt attention + host        n = decoding sequences + prompt tokens
 
-`tokens` reads every dense weight once and, of the experts, those that n tokens touch; the cache is read per sequence. Arguments
+`tokens` reads every dense weight once and, of the experts, those that n tokens touch, and moves what lies between products; the
+cache is read per sequence. Arguments
 may be numbers or NumPy arrays. The event simulation runs on the same functions, tabulated (simulation/costs.py).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log
 
 import numpy as np
@@ -26,6 +27,7 @@ from loadfactor.planner.serving.matrices import (
     build_head_matrix,
     kernels_per_step,
 )
+from loadfactor.planner.serving.passes import count_pass_values
 from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout
 from loadfactor.units import BITS_PER_BYTE
 
@@ -47,6 +49,7 @@ class Replica:
     experts: ExpertMatrices | None = field(init=False, repr=False, compare=False)
     kernels: int = field(init=False, repr=False, compare=False)
     attention: AttentionRates = field(init=False, repr=False, compare=False)
+    pass_values: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         about = (self.network, self.layout, self.precision, self.accelerator)
@@ -63,10 +66,11 @@ class Replica:
         set_(self, "head", build_head_matrix(*about))
         set_(self, "experts", build_expert_matrices(*about))
         set_(self, "kernels", kernels_per_step(self.network))
+        set_(self, "pass_values", count_pass_values(self.network, self.layout))
         set_(self, "attention", compute_attention_rates(*about, self.engine))
 
-    def speed(self, datatype: str, matmul: float = 1.0) -> KernelSpeed:
-        """What kernels that multiply in `datatype` reach here; `matmul` scales products alone."""
+    def speed(self, datatype: str) -> KernelSpeed:
+        """What kernels that multiply in `datatype` reach here."""
         e = self.engine
         narrow = {"fp8": e.fp8_matmul_factor, "int8": e.fp8_matmul_factor, "fp4": e.fp4_matmul_factor}.get(
             datatype, 1.0
@@ -74,7 +78,7 @@ class Replica:
         return KernelSpeed(
             self.accelerator.peak_flops(datatype),
             self.accelerator.memory_bandwidth_bytes_per_s,
-            e.matmul_share * narrow * matmul,
+            e.matmul_share * narrow,
             e.matmul_half_dim,
             e.memory_share,
             e.kernel_s,
@@ -105,6 +109,7 @@ class EngineStepTime:
     head_s: Real
     cache_s: Real
     prompt_attention_s: Real
+    passes_s: Real
     links_s: Real
     launches_s: Real
     host_s: Real
@@ -118,6 +123,7 @@ class EngineStepTime:
             + self.head_s
             + self.cache_s
             + self.prompt_attention_s
+            + self.passes_s
             + self.links_s
             + self.launches_s
             + self.host_s
@@ -145,6 +151,7 @@ def step_time(
         head_s(r, sequences + (np.asarray(prompt_tokens) > 0)),
         cache,
         prompt_attention + a.state_token_s * prompt_tokens,
+        passes_s(r, tokens),
         links_s(r, tokens),
         r.kernels * r.engine.kernel_s,
         r.engine.step_s + r.engine.sequence_s * sequences,
@@ -207,9 +214,15 @@ def experts_s(r: Replica, tokens: Real) -> Real:
         return 0.0
     load = expert_load(r, x, tokens)
     touched = np.maximum(experts_touched(x.count / x.ranks, load), 1e-9)
-    speed = r.speed(x.datatype, r.engine.expert_matmul_factor)
+    speed = replace(r.speed(x.datatype), matmul_half_dim=r.engine.expert_half_dim)
     inner = x.weights / x.into  # gate, up and down as one product of this many columns
     return matmul_s(load / touched, inner, x.into, speed, x.layers * touched, x.bits / BITS_PER_BYTE, ACTIVATION_BYTES)
+
+
+def passes_s(r: Replica, tokens: Real) -> Real:
+    """Seconds of what a step moves through memory between its products (passes.py)."""
+    bytes_per_s = r.accelerator.memory_bandwidth_bytes_per_s * r.engine.memory_share
+    return r.pass_values * ACTIVATION_BYTES / bytes_per_s * tokens
 
 
 def links_s(r: Replica, tokens: Real) -> Real:

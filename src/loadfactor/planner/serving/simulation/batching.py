@@ -60,6 +60,9 @@ def start_step(pool: Pool, replicas: Replicas, rules: Rules, costs: Costs, clock
     budget = rules.chunk_tokens
     if rules.mixed:
         budget -= replicas.each[r].batch * costs.rates.decode_tokens
+    decoded_alone = replicas.each[r].batch > 0 and replicas.each[r].step_prompt == 0
+    if decoded_alone and replicas.each[r].partial == NONE and replicas.each[r].decodes % rules.poll_steps != 0:
+        budget = 0  # the engine does not look for new requests in this step
     tokens, pairs, window_pairs = 0, 0.0, 0.0
     replicas.each[r].done = NONE
     line = r if replicas.each[r].role == DECODE else replicas.each.size

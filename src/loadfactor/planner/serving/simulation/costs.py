@@ -17,6 +17,7 @@ from loadfactor.planner.serving.step import (
     experts_touched,
     head_s,
     links_s,
+    passes_s,
 )
 from loadfactor.units import BITS_PER_BYTE
 
@@ -80,7 +81,8 @@ def tabulate_costs(
         raise PlanError(f"a step of {most:,} tokens is more than a replica can be tabulated for; 2,000,000 is the most")
     n = np.arange(most + 2, dtype=np.float64)
     n[0] = 1.0
-    seconds = dense_s(r, n) + experts_s(r, n) + links_s(r, n) + r.kernels * r.engine.kernel_s + r.engine.step_s
+    seconds = dense_s(r, n) + experts_s(r, n) + passes_s(r, n) + links_s(r, n)
+    seconds = seconds + r.kernels * r.engine.kernel_s + r.engine.step_s
     seconds = np.asarray(seconds, dtype=np.float64) + np.zeros_like(n)
     seconds[0] = 0.0
     rows = np.arange(max_sequences * (1 + speculation.drafted) + 2, dtype=np.float64)

@@ -27,6 +27,7 @@ class Batching:
     order: Order = "first-come"
     max_context: int = 131_072
     queue_limit: int = 20_000
+    poll_steps: int = 1  # decode steps between two looks for new requests
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class ServingFleet:
 
     def __post_init__(self) -> None:
         b = self.batching
-        if self.replicas < 1 or b.max_sequences < 1 or b.chunk_tokens < 1 or b.block_tokens < 1:
+        if self.replicas < 1 or b.max_sequences < 1 or b.chunk_tokens < 1 or b.block_tokens < 1 or b.poll_steps < 1:
             raise PlanError("a fleet needs at least one replica, one sequence and one token a step")
         if b.cache_tokens < b.block_tokens:
             raise PlanError(
@@ -120,6 +121,7 @@ class ServingFleet:
             router=ROUTERS.index(self.router),
             max_context=b.max_context,
             queue_limit=b.queue_limit,
+            poll_steps=b.poll_steps,
             cached_share=float(self.prefix.cached_share),
             prefix_block_tokens=self.prefix.block_tokens,
             closed_loop=int(self.closed_loop),

@@ -122,6 +122,7 @@ def _finish_step(
 ) -> None:
     no_hashes = leaving[:0]
     left = end_step(pool, replicas, rules, clock, r, leaving)
+    start_step(pool, replicas, rules, costs, clock, r)  # before any client has its answer
     for i in range(left):
         q = leaving[i]
         if q < 0:  # its prompt is done here; the cache goes over the link to a decoding replica
@@ -133,7 +134,6 @@ def _finish_step(
         forget(pool, clock, q)
         if rules.closed_loop:
             arrive(pool, replicas, rules, clock, prompt, output, no_hashes)
-    start_step(pool, replicas, rules, costs, clock, r)
     if rules.closed_loop and left:
         _wake(pool, replicas, rules, costs, clock)
 

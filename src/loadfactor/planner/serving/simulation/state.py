@@ -67,6 +67,7 @@ class Rules(NamedTuple):
     router: int
     max_context: int
     queue_limit: int
+    poll_steps: int  # decode steps between two looks for new requests
     cached_share: float  # of every prompt, where the trace has no hashes
     prefix_block_tokens: int
     closed_loop: int
