@@ -1,5 +1,6 @@
 """The machine that the training equations run on: datasheet peaks of an accelerator and the shares of them that software gets."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -8,7 +9,16 @@ from loadfactor.catalog.constants import TrainingConstants, read_training_consta
 from loadfactor.planner.hardware.collectives import Fabric
 from loadfactor.planner.hardware.kernels import KernelSpeed
 
+Scales = Literal["tensor", "row", "block"]
 NARROW = ("fp8", "fp4", "int8")
+DATATYPES: Mapping[str, tuple[str, Scales]] = {
+    "fp8-rowwise": ("fp8", "row"),
+    "fp8-blockwise": ("fp8", "block"),
+    "mxfp8": ("fp8", "block"),
+    "fp4": ("fp4", "block"),
+    "nvfp4": ("fp4", "block"),
+}
+"""Datatypes as frameworks name them: whose peak they compute at, and what shares a scale; others share one a tensor."""
 PLAIN_HOST_BYTES_PER_S = 25e9  # PCIe 4.0 x16, where the catalog knows no link to the host
 PLAIN_NETWORK_BYTES_PER_S = 12.5e9  # 100 Gb/s a GPU, where the catalog knows no network of an accelerator
 H100_W_PER_FLOPS = 700 / 989.4e12  # what matmul_share_capped was measured at
@@ -26,7 +36,7 @@ class Software:
     )
     tuned: bool = False  # kernels of today's libraries for Hopper and newer, as vendors' recipes have them
     fused: bool = True  # norms, rotations, activations and the loss are one kernel each, by hand or by a compiler
-    scaling: Literal["tensor", "row", "block"] = "tensor"  # what shares a scale where products are narrow
+    scaling: Scales = "tensor"  # what shares a scale where products are narrow
     overlaps: bool = True  # tensor, data and pipeline communication behind compute
     overlaps_tensor: bool = True  # tensor-parallel exchange, in pieces behind its own products
     reruns_products: bool = False  # selective recomputation runs every other product again, not attention alone

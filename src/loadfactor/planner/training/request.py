@@ -37,8 +37,12 @@ class TrainingRequest(Request):
         "Sequences in a step; about 4 M tokens if not given.", None, at_least=1, at_most=MOST_SEQUENCES
     )
     scaling: Literal["strong", "weak"] = option("strong: the batch stays; weak: it grows with the GPUs.", "strong")
-    datatype: Literal["bf16", "fp16", "fp8", "fp4", "int8", "tf32", "fp32"] = option(
-        "Datatype of the matrix products.", "bf16"
+    datatype: Literal[
+        "bf16", "fp16", "fp8", "fp8-rowwise", "fp8-blockwise", "mxfp8", "fp4", "nvfp4", "int8", "tf32", "fp32"
+    ] = option(
+        "Datatype of the matrix products. fp8 has one scale a tensor, fp8-rowwise one a row; fp8-blockwise, mxfp8, fp4 and"
+        " nvfp4 one a block.",
+        "bf16",
     )
     method: Literal["full", "lora", "qlora"] = option(
         "full: all weights are trained; lora: adapters alone; qlora: adapters beside weights of 4 bits.", "full"

@@ -10,7 +10,14 @@ from loadfactor.catalog.prices import ChosenPrice
 from loadfactor.errors import CatalogError, InputError, PlanError
 from loadfactor.planner.training.batch import choose_batch, choose_seq
 from loadfactor.planner.training.job import TrainingJob
-from loadfactor.planner.training.machine import Machine, build_machine, choose_datatype, choose_software
+from loadfactor.planner.training.machine import (
+    DATATYPES,
+    Machine,
+    Software,
+    build_machine,
+    choose_datatype,
+    choose_software,
+)
 from loadfactor.planner.training.project import PlannedProject, cost_project
 from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.training_plan import TrainingPlan, plan_run
@@ -111,9 +118,15 @@ def _describe_job(request: TrainingRequest, facts: TrainingFacts) -> TrainingJob
         seq,
         request.global_batch or usual,
         _build_machine(request, facts),
-        choose_software(facts.accelerator, request.software),
+        _choose_software(request, facts.accelerator),
         adapters=request.adapters,
     )
+
+
+def _choose_software(request: TrainingRequest, card: Accelerator) -> Software:
+    """The software asked for, with the scales that the datatype has."""
+    scales = DATATYPES.get(request.datatype, (request.datatype, "tensor"))[1]
+    return replace(choose_software(card, request.software), scaling=scales)
 
 
 def _build_machine(request: TrainingRequest, facts: TrainingFacts) -> Machine:
@@ -121,9 +134,9 @@ def _build_machine(request: TrainingRequest, facts: TrainingFacts) -> Machine:
     network = request.network_gb_per_s * BYTES_PER_GB if request.network_gb_per_s else None
     if network is None and cluster:
         network = cluster.scale_out_bytes_per_s.value
+    datatype = DATATYPES.get(request.datatype, (request.datatype, "tensor"))[0]
     try:
-        software = choose_software(card, request.software)
-        return build_machine(card, choose_datatype(card, request.datatype), network, software=software)
+        return build_machine(card, choose_datatype(card, datatype), network, software=_choose_software(request, card))
     except CatalogError:
         known = [n.removeprefix("peak_").removesuffix("_flops") for n in card.facts if n.startswith("peak_")]
-        raise InputError(f"{card.id} has no known {request.datatype} peak; it has {', '.join(known)}") from None
+        raise InputError(f"{card.id} has no known {datatype} peak; it has {', '.join(known)}") from None
