@@ -74,6 +74,28 @@ def test_what_nothing_is_made_of_is_said() -> None:
     assert compare_rows("mine.csv", rows)[0][0].unread == ("muon",)
 
 
+@pytest.mark.parametrize(
+    ("said", "recomputed", "unread"),
+    [
+        ("full activation checkpointing", "full recompute", ()), ("Gradient checkpointing", "full recompute", ()),
+        ("core_attn", "selective recompute", ()), ("Off", "none recompute", ()), ("", None, ()),
+        ("every third MLP", None, ("recompute: every third mlp",)),
+    ],
+)  # fmt: skip
+def test_recomputation_is_read_as_it_is_written(said: str, recomputed: str | None, unread: tuple[str, ...]) -> None:
+    """By its usual names; what is none of them is searched, and said to be unread."""
+    row = compare_rows("mine.csv", [{**TITAN, "recompute": said}])[0][0]
+    assert row.unread == unread
+    assert recomputed is None or recomputed in str(row.layout)
+
+
+def test_hybrid_sharding_is_full_sharding_inside_a_domain() -> None:
+    """HSDP is ZeRO-3 among the GPUs of a node, copied between nodes."""
+    row = {**TITAN, "techniques": "HSDP", "gpus": "16", "global_batch": "32", "zero": ""}
+    assert recognize(row).shards_inside
+    assert "ZeRO-3" in str(compare_rows("mine.csv", [row])[0][0].layout)
+
+
 def test_eager_rows_are_slower_than_compiled_ones_and_eight_bits_faster() -> None:
     """The same run in three rows: eager, compiled, with float8."""
     rows = [

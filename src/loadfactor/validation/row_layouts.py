@@ -1,8 +1,19 @@
 """Layout of a measured training run, read from a row; what the row does not give is left free."""
 
+import re
+from typing import Final
+
 from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, TrainingLayout
 from loadfactor.planner.training.machine import Software
 from loadfactor.validation.row_cells import Row, RowRefused, read_text, read_whole
+
+RECOMPUTE_WORDS: Final = (
+    (r"(none|false|0|no|off|without|disabled)\b", NONE),
+    (r"(full|true|1|yes|on|all|every layer|uniform|enabled|(activation|gradient) checkpointing)\b", FULL),
+    (r"(selective|core[ _]attn|core attention|attention)\b", SELECTIVE),
+)
+"""Recomputation as papers and configurations write it, by how it begins."""
+UNSAID: Final = ("", "not given", "not in table", "n/a", "na", "-", "unknown", "nan")
 
 
 def read_layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple[TrainingLayout, tuple[str, ...]]:
@@ -33,14 +44,27 @@ def read_layout(row: Row, gpus: int, sharded: bool, software: Software) -> tuple
     )
 
 
+def list_unread_recompute(row: Row) -> tuple[str, ...]:
+    """What a row says of recomputation that nothing is made of, so that it is searched.
+
+    >>> list_unread_recompute({"recompute": "every third MLP"}), list_unread_recompute({"recompute": "full, every layer"})
+    (('recompute: every third mlp',), ())
+    """
+    said = _recompute_words(row)
+    known = said in UNSAID or any(re.match(pattern, said) for pattern, _ in RECOMPUTE_WORDS)
+    return () if known else (f"recompute: {said}",)
+
+
+def _recompute_words(row: Row) -> str:
+    said = (row.get(n) or "" for n in ("recompute", "act_ckpt", "activation_checkpointing"))
+    return next((s for s in said if s.strip()), "").strip().lower()
+
+
 def _recompute(row: Row, software: Software) -> int | None:
-    said = (read_text(row, "recompute", "act_ckpt", "activation_checkpointing") or "").lower()
-    if said.startswith(("full", "true", "1", "yes")):
-        return FULL
-    if said.startswith("selective"):
-        return SELECTIVE
-    if (row.get("recompute") or row.get("act_ckpt") or "").strip().lower() in ("none", "false", "0", "no"):
-        return NONE
+    said = _recompute_words(row)
+    for pattern, mode in RECOMPUTE_WORDS:
+        if re.match(pattern, said):
+            return mode
     if software.recomputes_unasked:
         return FULL
     return None if software.flash_attention else FULL  # what was trained before it was always recomputed

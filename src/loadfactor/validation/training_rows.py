@@ -22,7 +22,7 @@ from loadfactor.planner.training.search_space import SearchSpace, enumerate_layo
 from loadfactor.planner.training.utilization import Utilization, compute_utilization
 from loadfactor.units import BITS_PER_BYTE, BYTES_PER_GB, FLOPS_PER_TFLOPS, MS_PER_S, PARAMETERS_PER_BILLION, PERCENT
 from loadfactor.validation.row_cells import Row, RowRefused, read_number, read_text, read_whole
-from loadfactor.validation.row_layouts import read_layout
+from loadfactor.validation.row_layouts import list_unread_recompute, read_layout
 from loadfactor.validation.row_software import count_slices, list_unread, read_datatype, recognize_software
 
 GPT2_VOCABULARY = 51_200  # GPT-2's 50,257 padded, what Megatron trains with
@@ -102,7 +102,7 @@ def read_row(row: Row) -> MeasuredRun:
         read_whole(row, "gpus", "chips", "num_gpus"),
         read_whole(row, "global_batch", "global_batch_size", "batch"),
     )
-    sharded = "FULL_SHARD" in text or "ZeRO-3" in text or "fsdp" in text.lower()
+    sharded = "FULL_SHARD" in text or "ZeRO-3" in text or re.search("fsdp|hsdp", text.lower()) is not None
     software = recognize_software(row, text, accelerator)
     layout, free = read_layout(row, gpus, sharded, software)
     if layout.pipeline > network.layers:
@@ -125,7 +125,9 @@ def read_row(row: Row) -> MeasuredRun:
     quantity, value, per_step = _measure(row, job, gpus)
     billions = read_number(row, "params_b") or network.parameters / PARAMETERS_PER_BILLION
     label = row.get("model") or row.get("scheme") or f"{billions:.3g}B"
-    one = MeasuredRun(str(label), job, layout, free, quantity, value, per_step, list_unread(row))
+    one = MeasuredRun(
+        str(label), job, layout, free, quantity, value, per_step, (*list_unread(row), *list_unread_recompute(row))
+    )
     if free and not any(len(x) for x in enumerate_layouts(job, gpus, one.space)):
         raise RowRefused(_explain_no_layout(network, batch, layout, free))
     return one
