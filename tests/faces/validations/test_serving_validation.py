@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from loadfactor.catalog.constants import read_serving_errors
 from loadfactor.errors import InputError
 from loadfactor.faces.cli import app
 from loadfactor.validation.request import ServingValidationRequest
@@ -51,8 +52,25 @@ def test_unknown_models_are_skipped_with_a_reason_or_read_from_a_folder(tmp_path
     assert data["rows"][0]["predicted_tpot_s"] > 0
 
 
+def is_dense(model: str) -> bool:
+    """Whether a network of the sample has no experts."""
+    return "Llama-3.1" in model or "Qwen3-32B" in model
+
+
+def test_stated_ranges_hold_four_of_five_rows() -> None:
+    """The range that other networks give holds 80 % of the rows of one left out, on average, within a tenth."""
+    errors = read_serving_errors()
+    for kind in ("fitted", "borrowed"):
+        for quantity in ("tpot", "tokens_per_s", "ttft"):
+            assert 0.75 < errors.mean(kind, "covered_share", quantity) < 0.9
+    said = ask("validate", "serve", "--about").stdout
+    assert "Each accelerator and engine left out in turn" in said
+
+
 def test_the_published_sweeps_are_predicted(shared: Path) -> None:
-    """Against 1,661 rows on H100 and B200: time per token and throughput to 15 %, TTFT of single requests to 25 %."""
+    """Against 1,661 rows on H100 and B200: time per token and throughput to 12 %, TTFT under load to 30 %, of one request to 25 %;
+    dense networks on TensorRT-LLM to 10 %.
+    """
     sweeps = shared / "truth" / "serving_concurrency_sweeps_from_silicon_sample.csv"
     configs = shared / "data" / "model_configs"
     data = json.loads(
@@ -61,6 +79,9 @@ def test_the_published_sweeps_are_predicted(shared: Path) -> None:
     assert data["overall"]["rows"] == 1661
     assert data["overall"]["tpot_mean_abs_error"] < 0.12
     assert data["overall"]["throughput_mean_abs_error"] < 0.125
+    assert data["overall"]["ttft_mean_abs_error"] < 0.30
+    dense = [abs(r["tpot_error"]) for r in data["rows"] if r["backend"] == "trtllm" and is_dense(r["model"])]
+    assert sum(dense) / len(dense) < 0.10
     alone = [abs(r["ttft_error"]) for r in data["rows"] if r["concurrency"] == 1]
     assert sum(alone) / len(alone) < 0.25
     for system in ("h100_sxm", "b200_sxm"):

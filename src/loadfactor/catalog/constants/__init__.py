@@ -100,6 +100,58 @@ def read_left_out_errors() -> LeftOutErrors:
     return LeftOutErrors(float(said["layout_spread"]), ranges, [LeftOutSource(**one) for one in said["source"]])
 
 
+@dataclass(frozen=True)
+class LeftOutNetwork:
+    """Mean errors on a network's rows on one accelerator and engine, by quantity, with its rows fitted to and without.
+
+    `kind`: `fitted`, the network alone was left out; `borrowed`, the accelerator with the engine was.
+    """
+
+    kind: str
+    accelerator: str
+    engine: str
+    model: str
+    rows: int
+    fitted_error: Mapping[str, float]
+    left_out_error: Mapping[str, float]
+    covered_share: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class LeftOutServing:
+    """How wrong serving plans are on what they were not fitted to, by `benchmarks/leave_out_serving.py`.
+
+    `ranges`: by kind and quantity (`tpot`, `tokens_per_s`, `ttft`), the factors on the prediction between which four of five
+    rows lie. `layout_spread`: how far the errors of throughput of two layouts of one network lie apart in
+    four of five pairs.
+    """
+
+    layout_spread: float
+    ranges: Mapping[str, Mapping[str, tuple[float, float]]]
+    networks: Sequence[LeftOutNetwork]
+
+    def mean(self, kind: str, name: str, quantity: str) -> float:
+        """Mean over the networks of a kind of one of their fields (`left_out_error`, …)."""
+        values = [getattr(n, name)[quantity] for n in self.networks if n.kind == kind]
+        return float(sum(values) / len(values))
+
+
+@cache
+def read_serving_errors() -> LeftOutServing:
+    """The errors as the data file gives them.
+
+    >>> low, high = read_serving_errors().ranges["fitted"]["tpot"]
+    >>> 0.5 < low < 1 < high < 2
+    True
+    """
+    said: Mapping[str, Any] = read_toml(__name__, "serving_errors.toml")
+    ranges = {
+        kind: {quantity: (float(r["low"]), float(r["high"])) for quantity, r in of.items()}
+        for kind, of in said["range"].items()
+    }
+    return LeftOutServing(float(said["layout_spread"]), ranges, [LeftOutNetwork(**one) for one in said["left_out"]])
+
+
 def read_constants(name: str) -> Mapping[str, Mapping[str, Any]]:
     """Every entry of one data file of this package: value, meaning, what it was fitted on."""
     return read_toml(__name__, name)

@@ -120,7 +120,9 @@ def _assumptions(p: ServingPlan) -> Iterator[Assumption]:
     bits = BITS_PER_BYTE * r.precision.kv_bytes_per_value
     tokens = p.fleet_run.fleet.batching.cache_tokens
     yield Assumption(
-        "cache", f"{bits:.0f} bits a number, {tokens:,} tokens a replica", "weights and 10 % kept off the memory"
+        "cache",
+        f"{bits:.0f} bits a number, {tokens:,} tokens a replica",
+        "what weights and the engine leave of the memory",
     )
     yield Assumption(
         "headroom",

@@ -43,9 +43,30 @@ def write_notes(p: ServingPlan, requests_per_day: float) -> tuple[str, ...]:
             f"Demand is below the {round_off(p.efficient_requests_per_day)} requests a day from which this is efficient: "
             "a smaller model, an API or sharing replicas may be cheaper."
         )
+    found += _write_ranges(p)
     if p.slo.tpot_s <= p.chosen.require_capacity().tpot_s * 1.02:
         found.append("The time per token binds: allowing more of it would fill batches further (--tpot).")
     return tuple(found)
+
+
+def _write_ranges(p: ServingPlan) -> list[str]:
+    """How wrong the plan may be, and which of its decisions that leaves open."""
+    found = []
+    times = (("time per token", p.tpot_range), ("time to the first token", p.ttft_range))
+    said = " and ".join(f"the {name} is {number(low)} to {number(high)} times" for name, (low, high) in times)
+    found.append(f"In four of five cases {said} what is said here.")
+    if p.cost_per_mtok_range is not None:
+        low_cost, high_cost = (money(c, p.currency) for c in p.cost_per_mtok_range)
+        found.append(f"The cost per million tokens lies between {low_cost} and {high_cost} in four of five cases.")
+    low, high = p.replicas_range
+    if low != high:
+        found.append(
+            f"The number of replicas is open: {low:,} to {high:,} ({p.gpus_range[0]:,} to {p.gpus_range[1]:,} GPUs)."
+        )
+    if p.open_layouts:
+        ways = counted(len(p.open_layouts), "other layout")
+        found.append(f"{ways} {'is' if len(p.open_layouts) == 1 else 'are'} too close to call: measure them.")
+    return found
 
 
 def round_off(value: float) -> str:

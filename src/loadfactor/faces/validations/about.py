@@ -1,6 +1,8 @@
 """Pages of what the planners' equations were fitted to: every constant, and the error on sources that were left out."""
 
-from loadfactor.catalog.constants import LeftOutErrors, read_constants, read_left_out_errors
+from collections.abc import Iterator
+
+from loadfactor.catalog.constants import LeftOutErrors, read_constants, read_left_out_errors, read_serving_errors
 from loadfactor.catalog.engines import list_engine_constants
 from loadfactor.faces.document import DataTable, Document, Section, TableColumn
 from loadfactor.faces.formats import number, percent
@@ -70,9 +72,44 @@ def build_serving() -> Document:
     fitted = len(said["fitted"])
     return Document(
         f"{fitted} pairs of accelerator and engine have constants of their own; others take those of their kin, then the medians.",
-        sections,
+        (*_tabulate_left_out(), *sections),
+        notes=_write_ranges(),
         data=said,
     )
+
+
+LEFT_OUT = {"fitted": "Each network left out in turn", "borrowed": "Each accelerator and engine left out in turn"}
+QUANTITIES = {"tpot": "time per token", "tokens_per_s": "tokens per second", "ttft": "time to first token"}
+
+
+def _tabulate_left_out() -> Iterator[Section]:
+    errors = read_serving_errors()
+    columns = (
+        *(TableColumn(name) for name in ("accelerator", "engine", "network")), TableColumn("rows", "number"),
+        *(TableColumn(name, "percent") for name in ("TPOT, fitted", "left out", "in range", "TTFT, left out", "in range")),
+    )  # fmt: skip
+    for kind, title in LEFT_OUT.items():
+        rows = [
+            (n.accelerator, n.engine, n.model.rpartition("/")[2], n.rows, n.fitted_error["tpot"],
+             n.left_out_error["tpot"], n.covered_share["tpot"], n.left_out_error["ttft"], n.covered_share["ttft"])
+            for n in errors.networks
+            if n.kind == kind
+        ]  # fmt: skip
+        note = "in range: inside the range that the other networks give, which should hold 80 %"
+        yield Section(title, tables=(DataTable(columns, rows, note=note),))
+
+
+def _write_ranges() -> list[str]:
+    errors, found = read_serving_errors(), []
+    for kind, title in LEFT_OUT.items():
+        for quantity, name in QUANTITIES.items():
+            low, high = errors.ranges[kind][quantity]
+            found.append(
+                f"{title}: {name} {percent(errors.mean(kind, 'left_out_error', quantity))} off on average, "
+                f"{number(low)} to {number(high)} times the prediction in four of five cases "
+                f"({percent(errors.mean(kind, 'covered_share', quantity))} of the rows)."
+            )
+    return found
 
 
 def _write(value: object) -> str:

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import ceil
 
 import numpy as np
 
 from loadfactor.catalog.accelerators import Accelerator
+from loadfactor.catalog.constants import read_serving_errors
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.errors import PlanError
@@ -142,6 +144,46 @@ class ServingPlan:
     def balance(self) -> Mapping[str, int]:
         """Simulated tokens in and out, and paid time that no state accounts for (0)."""
         return self.total.balance()
+
+    @property
+    def tpot_range(self) -> tuple[float, float]:
+        """Factors on times per token between which four of five measured rows lie that the equations were not fitted to."""
+        return self._ranges["tpot"]
+
+    @property
+    def ttft_range(self) -> tuple[float, float]:
+        """The same factors on times to the first token."""
+        return self._ranges["ttft"]
+
+    @property
+    def replicas_range(self) -> tuple[int, int]:
+        """Replicas, if one takes as much more or less as measured throughput differs from predicted in four of five cases."""
+        low, high = self._ranges["tokens_per_s"]
+        return max(1, ceil(self.replicas / high)), max(1, ceil(self.replicas / low))
+
+    @property
+    def gpus_range(self) -> tuple[int, int]:
+        """GPUs of that many replicas."""
+        low, high = self.replicas_range
+        return low * self.layout.gpus, high * self.layout.gpus
+
+    @property
+    def cost_per_mtok_range(self) -> tuple[float, float] | None:
+        """Cost per million tokens on a fleet of just the size it takes, over that range; None where no token was served."""
+        cost = self.total.cost_per_mtok
+        low, high = self._ranges["tokens_per_s"]
+        return None if cost is None else (cost / high, cost / low)
+
+    @property
+    def open_layouts(self) -> tuple[str, ...]:
+        """Other layouts that take fewer requests a GPU, by less than errors of two layouts of one network lie apart."""
+        enough = self.chosen.require_capacity().requests_per_gpu_s / (1 + read_serving_errors().layout_spread)
+        able = ((o, o.capacity) for o in self.layouts if o is not self.chosen)
+        return tuple(o.layout for o, c in able if c is not None and c.requests_per_gpu_s >= enough)
+
+    @property
+    def _ranges(self) -> Mapping[str, tuple[float, float]]:
+        return read_serving_errors().ranges["borrowed" if self.chosen.replica.engine.is_estimate else "fitted"]
 
     @property
     def multiplier(self) -> CostMultiplier:

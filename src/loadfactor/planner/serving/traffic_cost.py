@@ -12,7 +12,7 @@ from loadfactor.planner.serving.fleet_run import FleetRun, find_fewest_replicas,
 from loadfactor.planner.serving.layout_search import LayoutOption
 from loadfactor.planner.serving.service import Traffic
 from loadfactor.planner.serving.simulation.fleet import Slo
-from loadfactor.units import S_PER_DAY
+from loadfactor.units import S_PER_DAY, S_PER_MIN
 
 OPEN_SHARE = 0.4
 REPLICAS_OF_LOAD = 8.0  # mean rate while open, in capacities of one replica: enough that whole replicas hardly matter
@@ -42,7 +42,8 @@ def simulate_traffic_costs(
 ) -> tuple[TrafficCost, ...]:
     """The four services; lengths are those of `demand`. A stretch is simulated open, then, where there are such hours, closed."""
     rate = REPLICAS_OF_LOAD * option.require_capacity().requests_per_s
-    open_s = max(SHORTEST_S, min(LONGEST_S, MOST_REQUESTS / rate))
+    minutes = max(SHORTEST_S, min(LONGEST_S, MOST_REQUESTS / rate)) // S_PER_MIN
+    open_s = minutes * S_PER_MIN  # whole ones: duty counts minutes
     even = RequestDemand(rate * S_PER_DAY, demand.lengths)
     burst_s = open_s / BURSTS_IN_STRETCH
     mild = replace(even, process="bursts", burst_s=burst_s * 0.2, burst_share=0.2, burst_factor=1.6)
