@@ -119,7 +119,9 @@ def _view_samples(session: Session, spans: tuple[Span, ...], devices: Sequence[s
     if devices is None:
         session.create_view("samples", wanted)
     else:  # few of many, read by several steps
-        session.materialize("samples", f"{wanted} AND device_id IN ({', '.join(map(quote, devices)) or 'NULL'})")
+        few = f"{wanted} AND device_id IN ({', '.join(map(quote, devices)) or 'NULL'})"
+        session.materialize("samples_of_devices", few)
+        session.create_view("samples", "SELECT * FROM samples_of_devices")
     return found
 
 

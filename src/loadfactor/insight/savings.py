@@ -8,6 +8,7 @@ from math import fsum
 from loadfactor.books.books import Books
 from loadfactor.books.losses.facts import LossFacts, read_losses
 from loadfactor.errors import InputError
+from loadfactor.insight.diagnosis.fleet import Progress, diagnose_jobs
 from loadfactor.insight.follow_up import LeverFollowUp, follow_levers
 from loadfactor.insight.levers import LEVERS
 from loadfactor.insight.levers.lever import Level, LeverResult, LossLever, name_confidence
@@ -15,10 +16,13 @@ from loadfactor.insight.levers.offers import PriceOffers, PriceSaving, find_pric
 from loadfactor.insight.levers.remainder import TakenLoss
 from loadfactor.insight.levers.situation import Situation
 from loadfactor.lever_settings import DoneLever
+from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.metrics.waterfall import DROPS, Waterfall
 from loadfactor.units import H_PER_MONTH
 
 MOST_ASKED = 5
+MOST_DIAGNOSED = 5
+"""Jobs that are read minute by minute, which takes some seconds for a large one."""
 BY = ("team", "user")
 """What savings can be split by."""
 NO_OFFERS = PriceOffers()
@@ -106,18 +110,21 @@ def find_savings(
     end: datetime | None = None,
     done: Sequence[DoneLever] = (),
     offers: PriceOffers = NO_OFFERS,
+    most_diagnosed: int = MOST_DIAGNOSED,
+    progress: Progress = lambda _what, _share: None,
 ) -> FleetSavings:
     """What each lever would have saved in [start, end), by default in all the books know; those `done` are followed up.
 
-    `offers` are prices that could be had.
+    `offers` are prices that could be had. So many jobs are diagnosed, those that lose most, for what their code could do.
 
     Raises InputError where the books know nothing of that time, or for a dimension that savings cannot be split by.
     """
     for name in by:
         if name not in BY:
             raise InputError(f"savings cannot be told by {name}; split them by {' or '.join(BY)}")
+    span = milliseconds(start or books.span[0]), milliseconds(end or books.span[1])
     with read_losses(books, start, end) as facts:
-        situation = Situation(facts)
+        situation = Situation(facts, lambda jobs: diagnose_jobs(books, jobs, span, progress), most_diagnosed)
         found = [(lever, lever.find(situation)) for lever in LEVERS]
         savings = _add_up(facts, found, by)
         saved_hours: dict[str | None, float] = {}

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.insight.levers.fleet import held, keep
 
 from loadfactor.books.books import Books
 from loadfactor.errors import InputError
@@ -81,3 +82,11 @@ def test_serving_is_not_asked_of_causes_of_training(tmp_path: Path) -> None:
     books.add_rows(Source("simulated", lambda _paths: (), lambda _paths, _options: iter(rows)), rows, "clinic")
     assert diagnose(books, training.name).findings[0].cause == "checkpoint_stalls"
     assert not diagnose(books, serving.name).findings
+
+
+def test_books_that_are_not_booked_yet_are_diagnosed(tmp_path: Path) -> None:
+    """A reader books stale hours in its own session, and reads the samples of the job there, too."""
+    activity = {"a": [(0.0, 2.0, 0.9), (2.0, 6.0, 0.0)]}
+    books = keep(tmp_path, {"a": "n"}, 6, held("left", ["a"], 0, 6), activity)
+    assert books.store.manifest.stale
+    assert diagnose_books(books).jobs[0].findings[0].cause == "not_released"

@@ -13,12 +13,12 @@ from loadfactor.books.booking import book
 from loadfactor.books.losses.stretches import Stretch, StretchPiece, join
 from loadfactor.store.session import Session
 from loadfactor.tables import Span
-from loadfactor.units import H_PER_DAY, MS_PER_DAY, MS_PER_HOUR, MS_PER_MIN, S_PER_HOUR
+from loadfactor.units import H_PER_DAY, MS_PER_HOUR, MS_PER_MIN, S_PER_HOUR
 
 STEP_MS: Final = 5 * MS_PER_MIN
-STEPS_AT_ONCE: Final = 3_000_000
-"""So many rows, steps × GPUs, are booked at once."""
-LONGEST_DAYS: Final = 31
+STEPS_AT_ONCE: Final = 250_000
+"""So many rows, steps × GPUs, are booked at once, as far as whole hours allow: more does not fit a question's memory."""
+LONGEST_HOURS: Final = 31 * H_PER_DAY
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ def list_runs(session: Session) -> list[HeldRun]:
 
 
 def _divide(window: Span, gpus: int) -> Iterator[Span]:
-    """Parts of a window that are booked one after another, each of whole days."""
-    steps = H_PER_DAY * MS_PER_HOUR // STEP_MS
-    days = max(1, min(LONGEST_DAYS, STEPS_AT_ONCE // (steps * max(gpus, 1))))
-    for start in range(window[0], window[1], days * MS_PER_DAY):
-        yield start, min(start + days * MS_PER_DAY, window[1])
+    """Parts of a window that are booked one after another, each of whole hours."""
+    steps = MS_PER_HOUR // STEP_MS
+    hours = max(1, min(LONGEST_HOURS, STEPS_AT_ONCE // (steps * max(gpus, 1))))
+    for start in range(window[0], window[1], hours * MS_PER_HOUR):
+        yield start, min(start + hours * MS_PER_HOUR, window[1])

@@ -23,6 +23,9 @@ class SavingsRequest(SpanRequest):
     """In which window, and by whom."""
 
     by: tuple[str, ...] = option("Split by team or user, or both.", ())
+    jobs: int = option(
+        "How many jobs, those that lose most, are diagnosed for what their code could do.", 5, at_least=0
+    )
     spot_price: float | None = option("Price of a spot GPU-hour, for jobs that report checkpoints.", None, above=0)
     spot_hours: float = option("Hours between interruptions of one spot instance.", 24.0, within=WAIT_H)
     commit_price: float | None = option("Price of a committed GPU-hour, for the base of the demand.", None, above=0)
@@ -37,9 +40,12 @@ def build_page(request: SavingsRequest) -> Document:
     """The savings of the window."""
     from loadfactor.config import settings
     from loadfactor.faces.pages.savings import build_savings
+    from loadfactor.faces.progress import ProgressBar
     from loadfactor.insight.levers.offers import PriceOffers
     from loadfactor.insight.savings import find_savings
 
     books = request.books
     offers = PriceOffers(request.spot_price, request.spot_hours, request.commit_price)
-    return build_savings(find_savings(books, request.by, *request.window(books), settings().lever, offers))
+    window, done = request.window(books), settings().lever
+    with ProgressBar() as bar:
+        return build_savings(find_savings(books, request.by, *window, done, offers, request.jobs, bar))

@@ -42,7 +42,7 @@ def diagnose_books(
     }
     ranked = [job] if job else [name for name in sorted(hours, key=lambda name: -hours[name]) if hours[name] > 0]
     ranked = [name for name in ranked if name != "unknown holder"]
-    diagnosed = _diagnose_each(books, ranked[:most_jobs], span, progress)
+    diagnosed = diagnose_jobs(books, ranked[:most_jobs], span, progress)
     scheduling: tuple[CauseFinding, ...] = ()
     if not where:
         with books.snapshot() as snapshot, books.watch() as watched:
@@ -59,7 +59,10 @@ def diagnose_books(
     )
 
 
-def _diagnose_each(books: Books, jobs: Sequence[str], span: Span, progress: Progress) -> tuple[JobDiagnosis, ...]:
+def diagnose_jobs(
+    books: Books, jobs: Sequence[str], span: Span, progress: Progress = lambda _what, _share: None
+) -> tuple[JobDiagnosis, ...]:
+    """Why the GPUs of these jobs were not fuller within a span. Raises InputError for one that held none then."""
     diagnosed = []
     with books.watch() as watched:
         for number, job in enumerate(jobs):

@@ -4,6 +4,15 @@ from typing import Final
 
 from loadfactor.insight.levers import autoscale_down, cap_retries, checkpoint_oftener, right_size_jobs, share_gpus
 from loadfactor.insight.levers.cluster_levers import PACK_NODES, POOL_CLUSTERS, SMALLER_CLUSTER
+from loadfactor.insight.levers.diagnosed_levers import (
+    FEED_GPUS,
+    FUSE_KERNELS,
+    LARGER_BATCH,
+    MIXED_PRECISION,
+    OVERLAP_COMMUNICATION,
+    REPLACE_SLOW_GPUS,
+    SMALLER_GPU,
+)
 from loadfactor.insight.levers.idle_levers import CULL_NOTEBOOKS, RECLAIM_IDLE, RELEASE_AT_END
 from loadfactor.insight.levers.lever import LossLever
 
@@ -14,6 +23,13 @@ LEVERS: Final[tuple[LossLever, ...]] = (
     RELEASE_AT_END,
     RECLAIM_IDLE,
     share_gpus.LEVER,
+    FEED_GPUS,
+    LARGER_BATCH,
+    MIXED_PRECISION,
+    FUSE_KERNELS,
+    OVERLAP_COMMUNICATION,
+    REPLACE_SLOW_GPUS,
+    SMALLER_GPU,
     checkpoint_oftener.LEVER,
     autoscale_down.LEVER,
     SMALLER_CLUSTER,
@@ -21,4 +37,4 @@ LEVERS: Final[tuple[LossLever, ...]] = (
     POOL_CLUSTERS,
 )
 """In the order in which they are applied: what one took, the next cannot save. What concerns whole runs and GPUs comes first, then
-stretches of time, then the nodes that nobody holds."""
+stretches of time, then what diagnoses found in the rest, then the nodes that nobody holds."""

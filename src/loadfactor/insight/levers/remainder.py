@@ -77,6 +77,11 @@ class Remainder:
         """GPU-hours of a job's loss before any lever."""
         return self._first.get((job, loss), 0.0)
 
+    def taken_of(self, job: str) -> float:
+        """GPU-hours that levers took of a job so far."""
+        first = fsum(self.first_of(job, loss) for loss in OF_HOLDERS)
+        return max(0.0, first - self.left_of(job, OF_HOLDERS))
+
     def left_of_nodes(self, loss: str, nodes: Iterable[str | None] | None = None) -> float:
         """GPU-hours that a loss of these nodes (of all) still has."""
         names = self._of_nodes if nodes is None else nodes

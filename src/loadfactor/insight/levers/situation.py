@@ -1,19 +1,26 @@
 """What a lever finds: the facts of a window, what the levers before it left, and the runs and GPUs they took out of it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from math import fsum
+from typing import Final
 
 from loadfactor.books.losses.facts import LossFacts
 from loadfactor.books.losses.idle import HeldRun, IdleStretch
+from loadfactor.insight.diagnosis.finding import JobDiagnosis
 from loadfactor.insight.levers.remainder import Remainder
+
+LOST: Final = ("idle", "underused")
+"""What jobs are ranked by that are diagnosed."""
+Diagnose = Callable[[Sequence[str]], Sequence[JobDiagnosis]]
 
 
 class Situation:
     """The books as levers find them, one after another."""
 
-    def __init__(self, facts: LossFacts) -> None:
+    def __init__(self, facts: LossFacts, diagnose: Diagnose, most_diagnosed: int) -> None:
         self.facts = facts
+        self._diagnose, self._most_diagnosed = diagnose, most_diagnosed
         self.left = Remainder(facts.waterfall, facts.nodes)
         self.spared_runs: set[tuple[str, object]] = set()
         self.spared_gpus: set[tuple[str, str]] = set()
@@ -42,6 +49,22 @@ class Situation:
     def idle(self) -> list[IdleStretch]:
         """Stretches in which all GPUs of a job were idle, found once: without the runs and GPUs that were taken out before."""
         return self.facts.find_idle(self._list_idle_runs(), sorted(self.spared_gpus)) if self._list_idle_runs() else []
+
+    @cached_property
+    def diagnoses(self) -> Sequence[JobDiagnosis]:
+        """Why the jobs that lose most after the levers before were not fuller, found once."""
+        return self._diagnose(self._losing[: self._most_diagnosed])
+
+    @property
+    def not_looked_at(self) -> int:
+        """How many other jobs lose time."""
+        return len(self._losing) - len(self.diagnoses)
+
+    @cached_property
+    def _losing(self) -> list[str]:
+        """Jobs that lose time, the one that loses most first."""
+        left = {job: self.left.left_of(job, LOST) for job in self.job_hours}
+        return sorted((job for job, hours in left.items() if hours > 0), key=lambda job: (-left[job], job))
 
     def _list_idle_runs(self) -> list[HeldRun]:
         runs = [run for run in self.facts.runs if (run.job, run.attempt) not in self.spared_runs]
