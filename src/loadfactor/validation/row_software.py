@@ -39,6 +39,8 @@ TECHNIQUES: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
     (r"\beager\b", {"fused": False}),
     (r"async(hronous)? (tp|tensor)|tp[ _](comm[ _])?overlap|userbuffers?", {"overlaps_tensor": True}),
     (r"vanilla tp", {"overlaps_tensor": False}),
+    (r"ulysses|(context|sequence)[ -]parallel[^;+,]*all-to-all|all-to-all (cp|context)", {"context_by": "all-to-all"}),
+    (r"ring[ -]?attention|\bring\b", {"context_by": "ring"}),
     (r"\bhsdp\b|hybrid shard", {"shards_inside": True}),
     (r"flash-?attention-?3|\bfa-?3\b|cudnn attention|\bsplash\b", {"attention": "native"}),
     (r"flash-?attention-?2|\bfa-?2\b|\bsdpa\b", {"attention": "second"}),

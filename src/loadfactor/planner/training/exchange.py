@@ -39,8 +39,16 @@ def tensor_exchange_s(job: TrainingJob, x: TrainingLayout) -> Real:
 
 
 def context_exchange_s(job: TrainingJob, x: TrainingLayout) -> Real:
-    """Keys and values passed round the ring of context ranks, once forward and twice (with gradients) backward."""
+    """Keys and values passed round the ring of context ranks, once forward and twice (with gradients) backward.
+
+    All-to-all (DeepSpeed-Ulysses, arXiv:2309.14509 section 3.2): queries, keys and values of a rank's tokens go to the ranks that
+    have their heads, what comes out goes back, and their gradients the other way.
+    """
     n = job.network
+    if job.software.context_by == "all-to-all":
+        moved = n.heads * (n.query_dim + n.value_dim) + 2 * n.kv_heads * n.head_dim
+        sent = x.micro_batch * job.seq / x.context * moved / x.tensor * VALUE_BYTES
+        return np.where(x.context > 1, 2 * dispatch_s(sent, 1, x.context, x.tensor, job.machine.fabric), 0.0)
     values = 2 * n.kv_heads * n.head_dim if n.latent is None else n.heads * (n.query_dim + n.value_dim)
     size = x.micro_batch * job.seq * values / np.minimum(x.tensor, n.kv_heads) * VALUE_BYTES
     return np.where(x.context > 1, 3 * all_gather_s(size, x.context, x.tensor, job.machine.fabric), 0.0)

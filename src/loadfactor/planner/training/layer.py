@@ -159,7 +159,7 @@ def _attention_s(job: TrainingJob, layout: TrainingLayout) -> tuple[Real, Real]:
         rows = layout.micro_batch * seq / layout.context
         flops = 2 * rows * keys * heads * (network.query_dim + network.value_dim)
         # a ring of context ranks works on halves of its chunks, so that every rank masks as much
-        piece = np.where(layout.context > 1, seq / (2 * layout.context), seq)
+        piece = np.where((layout.context > 1) & (job.software.context_by == "ring"), seq / (2 * layout.context), seq)
         piece = np.minimum(piece, job.attended_tokens)
         flops = flops * (1 + job.constants.attention_half_seq / piece)
         forward_flops, backward_flops = on.attention_flops

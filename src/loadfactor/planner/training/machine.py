@@ -39,6 +39,7 @@ class Software:
     scaling: Scales = "tensor"  # what shares a scale where products are narrow
     overlaps: bool = True  # tensor, data and pipeline communication behind compute
     overlaps_tensor: bool = True  # tensor-parallel exchange, in pieces behind its own products
+    context_by: Literal["ring", "all-to-all"] = "ring"  # how context ranks see each other's tokens; the latter by heads
     reruns_products: bool = False  # selective recomputation runs every other product again, not attention alone
     shards_inside: bool = False  # weights are sharded inside a scale-up domain and copied between domains
     sums_at_end: bool = (

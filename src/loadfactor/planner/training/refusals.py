@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from loadfactor.catalog.models import Network
 from loadfactor.errors import PlanError
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import RECOMPUTE
@@ -48,8 +49,20 @@ def check_request(job: TrainingJob, gpus: int, space: SearchSpace) -> None:
             raise PlanError(
                 f"{n.experts.count} experts do not divide over {e} ranks; {_name_nearest(e, list_divisors(n.experts.count))}"
             )
+    if job.software.context_by == "all-to-all":
+        _check_heads(n, k)
     _check_product(gpus, k)
     _check_batch(job, gpus, k)
+
+
+def _check_heads(n: Network, k: SearchSpace) -> None:
+    """Context ranks that exchange by heads share them with the tensor ranks."""
+    t, c = min(k.tensor or (1,)), min(k.context or (1,))
+    if n.heads % (t * c):
+        raise PlanError(
+            f"{n.heads} heads do not divide over {t} tensor × {c} context ranks, which exchange by heads; "
+            "give a smaller --cp, or --context-by ring"
+        )
 
 
 def _check_product(gpus: int, k: SearchSpace) -> None:

@@ -52,6 +52,9 @@ class TrainingRequest(Request):
     pp: tuple[int, ...] = option(f"Pipeline stages. {FREE}", (), within=GPU_COUNT)
     cp: tuple[int, ...] = option(f"Context-parallel ranks. {FREE}", (), within=GPU_COUNT)
     ep: tuple[int, ...] = option(f"Expert-parallel ranks. {FREE}", (), within=GPU_COUNT)
+    context_by: Literal["ring", "all-to-all"] = option(
+        "How context ranks see each other's tokens: keys and values round a ring, or heads by all-to-all.", "ring"
+    )
     micro_batch: tuple[int, ...] = option(f"Sequences in a micro-batch. {FREE}", (), at_least=1, at_most=MOST_SEQUENCES)
     interleave: tuple[int, ...] = option(
         f"Chunks of layers that a pipeline stage holds. {FREE}", (), at_least=1, at_most=10_000

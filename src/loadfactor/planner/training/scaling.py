@@ -124,9 +124,9 @@ def _describe_job(request: TrainingRequest, facts: TrainingFacts) -> TrainingJob
 
 
 def _choose_software(request: TrainingRequest, card: Accelerator) -> Software:
-    """The software asked for, with the scales that the datatype has."""
+    """The software asked for, with the scales that the datatype has and the exchange of context ranks."""
     scales = DATATYPES.get(request.datatype, (request.datatype, "tensor"))[1]
-    return replace(choose_software(card, request.software), scaling=scales)
+    return replace(choose_software(card, request.software), scaling=scales, context_by=request.context_by)
 
 
 def _build_machine(request: TrainingRequest, facts: TrainingFacts) -> Machine:

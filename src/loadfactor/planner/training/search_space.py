@@ -91,11 +91,12 @@ def enumerate_layouts(job: TrainingJob, gpus: int, space: SearchSpace = EVERYTHI
         c for c in (1, 2, 4, 8, 16, 32) if c == 1 or (c <= longest and job.software.flash_attention)
     ]
     recomputes = k.recompute or ((NONE, FULL) if job.software.flash_attention else (NONE, SELECTIVE, FULL))
+    by_heads = job.software.context_by == "all-to-all"
     for t in k.tensor or _list_aligned(n, job.machine.fabric.domain_gpus):
         for p in k.pipeline or list_pipeline_degrees(n, gpus):
             for c in contexts:
                 data, rest = divmod(gpus, t * p * c)
-                if rest or data == 0 or job.global_batch % data:
+                if rest or data == 0 or job.global_batch % data or (by_heads and n.heads % (t * c)):
                     continue
                 share = job.global_batch // data
                 micros = [b for b in (k.micro_batch or list_divisors(share)) if share % b == 0 and b <= MOST_SEQUENCES]

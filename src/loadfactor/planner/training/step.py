@@ -91,7 +91,8 @@ def estimate_step(job: TrainingJob, layout: TrainingLayout) -> StepTime:
     expert = expert_exchange_s(job, x) * (1 + full / 2)
     if job.software.hides_experts:
         expert = np.maximum(expert - layer.forward - layer.backward, 0.0)
-    context = np.maximum(context_exchange_s(job, x) - layer.attention_forward - layer.attention_backward, 0.0)
+    behind = layer.attention_forward + layer.attention_backward if job.software.context_by == "ring" else 0.0
+    context = np.maximum(context_exchange_s(job, x) - behind, 0.0)
     device = layer.forward + layer.backward + again + tensor + expert + context
     forward_kernels, backward_kernels = kernels_per_layer(job.network, x)
     kernels = forward_kernels * (1 + full) + backward_kernels
