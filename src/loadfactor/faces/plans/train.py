@@ -25,7 +25,7 @@ from loadfactor.planner.training.project import PlannedProject, ProjectNeeds
 from loadfactor.planner.training.request import ABOUT, TrainingRequest
 from loadfactor.planner.training.scaling import NO_PRICE, TrainingFacts, TrainingPlans, plan_runs
 from loadfactor.planner.training.training_plan import TrainingPlan
-from loadfactor.units import BYTES_PER_GB
+from loadfactor.units import BYTES_PER_GB, S_PER_DAY
 
 SOFTWARE_WORDS = {
     "modern": "flash attention, overlap, kernels of 2023 and 2024",
@@ -63,7 +63,7 @@ def build_document(request: TrainingRequest) -> Document:
             draw_rivals(plan),
         ),
         assumptions=_list_assumptions(request, plan, price),
-        notes=(*_name_best_number(answer), *_list_changes(plan)),
+        notes=(*_name_best_number(answer), *_list_changes(plan), *_compare_software(answer)),
         data=answer,
     )
 
@@ -134,6 +134,14 @@ def _name_best_number(answer: TrainingPlans) -> list[str]:
         f"{cheapest.gpus:,} GPUs are cheapest ({about_money(cheapest.cost, cheapest.currency)} in {write_time(cheapest)}), "
         f"{fastest.gpus:,} fastest ({write_time(fastest)} for {about_money(fastest.cost, fastest.currency)})."
     ]
+
+
+def _compare_software(answer: TrainingPlans) -> list[str]:
+    """What the age of the software does to the run in this layout."""
+    if not answer.days_by_software:
+        return []
+    said = ", ".join(f"{duration(days * S_PER_DAY)} with {name}" for name, days in answer.days_by_software.items())
+    return [f"By the age of the software (--software) this layout takes {said}."]
 
 
 def _list_changes(p: TrainingPlan) -> list[str]:

@@ -1,7 +1,8 @@
 """Plans of one training run on several numbers of GPUs, by strong or weak scaling."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.clusters import PublishedCluster
@@ -9,6 +10,7 @@ from loadfactor.catalog.models import Network
 from loadfactor.catalog.prices import ChosenPrice
 from loadfactor.errors import CatalogError, InputError, PlanError
 from loadfactor.planner.training.batch import choose_batch, choose_seq
+from loadfactor.planner.training.evaluation import evaluate_layout
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.machine import (
     DATATYPES,
@@ -23,6 +25,7 @@ from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.training_plan import TrainingPlan, plan_run
 from loadfactor.units import BYTES_PER_GB
 
+AGES: tuple[Literal["eager", "modern", "nemo"], ...] = ("eager", "modern", "nemo")  # of software, from the slowest
 NO_PRICE = "no price in the catalog; give --price-per-gpu-hour"
 
 
@@ -58,6 +61,8 @@ class TrainingPlans:
     refused: Sequence[RefusedRun]
     projects: Sequence[PlannedProject]
     """The whole project on each number of GPUs, beside its plan."""
+    days_by_software: Mapping[str, float]
+    """Days of the last plan in the same layout with each age of software, from the oldest; empty on TPUs, which have one."""
 
     @property
     def currency(self) -> str:
@@ -96,7 +101,21 @@ def plan_runs(
         plans,
         refused,
         [cost_project(plan, request.needs) for plan in plans],
+        _compare_software(request, facts, plans[-1]),
     )
+
+
+def _compare_software(request: TrainingRequest, facts: TrainingFacts, plan: TrainingPlan) -> Mapping[str, float]:
+    """Days of a plan's layout with software of each age."""
+    if facts.accelerator.vendor == "Google" or request.software not in AGES:
+        return {}
+    days: dict[str, float] = {}
+    for name in AGES:
+        asked = replace(request, software=name)
+        software, machine = _choose_software(asked, facts.accelerator), _build_machine(asked, facts)
+        job = replace(plan.job, software=software, machine=machine)
+        days[name] = plan.days * evaluate_layout(job, plan.best.layout).step_s / plan.step_s
+    return days
 
 
 def _name_source(price: ChosenPrice | None) -> str | None:
