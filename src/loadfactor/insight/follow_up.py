@@ -13,6 +13,7 @@ from loadfactor.books.job_account import KEPT
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.errors import no_such
 from loadfactor.insight.levers import LEVERS
+from loadfactor.insight.levers.offers import PRICE_LEVERS
 from loadfactor.lever_settings import DoneLever
 from loadfactor.metrics import Metric
 from loadfactor.units import D_PER_WEEK, H_PER_MONTH, S_PER_HOUR
@@ -55,7 +56,7 @@ class LeverFollowUp:
 
 def follow_levers(books: Books, done: Sequence[DoneLever]) -> tuple[LeverFollowUp, ...]:
     """Each lever beside what was promised. Raises InputError for a name that no lever has."""
-    names = [lever.name for lever in LEVERS]
+    names = [*(lever.name for lever in LEVERS), *PRICE_LEVERS]
     for of in done:
         if of.lever not in names:
             raise no_such("lever", of.lever, names)

@@ -44,6 +44,13 @@ def test_a_lever_that_did_nothing_is_told(tmp_path: Path) -> None:
     assert found.days == 2.0
 
 
+@pytest.mark.parametrize("lever", ["larger_batch", "mixed_precision", "spot", "committed_base"])
+def test_levers_of_diagnoses_and_of_prices_are_followed_up(tmp_path: Path, lever: str) -> None:
+    """Every name that savings prints can be named as done, and did nothing where the work for the same money stayed the same."""
+    (found,) = follow_levers(two_halves(tmp_path, 0.5, 0.5), [DoneLever(lever=lever, done=DONE)])
+    assert found.verdict.startswith("did nothing")
+
+
 def test_saved_is_what_the_work_would_have_cost_before(tmp_path: Path) -> None:
     """Half as much work again for $96: it would have cost $144, so $48 were saved, $730 a month, half of what was promised."""
     (found,) = follow_levers(

@@ -17,6 +17,8 @@ from loadfactor.planner.economics.spot import SpotOffer, cost_spot
 from loadfactor.planner.economics.tiers import choose_owned_gpus, cost_own_and_rent
 from loadfactor.units import S_PER_HOUR, S_PER_MIN
 
+PRICE_LEVERS: Final = ("spot", "committed_base")
+"""Their names."""
 GPUS_A_NODE: Final = 8
 """Of an instance, where the books know no nodes."""
 
