@@ -1,13 +1,10 @@
 """How fast is a trace diagnosed, beside HTA where that is installed?
 
 The trace is made here: a loop with operators, calls, kernels, copies and collectives, as Kineto writes them (some 300 bytes an
-event).
-`trace_cpu_ms_per_mb` is processor time a megabyte of JSON, from the file to the findings; `trace_mib_per_mb` the memory that a
-process of its
-own needs beyond what it needs for a small trace. `trace_over_hta` is our processor time ÷ that of HolisticTraceAnalysis 0.5.0
-(parsing and
-temporal breakdown), of processes of their own on the same file; it is left out, and that is said, where HTA cannot be imported. Set
-HTA_PYTHON to the interpreter of an environment that has it.
+event). `trace_cpu_ms_per_mb` is processor time a megabyte of JSON, from the file to the findings; `trace_mib_per_mb` the memory
+that a process of its own needs beyond what it needs for a small trace. `trace_over_hta` is our processor time over that of
+HolisticTraceAnalysis 0.5.0 (parsing and temporal breakdown), of processes of their own on the same file; it is left out, and that
+is said, where HTA cannot be imported. Set HTA_PYTHON to the interpreter of an environment that has it.
 """
 
 import json
