@@ -44,10 +44,10 @@ def _escape(text: str) -> str:
 
 
 def add_blocks(folder: Path, *arguments: str) -> None:
-    """Have promtool write blocks into the database in this folder."""
+    """Have promtool write blocks into the database in this folder, where it runs."""
     done = subprocess.run(
-        ["promtool", "tsdb", "create-blocks-from", *arguments, *([str(folder / "data")] if "openmetrics" in arguments else [])],
-        capture_output=True, text=True, check=False,
+        ["promtool", "tsdb", "create-blocks-from", *arguments, *(["data"] if "openmetrics" in arguments else [])],
+        capture_output=True, text=True, check=False, cwd=folder,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -67,7 +67,7 @@ def serve_history(folder: Path) -> Iterator[Component]:
 
 
 def find_offset(server: Component, recorded: str, at_ms: int) -> int:
-    """How long after full minutes a series was recorded, ms: promtool evaluates groups of rules at moments of its own."""
+    """How long after full minutes a series was recorded, ms: promtool evaluates a group at a moment that its file and name tell."""
     asked = {"query": f"{recorded}[1h]", "time": str(at_ms / MS_PER_S)}
     found = httpx.get(f"{server.url}/api/v1/query", params=asked, timeout=60).json()["data"]["result"]
     return round(float(found[0]["values"][0][0]) * MS_PER_S) % MS_PER_MIN

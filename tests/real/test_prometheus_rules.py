@@ -106,7 +106,7 @@ def test_own_rules_fire_like_ours(kinds: Sequence[str], tmp_path: Path) -> None:
     alerts, series = judge_minutes(make_books(tmp_path, case), case)
     assert any(alert.rule in kinds for alert in alerts)
     write_openmetrics(series, tmp_path / "history.om")
-    add_blocks(tmp_path, "openmetrics", str(tmp_path / "history.om"))
+    add_blocks(tmp_path, "openmetrics", "history.om")
     span = (case.scene.start_ms, case.scene.start_ms + case.scene.minutes * STEP_MS)
     text = write_for("loadfactor", RULES, "USD", "")[0]
     with serve_history(tmp_path) as prometheus:
@@ -128,18 +128,24 @@ AGAINST_DCGM = (
 """Rules that say the same of these series. What has no such series (events, prices) or another group (nodes) is left out."""
 
 
+RECORDED = "recorded.yml"
+"""Without its folder: promtool evaluates a group at a second of the minute that is hashed of this path. At the last one,
+SHORT_LOOKBACK would find nothing."""
+
+
 def record_history(folder: Path, text: str, span: tuple[int, int]) -> None:
     """Have promtool write what is recorded into the database, after what it is made of."""
     left = {rule["record"]: rule for rule in yaml.safe_load(text)["groups"][0]["rules"] if "record" in rule}
     while left:
         ready = [rule for rule in left.values() if not any(name in rule["expr"] for name in left)]
         assert ready, "series are recorded out of each other"
-        path = folder / "recorded.yml"
-        path.write_text(yaml.safe_dump({"groups": [{"name": "recorded", "interval": "1m", "rules": ready}]}))
+        (folder / RECORDED).write_text(
+            yaml.safe_dump({"groups": [{"name": "recorded", "interval": "1m", "rules": ready}]})
+        )
         with serve_history(folder) as prometheus:
             start, end = (str(at // MS_PER_S) for at in span)
             url = ("--url", prometheus.url, "--start", start, "--end", end, "--eval-interval", "1m")
-            add_blocks(folder, "rules", *url, "--output-dir", str(folder / "recorded"), str(path))
+            add_blocks(folder, "rules", *url, "--output-dir", "recorded", RECORDED)
         for block in (folder / "recorded").iterdir():  # a running server may compact what is written beside it
             block.rename(folder / "data" / block.name)
         for rule in ready:
@@ -161,7 +167,7 @@ def test_rules_over_dcgm_exporter_fire_like_ours(kinds: Sequence[str], tmp_path:
     case = make_case(SEED, kinds)
     alerts, _ = judge_minutes(make_books(tmp_path, case), case)
     write_openmetrics(export_scene(case.scene), tmp_path / "history.om")
-    add_blocks(tmp_path, "openmetrics", str(tmp_path / "history.om"))
+    add_blocks(tmp_path, "openmetrics", "history.om")
     span = (case.scene.at_ms(1), case.scene.at_ms(case.scene.minutes))
     text = write_for("dcgm", RULES, "USD", "")[0]
     record_history(tmp_path, text, span)
