@@ -38,7 +38,7 @@ class AgentProcess:
         """SIGTERM; its exit code."""
         assert self.process
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=240)
 
     def __enter__(self) -> "AgentProcess":
         return self.start()

@@ -27,7 +27,7 @@ def driver(tmp_path: Path) -> FakeDriver:
     return driver
 
 
-def wait_for(what: Callable[[], bool], longest_s: float = 60.0) -> None:
+def wait_for(what: Callable[[], bool], longest_s: float = 240.0) -> None:
     """Until it is so."""
     end = time.monotonic() + longest_s
     while not what():

@@ -19,7 +19,7 @@ from loadfactor.collect.target_finders import FoundTargets, TargetDefaults
 from loadfactor.errors import StoreError
 from loadfactor.store.source_status import SourceStatus, TargetGap
 
-LONGEST_S = 60.0
+LONGEST_S = 240.0
 EVERY_S = 0.1
 
 

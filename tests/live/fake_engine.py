@@ -87,7 +87,7 @@ class FakeEngine(LocalServer):
         kind = "text/plain; version=0.0.4; charset=utf-8"
         return 200, {"Content-Type": kind}, process.expose(self.says_start, self.has_cache)
 
-    def wait_for_pages(self, count: int = 3, longest_s: float = 60.0) -> None:
+    def wait_for_pages(self, count: int = 3, longest_s: float = 240.0) -> None:
         """Until so many more pages were asked for."""
         end, before = time.monotonic() + longest_s, self.pages
         while self.pages < before + count:

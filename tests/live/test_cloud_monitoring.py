@@ -16,7 +16,7 @@ from loadfactor.collect.prometheus_server import FetchError
 from loadfactor.units import BYTES_PER_GIB, MS_PER_S, S_PER_MIN
 
 MINUTES = 20
-LONGEST_S = 60.0
+LONGEST_S = 240.0
 UUID = "GPU-5d1f3a58-8a55-4b4c-9d4e-2f1b6f6d8a{:02}"
 CLUSTER = {"project_id": "p", "location": "europe-west4", "cluster_name": "c", "namespace_name": "nlp"}
 GKE = "kubernetes.io/container/accelerator"

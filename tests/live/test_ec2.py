@@ -18,7 +18,7 @@ from loadfactor.collect.ec2 import Ec2Instances, find_refused
 from loadfactor.collect.instance_watch import NotPermittedError
 from loadfactor.sources.clouds.live_instances import INSTANCES
 
-LONGEST_S = 120.0
+LONGEST_S = 240.0
 ACCESS = CloudWatchAccess("prod", REGION)
 
 

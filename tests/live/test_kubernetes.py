@@ -155,7 +155,7 @@ def rows_of(folder: Path, name: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: json.dumps(row, sort_keys=True, default=str))
 
 
-def wait_for(what: Callable[[], bool], longest_s: float = 60.0) -> None:
+def wait_for(what: Callable[[], bool], longest_s: float = 240.0) -> None:
     """Until it is so."""
     end = time.monotonic() + longest_s
     while not what():

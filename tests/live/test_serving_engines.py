@@ -14,7 +14,7 @@ from loadfactor.faces.pages.sources_check import SourcesCheck, check_sources
 from loadfactor.sources.serving_engines.counting import AGAIN, GAP, SEVERAL
 from loadfactor.store.source_status import read_statuses
 
-LONGEST_S = 60.0
+LONGEST_S = 240.0
 
 
 def configure(folder: Path, text: str) -> Path:

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-LONGEST_START_S = 120.0
+LONGEST_START_S = 240.0
 
 
 def free_port() -> int:
@@ -81,7 +81,7 @@ class UpProcess:
         """SIGTERM; its exit code."""
         assert self.process
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=240)
 
     def write(self, body: bytes, timeout_s: float = 20.0) -> int:
         """Send a packed remote_write request; the status."""
@@ -96,7 +96,7 @@ class UpProcess:
         assert answer.status_code == httpx.codes.OK, answer.text
         return json.loads(answer.text)
 
-    def wait_until_booked(self, longest_s: float = 60.0) -> None:
+    def wait_until_booked(self, longest_s: float = 240.0) -> None:
         """Until readers see everything that was acknowledged."""
         end = time.monotonic() + longest_s
         while (lag_s := self.ask("/health")["lag_s"]) > 0:

@@ -18,7 +18,7 @@ from loadfactor.notify.outbox_file import read_outbox
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 60
 KILLS = 12
-LONGEST_S = 120.0
+LONGEST_S = 240.0
 
 
 class Hook(LocalServer):

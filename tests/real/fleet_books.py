@@ -62,7 +62,8 @@ def check_fleet(store: Path, truth: FleetTruth, scrapes: Sequence[Scrape], is_se
     found = list(zip(rows["device_id"], rows["to_utc"].tolist(), strict=True))
     missing = sorted({scrape.at_ms for scrape in scrapes} - set(rows["to_utc"]))
     assert not missing, f"scrapes that are not in the books: {missing} of {[scrape.at_ms for scrape in scrapes]}"
-    assert found == [(truth.uuid(gpu), scrape.at_ms) for gpu, scrape in truths]
+    expected = [(truth.uuid(gpu), scrape.at_ms) for gpu, scrape in truths]
+    assert found == expected, f"not in both the books and the server: {sorted({*found} ^ {*expected})[:5]}"
     busy = np.array([truth.percent(gpu, scrape.answered_s) for gpu, scrape in truths]) / 100
     memory = [truth.memory_mib(gpu, scrape.answered_s) * BYTES_PER_MIB for gpu, scrape in truths]
     for name, value in (

@@ -18,7 +18,7 @@ from loadfactor.notify.silences import add_silence
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 40
-LONGEST_S = 60.0
+LONGEST_S = 240.0
 
 
 def read_alertmanager(url: str) -> set[tuple[str, str, str]]:

@@ -13,7 +13,6 @@ def test_prometheus_sends(tmp_path: Path) -> None:
         with make_prometheus(tmp_path / "prometheus", parties.targets, parties.up.url) as prometheus:
             parties.restart(prometheus, "stop")
             scrapes = parties.list_scrapes(prometheus)
-            prometheus.wait_until_sent()
             for store in (parties.up.store, parties.up.store, tmp_path / "imported"):
                 print(import_history(prometheus, store))
         parties.finish()
@@ -27,6 +26,7 @@ def test_vmagent_sends(tmp_path: Path) -> None:
     with start_parties(tmp_path) as parties, make_victoria_metrics(tmp_path / "victoria") as victoria:
         with make_vmagent(tmp_path / "vmagent", parties.targets, (parties.up.url, victoria.url)) as vmagent:
             parties.restart(vmagent, "stop")
+            vmagent.stop()
         scrapes = parties.list_scrapes(victoria)
         for store in (parties.up.store, parties.up.store, tmp_path / "imported"):
             print(import_history(victoria, store))

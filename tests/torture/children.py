@@ -23,7 +23,7 @@ from loadfactor.store.live import LiveBatch, LiveLog
 
 STEPS = ("sync_file", "sync_folder", "write_file", "rename", "link", "remove")
 """The durable steps: the functions of `store/disk.py`."""
-LONGEST_S = 120
+LONGEST_S = 240
 
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(["tests.torture.warm"])
