@@ -1,4 +1,4 @@
-"""The public names: `open` for the books of a fleet, `track` for a training loop, `diagnose` for traces, and plans.
+"""The public names: `open` for the books of a fleet, `track` for a training loop, `diagnose` and `savings`, and plans.
 
 ARCHITECTURE.md is the map of the packages.
 """
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from loadfactor.books.books import Books
     from loadfactor.faces.cli.diagnose import diagnose
+    from loadfactor.faces.cli.savings import savings
     from loadfactor.faces.plans.breakeven import plan_breakeven
     from loadfactor.faces.plans.own import plan_ownership
     from loadfactor.faces.plans.serve import plan_serving
@@ -27,6 +28,7 @@ __all__ = [
     "plan_serving",
     "plan_size",
     "plan_training",
+    "savings",
     "track",
 ]
 __version__ = "0.1.0"
@@ -34,6 +36,7 @@ __version__ = "0.1.0"
 _LAZY: dict[str, str] = {
     "Books": "loadfactor.books.books",
     "diagnose": "loadfactor.faces.cli.diagnose",
+    "savings": "loadfactor.faces.cli.savings",
     "plan_training": "loadfactor.faces.plans.train",
     "plan_serving": "loadfactor.faces.plans.serve",
     "plan_size": "loadfactor.faces.plans.size",

@@ -125,7 +125,10 @@ def find_savings(
     span = milliseconds(start or books.span[0]), milliseconds(end or books.span[1])
     with read_losses(books, start, end) as facts:
         situation = Situation(facts, lambda jobs: diagnose_jobs(books, jobs, span, progress), most_diagnosed)
-        found = [(lever, lever.find(situation)) for lever in LEVERS]
+        found = []
+        for number, lever in enumerate(LEVERS):
+            progress(f"levers: {lever.title.lower()}", number / len(LEVERS))
+            found.append((lever, lever.find(situation)))
         savings = _add_up(facts, found, by)
         saved_hours: dict[str | None, float] = {}
         for part in (part for _, of in found for part in of.taken):

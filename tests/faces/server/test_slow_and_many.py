@@ -80,7 +80,7 @@ def test_more_questions_than_may_wait_are_refused() -> None:
     """Questions beyond those worked on and waiting are refused at once; when one is done, the next is taken."""
 
     async def ask() -> list[object]:
-        pool, go = QuestionPool(Bounds(questions=1, waiting_questions=1)), threading.Event()
+        pool, go = QuestionPool(1, 1, 2), threading.Event()
         asked = [asyncio.create_task(pool.ask(go.wait)) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(BusyError):

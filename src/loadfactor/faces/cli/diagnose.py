@@ -1,5 +1,6 @@
 """`loadfactor diagnose`: why GPUs were not fuller, by the books of a job, a team or the fleet, or by traces of profilers."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,9 @@ from loadfactor.faces.document import Document
 from loadfactor.request import option
 
 if TYPE_CHECKING:
+    from loadfactor.books.books import Books
     from loadfactor.faces.render.page import Page
+    from loadfactor.insight.diagnosis.fleet import Progress
     from loadfactor.insight.diagnosis.trace_money import JobRate
 
 ABOUT = (
@@ -53,18 +56,28 @@ def build_page(request: DiagnoseRequest) -> Document:
         from loadfactor.faces.pages.traces import build_traces_page
 
         return build_traces_page(request.trace, _read_rate(request, request.job) if request.job else None)
+    from loadfactor.faces.progress import ProgressBar
+
+    with ProgressBar() as bar:
+        return build_books_page(request, request.books, bar)
+
+
+def build_books_page(
+    request: DiagnoseRequest, books: "Books", progress: "Progress", leave_out: Collection[str] = ()
+) -> Document:
+    """The page of a job, a team or the fleet by these books; jobs to `leave_out` are counted and not looked at.
+
+    Raises InputError for a job or a team that the books do not know.
+    """
     if request.job and request.team:
         raise InputError("--job and --team both say of whom; give one of them")
     from loadfactor.faces.pages.diagnosis import build_diagnosis
-    from loadfactor.faces.progress import ProgressBar
     from loadfactor.insight.diagnosis.fleet import diagnose_books
 
-    books = request.books
     start, end = request.window(books)
     first, last = books.span
-    with ProgressBar() as bar:
-        found = diagnose_books(books, request.job, request.team, (start or first, end or last), request.jobs, bar)
-    return build_diagnosis(found)
+    window = start or first, end or last
+    return build_diagnosis(diagnose_books(books, request.job, request.team, window, request.jobs, progress, leave_out))
 
 
 def _read_rate(request: DiagnoseRequest, job: str) -> "JobRate":

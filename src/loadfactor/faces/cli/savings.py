@@ -1,14 +1,20 @@
 """`loadfactor savings`: what to change, and what that would have saved of what was lost."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import typer
 
 from loadfactor.faces.cli.books_request import SpanRequest
 from loadfactor.faces.cli.commands import add_command
 from loadfactor.faces.document import Document
+from loadfactor.faces.functions import make_function
 from loadfactor.limits import WAIT_H
 from loadfactor.request import option
+
+if TYPE_CHECKING:
+    from loadfactor.books.books import Books
+    from loadfactor.insight.diagnosis.fleet import Progress
 
 ABOUT = (
     "Show what to change, and what each change would have saved of what was lost.\n\n"
@@ -38,14 +44,22 @@ def add_to(app: typer.Typer) -> None:
 
 def build_page(request: SavingsRequest) -> Document:
     """The savings of the window."""
+    from loadfactor.faces.progress import ProgressBar
+
+    with ProgressBar() as bar:
+        return build_books_page(request, request.books, bar)
+
+
+def build_books_page(request: SavingsRequest, books: "Books", progress: "Progress") -> Document:
+    """The savings of the window by these books. Raises InputError where they know nothing of it."""
     from loadfactor.config import settings
     from loadfactor.faces.pages.savings import build_savings
-    from loadfactor.faces.progress import ProgressBar
     from loadfactor.insight.levers.offers import PriceOffers
     from loadfactor.insight.savings import find_savings
 
-    books = request.books
     offers = PriceOffers(request.spot_price, request.spot_hours, request.commit_price)
     window, done = request.window(books), settings().lever
-    with ProgressBar() as bar:
-        return build_savings(find_savings(books, request.by, *window, done, offers, request.jobs, bar))
+    return build_savings(find_savings(books, request.by, *window, done, offers, request.jobs, progress))
+
+
+savings = make_function("savings", SavingsRequest, build_page, "The answer of `loadfactor savings` as a page.")

@@ -21,6 +21,7 @@ from loadfactor.faces.server.endpoints import add_lists, add_readings
 from loadfactor.faces.server.fleet_gauges import FleetGauges, GaugeWindow
 from loadfactor.faces.server.gate import Gate
 from loadfactor.faces.server.guard import Guard, Need, RefusedError
+from loadfactor.faces.server.insight_endpoints import DIAGNOSIS, SAVINGS, add_insight
 from loadfactor.faces.server.intake import DirectWrites, add_intake
 from loadfactor.faces.server.models import HealthAnswer
 from loadfactor.faces.server.progress_intake import add_progress_intake
@@ -44,11 +45,15 @@ NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("GET", "/api/v1/imports"): "fleet",
     ("POST", "/api/v1/imports"): "write",
     ("GET", "/api/v1/alerts"): "read",
+    ("GET", DIAGNOSIS): "read",
+    ("GET", SAVINGS): "fleet",
     ("GET", "/api/v1/silences"): "fleet",
     ("POST", "/api/v1/silences"): "write",
     ("DELETE", "/api/v1/silences/{id}"): "write",
 }
 """Every endpoint, and what it asks for."""
+LONG_RETRY_S: Final = 30
+"""A diagnosis or savings take so long: who finds others waiting comes back then."""
 
 
 def make_app(
@@ -62,12 +67,14 @@ def make_app(
 ) -> Gate:
     """The ASGI app of a server over these books. `window`: what `/metrics` shows of the fleet; `clock_s`: seconds since 1970."""
     bounds = bounds or Bounds()
-    pool = QuestionPool(bounds)
+    pool = QuestionPool(bounds.questions, bounds.waiting_questions, bounds.retry_after_s)
+    long_pool = QuestionPool(bounds.long_questions, bounds.waiting_long_questions, LONG_RETRY_S)
 
     @asynccontextmanager
     async def live(_app: FastAPI) -> AsyncIterator[None]:
         yield
         pool.close()
+        long_pool.close()
 
     app = FastAPI(
         title="loadfactor",
@@ -77,12 +84,13 @@ def make_app(
         redoc_url=None,
         lifespan=live,
     )
-    served = Served(books, receiver, bounds, pool)
+    served = Served(books, receiver, bounds, pool, long_pool)
     add_intake(app, served)  # first: nothing is asked as often
     add_progress_intake(app, served)
     add_readings(app, served)
     add_lists(app, served)
     add_alerts(app, served)
+    add_insight(app, served)
 
     @app.get(
         "/health", responses={200: {"model": HealthAnswer, "description": "how the server does"}, **describe_errors()}

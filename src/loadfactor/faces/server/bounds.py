@@ -23,6 +23,10 @@ class Bounds:
     rows: int = 100_000  # of one list of jobs or devices
     questions: int = 4  # worked on at once
     waiting_questions: int = 16  # that wait for their turn
+    long_questions: int = 1  # diagnoses and savings, worked on at once, beside the questions
+    waiting_long_questions: int = 2
+    long_question_s: float = 5 * S_PER_MIN  # of work, looked at between jobs and between levers
+    diagnosed_jobs: int = 100  # of one question
     in_flight: int = 512  # requests at once
     requests_per_s: float = 500  # of one client, in the long run
     burst: int = 2_000  # of one client at once

@@ -6,17 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from loadfactor.errors import BusyError
-from loadfactor.faces.server.bounds import Bounds
 
 AnswerT = TypeVar("AnswerT")
 
 
 class QuestionPool:
-    """Threads for what blocks. For one event loop."""
+    """Threads for what blocks: so many questions `at_once`, so many that are `waiting`. For one event loop."""
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._threads = ThreadPoolExecutor(bounds.questions, "question")
-        self._most, self._retry_after_s = bounds.questions + bounds.waiting_questions, bounds.retry_after_s
+    def __init__(self, at_once: int, waiting: int, retry_after_s: float) -> None:
+        self._threads = ThreadPoolExecutor(at_once, "question")
+        self._most, self._retry_after_s = at_once + waiting, retry_after_s
         self._asked = 0
 
     async def ask(self, work: Callable[[], AnswerT]) -> AnswerT:

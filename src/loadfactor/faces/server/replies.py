@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from loadfactor import __version__
 from loadfactor.faces.server.guard import Access
 from loadfactor.faces.server.question_pool import QuestionPool
-from loadfactor.faces.server.rows import MEDIA, MOST_AT_ONCE, Form, RowsAnswer, begin
+from loadfactor.faces.server.rows import MEDIA, MOST_AT_ONCE, Form, PageAnswer, RowsAnswer, begin
 from loadfactor.store.live_copy import LOG_SUFFIX
 from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.manifest import NAME as MANIFEST
@@ -26,7 +26,7 @@ def access_of(request: Request) -> Access:
 
 
 async def reply(
-    request: Request, pool: QuestionPool, folder: Path, work: Callable[[], RowsAnswer], form: Form = "json"
+    request: Request, pool: QuestionPool, folder: Path, work: Callable[[], RowsAnswer | PageAnswer], form: Form = "json"
 ) -> Response:
     """Work an answer out and send it, or say that the one the client has is still right."""
     packed = _wants_gzip(request.headers.get("accept-encoding", ""))

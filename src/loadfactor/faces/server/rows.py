@@ -12,6 +12,7 @@ import pyarrow as pa
 from loadfactor.faces.document import Document
 from loadfactor.faces.render.csv import render_csv
 from loadfactor.faces.render.json import render_json
+from loadfactor.units import BYTES_PER_KIB
 
 Form = Literal["json", "csv", "arrow"]
 MEDIA: Final[dict[str, str]] = {
@@ -21,6 +22,7 @@ MEDIA: Final[dict[str, str]] = {
 }
 PIECE: Final = 2_000
 """Rows that are written at once."""
+PAGE_PIECE_BYTES: Final = 256 * BYTES_PER_KIB
 MOST_AT_ONCE: Final = 3
 """Pieces that are worked out before the first is sent."""
 _GZIP: Final = zlib.MAX_WBITS | 16
@@ -67,6 +69,19 @@ class RowsAnswer:
                 writer.write_batch(batch)
                 yield _drain(sink)
         yield _drain(sink)
+
+
+@dataclass(frozen=True)
+class PageAnswer:
+    """The JSON of a page, as the command line prints it."""
+
+    page: Document
+
+    def write(self, _form: Form, packed: bool) -> Iterator[bytes]:
+        """The bytes, with gzip where `packed`."""
+        text = (render_json(self.page) + "\n").encode("utf-8", "replace")
+        pieces = (text[start : start + PAGE_PIECE_BYTES] for start in range(0, len(text), PAGE_PIECE_BYTES))
+        return pack(pieces) if packed else iter(pieces)
 
 
 def _drain(sink: io.BytesIO) -> bytes:

@@ -27,12 +27,13 @@ ERRORS = {
 
 @dataclass(frozen=True)
 class Served:
-    """The books, who takes samples in, the bounds, and the threads for questions."""
+    """The books, who takes samples in, the bounds, and the threads for questions, short ones and long ones."""
 
     books: Books
     receiver: Receiver
     bounds: Bounds
     pool: QuestionPool
+    long_pool: QuestionPool
 
 
 def describe_errors(*answers: int) -> dict[int | str, dict[str, object]]:

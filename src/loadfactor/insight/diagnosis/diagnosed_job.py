@@ -47,7 +47,7 @@ class DiagnosedJob:
     sections: Mapping[str, Floats]
     attempts: tuple[JobAttempt, ...]
     failed_alike: int
-    """Attempts of the job, and jobs of its user in the same day, that failed."""
+    """Attempts of the job, and jobs of its user and team in the same day, that failed."""
     out_of_memory: tuple[int, ...]
     """The steps in which it ran out of memory."""
     padding: float | None

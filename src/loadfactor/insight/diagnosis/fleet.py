@@ -1,6 +1,6 @@
 """Diagnoses of a team or of the fleet: the jobs that lost most, one by one, and what was not looked at."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -23,8 +23,11 @@ def diagnose_books(
     window: tuple[datetime, datetime] | None = None,
     most_jobs: int = MOST_JOBS,
     progress: Progress = lambda _what, _share: None,
+    leave_out: Collection[str] = (),
 ) -> FleetDiagnosis:
     """Why the GPUs of a job, of a team or of all were not fuller within [start, end), by default in all of the books.
+
+    Jobs to `leave_out` are counted among those that were not looked at.
 
     Raises InputError for a job or a team that the books do not know.
     """
@@ -42,12 +45,13 @@ def diagnose_books(
     }
     ranked = [job] if job else [name for name in sorted(hours, key=lambda name: -hours[name]) if hours[name] > 0]
     ranked = [name for name in ranked if name != "unknown holder"]
-    diagnosed = diagnose_jobs(books, ranked[:most_jobs], span, progress)
+    looked_at = [name for name in ranked if name not in leave_out][:most_jobs]
+    diagnosed = diagnose_jobs(books, looked_at, span, progress)
     scheduling: tuple[CauseFinding, ...] = ()
     if not where:
         with books.snapshot() as snapshot, books.watch() as watched:
             scheduling = find_scheduling(watched, snapshot, span)
-    rest = ranked[most_jobs:]
+    rest = [name for name in ranked if name not in looked_at]
     return FleetDiagnosis(
         f"job {job}" if job else f"team {team}" if team else "the fleet",
         diagnosed,

@@ -157,7 +157,7 @@ def _find_limit(board: str | None) -> float:
 def _list_attempts(
     watched: Watched, rows: Sequence[Mapping[str, Any]], read: _Read, held: Sequence[Span]
 ) -> tuple[tuple[JobAttempt, ...], int]:
-    """The attempts of a job, and how many failed in a day: of it, and of jobs of its user."""
+    """The attempts of a job, and how many failed in a day: of it, and of jobs of its user in its team."""
     ends: dict[Span, str | None] = {}
     for row, (first, after) in zip(rows, held, strict=True):
         if first < after:
@@ -170,8 +170,9 @@ def _list_attempts(
     end = read.start_ms + read.steps * read.step_ms
     alike = watched.list_rows(
         "allocations",
-        "\"user\" = ? AND end_state = 'failed' AND to_utc > ? AND to_utc <= ?",
+        "\"user\" = ? AND team IS NOT DISTINCT FROM ? AND end_state = 'failed' AND to_utc > ? AND to_utc <= ?",
         user,
+        next((row["team"] for row in rows if row["team"]), None),
         end - MS_PER_DAY,
         end + MS_PER_MIN,
     )
