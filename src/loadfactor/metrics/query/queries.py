@@ -25,8 +25,6 @@ from loadfactor.units import MS_PER_HOUR, S_PER_HOUR
 
 Expr = Any
 
-FOLDED_FROM = 40
-"""With as many sums it pays to add rows of the same circumstances up first."""
 ADDITIVE = ("gpu_s", *WEIGHTED.values())
 HIGHEST = ("mem_peak_share", "temperature_peak_c")
 UNCHANGED = ("state", "holder", "has_source", *CIRCUMSTANCES, *PRICE_COLUMNS, *PEAKS.values())
@@ -121,14 +119,16 @@ def _grouped(rows: Expr, keys: list[str], columns: dict[str, Expr]) -> Expr:
 
 
 def sum_parts(question: Question, booked: Expr) -> Expr:
-    """All the parts of all the metrics in one aggregate: `p<part>_<column>`, the peaks, and how many `rows`."""
-    sums, peaks = _sums(question, booked), question.peaks
-    rows = booked.count()
-    if len(sums) >= FOLDED_FROM:
-        used = {field.name for column in sums.values() for field in column.op().find(ops.Field)}
-        booked = _fold(booked, question.keys, used, peaks)
-        sums, rows = _sums(question, booked), ibis.coalesce(booked.folded.sum(), 0)
-    return _grouped(booked, question.keys, {"rows": rows, **sums, **{name: booked[name].max() for name in peaks}})
+    """All the parts of all the metrics in one aggregate: `p<part>_<column>`, the peaks, and how many `rows`.
+
+    Rows of the same circumstances are added up first: so many fewer have to be chosen and multiplied that it halves the time.
+    """
+    named = [field for column in list_parts(question, booked).values() for field in column.op().find(ops.Field)]
+    used = {field.name for field in named if field.rel == booked.op()}
+    folded = _fold(booked, question.keys, used, question.peaks)
+    sums = {name: ibis.coalesce(of.sum(), 0.0) for name, of in list_parts(question, folded).items()}
+    peaks = {name: folded[name].max() for name in question.peaks}
+    return _grouped(folded, question.keys, {"rows": ibis.coalesce(folded.folded.sum(), 0), **sums, **peaks})
 
 
 def _fold(
@@ -138,14 +138,14 @@ def _fold(
 
     Measures multiply by circumstances alone, so their sums are the same.
     """
-    circumstances = [c for c in UNCHANGED if c in used and c not in keys]
-    folded = booked.group_by([*keys, *circumstances]).aggregate(
-        folded=booked.count(),
+    groups = [*keys, *(c for c in UNCHANGED if c in used and c not in keys)]
+    columns = {
+        "folded": booked.count(),
         **{c: booked[c].sum() for c in ADDITIVE if c in used},
         **{c: booked[c].max() for c in peaks},
         **more,
-    )
-    folded = folded.order_by([*keys, *circumstances])  # added up in one order, sums keep their digits
+    }
+    folded = _grouped(booked, groups, columns)  # added up in one order, sums keep their digits
     absent = {c: of for c, of in booked.schema().items() if c not in folded.columns}
     return folded.mutate(**{c: ibis.null(of) for c, of in absent.items()})
 
@@ -159,11 +159,6 @@ def fold_day(dimensions: Sequence[str], basis: str) -> Expr:
     used = set(book.columns).difference(PRICE_COLUMNS) | {f"price_per_gpu_hour_{basis}"}
     times = {"hour_utc": book.hour_utc.min(), "from_utc": book.from_utc.min(), "to_utc": book.to_utc.max()}
     return _fold(book, [DIMENSIONS[name] for name in dimensions], used, list(HIGHEST), times).select(*book.columns)
-
-
-def _sums(question: Question, booked: Expr) -> dict[str, Expr]:
-    """The sum of each column of each part."""
-    return {name: ibis.coalesce(of.sum(), 0.0) for name, of in list_parts(question, booked).items()}
 
 
 def list_parts(question: Question, booked: Expr) -> dict[str, Expr]:
