@@ -47,6 +47,9 @@ def test_techniques_change_what_a_framework_does() -> None:
     assert recognize({**base, "precision": "float8 rowwise"}).scaling == "row"
     assert recognize({**base, "note": "CPU offload with fused optimizer"}).optimizer_on_host
     assert recognize({**base, "techniques": "packed, 8-bit AdamW"}).optimizer_bytes == 2
+    assert recognize({**base, "note": "tokendrop"}).drops_tokens
+    assert not recognize({**base, "note": "token-dropless"}).drops_tokens
+    assert recognize({**base, "techniques": "HybridEP"}).counts_on_device
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,8 @@ TECHNIQUES: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
     (r"flash-?attention-?3|\bfa-?3\b|cudnn attention|\bsplash\b", {"attention": "native"}),
     (r"flash-?attention-?2|\bfa-?2\b|\bsdpa\b", {"attention": "second"}),
     (r"dualpipe|(moe|a2a|all-to-all|expert)[ _]overlap", {"hides_experts": True}),
+    (r"token[- ]?drop(?!less)|drop[- ]and[- ]pad|capacity factor", {"drops_tokens": True}),
+    (r"hybrid-?ep", {"counts_on_device": True}),
     (r"8-?bit adamw?|paged ?adamw?8bit", {"optimizer_bytes": 2, "optimizer_moved_bytes": 10}),
     (r"optimizer in backward", {"kept_gradient_bytes": 0}),
     (r"chunked loss|fused linear cross.?entropy", {"logit_bytes": 1}),
@@ -56,7 +58,7 @@ TECHNIQUES: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
 """Techniques as tables write them, and what they change."""
 READ_ELSEWHERE: Final = re.compile(
     r"fsdp2?|zero-?[0-3]|\bddp\b|\bcp\b|context parallel|\b[tp]p\b|(\d+|two) slice(\(s\)|s)?( of \d+)?|float8( linear)?|\bfp8\b"
-    r"|tensor-?wise|q?lora on the above|activation checkpointing|fused optimizer|packed|paxml|flash attention",
+    r"|tensor-?wise|(token-?)?dropless|q?lora on the above|activation checkpointing|fused optimizer|packed|paxml|flash attention",
 )
 """Words that other columns say, too, or that are what the equations assume."""
 
@@ -119,7 +121,7 @@ def count_slices(row: Row) -> int:
 
 
 def _techniques(row: Row) -> str:
-    said = (row.get(name) or "" for name in ("techniques", "precision", "note"))
+    said = (row.get(name) or "" for name in ("techniques", "precision", "routing", "note"))
     return " ; ".join(said).lower()
 
 

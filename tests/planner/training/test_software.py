@@ -99,15 +99,47 @@ def test_packed_documents_attend_to_themselves_alone() -> None:
     assert step_s(replace(build_job(), document_tokens=512)) == step_s(build_job())
 
 
+def experts_launch_s(card: str, software: Software, ranks: int = 8) -> float:
+    """Seconds in which GPUs wait for kernels to be started: 128 small experts over this many ranks, little work for each."""
+    machine = build_machine(accelerator(card), "fp8", software=software)
+    job = TrainingJob(network("qwen3-30b-a3b"), 4096, 512, machine, software)
+    return evaluate_layout(job, TrainingLayout(data=64, expert=ranks, micro_batch=1)).terms["launch_s"]
+
+
 def test_experts_on_one_rank_are_started_one_by_one() -> None:
-    """128 experts on 8 ranks with little work each wait for the host; on 64 ranks they hardly do."""
-    machine = build_machine(accelerator("b200-sxm"), "fp8", software=NEMO)
-    job = TrainingJob(network("qwen3-30b-a3b"), 4096, 512, machine, NEMO)
-    few, many = (
-        evaluate_layout(job, TrainingLayout(data=64, expert=ranks, micro_batch=1)).terms["launch_s"]
-        for ranks in (8, 64)
-    )
-    assert few > 2 * many
+    """128 experts on 8 ranks with little work each wait for the host; on 64 ranks they wait half as long."""
+    assert experts_launch_s("b200-sxm", NEMO) > 1.8 * experts_launch_s("b200-sxm", NEMO, ranks=64)
+
+
+def test_the_host_waits_for_the_counts_of_tokens_that_are_not_dropped() -> None:
+    """Dropless routing starts experts only when it knows what each got; dropping tokens, or a rack's dispatcher, need not wait."""
+    waiting = experts_launch_s("b200-sxm", NEMO)
+    dropped = experts_launch_s("b200-sxm", replace(NEMO, drops_tokens=True))
+    on_device = experts_launch_s("b200-sxm", replace(NEMO, counts_on_device=True))
+    assert dropped < on_device < waiting
+    assert experts_launch_s("gb200-nvl72", NEMO) < waiting
+
+
+def test_the_head_stands_in_place_of_the_layers_that_the_last_stage_lacks() -> None:
+    """126 layers on 8 stages of 8 chunks leave the last stage two short of 16, more than its head takes; of 128 they do not."""
+    job = replace(build_job(software=NEMO), network=network("llama-3.1-405b"), global_batch=64)
+    layout = TrainingLayout(8, 8, 8, 2, interleave=8, zero=1, sequence_parallel=True)
+    uneven = evaluate_layout(job, layout).terms
+    even = evaluate_layout(replace(job, network=replace(job.network, layers=128)), layout).terms
+    assert uneven["head_s"] == 0 < even["head_s"]
+    assert uneven["matmul_s"] == even["matmul_s"]
+    assert uneven["bubble_s"] == pytest.approx(even["bubble_s"] * 110 / 112, rel=0.01)
+
+
+def test_narrow_heads_and_experts_with_biases_are_slower() -> None:
+    """Heads of 64 do as many exponentials for half of the products; biases of experts are passes of their own."""
+    job = TrainingJob(network("gpt-oss-120b"), 8192, 64, build_machine(accelerator("gb200-nvl72"), software=NEMO), NEMO)
+    layout = TrainingLayout(data=64, expert=64)
+    known = evaluate_layout(job, layout).terms
+    wide = replace(job, constants=replace(job.constants, flash3_exponentials_share=0.0))
+    plain = replace(job, network=replace(job.network, linear_bias=False))
+    assert known["attention_s"] == pytest.approx(1.5 * evaluate_layout(wide, layout).terms["attention_s"])
+    assert known["elementwise_s"] > 1.2 * evaluate_layout(plain, layout).terms["elementwise_s"]
 
 
 def test_power_decides_how_much_of_a_peak_is_reached() -> None:

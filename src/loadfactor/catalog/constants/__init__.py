@@ -29,6 +29,7 @@ class TrainingConstants:
     flash2_ported_share: float
     flash3_share: float
     flash3_backward_share: float
+    flash3_exponentials_share: float
     flash_systolic_share: float
     attention_half_seq: float
     launch_s: float

@@ -47,6 +47,17 @@ def stage_layers(layers: int, layout: TrainingLayout) -> Real:
     return result
 
 
+def missing_layers(layers: int, layout: TrainingLayout) -> Real:
+    """Layers that the last stage lacks beside the fullest: what a network has too few of for all stages alike, its share at most.
+
+    >>> float(missing_layers(61, TrainingLayout(pipeline=16))), float(missing_layers(126, TrainingLayout(pipeline=8, interleave=8)))
+    (3.0, 2.0)
+    """
+    held = stage_layers(layers, layout)
+    result: Real = np.minimum(held * layout.pipeline - layers, held)
+    return result
+
+
 def shard_ranks(job: TrainingJob, layout: TrainingLayout) -> Real:
     """Ranks that sharded weights, gradients and states are cut over: all data and context ranks, or those of one domain."""
     ranks: Real = layout.data * layout.context

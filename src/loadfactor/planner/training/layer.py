@@ -17,12 +17,17 @@ from loadfactor.planner.training.layout import TrainingLayout
 KERNELS_FORWARD = 40  # kernels a layer starts: two norms, four products, attention, activation, residuals, copies
 KERNELS_BACKWARD = 60
 EXPERT_KERNELS = 40  # more where there are experts: router, sort, exchange, weighted sum; as many again backward
+WIDE_HEAD = 128  # values of a head with which the speeds of attention were measured
+BOARD_GPUS = 8  # of a scale-up domain that is a board; more are a rack
 PRODUCTS_PER_EXPERT = 2  # each local expert's products are kernels of their own, forward; twice as many backward
 EAGER_OUTSIDE_BYTES = (
     56  # more per value of the hidden state where nothing is fused: a norm in 32 bits is six passes of its own
 )
 EAGER_HEADS_BYTES = 26  # more per value of queries and keys: their rotation in 32 bits
 EAGER_WIDTH_BYTES = 4  # more per inner value of a gated MLP: the activation and the product apart
+EXPERT_BIAS_BYTES = (
+    12  # per value that leaves an expert with a bias: bias times weight w2, sum r2 r2 w2, groups joined again r2 w2
+)
 SCORE_BYTES_FORWARD = 13  # per score of unfused attention: product w2, softmax r2 w2, dropout r2 w2+1, product r2
 SCORE_BYTES_BACKWARD = 19
 CAST_BYTES = 4
@@ -108,20 +113,38 @@ def _projections_s(network: Network, tokens: Real, t: Real, speed: KernelSpeed) 
     return out + q + kv + expanded
 
 
-def kernels_per_layer(network: Network, layout: TrainingLayout) -> tuple[Real, Real]:
+def kernels_per_layer(job: TrainingJob, layout: TrainingLayout) -> tuple[Real, Real]:
     """Kernels that a mean layer starts, forward and backward.
 
+    >>> from loadfactor.catalog.accelerators import accelerator
     >>> from loadfactor.catalog.models import network
-    >>> [float(k) for k in kernels_per_layer(network("mixtral-8x7b"), TrainingLayout(expert=8, data=8))]
+    >>> from loadfactor.planner.training.machine import build_machine
+    >>> job = TrainingJob(network("mixtral-8x7b"), 4096, 64, build_machine(accelerator("h100-sxm")))
+    >>> [float(k) for k in kernels_per_layer(job, TrainingLayout(expert=8, data=8))]
     [82.0, 104.0]
     """
-    e, share = network.experts, network.moe_layers / network.layers
+    forward, backward = _expert_kernels(job, layout)
+    return KERNELS_FORWARD + forward, KERNELS_BACKWARD + backward
+
+
+def awaited_kernels(job: TrainingJob, layout: TrainingLayout) -> Real:
+    """Kernels of a mean layer that the host starts only when the GPU has told how many tokens each expert got.
+
+    Until then its queue runs empty, so what these take to start is not hidden behind earlier work.
+    """
+    rack = job.machine.fabric.domain_gpus > BOARD_GPUS  # dispatchers written for racks keep the counts on the GPU
+    if job.software.drops_tokens or job.software.counts_on_device or rack:
+        return 0.0
+    return sum(_expert_kernels(job, layout))
+
+
+def _expert_kernels(job: TrainingJob, layout: TrainingLayout) -> tuple[Real, Real]:
+    """Of these the ones of experts; where tokens are dropped all groups are alike and one kernel has them all."""
+    e, share = job.network.experts, job.network.moe_layers / job.network.layers
     if e is None:
-        return KERNELS_FORWARD, KERNELS_BACKWARD
-    products = PRODUCTS_PER_EXPERT * e.count / layout.expert
-    return KERNELS_FORWARD + share * (EXPERT_KERNELS + products), KERNELS_BACKWARD + share * (
-        EXPERT_KERNELS + 2 * products
-    )
+        return 0.0, 0.0
+    products = PRODUCTS_PER_EXPERT * (1 if job.software.drops_tokens else e.count / layout.expert)
+    return share * (EXPERT_KERNELS + products), share * (EXPERT_KERNELS + 2 * products)
 
 
 def _mlp_s(network: Network, width: Real, tokens: Real, t: Real, speed: KernelSpeed) -> tuple[Real, Real]:
@@ -162,6 +185,8 @@ def _attention_s(job: TrainingJob, layout: TrainingLayout) -> tuple[Real, Real]:
         piece = np.where((layout.context > 1) & (job.software.context_by == "ring"), seq / (2 * layout.context), seq)
         piece = np.minimum(piece, job.attended_tokens)
         flops = flops * (1 + job.constants.attention_half_seq / piece)
+        if job.software.attention == "native":  # the narrower a head, the more exponentials for as many products
+            flops = flops * (1 + job.constants.flash3_exponentials_share * max(WIDE_HEAD / network.value_dim - 1, 0))
         forward_flops, backward_flops = on.attention_flops
         return flops / forward_flops, FLASH_BACKWARD_FLOPS * flops / backward_flops
     batch = layout.micro_batch * heads / layout.context
@@ -190,6 +215,8 @@ def _elementwise_s(job: TrainingJob, tokens: Real, layout: TrainingLayout, moe: 
         layout.expert > 1, 4, 2
     )  # to experts and back; where they lie on several ranks, sorted by rank, too
     dispatch = copies * 4 * h * e.per_token if moe and e else 0
+    if moe and e and network.linear_bias:
+        dispatch += EXPERT_BIAS_BYTES * h * e.per_token
     heads = network.query_dim * network.heads + 2 * network.kv_heads * network.head_dim
     inside = (6 if network.gated_mlp else 4) * width + 4 * heads + dispatch
     if job.machine.narrow:

@@ -52,6 +52,12 @@ class Software:
     )
     stops_early: bool = True  # recomputation ends at the last saved tensor: the down-projection is not run again
     hides_experts: bool = False  # the exchange with experts runs behind another micro-batch's compute (DualPipe)
+    drops_tokens: bool = (
+        False  # experts take no more than their even share, so that the host knows all sizes beforehand
+    )
+    counts_on_device: bool = (
+        False  # how many tokens an expert got stays on the GPU, so that the host need not wait for it
+    )
     scatter_gather_pipeline: bool = True  # each tensor rank sends 1/t of an activation to the next stage
     fused_accumulation: bool = True  # weight gradients are summed inside the product that makes them
     gradient_bytes: int = 4  # as they are exchanged
@@ -100,7 +106,15 @@ TORCHTUNE = replace(  # weights, gradients and both moments in 16 bits, logits a
     optimizer_moved_bytes=16,
 )
 EAGER = replace(MODERN, fused=False, overlaps_tensor=False, recomputes_some=False, logit_bytes=10)
-XLA = replace(MODERN, shards_inside=True, sums_at_end=True, kept_gradient_bytes=2, offloads_inputs=True, logit_bytes=2)
+XLA = replace(
+    MODERN,
+    counts_on_device=True,
+    shards_inside=True,
+    sums_at_end=True,
+    kept_gradient_bytes=2,
+    offloads_inputs=True,
+    logit_bytes=2,
+)
 SOFTWARE = {
     "modern": MODERN,
     "nemo": NEMO,

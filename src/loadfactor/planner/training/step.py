@@ -18,12 +18,13 @@ from loadfactor.planner.training.exchange import (
 from loadfactor.planner.training.job import (
     VALUE_BYTES,
     TrainingJob,
+    missing_layers,
     rank_parameters,
     rank_trained,
     shard_ranks,
     stage_layers,
 )
-from loadfactor.planner.training.layer import LayerSeconds, kernels_per_layer, mean_layer_seconds
+from loadfactor.planner.training.layer import LayerSeconds, awaited_kernels, kernels_per_layer, mean_layer_seconds
 from loadfactor.planner.training.layout import FULL, SELECTIVE, TrainingLayout
 
 LOSS_BYTES_PER_LOGIT = 26  # product w2, to 32 bits r2 w4, max r4, exp and sum r4 w4, gradient r4 w2
@@ -67,6 +68,7 @@ def estimate_step(job: TrainingJob, layout: TrainingLayout) -> StepTime:
     1F1B pipeline of p stages, m micro-batches, v chunks a stage (arXiv:2104.04473 §2.2): the fullest stage works m times,
     and the pipeline fills and drains through the p-1 others once, 1/v of the time when interleaved:
     step = m·busiest + (p-1)·other/v + what is not hidden of the exchange over data ranks + optimizer.
+    Where layers do not divide, the last stage has the fewer, so that its head stands in their place.
     On paper: 8 stages, 64 micro-batches, one chunk leave a bubble of 7/64 of the work of a stage without the head.
 
     >>> from loadfactor.catalog.accelerators import accelerator
@@ -94,12 +96,15 @@ def estimate_step(job: TrainingJob, layout: TrainingLayout) -> StepTime:
     behind = layer.attention_forward + layer.attention_backward if job.software.context_by == "ring" else 0.0
     context = np.maximum(context_exchange_s(job, x) - behind, 0.0)
     device = layer.forward + layer.backward + again + tensor + expert + context
-    forward_kernels, backward_kernels = kernels_per_layer(job.network, x)
+    forward_kernels, backward_kernels = kernels_per_layer(job, x)
     kernels = forward_kernels * (1 + full) + backward_kernels
     if job.adapters:
         kernels = kernels + ADAPTED * KERNELS_PER_ADAPTER * (3 + full)
-    launch = np.maximum(kernels * job.machine.matmul.launch_s - device, 0.0)
+    launch = np.maximum(
+        kernels * job.machine.matmul.launch_s - device, awaited_kernels(job, x) * job.machine.matmul.launch_s
+    )
     send, head = pipeline_send_s(job, x), _head_s(job, x)
+    head = np.maximum(head - missing_layers(job.network.layers, x) * (device + launch), 0.0)
     terms = {
         "matmul_s": m * held * (layer.matmul_forward + layer.matmul_backward),
         "attention_s": m * held * (layer.attention_forward + layer.attention_backward),
@@ -112,7 +117,7 @@ def estimate_step(job: TrainingJob, layout: TrainingLayout) -> StepTime:
         "context_s": m * held * context,
         "expert_s": m * held * expert,
         "pipeline_send_s": m * send,
-        "bubble_s": (x.pipeline - 1) * (held * (device + launch) + send) / x.interleave,
+        "bubble_s": ((job.network.layers - held) * (device + launch) + (x.pipeline - 1) * send) / x.interleave,
         "data_s": data_exchange_s(job, x, held * layer.forward, held * layer.backward, held * device + head, m),
         "optimizer_s": _optimizer_s(job, x),
         "overhead_s": job.constants.step_overhead_s + 0.0 * m,
