@@ -326,7 +326,7 @@ def test_a_report_of_a_part_says_so_and_what_to_try_speaks_of_the_same(simulated
     for command in asked:
         assert f"--from {start.astimezone(UTC).isoformat()}" in command
         assert "--timezone Asia/Kolkata" in command
-        assert "--where team=vision" in command
+        assert any(part in command for part in ("--where team=vision", "--team vision", "--by team"))
 
 
 def test_the_way_from_paid_to_useful_is_the_waterfalls(simulated_books: Books, report: Document) -> None:

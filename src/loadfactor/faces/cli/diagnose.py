@@ -16,6 +16,7 @@ from loadfactor.request import option
 if TYPE_CHECKING:
     from loadfactor.books.books import Books
     from loadfactor.faces.render.page import Page
+    from loadfactor.insight.diagnosis.finding import JobDiagnosis
     from loadfactor.insight.diagnosis.fleet import Progress
     from loadfactor.insight.diagnosis.trace_money import JobRate
 
@@ -38,7 +39,9 @@ class DiagnoseRequest(SpanRequest):
     trace: tuple[Path, ...] = option(
         "Traces: files, folders of them, or a folder that `nsys export` wrote.", (), is_argument=True
     )
-    job: str | None = option("Of this job: with traces, their seconds become its money.", None)
+    job: str | None = option(
+        "Of this job: with traces, their seconds become its money, beside what its books say.", None
+    )
     team: str | None = option("Of the jobs of this team.", None)
     jobs: int = option("How many jobs of a team or of the fleet are looked at, those that lost most.", 20, at_least=1)
 
@@ -55,7 +58,7 @@ def build_page(request: DiagnoseRequest) -> Document:
             raise InputError("traces are of a job, not of a team; say --job, or leave --team out")
         from loadfactor.faces.pages.traces import build_traces_page
 
-        return build_traces_page(request.trace, _read_rate(request, request.job) if request.job else None)
+        return build_traces_page(request.trace, *(_read_job(request, request.job) if request.job else ()))
     from loadfactor.faces.progress import ProgressBar
 
     with ProgressBar() as bar:
@@ -80,13 +83,21 @@ def build_books_page(
     return build_diagnosis(diagnose_books(books, request.job, request.team, window, request.jobs, progress, leave_out))
 
 
-def _read_rate(request: DiagnoseRequest, job: str) -> "JobRate":
+def _read_job(request: DiagnoseRequest, job: str) -> "tuple[JobRate, JobDiagnosis]":
+    """What the job of traces paid, and what its books say of it."""
+    from loadfactor.faces.progress import ProgressBar
+    from loadfactor.insight.diagnosis.fleet import diagnose_jobs
     from loadfactor.insight.diagnosis.trace_money import read_rate
+    from loadfactor.metrics.query.calendar import milliseconds
 
     books = request.books
     start, end = request.window(books)
     first, last = books.span
-    return read_rate(books, job, (start or first, end or last))
+    window = start or first, end or last
+    rate = read_rate(books, job, window)
+    with ProgressBar() as bar:
+        (diagnosis,) = diagnose_jobs(books, (job,), (milliseconds(window[0]), milliseconds(window[1])), bar)
+    return rate, diagnosis
 
 
 def diagnose(**given: object) -> "Page":

@@ -14,9 +14,9 @@ NOBODY: Final = "(none)"
 
 def build_savings(found: "FleetSavings") -> Document:
     """The largest saving first; the order in which levers were applied is in a note."""
-    ordered = sorted(found.levers, key=lambda lever: (-(lever.saved or 0.0), -lever.gpu_hours))
+    ordered = rank_levers(found)
     sections = [
-        Section("Levers", tables=(_list_levers(found, ordered),)),
+        Section("Levers", tables=(list_levers(found, ordered),)),
         *(_describe(lever, found) for lever in ordered),
     ]
     if found.rows:
@@ -26,7 +26,7 @@ def build_savings(found: "FleetSavings") -> Document:
     if found.followed:
         sections.append(_list_followed(found))
     return Document(
-        _say_total(found),
+        say_total(found),
         tuple(sections),
         tiles=_list_tiles(found),
         assumptions=(
@@ -41,7 +41,7 @@ def build_savings(found: "FleetSavings") -> Document:
     )
 
 
-def _say_total(found: "FleetSavings") -> str:
+def say_total(found: "FleetSavings") -> str:
     """How much of what was lost would have been saved, and by what first."""
     if not found.lost_gpu_hours:
         return "Nothing was known to be lost in that time."
@@ -67,7 +67,13 @@ def _list_tiles(found: "FleetSavings") -> tuple[Tile, ...]:
     return Tile("lost", lost), Tile("saved at most", saved, f"{percent(share)} of the GPU-hours lost")
 
 
-def _list_levers(found: "FleetSavings", ordered: "list[LeverSaving]") -> DataTable:
+def rank_levers(found: "FleetSavings") -> "list[LeverSaving]":
+    """Levers, the one that saves most first."""
+    return sorted(found.levers, key=lambda lever: (-(lever.saved or 0.0), -lever.gpu_hours))
+
+
+def list_levers(found: "FleetSavings", ordered: "list[LeverSaving]") -> DataTable:
+    """These levers as a table."""
     columns = (
         TableColumn("lever"),
         TableColumn("saved", "money", found.currency),

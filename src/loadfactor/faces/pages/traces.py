@@ -7,11 +7,13 @@ from typing import Final
 from loadfactor.errors import SourceError
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.document import Assumption, Cell, DataTable, Document, Section, TableColumn, Tile
-from loadfactor.faces.formats import money, number, percent
+from loadfactor.faces.formats import percent
+from loadfactor.faces.pages.trace_books import compare_with_books, list_costs
 from loadfactor.faces.pages.trace_tables import list_kernels, list_owners, list_ranks, list_steps
+from loadfactor.insight.diagnosis.finding import JobDiagnosis
 from loadfactor.insight.diagnosis.trace_money import JobRate, price_trace
 from loadfactor.insight.traces.diagnose import diagnose_captures
-from loadfactor.insight.traces.report import DeviceReport, TraceDiagnosis, TraceFinding, TraceInBooks
+from loadfactor.insight.traces.report import DeviceReport, TraceDiagnosis, TraceFinding
 from loadfactor.sources.traces.read import read_trace
 from loadfactor.trace_events import TraceCapture, no_gpu_events, no_host_events
 from loadfactor.units import US_PER_MS
@@ -28,23 +30,27 @@ PARTS: Final = (
     ("idle: unknown", "idle_unknown_us"),
 )
 MOST_ROWS: Final = 64
-NOT_ADDED: Final = "causes are bounds one by one: they do not add up"
 
 
-def build_traces_page(paths: Sequence[Path], rate: JobRate | None = None) -> Document:
-    """The diagnosis of the traces at these paths, in money where they are of a job. Raises SourceError where none can be read."""
-    found = diagnose_captures(_read_all(paths))
-    if rate is not None:
-        found = price_trace(found, rate)
+def build_traces_page(
+    paths: Sequence[Path], rate: JobRate | None = None, diagnosis: JobDiagnosis | None = None
+) -> Document:
+    """The diagnosis of the traces at these paths, in the money of their job and beside what its books say, where it is known.
+
+    Raises SourceError where none can be read.
+    """
+    found = read_traces(paths, rate, diagnosis)
     judged = [report for report in found.traces if report.busy_us is not None]
     sections = [_list_traces(found.traces)]
     if judged:
         sections.append(_draw_parts(judged))
     if found.findings:
         sections.append(_list_findings(found.findings))
-        if found.in_books is not None:
-            sections.append(_list_costs(found.in_books))
-        sections += [_explain(finding) for finding in found.findings]
+    if found.findings and found.in_books is not None:
+        sections.append(list_costs(found.in_books))
+    if found.in_books is not None and found.in_books.diagnosis is not None:
+        sections.append(compare_with_books(found.in_books.diagnosis, found))
+    sections += [_explain(finding) for finding in found.findings]
     sections += [section for section in (list_owners(judged), list_steps(judged), list_kernels(judged)) if section]
     if found.skew is not None:
         sections.append(list_ranks(found.skew))
@@ -66,6 +72,14 @@ def build_traces_page(paths: Sequence[Path], rate: JobRate | None = None) -> Doc
         notes=_list_notes(found.traces),
         data=found,
     )
+
+
+def read_traces(
+    paths: Sequence[Path], rate: JobRate | None = None, diagnosis: JobDiagnosis | None = None
+) -> TraceDiagnosis:
+    """What the traces at these paths say, in money where they are of a job. Raises SourceError where none can be read."""
+    found = diagnose_captures(_read_all(paths))
+    return found if rate is None else price_trace(found, rate, diagnosis)
 
 
 def _read_all(paths: Sequence[Path]) -> Iterator[TraceCapture]:
@@ -195,28 +209,6 @@ def _list_findings(findings: Sequence[TraceFinding]) -> Section:
         for finding in findings
     ]
     return Section("Causes", tables=(DataTable(columns, rows),))
-
-
-def _list_costs(books: TraceInBooks) -> Section:
-    columns = (
-        TableColumn("cause"),
-        TableColumn("GPU-seconds in the traces", "number"),
-        TableColumn("their cost", "money", books.currency),
-        TableColumn("saved, if all work of the job ran so"),
-    )
-    rows: list[tuple[Cell, ...]] = []
-    for cost in books.costs:
-        low, high = cost.job_cost_low, cost.job_cost_high
-        hours = f"{number(cost.job_gpu_hours_low)} – {number(cost.job_gpu_hours_high)} GPU-h"
-        saved = (
-            hours if low is None or high is None else f"{money(low, books.currency)} – {money(high, books.currency)}"
-        )
-        rows.append((cost.cause, cost.gpu_s, cost.cost, saved))
-    price = books.price_per_gpu_hour
-    rate = "without a known price" if price is None else f"at {money(price, books.currency)} per GPU-hour"
-    hours = f"{number(books.busy_gpu_hours)} of {number(books.held_gpu_hours)} GPU-hours"
-    lead = f"Job {books.job} worked {hours} that it held, {rate}."
-    return Section(f"In the books of job {books.job}", lead, tables=(DataTable(columns, rows, note=NOT_ADDED),))
 
 
 def _explain(finding: TraceFinding) -> Section:

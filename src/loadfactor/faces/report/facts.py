@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from loadfactor.books.budgets import BudgetReview
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
@@ -11,6 +12,11 @@ from loadfactor.books.job_account import AlikeValue, Leak
 from loadfactor.books.waterfall_groups import FleetWaterfall
 from loadfactor.faces.document import Section, Suggestion
 from loadfactor.metrics.query.reading import Reading
+
+if TYPE_CHECKING:  # which most reports do without
+    from loadfactor.insight.diagnosis.finding import FleetDiagnosis
+    from loadfactor.insight.savings import FleetSavings
+    from loadfactor.insight.traces.report import TraceDiagnosis
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,21 @@ class UsefulFacts(SectionFacts):
     """Besides, every step of the way from paid to useful."""
 
     waterfall: FleetWaterfall
+
+
+@dataclass(frozen=True)
+class WhyFacts(SectionFacts):
+    """Besides, why the GPUs were not fuller, and what to change, as `diagnose` and `savings` say it; a job has no savings."""
+
+    diagnosis: "FleetDiagnosis"
+    savings: "FleetSavings | None"
+
+
+@dataclass(frozen=True)
+class TraceFacts(SectionFacts):
+    """Besides, what traces of the job say, in its money."""
+
+    traced: "TraceDiagnosis"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.books.waterfall import ASKED
@@ -13,6 +14,10 @@ from loadfactor.faces import formats
 from loadfactor.faces.readings import currency_of
 from loadfactor.metrics import Metric
 from loadfactor.metrics.query.reading import Reading, Readings
+
+if TYPE_CHECKING:  # which most reports do without
+    from loadfactor.books.books import Books
+    from loadfactor.insight.diagnosis.fleet import Progress
 
 HOLDER_DIMENSIONS = ("team", "project", "user", "purpose", "pool")
 OF_JOBS = ("cost", "allocated_gpu_hours", "utilization", "idle_cost")
@@ -26,10 +31,19 @@ Key = tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
+class WhyQuestion:
+    """That causes and levers are asked for, too: of which books, with which traces of the job, and who is told of progress."""
+
+    books: "Books"
+    traces: Sequence[Path] = ()
+    progress: "Progress" = lambda _what, _share: None
+
+
+@dataclass(frozen=True)
 class Inquiry:
     """The books at one moment, and what of them the report is about.
 
-    `split` are the dimensions of its table, `job` the one job it is about.
+    `split` are the dimensions of its table, `job` the one job it is about. `why`: whether it also says why GPUs were not fuller.
     """
 
     books: Snapshot
@@ -40,6 +54,7 @@ class Inquiry:
     basis: str | None = None
     where: Mapping[str, str] = field(default_factory=dict)
     job: str | None = None
+    why: WhyQuestion | None = None
 
     @cached_property
     def window(self) -> tuple[datetime, datetime]:
@@ -64,13 +79,18 @@ class Inquiry:
     @property
     def options(self) -> str:
         """What to type behind a command for it to speak of the same books, window, zone, money and part of the fleet."""
+        given = [("--basis", self.basis)] if self.basis else []
+        given += [("--where", f"{name}={value}") for name, value in self.where.items()]
+        return " ".join((self.span_options, *(f"{option} {quote(value)}" for option, value in given)))
+
+    @property
+    def span_options(self) -> str:
+        """The same of books, window and zone alone."""
         given: list[tuple[str, str]] = [("--store", str(self.folder))]
         given += [(option, at.isoformat()) for option, at in (("--from", self.start), ("--to", self.end)) if at]
         given += (
             [("--timezone", str(self.timezone))] if self.timezone is not UTC and str(self.timezone) != "UTC" else []
         )
-        given += [("--basis", self.basis)] if self.basis else []
-        given += [("--where", f"{name}={value}") for name, value in self.where.items()]
         return " ".join(f"{option} {quote(value)}" for option, value in given)
 
     @cached_property

@@ -41,6 +41,7 @@ def build_job_page(inquiry: Inquiry, job: str) -> Document:
         _draw_invoice(one),
         _draw_made(one),
         _draw_leaks(waterfall),
+        *_say_why(inquiry, job),
         _draw_comparison(inquiry, found, job, one.currency),
         _draw_waterfall(waterfall),
         JobFacts(
@@ -119,6 +120,15 @@ def _draw_leaks(waterfall: FleetWaterfall) -> LeaksFacts:
         "Where the money leaked", lead, tables=(tabulate_leaks(leaks, waterfall.currency),) if leaks else ()
     )
     return LeaksFacts("leaks", section, (), leaks=leaks)
+
+
+def _say_why(inquiry: Inquiry, job: str) -> Sequence[SectionFacts]:
+    """Why it was not fuller; nothing where nobody asked for it."""
+    if inquiry.why is None:
+        return ()
+    from loadfactor.faces.report.job_why import build_job_why  # which other reports do without
+
+    return build_job_why(inquiry, inquiry.why, job)
 
 
 def _draw_comparison(inquiry: Inquiry, found: Readings, job: str, currency: str) -> ComparisonFacts:

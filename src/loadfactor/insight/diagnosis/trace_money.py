@@ -6,7 +6,7 @@ from datetime import datetime
 
 from loadfactor.books.books import Books
 from loadfactor.errors import InputError
-from loadfactor.insight.diagnosis.finding import Range
+from loadfactor.insight.diagnosis.finding import JobDiagnosis, Range
 from loadfactor.insight.traces.report import FoundAt, TraceCost, TraceDiagnosis, TraceInBooks
 from loadfactor.units import S_PER_HOUR, US_PER_S
 
@@ -39,8 +39,11 @@ def read_rate(books: Books, job: str, window: tuple[datetime, datetime] | None =
     return JobRate(job, held, busy, cost / held if cost else None, currency)
 
 
-def price_trace(found: TraceDiagnosis, rate: JobRate) -> TraceDiagnosis:
-    """The same with money: of each finding the GPU-seconds in the traces, and what the job loses if all it did ran like them."""
+def price_trace(found: TraceDiagnosis, rate: JobRate, diagnosis: JobDiagnosis | None = None) -> TraceDiagnosis:
+    """The same with money: of each finding the GPU-seconds in the traces, and what the job loses if all it did ran like them.
+
+    `diagnosis` is what the books say of the job, to stand beside it.
+    """
     span_us = {(report.trace, report.rank, report.device): report.gpu_span_us for report in found.traces}
     price = rate.price_per_gpu_hour
     costs = []
@@ -58,7 +61,9 @@ def price_trace(found: TraceDiagnosis, rate: JobRate) -> TraceDiagnosis:
                 None if price is None else hours.high * price,
             )
         )
-    books = TraceInBooks(rate.job, rate.held_gpu_hours, rate.busy_gpu_hours, price, rate.currency, tuple(costs))
+    books = TraceInBooks(
+        rate.job, rate.held_gpu_hours, rate.busy_gpu_hours, price, rate.currency, tuple(costs), diagnosis
+    )
     return replace(found, in_books=books)
 
 

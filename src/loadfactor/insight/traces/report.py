@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from loadfactor.insight.causes import Cause
+from loadfactor.insight.diagnosis.finding import JobDiagnosis
 from loadfactor.insight.traces.collectives import Skew
 from loadfactor.insight.traces.kernels import KernelTime
 from loadfactor.insight.traces.owners import Owner
@@ -121,7 +122,10 @@ class TraceCost:
 
 @dataclass(frozen=True)
 class TraceInBooks:
-    """The job that traces are of, as the books know it, and each cause in its money."""
+    """The job that traces are of, as the books know it, and each cause in its money.
+
+    `diagnosis`: why its GPUs were not fuller by the books, where that was asked for.
+    """
 
     job: str
     held_gpu_hours: float
@@ -129,6 +133,7 @@ class TraceInBooks:
     price_per_gpu_hour: float | None
     currency: str
     costs: tuple[TraceCost, ...]
+    diagnosis: JobDiagnosis | None = None
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,13 @@ from loadfactor.faces.report.sections import (
     useful,
     waits,
     waterfall,
+    why,
 )
 
 SECTIONS = (
     waterfall.build_section,
     useful.build_section,
+    why.build_section,
     over_time.build_section,
     groups.build_section,
     chargeback.build_section,

@@ -36,6 +36,17 @@ def build_section(inquiry: Inquiry) -> NextStepsFacts:
             amount = totals.money(f"{name}_cost") if unit == "cost" else f"{number(size)} GPU-hours"
             suggestions.append(Suggestion(f"loadfactor {command} {inquiry.options}", f"{why} ({name}: {amount})"))
     there = quote(str(inquiry.folder))
+    if inquiry.why is None and list(inquiry.where) in ([], ["team"]):
+        whose = f"--team {quote(inquiry.where['team'])} " if inquiry.where else ""
+        split = "--by team " if inquiry.where else ""
+        suggestions += (
+            Suggestion(
+                f"loadfactor diagnose {whose}{inquiry.span_options}", "why GPUs were not fuller: causes, how sure"
+            ),
+            Suggestion(
+                f"loadfactor savings {split}{inquiry.span_options}", "what to change, and what that would have saved"
+            ),
+        )
     suggestions += (
         Suggestion(
             f"loadfactor report --job JOB {inquiry.options}", "what one job cost and made, and where its money leaked"
