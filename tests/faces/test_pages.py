@@ -15,6 +15,11 @@ import pytest
 import loadfactor
 from loadfactor.books.books import Books
 from loadfactor.config import settings
+from loadfactor.faces.cli.diagnose import DiagnoseRequest
+from loadfactor.faces.cli.diagnose import build_books_page as build_books_diagnosis
+from loadfactor.faces.cli.diagnose import build_page as build_page_of_trace
+from loadfactor.faces.cli.savings import SavingsRequest
+from loadfactor.faces.cli.savings import build_books_page as build_books_savings
 from loadfactor.faces.document import Document
 from loadfactor.faces.pages.books_check import build_document as build_check
 from loadfactor.faces.pages.budgets import build_budgets
@@ -24,7 +29,8 @@ from loadfactor.faces.pages.waits import build_estimate, build_waits
 from loadfactor.faces.readings import build_document as build_readings
 from loadfactor.faces.render.ascii import to_ascii
 from loadfactor.faces.render.terminal import render_text
-from loadfactor.faces.report.inquiry import Inquiry
+from loadfactor.faces.report.fleet_why import build_fleet_why
+from loadfactor.faces.report.inquiry import Inquiry, WhyQuestion
 from loadfactor.faces.report.page import build_document as build_report
 from loadfactor.faces.validations.mfu import build_document as build_mfu_validation
 from loadfactor.faces.validations.serve import build_document as build_serving_validation
@@ -34,6 +40,7 @@ from loadfactor.validation.request import MfuRequest, ServingValidationRequest, 
 JOB = "481016"
 KEPT = Path(__file__).parent / "pages"
 ROOT = Path(__file__).resolve().parents[2]
+TRACE = ROOT / "examples" / "trace.json"
 RESIDUAL = re.compile(r"[+-]\d\.\de[+-]\d\d")
 """What rounding leaves differs from run to run."""
 STORE_WORDS = " --store books"
@@ -49,7 +56,27 @@ def build_fleet_report(books: Books) -> Document:
 def build_job_report(books: Books) -> Document:
     """The page of one job of these books."""
     with books.snapshot() as snapshot:
-        return build_report(Inquiry(snapshot, job=JOB))
+        return build_report(Inquiry(snapshot, job=JOB, why=WhyQuestion(books)))
+
+
+def build_why_report(books: Books) -> Document:
+    """The section of the report on causes and levers alone."""
+    with books.snapshot() as snapshot:
+        return Document("", (build_fleet_why(Inquiry(snapshot), WhyQuestion(books)).section,))
+
+
+def build_diagnosis(**asked: str) -> Callable[[Books], Document]:
+    """The diagnosis of a job, a team or the fleet, of five jobs at most."""
+    return lambda books: build_books_diagnosis(DiagnoseRequest(jobs=5, **asked), books, be_quiet)
+
+
+def build_trace_of_job(books: Books) -> Document:
+    """The diagnosis of the example's trace as one of a job of these books."""
+    return build_page_of_trace(DiagnoseRequest(trace=(TRACE,), job=JOB, store=books.store.folder))
+
+
+def be_quiet(_what: str, _share: float) -> None:
+    """Tells nobody of progress."""
 
 
 def build_job_estimate(books: Books) -> Document:
@@ -109,6 +136,12 @@ def with_settings(build: Callable[[Books], Document], text: str = MONEY) -> Call
 OF_BOOKS: dict[str, Callable[[Books], Document]] = {
     "report": build_fleet_report,
     "report-job": with_settings(build_job_report, NETWORK),
+    "report-why": build_why_report,
+    "diagnose": build_diagnosis(),
+    "diagnose-team": build_diagnosis(team="vision"),
+    "diagnose-job": build_diagnosis(job=JOB),
+    "diagnose-trace-of-job": build_trace_of_job,
+    "savings": lambda books: build_books_savings(SavingsRequest(by=("team",)), books, be_quiet),
     "doctor": build_check,
     "waits": lambda books: build_waits(books.find_waits(["size"]), STORE_WORDS),
     "waits-by-team": lambda books: build_waits(books.find_waits(["team", "pool"]), STORE_WORDS),
@@ -121,6 +154,7 @@ OF_BOOKS: dict[str, Callable[[Books], Document]] = {
 }
 LLAMA = {"model": "llama-3.1-70b", "accelerator": "h100-sxm"}
 OTHERS: dict[str, Callable[[], Document]] = {
+    "diagnose-trace": lambda: build_page_of_trace(DiagnoseRequest(trace=(TRACE,))),
     "plan-train": lambda: loadfactor.plan_training(**LLAMA, gpus=(512,), tokens=15e12).document,
     "plan-serve": lambda: loadfactor.plan_serving(**LLAMA | {"model": "llama-3.1-8b"}).document,
     "plan-size": lambda: loadfactor.plan_size(trace=Path("examples/jobs.csv"), gpus=48).document,

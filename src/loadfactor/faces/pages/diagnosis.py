@@ -6,7 +6,7 @@ from typing import Final
 
 from loadfactor.faces.charts import Chart, Series
 from loadfactor.faces.document import Cell, DataTable, Document, Section, TableColumn, Tile
-from loadfactor.faces.formats import instant, money, number
+from loadfactor.faces.formats import UNKNOWN, instant, money, number
 from loadfactor.insight.diagnosis.diagnose import LEAST_SHARE
 from loadfactor.insight.diagnosis.finding import CauseFinding, CauseTotal, FleetDiagnosis, JobDiagnosis, Range
 from loadfactor.metrics.query.calendar import instant as moment
@@ -121,14 +121,14 @@ def _say_span(job: JobDiagnosis) -> str:
 
 
 def _list_tiles(job: JobDiagnosis, currency: str) -> tuple[Tile, ...]:
-    stake = say_stake(job.at_stake_gpu_hours, job.at_stake_cost, currency)
+    stake = say_stake(job.at_stake_gpu_hours, job.at_stake_cost, currency) if job.findings else UNKNOWN
     rest = job.lost_gpu_hours - job.idle_gpu_hours - job.underused_gpu_hours
     parts = [("idle", job.idle_gpu_hours), ("underused", job.underused_gpu_hours), ("no tensor cores, or failed", rest)]
     lost = ", ".join(f"{number(hours)} {part}" for part, hours in parts if hours >= LEAST_SHARE * job.held_gpu_hours)
     return (
         Tile("Held", f"{number(job.held_gpu_hours)} GPU-h", f"{number(job.unobserved_gpu_hours)} of them unobserved"),
         Tile("Lost", f"{number(job.lost_gpu_hours)} GPU-h", lost),
-        Tile("At stake", stake, "union of all causes"),
+        Tile("At stake", stake, "union of all causes" if job.findings else _say_nothing(job)),
     )
 
 

@@ -60,6 +60,12 @@ def compare_with_books(diagnosis: JobDiagnosis, traced: TraceDiagnosis) -> Secti
         lead += f" Books and traces agree on {', '.join(both)}."
     elif diagnosis.findings and traced.findings:
         lead += " Books and traces name no cause of the same class."
+    most = max((cost.job_gpu_hours_high for cost in traced.in_books.costs), default=0.0)
+    if most > diagnosis.lost_gpu_hours:
+        lead += (
+            f" The traces would save {number(most)} GPU-hours, more than the books know to be lost: not all work of the job"
+            " ran like them, or its activity is an optimistic signal."
+        )
     return Section("Beside the books", lead, tables=(DataTable(columns, rows, note=SECONDS),) if rows else ())
 
 
@@ -67,5 +73,7 @@ def _say_saved(cost: TraceCost, currency: str) -> str:
     """What would be saved of all work of the job; GPU-hours where no price is known."""
     low, high = cost.job_cost_low, cost.job_cost_high
     if low is None or high is None:
-        return f"{number(cost.job_gpu_hours_low)} – {number(cost.job_gpu_hours_high)} GPU-h"
-    return f"{money(low, currency)} – {money(high, currency)}"
+        ends, unit = (number(cost.job_gpu_hours_low), number(cost.job_gpu_hours_high)), " GPU-h"
+    else:
+        ends, unit = (money(low, currency), money(high, currency)), ""
+    return " – ".join(dict.fromkeys(ends)) + unit

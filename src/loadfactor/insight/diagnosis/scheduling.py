@@ -172,12 +172,16 @@ def _describe(
             "medium",
             _SURENESS,
             (
-                f"{of.seen} in {total.steps[pool] * STEP_MS / MS_PER_HOUR:,.0f} h, {gpus} GPUs at most"
-                f" ({instant(at):%Y-%m-%d %H:%M} UTC); {len(jobs):,} jobs waited then: {', '.join(jobs[:3])}"
-                f"{', …' if len(jobs) > 3 else ''}",
+                f"{of.seen} in {total.steps[pool] * STEP_MS / MS_PER_HOUR:,.4g} h, {_count(gpus, 'GPU')} at most"
+                f" ({instant(at):%Y-%m-%d %H:%M} UTC); {_count(len(jobs), 'job')} waited then: {', '.join(jobs[:3])}"
+                f"{' and others' if len(jobs) > 3 else ''}",
             ),
             (of.against,),
             (of.measure_next,),
             of.action,
             pool=pool or "no pool",
         )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
