@@ -2,12 +2,13 @@
 
 `diagnosis_top_right`: of jobs with known causes and all signals, those whose first finding is a cause that was put in.
 `diagnosis_healthy_false`: of healthy jobs, those of which a cause is told with high or medium sureness. `diagnosis_blind_wrong`:
-with GPU_UTIL and memory alone, jobs of which a cause that was not put in is told so. The table is kept in docs/diagnose.md.
+with GPU_UTIL and memory alone, jobs of which a cause that was not put in is told so; `diagnosis_amd_wrong` the same of GPUs that
+have no profiling counters. The table is kept in docs/diagnose.md.
 """
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Final
@@ -22,55 +23,68 @@ from loadfactor.sources.base import Rows, Source
 
 NAME = "diagnosis"
 BLIND: Final = frozenset({"busy_share", "mem_used_bytes", "mem_total_bytes"})
+PLAIN: Final = BLIND | {"power_w", "throttle_mask"}
 TOGETHER: Final = 8
 Judged = tuple[Patient, JobDiagnosis]
 
 
 def run(quick: bool) -> dict[str, float]:
     """Shares of jobs that were told rightly and wrongly, with the table printed."""
-    alone = [
-        make_patient(f"{c}-{n}", 100 * n + i, (c,)) for n in range(1 if quick else 3) for i, c in enumerate(CAUSES)
-    ]
-    pairs = [] if quick else [make_patient(f"{a}+{b}", 7000 + i, (a, b)) for i, (a, b) in enumerate(list_pairs())]
-    healthy = [make_patient(f"healthy-{n}", 900 + n, ()) for n in range(4 if quick else 20)]
-    seen = judge([*alone, *pairs, *healthy])
-    blind = judge([*alone, *pairs, *healthy], BLIND)
-    print(tabulate(seen, blind))
-    sick = [each for each in seen if each[0].causes]
-    well = [each for each in seen if not each[0].causes]
+    times, well_ones = (1, 4) if quick else (6, 60)
+    made = [make_patient(f"{c}-{n}", 1000 * n + i, (c,)) for i, c in enumerate(CAUSES) for n in range(times)]
+    if not quick:
+        made += [make_patient(f"{a}+{b}", 7000 + i, (a, b)) for i, (a, b) in enumerate(list_pairs())]
+    made += [make_patient(f"healthy-{n}", 9000 + n, ()) for n in range(well_ones)]
+    whole = [each for each in made if each.shape.has_profiling]
+    fewer = [each for n, each in enumerate(whole) if quick or n % 2 == 0]
+    seen = {
+        "all": judge(whole),
+        "plain": judge(fewer, PLAIN, with_nodes=True),
+        "blind": judge(fewer, BLIND),
+        "amd": judge([each for each in made if not each.shape.has_profiling]),
+    }
+    print(tabulate(seen))
+    sick = [each for each in seen["all"] if each[0].causes]
+    well = [each for each in seen["all"] if not each[0].causes]
     return {
         "diagnosis_top_right": sum(is_right(*each) for each in sick) / len(sick),
-        "diagnosis_healthy_false": sum(bool(found.findings) for _, found in well) / len(well),
-        "diagnosis_blind_wrong": sum(is_wrong(*each) for each in blind) / len(blind),
+        "diagnosis_healthy_false": sum(is_wrong(*each) for each in well) / len(well),
+        "diagnosis_blind_wrong": sum(is_wrong(*each) for each in seen["blind"]) / len(seen["blind"]),
+        "diagnosis_amd_wrong": sum(is_wrong(*each) for each in seen["amd"]) / max(len(seen["amd"]), 1),
     }
 
 
 def list_pairs() -> Iterator[tuple[str, str]]:
-    """Every third pair of causes that can be in one job: a notebook does not train, what never works does nothing slowly."""
+    """Every second pair of causes that can be in one job: a notebook does not train, what never works does nothing slowly."""
     apart = {"idle_notebook", "busy_without_work", "wrong_gpu", "over_allocation"}
     pairs = [
         (a, b) for a, b in combinations(CAUSES, 2) if not {a, b} & apart and {a, b} != {"small_batch", "memory_full"}
     ]
-    yield from pairs[::3]
+    yield from pairs[::2]
 
 
-def judge(patients: Sequence[Patient], signals: frozenset[str] | None = None) -> list[Judged]:
+def judge(
+    patients: Sequence[Patient], signals: frozenset[str] | None = None, with_nodes: bool | None = None
+) -> list[Judged]:
     """Their diagnoses, from books that hold what was measured: of a few in each, as each job is read beside all others."""
-    some, rest = patients[:TOGETHER], patients[TOGETHER:]
-    return [*_judge(some, signals), *(judge(rest, signals) if rest else ())]
+    has_nodes = signals is None if with_nodes is None else with_nodes
+    groups = [patients[first : first + TOGETHER] for first in range(0, len(patients), TOGETHER)]
+    return [each for group in groups for each in _judge(group, signals, has_nodes)]
 
 
-def _judge(patients: Sequence[Patient], signals: frozenset[str] | None) -> list[Judged]:
+def _judge(patients: Sequence[Patient], signals: frozenset[str] | None, with_nodes: bool) -> list[Judged]:
     with tempfile.TemporaryDirectory() as folder:
         books = Books.open(Path(folder) / "books", create=True)
-        rows = [Rows(batch.table, batch.data, "simulated") for batch in make_rows(patients, signals, signals is None)]
+        rows = [Rows(batch.table, batch.data, "simulated") for batch in make_rows(patients, signals, with_nodes)]
         books.add_rows(Source("simulated", lambda _paths: (), lambda _paths, _options: iter(rows)), rows, "clinic")
         with books.watch() as watched:
             return [(patient, diagnose_job(read_job(watched, patient.name))) for patient in patients]
 
 
 def is_right(patient: Patient, found: JobDiagnosis) -> bool:
-    """Whether the first cause is one that was put in."""
+    """Whether the first cause is one that was put in, or nothing is told of a healthy job."""
+    if not patient.causes:
+        return not found.findings
     return bool(found.findings) and found.findings[0].cause in patient.causes
 
 
@@ -79,33 +93,34 @@ def is_wrong(patient: Patient, found: JobDiagnosis) -> bool:
     return any(finding.cause not in patient.causes and finding.sureness != "low" for finding in found.findings)
 
 
-def tabulate(seen: Sequence[Judged], blind: Sequence[Judged]) -> str:
+def tabulate(seen: Mapping[str, Sequence[Judged]]) -> str:
     """A table in Markdown: a row for each cause."""
     lines = [
-        "| cause | jobs | first cause right | taken for | GPU_UTIL and memory only: right, cannot tell, wrong |",
-        "|---|--:|--:|---|---|",
+        "| cause | jobs | first right | taken for | no profiling counters | GPU_UTIL and memory | MI300X |",
+        "|---|--:|--:|---|---|---|---|",
     ]
-    for cause in (*CAUSES, "pairs", "healthy"):
-        with_all = [each for each in seen if _belongs(each[0], cause)]
-        without = [each for each in blind if _belongs(each[0], cause)]
-        right = (
-            sum(is_right(*each) for each in with_all)
-            if cause != "healthy"
-            else sum(not f.findings for _, f in with_all)
-        )
+    for cause in (*CAUSES, "pairs", "healthy", ""):
+        of = {name: [each for each in found if _belongs(each[0], cause)] for name, found in seen.items()}
+        right = sum(is_right(*each) for each in of["all"])
         taken = Counter(
-            f.findings[0].cause if f.findings else "nothing" for p, f in with_all if p.causes and not is_right(p, f)
+            f.findings[0].cause if f.findings else "nothing" for p, f in of["all"] if not is_right(p, f)
         )
-        taken += Counter(f.findings[0].cause for p, f in with_all if not p.causes and f.findings)
-        wrong, told = sum(is_wrong(*each) for each in without), sum(is_right(*each) for each in without)
         names = ", ".join(f"{name} {count}" for name, count in taken.most_common(4)) or "–"
-        lines.append(
-            f"| {cause} | {len(with_all)} | {right} | {names} | {told}, {len(without) - told - wrong}, {wrong} |"
-        )
+        without = " | ".join(_count(of[name]) for name in ("plain", "blind", "amd"))
+        lines.append(f"| {cause or 'all of them'} | {len(of['all'])} | {right} | {names} | {without} |")
     return "\n".join(lines)
 
 
+def _count(found: Sequence[Judged]) -> str:
+    """Right, nothing told of a job that has a cause, and wrong in anything that is told."""
+    wrong = [is_wrong(*each) for each in found]
+    right = sum(is_right(*each) and not w for each, w in zip(found, wrong, strict=True))
+    return f"{right}, {len(found) - right - sum(wrong)}, {sum(wrong)}"
+
+
 def _belongs(patient: Patient, cause: str) -> bool:
+    if not cause:
+        return True
     if cause == "healthy":
         return not patient.causes
     return len(patient.causes) == 2 if cause == "pairs" else patient.causes == (cause,)

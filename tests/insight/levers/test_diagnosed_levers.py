@@ -18,12 +18,14 @@ from loadfactor.insight.levers.diagnosed_levers import (
 from loadfactor.insight.savings import FleetSavings, find_savings
 from loadfactor.simulator.faults.clinic import make_patient
 from loadfactor.simulator.faults.clinic_rows import make_rows
+from loadfactor.simulator.faults.clinic_shapes import JobShape
 from loadfactor.sources.base import Rows, Source
 
 OF_DIAGNOSES = {"feed_gpus", "larger_batch", "mixed_precision", "fuse_kernels", "overlap_communication"} | {
     "replace_slow_gpus",
     "smaller_gpu",
 }
+SHAPE = JobShape("h100-sxm", 4, 240, 60)
 PULLED = (
     ("input_pipeline", FEED_GPUS.name),
     ("host_copies", FEED_GPUS.name),
@@ -37,7 +39,7 @@ PULLED = (
 
 def fill(folder: Path, *causes: tuple[str, ...]) -> Books:
     """Books of a job of some hours for each set of causes."""
-    patients = [make_patient(f"job-{n}", 40 + n, of) for n, of in enumerate(causes)]
+    patients = [make_patient(f"job-{n}", 40 + n, of, SHAPE) for n, of in enumerate(causes)]
     rows = [Rows(batch.table, batch.data, "simulated") for batch in make_rows(patients)]
     books = Books.open(folder, create=True)
     books.add_rows(Source("simulated", lambda _paths: (), lambda _paths, _options: iter(rows)), rows, "clinic")
@@ -77,3 +79,15 @@ def test_pairs_of_causes_are_not_saved_twice(tmp_path: Path) -> None:
     assert found.saved_at_most is not None
     assert found.lost is not None
     assert found.saved_at_most <= found.lost * (1 + 1e-12)
+
+
+def test_what_was_not_looked_at_is_said(tmp_path: Path) -> None:
+    """Where fewer jobs are diagnosed than lose time, each lever of diagnoses says which part of the lost GPU-hours was seen."""
+    books = fill(tmp_path / "books", ("input_pipeline",), ("host_copies",), ())
+    some, every = (find_savings(books, most_diagnosed=most).levers for most in (1, 3))
+    told = next(lever for lever in some if lever.lever == FEED_GPUS.name).evidence
+    assert "1 of 3 jobs, " in told[1]
+    assert told[1].endswith(" of the GPU-hours that they lose, were looked at.")
+    assert 0.4 < float(told[1].split(", ")[1].split("%")[0]) / 100 < 0.9
+    told = next(lever for lever in every if lever.lever == FEED_GPUS.name).evidence
+    assert told[1] == "3 of 3 jobs, 100% of the GPU-hours that they lose, were looked at."

@@ -28,8 +28,9 @@ class JobAttempt:
 class DiagnosedJob:
     """Arrays are GPUs × steps of `step_s` seconds; seconds of GPU time in `held_s` and its parts, shares in `signals`.
 
-    A signal that was not measured is NaN, one that nobody measured is not there. `nodes` and `sections` are by step:
-    means over the nodes of the job, and the share of the step that the job said it was in a section.
+    A signal that was not measured is NaN, one that nobody measured is not there; `gpu_link_saturation` is that of NVLink, of PCIe
+    where a board has none. `nodes` and `sections` are by step: means over the nodes of the job, and the share of the step that the
+    job said it was in a section.
     """
 
     job: str
@@ -94,20 +95,27 @@ class DiagnosedJob:
 
     @cached_property
     def lost_s(self) -> Floats:
-        """Idle, underused, active without tensor cores where both are measured, and all of attempts that failed."""
-        lost = self.idle_s + self.underused_s
+        """Idle, underused, active without tensor cores where both are measured, or for padding, and all of attempts that failed."""
+        without = np.zeros_like(self.held_s)
         tensor = self.signals.get("tensor_activity")
         if tensor is not None:
-            without = np.clip(self.active_s - tensor * self.held_s, 0, None)
-            lost = lost + np.nan_to_num(without)
+            without = np.nan_to_num(np.clip(self.active_s - tensor * self.held_s, 0, None))
+        lost = self.idle_s + self.underused_s + np.maximum(without, (self.padding or 0.0) * self.active_s)
         for attempt in self.attempts:
             if attempt.end_state in FAILED:
                 steps = slice(attempt.first, attempt.after)
                 lost[:, steps] = (self.held_s - self.unobserved_s)[:, steps]
         return np.minimum(lost, self.held_s - self.unobserved_s)
 
+    @cached_property
+    def activity(self) -> str:
+        """The best signal of activity that was measured for half of the held time at least; any of them is `any activity`."""
+        return next((name for name in ACTIVITY if self.has(name)), ACTIVITY[-1])
+
     def has(self, name: str) -> bool:
         """Whether a signal of GPUs, of nodes (`node …`) or sections was measured for half of the held time at least."""
+        if name == "any activity":
+            return self.has(self.activity)
         if name == "sections":
             return bool(self.sections)
         if name.startswith("node "):
@@ -152,6 +160,8 @@ class DiagnosedJob:
         return np.where(is_known, total / np.maximum(around, 1), np.nan)
 
 
+ACTIVITY = ("sm_activity", "engine_activity", "gpu_util")
+"""Signals of activity, the one that says most first; the others are optimistic."""
 SERVING = ("serving", "inference")
 INTERACTIVE = ("notebook", "interactive", "debug")
 """Purposes of jobs, as sources and rules of tagging say them."""

@@ -57,6 +57,10 @@ def read_job(watched: Watched, job: str, span: Span | None = None) -> DiagnosedJ
     if "power_w" in signals:
         limits = np.array([_find_limit(board) for _, _, board in read.gpus])[:, np.newaxis]
         signals["power_of_limit"] = signals["power_w"] / limits
+    linked = np.array([_has_nvlink(board) for _, _, board in read.gpus], dtype=np.bool_)[:, np.newaxis]
+    links = np.where(linked, arrays["nvlink_saturation"], arrays["pcie_saturation"])
+    if not np.isnan(links).all():
+        signals["gpu_link_saturation"] = links
     attempts, failed = _list_attempts(watched, rows, read, held)
     nodes = {node for _, node, _ in read.gpus if node}
     said = watched.list_rows("job_sections", "job_id = ?", job)
@@ -152,6 +156,12 @@ def _find_limit(board: str | None) -> float:
     found = find_accelerator(board) if board else None
     limit = found.get("tdp_w") if found else None
     return float(limit) if limit else float("nan")
+
+
+def _has_nvlink(board: str | None) -> bool:
+    """Whether GPUs of a model reach each other over NVLink; one that nobody knows is taken for one of these."""
+    found = find_accelerator(board) if board else None
+    return found is None or found.nvlink_bytes_per_s is not None
 
 
 def _list_attempts(

@@ -44,17 +44,16 @@ def find(situation: Situation, causes: Sequence[str], losses: Sequence[str] = LO
     largest = max(found, key=lambda saving: saving.gpu_hours)
     titles = ", ".join(sorted({saving.finding.title for saving in found}))
     most = fsum(saving.finding.gpu_hours.high for saving in found)
-    evidence = [
+    evidence = (
         f"{len(found)} of {len(situation.diagnoses)} jobs looked at: {titles}; {say_largest(hours)}.",
+        f"{situation.looked_at}.",
         f"{largest.job}: {'; '.join(largest.finding.evidence)}.",
         f"Counted is the least of the diagnosis, what earlier levers took left out; at most {say_hours(most)} are at stake.",
-    ]
-    if situation.not_looked_at:
-        evidence.append(f"{situation.not_looked_at:,} other jobs that lose less were not looked at.")
+    )
     sureness = fsum(saving.finding.sureness_value * saving.gpu_hours for saving in found) / whole
     return LeverResult(
         tuple(part for saving in found for part in saving.taken),
-        tuple(evidence),
+        evidence,
         largest.finding.action,
         min(MEDIUM, sureness),
     )

@@ -53,18 +53,27 @@ class Situation:
     @cached_property
     def diagnoses(self) -> Sequence[JobDiagnosis]:
         """Why the jobs that lose most after the levers before were not fuller, found once."""
-        return self._diagnose(self._losing[: self._most_diagnosed])
-
-    @property
-    def not_looked_at(self) -> int:
-        """How many other jobs lose time."""
-        return len(self._losing) - len(self.diagnoses)
+        return self._diagnose(list(self._picked))
 
     @cached_property
-    def _losing(self) -> list[str]:
-        """Jobs that lose time, the one that loses most first."""
+    def looked_at(self) -> str:
+        """How much of the jobs that lose time was diagnosed, in words."""
+        whole, seen = (fsum(of.values()) for of in (self._losing, self._picked))
+        return (
+            f"{len(self._picked):,} of {len(self._losing):,} jobs, {seen / whole:.0%} of the GPU-hours that they lose, were"
+            " looked at"
+        )
+
+    @cached_property
+    def _picked(self) -> dict[str, float]:
+        """The jobs that are diagnosed."""
+        return dict(list(self._losing.items())[: self._most_diagnosed])
+
+    @cached_property
+    def _losing(self) -> dict[str, float]:
+        """Jobs that lose time after the levers before, with the GPU-hours, the one that loses most first."""
         left = {job: self.left.left_of(job, LOST) for job in self.job_hours}
-        return sorted((job for job, hours in left.items() if hours > 0), key=lambda job: (-left[job], job))
+        return {job: left[job] for job in sorted(left, key=lambda job: (-left[job], job)) if left[job] > 0}
 
     def _list_idle_runs(self) -> list[HeldRun]:
         runs = [run for run in self.facts.runs if (run.job, run.attempt) not in self.spared_runs]

@@ -7,9 +7,9 @@ from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Lim
 
 
 def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
-    """PCIe is busy and the SMs are not."""
+    """PCIe is busy and the SMs are not, nor is a kernel resident: what kernels send over PCIe is communication."""
     sm, pcie = facts.level("sm_activity"), facts.level("pcie_saturation")
-    bad = (sm < limits["sm"]) & (pcie >= limits["pcie"])
+    bad = (sm < limits["sm"]) & (pcie >= limits["pcie"]) & ~(facts.level("engine_activity") >= limits["engine"])
     seconds = claim_steps(facts, bad)
     if seconds is None:
         return None
@@ -33,6 +33,7 @@ HOST_COPIES: Final = DiagnosisRule(
     {
         "sm": Limit(0.72, "share", "SM activity under which GPUs wait", 0.01, 1),
         "pcie": Limit(0.25, "share", "PCIe traffic of its peak in the busier direction", 0.01, 1),
+        "engine": Limit(0.8, "share", "time with kernels resident from which on they send it", 0.01, 1),
     },
     "economics §5: gaps with PCIe bursts",
 )  # fmt: skip

@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
+from loadfactor.insight.diagnosis.gpus_compared import is_throttling
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
 
 
@@ -14,7 +15,7 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     if len(facts.devices) < limits["gpus"] or not working.any():
         return None
     value = facts.by_gpu("sm_activity", working)
-    if np.isnan(value).any() or value.min() < limits["used"]:
+    if np.isnan(value).any() or value.min() < limits["used"] or is_throttling(facts, value):
         return None
     low, high = (float(np.partition(value, n)[n]) for n in (1, len(value) - 2))
     if np.ptp(value) < limits["spread"] or high - low < limits["inner"] * np.ptp(value):

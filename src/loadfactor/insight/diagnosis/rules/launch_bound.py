@@ -2,9 +2,8 @@
 
 from typing import Final
 
-import numpy as np
-
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
+from loadfactor.insight.diagnosis.gpus_compared import differ
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
 
 
@@ -14,9 +13,7 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     cpu, io = facts.level("node cpu_busy_share"), facts.level("node io_wait_share")
     bad = (engine >= limits["least"]) & (engine <= limits["engine"]) & (sm >= limits["fill"] * engine)
     bad &= (cpu < limits["cpu"]) & ~(io >= 0.1) & (facts.level("pcie_saturation") < limits["pcie"])
-    if len(facts.devices) > 1 and np.ptp(facts.by_gpu("sm_activity", facts.working)) > limits["alike"]:
-        return None  # GPUs that differ wait for each other
-    seconds = claim_steps(facts, bad)
+    seconds = None if differ(facts) else claim_steps(facts, bad)
     if seconds is None:
         return None
     return Claim(
@@ -40,10 +37,9 @@ LAUNCH_BOUND: Final = DiagnosisRule(
     " print or cudaStreamSynchronize in the loop.",
     {
         "least": Limit(0.1, "share", "time with the engine active at least", 0, 1),
-        "engine": Limit(0.8, "share", "time with the engine active at most", 0.01, 1),
+        "engine": Limit(0.75, "share", "time with the engine active at most", 0.01, 1),
         "fill": Limit(0.6, "share", "SM activity of engine activity: kernels fill the GPU", 0.01, 1),
         "cpu": Limit(0.8, "share", "processors busy under which data loading is not the cause", 0.01, 1),
-        "alike": Limit(0.15, "share", "difference of SM activity between GPUs at most", 0.01, 1),
         "pcie": Limit(0.25, "share", "PCIe traffic under which copies are not the cause", 0.01, 1),
     },
     "economics §5: engine 0.3–0.9, one core full, kernels < 20 µs",

@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
+from loadfactor.insight.diagnosis.gpus_compared import differ
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
 
 
@@ -16,7 +17,7 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     computing = np.fmax(facts.level("tensor_activity"), facts.level("fp32_activity"))
     bad &= computing >= limits["computing"] * sm
     bad &= ~(occupancy > limits["occupancy"]) & ~(facts.level("pcie_saturation") > 0.3)
-    seconds = claim_steps(facts, bad)
+    seconds = None if differ(facts) else claim_steps(facts, bad)
     if seconds is None:
         return None
     return Claim(

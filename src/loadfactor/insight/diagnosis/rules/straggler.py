@@ -3,13 +3,10 @@
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
+from loadfactor.insight.diagnosis.gpus_compared import is_throttling
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
-
-_LOWERED: Final = 0.5
-"""A throttled GPU does so much less at most, of what it would do."""
 
 
 def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
@@ -18,15 +15,13 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
         return None
     working = facts.working
     value = facts.by_gpu("sm_activity", working)
-    if np.isnan(value).any():
+    if np.isnan(value).any() or is_throttling(facts, value):
         return None
     order = np.argsort(value)
     ends = ((order[-1], order[:-1]), (order[0], order[1:]))
     for place, others in ends:
         middle, spread = float(np.median(value[others])), float(np.ptp(value[others]))
         far = abs(value[place] - middle)
-        if _is_throttled(facts, int(place), others, far / middle if middle else 0.0):
-            continue  # which is the cause, and a finding of its own
         if middle > limits["used"] and far >= max(limits["distance"], 2.5 * spread):
             top = max(value[place], middle)
             seconds = claim_steps(facts, working)
@@ -46,14 +41,6 @@ def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
                 ("traces of all ranks: who comes last in collectives",),
             )
     return None
-
-
-def _is_throttled(facts: DiagnosedJob, place: int, others: NDArray[np.int64], lost: float) -> bool:
-    """Whether a GPU is slowed down for so long that this explains what it does less, and the others are not."""
-    if "throttled_share" not in facts.signals:
-        return False
-    value = facts.by_gpu("throttled_share", facts.working)
-    return bool(value[place] * _LOWERED >= lost and np.nanmedian(value[others]) * _LOWERED < lost)
 
 
 STRAGGLER: Final = DiagnosisRule(
