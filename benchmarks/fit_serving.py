@@ -109,7 +109,7 @@ def group_sweeps(paths: Iterable[Path]) -> list[Sweep]:
         network, chip = find_network(one.model), find_accelerator(one.system)
         if network is None or chip is None:
             continue
-        measured = read_layout(one.tp, one.moe_ep, one.attention_dp, chip.scale_up_gpus)
+        measured = read_layout(one.tp, one.moe_ep, one.attention_dp, chip.scale_up_gpus, one.pp)
         replica = build_replica(network, chip, one.backend, one.precision, measured.layout)
         rows.sort(key=lambda row: row.concurrency)
         found.append(

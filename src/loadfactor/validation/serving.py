@@ -118,7 +118,7 @@ def _predict(measured: ComparedRow, row: SweepRow, configs: Mapping[str, Path]) 
     network = _find_network(row.model, configs)
     if network is None:
         raise InputError(f"unknown model {row.model!r}; give its config.json with --model-config")
-    where = read_layout(row.tp, row.moe_ep, row.attention_dp, chip.scale_up_gpus)
+    where = read_layout(row.tp, row.moe_ep, row.attention_dp, chip.scale_up_gpus, row.pp)
     replica = build_replica(network, chip, row.backend, row.precision, where.layout)
     if most_sequences(replica, row.prompt_tokens + row.output_tokens) <= 0:
         raise InputError(f"{network.name} in {replica.precision.name} does not fit on {where.layout} of {chip.name}")

@@ -20,10 +20,10 @@ class MeasuredLayout:
     ranks: int
 
 
-def read_layout(tp: int, moe_ep: int, attention_dp: int, scale_up_gpus: int) -> MeasuredLayout:
-    """The layout a row means by tp, moe_ep and attention_dp.
+def read_layout(tp: int, moe_ep: int, attention_dp: int, scale_up_gpus: int, stages: int = 1) -> MeasuredLayout:
+    """The layout a row means by tp, moe_ep, attention_dp and pp.
 
-    A replica has tp × attention_dp accelerators. Two spellings of the published sample are undone: with expert parallelism
+    A replica has tp × attention_dp × pp accelerators. Two spellings of the published sample are undone: with expert parallelism
     over all of a TP group some rows multiply tp by moe_ep (a run on 8 GPUs named "tp8_ep8" carries tp 64), and with attention
     data parallelism some count the same accelerators twice (tp 4, attention_dp 4, moe_ep 16 measured the same as tp 4, moe_ep 4).
 
@@ -31,11 +31,11 @@ def read_layout(tp: int, moe_ep: int, attention_dp: int, scale_up_gpus: int) -> 
     ('8 GPUs, TP 8, EP 8', '4 GPUs, attention DP 4, EP 4')
     """
     gpus = tp * attention_dp
-    if tp > 1 and tp == attention_dp and moe_ep == gpus:
+    if stages == 1 and tp > 1 and tp == attention_dp and moe_ep == gpus:
         return MeasuredLayout(ReplicaLayout(tp, attention_dp, tp), attention_dp)
-    if moe_ep > 1 and gpus == moe_ep * moe_ep and gpus > scale_up_gpus:
+    if stages == 1 and moe_ep > 1 and gpus == moe_ep * moe_ep and gpus > scale_up_gpus:
         return MeasuredLayout(ReplicaLayout(moe_ep, min(attention_dp, moe_ep), moe_ep), attention_dp)
-    return MeasuredLayout(ReplicaLayout(gpus, attention_dp, moe_ep), attention_dp)
+    return MeasuredLayout(ReplicaLayout(gpus * stages, attention_dp, moe_ep, stages), attention_dp)
 
 
 def build_replica(

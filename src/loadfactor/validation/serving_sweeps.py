@@ -1,10 +1,10 @@
 """Rows of TTFT, TPOT and throughput over concurrency that somebody measured on a serving replica, read from a CSV.
 
 Columns: model, system, backend, isl, osl, tp, concurrency, and at least one of tpot_ms, ttft_ms, output_tok_per_s_derived (or
-output_tok_per_s). Optional: precision, moe_ep, attention_dp, backend_version, requests. Where concurrency is empty, all requests
-are there from the start (offline), and throughput alone is compared. The published silicon sample of aiconfigurator (columns
-model_path, tp_size, …, silicon_tpot_ms) is read too. `concurrency` counts requests per attention-data-parallel rank, and so does
-the throughput, as in that sample.
+output_tok_per_s). Optional: precision, pp, moe_ep, attention_dp, backend_version, requests. Where concurrency is empty, all
+requests are there from the start (offline), and throughput alone is compared. The published silicon sample of aiconfigurator
+(columns model_path, tp_size, …, silicon_tpot_ms) is read too. `concurrency` counts requests per attention-data-parallel rank,
+and so does the throughput, as in that sample.
 """
 
 import csv
@@ -33,6 +33,7 @@ class SweepRow:
     prompt_tokens: int
     output_tokens: int
     tp: int
+    pp: int
     moe_ep: int
     attention_dp: int
     concurrency: int | None  # per attention rank; None: all requests at once
@@ -54,7 +55,7 @@ class SweepRow:
             self.prompt_tokens,
             self.output_tokens,
         )
-        return (*what, self.tp, self.moe_ep, self.attention_dp)
+        return (*what, self.tp, self.pp, self.moe_ep, self.attention_dp)
 
 
 NAMES = {
@@ -66,6 +67,7 @@ NAMES = {
     "prompt_tokens": ("isl", "prompt_tokens"),
     "output_tokens": ("osl", "output_tokens"),
     "tp": ("tp", "tp_size"),
+    "pp": ("pp", "pp_size"),
     "moe_ep": ("moe_ep", "moe_ep_size"),
     "attention_dp": ("attention_dp", "attention_dp_size"),
     "concurrency": ("concurrency", "batch_size"),
@@ -119,7 +121,8 @@ def _read_row(cells: Mapping[str, str], line: int) -> SweepRow:
     count = {k: _read_count(cells[k], k) for k in ("prompt_tokens", "output_tokens", "tp")}
     loads = {k: _read_count(cells[k], k) if cells[k] else None for k in ("concurrency", "requests")}
     optional = {
-        k: _read_count(cells[k], k) if cells[k] and _read_number(cells[k]) else 1 for k in ("moe_ep", "attention_dp")
+        k: _read_count(cells[k], k) if cells[k] and _read_number(cells[k]) else 1
+        for k in ("pp", "moe_ep", "attention_dp")
     }
     output, concurrency = count["output_tokens"], loads["concurrency"]
     if concurrency is None and throughput is None:
@@ -135,6 +138,7 @@ def _read_row(cells: Mapping[str, str], line: int) -> SweepRow:
         prompt_tokens=count["prompt_tokens"],
         output_tokens=output,
         tp=count["tp"],
+        pp=optional["pp"],
         moe_ep=optional["moe_ep"],
         attention_dp=optional["attention_dp"],
         concurrency=concurrency,

@@ -6,7 +6,7 @@ from math import inf
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
-from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout, compute_datatype
+from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout, compute_datatype, fullest_stage
 
 NO_WINDOW = 1e15  # tokens: a window that no context fills
 DELTA_RULE_FLOPS = 6  # per state entry and token: decay, read, write
@@ -38,8 +38,11 @@ class AttentionRates:
 def compute_attention_rates(
     n: Network, layout: ReplicaLayout, kept: Precision, chip: Accelerator, engine: EngineConstants
 ) -> AttentionRates:
-    """The rates of a network split over `layout.attention_tp` accelerators, 1/`attention_dp` of the sequences on each."""
-    tp, dp = layout.attention_tp, layout.attention_dp
+    """The rates of a network split over `layout.attention_tp` accelerators, 1/`attention_dp` of the sequences on each.
+
+    A pipeline stage has all sequences, and its part of the layers.
+    """
+    tp, dp = layout.attention_tp, layout.attention_dp * layout.pipeline / fullest_stage(n, layout)
     heads = n.heads / tp
     window = float(n.sliding_window or inf)
     context_values = window_values = context_flops = window_flops = 0.0

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from loadfactor.errors import PlanError
-from loadfactor.planner.serving.replica_layout import weight_bytes
+from loadfactor.planner.serving.replica_layout import fullest_stage, weight_bytes
 from loadfactor.planner.serving.step import Replica
 from loadfactor.units import BITS_PER_BYTE, BYTES_PER_GB
 
@@ -26,12 +26,26 @@ class CacheMemory:
 def measure_memory(r: Replica) -> CacheMemory:
     """What lies on one accelerator.
 
-    Attention weights are split over the attention ranks' accelerators (once per `attention_dp`), everything else over all.
+    Attention weights are split over the attention ranks' accelerators (once per `attention_dp`), everything else over all; of
+    pipeline stages the first has the embedding, the last the head, and each its layers. Wide groups hold dense parts once a rank.
     """
-    bits, parts = r.precision.bits, r.network.parts
-    total = weight_bytes(r.network, r.precision)
-    attention = parts["attention"] * bits("attention") / BITS_PER_BYTE
-    held = (total - attention) / r.layout.gpus + attention / r.layout.attention_tp
+    layout, bits = r.layout, r.precision.bits
+    each = {part: count * bits(part) / BITS_PER_BYTE for part, count in r.network.parts.items()}
+    ends = each.pop("embedding"), each.pop("head")
+    body = 0.0
+    for part, size in each.items():
+        split = (
+            layout.attention_tp
+            if part == "attention"
+            else layout.stage_gpus
+            if part == "experts"
+            else layout.dense_split
+        )
+        if part == "experts" and r.experts is not None and r.network.experts is not None:
+            size *= r.experts.count / r.network.experts.count
+        body += size / split
+    held = body / layout.pipeline * fullest_stage(r.network, layout)
+    held += (sum(ends) if layout.pipeline == 1 else max(ends)) / layout.dense_split
     installed = r.accelerator.driver_memory_bytes
     taken, share = held + r.engine.engine_bytes, r.engine.memory_for_engine_share
     cache = (installed - taken) * share if r.engine.shares_what_is_free else installed * share - taken
@@ -44,6 +58,7 @@ def cache_bytes_per_sequence(r: Replica, context: float) -> float:
     Heads are split over the rank's accelerators as far as there are key-value heads; a latent cache is held whole by each.
     """
     whole = r.network.kv_bytes(int(context), r.precision.kv_bytes_per_value)
+    whole *= fullest_stage(r.network, r.layout) / r.layout.pipeline
     return whole if r.network.latent else whole / min(r.layout.attention_tp, r.network.kv_heads)
 
 
@@ -71,5 +86,5 @@ def check_fits(r: Replica, context: float) -> None:
     raise PlanError(
         f"{r.network.name} in {r.precision.name} ({need_gb:.0f} GB of weights) with a context of {context:,.0f} tokens does not "
         f"fit on {r.layout.gpus} × {r.accelerator.name} ({each_gb:.0f} GB each for weights and cache); "
-        f"it needs at least {int(need_gb // each_gb) + 1} of them, or narrower weights"
+        f"it needs at least {int(need_gb // each_gb) + 1} of them (more --pp stages, or --gpus-per-replica), or narrower weights"
     )

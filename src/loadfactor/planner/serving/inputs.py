@@ -11,6 +11,7 @@ from loadfactor.errors import InputError, PlanError
 from loadfactor.limits import shorten
 from loadfactor.planner.serving.demand import RequestDemand, build_demand
 from loadfactor.planner.serving.fleet_run import Policy
+from loadfactor.planner.serving.layouts import AskedLayout
 from loadfactor.planner.serving.lengths import Lengths
 from loadfactor.planner.serving.replica_layout import choose_precision
 from loadfactor.planner.serving.request import ServingRequest
@@ -69,7 +70,7 @@ def build_inputs(
         traffic=traffic,
         policy=_policy(request, trace.prefix_block_tokens if trace else 0),
         replicas=request.replicas,
-        gpus_per_replica=request.gpus_per_replica,
+        asked=AskedLayout(request.tp, request.pp, request.ep, request.attention_dp, request.gpus_per_replica),
         trace=trace.stream if trace else None,
         seed=request.seed,
     )

@@ -56,6 +56,20 @@ def prompt_time(
     return with_prompt, with_prompt - np.where(np.asarray(batch) > 0, without, 0.0)
 
 
+def fill_s(r: Replica, prompt: float, cached: float = 0.0) -> float:
+    """Seconds a prompt's chunk spends in other pipeline stages, beside the share of its work that one stage does.
+
+    Steps count what a stage does for a chunk, while the other stages work on other parts; a chunk itself passes them all.
+    """
+    p = r.layout.pipeline
+    if p == 1:
+        return 0.0
+    fresh = min(max(prompt - cached, 1.0), float(r.engine.chunk_tokens))
+    pairs = fresh * cached + fresh * (fresh + 1) / 2
+    whole, share = (step_time(r, 0.0, 0.0, n * fresh, n * pairs).total_s for n in (p, 1))
+    return float(whole - share)
+
+
 @dataclass(frozen=True)
 class TokenTime:
     """Time per token in steady state and what it is made of; seconds."""
@@ -82,7 +96,9 @@ def predict_latency(r: Replica, concurrency: Real, prompt: float, output: float,
     """Latency and throughput in a load test that keeps `concurrency` requests of `prompt` and `output` tokens in the replica."""
     t = predict_tpot(r, concurrency, prompt, output, cached)
     wave_s = (output * t.decode_step_s + t.batch * t.prompt_added_s) * np.maximum(concurrency / t.batch, 1.0)
-    ttft = r.engine.request_s + _simulate_ttft(r, concurrency, prompt, output, wave_s, cached)
+    ttft = (
+        r.engine.request_s + fill_s(r, prompt, cached) + _simulate_ttft(r, concurrency, prompt, output, wave_s, cached)
+    )
     throughput = concurrency * output / (ttft + t.tpot_s * np.maximum(output - 1, 0))
     return Latency(t.batch, ttft, t.tpot_s, throughput, t.decode_step_s, t.prompt_s, t.prompt_added_s)
 

@@ -1,4 +1,4 @@
-"""Layouts worth looking at: every width the network can be split to inside a scale-up domain, experts spread or split."""
+"""Layouts scored: what each takes under the objective and in a benchmark, and the one that carries a demand with the fewest."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,8 @@ from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.errors import PlanError
 from loadfactor.planner.serving.cache_memory import check_fits, most_sequences
-from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout
+from loadfactor.planner.serving.layouts import EVERY_LAYOUT, AskedLayout, explain_no_layout, list_layouts
+from loadfactor.planner.serving.replica_layout import Precision
 from loadfactor.planner.serving.service import Service, Traffic, find_benchmark, find_capacity
 from loadfactor.planner.serving.simulation.fleet import Slo
 from loadfactor.planner.serving.step import Replica
@@ -33,35 +34,26 @@ class LayoutOption:
         return self.capacity
 
 
-def list_widths(network: Network, chip: Accelerator) -> list[int]:
-    """Powers of two up to the scale-up domain (or two of them) that divide the heads."""
-    most = max(chip.scale_up_gpus, 8)
-    return [w for w in (1, 2, 4, 8, 16, 32, 64) if w <= most and network.heads % w == 0]
-
-
-def list_layouts(network: Network, chip: Accelerator) -> list[ReplicaLayout]:
-    """Tensor parallel at every width; with experts also expert parallel, and with copies of the attention (for latent caches)."""
-    found = []
-    for gpus in list_widths(network, chip):
-        found.append(ReplicaLayout(gpus))
-        if network.experts is not None and gpus > 1 and network.experts.count % gpus == 0:
-            found += [ReplicaLayout(gpus, 1, gpus), ReplicaLayout(gpus, gpus, gpus)]
-    return found
-
-
 def list_options(
-    network: Network, chip: Accelerator, kept: Precision, engine: EngineConstants, traffic: Traffic, slo: Slo
+    network: Network,
+    chip: Accelerator,
+    kept: Precision,
+    engine: EngineConstants,
+    traffic: Traffic,
+    slo: Slo,
+    asked: AskedLayout = EVERY_LAYOUT,
 ) -> tuple[LayoutOption, ...]:
     """Every layout on which at least one whole request fits. Raises PlanError, naming what would do, when there is none."""
-    found = []
-    for layout in list_layouts(network, chip):
+    found, layouts = [], list_layouts(network, chip, asked)
+    for layout in layouts:
         replica = Replica(network, chip, layout, kept, engine)
         if most_sequences(replica, traffic.prompt + traffic.output) >= 1:
             found.append(LayoutOption(replica, find_capacity(replica, traffic, slo), find_benchmark(replica, traffic)))
+    if not layouts:
+        raise PlanError(explain_no_layout(network, chip, asked))
     if not found:
-        check_fits(
-            Replica(network, chip, list_layouts(network, chip)[-1], kept, engine), traffic.prompt + traffic.output
-        )
+        largest = max(layouts, key=lambda x: (x.gpus, -x.attention_dp))
+        check_fits(Replica(network, chip, largest, kept, engine), traffic.prompt + traffic.output)
     return tuple(found)
 
 

@@ -85,15 +85,29 @@ def build_dense_matrices(
         found.append(Matrix(network.moe_layers, network.experts.count, network.hidden, 16, wide))
     for count, width in mlps:
         if count and width:
-            mine = width / layout.gpus
-            found.append(Matrix(count, gate * mine, network.hidden, kept.mlp_bits, mlp_type, "all"))
-            found.append(Matrix(count, network.hidden, mine, kept.mlp_bits, mlp_type, "all"))
+            mine = width / layout.dense_split
+            rows: Rows = "rank" if layout.is_wide else "all"
+            found.append(Matrix(count, gate * mine, network.hidden, kept.mlp_bits, mlp_type, rows))
+            found.append(Matrix(count, network.hidden, mine, kept.mlp_bits, mlp_type, rows))
     return tuple(found)
 
 
 def build_head_matrix(network: Network, layout: ReplicaLayout, kept: Precision, chip: Accelerator) -> Matrix:
-    """The logits: vocabulary × hidden, kept wide, split over all accelerators."""
-    return Matrix(1, network.vocabulary / layout.gpus, network.hidden, 16, compute_datatype(16, kept.name, chip))
+    """The logits: vocabulary × hidden, kept wide, split over all accelerators of a stage.
+
+    The last stage of several computes them beside its layers for each of the parts into which a batch is cut, one a stage.
+    """
+    wide = compute_datatype(16, kept.name, chip)
+    return Matrix(layout.pipeline, network.vocabulary / layout.dense_split, network.hidden, 16, wide)
+
+
+def count_expert_copies(experts: int, ranks: int) -> int:
+    """Experts held by all ranks together: the busiest are there twice where ranks do not divide them.
+
+    >>> count_expert_copies(256, 64), count_expert_copies(256, 72)
+    (256, 288)
+    """
+    return -(-experts // ranks) * ranks
 
 
 def build_expert_matrices(
@@ -103,10 +117,10 @@ def build_expert_matrices(
     if network.experts is None:
         return None
     e = network.experts
-    split = layout.gpus / layout.expert_parallel  # accelerators that share each expert
+    split = layout.stage_gpus / layout.expert_parallel  # accelerators that share each expert
     return ExpertMatrices(
         network.moe_layers,
-        e.count,
+        count_expert_copies(e.count, layout.expert_parallel),
         e.per_token,
         layout.expert_parallel,
         (2 if network.gated_mlp else 1) * e.ffn_hidden / split,

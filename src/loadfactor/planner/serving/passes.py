@@ -21,12 +21,12 @@ def count_pass_values(network: Network, layout: ReplicaLayout) -> float:
     2883584.0
     """
     values = float(NORM_VALUES * network.hidden * network.layers) / layout.attention_dp
-    values += ACTIVATION_VALUES * network.dense_layers * network.ffn_hidden / layout.gpus
+    values += ACTIVATION_VALUES * network.dense_layers * network.ffn_hidden / layout.stage_gpus
     e = network.experts
     if e is None:
         return values
-    split = layout.gpus / layout.expert_parallel
+    split = layout.stage_gpus / layout.expert_parallel
     pairs = e.per_token / layout.expert_parallel
     each = COPY_VALUES * network.hidden + ACTIVATION_VALUES * e.ffn_hidden / split
-    shared = ACTIVATION_VALUES * e.shared_ffn_hidden / layout.gpus
+    shared = ACTIVATION_VALUES * e.shared_ffn_hidden / layout.stage_gpus
     return values + network.moe_layers * (pairs * each + shared)

@@ -1,4 +1,4 @@
-"""How one replica is spread over accelerators, tensor, expert and attention-data parallel, and how narrow its weights are kept."""
+"""How a replica is spread over accelerators (tensor, expert, attention-data, pipeline parallel), and how narrow its weights are."""
 
 from dataclasses import dataclass
 
@@ -10,30 +10,54 @@ from loadfactor.units import BITS_PER_BYTE
 # Bits per stored weight, scales included, and the datatype its products are computed in where the accelerator has it.
 WEIGHT_BITS = {"fp32": 32.0, "bf16": 16.0, "fp16": 16.0, "fp8": 8.0, "int8": 8.0, "fp4": 4.5, "int4": 4.25}
 NARROW = ("fp8", "int8", "fp4", "int4")
+BOARD_GPUS = 8  # accelerators up to which attention ranks share dense matrices and gather each other's tokens
 
 
 @dataclass(frozen=True)
 class ReplicaLayout:
-    """One replica: `gpus` accelerators, of which every `attention_dp`-th part holds its own copy of the attention weights.
+    """One replica: `gpus` accelerators in `pipeline` stages, each with its share of the layers.
 
-    Experts are spread over `expert_parallel` ranks, each rank splitting its experts over the rest; a network without experts
-    is split over all. `gpus` is the tensor-parallel width when `attention_dp` is 1.
+    Of a stage every `attention_dp`-th part holds its own copy of the attention weights. Experts are spread over
+    `expert_parallel` ranks of a stage, each splitting its experts over the rest; a network without experts is split over all.
     """
 
     gpus: int = 1
     attention_dp: int = 1
     expert_parallel: int = 1
+    pipeline: int = 1
 
     def __post_init__(self) -> None:
+        if self.gpus < 1 or self.pipeline < 1 or self.gpus % self.pipeline:
+            raise PlanError(
+                f"pipeline must divide the {self.gpus} GPUs of a replica, got {self.pipeline}; 1 always works"
+            )
         for name in ("attention_dp", "expert_parallel"):
             share = getattr(self, name)
-            if self.gpus < 1 or share < 1 or self.gpus % share:
-                raise PlanError(f"{name} must divide the {self.gpus} GPUs of a replica, got {share}; 1 always works")
+            if share < 1 or self.stage_gpus % share:
+                where = "replica" if self.pipeline == 1 else "stage"
+                raise PlanError(
+                    f"{name} must divide the {self.stage_gpus} GPUs of a {where}, got {share}; 1 always works"
+                )
+
+    @property
+    def stage_gpus(self) -> int:
+        """Accelerators of one pipeline stage."""
+        return self.gpus // self.pipeline
 
     @property
     def attention_tp(self) -> int:
         """Over how many accelerators one copy of the attention is split."""
-        return self.gpus // self.attention_dp
+        return self.stage_gpus // self.attention_dp
+
+    @property
+    def is_wide(self) -> bool:
+        """True for groups of attention ranks beyond a board: they exchange tokens with experts alone, and share nothing else."""
+        return self.attention_dp > 1 and self.stage_gpus > BOARD_GPUS
+
+    @property
+    def dense_split(self) -> int:
+        """Over how many accelerators dense MLPs, shared experts and the logits are split."""
+        return self.attention_tp if self.is_wide else self.stage_gpus
 
     def __str__(self) -> str:
         parts = [f"{self.gpus} GPU" + ("s" if self.gpus > 1 else "")]
@@ -43,6 +67,8 @@ class ReplicaLayout:
             parts.append(f"attention DP {self.attention_dp}")
         if self.expert_parallel > 1:
             parts.append(f"EP {self.expert_parallel}")
+        if self.pipeline > 1:
+            parts.append(f"PP {self.pipeline}")
         return ", ".join(parts)
 
 
@@ -108,6 +134,16 @@ def compute_datatype(bits: float, name: str, accelerator: Accelerator) -> str:
     if accelerator.get(f"peak_{wide}_flops") is not None:
         return wide
     return "bf16" if accelerator.get("peak_bf16_flops") is not None else "fp16"
+
+
+def fullest_stage(network: Network, layout: ReplicaLayout) -> float:
+    """Layers of the fullest pipeline stage over the mean.
+
+    >>> from loadfactor.catalog.models import network
+    >>> fullest_stage(network("llama-3.1-405b"), ReplicaLayout(32, pipeline=4))  # 32 of 126 layers
+    1.0158730158730158
+    """
+    return -(-network.layers // layout.pipeline) * layout.pipeline / network.layers
 
 
 def weight_bytes(network: Network, kept: Precision) -> float:

@@ -13,6 +13,9 @@ ABOUT = "Plan a serving fleet: layout, replicas, latency, cost."
 """What the command says it does."""
 
 
+FREE = "Searched where not given."
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServingRequest(Request):
     """A model, its demand and objective, and what may be fixed about the fleet that serves it."""
@@ -45,6 +48,12 @@ class ServingRequest(Request):
     )
     gpus_per_replica: int | None = option(
         "GPUs of one replica; searched when left out.", None, at_least=1, at_most=100_000
+    )
+    tp: tuple[int, ...] = option(f"Tensor-parallel ranks of one copy of the attention. {FREE}", (), within=GPU_COUNT)
+    pp: tuple[int, ...] = option("Pipeline stages of a replica; 1 when left out.", (), within=GPU_COUNT)
+    ep: tuple[int, ...] = option(f"Expert-parallel ranks of a stage. {FREE}", (), within=GPU_COUNT)
+    attention_dp: tuple[int, ...] = option(
+        f"Ranks with a copy of the attention each (data parallel). {FREE}", (), within=GPU_COUNT
     )
     replicas: int | None = option("Number of replicas; the fewest that do when left out.", None, within=GPU_COUNT)
     prefix_share: float = option("Share of every prompt found in the prefix cache.", 0.0, at_least=0, at_most=0.999)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from loadfactor.errors import PlanError
 from loadfactor.planner.serving.cache_memory import most_sequences
-from loadfactor.planner.serving.latency import prompt_time
+from loadfactor.planner.serving.latency import fill_s, prompt_time
 from loadfactor.planner.serving.roofline import steady_batch
 from loadfactor.planner.serving.simulation.costs import Speculation
 from loadfactor.planner.serving.simulation.fleet import Slo
@@ -57,18 +57,19 @@ def evaluate_batch(r: Replica, batch: float, traffic: Traffic) -> Service:
         wide = float(step_time(r, batch, batch * t.context, batch * t.speculation.drafted).total_s)
         step = wide / t.speculation.speed
     cached = t.cached_share * t.prompt
+    first_s = r.engine.request_s + fill_s(r, t.prompt, cached)
     if t.disaggregated:
         alone, _ = prompt_time(r, t.prompt, 0.0, 0.0, cached)
         rate = batch / (t.output * step)
         prompt_gpus = rate * float(alone) / 0.7 * r.layout.gpus  # prompt replicas are kept at 70 % to bound their queue
         queue = 0.7 / 0.3 / 2 * float(alone) * (1 + t.prompt_cv**2) / max(prompt_gpus / r.layout.gpus, 1.0)
         gpus = r.layout.gpus + prompt_gpus
-        return Service(batch, rate, r.engine.request_s + float(alone) + queue, step, gpus, prompt_gpus / gpus)
+        return Service(batch, rate, first_s + float(alone) + queue, step, gpus, prompt_gpus / gpus)
     whole, added = (float(x) for x in prompt_time(r, t.prompt, batch, t.context, cached))
     rate = batch / (t.output * step + batch * added)
     busy = rate * added
     queue = busy / max(1 - busy, 1e-3) * added * (1 + t.prompt_cv**2) / 2
-    ttft = r.engine.request_s + step / 2 + whole + queue
+    ttft = first_s + step / 2 + whole + queue
     return Service(batch, rate, ttft, step / max(1 - busy, 1e-3), float(r.layout.gpus), busy)
 
 

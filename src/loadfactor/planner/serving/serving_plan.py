@@ -19,7 +19,13 @@ from loadfactor.planner.serving.cost_multiplier import CostMultiplier
 from loadfactor.planner.serving.demand import RequestDemand
 from loadfactor.planner.serving.fleet_run import FleetRun, Policy, find_fewest_replicas, run_fleet
 from loadfactor.planner.serving.latency import predict_latency
-from loadfactor.planner.serving.layout_search import LayoutOption, choose_cheapest, count_replicas, list_options
+from loadfactor.planner.serving.layout_search import (
+    LayoutOption,
+    choose_cheapest,
+    count_replicas,
+    list_options,
+)
+from loadfactor.planner.serving.layouts import EVERY_LAYOUT, AskedLayout
 from loadfactor.planner.serving.levers import LeverEffect, compare_levers
 from loadfactor.planner.serving.priced_statistics import PricedStatistics, price_statistics
 from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout
@@ -53,7 +59,7 @@ class ServingInputs:
     traffic: Traffic | None = None
     policy: Policy = field(default_factory=Policy)
     replicas: int | None = None
-    gpus_per_replica: int | None = None
+    asked: AskedLayout = EVERY_LAYOUT
     trace: Callable[[], Iterable[Arrivals]] | None = None
     days: float = 1.0
     seed: int = 1
@@ -198,13 +204,7 @@ def plan_fleet(q: ServingInputs, progress: Progress = lambda _: None) -> Serving
     """Plan a fleet: equations choose, the simulation checks and sizes. PlanError when nothing fits or none keeps the objective."""
     lengths = q.demand.lengths
     traffic = q.traffic or Traffic(lengths.prompt_mean, lengths.output_mean, lengths.prompt_cv)
-    considered = list_options(q.network, q.accelerator, q.precision, q.engine, traffic, q.slo)
-    if q.gpus_per_replica is not None:
-        considered = tuple(o for o in considered if o.replica.layout.gpus == q.gpus_per_replica)
-        if not considered:
-            raise PlanError(
-                f"no layout of {q.network.name} on {q.gpus_per_replica} × {q.accelerator.name} fits; leave the number open"
-            )
+    considered = list_options(q.network, q.accelerator, q.precision, q.engine, traffic, q.slo, q.asked)
     chosen = choose_cheapest(considered, q.demand.peak_rate_per_s(), q.headroom_share, q.slo)
     _check_number(q, chosen)
     progress("simulating a day of the fleet")

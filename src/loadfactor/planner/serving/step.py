@@ -16,7 +16,7 @@ from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.errors import PlanError
-from loadfactor.planner.hardware.collectives import Fabric, all_reduce_s
+from loadfactor.planner.hardware.collectives import Fabric, all_reduce_s, dispatch_s, send_s
 from loadfactor.planner.hardware.kernels import KernelSpeed, Real, matmul_s
 from loadfactor.planner.serving.attention import AttentionRates, compute_attention_rates
 from loadfactor.planner.serving.matrices import (
@@ -28,7 +28,7 @@ from loadfactor.planner.serving.matrices import (
     kernels_per_step,
 )
 from loadfactor.planner.serving.passes import count_pass_values
-from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout
+from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout, fullest_stage
 from loadfactor.units import BITS_PER_BYTE
 
 ACTIVATION_BYTES = 2
@@ -56,10 +56,14 @@ class Replica:
         tp = self.layout.attention_tp
         if self.network.heads % tp:
             raise PlanError(f"{self.network.name} has {self.network.heads} heads, which {tp} accelerators cannot share")
-        if self.network.experts and self.network.experts.count % self.layout.expert_parallel:
+        if self.network.experts and self.network.experts.count < self.layout.expert_parallel:
             raise PlanError(
                 f"{self.network.name} has {self.network.experts.count} experts, "
-                f"which {self.layout.expert_parallel} ranks cannot share"
+                f"fewer than {self.layout.expert_parallel} expert ranks"
+            )
+        if self.layout.pipeline > self.network.layers:
+            raise PlanError(
+                f"{self.network.name} has {self.network.layers} layers, fewer than {self.layout.pipeline} pipeline stages"
             )
         set_ = object.__setattr__
         set_(self, "dense", build_dense_matrices(*about))
@@ -83,6 +87,11 @@ class Replica:
             e.memory_share,
             e.kernel_s,
         )
+
+    @property
+    def sequence_s(self) -> float:
+        """What the host does for each sequence and step; in wide groups every attention rank has a host process of its own."""
+        return self.engine.sequence_s / (self.layout.attention_dp if self.layout.is_wide else 1)
 
     @property
     def fabric(self) -> Fabric:
@@ -154,8 +163,20 @@ def step_time(
         passes_s(r, tokens),
         links_s(r, tokens),
         r.kernels * r.engine.kernel_s,
-        r.engine.step_s + r.engine.sequence_s * sequences,
+        r.engine.step_s + r.sequence_s * sequences,
     )
+
+
+def part_rows(r: Replica, rows: Real) -> Real:
+    """Rows of one of the parts into which a step is cut, one for each pipeline stage to work on; a row is not divided.
+
+    While a part passes the stages one after another, the others do the same one stage behind: in the time in which a part passes
+    all stages every sequence gets its token.
+    """
+    if r.layout.pipeline == 1:
+        return rows
+    result: Real = np.maximum(rows / r.layout.pipeline, np.minimum(rows, 1.0))
+    return result
 
 
 def rank_rows(r: Replica, rows: Real) -> Real:
@@ -169,17 +190,19 @@ def rank_rows(r: Replica, rows: Real) -> Real:
 def dense_s(r: Replica, tokens: Real) -> Real:
     """Seconds of the matrices every token passes."""
     total: Real = 0.0
+    tokens = part_rows(r, tokens)
     mine = rank_rows(r, tokens)
     for m in r.dense:
         rows = tokens if m.rows == "all" else mine
         speed = r.speed(m.datatype)
         total = total + matmul_s(rows, m.out, m.into, speed, m.count, m.bits / BITS_PER_BYTE, ACTIVATION_BYTES)
-    return total
+    return total * fullest_stage(r.network, r.layout)
 
 
 def head_s(r: Replica, rows: Real) -> Real:
     """Seconds of the logits of `rows` sequences."""
     m = r.head
+    rows = part_rows(r, rows)
     rows = rank_rows(r, rows) if r.layout.attention_dp > 1 else rows
     return matmul_s(rows, m.out, m.into, r.speed(m.datatype), m.count, m.bits / BITS_PER_BYTE, ACTIVATION_BYTES)
 
@@ -212,22 +235,39 @@ def experts_s(r: Replica, tokens: Real) -> Real:
     x = r.experts
     if x is None:
         return 0.0
-    load = expert_load(r, x, tokens)
+    load = expert_load(r, x, part_rows(r, tokens))
     touched = np.maximum(experts_touched(x.count / x.ranks, load), 1e-9)
     speed = replace(r.speed(x.datatype), matmul_half_dim=r.engine.expert_half_dim)
     inner = x.weights / x.into  # gate, up and down as one product of this many columns
-    return matmul_s(load / touched, inner, x.into, speed, x.layers * touched, x.bits / BITS_PER_BYTE, ACTIVATION_BYTES)
+    layers = x.layers * fullest_stage(r.network, r.layout)
+    return matmul_s(load / touched, inner, x.into, speed, layers * touched, x.bits / BITS_PER_BYTE, ACTIVATION_BYTES)
 
 
 def passes_s(r: Replica, tokens: Real) -> Real:
     """Seconds of what a step moves through memory between its products (passes.py)."""
     bytes_per_s = r.accelerator.memory_bandwidth_bytes_per_s * r.engine.memory_share
-    return r.pass_values * ACTIVATION_BYTES / bytes_per_s * tokens
+    return r.pass_values * ACTIVATION_BYTES / bytes_per_s * part_rows(r, tokens)
 
 
 def links_s(r: Replica, tokens: Real) -> Real:
     """Seconds in which the accelerators of a replica exchange activations; 0 for one accelerator."""
-    if r.layout.gpus == 1:
-        return 0.0
-    each = all_reduce_s(tokens * r.network.hidden * ACTIVATION_BYTES, r.layout.gpus, 1, r.fabric)
-    return EXCHANGES_PER_LAYER * r.network.layers * each
+    size = part_rows(r, tokens) * r.network.hidden * ACTIVATION_BYTES
+    sent: Real = 0.0
+    if r.layout.pipeline > 1:  # to the next stage, and from the last one back to the first
+        sent = r.layout.pipeline * send_s(size / r.layout.stage_gpus, r.layout.stage_gpus, r.fabric)
+    if r.layout.stage_gpus == 1:
+        return sent
+    if r.layout.is_wide:
+        return sent + _wide_links_s(r, size)
+    each = all_reduce_s(size, r.layout.stage_gpus, 1, r.fabric)
+    return sent + EXCHANGES_PER_LAYER * r.network.layers * each
+
+
+def _wide_links_s(r: Replica, size: Real) -> Real:
+    """Seconds of links of a wide group: tokens to their experts and back, and all-reduces inside each attention rank."""
+    mine, tp, e = size / r.layout.attention_dp, r.layout.attention_tp, r.network.experts
+    inside = EXCHANGES_PER_LAYER * r.network.layers * all_reduce_s(mine, tp, 1, r.fabric) if tp > 1 else 0.0
+    if e is None:
+        return inside
+    once = dispatch_s(mine / tp, e.per_token, r.layout.expert_parallel, 1, r.fabric, e.most_nodes)
+    return inside + 2 * r.network.moe_layers * once

@@ -17,6 +17,7 @@ from loadfactor.planner.serving.step import (
     experts_touched,
     head_s,
     links_s,
+    part_rows,
     passes_s,
 )
 from loadfactor.units import BITS_PER_BYTE
@@ -59,6 +60,7 @@ def tokens_bytes(r: Replica, tokens: Real) -> Real:
     """Bytes one accelerator moves for the weights a step of `tokens` reads, and for its activations."""
     weights = sum(m.count * m.out * m.into * m.bits for m in (*r.dense, r.head)) / BITS_PER_BYTE
     values = sum(m.count * (m.out + m.into) for m in r.dense) * ACTIVATION_BYTES
+    tokens = part_rows(r, tokens)
     total: Real = weights + values * tokens / r.layout.attention_dp
     if r.experts is not None:
         x = r.experts
@@ -92,7 +94,7 @@ def tabulate_costs(
     a = r.attention
     rates = StepRates(
         token_slope_s=float(seconds[-1] - seconds[-2]),
-        sequence_s=float(r.engine.sequence_s + a.state_s),
+        sequence_s=float(r.sequence_s + a.state_s),
         context_s=float(a.context_s),
         window_s=float(a.window_s),
         window=float(a.window),
