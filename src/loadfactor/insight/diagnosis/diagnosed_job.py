@@ -54,6 +54,8 @@ class DiagnosedJob:
     padding: float | None
     """Padded ÷ all tokens."""
     cost: float | None
+    answered: Floats | None = None
+    """What it answered by step, in tokens or requests; None where nobody tells."""
 
     @property
     def is_serving(self) -> bool:

@@ -87,6 +87,7 @@ def read_job(watched: Watched, job: str, span: Span | None = None) -> DiagnosedJ
         tuple((event["at_utc"] - start) // step_ms for event in out if event["device_id"] in mine),
         _find_padding(watched, job),
         None if np.isnan(cost).all() else float(np.nansum(cost)),
+        _read_answers(watched, job, read),
     )
 
 
@@ -125,6 +126,16 @@ class _Read:
             values, is_known, coverage = work_out(kind, sums)
         known = is_known & ~np.isnan(coverage)
         return np.where(known, values[:, 0], np.nan).reshape(len(self.gpus), self.steps)
+
+    def spread_amounts(self, rows: Iterable[Mapping[str, Any]]) -> Floats:
+        """What was made in each step, in proportion to time."""
+        edges = self.start_ms + np.arange(self.steps) * self.step_ms
+        made = np.zeros(self.steps)
+        for row in rows:
+            length = row["to_utc"] - row["from_utc"]
+            inside = np.minimum(row["to_utc"], edges + self.step_ms) - np.maximum(row["from_utc"], edges)
+            made += row["amount"] * np.clip(inside, 0, None) / length if length else 0.0
+        return made
 
     def spread(self, spans: Iterable[Mapping[str, Any]]) -> Floats:
         """The share of each step that lies in spans."""
@@ -216,3 +227,11 @@ def _find_padding(watched: Watched, job: str) -> float | None:
     if not made["padded_token"] or not made["train_token"]:
         return None
     return float(max(0.0, 1 - made["train_token"] / made["padded_token"]))
+
+
+def _read_answers(watched: Watched, job: str, read: _Read) -> Floats | None:
+    """What a job answered by step: tokens, or requests where nobody counts those; None where nobody counts either."""
+    for unit in ("output_token", "request"):
+        if rows := watched.list_rows("progress", "job_id = ? AND unit = ? AND amount IS NOT NULL", job, unit):
+            return read.spread_amounts(rows)
+    return None

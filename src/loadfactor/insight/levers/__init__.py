@@ -11,6 +11,7 @@ from loadfactor.insight.levers.diagnosed_levers import (
     MIXED_PRECISION,
     OVERLAP_COMMUNICATION,
     REPLACE_SLOW_GPUS,
+    SCALE_REPLICAS,
     SMALLER_GPU,
 )
 from loadfactor.insight.levers.idle_levers import CULL_NOTEBOOKS, RECLAIM_IDLE, RELEASE_AT_END
@@ -23,6 +24,7 @@ LEVERS: Final[tuple[LossLever, ...]] = (
     RELEASE_AT_END,
     RECLAIM_IDLE,
     share_gpus.LEVER,
+    SCALE_REPLICAS,
     FEED_GPUS,
     LARGER_BATCH,
     MIXED_PRECISION,

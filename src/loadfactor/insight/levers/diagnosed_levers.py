@@ -97,6 +97,10 @@ REPLACE_SLOW_GPUS: Final = LossLever(
     "replace_slow_gpus", "Take slow GPUs out", "low", "low", "a node less meanwhile",
     partial(find, causes=("straggler", "throttling")),
 )  # fmt: skip
+SCALE_REPLICAS: Final = LossLever(
+    "scale_replicas", "Scale replicas with their requests", "medium", "medium", "first answers wait for a cold start",
+    partial(find, causes=("few_requests",)),
+)  # fmt: skip
 SMALLER_GPU: Final = LossLever(
     "smaller_gpu", "Run small work on smaller GPUs", "medium", "medium", "peaks that the mean does not show",
     partial(find, causes=("wrong_gpu",)),

@@ -6,6 +6,7 @@ from loadfactor.insight.diagnosis.rules.busy_without_work import BUSY_WITHOUT_WO
 from loadfactor.insight.diagnosis.rules.checkpoint_stalls import CHECKPOINT_STALLS
 from loadfactor.insight.diagnosis.rules.communication import COMMUNICATION
 from loadfactor.insight.diagnosis.rules.crash_loop import CRASH_LOOP
+from loadfactor.insight.diagnosis.rules.few_requests import FEW_REQUESTS
 from loadfactor.insight.diagnosis.rules.hbm_bound import HBM_BOUND
 from loadfactor.insight.diagnosis.rules.host_copies import HOST_COPIES
 from loadfactor.insight.diagnosis.rules.idle_notebook import IDLE_NOTEBOOK
@@ -28,6 +29,7 @@ DIAGNOSES: Final = (
     OVER_ALLOCATION,
     IDLE_NOTEBOOK,
     NOT_RELEASED,
+    FEW_REQUESTS,
     SET_UP,
     CRASH_LOOP,
     OUT_OF_MEMORY,
