@@ -102,9 +102,7 @@ def tabulate(seen: Mapping[str, Sequence[Judged]]) -> str:
     for cause in (*CAUSES, "pairs", "healthy", ""):
         of = {name: [each for each in found if _belongs(each[0], cause)] for name, found in seen.items()}
         right = sum(is_right(*each) for each in of["all"])
-        taken = Counter(
-            f.findings[0].cause if f.findings else "nothing" for p, f in of["all"] if not is_right(p, f)
-        )
+        taken = Counter(f.findings[0].cause if f.findings else "nothing" for p, f in of["all"] if not is_right(p, f))
         names = ", ".join(f"{name} {count}" for name, count in taken.most_common(4)) or "–"
         without = " | ".join(_count(of[name]) for name in ("plain", "blind", "amd"))
         lines.append(f"| {cause or 'all of them'} | {len(of['all'])} | {right} | {names} | {without} |")
