@@ -147,6 +147,18 @@ def select_priced(pool: OwnedPool, pools: Iterable[OwnedPool]) -> str:
     return " AND ".join([select_gpus(pool), *(f"{gpus} IS NOT TRUE" for gpus in closer)])
 
 
+def find_priced_pool(pool: str | None, accelerator: str | None, pools: Iterable[OwnedPool]) -> OwnedPool | None:
+    """The table that prices the GPUs of a model in a pool, the most specific one; None where none is of them."""
+    known = find_accelerator(accelerator or "")
+
+    def is_of(table: OwnedPool) -> bool:
+        named = find_accelerator(table.accelerator or "")
+        same = table.accelerator in (None, accelerator) or (known is not None and named is known)
+        return same and table.pool in (None, pool)
+
+    return max((table for table in pools if is_of(table)), key=_rank, default=None)
+
+
 def _rank(pool: OwnedPool) -> tuple[bool, bool]:
     """How specific a table is: a pool says more than a model."""
     return pool.pool is not None, pool.accelerator is not None

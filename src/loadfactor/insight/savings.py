@@ -12,7 +12,8 @@ from loadfactor.insight.diagnosis.fleet import Progress, diagnose_jobs
 from loadfactor.insight.follow_up import LeverFollowUp, follow_levers
 from loadfactor.insight.levers import LEVERS
 from loadfactor.insight.levers.lever import Level, LeverResult, LossLever, name_confidence
-from loadfactor.insight.levers.offers import PriceOffers, PriceSaving, find_price_savings
+from loadfactor.insight.levers.offers import PriceOffers, find_price_savings
+from loadfactor.insight.levers.price_saving import PriceSaving
 from loadfactor.insight.levers.remainder import TakenLoss
 from loadfactor.insight.levers.situation import Situation
 from loadfactor.lever_settings import DoneLever

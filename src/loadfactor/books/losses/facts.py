@@ -12,9 +12,11 @@ from loadfactor.books.books import Books
 from loadfactor.books.losses.failed import FailedRun, list_failed_runs
 from loadfactor.books.losses.free import FreeStretch, find_free, list_waits
 from loadfactor.books.losses.idle import HeldRun, IdleStretch, find_idle, list_runs
+from loadfactor.books.losses.job_needs import JobEnergy, JobNeed, list_job_energy, list_job_needs
 from loadfactor.books.losses.lone_jobs import LoneJob, list_lone_jobs
 from loadfactor.books.losses.lost_work import LostWork, list_checkpoint_s, list_lost_work
 from loadfactor.books.losses.pool_jobs import PoolHistory, list_pools
+from loadfactor.books.losses.price_list import list_prices
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.books.waterfall import ASKED
 from loadfactor.books.waterfall_groups import FleetWaterfall
@@ -101,6 +103,21 @@ class LossFacts:
     def lone_jobs(self) -> list[LoneJob]:
         """Jobs that held one GPU, as far as it was seen what they used of it."""
         return list_lone_jobs(self.snapshot, *self._asked)
+
+    @cached_property
+    def job_needs(self) -> list[JobNeed]:
+        """What jobs need of their GPUs, as far as that was seen."""
+        return list_job_needs(self.snapshot, *self._asked)
+
+    @cached_property
+    def job_energy(self) -> list[JobEnergy]:
+        """What the GPUs of jobs drew, and what that costs where it is known."""
+        return list_job_energy(self.snapshot, self._session.currency, *self._asked)
+
+    @cached_property
+    def prices(self) -> dict[str, float]:
+        """The lowest price of each accelerator at the end of the window, in the basis of the waterfall."""
+        return list_prices(self._session, self.waterfall.basis, self.window[1])
 
     @cached_property
     def runs(self) -> list[HeldRun]:

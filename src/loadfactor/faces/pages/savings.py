@@ -143,12 +143,23 @@ def _list_prices(found: "FleetSavings") -> Section:
     columns = (
         TableColumn("lever"),
         TableColumn("saved", "money", found.currency),
+        TableColumn("at most", "money", found.currency),
         TableColumn("GPU-hours", "number"),
+        TableColumn("how sure"),
         TableColumn("what says so"),
         TableColumn("what to do"),
     )
     rows: list[tuple[Cell, ...]] = [
-        (of.lever, of.saved, of.gpu_hours, " ".join(of.evidence), of.action) for of in found.price_levers
+        (
+            of.lever,
+            of.saved,
+            of.saved if of.saved_range is None else of.saved_range.high,
+            of.gpu_hours,
+            of.confidence_word,
+            " ".join((*of.evidence, *(f"Not known: {name}." for name in of.missing))),
+            of.action,
+        )
+        for of in found.price_levers
     ]
     lead = "The same hours at other prices, one after another; without what the levers above would have saved."
     return Section("Other prices", lead, tables=(DataTable(columns, rows),))

@@ -1,7 +1,7 @@
 """Levers of price: what the same hours would have cost at other prices. They are no part of what was lost.
 
-Spot first, for jobs that report checkpoints; then a base of committed GPUs under what the rest held, with the peaks at today's
-price. Hours that the levers before saved are left out of both.
+Cheaper accelerators first; spot for jobs that report checkpoints and stay; then a base of committed GPUs under what the rest held,
+with the peaks at today's price; less power for what stays on GPUs that are owned. Hours that the levers before saved are left out.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,9 @@ from math import ceil, fsum
 from typing import Final
 
 from loadfactor.errors import PlanError
+from loadfactor.insight.levers.cheaper_gpu import find_cheaper_gpus
+from loadfactor.insight.levers.power_cap import find_power_caps
+from loadfactor.insight.levers.price_saving import KeptHours, PriceSaving
 from loadfactor.insight.levers.situation import Situation
 from loadfactor.insight.levers.wording import say_hours
 from loadfactor.planner.economics.load_duration import load_duration
@@ -17,7 +20,7 @@ from loadfactor.planner.economics.spot import SpotOffer, cost_spot
 from loadfactor.planner.economics.tiers import choose_owned_gpus, cost_own_and_rent
 from loadfactor.units import S_PER_HOUR, S_PER_MIN
 
-PRICE_LEVERS: Final = ("spot", "committed_base")
+PRICE_LEVERS: Final = ("cheaper_gpu", "spot", "committed_base", "power_cap")
 """Their names."""
 GPUS_A_NODE: Final = 8
 """Of an instance, where the books know no nodes."""
@@ -32,37 +35,21 @@ class PriceOffers:
     committed_per_gpu_hour: float | None = None
 
 
-@dataclass(frozen=True)
-class PriceSaving:
-    """What other prices would have saved in the window, for so many GPU-hours of it, and what says so."""
-
-    lever: str
-    title: str
-    saved: float
-    gpu_hours: float
-    evidence: tuple[str, ...]
-    action: str
-
-
-@dataclass(frozen=True)
-class _KeptHours:
-    """What a job held beyond what levers saved, and what it paid for an hour."""
-
-    gpu_hours: float
-    price: float
-
-
 def find_price_savings(
     situation: Situation, saved_hours: Mapping[str | None, float], offers: PriceOffers
 ) -> tuple[PriceSaving, ...]:
     """What these offers would have saved, after levers that saved so many hours of each job; none where no price is known."""
     kept = _list_kept(situation, saved_hours)
-    spot = _find_spot(situation, kept, offers)
+    cheaper, moved = find_cheaper_gpus(situation, kept)
+    kept = {job: of for job, of in kept.items() if job not in moved}
+    spot, on_spot = _find_spot(situation, kept, offers)
     base = _find_base(situation, kept, offers, 0.0 if spot is None else spot.gpu_hours)
-    return tuple(found for found in (spot, base) if found is not None and found.saved > 0)
+    cap = find_power_caps(situation, {job: of for job, of in kept.items() if job not in on_spot})
+    found = (cheaper, spot, base, cap)
+    return tuple(of for of in found if of is not None and (of.saved is None or of.saved > 0))
 
 
-def _list_kept(situation: Situation, saved_hours: Mapping[str | None, float]) -> dict[str, _KeptHours]:
+def _list_kept(situation: Situation, saved_hours: Mapping[str | None, float]) -> dict[str, KeptHours]:
     hours: dict[str, float] = {}
     costs: dict[str, float] = {}
     for row in situation.facts.waterfall.rows:
@@ -71,18 +58,23 @@ def _list_kept(situation: Situation, saved_hours: Mapping[str | None, float]) ->
             hours[job] = hours.get(job, 0.0) + row.gpu_hours.paid
             costs[job] = costs.get(job, 0.0) + row.cost.paid
     return {
-        job: _KeptHours(max(0.0, held - saved_hours.get(job, 0.0)), costs[job] / held)
+        job: KeptHours(max(0.0, held - saved_hours.get(job, 0.0)), held, costs[job] / held)
         for job, held in hours.items()
         if held > 0 and costs[job] > 0
     }
 
 
-def _find_spot(situation: Situation, kept: Mapping[str, _KeptHours], offers: PriceOffers) -> PriceSaving | None:
-    """Spot for the jobs that report checkpoints: an interruption costs them the work since the last one, and the restart."""
+def _find_spot(
+    situation: Situation, kept: Mapping[str, KeptHours], offers: PriceOffers
+) -> tuple[PriceSaving | None, set[str]]:
+    """Spot for the jobs that report checkpoints: an interruption costs them the work since the last one, and the
+    restart. Also which they are.
+    """
     if offers.spot_per_gpu_hour is None:
-        return None
+        return None, set()
     on_one = max((gpus for pool in situation.facts.pools for gpus in pool.node_gpus), default=GPUS_A_NODE)
     saved, hours, intervals = [], [], []
+    jobs = set()
     for job, checkpoint_s in situation.facts.checkpoint_s.items():
         if job not in kept:
             continue
@@ -95,12 +87,13 @@ def _find_spot(situation: Situation, kept: Mapping[str, _KeptHours], offers: Pri
         if found.cost_per_useful_gpu_hour < kept[job].price:
             saved.append(kept[job].gpu_hours * (kept[job].price - found.cost_per_useful_gpu_hour))
             hours.append(kept[job].gpu_hours)
+            jobs.add(job)
             if found.checkpoints is not None:
                 intervals.append(found.checkpoints.interval_s)
     if not saved:
-        return None
+        return None, set()
     every = f"every {min(intervals) / S_PER_MIN:.0f} to {max(intervals) / S_PER_MIN:.0f} min" if intervals else "often"
-    return PriceSaving(
+    told = PriceSaving(
         "spot",
         "Run what has checkpoints on spot capacity",
         fsum(saved),
@@ -111,10 +104,11 @@ def _find_spot(situation: Situation, kept: Mapping[str, _KeptHours], offers: Pri
         ),
         f"Checkpoint {every} (Daly's interval) and restart by itself (Slurm --requeue, a Kubernetes Job with a backoff limit).",
     )
+    return told, jobs
 
 
 def _find_base(
-    situation: Situation, kept: Mapping[str, _KeptHours], offers: PriceOffers, spot_hours: float
+    situation: Situation, kept: Mapping[str, KeptHours], offers: PriceOffers, spot_hours: float
 ) -> PriceSaving | None:
     """As many committed GPUs under the demand of the window as cost least, and today's price for what is held beyond them."""
     demand = situation.facts.held_gpus
