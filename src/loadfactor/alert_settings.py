@@ -29,6 +29,9 @@ class AlertTable(SettingsTable):
         default=None, gt=0, le=1, description="Share of its data that must be known for it to be judged."
     )
     severity: Literal["info", "warning", "critical"] | None = Field(default=None, description="How severe it is.")
+    cause: str | None = Field(
+        default=None, description="Its class, one of seven: I/O, hardware, user error and others."
+    )
     meaning: str = Field(default="", max_length=500, description="One sentence that says what it means.")
     ask_first: str = Field(default="", max_length=500, description="The question to ask first.")
     look_next: str = Field(default="", max_length=500, description="What to look at next.")

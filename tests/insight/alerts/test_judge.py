@@ -16,7 +16,7 @@ from loadfactor.insight.alerts.rule import Rule, Threshold
 from loadfactor.insight.alerts.rules.utilization import UTILIZATION
 
 FLEET = Rule(
-    "fleet", Threshold("utilization", "below", 0.5, 0.55, 600.0), (), 1800.0, "warning", "open", "It is low.", "Why?", "There."
+    "fleet", Threshold("utilization", "below", 0.5, 0.55, 600.0), (), 1800.0, "warning", "I/O", "It is low.", "Why?", "There."
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from loadfactor.alert_settings import AlertTable, Amount
 from loadfactor.errors import InputError, no_such
 from loadfactor.insight.alerts.rule import Compound, Limit, Rule, Threshold
+from loadfactor.insight.causes import CAUSES, Cause, class_of_metric
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.metric import Ratio, Sum
 from loadfactor.metrics.query.question import check_dimensions
@@ -52,7 +53,16 @@ def _make(rules: dict[str, Rule], table: AlertTable) -> Rule:
     condition = Threshold(of.name, "below" if below else "above", limit, clears_at, 15.0 * S_PER_MIN)
     meaning = table.meaning or f"{of.title} is {condition.side} {table.below if below else table.above}."
     rule = Rule(
-        name, condition, by, S_PER_HOUR, "warning", "open", meaning, table.ask_first, table.look_next, is_shipped=False
+        name,
+        condition,
+        by,
+        S_PER_HOUR,
+        "warning",
+        class_of_metric(of.name, of.topic),
+        meaning,
+        table.ask_first,
+        table.look_next,
+        is_shipped=False,
     )
     return _adjust(rule, table, unit)
 
@@ -74,7 +84,7 @@ def _adjust(rule: Rule, table: AlertTable, unit: str) -> Rule:
         name: value
         for name, value in (
             ("for_s", table.for_s), ("severity", table.severity), ("meaning", table.meaning or None),
-            ("ask_first", table.ask_first or None), ("look_next", table.look_next or None),
+            ("cause", _read_class(table.cause)), ("ask_first", table.ask_first or None), ("look_next", table.look_next or None),
         )
         if value is not None
     }  # fmt: skip
@@ -85,6 +95,14 @@ def _adjust(rule: Rule, table: AlertTable, unit: str) -> Rule:
     if changed.get("for_s", 0.0) > LONGEST_S:
         raise InputError(f"`for` is {table.hold}; a rule waits a week at most")
     return replace(rule, **changed)
+
+
+def _read_class(name: str | None) -> Cause | None:
+    """The class of this name. Raises InputError where there is none."""
+    found: Cause | None = next((cause for cause in CAUSES if cause == name), None)
+    if name is not None and found is None:
+        raise no_such("cause", name, CAUSES)
+    return found
 
 
 def _adjust_threshold(condition: Threshold, table: AlertTable, unit: str) -> Threshold:

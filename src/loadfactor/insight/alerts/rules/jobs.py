@@ -144,13 +144,13 @@ JOBS: Final = (
         "The job's log and its environment (`CUDA_VISIBLE_DEVICES`, the framework's build); `loadfactor report --job JOB`.",
     ),
     Rule(
-        "job_became_idle", Compound(find_became_idle, _READS, _USE), _JOB, 30 * S_PER_MIN, "warning", "open",
+        "job_became_idle", Compound(find_became_idle, _READS, _USE), _JOB, 30 * S_PER_MIN, "warning", "I/O",
         "A job worked on its GPUs and has been idle for 30 minutes.",
         "Is it I/O, a lost worker or user error: does it wait for data, hang in a collective, or has it finished and not ended?",
         "The last lines of the logs of all ranks, a stack dump of a process (`py-spy dump`), and whether storage answers.",
     ),
     Rule(
-        "notebook_idle", Compound(find_idle_notebooks, _READS, _USE), _JOB, S_PER_HOUR, "info", "user error",
+        "notebook_idle", Compound(find_idle_notebooks, _READS, _USE), _JOB, S_PER_HOUR, "info", "scheduling",
         "A notebook or interactive session holds GPUs and has been idle for an hour.",
         "Is it scheduling or user error: is somebody coming back to it, or was it forgotten?",
         "Ask its user; a limit for idle sessions of the notebook server would close it.",

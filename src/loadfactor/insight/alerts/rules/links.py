@@ -207,7 +207,7 @@ LINKS: Final = (
                 "gpus": Limit(3, "GPUs", "least GPUs of a job of which one can be told from the others", 3),
             },
         ),
-        ("job", "device"), 10 * S_PER_MIN, "warning", "communication",
+        ("job", "device"), 10 * S_PER_MIN, "warning", "hardware",
         "One GPU of a job does far less than the others, or all others wait for it.",
         "Is it the GPU (throttled, errors), its node (disk, network), or does the program give this rank more or other work?",
         "`gpu_throttled`, `gpu_hot` and `gpu_xid` of the device; the job once more without this node.",

@@ -36,7 +36,7 @@ def find_device_wait(device: ObservedDevice) -> TraceFinding | None:
         )
     return TraceFinding(
         cause="device_wait_or_unrecorded",
-        class_="open",
+        class_="precision and kernels",
         share=share,
         sureness="low",
         evidence=tuple(evidence),

@@ -27,7 +27,7 @@ def find_host_bound(device: ObservedDevice) -> TraceFinding | None:
     sureness: Sureness = "high" if share >= _SURE_SHARE else "medium"
     return TraceFinding(
         cause="host_bound",
-        class_="model and batch",
+        class_="precision and kernels",
         share=share,
         sureness=sureness,
         evidence=(

@@ -49,7 +49,7 @@ def is_first_call(owner: Owner) -> bool:
 def _say(share: float, evidence: tuple[str, ...]) -> TraceFinding:
     return TraceFinding(
         cause="start_up",
-        class_="model and batch",
+        class_="I/O",
         share=share,
         sureness="high",
         evidence=evidence,
