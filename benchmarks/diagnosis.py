@@ -55,8 +55,8 @@ def run(quick: bool) -> dict[str, float]:
 
 
 def list_pairs() -> Iterator[tuple[str, str]]:
-    """Every second pair of causes that can be in one job: a notebook does not train, what never works does nothing slowly."""
-    apart = {"idle_notebook", "busy_without_work", "wrong_gpu", "over_allocation"}
+    """Every second pair of causes that can be in one job: only training has several, and what never works does nothing slowly."""
+    apart = {"idle_notebook", "few_requests", "busy_without_work", "wrong_gpu", "over_allocation"}
     pairs = [
         (a, b) for a, b in combinations(CAUSES, 2) if not {a, b} & apart and {a, b} != {"small_batch", "memory_full"}
     ]

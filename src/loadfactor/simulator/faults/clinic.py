@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadfactor.simulator.faults.clinic_shapes import JobShape, draw_shape
-from loadfactor.units import S_PER_MIN
+from loadfactor.units import S_PER_DAY, S_PER_MIN
 
 Array = npt.NDArray[np.float64]
 
@@ -234,12 +234,20 @@ def _spin(p: Patient) -> None:
     p.traits.update(tensor=0.01)
 
 
+def _await_requests(p: Patient) -> None:
+    """A daily wave of requests, none at its lowest; replicas stand for its peak."""
+    p.purpose = "serving"
+    days = np.arange(p.shape.steps) * p.shape.step_s / S_PER_DAY
+    wave = 0.5 + 0.5 * np.sin(2 * np.pi * (days + p.rng.random()))
+    p.compute *= np.where(wave < p.rng.uniform(0.05, 0.35), 0.0, wave) * p.rng.uniform(0.3, 0.9)
+
+
 CAUSES: Final[Mapping[str, Callable[[Patient], None]]] = {
     "over_allocation": _leave_unused, "idle_notebook": _forget, "not_released": _keep, "set_up": _set_up,
     "crash_loop": _crash, "out_of_memory": _run_out, "checkpoint_stalls": _save, "input_pipeline": _starve,
     "host_copies": _copy, "small_batch": _shrink, "memory_full": _fill_memory, "no_mixed_precision": _use_fp32,
     "communication": _communicate, "launch_bound": _launch, "hbm_bound": _stream, "straggler": _lag,
     "imbalance": _unbalance, "throttling": _throttle, "padding": _pad, "wrong_gpu": _idle_along,
-    "busy_without_work": _spin,
+    "busy_without_work": _spin, "few_requests": _await_requests,
 }  # fmt: skip
 """What changes a healthy job, by the cause that a diagnosis should find."""

@@ -20,7 +20,7 @@ TAKES_SEVERAL: Final = frozenset({"communication", "straggler", "imbalance", "ov
 """Causes that only jobs of four GPUs and more can have."""
 LEAST_MIN: Final[Mapping[str, int]] = {
     "idle_notebook": 150, "not_released": 100, "checkpoint_stalls": 240, "crash_loop": 120, "out_of_memory": 90,
-    "set_up": 90, "throttling": 60,
+    "set_up": 90, "throttling": 60, "few_requests": 24 * MIN_PER_HOUR,
 }  # fmt: skip
 """How long a job lasts at least of which a cause can be seen."""
 CRASHES_WITHIN_MIN: Final = 20 * MIN_PER_HOUR

@@ -9,6 +9,8 @@ from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Lim
 
 def find(facts: DiagnosedJob, limits: Limits) -> Claimed:
     """Gaps between kernels, although neither processors, disks nor PCIe are full and kernels fill the GPU."""
+    if facts.is_serving:  # between requests there are gaps, too
+        return None
     sm, engine = facts.level("sm_activity"), facts.level("engine_activity")
     cpu, io = facts.level("node cpu_busy_share"), facts.level("node io_wait_share")
     bad = (engine >= limits["least"]) & (engine <= limits["engine"]) & (sm >= limits["fill"] * engine)
