@@ -138,6 +138,14 @@ def test_waiting_for_throttled_gpus_is_throttling(tmp_path: Path) -> None:
     assert {f.cause for f in judge_alone(tmp_path, job).findings} == {"throttling"}
 
 
+def test_a_straggler_that_is_throttled_now_and_then_is_one_all_the_same(tmp_path: Path) -> None:
+    """The others wait for it as long while it is not throttled: that is not why it is slow."""
+    job = make_patient("slow", 8, ("straggler",), JobShape("h100-sxm", 8, 180, 60))
+    slow = int(np.argmax(job.compute.sum(1)))
+    job.throttled[slow, ::7] = 1.0
+    assert judge_alone(tmp_path, job).findings[0].cause == "straggler"
+
+
 def judge_alone(folder: Path, patient: Patient) -> JobDiagnosis:
     """The diagnosis of a job in books of its own."""
     rows = [Rows(batch.table, batch.data, "simulated") for batch in make_rows([patient])]

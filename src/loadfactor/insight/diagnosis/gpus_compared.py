@@ -5,12 +5,14 @@ from typing import Final
 import numpy as np
 
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, Floats
+from loadfactor.insight.diagnosis.rule import LEAST_STEPS_S
 
 ALIKE: Final = 0.15
 """GPUs of a job whose SM activity differs by more wait for each other."""
 USED: Final = 0.05
 """SM activity under which a GPU is not used at all, and waits for nobody."""
 _THROTTLED: Final = 0.1
+_AT_THE_TIME: Final = 0.1
 _LEFT: Final = 0.5
 """Throttling explains a difference where so much of it at most is left among those that are throttled, and among the others."""
 
@@ -30,4 +32,7 @@ def is_throttling(facts: DiagnosedJob, value: Floats) -> bool:
     if not np.ptp(throttled) > _THROTTLED:
         return False
     hot = throttled > (throttled.min() + throttled.max()) / 2
+    calm = facts.working & ~np.logical_or.reduce(facts.signals["throttled_share"][hot] > _AT_THE_TIME, axis=0)
+    if calm.sum() * facts.step_s >= LEAST_STEPS_S and np.ptp(facts.by_gpu("sm_activity", calm)) > _LEFT * np.ptp(value):
+        return False  # they differ as much while none of them is throttled
     return bool(max(np.ptp(value[hot]), np.ptp(value[~hot])) <= _LEFT * np.ptp(value))
