@@ -114,6 +114,21 @@ def test_breakeven_plans_the_throughput_of_a_network() -> None:
     assert "the serving planner" in " ".join(asked(*asked_of).split())
 
 
+def test_breakeven_says_where_the_range_of_a_planned_throughput_turns_the_choice() -> None:
+    """A floor that lies below 100 % or above it by the throughput leaves the choice open; a low one, or a measured one, does not."""
+    near = loadfactor.plan_breakeven(model="llama-3.1-8b", api_price=(0.036, 0.036))
+    low, high = near.data.throughput_range
+    assert near.data.floor_range == (near.data.floor_share / high, near.data.floor_share / low)
+    assert near.data.floor_share < 1 < near.data.floor_range[1]
+    assert near.data.is_open
+    assert "The choice is open" in near.headline
+    dear = loadfactor.plan_breakeven(model="llama-3.1-8b", api_price=(5.0, 5.0), requests_per_s=10.0)
+    assert not dear.data.is_open
+    typed = loadfactor.plan_breakeven(tokens_per_s=1000.0, api_price=(1.0, 1.0))
+    assert typed.data.floor_range is None
+    assert not typed.data.is_open
+
+
 def test_size_says_smaller_is_cheaper_and_why(history: Path) -> None:
     """A cluster far too large is told so, with the cheapest size, the waits by job size and the marginal GPU."""
     text = asked("size", str(history), "--gpus", "240", "--rent-price", "2.95")

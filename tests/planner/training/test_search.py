@@ -11,6 +11,7 @@ from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
 from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, build_machine
 from loadfactor.planner.training.memory import estimate_memory
+from loadfactor.planner.training.open_choices import PEAK_RANGE
 from loadfactor.planner.training.search import find_pareto_front, pick_distinct, search_layouts
 from loadfactor.planner.training.search_space import EVERYTHING, SearchSpace
 from loadfactor.planner.training.step import TERMS, estimate_step
@@ -156,6 +157,9 @@ def test_money_and_time_follow_from_the_step() -> None:
     ("gpus", "what", "space", "said"),
     [
         (512, {}, SearchSpace(tensor=(24,)), r"24 tensor ranks do not divide llama-3\.1-70b.s 64 heads.*that do: 16 and 32"),
+        (6, {}, SearchSpace(tensor=(6,)), r"6 tensor ranks do not divide llama-3.1-70b's 64 heads; the nearest that does: 2$"),
+        (64, {}, SearchSpace(tensor=(8,), pipeline=(16,)), r"take 128 GPUs, more than the 64 given"),
+        (8, {"name": "mixtral-8x7b"}, SearchSpace(expert=(8,), pipeline=(2,)), r"8 expert ranks do not divide the 4 GPUs .* 4$"),
         (512, {}, SearchSpace(pipeline=(64,)), r"80 layers do not divide over 64 pipeline stages.*nearest that does: 16"),
         (100, {}, SearchSpace(tensor=(8,)), r"100 GPUs are no multiple.*96 and 104"),
         (512, {"batch": 500}, SearchSpace(tensor=(8,), pipeline=(2,)),
@@ -174,3 +178,17 @@ def test_impossible_requests_name_the_constraint_and_what_works(
     """One line: which constraint failed, and the nearest thing that works."""
     with pytest.raises(PlanError, match=said):
         plan(gpus, space, **what)
+
+
+def test_recomputation_that_errors_can_turn_is_said_to_be_open() -> None:
+    """None that misses by less than published peaks lie below predicted ones, and full where they may lie above, are open."""
+    one = plan(64, SearchSpace(tensor=(4,), pipeline=(2,), interleave=(3,)))
+    assert one.best.layout.recompute_share < 1
+    less, more = one.open_recomputation
+    assert less.layout.recompute == NONE
+    assert less.usable_bytes < less.memory_bytes < less.usable_bytes / PEAK_RANGE[0]
+    assert less.step_s < one.step_s
+    assert "so it fits if that is predicted" in (less.why_it_loses or "")
+    assert more.layout.recompute == FULL
+    assert more.memory_bytes * PEAK_RANGE[1] <= more.usable_bytes
+    assert not plan(64, SearchSpace(recompute=(FULL,))).open_recomputation

@@ -39,7 +39,8 @@ def build_document(request: BreakEvenRequest) -> Document:
     measured = request.is_measured
     model = choose_model(request)
     api = choose_api(request, model)
-    tokens_per_s, gpus, throughput = read_throughput(request) if measured else plan_throughput(request, model)
+    stated = read_throughput(request) if measured else plan_throughput(request, model)
+    tokens_per_s, gpus, throughput = stated.tokens_per_s, stated.gpus, stated.about
     if load is not None and is_busiest:
         throughput = state_busiest(load, gpus)
     plan = plan_break_even(
@@ -51,11 +52,12 @@ def build_document(request: BreakEvenRequest) -> Document:
         request.peak_ratio,
         request.requests_per_user_hour,
         load,
+        stated.range,
     )
     bills = () if plan.demand is None else (_draw_bills(plan, plan.demand),)
     of_load = () if load is None else (draw_load(load, tokens_per_s / gpus, plan.floor_share),)
     return Document(
-        headline=_write_headline(plan),
+        headline=_write_headline(plan) + _write_open(plan),
         sections=(_draw_floor(plan), *of_load, *bills, _draw_sensitivity(plan), _draw_claim(plan)),
         assumptions=(
             state_price("GPU of the replica", price),
@@ -132,6 +134,15 @@ def _write_headline(plan: BreakEvenPlan) -> str:
     return f"Use the API or bring demand first: {bills}. The floor is {floor}."
 
 
+def _write_open(plan: BreakEvenPlan) -> str:
+    """That the choice turns inside the range of the throughput, where it does."""
+    if not plan.is_open or plan.floor_range is None:
+        return ""
+    low, high = (percent(share) for share in plan.floor_range)
+    turns = f"in four of five cases the floor lies between {low} and {high}, which turns it"
+    return f" The choice is open: {turns}; measure the throughput."
+
+
 def _draw_floor(plan: BreakEvenPlan) -> Section:
     reached = plan.pays
     rows = [
@@ -139,6 +150,7 @@ def _draw_floor(plan: BreakEvenPlan) -> Section:
             "utilization floor",
             percent(plan.floor_share) if reached else f"{NEVER} ({percent(plan.floor_share)} would be needed)",
         ),
+        *(() if plan.floor_range is None else (("in four of five cases", _write_floor_range(plan.floor_range)),)),
         ("API, per million tokens of this mix", money(plan.api_price_per_mtok, plan.currency)),
         ("self-hosted and always full, per million tokens", money(plan.full_cost_per_mtok, plan.currency)),
         ("one replica, saturated", f"{number(plan.saturated_requests_per_s)} requests/s"),
@@ -147,6 +159,11 @@ def _draw_floor(plan: BreakEvenPlan) -> Section:
     ]
     table = DataTable((TableColumn("what"), TableColumn("value")), rows)
     return Section("The floor", charts=(_chart_cost(plan),), tables=(table,))
+
+
+def _write_floor_range(floor_range: tuple[float, float]) -> str:
+    low, high = floor_range
+    return f"{percent(low)} to {percent(high) if high <= 1 else NEVER}"
 
 
 def _draw_bills(plan: BreakEvenPlan, demand: MeanDemand) -> Section:

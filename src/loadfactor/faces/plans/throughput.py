@@ -1,5 +1,7 @@
 """Throughput of a replica, and the line about it: measured and typed in, or planned from a network under an objective."""
 
+from dataclasses import dataclass
+
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import read_network
@@ -12,8 +14,18 @@ from loadfactor.planner.serving.throughput import choose_throughput, measured_to
 from loadfactor.units import MS_PER_S
 
 
-def read_throughput(request: BreakEvenRequest) -> tuple[float, int, Assumption]:
-    """(tokens per second, input and output together, GPUs of a replica, where from) as typed in."""
+@dataclass(frozen=True)
+class StatedThroughput:
+    """Tokens per second, input and output together, GPUs of a replica, where from; `range` where it is planned: factors on it."""
+
+    tokens_per_s: float
+    gpus: int
+    about: Assumption
+    range: tuple[float, float] | None = None
+
+
+def read_throughput(request: BreakEvenRequest) -> StatedThroughput:
+    """The throughput as typed in."""
     tokens_per_s = measured_tokens_per_s(
         request.tokens_per_s, request.output_tokens_per_s, request.input_tokens, request.output_tokens
     )
@@ -22,10 +34,10 @@ def read_throughput(request: BreakEvenRequest) -> tuple[float, int, Assumption]:
     else:
         words = f"{request.output_tokens_per_s:g} output tokens/s saturated, with the input read beside them"
         about = Assumption("throughput", words, "your --output-tokens-per-s")
-    return tokens_per_s, request.gpus or 1, about
+    return StatedThroughput(tokens_per_s, request.gpus or 1, about)
 
 
-def plan_throughput(request: BreakEvenRequest, model: str) -> tuple[float, int, Assumption]:
+def plan_throughput(request: BreakEvenRequest, model: str) -> StatedThroughput:
     """The same, planned: the layout with the most requests per GPU that keeps the objective.
 
     Raises InputError where the network does not fit, or keeps the objective on no layout (or not on the GPUs asked for).
@@ -40,4 +52,5 @@ def plan_throughput(request: BreakEvenRequest, model: str) -> tuple[float, int, 
         f"while the first token comes within {duration(slo.ttft_s)} and the next every {duration(slo.tpot_s)}"
     )
     status = "estimate" if constants.is_estimate else "equations with constants fitted to measurements"
-    return best.tokens_per_s, best.gpus, Assumption("throughput", words, "the serving planner", status)
+    about = Assumption("throughput", words, "the serving planner", status)
+    return StatedThroughput(best.tokens_per_s, best.gpus, about, best.range)

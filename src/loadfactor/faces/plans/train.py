@@ -152,6 +152,9 @@ def _list_changes(p: TrainingPlan) -> list[str]:
         notes.append(
             f"{ways} to cut the run {'is' if len(p.open_rivals) == 1 else 'are'} too close to call: measure them."
         )
+    if p.open_recomputation:
+        ways = "; ".join(f"{c.layout.recomputed}: {c.why_it_loses}" for c in p.open_recomputation)
+        notes.append(f"Recomputation is open ({p.best.layout.recomputed} is planned): {ways}. Measure the peak.")
     if p.cost_range is not None:
         low, high = (about_money(c, p.currency) for c in p.cost_range)
         notes.append(f"The cost lies between {low} and {high} in four of five cases.")

@@ -1,6 +1,6 @@
 """Plan of self-hosting against an API: the floor, the bills at a demand, what moves the floor, in one answer."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from loadfactor.planner.economics.breakeven import (
     ApiPrice,
@@ -31,6 +31,34 @@ class BreakEvenPlan(BreakEven):
     claimed_floors: tuple[ClaimedFloor, ...] = field(default_factory=reproduce_claimed_floors)
     currency: str = "USD"
     measured: MeasuredLoad | None = None
+    peak_ratio: float = 1.0
+    throughput_range: tuple[float, float] | None = None
+    """Factors on a planned throughput between which four of five measured ones lie; None where it was measured."""
+
+    @property
+    def floor_range(self) -> tuple[float, float] | None:
+        """The floor from the higher to the lower end of the throughput; None where that was measured."""
+        if self.throughput_range is None:
+            return None
+        low, high = self.throughput_range
+        return self.floor_share / high, self.floor_share / low
+
+    @property
+    def is_open(self) -> bool:
+        """True where the choice between a replica and the API turns inside the range of the throughput."""
+        if self.throughput_range is None:
+            return False
+        return any(self._pays_at(factor) != self.self_hosting_pays for factor in self.throughput_range)
+
+    def _pays_at(self, factor: float) -> bool:
+        """Whether self-hosting pays, at the demand given where there is one, when throughput is so many times the planned."""
+        replica = replace(self.replica, tokens_per_s=self.replica.tokens_per_s * factor)
+        if not find_break_even(replica, self.api_price, self.request).pays:
+            return False
+        if self.demand is None:
+            return True
+        rate = self.demand.requests_per_s
+        return compare_at_demand(replica, self.api_price, self.request, rate, self.peak_ratio).self_hosting_pays
 
     @property
     def measured_share(self) -> float | None:
@@ -57,6 +85,7 @@ def plan_break_even(
     peak_ratio: float = 1.0,
     requests_per_user_hour: float = 1.0,
     measured: MeasuredLoad | None = None,
+    throughput_range: tuple[float, float] | None = None,
 ) -> BreakEvenPlan:
     """One replica against one API.
 
@@ -78,4 +107,6 @@ def plan_break_even(
         demand=demand,
         sensitivities=vary_inputs(replica, price, request),
         measured=measured,
+        peak_ratio=peak_ratio,
+        throughput_range=throughput_range,
     )

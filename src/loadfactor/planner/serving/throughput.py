@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from loadfactor.catalog.accelerators import Accelerator
+from loadfactor.catalog.constants import read_serving_errors
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.errors import InputError, PlanError
@@ -15,10 +16,14 @@ from loadfactor.units import MS_PER_S
 
 @dataclass(frozen=True)
 class ReplicaThroughput:
-    """Tokens per second of a replica under its objective, input and output together, and the GPUs it holds."""
+    """Tokens per second of a replica under its objective, input and output together, and the GPUs it holds.
+
+    `range`: factors on it between which four of five measured rows lie that the equations were not fitted to.
+    """
 
     tokens_per_s: float
     gpus: int
+    range: tuple[float, float]
 
 
 def choose_throughput(
@@ -55,7 +60,8 @@ def choose_throughput(
 
     best = max(able, key=requests_per_gpu_s)
     tokens_per_s = best.require_capacity().requests_per_s * (traffic.prompt + traffic.output)
-    return ReplicaThroughput(tokens_per_s, best.replica.layout.gpus)
+    ranges = read_serving_errors().ranges["borrowed" if engine.is_estimate else "fitted"]
+    return ReplicaThroughput(tokens_per_s, best.replica.layout.gpus, ranges["tokens_per_s"])
 
 
 def measured_tokens_per_s(

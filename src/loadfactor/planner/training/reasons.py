@@ -27,7 +27,7 @@ GROUPS = (
 def explain_loss(job: TrainingJob, one: EvaluatedLayout, best: EvaluatedLayout) -> str:
     """How much slower than `best` a layout is and through which terms; and whether it fits at all."""
     gap = one.step_s - best.step_s
-    said = [] if one.fits else [_say_too_large(one)]
+    said = [] if one.fits else [describe_need(one)]
     if gap <= 0:
         return f"would be {_format_percent(-gap / best.step_s)} faster, but {said[0]}" if said else "is as fast"
     parts = []
@@ -45,7 +45,8 @@ def _format_percent(share: float) -> str:
     return f"{share * PERCENT:.1f} %"
 
 
-def _say_too_large(one: EvaluatedLayout) -> str:
+def describe_need(one: EvaluatedLayout) -> str:
+    """What the fullest rank needs of what is usable, with the largest part."""
     name, size = max(one.memory_parts.items(), key=lambda item: item[1])
     return (
         f"needs {one.memory_bytes / BYTES_PER_GIB:.0f} of {one.usable_bytes / BYTES_PER_GIB:.0f} GiB "

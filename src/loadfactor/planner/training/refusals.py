@@ -37,21 +37,23 @@ def check_request(job: TrainingJob, gpus: int, space: SearchSpace) -> None:
     for t in k.tensor:
         if t not in legal:
             why = f"{n.heads} heads" if n.heads % t else f"{n.kv_heads} key-value heads or its MLP"
-            raise PlanError(f"{t} tensor ranks do not divide {n.name}'s {why}; {_name_nearest(t, legal)}")
+            raise PlanError(f"{t} tensor ranks do not divide {n.name}'s {why}; {_name_nearest(t, legal, gpus)}")
     stages = list_pipeline_degrees(n, gpus)
     for p in k.pipeline:
         if not is_even_enough(n.layers, p, MOST_MISSING_SHARE):
-            raise PlanError(f"{n.layers} layers do not divide over {p} pipeline stages; {_name_nearest(p, stages)}")
+            raise PlanError(
+                f"{n.layers} layers do not divide over {p} pipeline stages; {_name_nearest(p, stages, gpus)}"
+            )
     for e in k.expert:
         if n.experts is None and e > 1:
             raise PlanError(f"{n.name} has no experts to spread over {e} ranks; leave --ep out")
         if n.experts and n.experts.count % e:
-            raise PlanError(
-                f"{n.experts.count} experts do not divide over {e} ranks; {_name_nearest(e, list_divisors(n.experts.count))}"
-            )
+            near = _name_nearest(e, list_divisors(n.experts.count), gpus)
+            raise PlanError(f"{n.experts.count} experts do not divide over {e} ranks; {near}")
     if job.software.context_by == "all-to-all":
         _check_heads(n, k)
     _check_product(gpus, k)
+    _check_stage(n, gpus, k)
     _check_batch(job, gpus, k)
 
 
@@ -71,11 +73,29 @@ def _check_product(gpus: int, k: SearchSpace) -> None:
             for c in k.context or (1,):
                 if gpus % (t * p * c):
                     many = t * p * c
+                    if many > gpus:
+                        raise PlanError(
+                            f"{t} tensor × {p} pipeline × {c} context ranks take {many} GPUs, more than the {gpus} given; "
+                            f"give fewer ranks, or --gpus {many}"
+                        )
                     near = max(gpus // many, 1) * many
                     raise PlanError(
                         f"{gpus} GPUs are no multiple of {t} tensor × {p} pipeline × {c} context ranks = {many}; "
                         f"the nearest that are: {near} and {near + many}"
                     )
+
+
+def _check_stage(n: Network, gpus: int, k: SearchSpace) -> None:
+    """Expert ranks lie inside a pipeline stage."""
+    stages = k.pipeline or list_pipeline_degrees(n, gpus)
+    sizes = sorted({gpus // p for p in stages if gpus % p == 0})
+    for e in k.expert:
+        if n.experts and sizes and all(size % e for size in sizes):
+            legal = [d for d in list_divisors(n.experts.count) if sizes[-1] % d == 0]
+            raise PlanError(
+                f"{e} expert ranks do not divide the {sizes[-1]} GPUs of a pipeline stage; "
+                f"{_name_nearest(e, legal, sizes[-1])}"
+            )
 
 
 def _check_batch(job: TrainingJob, gpus: int, k: SearchSpace) -> None:
@@ -95,9 +115,11 @@ def _check_batch(job: TrainingJob, gpus: int, k: SearchSpace) -> None:
             )
 
 
-def _name_nearest(wanted: int, legal: Sequence[int]) -> str:
-    below = [x for x in legal if x < wanted]
-    above = [x for x in legal if x > wanted]
+def _name_nearest(wanted: int, legal: Sequence[int], gpus: int) -> str:
+    """The nearest below and above of those that can be on these GPUs: that divide them, or where none does, are no more."""
+    able = [x for x in legal if gpus % x == 0 and x > 1] or [x for x in legal if x <= gpus]
+    below = [x for x in able if x < wanted]
+    above = [x for x in able if x > wanted]
     near = [str(x) for x in (below[-1:] + above[:1])]
     return f"the nearest that {'do' if len(near) > 1 else 'does'}: {' and '.join(near)}"
 

@@ -10,6 +10,7 @@ from loadfactor.planner.hardware.checkpoint import LEAST_EFFICIENCY_SHARE, Check
 from loadfactor.planner.training.evaluation import EvaluatedLayout, evaluate_layout
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import TrainingLayout
+from loadfactor.planner.training.open_choices import list_open_recomputation
 from loadfactor.planner.training.reasons import explain_loss
 from loadfactor.planner.training.refusals import check_request, explain_no_legal_layout, explain_nothing_fits
 from loadfactor.planner.training.search import ScoredLayouts, find_pareto_front, pick_distinct, search_layouts
@@ -44,6 +45,9 @@ class TrainingPlan:
     rivals: Sequence[EvaluatedLayout]
     too_large: Sequence[EvaluatedLayout]  # faster, but does not fit
     pareto: Sequence[EvaluatedLayout]
+    open_recomputation: Sequence[
+        EvaluatedLayout
+    ]  # the best layout with other recomputation that errors may make the better one
     layouts_scored: int
     layouts_fitting: int
     tokens_per_s: float
@@ -176,6 +180,7 @@ def plan_run(
         rivals=[_evaluate_rival(job, found.layouts.pick(i), best) for i in pick_distinct(found, RIVALS + 1)[1:]],
         too_large=_list_too_large(job, found, best),
         pareto=[evaluate_layout(job, found.layouts.pick(i)) for i in find_pareto_front(found)],
+        open_recomputation=() if space.recompute else list_open_recomputation(job, best),
         layouts_scored=len(found),
         layouts_fitting=int(found.fits.sum()),
         **vars(compute_utilization(job, best.layout, best.step_s)),
