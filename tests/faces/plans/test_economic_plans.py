@@ -115,7 +115,7 @@ def test_breakeven_plans_the_throughput_of_a_network() -> None:
 
 
 def test_breakeven_says_where_the_range_of_a_planned_throughput_turns_the_choice() -> None:
-    """A floor that lies below 100 % or above it by the throughput leaves the choice open; a low one, or a measured one, does not."""
+    """A floor below 100 % or above it, by the throughput, leaves the choice open; a low one, or a measured one, does not."""
     near = loadfactor.plan_breakeven(model="llama-3.1-8b", api_price=(0.036, 0.036))
     low, high = near.data.throughput_range
     assert near.data.floor_range == (near.data.floor_share / high, near.data.floor_share / low)
