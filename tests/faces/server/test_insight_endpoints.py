@@ -2,10 +2,12 @@
 
 import json
 import threading
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from starlette.testclient import TestClient
 from tests.faces.server.conftest import HOUR, MINE, START, THEIRS, serve, write_csv, write_fleet
 
@@ -16,8 +18,20 @@ from loadfactor.faces.cli.diagnose import build_page as build_diagnosis
 from loadfactor.faces.cli.savings import SavingsRequest
 from loadfactor.faces.cli.savings import build_page as build_savings
 from loadfactor.faces.render.json import render_json
+from loadfactor.faces.server import insight_models as models
 from loadfactor.faces.server.bounds import Bounds
 from loadfactor.faces.server.long_questions import limit_time
+from loadfactor.insight.diagnosis.finding import (
+    CannotTell,
+    CauseFinding,
+    CauseTotal,
+    FleetDiagnosis,
+    JobDiagnosis,
+    Range,
+)
+from loadfactor.insight.follow_up import LeverFollowUp, WorkPerCost
+from loadfactor.insight.levers.price_saving import PriceSaving
+from loadfactor.insight.savings import FleetSavings, GroupSaving, LeverHolder, LeverSaving, UnknownHours
 from loadfactor.store.tokens import create_token
 
 
@@ -53,6 +67,31 @@ def test_savings_are_what_savings_prints(
     assert {row["by"]["team"] for row in answer.json()["rows"]} == {MINE, THEIRS}
     again = client.get("/api/v1/savings?by=team&commit_price=1.5", headers={"If-None-Match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    ("said", "described"),
+    [
+        (FleetDiagnosis, models.DiagnosisAnswer),
+        (JobDiagnosis, models.DiagnosedJobAnswer),
+        (CauseFinding, models.FindingAnswer),
+        (CauseTotal, models.CauseTotalAnswer),
+        (CannotTell, models.CannotTellAnswer),
+        (Range, models.RangeAnswer),
+        (FleetSavings, models.SavingsAnswer),
+        (LeverSaving, models.LeverAnswer),
+        (LeverHolder, models.HolderAnswer),
+        (GroupSaving, models.GroupSavingAnswer),
+        (UnknownHours, models.UnknownHoursAnswer),
+        (PriceSaving, models.PriceLeverAnswer),
+        (LeverFollowUp, models.FollowUpAnswer),
+        (WorkPerCost, models.WorkPerCostAnswer),
+    ],
+)
+def test_what_is_said_is_what_is_described(said: type, described: type[BaseModel]) -> None:
+    """OpenAPI describes every field that an answer has, and no other."""
+    own = {item.name for item in fields(said)} | {n for n, of in vars(said).items() if isinstance(of, property)}
+    assert own == set(described.model_fields)
 
 
 @pytest.mark.parametrize(

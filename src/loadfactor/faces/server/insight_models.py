@@ -135,10 +135,14 @@ class PriceLeverAnswer(BaseModel):
 
     lever: str
     title: str
-    saved: float
+    saved: float | None
     gpu_hours: float
     evidence: list[str]
     action: str
+    saved_range: RangeAnswer | None
+    confidence: float
+    missing: list[str]
+    confidence_word: Level
 
 
 class WorkPerCostAnswer(BaseModel):
