@@ -20,6 +20,7 @@ from tests.faces.server.conftest import LOCAL, MINE, THEIRS, serve
 
 from loadfactor.books.books import Books
 from loadfactor.faces.server.app import NEEDS
+from loadfactor.faces.server.insight_endpoints import DIAGNOSIS, SAVINGS
 from loadfactor.metrics import METRICS
 from loadfactor.tables import DIMENSIONS
 
@@ -31,8 +32,8 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-CASES = 60
-"""Requests to each endpoint."""
+CASES, LONG_CASES = 60, 12
+"""Requests to each endpoint; to those that take a second each."""
 DESCRIBED = sorted(set(NEEDS) - {("GET", "/openapi.json")})
 
 SENT = ("method", "url", "params", "headers", "content", "data")
@@ -89,7 +90,11 @@ def test_whatever_is_asked_is_answered_as_described(fuzzed: TestClient, method: 
     operation = schema[path][method]
 
     @settings(
-        max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
+        max_examples=LONG_CASES if path in (DIAGNOSIS, SAVINGS) else CASES,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=True,
+        database=None,
     )
     @given(case=operation.as_strategy(), known=KNOWN)
     def ask(case: schemathesis.Case, known: dict[str, Any]) -> None:
