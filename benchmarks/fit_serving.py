@@ -19,7 +19,7 @@ import numpy as np
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import find_network
-from loadfactor.planner.serving.latency import predict_latency, predict_tpot, prompt_time
+from loadfactor.planner.serving.latency import ahead_s, predict_latency, predict_tpot, prompt_time
 from loadfactor.planner.serving.step import Replica
 from loadfactor.validation.serving_rows import build_replica, read_layout
 from loadfactor.validation.serving_sweeps import SweepRow, read_sweeps
@@ -71,14 +71,15 @@ class Sweep:
         """TTFT, simulated; remembers how many prompts it is."""
         r = replace(self.replica, engine=constants)
         p = predict_latency(r, self.concurrency, float(self.prompt), float(self.output))
-        self.prompts_waited = (p.ttft_s - constants.request_s) / self._prompt_s(r)
+        self.prompts_waited = (p.ttft_s - constants.request_s - ahead_s(r, p.batch, p.tpot_s)) / self._prompt_s(r)
         return np.asarray(p.ttft_s)
 
     def errors(self, constants: EngineConstants) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """ln(predicted ÷ measured) of time per token and throughput, and the relative error of TTFT."""
         r = replace(self.replica, engine=constants)
-        tpot = predict_tpot(r, self.concurrency, float(self.prompt), float(self.output)).tpot_s
-        ttft = constants.request_s + self.prompts_waited * self._prompt_s(r)
+        token = predict_tpot(r, self.concurrency, float(self.prompt), float(self.output))
+        tpot = token.tpot_s
+        ttft = constants.request_s + ahead_s(r, token.batch, tpot) + self.prompts_waited * self._prompt_s(r)
         tokens_per_s = self.concurrency * self.output / (ttft + tpot * (self.output - 1))
         return np.log(tpot / self.tpot_s), np.log(tokens_per_s / self.tokens_per_s), ttft / self.ttft_s - 1
 

@@ -128,6 +128,17 @@ def test_an_engine_that_seldom_looks_lets_requests_wait(llama_8b: Replica) -> No
     assert 8 < float((late.ttft_s - often.ttft_s) / often.decode_step_s) < 25
 
 
+def test_a_first_token_waits_for_steps_launched_ahead(llama_8b: Replica) -> None:
+    """Beside running sequences it waits two steps of overlapped scheduling more; a request alone waits for none."""
+    plain = replace(llama_8b, engine=replace(llama_8b.engine, ahead_steps=0.0))
+    busy, alone = (
+        float(predict_latency(llama_8b, n, 512.0, 256.0).ttft_s - predict_latency(plain, n, 512.0, 256.0).ttft_s)
+        for n in (16.0, 1.0)
+    )
+    assert busy == pytest.approx(2 * float(predict_latency(plain, 16.0, 512.0, 256.0).tpot_s))
+    assert alone == 0
+
+
 def test_experts_move_every_token_as_often_as_they_compute_it() -> None:
     """Ranks of split experts gather eight copies of each token, ranks that spread them an eighth of that."""
     n = network("qwen3-235b-a22b")

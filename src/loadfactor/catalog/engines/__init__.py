@@ -47,6 +47,9 @@ class EngineConstants:
     narrow_cache: bool  # keeps the cache in 8 bits when the weights are that narrow
     windows_all_layers: bool  # attends to a window alone where every layer of a network has one, without being asked
     poll_steps: int  # decode steps between two looks for new requests
+    ahead_steps: (
+        float  # steps that a first token waits beside running sequences, as steps are launched before results are read
+    )
     # where the numbers come from
     engine: str = ""
     fitted_on: str = ""

@@ -70,6 +70,12 @@ def fill_s(r: Replica, prompt: float, cached: float = 0.0) -> float:
     return float(whole - share)
 
 
+def ahead_s(r: Replica, batch: Real, step_s: Real) -> Real:
+    """Seconds that a first token waits for steps launched before the engine reads results, where others run beside it."""
+    result: Real = r.engine.ahead_steps * step_s * np.clip(np.asarray(batch) - 1, 0.0, 1.0)
+    return result
+
+
 @dataclass(frozen=True)
 class TokenTime:
     """Time per token in steady state and what it is made of; seconds."""
@@ -97,7 +103,10 @@ def predict_latency(r: Replica, concurrency: Real, prompt: float, output: float,
     t = predict_tpot(r, concurrency, prompt, output, cached)
     wave_s = (output * t.decode_step_s + t.batch * t.prompt_added_s) * np.maximum(concurrency / t.batch, 1.0)
     ttft = (
-        r.engine.request_s + fill_s(r, prompt, cached) + _simulate_ttft(r, concurrency, prompt, output, wave_s, cached)
+        r.engine.request_s
+        + fill_s(r, prompt, cached)
+        + ahead_s(r, t.batch, t.tpot_s)
+        + _simulate_ttft(r, concurrency, prompt, output, wave_s, cached)
     )
     throughput = concurrency * output / (ttft + t.tpot_s * np.maximum(output - 1, 0))
     return Latency(t.batch, ttft, t.tpot_s, throughput, t.decode_step_s, t.prompt_s, t.prompt_added_s)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from loadfactor.errors import PlanError
 from loadfactor.planner.serving.cache_memory import most_sequences
-from loadfactor.planner.serving.latency import fill_s, prompt_time
+from loadfactor.planner.serving.latency import ahead_s, fill_s, prompt_time
 from loadfactor.planner.serving.roofline import steady_batch
 from loadfactor.planner.serving.simulation.costs import Speculation
 from loadfactor.planner.serving.simulation.fleet import Slo
@@ -69,7 +69,7 @@ def evaluate_batch(r: Replica, batch: float, traffic: Traffic) -> Service:
     rate = batch / (t.output * step + batch * added)
     busy = rate * added
     queue = busy / max(1 - busy, 1e-3) * added * (1 + t.prompt_cv**2) / 2
-    ttft = first_s + step / 2 + whole + queue
+    ttft = first_s + float(ahead_s(r, batch, step)) + step / 2 + whole + queue
     return Service(batch, rate, ttft, step / max(1 - busy, 1e-3), float(r.layout.gpus), busy)
 
 
