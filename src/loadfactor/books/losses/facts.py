@@ -175,6 +175,7 @@ class LossFacts:
     def find_idle(self, runs: Sequence[HeldRun], without: Sequence[tuple[str, str]]) -> list[IdleStretch]:
         """Stretches in which all GPUs of these runs were idle, but for some GPUs of some jobs."""
         gpus = len({gpu.device for of in self.job_gpus.values() for gpu in of})
+        self._view_ledger()
         return find_idle(self._session, self._idle_below, self.window, runs, gpus, without)
 
     def _view_ledger(self) -> None:

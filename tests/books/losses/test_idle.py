@@ -1,0 +1,94 @@
+"""Idle stretches beside a slow oracle: the whole window booked in steps of five minutes, as the ledger defines idle."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.insight.levers.fleet import START, at, held, keep
+
+from loadfactor.books.booking import book
+from loadfactor.books.books import Books
+from loadfactor.books.losses.facts import LossFacts, read_losses
+from loadfactor.books.losses.idle import STEP_MS
+from loadfactor.metrics.query.calendar import instant
+from loadfactor.units import MS_PER_HOUR, MS_PER_MIN
+
+HOURS = 8
+GPUS = {"a": "n1", "b": "n1", "c": "n2", "d": "n2"}
+Found = set[tuple[str, float, int, int, float]]
+
+
+def make_books(folder: Path, rng: np.random.Generator) -> Books:
+    """Books of four GPUs: jobs, idle and active by turns, here and there without a sample; one gets a GPU later, one runs twice."""
+
+    def draw(least: float, most: float) -> float:
+        return float(rng.integers(round(least * 20), round(most * 20))) / 20
+
+    start, end, ended = draw(0, 3), draw(4, 8), draw(2, 5)
+    allocations = [
+        *held("alone", ["a"], draw(0, 4), draw(5, 8)),
+        *held("grows", ["b"], start, end),
+        *held("grows", ["c"], start + 0.35, end),
+        *held("twice", ["d"], 0.5, ended, attempt=0),
+        *held("twice", ["d"], ended + draw(0, 0.2), HOURS, attempt=1),
+    ]
+    activity: dict[str, list[tuple[float, float, float]]] = {gpu: [] for gpu in GPUS}
+    for spans in activity.values():
+        now = 0.0
+        while now < HOURS:
+            length = int(rng.integers(1, 20)) / 12
+            if rng.random() < 0.9:
+                spans.append((now, min(now + length, HOURS), float(rng.choice([0.0, 0.0, 0.02, 0.6]))))
+            now += length
+    return keep(folder, GPUS, HOURS, allocations, activity)
+
+
+def find_slowly(facts: LossFacts, without: list[tuple[str, str]]) -> Found:
+    """Every step of the window, booked: those in which all held time of a run was idle, joined."""
+    session = facts._session
+    first, last = facts.window
+    hours = range(first - first % MS_PER_HOUR, last, MS_PER_HOUR)
+    spans = tuple((max(hour, first), min(hour + MS_PER_HOUR, last)) for hour in hours)
+    book(session, spans, range(first - first % STEP_MS + STEP_MS, last, STEP_MS), facts._idle_below)
+    rows = session.raw.execute("SELECT job_id, attempt, device_id, from_utc, to_utc, state, gpu_s FROM book").fetchall()
+    steps: dict[tuple[str, float, int], list[tuple[int, int, str, float]]] = {}
+    for job, attempt, device, start, end, state, gpu_s in rows:
+        if job is not None and (job, device) not in without:
+            steps.setdefault((job, attempt, start // STEP_MS), []).append((start, end, state, gpu_s))
+    out: Found = set()
+    for run in {key[:2] for key in steps}:
+        joined: list[list[Any]] = []
+        for _, parts in sorted((key, of) for key, of in steps.items() if key[:2] == run):
+            if all(state == "idle" for _, _, state, _ in parts):
+                start, end = min(p[0] for p in parts), max(p[1] for p in parts)
+                if not joined or joined[-1][1] < start:
+                    joined.append([start, end, 0.0])
+                joined[-1][1] = end
+                joined[-1][2] += sum(p[3] for p in parts)
+        out |= {(*run, start, end, round(gpu_s, 3)) for start, end, gpu_s in joined}
+    return out
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_idle_stretches_are_those_of_the_ledger(tmp_path: Path, seed: int) -> None:
+    """Whatever jobs hold and do, in a window that cuts hours, too, and without a GPU of a job: the same, to the millisecond."""
+    rng = np.random.default_rng(seed)
+    books = make_books(tmp_path, rng)
+    window = (START, at(HOURS)) if seed % 2 else (at(0.7), at(6.55) + MS_PER_MIN)
+    without = [("grows", "b")] if seed % 3 == 0 else []
+    with read_losses(books, instant(window[0]), instant(window[1])) as facts:
+        stretches = facts.find_idle(facts.runs, without)
+        found = {
+            (
+                s.run.job,
+                s.run.attempt,
+                s.stretch.from_ms,
+                s.stretch.to_ms,
+                round(sum(p.gpu_s for p in s.stretch.pieces), 3),
+            )
+            for s in stretches
+        }
+        expected = find_slowly(facts, without)
+    assert found == expected
+    assert len(expected) > 1
