@@ -61,9 +61,15 @@ def book(
     session.view_table("allocations", "allocations")
 
 
-def book_held(session: Session, spans: tuple[Span, ...], idle_below: float, signals: int = -1) -> None:
+def book_held(
+    session: Session,
+    spans: tuple[Span, ...],
+    idle_below: float,
+    devices: Sequence[str] | None = None,
+    signals: int = -1,
+) -> None:
     """The same, where the table `holdings` stands: what samples say of it. `signals`: bits of the measurements that are read."""
-    measured, overlaps = _view_samples(session, spans)
+    measured, overlaps = _view_samples(session, spans, devices)
     measured &= signals
     shape = (measured, overlaps, False, False, False, idle_below, session.currency, False)  # which holdings do not show
     _work_out(session, shape, after="holdings")

@@ -84,7 +84,7 @@ class KeptHoldings:
         facts = list_facts(session)
         whole = (facts.numbered, facts.told, with_bills, *(_digest(session, name) for name in _OF_MANY))
         named = session.fetch(_NAMED)
-        by_gpu = _is_by_gpu(session, hour, facts)
+        by_gpu = is_by_gpu(session, hour, facts)
         changed = None
         if kept is not None and by_gpu and kept.by_gpu and (kept.hour, kept.whole) == (hour, whole):
             changed = _find_changed(session, kept, named)
@@ -101,11 +101,11 @@ def _digest(session: Session, name: str) -> tuple[object, ...]:
     return session.fetch_one(f"SELECT count(*), sum(hash(*COLUMNS(*)))::VARCHAR FROM {name}")
 
 
-def _is_by_gpu(session: Session, hour: Span, facts: LedgerFacts) -> bool:
-    """Whether each GPU's holders follow from what is said of it and of its node."""
+def is_by_gpu(session: Session, span: Span, facts: LedgerFacts) -> bool:
+    """Whether each GPU's holders follow from what is said of it and of its node, in a span."""
     if facts.numbered or facts.told:
         return False
-    view_placed(session, (hour,))
+    view_placed(session, (span,))
     rows, named, labelled = session.fetch_one(
         f"SELECT count(*), count(device_id), count(*) FILTER (known_from = '{LABELS}') FROM allocations"
     )

@@ -13,8 +13,9 @@ from loadfactor.books.booking import book, book_held
 from loadfactor.books.budgets import review_budgets
 from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.books.compiled_sql import Queries, recall
+from loadfactor.books.cut_holdings import cut_holdings
 from loadfactor.books.job_runs import write_begun, write_lasting
-from loadfactor.books.kept_holdings import KeptHoldings
+from loadfactor.books.kept_holdings import KeptHoldings, is_by_gpu
 from loadfactor.books.ledger_facts import LedgerFacts, list_facts
 from loadfactor.books.nearby_devices import read_nearby_devices
 from loadfactor.books.rebuild import default_basis, open_ledger
@@ -122,9 +123,15 @@ class Watched:
         if self._facts is None:
             self._facts = list_facts(self._session)
         near = read_nearby_devices(self._session, job, span)
-        cuts = range(span[0] + step_ms, span[1], step_ms)
-        book(self._session, _list_hours(span), cuts, self._idle_below, facts=self._facts, devices=near)
-        self._session.create_view("asked_ledger", f"SELECT * FROM book WHERE job_id = {quote(job)}")
+        among = None
+        if near and is_by_gpu(self._session, span, self._facts):
+            among = "near_devices"
+            self._session.put(among, {"device_id": near})
+        hours = _list_hours(span)
+        book(self._session, hours, (), self._idle_below, "holdings", facts=self._facts, devices=near, among=among)
+        cut_holdings(self._session, step_ms, f"WHERE h.job_id = {quote(job)}")
+        book_held(self._session, hours, self._idle_below, near)
+        self._session.create_view("asked_ledger", "SELECT * FROM book")
         return read_steps(self._session, question, step_ms)
 
     def read_held_steps(

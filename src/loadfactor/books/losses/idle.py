@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from loadfactor.books.booking import book, book_held
+from loadfactor.books.cut_holdings import cut_holdings
 from loadfactor.books.losses.stretches import Stretch, StretchPiece, join
 from loadfactor.ledger.activity import ACTIVITIES
 from loadfactor.store.session import Session
@@ -113,17 +114,12 @@ def _cut(session: Session, idle_below: float, spans: Sequence[Span]) -> list[tup
     Who held what is attributed once, and only the stretches that are asked for are cut and joined with samples.
     """
     book(session, tuple(spans), (), idle_below, until="holdings", with_bills=False)
-    session.materialize("held_whole", "SELECT * FROM holdings")
-    session.materialize(
-        "holdings",
-        f"""SELECT h.* REPLACE (greatest(h.from_utc, h.hour_utc + p.place * {STEP_MS}) AS from_utc,
-                   least(h.to_utc, h.hour_utc + (p.place + 1) * {STEP_MS}) AS to_utc, h.span * {_PIECES} + p.place AS span)
-            FROM held_whole AS h
-            JOIN cut_hours AS c ON h.hour_utc = c.hour_utc AND h.job_id = c.job_id AND h.attempt IS NOT DISTINCT FROM c.attempt
-            JOIN (SELECT unnest(range({_PIECES})) AS place) AS p
-              ON h.from_utc < h.hour_utc + (p.place + 1) * {STEP_MS} AND h.to_utc > h.hour_utc + p.place * {STEP_MS}""",
+    cut_holdings(
+        session,
+        STEP_MS,
+        "JOIN cut_hours AS c ON h.hour_utc = c.hour_utc AND h.job_id = c.job_id AND h.attempt IS NOT DISTINCT FROM c.attempt",
     )
-    book_held(session, tuple(spans), idle_below, ACTIVITY)
+    book_held(session, tuple(spans), idle_below, signals=ACTIVITY)
     steps: list[tuple[Any, ...]] = session.raw.execute(
         f"""SELECT job_id, attempt, min(from_utc), max(to_utc), sum(gpu_s) FROM book
             ANTI JOIN left_out USING (job_id, device_id)

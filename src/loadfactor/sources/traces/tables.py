@@ -21,6 +21,8 @@ from loadfactor.sources.traces.pieces import GZIP, TracePieces
 NULL: Final = np.iinfo(np.int64).min
 """A number that is not there."""
 _ROWS_AT_ONCE: Final = 50_000
+_BROKEN: Final = (sqlite3.Error, UnicodeDecodeError)
+"""What damage of a database raises: SQLite's own messages of it may hold bytes that are no text."""
 
 
 class Tables(Protocol):
@@ -65,7 +67,7 @@ class SqliteTables:
             ]
         except OSError as e:
             raise SourceError(f"{path} cannot be read: {e.strerror or e}") from None
-        except sqlite3.Error as e:
+        except _BROKEN as e:
             raise _damaged(path, e) from None
 
     def names(self) -> Sequence[str]:
@@ -84,7 +86,7 @@ class SqliteTables:
             cursor = self._database.execute(f'SELECT {chosen} FROM "{table}"')
             while rows := cursor.fetchmany(_ROWS_AT_ONCE):
                 pieces.append(_as_numbers(rows))
-        except sqlite3.Error as e:
+        except _BROKEN as e:
             raise _damaged(self.path, e) from None
         return np.concatenate(pieces) if pieces else np.empty((0, len(columns)), np.int64)
 
@@ -95,7 +97,7 @@ class SqliteTables:
     def _ask(self, statement: str) -> list[Any]:
         try:
             return self._database.execute(statement).fetchall()
-        except sqlite3.Error as e:
+        except _BROKEN as e:
             raise _damaged(self.path, e) from None
 
 
@@ -106,8 +108,9 @@ def _as_numbers(rows: list[tuple[Any, ...]]) -> NDArray[np.int64]:
         return np.array([[NULL if value is None else value for value in row] for row in rows], np.int64)
 
 
-def _damaged(path: Path, error: sqlite3.Error) -> SourceError:
-    return SourceError(f"{path} is a damaged SQLite file ({error}); export it again")
+def _damaged(path: Path, error: Exception) -> SourceError:
+    said = error if isinstance(error, sqlite3.Error) else "names that are no text"
+    return SourceError(f"{path} is a damaged SQLite file ({said}); export it again")
 
 
 class ArrowTables:
@@ -137,7 +140,7 @@ class ArrowTables:
                 values = pc.if_else(pc.is_finite(values), values, None)
             try:
                 whole = pc.cast(values, pa.int64(), safe=False)
-            except pa.ArrowInvalid:
+            except pa.ArrowException:
                 whole = pa.nulls(len(values), pa.int64())
             found.append(pc.fill_null(whole, NULL).to_numpy())
         return np.column_stack(found) if found else np.empty((0, 0), np.int64)
@@ -149,14 +152,28 @@ class ArrowTables:
     def _open(self, table: str, columns: Sequence[str] | None) -> pa.Table:
         file = self._files[table]
         try:
-            if file.suffix == ".parquet":
-                return pq.read_table(file, columns=None if columns is None else list(columns), partitioning=None)
-            with pa.memory_map(str(file), "r") as source:
-                try:
-                    read = pa.ipc.open_file(source).read_all()
-                except pa.ArrowInvalid:
-                    source.seek(0)
-                    read = pa.ipc.open_stream(source).read_all()
-            return read if columns is None else read.select(list(columns))
+            read = _read_table(file, columns)
+            names = read.column_names
+            if columns is None:
+                return read
+            if lost := [name for name in columns if names.count(name) != 1]:
+                raise SourceError(f"{file} has no column {lost[0]}; export it again")
+            read = read.select(list(columns))
+            read.validate(full=True)  # texts that are none, and places outside of the file
+            return read
         except (pa.ArrowException, OSError) as e:
-            raise SourceError(f"{file} is a damaged table ({str(e).splitlines()[0]}); export it again") from None
+            said = next(iter(str(e).splitlines()), "it cannot be read")
+            raise SourceError(f"{file} is a damaged table ({said}); export it again") from None
+        except UnicodeDecodeError:
+            raise SourceError(f"{file} is a damaged table (names that are no text); export it again") from None
+
+
+def _read_table(file: Path, columns: Sequence[str] | None) -> pa.Table:
+    if file.suffix == ".parquet":
+        return pq.read_table(file, columns=None if columns is None else list(columns), partitioning=None)
+    with pa.memory_map(str(file), "r") as source:
+        try:
+            return pa.ipc.open_file(source).read_all()
+        except pa.ArrowInvalid:
+            source.seek(0)
+            return pa.ipc.open_stream(source).read_all()
