@@ -11,6 +11,7 @@ import loadfactor
 from loadfactor.errors import InputError
 from loadfactor.faces.cli import app
 from loadfactor.faces.render.page import Page
+from loadfactor.planner.serving.serving_plan import MOST_SIMULATED_STEPS
 
 
 def ask(*words: str) -> Result:
@@ -130,6 +131,14 @@ def test_replicas_simulated_and_planned_carry_the_same_load() -> None:
     plan = loadfactor.plan_serving(model="llama-3.1-8b", users=100_000).data
     assert plan.simulated_share < 1
     assert plan.replicas == pytest.approx(plan.simulated_replicas / plan.simulated_share)
+
+
+def test_many_slow_replicas_are_simulated_as_fewer() -> None:
+    """A fleet whose engines take more steps in a day than there is time for is simulated in part."""
+    plan = loadfactor.plan_serving(model="llama-3.1-70b", accelerator="l40s", replicas=400).data
+    steps = 400 * 86_400 / plan.chosen.require_capacity().tpot_s
+    assert plan.simulated_share == pytest.approx(MOST_SIMULATED_STEPS / steps, rel=0.05)
+    assert plan.replicas == 400
 
 
 def test_only_a_simulation_loads_the_compiler() -> None:

@@ -36,6 +36,9 @@ from loadfactor.planner.serving.traffic_cost import TrafficCost, simulate_traffi
 from loadfactor.units import S_PER_DAY
 
 MOST_SIMULATED_REQUESTS = 600_000
+MOST_SIMULATED_STEPS = (
+    16_000_000  # of engines: many slow replicas take more of them than requests, some ten seconds for these
+)
 MOST_SIMULATED_REPLICAS = 4000  # each keeps a ring of its sequences in memory: a quarter of a MiB
 HOPELESS_LOAD = 10.0  # times what replicas take in a benchmark
 TUESDAY = 1
@@ -90,7 +93,8 @@ class ServingPlan:
     """The result; its fields and properties are what `plan serve` writes as JSON.
 
     `total`, `hours`, `multiplier` and `traffic` are simulated, the rest is by equation. Simulated demand is `simulated_share` of
-    the real one where that would be too many requests to draw. `crowd` is the cost per token by demand, `claims` what batches gain.
+    the real one where that would be too many requests or steps of engines. `crowd` is the cost per token by demand, `claims`
+    what batches gain.
     """
 
     chosen: LayoutOption = field(repr=False)
@@ -265,12 +269,12 @@ class _SizedFleet:
 def _size_fleet(q: ServingInputs, chosen: LayoutOption, traffic: Traffic) -> _SizedFleet:
     """The replicas given, or the fewest with which the objective is kept for the wanted share of requests.
 
-    Where the demand has too many requests to draw, a whole number of replicas is simulated with exactly its share of the demand,
-    so that the fleet it stands for has the number of replicas given.
+    Where the demand has too many requests or steps to simulate, a whole number of replicas is simulated with exactly its share
+    of the demand, so that the fleet it stands for has the number of replicas given.
     """
     first = q.replicas or count_replicas(q.demand.peak_rate_per_s(), chosen.require_capacity(), q.headroom_share)
     _check_overload(q, chosen)
-    drawn = min(1.0, MOST_SIMULATED_REQUESTS / (q.demand.requests_per_day * q.days)) if q.trace is None else 1.0
+    drawn = _choose_share(q, chosen, first) if q.trace is None else 1.0
     simulated = max(1, round(first * drawn))
     if simulated > MOST_SIMULATED_REPLICAS:
         what = "give fewer --replicas" if q.replicas else "give fewer --users or shorter --output-tokens"
@@ -293,6 +297,12 @@ def _size_fleet(q: ServingInputs, chosen: LayoutOption, traffic: Traffic) -> _Si
         return _SizedFleet(run(simulated), simulated, share, q.replicas)
     fewest, fleet_run = find_fewest_replicas(run, simulated, q.wanted_share)
     return _SizedFleet(fleet_run, fewest, share, -(-fewest * first // simulated))
+
+
+def _choose_share(q: ServingInputs, chosen: LayoutOption, replicas: int) -> float:
+    """Share of the demand and fleet that is simulated: as much as there is time for, by requests and by steps of engines."""
+    steps = replicas * q.days * S_PER_DAY / chosen.require_capacity().tpot_s
+    return min(1.0, MOST_SIMULATED_REQUESTS / (q.demand.requests_per_day * q.days), MOST_SIMULATED_STEPS / steps)
 
 
 def _check_overload(q: ServingInputs, chosen: LayoutOption) -> None:
