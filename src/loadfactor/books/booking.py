@@ -125,8 +125,10 @@ def _view_samples(session: Session, spans: tuple[Span, ...], devices: Sequence[s
     wanted = f"SELECT * FROM samples_of_hours WHERE ({within})"
     if devices is None:
         session.create_view("samples", wanted)
+    elif not devices:
+        session.create_view("samples", "SELECT * FROM samples_of_hours WHERE false")
     else:  # few of many, read by several steps
-        few = f"{wanted} AND device_id IN ({', '.join(map(quote, devices)) or 'NULL'})"
+        few = f"{wanted} AND device_id IN ({', '.join(map(quote, devices))})"
         session.materialize("samples_of_devices", few)
         session.create_view("samples", "SELECT * FROM samples_of_devices")
     return found

@@ -128,7 +128,8 @@ class Watched:
             among = "near_devices"
             self._session.put(among, {"device_id": near})
         hours = _list_hours(span)
-        book(self._session, hours, (), self._idle_below, "holdings", facts=self._facts, devices=near, among=among)
+        # who held what is read of no sample
+        book(self._session, hours, (), self._idle_below, "holdings", facts=self._facts, devices=(), among=among)
         cut_holdings(self._session, step_ms, f"WHERE h.job_id = {quote(job)}")
         book_held(self._session, hours, self._idle_below, near)
         self._session.create_view("asked_ledger", "SELECT * FROM book")

@@ -21,7 +21,7 @@ def find(situation: Situation) -> LeverResult:
     is_measured = True
     for lost in situation.facts.lost_work:
         left = situation.left.left_of(lost.job, ("lost_work",))
-        held_s = sum(run.to_ms - run.from_ms for run in situation.facts.runs if run.job == lost.job) / MS_PER_S
+        held_s = sum(run.to_ms - run.from_ms for run in situation.runs_of.get(lost.job, ())) / MS_PER_S
         if left <= 0 or held_s <= 0:
             continue
         checkpoint_s = CHECKPOINT_S if lost.checkpoint_s is None else lost.checkpoint_s

@@ -27,17 +27,22 @@ class Situation:
         self.sizes: dict[tuple[str | None, str | None], tuple[int, ...]] = {}
 
     @cached_property
+    def runs_of(self) -> dict[str, list[HeldRun]]:
+        """The runs of each job."""
+        out: dict[str, list[HeldRun]] = {}
+        for run in self.facts.runs:
+            out.setdefault(run.job, []).append(run)
+        return out
+
+    @cached_property
     def job_hours(self) -> dict[str, float]:
         """GPU-hours that each job held."""
-        out: dict[str, float] = {}
-        for run in self.facts.runs:
-            out[run.job] = out.get(run.job, 0.0) + run.gpu_hours
-        return out
+        return {job: sum(run.gpu_hours for run in runs) for job, runs in self.runs_of.items()}
 
     def spared_share(self, job: str) -> float:
         """The share of a job's held time in runs that were taken out."""
         whole = self.job_hours.get(job, 0.0)
-        spared = sum(r.gpu_hours for r in self.facts.runs if r.job == job and (r.job, r.attempt) in self.spared_runs)
+        spared = sum(r.gpu_hours for r in self.runs_of.get(job, ()) if (r.job, r.attempt) in self.spared_runs)
         return spared / whole if whole else 0.0
 
     def free_hours(self, nodes: Iterable[str | None]) -> float:
