@@ -15,9 +15,12 @@ from loadfactor.insight.levers.lever import MEDIUM, LeverResult, LossLever
 from loadfactor.insight.levers.remainder import TakenLoss
 from loadfactor.insight.levers.situation import Situation
 from loadfactor.insight.levers.wording import say_hours, say_largest
+from loadfactor.units import MIN_PER_HOUR
 
 LOOKED_FOR: Final = ("underused", "idle")
 """The losses that most causes explain."""
+LEAST_GPU_HOURS: Final = 1 / MIN_PER_HOUR
+"""What is left of a job, where levers before took the rest, is no saving under a GPU-minute."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ def _take(situation: Situation, job: JobDiagnosis, causes: Sequence[str], losses
     for loss in losses:
         taken += situation.left.take(job.job, loss, hours - fsum(part.gpu_hours for part in taken))
     saving = _JobSaving(job.job, tuple(taken), finding)
-    return saving if saving.gpu_hours > 0 else None
+    return saving if saving.gpu_hours >= LEAST_GPU_HOURS else None
 
 
 FEED_GPUS: Final = LossLever(
