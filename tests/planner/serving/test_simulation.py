@@ -100,6 +100,18 @@ def test_one_request_by_hand(simple_fleet: ServingFleet) -> None:
     assert run.total.counters.busy_ns == pytest.approx(0.030102 * NS_PER_S)
 
 
+def test_a_step_may_finish_more_requests_than_are_handed_over_at_once(simple_fleet: ServingFleet) -> None:
+    """A replica of a rack runs 73,728 sequences: all of them come, end in the same step and are handed over."""
+    many = 73_728
+    batching = replace(simple_fleet.batching, max_sequences=many, chunk_tokens=8 * many, cache_tokens=16 * many)
+    fleet = replace(simple_fleet, batching=replace(batching, queue_limit=many))
+    rows: list[np.ndarray] = []
+    together = Arrivals(np.zeros(many, np.int64), np.full(many, 8), np.full(many, 2))
+    run = simulate(fleet, [together], records=rows.append)
+    assert run.total.finished == many == sum(map(len, rows))
+    assert len(np.unique(np.concatenate(rows)[:, 3])) == 1
+
+
 def test_odd_requests_are_counted_not_averaged(simple_fleet: ServingFleet) -> None:
     """Empty prompts and outputs, requests longer than the context and than the cache are rejected, each under its reason."""
     prompts = np.array([0, 50, 1900, 1500, 100])

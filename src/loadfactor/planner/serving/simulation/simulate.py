@@ -111,13 +111,13 @@ def _prepare(
     sets = -(-fleet.prefix.blocks // state.PREFIX_WAYS) if fleet.prefix.blocks else 0
     replicas = state.new_replicas(fleet.replicas, rules, ring, active, sets)
     replicas.each["role"] = fleet.list_roles()
-    clock = state.new_clock(1 << 17 if recording else 0)
+    leaving = np.zeros(2 * rules.max_sequences + 2, np.int64)
+    clock = state.new_clock((1 << 17) + leaving.size if recording else 0)  # a step may finish as many as fit in `leaving`
     clock.scalars[state.CHANCE] = seed % 2147483646 + 1
     clock.scalars[state.SPARE_SINCE] = state.NEVER
     if fleet.failures:
         draws = np.random.default_rng(seed).exponential(fleet.failures.mtbf_s * NS_PER_S, fleet.replicas)
         replicas.each["timer"][:active] = draws[:active].astype(np.int64) + 1
-    leaving = np.zeros(2 * rules.max_sequences + 2, np.int64)
     packed: Any = state.as_record(rules)
 
     def advance(until: int, chunk: Arrivals, position: int, ending: int) -> tuple[int, int]:
