@@ -112,7 +112,8 @@ def _prepare(
     replicas = state.new_replicas(fleet.replicas, rules, ring, active, sets)
     replicas.each["role"] = fleet.list_roles()
     leaving = np.zeros(2 * rules.max_sequences + 2, np.int64)
-    clock = state.new_clock((1 << 17) + leaving.size if recording else 0)  # a step may finish as many as fit in `leaving`
+    # a step may finish as many as fit in `leaving`
+    clock = state.new_clock((1 << 17) + leaving.size if recording else 0)
     clock.scalars[state.CHANCE] = seed % 2147483646 + 1
     clock.scalars[state.SPARE_SINCE] = state.NEVER
     if fleet.failures:
