@@ -142,4 +142,6 @@ def _metavar(item: Option) -> str:
     if item.choices:
         return "|".join(item.choices)
     name = {int: "N", float: "NUMBER", Path: "PATH"}.get(item.kind, "TEXT")
+    if item.kind is Path:  # a comma may be part of its name: the option is repeated
+        return f"{name} …" if item.many else name
     return f"{name},…" if item.many else name
