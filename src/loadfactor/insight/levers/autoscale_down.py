@@ -5,7 +5,7 @@ from typing import Final
 from loadfactor.insight.levers.lever import MEDIUM, LeverResult, LossLever
 from loadfactor.insight.levers.remainder import TakenLoss
 from loadfactor.insight.levers.situation import Situation
-from loadfactor.insight.levers.wording import say_hours, say_largest
+from loadfactor.insight.levers.wording import say_hours, say_largest, say_times
 from loadfactor.units import S_PER_MIN
 
 LAG_MIN: Final = 30
@@ -31,7 +31,7 @@ def find(situation: Situation) -> LeverResult:
     return LeverResult(
         tuple(taken),
         (
-            f"Whole nodes stood free {count} times for longer than {LAG_MIN} min while nobody waited,"
+            f"Whole nodes stood free {say_times(count)} for longer than {LAG_MIN} min while nobody waited,"
             f" {say_hours(sum(hours.values()))} beyond that: {say_largest(hours)}.",
         ),
         f"Scale down what is rented after a node was free for some minutes (Slurm: SuspendTime=600; Cluster Autoscaler:"

@@ -5,9 +5,9 @@ from typing import Final
 from loadfactor.insight.levers.lever import LOW, MEDIUM, LeverResult, LossLever
 from loadfactor.insight.levers.remainder import TakenLoss
 from loadfactor.insight.levers.situation import Situation
-from loadfactor.insight.levers.wording import say_hours
+from loadfactor.insight.levers.wording import say_duration, say_hours, say_times
 from loadfactor.planner.hardware.checkpoint import plan_checkpoints
-from loadfactor.units import MS_PER_S, S_PER_HOUR, S_PER_MIN
+from loadfactor.units import MS_PER_S
 
 CHECKPOINT_S: Final = 60.0
 """How long a checkpoint is taken to stop a job that reports none."""
@@ -34,10 +34,10 @@ def find(situation: Situation) -> LeverResult:
         taken += parts
         is_measured &= lost.checkpoint_s is not None
         known = "assumed" if lost.checkpoint_s is None else "measured"
-        intervals.append(f"{plan.interval_s / S_PER_MIN:.0f} min for {lost.job}")
+        intervals.append(f"{say_duration(plan.interval_s)} for {lost.job}")
         sentences.append(
-            f"{lost.job} lost work {lost.times} times, every {held_s / lost.times / S_PER_HOUR:.3g} h, {say_hours(left)} in all; a"
-            f" checkpoint every {plan.interval_s / S_PER_MIN:.0f} min, of {checkpoint_s:.0f} s"
+            f"{lost.job} lost work {say_times(lost.times)} in {say_duration(held_s)}, {say_hours(left)} in all; a"
+            f" checkpoint every {say_duration(plan.interval_s)}, of {checkpoint_s:.0f} s"
             f" as {known}, loses {1 - plan.efficiency_share:.1%} of its time."
         )
     action = f"Checkpoint every {', '.join(intervals[:3])}; asynchronously, to local disk first, where that is at hand."

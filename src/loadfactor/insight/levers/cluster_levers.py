@@ -20,7 +20,7 @@ from loadfactor.insight.levers.replay import (
     replay,
 )
 from loadfactor.insight.levers.situation import Situation
-from loadfactor.insight.levers.wording import say_hours
+from loadfactor.insight.levers.wording import say_duration, say_hours
 from loadfactor.planner.sizing.cluster import SchedulingPolicy
 from loadfactor.units import S_PER_MIN
 
@@ -114,7 +114,7 @@ def _take(situation: Situation, pools: list[PoolHistory], fewer_gpus: int) -> li
 
 
 def _compare(name: str, jobs: int, before: Replay, after: Replay) -> str:
-    waits = " instead of ".join(f"{r.wait_s / S_PER_MIN:.0f} min on {r.gpus} GPUs" for r in (after, before))
+    waits = " instead of ".join(f"{say_duration(r.wait_s)} on {r.gpus:,} GPUs" for r in (after, before))
     return f"{name}: in a replay {jobs:,} jobs wait {waits} (mean by GPU)"
 
 

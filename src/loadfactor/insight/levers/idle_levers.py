@@ -12,7 +12,7 @@ from loadfactor.insight.alerts.rules.jobs import is_notebook
 from loadfactor.insight.levers.lever import HIGH, MEDIUM, LeverResult, LossLever
 from loadfactor.insight.levers.remainder import TakenLoss
 from loadfactor.insight.levers.situation import Situation
-from loadfactor.insight.levers.wording import say_hours, say_largest
+from loadfactor.insight.levers.wording import say_hours, say_largest, say_times
 from loadfactor.units import S_PER_MIN
 
 NOTEBOOK_MIN: Final = 60
@@ -54,7 +54,7 @@ def _find(
     if not count:
         return LeverResult()
     whole = say_hours(sum(hours.values()))
-    sentence = f"{said} {count} times for longer than {minutes} min, {whole} beyond that: {say_largest(hours)}."
+    sentence = f"{said} {say_times(count)} for longer than {minutes} min, {whole} beyond that: {say_largest(hours)}."
     return LeverResult(tuple(taken), (sentence,), action.format(minutes=minutes), confidence)
 
 
