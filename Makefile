@@ -5,11 +5,14 @@ READY := .venv/.ready
 
 .PHONY: demo test real training focus torture check pages bench bench-quick lock clean
 
+# Tests of servers and agents mostly wait: one worker more than cores.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, 'sched_getaffinity') else os.cpu_count())")
+
 demo: $(READY)
 	$(BIN)/loadfactor demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --ignore=tests/real --ignore=tests/training --ignore=tests/focus
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore=tests/real --ignore=tests/training --ignore=tests/focus
 
 # Beside the real Prometheus, VictoriaMetrics, node-exporter and Slurm (which wants root); their Debian packages are in .ci/run. Most of it is waiting.
 real: $(READY)
