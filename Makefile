@@ -31,9 +31,12 @@ focus: $(READY)
 # Kills, damage, full disks and power losses at every durable step of the store, in so many rounds; CI does 20. Then the live server
 # is killed as often, and prints what it acknowledged.
 ROUNDS ?= 200
+# What has more to do in more rounds, of the tests of the live server; the others are in `make test`, and would be the same here.
+LIVE := tests/live/test_kills.py tests/live/test_bad_input.py tests/live/test_many_servers.py
+LONGEST_S = $$((900 + 60 * $(ROUNDS)))
 torture: $(READY)
 	TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/torture -n auto --dist worksteal
-	TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest tests/live -n 0 -s
+	TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest $(LIVE) -n 0 -s --timeout $(LONGEST_S) -o faulthandler_timeout=$(LONGEST_S)
 
 check: $(READY)
 	$(BIN)/ruff check .

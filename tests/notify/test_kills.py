@@ -16,7 +16,7 @@ from tests.notify.teller import list_keys
 from loadfactor.notify.outbox_file import read_outbox
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS = 30
+STEPS = 60
 KILLS = 12
 LONGEST_S = 240.0
 
