@@ -19,5 +19,5 @@ if [ ! -x .venv/bin/pip ]; then
   }
 fi
 echo "setup: installing the pinned dependencies into .venv (once, one to two minutes)"
-.venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+.venv/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
