@@ -45,7 +45,7 @@ check: $(READY)
 
 # Writes the kept text of every page anew; read the difference before it is committed.
 pages: $(READY)
-	UPDATE_PAGES=1 $(BIN)/python -m pytest tests/faces/test_pages.py
+	UPDATE_PAGES=1 $(BIN)/python -m pytest tests/interfaces/test_pages.py
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
@@ -55,10 +55,10 @@ bench-quick: $(READY)
 
 # Needs uv. The locks pin versions and hashes and name no package index; the agent's has what its image holds.
 lock: $(READY)
-	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-emit-index-url --no-header -o requirements.lock
-	uv pip compile packaging/agent/pyproject.toml --extra kubernetes -c requirements.lock --universal --generate-hashes --no-emit-index-url --no-header -o packaging/agent/requirements.lock
+	uv pip compile pyproject.toml --extra dev --no-emit-package loadfactor-agent --no-emit-package loadfactor-track --universal --generate-hashes --no-emit-index-url --no-header -o requirements.lock
+	uv pip compile packages/agent/pyproject.toml --extra kubernetes -c requirements.lock --universal --generate-hashes --no-emit-index-url --no-header -o packages/agent/requirements.lock
 
-$(READY): requirements.lock pyproject.toml setup.sh
+$(READY): requirements.lock pyproject.toml setup.sh packages/agent/pyproject.toml packages/track/pyproject.toml
 	PYTHON=$(PYTHON) sh setup.sh
 	touch $(READY)
 

@@ -7,7 +7,7 @@ command -v "$PYTHON" >/dev/null || { echo "setup: no $PYTHON found; install Pyth
 if command -v uv >/dev/null; then
   [ -x .venv/bin/python ] || uv venv --quiet --python "$PYTHON" .venv
   uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements.lock
-  uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation -e .
+  uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation -e packages/agent -e packages/track -e .
   exit 0
 fi
 if [ ! -x .venv/bin/pip ]; then
@@ -20,4 +20,4 @@ if [ ! -x .venv/bin/pip ]; then
 fi
 echo "setup: installing the pinned dependencies into .venv (once, one to two minutes)"
 .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
-.venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+.venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e packages/agent -e packages/track -e .

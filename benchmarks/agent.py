@@ -9,7 +9,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from tests.agent.fake_driver import COMPILER, build_driver
+from packages.agent.tests.fake_driver import COMPILER, build_driver
 
 NAME = "agent"
 _KIB_PER_MIB = 1024
@@ -34,7 +34,7 @@ def _measure(port: int, every_s: int, for_s: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         environment = {k: v for k, v in os.environ.items() if k != "FAKE_NVML_STATE"}
         environment |= {"LD_LIBRARY_PATH": str(build_driver()), "FAKE_NVML_PID": str(os.getpid())}
-        command = [sys.executable, "-m", "loadfactor.agent", "--server", f"http://127.0.0.1:{port}"]
+        command = [sys.executable, "-m", "loadfactor_agent", "--server", f"http://127.0.0.1:{port}"]
         command += ["--every", f"{every_s}s", "--spool", str(Path(folder, "spool"))]
         process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
         try:

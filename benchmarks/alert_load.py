@@ -18,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.memory import begin_peak, find_peak_bytes
+from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_MIB, MIN_PER_HOUR, MS_PER_MIN
 from loadfactor.books.books import Books
 from loadfactor.insight.alerts.judge import Judge
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.sources.base import ReadOptions, Rows, Source
 from loadfactor.store.importing import import_files
 from loadfactor.store.live import LiveBatch, LiveLog
-from loadfactor.tables import table
-from loadfactor.units import BYTES_PER_GIB, BYTES_PER_MIB, MIN_PER_HOUR, MS_PER_MIN
+from loadfactor.tables.schema import table
 
 NAME = "alert_load"
 START_MS = 1_790_000_000_000 // (MS_PER_MIN * MIN_PER_HOUR) * MS_PER_MIN * MIN_PER_HOUR

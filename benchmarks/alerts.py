@@ -23,11 +23,12 @@ from random import Random
 from statistics import median
 from typing import Any
 
+from loadfactor.base.units import MS_PER_MIN
 from loadfactor.books.books import Books
-from loadfactor.config import choose_file
 from loadfactor.insight.alerts.alert import Alert
 from loadfactor.insight.alerts.replay import replay
 from loadfactor.insight.alerts.rules import RULES
+from loadfactor.settings.config import choose_file
 from loadfactor.simulator.faults.cases import Case, make_case
 from loadfactor.simulator.faults.kinds import FAULTS
 from loadfactor.simulator.faults.pick import NoRoomError
@@ -36,7 +37,6 @@ from loadfactor.simulator.faults.scene import Expectation
 from loadfactor.simulator.faults.spoil import MISSING
 from loadfactor.simulator.table_rows import TableBatch
 from loadfactor.sources.base import Rows, Source
-from loadfactor.units import MS_PER_MIN
 
 NAME = "alerts"
 Plan = tuple[str, tuple[str, ...], Mapping[str, Any]]

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow.csv as pacsv
 
 from benchmarks.memory import find_peak_bytes
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.books.books import Books
-from loadfactor.units import BYTES_PER_MIB
 
 NAME = "bills"
 HEAD = (

@@ -18,6 +18,7 @@ import duckdb
 
 from benchmarks.memory import find_peak_bytes
 from loadfactor import simulator as simulated
+from loadfactor.base.units import BYTES_PER_GIB, MS_PER_DAY
 from loadfactor.books.books import Books
 from loadfactor.books.ledger_files import select_ledger
 from loadfactor.books.rebuild import refresh
@@ -25,7 +26,6 @@ from loadfactor.ledger.activity import SIGNALS
 from loadfactor.sources.base import ReadOptions, Rows, Source
 from loadfactor.store import sample_files
 from loadfactor.store.importing import import_files
-from loadfactor.units import BYTES_PER_GIB, MS_PER_DAY
 
 NAME = "books"
 READ = (

@@ -15,9 +15,9 @@ from typing import Any
 
 import duckdb
 
+from loadfactor.base.units import BYTES_PER_KB
 from loadfactor.books.books import Books
-from loadfactor.charges import COSTS
-from loadfactor.units import BYTES_PER_KB
+from loadfactor.tables.charges import COSTS
 
 NAME = "chargeback"
 OWNERS = 1_000

@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.books.books import Books
 from loadfactor.sources.base import Input, ReadOptions, Rows
 from loadfactor.sources.dcgm import SOURCE
 from loadfactor.sources.dcgm.decoder import SeriesCache, decode_scrapes
 from loadfactor.store.importing import import_files
-from loadfactor.units import MS_PER_S
 
 NAME = "dcgm"
 NODES, GPUS, STEP_S, BEGAN_MS = 4, 8, 30, 1_770_000_000_000

@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 
 from benchmarks.memory import find_peak_bytes
 from loadfactor import simulator as simulated
+from loadfactor.base.units import BYTES_PER_GIB, MS_PER_DAY, MS_PER_S, S_PER_MIN, US_PER_S
 from loadfactor.books.books import Books
 from loadfactor.books.rebuild import refresh
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.own_tables import SOURCE
 from loadfactor.store.importing import import_files
-from loadfactor.units import BYTES_PER_GIB, MS_PER_DAY, MS_PER_S, S_PER_MIN, US_PER_S
 
 NAME = "imports"
 GPUS, STEP_S = 1024, 30

@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.store.live import LiveBatch, LiveLog, ReceivedBody
-from loadfactor.tables import MEASUREMENTS
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.tables.schema import MEASUREMENTS
 
 NAME = "live"
 ROWS = 2_000

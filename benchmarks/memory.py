@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from loadfactor.units import BYTES_PER_KIB
+from loadfactor.base.units import BYTES_PER_KIB
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")

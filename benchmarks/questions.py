@@ -66,7 +66,7 @@ def _make_books(folder: Path, days: int, step_s: int) -> Books:
 
 
 def _loadfactor() -> list[str]:
-    return [sys.executable, "-c", "from loadfactor.faces.cli import main; main()"]
+    return [sys.executable, "-c", "from loadfactor.interfaces.cli import main; main()"]
 
 
 def _measure(command: list[str]) -> tuple[float, float]:

@@ -197,7 +197,7 @@ def start_victoria_metrics(folder: Path) -> Iterator[RunningServer]:
 def start_loadfactor(folder: Path) -> Iterator[RunningServer]:
     """`loadfactor up` on one core, ended with the block."""
     address = f"127.0.0.1:{find_port()}"
-    program = "from loadfactor.faces.cli import main; main()"
+    program = "from loadfactor.interfaces.cli import main; main()"
     command = [sys.executable, "-c", program, "up", f"--store={folder}", f"--listen={address}"]
     with run_server(command, f"http://{address}/health") as pid:
         yield RunningServer(pid, f"http://{address}/api/v1/write")

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow.csv as pacsv
 
 from benchmarks.memory import find_peak_bytes
+from loadfactor.base.units import BYTES_PER_MIB, S_PER_DAY, S_PER_MIN
 from loadfactor.books.books import Books
 from loadfactor.sources.base import ReadOptions, Rows
 from loadfactor.sources.slurm import SOURCE
-from loadfactor.units import BYTES_PER_MIB, S_PER_DAY, S_PER_MIN
 
 NAME = "sacct"
 FIELDS = (

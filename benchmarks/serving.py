@@ -12,6 +12,7 @@ from time import process_time
 
 import numpy as np
 
+from loadfactor.base.units import NS_PER_S
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import network
@@ -23,7 +24,6 @@ from loadfactor.planner.serving.simulation.fleet import ServingFleet, Slo
 from loadfactor.planner.serving.simulation.simulate import Arrivals, Run, simulate
 from loadfactor.planner.serving.step import Replica
 from loadfactor.sources.public_traces.requests.reader import read_requests
-from loadfactor.units import NS_PER_S
 
 NAME = "serving"
 PEER_REQUESTS_PER_S = 100.0

@@ -23,9 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_S, S_PER_MIN
 from loadfactor.books.books import Books
 from loadfactor.sources.base import ReadOptions
-from loadfactor.units import MS_PER_HOUR, MS_PER_S, S_PER_MIN
 
 NAME = "sessions"
 THREADS, PROCESSES = 16, 4

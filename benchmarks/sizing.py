@@ -5,10 +5,10 @@
 
 import time
 
+from loadfactor.base.units import H_PER_YEAR, S_PER_HOUR
 from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
 from loadfactor.planner.sizing.cluster.workload import draw_poisson_jobs
 from loadfactor.planner.sizing.queueing import queue_wait
-from loadfactor.units import H_PER_YEAR, S_PER_HOUR
 
 NAME = "sizing"
 SIZES, SHARES = (1, 2, 4, 8, 16, 32), (0.50, 0.15, 0.10, 0.20, 0.03, 0.02)

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from loadfactor.base.units import US_PER_S
 from loadfactor.books.books import Books
 from loadfactor.sources.base import ReadOptions, Rows
 from loadfactor.sources.nvidia_smi import SOURCE
 from loadfactor.store.importing import import_files
-from loadfactor.units import US_PER_S
 
 NAME = "smi"
 GPUS = 8

@@ -16,7 +16,7 @@ from statistics import median
 from tests.live.scrapes import STEP_MS, Fleet
 from tests.live.up_process import UpProcess
 
-from loadfactor.units import MS_PER_HOUR, MS_PER_S
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_S
 
 NAME = "soak"
 SPEED, GPUS, QUEUES = 100, 64, 4

@@ -16,9 +16,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from loadfactor.base.units import BYTES_PER_KIB, BYTES_PER_MB, BYTES_PER_MIB, MS_PER_S
 from loadfactor.insight.traces.diagnose import diagnose_captures
 from loadfactor.sources.traces.read import read_trace
-from loadfactor.units import BYTES_PER_KIB, BYTES_PER_MB, BYTES_PER_MIB, MS_PER_S
 
 NAME = "traces"
 KERNELS = 24

@@ -7,12 +7,12 @@ does not change them.
 from time import process_time
 
 from benchmarks.memory import begin_peak, find_peak_bytes
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import network
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, build_machine
 from loadfactor.planner.training.search import search_layouts
-from loadfactor.units import BYTES_PER_MIB
 
 NAME = "training"
 PEER_LAYOUTS_PER_S = 31.0

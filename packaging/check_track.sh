@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds the tracker's own sdist and wheel, installs it into an empty environment and tracks a loop; beside it, `loadfactor.track` is the same.
 . "$(dirname "$0")/wheels.sh"
-cmp LICENSE packaging/track/LICENSE
+cmp LICENSE packages/track/LICENSE
 
-build_wheel packaging/track loadfactor_track
+build_wheel packages/track loadfactor_track
 "$python" -m hatchling build -t wheel -d "$work/dist" >/dev/null
 "$python" packaging/check_twin.py "$wheel" "$work"/dist/loadfactor-*.whl loadfactor/tracking
 

@@ -6,5 +6,5 @@ build_wheel . loadfactor
 install_wheel
 cd "$work"
 XDG_CACHE_HOME="$work/cache" "$work/empty/bin/loadfactor" demo --brief
-"$work/empty/bin/python" -m loadfactor.agent --help >/dev/null
+"$work/empty/bin/python" -m loadfactor_agent --help >/dev/null
 echo "$(basename "$wheel") installs into an empty environment and runs the demo"

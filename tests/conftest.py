@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from loadfactor import config
 from loadfactor.books.books import Books
-from loadfactor.settings_file import CHOSEN
+from loadfactor.settings import config
+from loadfactor.settings.file import CHOSEN
 from loadfactor.simulator import SMALL, Truth, simulate, truth, write_tables
 
 settings.load_profile("ci")  # without deadlines, and the same examples every time: results count, not seconds

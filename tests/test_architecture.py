@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loadfactor.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR, S_PER_DAY, S_PER_HOUR
+from loadfactor.base.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR, S_PER_DAY, S_PER_HOUR
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "loadfactor"
@@ -245,7 +245,7 @@ def test_no_file_is_looking_for_its_noun() -> None:
 @pytest.mark.parametrize(
     ("package", "listed", "defines"),
     [
-        ("loadfactor.faces.report.sections", "SECTIONS", "section"),
+        ("loadfactor.interfaces.report.sections", "SECTIONS", "section"),
     ],
 )
 def test_visible_tuples_are_complete(package: str, listed: str, defines: str) -> None:

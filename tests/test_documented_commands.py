@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from loadfactor.books.books import Books
-from loadfactor.config import settings
-from loadfactor.faces.cli import COMMANDS, main
+from loadfactor.interfaces.cli import COMMANDS, main
+from loadfactor.settings.config import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (

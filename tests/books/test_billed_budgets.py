@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.config import settings
-from loadfactor.errors import InputError
 from loadfactor.money.commitments import CommitmentUse
+from loadfactor.settings.config import settings
 from loadfactor.sources.base import ReadOptions
 
 Write = Callable[[str], None]

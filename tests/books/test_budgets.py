@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.config import settings
-from loadfactor.errors import InputError
 from loadfactor.money.budgets import follow_budget
 from loadfactor.money.spending import DailySpending, DaySpend, find_period
+from loadfactor.settings.config import settings
 
 Write = Callable[[str], None]
 BUDGETS = """

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from tests.ledger.fleets import HOUR, Row, add, batch
 
-import loadfactor.config
+import loadfactor.settings.config
+from loadfactor.base.errors import InputError, SourceError
 from loadfactor.books.books import Books
-from loadfactor.errors import InputError, SourceError
-from loadfactor.faces.pages.books_check import build_document
+from loadfactor.interfaces.pages.books_check import build_document
 
 START = 1_767_225_600_000
 
@@ -40,11 +40,11 @@ def test_another_currency_than_the_books_have_is_refused(tmp_path: Path, monkeyp
     """A setting cannot change what the amounts of a store mean."""
     books_of(tmp_path, [{"price_per_gpu_hour": 3.0}])
     monkeypatch.setenv("LOADFACTOR_CURRENCY", "EUR")
-    loadfactor.config.settings.cache_clear()
+    loadfactor.settings.config.settings.cache_clear()
     with pytest.raises(InputError, match="kept in USD, not in EUR"):
         Books(tmp_path / "store")
     monkeypatch.undo()
-    loadfactor.config.settings.cache_clear()
+    loadfactor.settings.config.settings.cache_clear()
 
 
 def test_foreign_prices_are_worth_what_the_rate_of_the_time_says(tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ def test_doctor_says_the_currency_of_the_books(tmp_path: Path) -> None:
 def test_a_setting_that_is_no_currency_is_refused_in_plain_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three capital letters are asked for, no pattern is shown."""
     monkeypatch.setenv("LOADFACTOR_CURRENCY", "eur")
-    loadfactor.config.settings.cache_clear()
+    loadfactor.settings.config.settings.cache_clear()
     with pytest.raises(InputError, match="'eur' is no currency; write three capital letters, like EUR"):
-        loadfactor.config.settings()
+        loadfactor.settings.config.settings()
     monkeypatch.undo()
-    loadfactor.config.settings.cache_clear()
+    loadfactor.settings.config.settings.cache_clear()

@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 import loadfactor
+from loadfactor.base.errors import InputError
 from loadfactor.books.job_history import job_history
-from loadfactor.errors import InputError
-from loadfactor.faces.cli import app
+from loadfactor.interfaces.cli import app
 
 
 def kept(folder: Path, allocations: str) -> Path:

@@ -13,7 +13,7 @@ from tests.books.charging.test_billed_prices import bill, booked, make_books
 from loadfactor.books.books import Books
 from loadfactor.books.ledger_inputs import BookedBills, BookedFile, LedgerInputs, OwnedPrice, OwnedPrices, read_inputs
 from loadfactor.store.manifest import NAME, write_down
-from loadfactor.tables import ALWAYS, Span
+from loadfactor.tables.schema import ALWAYS, Span
 
 __all__ = ["booked"]
 
@@ -51,7 +51,7 @@ def test_books_of_before_are_not_booked_again(
     is_owned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, booked: list[Span]
 ) -> None:
     """Whose manifest keeps the words: they are read and compacted as they are, and what comes later books its own hours."""
-    from loadfactor.config import settings
+    from loadfactor.settings.config import settings
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loadfactor.toml").write_text(

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.config import settings
-from loadfactor.errors import InputError
 from loadfactor.planner.economics.ownership import OwnedServer, compute_owned_cost
+from loadfactor.settings.config import settings
 
 GOLDEN_PRICE = 1.8028433997750832
 """tco.per_gpu_hour of the golden values: the server of $300,000 with every default."""

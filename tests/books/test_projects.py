@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.config import settings
-from loadfactor.errors import InputError
 from loadfactor.money.project_cost import HeldCost, ProjectSpending, forecast_project
-from loadfactor.project_settings import ProjectPlan
+from loadfactor.settings.config import settings
+from loadfactor.settings.projects import ProjectPlan
 
 Write = Callable[[str], None]
 PLAN = '[[project]]\nname = "tune"\nruns = 4\ngpu_hours_per_run = 8\nretry_percent = 25\nevaluation_gpu_hours = 6\n'

@@ -8,12 +8,12 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import loadfactor
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.errors import InputError
 from loadfactor.metrics import METRICS
 from loadfactor.metrics.names import Dimension, MetricName
 from loadfactor.metrics.query.calendar import Window, milliseconds
-from loadfactor.tables import DIMENSIONS
+from loadfactor.tables.schema import DIMENSIONS
 
 
 def test_a_folder_without_books_says_how_to_begin(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from tests.torture.answers import Answers, ask
 from tests.torture.fleet import WORK, at
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.errors import InputError
 from loadfactor.store.live import LiveBatch, LiveLog
 
 TAGS = {

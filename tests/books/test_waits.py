@@ -17,9 +17,9 @@ from tests.ledger.oracle_waits import EVENTS, list_waits
 from tests.ledger.test_books_balance import SETTINGS
 from tests.metrics.test_survival import multiply
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.books.waits import BY, WaitGroup
-from loadfactor.errors import InputError
 from loadfactor.metrics.survival import Interval
 
 DAY = datetime(2026, 5, 1, tzinfo=UTC)
@@ -278,6 +278,6 @@ def compare(group: WaitGroup, waits: list[Any], end: int) -> None:
 
 def test_the_events_of_the_oracle_are_those_of_the_tables() -> None:
     """In the same order, which decides between reasons of one instant."""
-    from loadfactor.tables import EVENTS as OURS
+    from loadfactor.tables.schema import EVENTS as OURS
 
     assert EVENTS == OURS

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from tests.ledger.fleets import MINUTE, Row, add, batch
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import network
-from loadfactor.config import settings
-from loadfactor.errors import InputError
 from loadfactor.metrics.waterfall import DROPS
 from loadfactor.planner.training.flops import training_flops_per_token
+from loadfactor.settings.config import settings
 
 START = 1_767_225_600_000
 HOURS = 10

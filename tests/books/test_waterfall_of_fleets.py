@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.ledger.fleets import HOUR, Fleet, add, batches
 from tests.ledger.test_books_balance import SETTINGS
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.config import settings
-from loadfactor.errors import InputError
 from loadfactor.metrics.waterfall import DROPS
-from loadfactor.work_tables import SECTION_KINDS
+from loadfactor.settings.config import settings
+from loadfactor.tables.work import SECTION_KINDS
 
 TOML = """
 [[network]]

@@ -2,9 +2,9 @@
 
 import pytest
 
+from loadfactor.base.errors import InputError
 from loadfactor.catalog.accelerators import accelerator, accelerators, find_accelerator
 from loadfactor.catalog.prices import gpu_hour_prices
-from loadfactor.errors import InputError
 
 
 def test_every_fact_is_positive_and_sourced() -> None:

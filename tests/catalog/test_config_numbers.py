@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from loadfactor.base.errors import InputError
 from loadfactor.catalog.models import from_hf_config, read_network
 from loadfactor.catalog.models.config_numbers import KEYS_READ
-from loadfactor.errors import InputError
 
 LLAMA = {
     "model_type": "llama",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from loadfactor.base.errors import InputError
 from loadfactor.catalog.models import (
     Network,
     catalog_rows,
@@ -14,7 +15,6 @@ from loadfactor.catalog.models import (
     networks,
     read_network,
 )
-from loadfactor.errors import InputError
 
 GPT2 = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_positions": 1024, "vocab_size": 50257}
 

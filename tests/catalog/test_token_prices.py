@@ -2,8 +2,8 @@
 
 import pytest
 
+from loadfactor.base.errors import InputError
 from loadfactor.catalog.token_prices import token_price, token_prices
-from loadfactor.errors import InputError
 
 
 def test_every_price_is_positive_dated_and_named_once() -> None:

@@ -11,10 +11,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from typer.testing import CliRunner
 
+from loadfactor.base.errors import InputError, SourceError
 from loadfactor.books.books import Books
 from loadfactor.collect.bigquery_bills import fetch_table, split_address
-from loadfactor.errors import InputError, SourceError
-from loadfactor.faces.cli import app
+from loadfactor.interfaces.cli import app
 
 TABLE = "acme.billing.gcp_billing_export_v1_01"
 

@@ -11,12 +11,12 @@ import pytest
 from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth
 from tests.live.up_process import free_port
 
+from loadfactor.base.errors import InputError, SourceError
 from loadfactor.collect.exporter_page import ExporterAccess, Target, fetch_page
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.http_fetch import HttpAnswer
 from loadfactor.collect.lanes import Lane
 from loadfactor.collect.scraped_page import LARGEST_PAGE_BYTES, pack_page, unpack_gzip, unpack_page
-from loadfactor.errors import InputError, SourceError
 
 OK = b"HTTP/1.1 200 OK\r\n"
 

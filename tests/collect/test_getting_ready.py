@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.collect.test_poison import FLEET, times
 
+from loadfactor.base.errors import StoreError
 from loadfactor.collect import collector as collecting
-from loadfactor.errors import StoreError
 from loadfactor.store.live import LiveLog
 
 

@@ -15,13 +15,13 @@ import pytest
 import uvloop
 from tests.collect.raw_server import OK, Handler, send, serve
 
+from loadfactor.base.errors import InputError, LoadfactorError
 from loadfactor.collect import http_fetch
 from loadfactor.collect.fetch_errors import FetchError, LateError, TooMuchError
 from loadfactor.collect.http_connection import MOST_LOOKUPS, HttpProxy
 from loadfactor.collect.http_fetch import LONG_BYTES, FetchBounds, HttpAnswer, HttpRequest, fetch
 from loadfactor.collect.lanes import MOST_LONG, Lane
 from loadfactor.collect.prometheus_server import PrometheusServer, fetch_answer
-from loadfactor.errors import InputError, LoadfactorError
 
 JSON = b'{"status":"success"}'
 BOUNDS = FetchBounds(1 << 20, 10.0, 10.0, begins=b"{", unpacks=True)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from loadfactor.base.errors import StoreError
 from loadfactor.collect import listed_stream
 from loadfactor.collect.listed_body import LISTED, pack_listed
 from loadfactor.collect.listed_stream import ListedStream
-from loadfactor.errors import StoreError
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.store.live import LiveLog, ReceivedBody
 

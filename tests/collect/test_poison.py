@@ -9,12 +9,12 @@ import pytest
 from tests.live.scrapes import Fleet
 from tests.sources.prometheus.sender import SentSeries, pack_request
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.collect.collector import LiveCollector
-from loadfactor.errors import InputError
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.remote_write import Points
 from loadfactor.store.live import LiveLog, read_live
-from loadfactor.units import MS_PER_HOUR
 
 NOW_MS = 1_772_409_600_000
 FLEET = Fleet(NOW_MS - MS_PER_HOUR, gpus=2)

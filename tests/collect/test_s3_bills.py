@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from werkzeug.serving import make_server
 from werkzeug.wrappers import Request, Response
 
+from loadfactor.base.errors import InputError, SourceError
 from loadfactor.books.books import Books
 from loadfactor.collect.s3_bills import fetch_bills
-from loadfactor.errors import InputError, SourceError
-from loadfactor.faces.cli import app
+from loadfactor.interfaces.cli import app
 
 HEAD = "ProviderName,BillingAccountId,SubAccountId,BillingCurrency,BillingPeriodStart,ChargePeriodStart,BilledCost,EffectiveCost\n"
 SLOW_DOWN = "<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"

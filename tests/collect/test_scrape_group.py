@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth
 from tests.live.up_process import free_port
 
+from loadfactor.base.errors import StoreError
 from loadfactor.collect.exporter_page import ExporterAccess
 from loadfactor.collect.lanes import Lanes
 from loadfactor.collect.scrape_group import MOST_GAPS, ScrapeGroup, find_next
 from loadfactor.collect.scraped_page import unpack_page
 from loadfactor.collect.target_finders import FoundTargets, TargetDefaults
-from loadfactor.errors import StoreError
 from loadfactor.store.source_status import SourceStatus, TargetGap
 
 LONGEST_S = 240.0

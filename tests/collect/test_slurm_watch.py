@@ -16,7 +16,7 @@ from loadfactor.collect.commands import CommandError, TooMuchSaidError, run_comm
 from loadfactor.collect.listed_body import unpack_listed
 from loadfactor.collect.slurm_commands import SlurmAccess, SlurmCommands
 from loadfactor.collect.slurm_watch import SlurmWatch
-from loadfactor.config import Settings
+from loadfactor.settings.config import Settings
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.slurm.live_decoder import ACCOUNTING, QUEUE, LiveSlurmDecoder
 from loadfactor.sources.slurm.live_jobs import Saying

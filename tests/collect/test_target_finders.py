@@ -14,6 +14,7 @@ import dns.rrset
 import pytest
 from dns.asyncresolver import Resolver
 
+from loadfactor.base.errors import InputError
 from loadfactor.collect.exporter_page import Target
 from loadfactor.collect.target_finders import (
     FileTargets,
@@ -24,7 +25,6 @@ from loadfactor.collect.target_finders import (
     drop_repeated,
     split_address,
 )
-from loadfactor.errors import InputError
 
 DCGM = TargetDefaults(9400, job="gpus")
 NAME = "_dcgm._tcp.example."

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from tests.faces.cli.test_books import Run, run
+from tests.interfaces.cli.test_books import Run, run
 
-from loadfactor.alert_settings import AlertTable
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.errors import InputError
-from loadfactor.faces.server.insight_models import FindingAnswer
 from loadfactor.insight.alerts.configured import configure
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.insight.causes import CAUSES, Cause, class_of_metric
 from loadfactor.insight.diagnosis.rules import DIAGNOSES
+from loadfactor.interfaces.server.insight_models import FindingAnswer
 from loadfactor.metrics import METRICS
+from loadfactor.settings.alerts import AlertTable
 from loadfactor.simulator.faults.clinic import CAUSES as SICKNESSES
 from loadfactor.simulator.faults.clinic import make_patient
 from loadfactor.simulator.faults.clinic_rows import make_rows

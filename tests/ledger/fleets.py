@@ -11,7 +11,7 @@ import pyarrow as pa
 from loadfactor.books.books import Books
 from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.store.importing import Receipt, import_files
-from loadfactor.tables import BASES, TABLES, table
+from loadfactor.tables.schema import BASES, TABLES, table
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]

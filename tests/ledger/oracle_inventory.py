@@ -9,7 +9,7 @@ from tests.ledger.oracle_cells import DAY, HOUR, Row, Sample
 
 from loadfactor.store.sample_layout import StepVote
 from loadfactor.store.step_votes import learn_steps
-from loadfactor.tables import MEASUREMENTS
+from loadfactor.tables.schema import MEASUREMENTS
 
 
 def covers(row: Row, at: int) -> bool:

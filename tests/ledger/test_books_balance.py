@@ -26,7 +26,7 @@ from loadfactor.books.rebuild import open_ledger
 from loadfactor.ledger.states import CIRCUMSTANCES, measures
 from loadfactor.ledger.states import KEYS as EXACT_KEYS
 from loadfactor.ledger.steps import ledger_columns
-from loadfactor.tables import BASES
+from loadfactor.tables.schema import BASES
 
 EXAMPLES = int(os.environ.get("BOOKS_EXAMPLES", "12"))
 SETTINGS = settings(

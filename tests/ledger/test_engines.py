@@ -11,14 +11,14 @@ import pytest
 from ibis.backends.sql.compilers import PySparkCompiler
 from ibis.config import Config
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.catalog.links import list_link_peaks
-from loadfactor.errors import InputError
 from loadfactor.ledger.scope import NUMBERS
 from loadfactor.ledger.steps import compile_steps, list_steps
 from loadfactor.ledger.waits import list_waits
 from loadfactor.metrics.query.calendar import instant
-from loadfactor.tables import MEASUREMENTS, columns_of, measured_bit
+from loadfactor.tables.schema import MEASUREMENTS, columns_of, measured_bit
 
 EVERYTHING = (1 << len(MEASUREMENTS)) - 1
 BUSY = measured_bit("busy_share")

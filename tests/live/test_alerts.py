@@ -15,11 +15,11 @@ from tests.live.local_server import LocalServer
 from tests.live.up_process import UpProcess
 
 from loadfactor.books.books import Books
-from loadfactor.config import read_settings
 from loadfactor.insight.alerts.configured import configure
+from loadfactor.insight.alerts.delivery.outbox import Judged, Outbox
+from loadfactor.insight.alerts.delivery.outbox_file import read_outbox
 from loadfactor.insight.alerts.judge import Judge
-from loadfactor.notify.outbox import Judged, Outbox
-from loadfactor.notify.outbox_file import read_outbox
+from loadfactor.settings.config import read_settings
 
 MINUTE_MS = 60_000
 RULE = """

@@ -9,11 +9,11 @@ import pytest
 from tests.live.scrapes import Fleet
 from tests.live.up_process import UpProcess
 
+from loadfactor.base.errors import InputError, StoreError
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
-from loadfactor.errors import InputError, StoreError
 from loadfactor.store.backup import back_up
 from loadfactor.store.tokens import create_token
-from loadfactor.units import MS_PER_HOUR
 
 SCRAPES, MORE = 12, 24
 NO_CONTENT, AGAIN = 204, (429, 503)

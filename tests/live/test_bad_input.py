@@ -15,8 +15,8 @@ from tests.live.test_kills import NO_CONTENT, ROUNDS
 from tests.live.up_process import UpProcess
 from tests.sources.prometheus.sender import SentSeries, pack_request, pack_snappy, pack_varint
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
-from loadfactor.units import MS_PER_HOUR
 
 BEGAN_MS = int(time.time() * 1000) // MS_PER_HOUR * MS_PER_HOUR - 2 * MS_PER_HOUR
 LABEL_VALUES = 1_000_000 if ROUNDS >= 200 else 50_000

@@ -9,11 +9,11 @@ import pytest
 from tests.live.fake_cloud_monitoring import FakeCloudMonitoring, make_series
 from tests.live.up_process import UpProcess
 
+from loadfactor.base.units import BYTES_PER_GIB, MS_PER_S, S_PER_MIN
 from loadfactor.books.books import Books
 from loadfactor.collect import cloud_monitoring
 from loadfactor.collect.cloud_monitoring import MonitoringMetrics, ProjectAccess
 from loadfactor.collect.prometheus_server import FetchError
-from loadfactor.units import BYTES_PER_GIB, MS_PER_S, S_PER_MIN
 
 MINUTES = 20
 LONGEST_S = 240.0

@@ -14,12 +14,12 @@ import pytest
 from tests.live.fake_cloudwatch import FakeCloudWatch
 from tests.live.up_process import UpProcess
 
+from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S
 from loadfactor.books.books import Books
 from loadfactor.collect import cloudwatch
 from loadfactor.collect.cloud_pull import CloudPull
 from loadfactor.collect.cloudwatch import CloudWatchAccess, CloudWatchMetrics
 from loadfactor.collect.prometheus_server import FetchError
-from loadfactor.units import BYTES_PER_MIB, MS_PER_S
 
 SECRET = "do-not-tell-this"
 REGION = "eu-west-1"

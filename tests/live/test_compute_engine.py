@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.live.fake_compute_engine import ZONES, FakeComputeEngine, make_instance
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.collect import gce
 from loadfactor.collect.cloud_monitoring import ProjectAccess
 from loadfactor.collect.fetch_errors import FetchError
@@ -14,7 +15,6 @@ from loadfactor.collect.instance_watch import NotPermittedError
 from loadfactor.sources.base import Rows
 from loadfactor.sources.clouds.live_gce import PREEMPTIONS, LiveGceDecoder
 from loadfactor.sources.clouds.live_instances import ALL, INSTANCES
-from loadfactor.units import MS_PER_S
 
 START_MS = 1_795_168_800 * MS_PER_S
 """2026-11-20 10:00 UTC, when instances were started."""

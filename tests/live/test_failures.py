@@ -15,13 +15,17 @@ from tests.live.test_kills import NO_CONTENT, check_books
 from tests.live.up_process import UpProcess, free_port
 from tests.small_disk import mounted_disk
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.collect.collector import LiveCollector
 from loadfactor.store.live import LiveLog
-from loadfactor.units import MS_PER_HOUR
 
 BEGAN_MS = int(time.time() * 1000) // MS_PER_HOUR * MS_PER_HOUR - 2 * MS_PER_HOUR
-CLI = [sys.executable, "-c", "import sys; sys.argv[0] = 'loadfactor'; from loadfactor.faces.cli import main; main()"]
+CLI = [
+    sys.executable,
+    "-c",
+    "import sys; sys.argv[0] = 'loadfactor'; from loadfactor.interfaces.cli import main; main()",
+]
 
 
 def run(*words: str) -> tuple[int, str]:

@@ -15,8 +15,8 @@ import pytest
 from tests.live.scrapes import Fleet
 from tests.live.up_process import UpProcess
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
-from loadfactor.units import MS_PER_HOUR
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "3"))
 SCRAPES_A_ROUND = 6

@@ -22,9 +22,9 @@ from tests.sources.kubernetes.objects import (
     workload,
 )
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.collect.kubernetes_api import GONE, PODS, ClusterAccess, KubernetesApi, KubernetesError
-from loadfactor.units import MS_PER_HOUR
 
 SLICED = node("n1", 2, labels={"nvidia.com/gpu.replicas": "4"}, resources={"nvidia.com/gpu": "8"})
 MIG = node("n2", 1, resources={"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "7"})

@@ -12,16 +12,16 @@ import boto3
 import pytest
 from tests.live.fake_cloudwatch import FakeCloudWatch
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.books.books import Books
 from loadfactor.collect.cloudwatch import CloudWatchAccess
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.listed_body import unpack_listed
 from loadfactor.collect.metric_stream import MetricStreamWatch
 from loadfactor.collect.s3_objects import S3Objects
-from loadfactor.faces.cli.import_ import find_input
+from loadfactor.interfaces.cli.import_ import find_input
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.clouds.live_stream import SET_ASIDE, LiveMetricStreamDecoder
-from loadfactor.units import MS_PER_S
 
 REGION = "eu-west-1"
 BUCKET = "metrics"

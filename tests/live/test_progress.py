@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import httpx
+from packages.track.tests.loops import run_loop
 from tests.live.up_process import UpProcess
-from tests.tracking.loops import run_loop
 
 from loadfactor.books.books import Books
 

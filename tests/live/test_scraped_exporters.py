@@ -12,8 +12,8 @@ from tests.live.fake_dcgm_exporter import FakeDcgmExporter, FleetTruth, expose
 from tests.live.server_farm import Question, ServerFarm
 from tests.live.up_process import UpProcess, free_port
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.books.books import Books
-from loadfactor.units import MS_PER_S
 
 LONGEST_S = 240.0
 GPUS = 64

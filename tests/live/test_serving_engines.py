@@ -9,8 +9,8 @@ from tests.live.fake_engine import EngineProcessTruth, FakeEngine
 from tests.live.up_process import UpProcess
 
 from loadfactor.books.books import Books
-from loadfactor.config import read_settings
-from loadfactor.faces.pages.sources_check import SourcesCheck, check_sources
+from loadfactor.interfaces.pages.sources_check import SourcesCheck, check_sources
+from loadfactor.settings.config import read_settings
 from loadfactor.sources.serving_engines.counting import AGAIN, GAP, SEVERAL
 from loadfactor.store.source_status import read_statuses
 

@@ -47,7 +47,7 @@ class UpProcess:
         command = [
             sys.executable,
             "-c",
-            "from loadfactor.faces.cli import main; main()",
+            "from loadfactor.interfaces.cli import main; main()",
             "up",
             "--store",
             str(self.store),

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.ledger.fleets import MINUTE, Row, add, batch
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.errors import InputError
 
 START = 1_767_225_600_000
 

@@ -11,7 +11,7 @@ from loadfactor.money.anomalies import find_anomalies, robust_z
 from loadfactor.money.budgets import BudgetStatus, follow_budget
 from loadfactor.money.forecast import forecast_spend
 from loadfactor.money.spending import BudgetPeriod, DailySpending, DaySpend, find_period
-from loadfactor.money_settings import Budget
+from loadfactor.settings.money import Budget
 
 SETTINGS = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 JUNE = BudgetPeriod(date(2026, 6, 1), date(2026, 6, 30))  # begins on a Monday

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadfactor.errors import InputError
+from loadfactor.base.errors import InputError
 from loadfactor.money.chargeback import charge
 from loadfactor.money.currency import round_to_minor
 from loadfactor.money.lines import ChargedHours, CostLine, Kind
 from loadfactor.money.statements import Chargeback
-from loadfactor.money_settings import POOLS, ChargebackPolicy
+from loadfactor.settings.money import POOLS, ChargebackPolicy
 
 SETTINGS = settings(max_examples=80, deadline=None, derandomize=True, database=None)
 B = "BilledCost"

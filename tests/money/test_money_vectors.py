@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from loadfactor.base.units import W_PER_KW
 from loadfactor.money.budgets import compute_burn_rate
 from loadfactor.money.commitments import CommitmentLine, CommitmentUse, measure_commitments
 from loadfactor.money.forecast import project_run_rate
@@ -16,7 +17,6 @@ from loadfactor.money.remainder import largest_remainder
 from loadfactor.planner.economics.commitment import Commitment
 from loadfactor.planner.economics.ownership import OwnedCost, OwnedServer, capital_recovery_factor, compute_owned_cost
 from loadfactor.planner.economics.spot import SpotOffer, cost_spot
-from loadfactor.units import W_PER_KW
 
 Inputs = Mapping[str, Any]
 ANSWERED = r"(tco|commit|spot|lr|budget)\..*"

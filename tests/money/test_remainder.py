@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadfactor.errors import InputError
+from loadfactor.base.errors import InputError
 from loadfactor.money.remainder import largest_remainder, round_levels, round_shares
 
 SETTINGS = settings(max_examples=150, deadline=None, derandomize=True, database=None)

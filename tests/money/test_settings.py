@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from loadfactor.config import Settings, read_settings
-from loadfactor.errors import InputError
+from loadfactor.base.errors import InputError
+from loadfactor.settings.config import Settings, read_settings
 
 
 def read(folder: Path, text: str) -> Settings:

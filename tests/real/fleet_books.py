@@ -12,10 +12,10 @@ import pytest
 from tests.live.fake_dcgm_exporter import XID, FakeDcgmExporter, FleetTruth
 from tests.real.components import INTERVAL_S, JOB, NODES, Component
 
+from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
-from loadfactor.tables import IDLE_BELOW
-from loadfactor.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR
+from loadfactor.tables.schema import IDLE_BELOW
 
 STEP_MS = INTERVAL_S * MS_PER_S
 REACH_MS = 1.4 * STEP_MS

@@ -90,7 +90,7 @@ def import_history(server: Component, store: Path) -> str:
     command = [
         sys.executable,
         "-c",
-        "from loadfactor.faces.cli import main; main()",
+        "from loadfactor.interfaces.cli import main; main()",
         "import",
         "prometheus",
         server.url,

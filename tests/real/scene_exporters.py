@@ -3,10 +3,10 @@
 import numpy as np
 from tests.real.backfilled import Labels, Series
 
+from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S, PERCENT
 from loadfactor.insight.alerts.rules.failures import is_planned
 from loadfactor.simulator.faults.measure import measure
 from loadfactor.simulator.faults.scene import Job, Scene
-from loadfactor.units import BYTES_PER_MIB, MS_PER_S, PERCENT
 
 FREE: dict[str, str] = {}
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import httpx
 import uvicorn
-from tests.faces.server.conftest import Remembering
+from tests.interfaces.server.conftest import Remembering
 from tests.live.up_process import free_port
 from tests.real.components import INTERVAL_S, Component, make_prometheus
 
 from loadfactor.books.books import Books
-from loadfactor.faces.server.app import make_app
-from loadfactor.faces.server.fleet_gauges import GaugeWindow
-from loadfactor.faces.server.guard import Guard
+from loadfactor.interfaces.server.app import make_app
+from loadfactor.interfaces.server.fleet_gauges import GaugeWindow
+from loadfactor.interfaces.server.guard import Guard
 from loadfactor.store.tokens import TokenFile
 
 LONGEST_S = 180.0

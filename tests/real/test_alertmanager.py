@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from tests.notify.alerts_of_tests import START_MS
-from tests.notify.teller import list_told
+from tests.insight.alerts.delivery.alerts_of_tests import START_MS
+from tests.insight.alerts.delivery.teller import list_told
 from tests.real.components import make_alertmanager
 
-from loadfactor.notify.courier import now_ms
-from loadfactor.notify.listed import read_board
-from loadfactor.notify.silence import Silence
-from loadfactor.notify.silences import add_silence
+from loadfactor.insight.alerts.delivery.courier import now_ms
+from loadfactor.insight.alerts.delivery.listed import read_board
+from loadfactor.insight.alerts.delivery.silence import Silence
+from loadfactor.insight.alerts.delivery.silences import add_silence
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 40
@@ -43,7 +43,7 @@ def test_alertmanager_ends_as_we_do(tmp_path: Path) -> None:
     add_silence(folder, hidden)
     with make_alertmanager(tmp_path / "alertmanager") as alertmanager:
         config.write_text(f'[[alerts.receiver]]\nkind = "alertmanager"\nurl = "{alertmanager.url}"\nresend = "1s"\n')
-        command = [sys.executable, "-m", "tests.notify.teller", str(folder), str(config), str(STEPS)]
+        command = [sys.executable, "-m", "tests.insight.alerts.delivery.teller", str(folder), str(config), str(STEPS)]
         for round_ in range(6):
             with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
                 time.sleep(1.2 + 0.3 * round_)

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faces.server.conftest import write_csv
+from tests.interfaces.server.conftest import write_csv
 from tests.real.components import Component
 from tests.real.served_books import list_labels, query, query_soon, scrape_books
 
 from loadfactor.books.books import Books
-from loadfactor.config import settings
-from loadfactor.faces.grafana.gauges import UNITS
-from loadfactor.faces.grafana.write import list_files
-from loadfactor.faces.server.gauge_splits import SPLITS
+from loadfactor.interfaces.grafana.gauges import UNITS
+from loadfactor.interfaces.grafana.write import list_files
+from loadfactor.interfaces.server.gauge_splits import SPLITS
+from loadfactor.settings.config import settings
 from loadfactor.simulator import DEMO, simulate, write_tables
-from loadfactor.tables import DIMENSIONS
+from loadfactor.tables.schema import DIMENSIONS
 
 AT = datetime(2026, 10, 30, 15, 20, tzinfo=UTC)  # a Friday afternoon of the demo
 FILES = list_files("USD", "http://prometheus:9090", "")

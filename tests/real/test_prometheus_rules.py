@@ -20,21 +20,21 @@ from tests.real.backfilled import (
 )
 from tests.real.scene_exporters import export_scene, name_pod
 
+from loadfactor.base.quantities import parse_duration_s
+from loadfactor.base.units import MS_PER_S
 from loadfactor.books.books import Books
-from loadfactor.config import settings
-from loadfactor.faces.prometheus_rules.target import write_for
-from loadfactor.faces.server.rule_gauges import tell_rules
 from loadfactor.insight.alerts.alert import Alert, Transition
 from loadfactor.insight.alerts.evidence import Evidence
 from loadfactor.insight.alerts.judge import MOST_STEPS, STEP_MS, Judge
 from loadfactor.insight.alerts.observed import Observed
 from loadfactor.insight.alerts.rules import RULES
-from loadfactor.quantities import parse_duration_s
+from loadfactor.interfaces.prometheus_rules.target import write_for
+from loadfactor.interfaces.server.rule_gauges import tell_rules
+from loadfactor.settings.config import settings
 from loadfactor.simulator.faults.cases import Case, make_case
 from loadfactor.simulator.faults.kinds import FAULTS
 from loadfactor.simulator.faults.rows import write_settings
-from loadfactor.tables import DIMENSIONS
-from loadfactor.units import MS_PER_S
+from loadfactor.tables.schema import DIMENSIONS
 
 SHIPPED = {rule.name: rule for rule in RULES}
 KINDS = [kind for kind in FAULTS if kind in SHIPPED]

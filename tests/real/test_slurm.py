@@ -16,9 +16,9 @@ import pytest
 from tests.live.up_process import UpProcess
 from tests.real.slurm_cluster import GPUS, SlurmCluster
 
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_S
 from loadfactor.books.books import Books
 from loadfactor.ledger.waits import list_waits
-from loadfactor.units import MS_PER_HOUR, MS_PER_S
 
 FIELDS = "JobID,State,User,Account,Submit,Eligible,Start,End,AllocTRES,ReqTRES,JobName"
 IMPORTED = (
@@ -209,7 +209,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
             wait_until_asked(up)
             assert up.stop() == 0
     (folder / "sacct.txt").write_text(told.text)
-    command = [sys.executable, "-c", "from loadfactor.faces.cli import main; main()", "import", "slurm"]
+    command = [sys.executable, "-c", "from loadfactor.interfaces.cli import main; main()", "import", "slurm"]
     done = subprocess.run(
         [*command, "sacct.txt", "--timezone", "UTC", "--store", "imported"],
         cwd=folder,

@@ -6,7 +6,7 @@ import pytest
 from loadfactor.simulator.faults.cases import SAME, make_case
 from loadfactor.simulator.faults.kinds import FAULTS
 from loadfactor.simulator.faults.spoil import ALL, MISSING
-from loadfactor.tables import table
+from loadfactor.tables.schema import table
 
 SEED = 3
 

@@ -11,7 +11,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from loadfactor.errors import InputError, PlanError
+from loadfactor.base.errors import InputError, PlanError
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.simulator import (
     DEMO,
     SMALL,
@@ -26,8 +27,7 @@ from loadfactor.simulator import (
     write_tables,
 )
 from loadfactor.simulator.scenario import Scenario
-from loadfactor.tables import DIAGNOSTIC, GIVEN, table
-from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
+from loadfactor.tables.schema import DIAGNOSTIC, GIVEN, table
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from loadfactor.sources.base import Gap, ReadOptions, Source
 from loadfactor.store.row_checks import validate_rows
-from loadfactor.tables import table
+from loadfactor.tables.schema import table
 
 
 @dataclass(frozen=True)

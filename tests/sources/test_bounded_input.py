@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from loadfactor.base.errors import InputError, SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.catalog.models import from_hf_config
-from loadfactor.errors import InputError, SourceError
+from loadfactor.planner.validation.measurement_files import read_measurement_files
+from loadfactor.planner.validation.serving_sweeps import read_sweeps
 from loadfactor.sources import SOURCES, find_source
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.demand_files import read_demand
@@ -16,9 +19,6 @@ from loadfactor.sources.file_chunks import PIECE_BYTES, FileChunks, read_file
 from loadfactor.sources.own_tables import SOURCE as TABLES
 from loadfactor.sources.parsing.text_blocks import split_blocks
 from loadfactor.sources.public_traces.requests.reader import read_requests
-from loadfactor.units import BYTES_PER_MIB
-from loadfactor.validation.measurement_files import read_measurement_files
-from loadfactor.validation.serving_sweeps import read_sweeps
 
 NAMES = {
     "tables": "samples.csv",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import loadfactor.sources
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources import dcgm, nvidia_smi, price_list
 from loadfactor.sources.base import Decoder, Gap, Input, ReadOptions, Rows, Source
 from loadfactor.sources.dcgm.decoder import decode_scrapes

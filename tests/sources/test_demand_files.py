@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.demand import DemandTrace, JobTrace, StateTrace
 from loadfactor.sources.demand_files import read_demand
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.sources.reading import read
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.price_list import SOURCE
 
 MAY = int(datetime(2026, 5, 1, tzinfo=UTC).timestamp() * 1000)

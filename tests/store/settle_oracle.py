@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.store.sample_columns import ON_DISK
 from loadfactor.store.sample_layout import LONGEST_REACH_MS, LONGEST_STEP_MS
-from loadfactor.tables import MEASUREMENTS, REACH_STEPS
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.tables.schema import MEASUREMENTS, REACH_STEPS
 
 Row = dict[str, Any]
 SAID = ("began_utc", *MEASUREMENTS)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from loadfactor.base.errors import SourceError
 from loadfactor.books.books import Books
-from loadfactor.errors import SourceError
 from loadfactor.sources.base import ReadOptions
 from loadfactor.store.deliveries import Delivery
 

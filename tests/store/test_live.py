@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from tests.store.live_batches import START, batch, in_child, numbers
 
-from loadfactor.errors import InputError, SourceError, StoreError
+from loadfactor.base.errors import InputError, SourceError, StoreError
 from loadfactor.store import live
 from loadfactor.store.live import LiveBatch, LiveLog, read_live
 from loadfactor.store.live_batch import encode

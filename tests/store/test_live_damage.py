@@ -11,7 +11,7 @@ import pytest
 from tests.small_disk import mounted_disk
 from tests.store.live_batches import acknowledge_until_killed, batch, in_child, numbers, on_disk
 
-from loadfactor.errors import DamageError, StoreError
+from loadfactor.base.errors import DamageError, StoreError
 from loadfactor.store.live import LOCK, LiveBatch, LiveLog, read_live
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from loadfactor.base.errors import DamageError, InputError, StoreError
 from loadfactor.books.books import Books
 from loadfactor.books.rebuild import open_ledger
-from loadfactor.errors import DamageError, InputError, StoreError
 from loadfactor.store.live import LiveBatch, LiveLog, read_live
 from loadfactor.store.manifest import NAME
-from loadfactor.tables import IDLE_BELOW
+from loadfactor.tables.schema import IDLE_BELOW
 
 START = 1_767_225_600_000  # 2026-01-01
 STEP = 60_000

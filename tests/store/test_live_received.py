@@ -15,7 +15,7 @@ import pytest
 from tests.small_disk import mounted_disk
 from tests.store.live_batches import START, batch, in_child
 
-from loadfactor.errors import BusyError, DamageError, StoreError
+from loadfactor.base.errors import BusyError, DamageError, StoreError
 from loadfactor.store import live
 from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody, read_live
 from loadfactor.store.live_batch import TABLE_SQL, encode

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from loadfactor.base.errors import InputError, StoreError
 from loadfactor.books.books import Books
-from loadfactor.errors import InputError, StoreError
 from loadfactor.store import disk, manifest
 
 EARLIER = Path(__file__).parent / "earlier_formats"

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadfactor.base.errors import SourceError
+from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.books.books import Books
-from loadfactor.errors import SourceError
-from loadfactor.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.sources.base import ReadOptions, Rows, Source
 from loadfactor.store import row_checks
 from loadfactor.store.importing import Receipt, import_files
 from loadfactor.store.row_checks import validate_rows
-from loadfactor.tables import TABLES
+from loadfactor.tables.schema import TABLES
 
 HOUR, DAY = 3_600_000, 86_400_000
 START = 1_767_225_600_000  # 2026-01-01

@@ -13,7 +13,7 @@ from tests.store.settle_oracle import settle_slowly
 from loadfactor.store.same_instant import SamplesDifferError
 from loadfactor.store.sample_columns import AS_TAKEN, ON_DISK
 from loadfactor.store.settle import Settled, settle
-from loadfactor.tables import MEASUREMENTS, measured_bit
+from loadfactor.tables.schema import MEASUREMENTS, measured_bit
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 DAY_START = 20_500 * DAY

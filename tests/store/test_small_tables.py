@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadfactor.charges import CHARGES
-from loadfactor.columns import Table, arrow_type
 from loadfactor.store.small_tables import completed, contradicted, fold, in_order, listed_twice, repeated, together
-from loadfactor.tables import SAMPLES, TABLES
+from loadfactor.tables.charges import CHARGES
+from loadfactor.tables.columns import Table, arrow_type
+from loadfactor.tables.schema import SAMPLES, TABLES
 
 SMALL = [t for t in TABLES if t not in (SAMPLES, CHARGES)]
 VALUES: dict[str, st.SearchStrategy[Any]] = {

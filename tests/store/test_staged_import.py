@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.store import staged_samples
 from loadfactor.store.sample_columns import AS_TAKEN
 from loadfactor.store.staged_import import StagedImport
-from loadfactor.tables import measured_bit, table
+from loadfactor.tables.schema import measured_bit, table
 
 DAY = 86_400_000
 START = 20_500 * DAY

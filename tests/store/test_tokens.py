@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from loadfactor.base.errors import DamageError, InputError
 from loadfactor.books.books import Books
-from loadfactor.errors import DamageError, InputError
 from loadfactor.store.audit import append_audit
 from loadfactor.store.tokens import NAME, TokenFile, create_token, read_tokens, revoke_token
 

@@ -14,8 +14,8 @@ import pytest
 from tests.ledger.fleets import HOUR, MINUTE, Row, batch, source
 
 import loadfactor.books.writing as writing_room
+from loadfactor.base.errors import DamageError, StoreError
 from loadfactor.books.books import Books
-from loadfactor.errors import DamageError, StoreError
 from loadfactor.sources.base import ReadOptions
 from loadfactor.store import disk, manifest, store
 

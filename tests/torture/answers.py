@@ -10,7 +10,7 @@ from loadfactor.books.books import Books
 from loadfactor.books.rebuild import open_ledger
 from loadfactor.store.import_records import list_imports
 from loadfactor.store.manifest import NAME, has_books
-from loadfactor.tables import IDLE_BELOW, TABLES
+from loadfactor.tables.schema import IDLE_BELOW, TABLES
 
 Answers = dict[str, list[Any]] | None
 """None: there are no books, or nothing in them."""

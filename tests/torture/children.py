@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 from tests.torture.fleet import LIVE, MAPPING_FILE, MONTH
 
+from loadfactor.base.errors import LoadfactorError
 from loadfactor.books.books import Books
-from loadfactor.errors import LoadfactorError
 from loadfactor.store import disk
 from loadfactor.store.live import LiveBatch, LiveLog
 
@@ -179,7 +179,7 @@ OPERATIONS: dict[str, Callable[[Path, Path], None]] = {
 
 def command(*arguments: object) -> None:
     """A command of the command line; ends with its exit code."""
-    from loadfactor.faces.cli import main
+    from loadfactor.interfaces.cli import main
 
     sys.argv = ["loadfactor", *(str(a) for a in arguments)]
     main()

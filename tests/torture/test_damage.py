@@ -12,7 +12,7 @@ from tests.torture.children import Outcome, command, import_last, run
 from tests.torture.conftest import ALL_ROUNDS, ROUNDS
 
 from loadfactor.store.manifest import NAME
-from loadfactor.tables import TABLES
+from loadfactor.tables.schema import TABLES
 
 
 def flip(content: bytes, rnd: random.Random) -> bytes:

@@ -11,7 +11,7 @@ from tests.torture.bench import Bench
 from tests.torture.children import Child, compact, import_part, run
 from tests.torture.conftest import ROUNDS
 
-from loadfactor.errors import StoreError
+from loadfactor.base.errors import StoreError
 
 PARTS = ("late", "last")
 

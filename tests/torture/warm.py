@@ -7,7 +7,7 @@ from tests.torture.answers import ask
 from tests.torture.fleet import PARTS, write_parts
 
 from loadfactor.books.books import Books
-from loadfactor.faces import cli  # noqa: F401
+from loadfactor.interfaces import cli  # noqa: F401
 
 
 def work_once() -> None:

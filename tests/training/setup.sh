@@ -16,5 +16,5 @@ if ! cmp -s "$pinned" "$folder/installed.txt"; then
   grep -v '^torch==' "$pinned" | "${pip[@]}" install -r /dev/stdin
   cp "$pinned" "$folder/installed.txt"
 fi
-build_wheel packaging/track loadfactor_track
+build_wheel packages/track loadfactor_track
 "${pip[@]}" install --no-deps --force-reinstall "$wheel"

@@ -54,7 +54,7 @@ def read_counted(folder: Path) -> Work:
 def read_books(folder: Path) -> Work:
     """What the books say of a fresh store after `loadfactor import progress`."""
     store = folder / "books"
-    start = [sys.executable, "-c", "from loadfactor.faces.cli import main; main()"]
+    start = [sys.executable, "-c", "from loadfactor.interfaces.cli import main; main()"]
     said = subprocess.run(
         [*start, "import", "progress", str(folder / "progress"), "--store", str(store)],
         capture_output=True,

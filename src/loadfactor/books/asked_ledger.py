@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.booking import book
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.metrics.query.calendar import PERIODS, Window
 from loadfactor.metrics.query.question import NOT_OF_DAYS, UNKNOWN_HOLDER, Question
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
-from loadfactor.tables import DIMENSIONS
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.tables.schema import DIMENSIONS
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Final
 
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.books.charging.bill_lines import view_charges as name_charges
 from loadfactor.books.charging.currencies import choose_currency
 from loadfactor.money.currency import EXACT
 from loadfactor.money.spending import DaySpend
-from loadfactor.money_settings import CostColumn
+from loadfactor.settings.money import CostColumn
 from loadfactor.store.session import Session
-from loadfactor.units import MS_PER_DAY
 
 EPOCH: Final = date(1970, 1, 1)
 _DIGITS: Final = Decimal("1e-18")

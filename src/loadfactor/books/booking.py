@@ -6,6 +6,7 @@ temporary table before the next one reads it, so that nothing is worked out twic
 
 from collections.abc import Iterable, Sequence
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.charging.billed_prices import has_bills, materialize_billed_prices
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.estimated_prices import list_estimates
@@ -15,8 +16,7 @@ from loadfactor.books.owned_prices import find_owned_prices
 from loadfactor.catalog.links import list_link_peaks
 from loadfactor.store.sample_files import SamplePart, quote
 from loadfactor.store.session import Session
-from loadfactor.tables import IDLE_BELOW, LINGER_MS, Span
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.tables.schema import IDLE_BELOW, LINGER_MS, Span
 
 Shape = tuple[int, bool, bool, bool, bool, float, str, bool]
 """What the SQL of the steps depends on, as `_compile_steps` takes it."""

@@ -7,17 +7,17 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from loadfactor.base.errors import DamageError, InputError, no_such
 from loadfactor.books.entry_rules import EntryRules
 from loadfactor.books.known_span import find_span
 from loadfactor.books.rebuild import open_ledger
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.config import settings
-from loadfactor.errors import DamageError, InputError, no_such
 from loadfactor.metrics.names import Dimension, MetricName
 from loadfactor.metrics.query.reading import Readings
+from loadfactor.settings.config import settings
 from loadfactor.store.manifest import Loss, has_books, needs_migration
 from loadfactor.store.store import Store
-from loadfactor.tables import IDLE_BELOW, TABLES
+from loadfactor.tables.schema import IDLE_BELOW, TABLES
 
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
     from loadfactor.books.budgets import BudgetReview

@@ -6,6 +6,8 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Final
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import D_PER_WEEK, MS_PER_DAY, S_PER_HOUR
 from loadfactor.books.billed_costs import (
     EPOCH,
     BilledDays,
@@ -14,16 +16,14 @@ from loadfactor.books.billed_costs import (
     view_charges,
 )
 from loadfactor.books.charging.months import read_month
-from loadfactor.errors import InputError
 from loadfactor.money.budgets import BudgetStatus, follow_budget
 from loadfactor.money.currency import add_exactly
 from loadfactor.money.lines import CostLine
 from loadfactor.money.spending import HISTORY_WEEKS, BudgetPeriod, DailySpending, find_period
 from loadfactor.money.tag_coverage import measure_tag_coverage
-from loadfactor.money_settings import Budget
-from loadfactor.settings_file import FILE
+from loadfactor.settings.file import FILE
+from loadfactor.settings.money import Budget
 from loadfactor.store.session import Session
-from loadfactor.units import D_PER_WEEK, MS_PER_DAY, S_PER_HOUR
 
 BILL_SETTLES_DAYS: Final = 2
 """Clouds bill usage within a day or two: later days of a bill are not complete."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.billed_costs import convert, has_bill, view_charges
-from loadfactor.errors import InputError
 from loadfactor.money.commitments import CommitmentLine, CommitmentUse, measure_commitments
 from loadfactor.money.currency import EXACT, add_exactly
 from loadfactor.store.session import Session

@@ -15,7 +15,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import loadfactor
-from loadfactor.config import cache_folder
+from loadfactor.settings.config import cache_folder
 
 Queries = dict[str, str]
 """SQL by name."""

@@ -4,8 +4,8 @@ Attribution costs as much for each piece as for each stretch, so to cut all that
 join the pieces of one job with samples.
 """
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.store.session import Session
-from loadfactor.units import MS_PER_HOUR
 
 
 def cut_holdings(session: Session, step_ms: int, wanted: str) -> None:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from loadfactor.catalog.accelerators import accelerators
 from loadfactor.catalog.prices import gpu_hour_price
-from loadfactor.tables import PRICES
+from loadfactor.tables.schema import PRICES
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ from loadfactor.metrics.query.queries import fold_day, list_all_reasons, list_al
 from loadfactor.metrics.query.question import Question
 from loadfactor.metrics.query.steps import list_step_rows
 from loadfactor.metrics.query.worked_out import list_worked_out
-from loadfactor.tables import columns_of
+from loadfactor.tables.schema import columns_of
 
 Expr = Any
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from shlex import quote
 
-from loadfactor.errors import InputError, no_such
+from loadfactor.base.errors import InputError, no_such
 from loadfactor.metrics.query.calendar import PERIODS
 from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER
 from loadfactor.store.session import Session
-from loadfactor.tables import DIMENSIONS, columns_of
+from loadfactor.tables.schema import DIMENSIONS, columns_of
 
 
 def check_filters(session: Session, where: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

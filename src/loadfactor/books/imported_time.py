@@ -1,10 +1,10 @@
 """Since when imports of files speak: of what was imported lately, for alerts that judged that time already."""
 
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.store.import_records import list_imports
 from loadfactor.store.manifest import StoredFile
 from loadfactor.store.sample_files import read
 from loadfactor.store.session import Session
-from loadfactor.units import MS_PER_DAY
 
 LIVE = "live "
 """How the digest of an import begins that a flush made of live rows."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.books.waterfall import ASKED
 from loadfactor.books.waterfall_groups import WaterfallGroup
 from loadfactor.metrics.metric import Made, Metric
@@ -12,7 +13,6 @@ from loadfactor.metrics.money import UNITS
 from loadfactor.metrics.query.reading import Readings, rank
 from loadfactor.metrics.waterfall import DROPS, LOST_WORK
 from loadfactor.store.session import Session
-from loadfactor.units import MS_PER_S
 
 SPENT_ON: Final = ("effective", "underused", "idle", "unobserved")
 """What the held time of a job consists of: their GPU-hours and costs add up to those of the job."""

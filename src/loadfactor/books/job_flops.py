@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.compiled_sql import recall
 from loadfactor.books.section_work import tabulate_section_work
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.catalog.models import Network, read_network
-from loadfactor.errors import InputError
 from loadfactor.metrics.work import HARDWARE_FLOP, IN_SECTION, MODEL_FLOP, TRAIN_TOKEN, WORKED_OUT
-from loadfactor.network_settings import RECOMPUTED, JobNetwork
 from loadfactor.planner.training.flops import MODEL, FlopsConvention, training_flops_per_token
+from loadfactor.settings.networks import RECOMPUTED, JobNetwork
 from loadfactor.store.session import Session
-from loadfactor.tagging.apply import give_texts
+from loadfactor.tables.tagging.apply import give_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa

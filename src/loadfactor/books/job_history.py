@@ -5,10 +5,10 @@ from typing import Any
 
 import ibis
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.books.books import Books
-from loadfactor.errors import InputError
 from loadfactor.ledger.labels import drop_repeats
-from loadfactor.units import MS_PER_S
 
 Expr = Any
 

@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import MS_PER_S, S_PER_HOUR
 from loadfactor.books.job_flops import GIVEN
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.config import settings
-from loadfactor.errors import InputError
 from loadfactor.metrics.work import TRAIN_TOKEN
 from loadfactor.planner.training.job_run import JobRun
-from loadfactor.tables import Span
-from loadfactor.tagging.apply import give_texts
-from loadfactor.units import MS_PER_S, S_PER_HOUR
-from loadfactor.work_tables import SECTION_KINDS
+from loadfactor.settings.config import settings
+from loadfactor.tables.schema import Span
+from loadfactor.tables.tagging.apply import give_texts
+from loadfactor.tables.work import SECTION_KINDS
 
 STEP: Final = "step"
 

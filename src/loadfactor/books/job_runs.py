@@ -6,7 +6,7 @@ requeued and starting again, another run begins.
 
 from typing import Final
 
-from loadfactor.tables import ALWAYS, Span
+from loadfactor.tables.schema import ALWAYS, Span
 
 _NEVER: Final = ALWAYS[1]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from loadfactor.base.units import MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
 from loadfactor.books.booking import may_overlap
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.store.session import Session
-from loadfactor.units import MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
 
 STEPS_S = (
     *(minutes * S_PER_MIN for minutes in (1, 2, 5, 10, 15, 30)),

@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.booking import book, view_placed
 from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.books.ledger_facts import LedgerFacts, list_facts
 from loadfactor.store.session import Session
-from loadfactor.tables import LABELS, Span
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.tables.schema import LABELS, Span
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,11 +4,11 @@ from datetime import datetime
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.charging.bill_lines import find_extent, view_charges
 from loadfactor.books.charging.billed_prices import has_bills
-from loadfactor.errors import InputError
 from loadfactor.metrics.query.calendar import instant
-from loadfactor.tables import TABLES
+from loadfactor.tables.schema import TABLES
 
 if TYPE_CHECKING:
     from loadfactor.store.session import Session

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from loadfactor.tables import PRICES, Span
-from loadfactor.units import MS_PER_DAY
+from loadfactor.base.units import MS_PER_DAY
+from loadfactor.tables.schema import PRICES, Span
 
 if TYPE_CHECKING:
     import pyarrow as pa

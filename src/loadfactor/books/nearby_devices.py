@@ -2,7 +2,7 @@
 
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
-from loadfactor.tables import Span
+from loadfactor.tables.schema import Span
 
 
 def read_nearby_devices(session: Session, job: str, span: Span) -> list[str] | None:

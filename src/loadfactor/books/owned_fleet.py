@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import J_PER_KWH, S_PER_HOUR
 from loadfactor.books.owned_prices import full_power_w, make_owned_server, select_priced
-from loadfactor.errors import InputError
-from loadfactor.owned_settings import OwnedPool
 from loadfactor.planner.economics.ownership import OwnedCost, OwnedServer, compute_owned_cost
+from loadfactor.settings.owned import OwnedPool
 from loadfactor.store.session import Session
-from loadfactor.tables import measured_bit
-from loadfactor.units import J_PER_KWH, S_PER_HOUR
+from loadfactor.tables.schema import measured_bit
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,15 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import MS_PER_S, PERCENT
 from loadfactor.books.ledger_files import select_ledger
 from loadfactor.books.ledger_inputs import OwnedPrice, OwnedPrices, read_inputs
 from loadfactor.catalog.accelerators import find_accelerator
-from loadfactor.config import settings
-from loadfactor.errors import InputError
-from loadfactor.owned_settings import OwnedPool
+from loadfactor.settings.config import settings
+from loadfactor.settings.owned import OwnedPool
 from loadfactor.store.sample_files import quote
-from loadfactor.tables import ALWAYS, Span, measured_bit
-from loadfactor.units import MS_PER_S, PERCENT
+from loadfactor.tables.schema import ALWAYS, Span, measured_bit
 
 if TYPE_CHECKING:
     from loadfactor.planner.economics.ownership import OwnedServer

@@ -4,19 +4,19 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import S_PER_HOUR
 from loadfactor.books.billed_costs import convert, has_bill, view_charges
 from loadfactor.books.owned_prices import make_owned_server
-from loadfactor.errors import InputError
 from loadfactor.money.currency import add_exactly
 from loadfactor.money.lines import read_hours
 from loadfactor.money.project_cost import HeldCost, ProjectCost, ProjectSpending, forecast_project
-from loadfactor.owned_settings import OwnedPool
 from loadfactor.planner.economics.ownership import OwnedCost, compute_owned_cost
-from loadfactor.project_settings import ProjectPlan
-from loadfactor.settings_file import FILE
+from loadfactor.settings.file import FILE
+from loadfactor.settings.owned import OwnedPool
+from loadfactor.settings.projects import ProjectPlan
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
-from loadfactor.units import S_PER_HOUR
 
 EVALUATION, TRAINING = "evaluation", "training"
 """Purposes of jobs that evaluate, and of runs; a job without a purpose is a run."""

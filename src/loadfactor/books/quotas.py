@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from loadfactor.quotas import OF_COHORT
 from loadfactor.store.session import Session
-from loadfactor.tables import ALWAYS, LABELS
+from loadfactor.tables.quotas import OF_COHORT
+from loadfactor.tables.schema import ALWAYS, LABELS
 
 
 @dataclass(frozen=True)

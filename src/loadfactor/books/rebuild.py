@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from loadfactor.base.units import H_PER_DAY, MS_PER_DAY
 from loadfactor.books.booking import book
 from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.books.charging.booked_bills import has_booked_bills
@@ -22,11 +23,10 @@ from loadfactor.books.owned_prices import (
     price_pools,
 )
 from loadfactor.books.stale_hours import find_stale, ledger_key
-from loadfactor.config import settings
+from loadfactor.settings.config import settings
 from loadfactor.store.manifest import Manifest, StoredFile, subtract
 from loadfactor.store.session import NotEnoughMemory, Session
-from loadfactor.tables import BASES, BILLED, IDLE_BELOW, Span
-from loadfactor.units import H_PER_DAY, MS_PER_DAY
+from loadfactor.tables.schema import BASES, BILLED, IDLE_BELOW, Span
 
 if TYPE_CHECKING:
     from loadfactor.store.importing import Progress

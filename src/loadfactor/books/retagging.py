@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from loadfactor.base.privacy import PREFIX
 from loadfactor.books.entry_rules import make_entry, restore_said
 from loadfactor.books.rebuild import refresh
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.config import read_settings
-from loadfactor.privacy import PREFIX
-from loadfactor.settings_file import CHOSEN
+from loadfactor.settings.config import read_settings
+from loadfactor.settings.file import CHOSEN
 from loadfactor.store.audit import append_audit
 from loadfactor.store.entry import TAGGED, ChangeRows
 from loadfactor.store.importing import Progress

@@ -2,10 +2,10 @@
 
 from typing import Final
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.metrics.work import IN_SECTION
 from loadfactor.store.session import Session
-from loadfactor.units import MS_PER_HOUR
-from loadfactor.work_tables import SECTION_KINDS
+from loadfactor.tables.work import SECTION_KINDS
 
 _OPEN: Final = ", ".join(f"sum(sum(step) FILTER (kind = '{kind}')) OVER job AS {kind}" for kind in SECTION_KINDS)
 _FIRST: Final = " ".join(f"WHEN {kind} > 0 THEN '{IN_SECTION[kind]}'" for kind in SECTION_KINDS)

@@ -5,13 +5,13 @@ from typing import Any, Final
 
 import ibis
 
+from loadfactor.base.errors import InputError, no_such
+from loadfactor.base.units import MS_PER_S, S_PER_HOUR
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.errors import InputError, no_such
 from loadfactor.metrics.metric import CURRENCY, Made, Metric, PerUnit, Speed
 from loadfactor.metrics.query.calendar import instant, milliseconds
 from loadfactor.metrics.work import OUTPUT, PROMPT
 from loadfactor.planner.economics.measured_load import MeasuredLoad
-from loadfactor.units import MS_PER_S, S_PER_HOUR
 
 REQUEST: Final = "request"
 ASKED: Final = (

@@ -9,22 +9,22 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loadfactor.base.errors import InputError, no_such
 from loadfactor.books.asked_ledger import AskedLedger
 from loadfactor.books.charging.bill_comparison import BillComparison, compare_bills
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.filters import check_filters
 from loadfactor.books.known_span import find_bill_span, find_span, has_only_bills
 from loadfactor.books.rebuild import default_basis, open_ledger
-from loadfactor.config import settings
-from loadfactor.errors import InputError, no_such
 from loadfactor.metrics import METRICS, Metric, metric
 from loadfactor.metrics.names import Dimension, MetricName
 from loadfactor.metrics.query.answer import answer
 from loadfactor.metrics.query.calendar import Window, milliseconds
 from loadfactor.metrics.query.question import Question, check_dimensions, list_inputs
 from loadfactor.metrics.query.reading import Readings
+from loadfactor.settings.config import settings
 from loadfactor.store.session import Session
-from loadfactor.tables import BASES, Span
+from loadfactor.tables.schema import BASES, Span
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -3,6 +3,7 @@
 import hashlib
 from typing import Final
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.charging.booked_bills import find_repriced_hours
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.estimated_prices import write_estimates
@@ -12,8 +13,7 @@ from loadfactor.books.owned_prices import find_changed_hours
 from loadfactor.catalog.links import link_peaks
 from loadfactor.store.manifest import find_moved_ends, find_restepped, merge
 from loadfactor.store.session import Session, find_span, learnt_steps
-from loadfactor.tables import Span
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.tables.schema import Span
 
 DEFINITION: Final = 9
 """Raise when what a ledger row means changes, or kept rows may be wrong: every store then books itself again."""

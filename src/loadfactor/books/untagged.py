@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from loadfactor.errors import InputError, no_such
+from loadfactor.base.errors import InputError, no_such
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 from loadfactor.metrics.query.reading import Readings, iso
 from loadfactor.store.session import Session
-from loadfactor.tagging.facts import ORIGINAL, read_object
-from loadfactor.tagging.rules import GIVES, PREFIXES, TAGS
+from loadfactor.tables.tagging.facts import ORIGINAL, read_object
+from loadfactor.tables.tagging.rules import GIVES, PREFIXES, TAGS
 
 ASKED: Final = ("allocated_gpu_hours", "cost")
 OF_A_JOB: Final = ("user", "team", "project", "queue", "pool", "job")

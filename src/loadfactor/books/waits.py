@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from loadfactor.base.errors import InputError, no_such
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_S, S_PER_HOUR
 from loadfactor.books.quotas import CohortUse, QuotaUse, list_quotas
-from loadfactor.errors import InputError, no_such
 from loadfactor.ledger.columns import SIZES
 from loadfactor.metrics.query.calendar import Window, instant
 from loadfactor.metrics.query.question import Columns, Key
@@ -19,7 +20,6 @@ from loadfactor.metrics.query.reading import iso
 from loadfactor.metrics.survival import CONFIDENCE, ROUNDING, Interval, estimate_rest, estimate_survival
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
-from loadfactor.units import MS_PER_HOUR, MS_PER_S, S_PER_HOUR
 
 BY: Final = {
     "size": "size",

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.books.asked_ledger import AskedLedger
 from loadfactor.books.booking import book, book_held
 from loadfactor.books.budgets import review_budgets
@@ -22,16 +24,14 @@ from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.books.step_totals import StepRows, read_steps
 from loadfactor.books.watched_prices import write_ended_prices
 from loadfactor.books.watched_waits import QueuedJobs, UsualWait, WatchedWaits
-from loadfactor.config import settings
-from loadfactor.errors import InputError
 from loadfactor.metrics import Metric
 from loadfactor.metrics.query.calendar import Window
 from loadfactor.metrics.query.question import Question
 from loadfactor.metrics.query.totals import Totals, add_up
+from loadfactor.settings.config import settings
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
-from loadfactor.tables import Span
-from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
+from loadfactor.tables.schema import Span
 
 if TYPE_CHECKING:
     from loadfactor.books.budgets import BudgetReview

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from loadfactor.tables import ALWAYS, BASES
+from loadfactor.tables.schema import ALWAYS, BASES
 
 _NEVER: Final = ALWAYS[1]
 

@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.sources.slurm.waiting import LATER
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
-from loadfactor.tables import ALWAYS, Span
-from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
+from loadfactor.tables.schema import ALWAYS, Span
 
 HISTORY_MS: Final = 14 * MS_PER_DAY
 """What is usual follows from so many days; what was said of a job before them is not looked at."""

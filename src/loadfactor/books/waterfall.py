@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from math import fsum
 from typing import Any, Final
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import S_PER_HOUR
 from loadfactor.books.loss_causes import HolderWork, Key, divide_lost, divide_without_math, find_surplus
 from loadfactor.books.waterfall_groups import FleetWaterfall, WaterfallGroup
-from loadfactor.errors import InputError
 from loadfactor.ledger.columns import STATES
 from loadfactor.metrics.fullness import EFFECTIVE_S
 from loadfactor.metrics.metric import CURRENCY, EFFECTIVE_COST, Made, Metric, Part, Sum
@@ -16,7 +17,6 @@ from loadfactor.metrics.query.reading import Readings
 from loadfactor.metrics.waterfall import Spent, WorkShares, join, measure_shares, pour
 from loadfactor.metrics.work import AT_PEAK, IN_SECTION, LOST_TO, MODEL_FLOP
 from loadfactor.store.session import Session
-from loadfactor.units import S_PER_HOUR
 
 Ask = Callable[[tuple[Metric, ...], tuple[str, ...]], Readings]
 """Readings of some metrics by dimensions, in the window and with the filters of one question."""

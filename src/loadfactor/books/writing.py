@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.rebuild import refresh
-from loadfactor.errors import InputError
 from loadfactor.sources import find_source
 from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.store.audit import append_audit
@@ -19,7 +19,7 @@ from loadfactor.store.migration import migrate, start_migration
 from loadfactor.store.repair import repair_store, start_repair
 from loadfactor.store.store import Store
 from loadfactor.store.writer import Writer
-from loadfactor.tables import STATEMENTS
+from loadfactor.tables.schema import STATEMENTS
 
 
 def migrate_books(store: Store, idle_below: float) -> None:

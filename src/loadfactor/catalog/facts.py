@@ -7,7 +7,7 @@ from importlib.resources import files
 from tomllib import loads
 from typing import Any
 
-from loadfactor.errors import CatalogError
+from loadfactor.base.errors import CatalogError
 
 STATUSES = ("seen", "partly seen", "estimate")
 

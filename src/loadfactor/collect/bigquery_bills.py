@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from loadfactor.errors import InputError, SourceError
+from loadfactor.base.errors import InputError, SourceError
 
 SCHEME: Final = "bigquery://"
 EMULATOR: Final = "BIGQUERY_EMULATOR_HOST"

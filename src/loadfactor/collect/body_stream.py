@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from loadfactor.base.errors import StoreError
 from loadfactor.collect.decoding import Numbered, find_poison, pick_valid
-from loadfactor.errors import StoreError
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody
 from loadfactor.store.set_aside import set_body_aside

@@ -4,11 +4,11 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from loadfactor.base.units import MS_PER_S, S_PER_HOUR, S_PER_MIN
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.pull import Chunk, ScheduledPull, Take
 from loadfactor.sources.clouds.cloud_series import CloudSeries, write_matrix
 from loadfactor.store.source_status import Failure
-from loadfactor.units import MS_PER_S, S_PER_HOUR, S_PER_MIN
 
 LATE_S = 10.0 * S_PER_MIN
 """So much is asked for again, for values that a cloud gets late. A stream takes each once."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.collect.fetch_errors import FetchError
-from loadfactor.errors import InputError
 from loadfactor.sources.clouds.cloud_series import CloudSeries
 from loadfactor.sources.clouds.cloudwatch_metrics import (
     NAMES,
@@ -16,7 +17,6 @@ from loadfactor.sources.clouds.cloudwatch_metrics import (
     end_points,
     read_metric,
 )
-from loadfactor.units import MS_PER_S, S_PER_MIN
 
 SERVICE: Final = "cloudwatch"
 MOST_QUERIES: Final = 500

@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loadfactor.base.errors import BusyError, InputError, LoadfactorError, StoreError
+from loadfactor.base.units import BYTES_PER_KIB, MS_PER_S
 from loadfactor.collect.body_stream import BodyStream, Received
 from loadfactor.collect.decoding import PAGE, REMOTE_WRITE, Numbered
 from loadfactor.collect.listed_stream import ListedStream, is_listed
 from loadfactor.collect.stream import Stream
-from loadfactor.errors import BusyError, InputError, LoadfactorError, StoreError
 from loadfactor.sources.prometheus.remote_write import compile_scanner
 from loadfactor.store.live import LiveLog, OriginState, ReceivedBody
-from loadfactor.units import BYTES_PER_KIB, MS_PER_S
 
 HOLD_S = 11.0
 """A scrape is booked so long after its first sample came: Prometheus sends the rest of it within five seconds, and within five more

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO, Final
 
-from loadfactor.errors import LoadfactorError
+from loadfactor.base.errors import LoadfactorError
 
 _READ_BYTES: Final = 1 << 16
 _LOOK_EVERY_S: Final = 0.5

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.errors import SourceError
 from loadfactor.collect.pulled_body import unpack_answer
 from loadfactor.collect.scraped_page import unpack_page
-from loadfactor.errors import SourceError
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.metrics_page import PageReader

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from loadfactor.base.units import S_PER_HOUR, S_PER_MIN
 from loadfactor.collect.cloudwatch import CloudWatchAccess, describe_error, open_client
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.instance_watch import NotPermittedError
@@ -12,7 +13,6 @@ from loadfactor.sources.clouds.ec2_answers import SpotRequest, read_instance
 from loadfactor.sources.clouds.live_ec2 import PRICES, REQUESTS, TYPES
 from loadfactor.sources.clouds.live_instances import INSTANCES, Said
 from loadfactor.sources.kubernetes.tags import choose_texts
-from loadfactor.units import S_PER_HOUR, S_PER_MIN
 
 SERVICE: Final = "ec2"
 SPOT_REQUESTS, SPOT_PRICES = "spot requests", "spot prices"

@@ -1,6 +1,6 @@
 """What goes wrong where a server is asked."""
 
-from loadfactor.errors import LoadfactorError
+from loadfactor.base.errors import LoadfactorError
 
 
 class FetchError(LoadfactorError):

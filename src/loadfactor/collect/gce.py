@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from loadfactor.base.errors import InputError
 from loadfactor.collect.cloud_monitoring import LOCAL, ProjectAccess, describe_error
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.instance_watch import NotPermittedError
-from loadfactor.errors import InputError
 from loadfactor.sources.clouds.gce_answers import PREEMPTED_BY, read_instance
 from loadfactor.sources.clouds.live_gce import PREEMPTIONS
 from loadfactor.sources.clouds.live_instances import INSTANCES, Said

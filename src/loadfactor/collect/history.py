@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.lanes import Lanes
 from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.pull import Chunk, Pull
-from loadfactor.errors import InputError
 from loadfactor.sources.base import Gap, Rows, Source
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.query_answers import read_answer
@@ -21,8 +22,7 @@ from loadfactor.sources.prometheus.saved_answers import SOURCE, name_source
 from loadfactor.sources.prometheus.selector import ALL, ENGINES, write_selector
 from loadfactor.sources.serving_engines.progress_rows import ROW_MS, find_part
 from loadfactor.store.importing import Progress, Receipt
-from loadfactor.tables import Span
-from loadfactor.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S
+from loadfactor.tables.schema import Span
 
 SETTLED_MS = MS_PER_HOUR
 """So long after its end a day may still get samples."""

@@ -12,9 +12,9 @@ from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.collect.fetch_errors import FetchError
-from loadfactor.errors import InputError
-from loadfactor.units import BYTES_PER_KIB
 
 PIECE_BYTES: Final = 64 * BYTES_PER_KIB
 """Read at once."""

@@ -18,11 +18,11 @@ from typing import Final
 
 from httptools import HttpParserError, HttpResponseParser
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import BYTES_PER_KIB, BYTES_PER_MIB, MS_PER_S
 from loadfactor.collect.fetch_errors import FetchError, LateError, TooMuchError
 from loadfactor.collect.http_connection import PIECE_BYTES, HttpProxy, connect, write_address
 from loadfactor.collect.lanes import Lane
-from loadfactor.errors import InputError
-from loadfactor.units import BYTES_PER_KIB, BYTES_PER_MIB, MS_PER_S
 
 LONG_BYTES: Final = 256 * BYTES_PER_KIB
 """An answer of more than this is received in turn. The page of 64 GPUs is some 150 KiB, packed 10."""

@@ -13,13 +13,13 @@ import zlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from loadfactor.base.errors import LoadfactorError
+from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.listed_body import pack_listed
 from loadfactor.collect.part_status import PartStatus
-from loadfactor.errors import LoadfactorError
 from loadfactor.sources.clouds.live_instances import ALL, INSTANCES, SEEN
 from loadfactor.store.source_status import SourceStatus
-from loadfactor.units import MS_PER_S, S_PER_MIN
 
 REFUSED_EVERY_S: Final = 10.0 * S_PER_MIN
 """A question that may not be asked is asked again so seldom: somebody may allow it."""

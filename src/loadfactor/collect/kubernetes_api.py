@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from loadfactor.errors import LoadfactorError
+from loadfactor.base.errors import LoadfactorError
 from loadfactor.sources.kubernetes.decoder import (
     CLAIM,
     CLUSTER_QUEUE,

@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from loadfactor.base.units import S_PER_MIN
 from loadfactor.collect.kubernetes_api import KubernetesApi, KubernetesError
 from loadfactor.sources.kubernetes.fields import part, parts, text
 from loadfactor.sources.kubernetes.pruning import prune
-from loadfactor.units import S_PER_MIN
 
 LONGEST_CHAIN: Final = 6
 ASK_AGAIN_S: Final = 10.0 * S_PER_MIN

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from loadfactor.base.errors import LoadfactorError
+from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.collect.kubernetes_api import (
     FORBIDDEN,
     GONE,
@@ -23,7 +25,6 @@ from loadfactor.collect.kubernetes_api import (
 )
 from loadfactor.collect.kubernetes_owners import OwnerSearch
 from loadfactor.collect.listed_body import pack_listed
-from loadfactor.errors import LoadfactorError
 from loadfactor.sources.kubernetes.decoder import NODE, POD, SLICE, WORKLOAD
 from loadfactor.sources.kubernetes.fields import part, text
 from loadfactor.sources.kubernetes.live_decoder import ALIVE, DELETED, LISTED, LISTING
@@ -33,7 +34,6 @@ from loadfactor.sources.kubernetes.pruning import prune
 from loadfactor.sources.kubernetes.slices import read_listed
 from loadfactor.sources.kubernetes.workloads import read_workload
 from loadfactor.store.source_status import MOST_FAILURES, Failure, SourceStatus
-from loadfactor.units import MS_PER_S, S_PER_MIN
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = float(S_PER_MIN)

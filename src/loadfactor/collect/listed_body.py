@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 
 LISTED: Final = "listed"
 """The format of these bodies."""

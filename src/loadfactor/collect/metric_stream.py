@@ -18,17 +18,17 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
+from loadfactor.base.errors import LoadfactorError, SourceError
+from loadfactor.base.units import MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.listed_body import pack_listed
 from loadfactor.collect.part_status import PartStatus
 from loadfactor.collect.s3_objects import S3Object, S3Objects
-from loadfactor.errors import LoadfactorError, SourceError
 from loadfactor.sources.base import Input
 from loadfactor.sources.clouds.live_stream import ASIDE, SERIES
 from loadfactor.sources.clouds.saved_cloudwatch import LARGEST_FILE_BYTES, read_cloudwatch
 from loadfactor.sources.file_chunks import FileChunks
 from loadfactor.store.source_status import SourceStatus
-from loadfactor.units import MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
 
 KNOWN_S: Final = S_PER_HOUR
 """Objects are known for so long after they were written; those that are older than that and than the newest were read."""

@@ -5,11 +5,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from loadfactor.agent.errors import AgentError
-from loadfactor.agent.notices import Notices
-from loadfactor.agent.sampler import Sampler
-from loadfactor.agent.write_request import pack_readings
-from loadfactor.errors import LoadfactorError
+from loadfactor.base.errors import LoadfactorError
+from loadfactor_agent.errors import AgentError
+from loadfactor_agent.notices import Notices
+from loadfactor_agent.sampler import Sampler
+from loadfactor_agent.write_request import pack_readings
 
 ORIGIN: Final = "agent"
 EVERY_S: Final = 10.0

@@ -3,8 +3,8 @@
 import time
 from dataclasses import dataclass, replace
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.store.source_status import MOST_FAILURES, Failure, SourceStatus
-from loadfactor.units import MS_PER_S
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S
 from loadfactor.collect.fetch_errors import FetchError, TooMuchError
 from loadfactor.collect.http_connection import find_proxy, write_basic
 from loadfactor.collect.http_fetch import FetchBounds, HttpRequest, fetch, read_token
 from loadfactor.collect.lanes import Lane
-from loadfactor.errors import InputError
-from loadfactor.units import BYTES_PER_MIB, MS_PER_S
 
 LARGEST_ANSWER_BYTES: Final = 32 * BYTES_PER_MIB
 """Read as JSON it takes some six times as much memory. A server with more to say is asked for a shorter time."""

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from loadfactor.base.errors import LoadfactorError
+from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR, S_PER_MIN
 from loadfactor.collect.fetch_errors import FetchError, LateError, TooMuchError
 from loadfactor.collect.lanes import Lanes
 from loadfactor.collect.prometheus_server import PrometheusServer, fetch_range
-from loadfactor.errors import LoadfactorError
 from loadfactor.store.source_status import MOST_FAILURES, Failure
-from loadfactor.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR, S_PER_MIN
 
 DELAY_S = 20.0
 """So long after a scrape began all its samples can be asked for: scrapes may take ten seconds."""

@@ -4,7 +4,7 @@ import struct
 
 import cramjam
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 
 _COVERS = struct.Struct("<qqq")  # from and to, ms; bytes of the answer
 

@@ -12,19 +12,19 @@ from typing import Final
 
 import pyarrow as pa
 
-from loadfactor.agent.errors import AgentError
-from loadfactor.agent.holder import EXPERIMENT
-from loadfactor.agent.notices import Notices
-from loadfactor.agent.readings import SeriesValues
-from loadfactor.agent.sampler import Sampler
-from loadfactor.agent.spool import Spool
-from loadfactor.agent.write_request import pack_readings
-from loadfactor.errors import InputError
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import BYTES_PER_GIB, MS_PER_S
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Others, RemoteWriteScanner
 from loadfactor.sources.prometheus.remote_write_limits import WriteLimits
-from loadfactor.units import BYTES_PER_GIB, MS_PER_S
+from loadfactor_agent.errors import AgentError
+from loadfactor_agent.holder import EXPERIMENT
+from loadfactor_agent.notices import Notices
+from loadfactor_agent.readings import SeriesValues
+from loadfactor_agent.sampler import Sampler
+from loadfactor_agent.spool import Spool
+from loadfactor_agent.write_request import pack_readings
 
 LONGEST_NAME: Final = 60
 BODIES_AT_ONCE: Final = 1000

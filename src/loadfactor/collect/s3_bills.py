@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from loadfactor.base.errors import SourceError
 from loadfactor.collect.s3_files import fetch_files
 from loadfactor.collect.s3_objects import S3Object
-from loadfactor.errors import SourceError
 from loadfactor.sources.billing.bill_reader import ENDINGS
 
 MANIFEST: Final = "anifest.json"

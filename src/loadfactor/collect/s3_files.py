@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.collect.cloudwatch import CloudWatchAccess
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.s3_objects import S3Object, S3Objects
-from loadfactor.errors import SourceError
-from loadfactor.units import MS_PER_S
 
 Choose = Callable[[Sequence[S3Object]], Sequence[S3Object]]
 """Given the objects in a folder, those to fetch. Raises SourceError where there are none."""

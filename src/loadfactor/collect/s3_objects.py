@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import MS_PER_S, S_PER_HOUR
 from loadfactor.collect.cloudwatch import CloudWatchAccess, describe_error, open_client
 from loadfactor.collect.fetch_errors import FetchError
-from loadfactor.errors import InputError
-from loadfactor.units import MS_PER_S, S_PER_HOUR
 
 SERVICE: Final = "s3"
 SCHEME: Final = "s3://"

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
+from loadfactor.base.errors import LoadfactorError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.collect.exporter_page import ExporterAccess, Target, fetch_page
 from loadfactor.collect.lanes import Lanes
 from loadfactor.collect.scraped_page import pack_page
 from loadfactor.collect.target_finders import TargetFinder
-from loadfactor.errors import LoadfactorError
 from loadfactor.store.source_status import SourceStatus, TargetGap
-from loadfactor.units import MS_PER_S
 
 MOST_GAPS: Final = 100
 """So many of a group that are over are remembered."""

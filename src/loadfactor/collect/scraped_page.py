@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 
 import cramjam
 
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.collect.http_fetch import GZIP_WINDOW
-from loadfactor.errors import SourceError
 from loadfactor.sources.prometheus.metrics_page import TargetLabels
-from loadfactor.units import BYTES_PER_MIB
 
 LARGEST_PAGE_BYTES: Final = 16 * BYTES_PER_MIB
 """Of a page, unpacked: some 1,000 GPUs. An exporter with more to say is refused."""

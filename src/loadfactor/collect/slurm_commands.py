@@ -9,8 +9,9 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.collect.commands import CommandError, run_command
-from loadfactor.errors import SourceError
 from loadfactor.sources.base import Input
 from loadfactor.sources.slurm.job_gpus import ShardSizes, measure_gpus
 from loadfactor.sources.slurm.job_table import JOBS
@@ -18,7 +19,6 @@ from loadfactor.sources.slurm.node_rows import NodeRecord
 from loadfactor.sources.slurm.notes import Notes
 from loadfactor.sources.slurm.sacct_jobs import SacctText
 from loadfactor.sources.slurm.scontrol import decode_scontrol_jobs, decode_scontrol_nodes
-from loadfactor.units import BYTES_PER_MIB
 
 FIELDS: Final = (
     "JobID", "JobIDRaw", "Cluster", "User", "Account", "WCKey", "QOS", "Partition", "State", "Reason", "Submit", "Eligible",

@@ -9,9 +9,9 @@ from typing import Any, Final
 import httpx
 import pyarrow as pa
 
+from loadfactor.base.errors import SourceError
 from loadfactor.collect.commands import CommandError, TooMuchSaidError
 from loadfactor.collect.slurm_commands import MOST_BYTES, Answer, NodeAnswer, hold_gpus
-from loadfactor.errors import SourceError
 from loadfactor.sources.base import Input
 from loadfactor.sources.slurm.job_table import JOBS
 from loadfactor.sources.slurm.rest_json import Document, decode_rest_jobs, decode_rest_nodes, parse_documents

@@ -14,11 +14,12 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
+from loadfactor.base.errors import LoadfactorError
+from loadfactor.base.units import MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
 from loadfactor.collect.commands import CommandError, TooMuchSaidError
 from loadfactor.collect.listed_body import pack_listed
 from loadfactor.collect.part_status import PartStatus
 from loadfactor.collect.slurm_commands import Answer, NodeAnswer, to_ids
-from loadfactor.errors import LoadfactorError
 from loadfactor.sources.slurm.live_decoder import (
     ACCOUNTING,
     ALL_NODES,
@@ -32,7 +33,6 @@ from loadfactor.sources.slurm.live_decoder import (
 )
 from loadfactor.sources.slurm.live_jobs import Saying, is_open
 from loadfactor.store.source_status import SourceStatus
-from loadfactor.units import MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
 
 OVERLAP_S: Final = S_PER_HOUR
 """So much of accounting is asked for again."""

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR
 from loadfactor.collect.body_stream import BodyStream, Received
 from loadfactor.collect.decoding import NO_POINTS, QUERY, REMOTE_WRITE, Numbered, Readers, make_readers, try_bodies
 from loadfactor.collect.pulled_body import read_begin_ms, read_end_ms
 from loadfactor.collect.taken_points import TakenPoints
-from loadfactor.errors import InputError
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.remote_write import Points
 from loadfactor.store.live import LiveLog, OriginState, ReceivedBody
-from loadfactor.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR
 
 FUTURE_MS: Final = int(1.1 * S_PER_HOUR * MS_PER_S)
 """A sample may be this far ahead of our clock: one that is an hour off, in summer or by mistake, loses nothing."""

@@ -5,9 +5,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.sources.prometheus.pending_points import pick_points
 from loadfactor.sources.prometheus.remote_write import Points
-from loadfactor.units import MS_PER_S, S_PER_MIN
 
 KNOWN_MS: Final = 10 * S_PER_MIN * MS_PER_S
 """Points are known for so long: answers overlap by no more."""

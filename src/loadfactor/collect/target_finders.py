@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from loadfactor.base.errors import InputError, LoadfactorError
+from loadfactor.base.limits import shorten
+from loadfactor.base.units import BYTES_PER_MIB, S_PER_MIN
 from loadfactor.collect.exporter_page import USUAL_PATH, Target
-from loadfactor.errors import InputError, LoadfactorError
-from loadfactor.limits import shorten
-from loadfactor.units import BYTES_PER_MIB, S_PER_MIN
 
 if TYPE_CHECKING:
     from dns.asyncresolver import Resolver

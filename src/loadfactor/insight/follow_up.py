@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from typing import Final
 
+from loadfactor.base.errors import no_such
+from loadfactor.base.units import D_PER_WEEK, H_PER_MONTH, S_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.books.job_account import KEPT
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.errors import no_such
 from loadfactor.insight.levers import LEVERS
 from loadfactor.insight.levers.offers import PRICE_LEVERS
-from loadfactor.lever_settings import DoneLever
 from loadfactor.metrics import Metric
-from loadfactor.units import D_PER_WEEK, H_PER_MONTH, S_PER_HOUR
+from loadfactor.settings.levers import DoneLever
 
 LONGEST: Final = timedelta(days=4 * D_PER_WEEK)
 """At most so long before and after are compared."""

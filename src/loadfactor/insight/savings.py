@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from math import fsum
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import H_PER_MONTH
 from loadfactor.books.books import Books
 from loadfactor.books.losses.facts import LossFacts, read_losses
-from loadfactor.errors import InputError
 from loadfactor.insight.diagnosis.fleet import Progress, diagnose_jobs
 from loadfactor.insight.follow_up import LeverFollowUp, follow_levers
 from loadfactor.insight.levers import LEVERS
@@ -16,10 +17,9 @@ from loadfactor.insight.levers.offers import PriceOffers, find_price_savings
 from loadfactor.insight.levers.price_saving import PriceSaving
 from loadfactor.insight.levers.remainder import TakenLoss
 from loadfactor.insight.levers.situation import Situation
-from loadfactor.lever_settings import DoneLever
 from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.metrics.waterfall import DROPS, Waterfall
-from loadfactor.units import H_PER_MONTH
+from loadfactor.settings.levers import DoneLever
 
 MOST_ASKED = 5
 MOST_DIAGNOSED = 5

@@ -7,7 +7,7 @@ signal a sample has, and every reading says which (its basis).
 
 from dataclasses import dataclass
 
-from loadfactor.tables import measured_bit
+from loadfactor.tables.schema import measured_bit
 
 
 @dataclass(frozen=True)

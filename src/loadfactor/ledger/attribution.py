@@ -9,13 +9,13 @@ from typing import Any
 
 import ibis
 
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.ledger.columns import HOLDER
 from loadfactor.ledger.intervals import clip, covers, cut_at_bounds, split_by_bucket
 from loadfactor.ledger.inventory import LOCATION
 from loadfactor.ledger.labels import ROUNDING_GPUS, drop_listed, name_gpus, pick_labelled, pick_listed
 from loadfactor.ledger.prices import PRICE_COLUMNS
 from loadfactor.ledger.scope import CLAIM, DAY, NUMBERS, OWN, spread_whole_nodes
-from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
 
 Expr = Any
 

@@ -14,7 +14,7 @@ import ibis
 from loadfactor.ledger.intervals import covers, cut_at_bounds, intersect, open_ends, shares_time, unite
 from loadfactor.ledger.labels import list_aliases, pick_labelled, pick_listed
 from loadfactor.ledger.scope import CLAIM, DAY
-from loadfactor.tables import LINGER_MS
+from loadfactor.tables.schema import LINGER_MS
 
 _COLUMNS = (*CLAIM, "device_id", "node", "pool", "from_utc", "to_utc", "inferred")
 _PLACE = ("node", DAY)

@@ -8,7 +8,7 @@ from typing import Any
 
 import ibis
 
-from loadfactor.tables import ALWAYS
+from loadfactor.tables.schema import ALWAYS
 
 Expr = Any
 """An Ibis table or column; Ibis' own types say less than the docstrings here."""

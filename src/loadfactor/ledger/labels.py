@@ -14,7 +14,7 @@ import ibis
 from loadfactor.ledger.columns import HOLDER
 from loadfactor.ledger.intervals import clip, covers, cut_at_bounds, intersect, shares_time, unite
 from loadfactor.ledger.scope import DAY, NUMBERS, list_carried
-from loadfactor.tables import LABELS, LINGER_MS
+from loadfactor.tables.schema import LABELS, LINGER_MS
 
 ROUNDING_GPUS = 1e-9
 """What is left of a GPU after shares like 1/7 have been added up."""

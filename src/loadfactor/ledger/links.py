@@ -4,7 +4,7 @@ from typing import Any
 
 import ibis
 
-from loadfactor.tables import measured_bit
+from loadfactor.tables.schema import measured_bit
 
 PCIE = ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s")
 PCIE_BUSIER = "pcie_bytes_per_s"

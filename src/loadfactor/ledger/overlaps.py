@@ -12,7 +12,7 @@ import ibis
 
 from loadfactor.ledger.activity import ACTIVITIES
 from loadfactor.ledger.intervals import covers, cut_at_bounds
-from loadfactor.tables import MEASUREMENTS, measured_bit
+from loadfactor.tables.schema import MEASUREMENTS, measured_bit
 
 MEMORY = ("mem_used_bytes", "mem_total_bytes")
 _AT = ("device_id", "hour_utc", "from_utc", "to_utc")

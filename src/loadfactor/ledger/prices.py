@@ -11,9 +11,9 @@ from typing import Any
 
 import ibis
 
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.ledger.intervals import covers, intersect, open_ends
-from loadfactor.tables import BASES, BILLED
-from loadfactor.units import MS_PER_DAY
+from loadfactor.tables.schema import BASES, BILLED
 
 MOST_SPECIFIC = 8
 """How specific a price of a bill is: more than one for a GPU (4), a pool (2) and a model (1) together."""

@@ -21,14 +21,14 @@ from typing import Any
 
 import ibis
 
+from loadfactor.base.units import MS_PER_S, S_PER_HOUR
 from loadfactor.ledger.activity import ACTIVITIES, SIGNALS, THROTTLED
 from loadfactor.ledger.columns import BINS, HISTOGRAM, HOLDER, KNOWN, NOBODY, UNKNOWN
 from loadfactor.ledger.evidence import lies_within_hour, weigh_evidence
 from loadfactor.ledger.inventory import LOCATION
 from loadfactor.ledger.links import LINK_BITS, NVLINK, PCIE, PCIE_BUSIER, PEAKS, busier_direction
 from loadfactor.ledger.prices import PRICE_COLUMNS
-from loadfactor.tables import BASES, MEASUREMENTS, measured_bit
-from loadfactor.units import MS_PER_S, S_PER_HOUR
+from loadfactor.tables.schema import BASES, MEASUREMENTS, measured_bit
 
 Expr = Any
 

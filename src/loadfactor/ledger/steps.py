@@ -11,6 +11,7 @@ from typing import Any
 
 import ibis
 
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.ledger.attribution import attribute_time, cut_capacity, list_claims, list_labelled, list_listed
 from loadfactor.ledger.capacity import measure_capacity
 from loadfactor.ledger.evidence import find_unheld_work, list_spans
@@ -27,8 +28,7 @@ from loadfactor.ledger.prices import PRICE_COLUMNS, convert_prices, find_reprice
 from loadfactor.ledger.scope import DAY, locate_devices, scope_claims, scope_places
 from loadfactor.ledger.states import book_states, summarize_samples
 from loadfactor.ledger.unlisted import complete_devices, count_unlisted
-from loadfactor.tables import DEFAULT_CURRENCY, IDLE_BELOW, columns_of
-from loadfactor.units import MS_PER_DAY
+from loadfactor.tables.schema import DEFAULT_CURRENCY, IDLE_BELOW, columns_of
 
 Expr = Any
 Steps = dict[str, Expr]

@@ -15,7 +15,7 @@ import ibis
 from loadfactor.ledger.columns import NUMBERED
 from loadfactor.ledger.intervals import covers, cut_at_bounds, open_ends, unite
 from loadfactor.ledger.labels import ROUNDING_GPUS
-from loadfactor.tables import ALWAYS, LIST
+from loadfactor.tables.schema import ALWAYS, LIST
 
 _KEY = ("place",)
 _COLUMNS = ("device_id", "node", "accelerator", "pool", "share", "from_utc", "to_utc", "estimated")

@@ -4,10 +4,10 @@ from typing import Any
 
 import ibis
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.ledger.columns import HOLDER, SIZES
 from loadfactor.ledger.labels import pick_listed
-from loadfactor.tables import EVENTS
-from loadfactor.units import MS_PER_S
+from loadfactor.tables.schema import EVENTS
 
 Expr = Any
 _WHO = (*(c for c in HOLDER if c not in ("job_id", "attempt")), "queue")

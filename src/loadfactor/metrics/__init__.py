@@ -1,6 +1,6 @@
 """The metrics: one declaration for each, in the order a person should read them."""
 
-from loadfactor.errors import no_such
+from loadfactor.base.errors import no_such
 from loadfactor.metrics.fullness import FULLNESS
 from loadfactor.metrics.metric import Metric
 from loadfactor.metrics.money import MONEY, per_unit

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from loadfactor.base.units import FLOPS_PER_EXAFLOP, TOKENS_PER_MTOK
 from loadfactor.ledger.columns import HELD, STATES, UNKNOWN
 from loadfactor.metrics.fullness import EFFECTIVE, LISTED
 from loadfactor.metrics.metric import (
@@ -19,7 +20,6 @@ from loadfactor.metrics.metric import (
     Sum,
 )
 from loadfactor.metrics.work import CACHED, MODEL_FLOP, OUTPUT, PROMPT, SERVED, SPLIT
-from loadfactor.units import FLOPS_PER_EXAFLOP, TOKENS_PER_MTOK
 
 
 def _priced(*states: str) -> Coverage:

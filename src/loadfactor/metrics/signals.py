@@ -1,8 +1,8 @@
 """Metrics of signals: what held GPUs did. Each signal under its own name, over the time in which it was measured."""
 
+from loadfactor.base.units import J_PER_KWH
 from loadfactor.ledger.columns import HELD
 from loadfactor.metrics.metric import Better, Coverage, Metric, Part, Quantile, Ratio, Sum
-from loadfactor.units import J_PER_KWH
 
 
 def _measured(column: str, states: tuple[str, ...] = HELD) -> Coverage:

@@ -7,7 +7,7 @@ the time held, so that it adds up over jobs and accelerators as activity does.
 from typing import Final
 
 from loadfactor.metrics.metric import Better, Kind, Made, Metric, Speed, UnitShare
-from loadfactor.work_tables import SECTION_KINDS
+from loadfactor.tables.work import SECTION_KINDS
 
 TRAIN_TOKEN: Final = "train_token"
 MODEL_FLOP: Final = "model_flop"

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 from loadfactor.money.lines import ChargedHours, Owner
-from loadfactor.money_settings import EFFECTIVE, EVEN, FIXED, HELD, Bearing
+from loadfactor.settings.money import EFFECTIVE, EVEN, FIXED, HELD, Bearing
 
 Hours = Mapping[Owner, ChargedHours]
 Key = TypeVar("Key")

@@ -6,12 +6,12 @@ from datetime import date
 from decimal import Decimal
 from operator import itemgetter
 
+from loadfactor.base.units import PERCENT
 from loadfactor.money.anomalies import SpendAnomaly, find_anomalies
 from loadfactor.money.currency import add_exactly
 from loadfactor.money.forecast import SpendForecast, forecast_spend
 from loadfactor.money.spending import BudgetPeriod, DailySpending
-from loadfactor.money_settings import Budget
-from loadfactor.units import PERCENT
+from loadfactor.settings.money import Budget
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import groupby
 
-from loadfactor.errors import InputError
+from loadfactor.base.errors import InputError
 from loadfactor.money.bearers import share_pool
 from loadfactor.money.currency import EXACT, add_exactly, count_minor_digits, from_minor, round_to_minor
 from loadfactor.money.lines import ChargedHours, CostLine, Costs, Owner, split_by_state
 from loadfactor.money.remainder import Path, round_levels, sort_key
 from loadfactor.money.statements import Chargeback, ColumnTotal, SpreadPool, Statement, StatementPart
-from loadfactor.money_settings import HOLDER, OWN_POOL, POOLS, ChargebackPolicy
+from loadfactor.settings.money import HOLDER, OWN_POOL, POOLS, ChargebackPolicy
 
 _OWNERS = ""
 """Where a path begins that is not in a pool."""

@@ -5,7 +5,7 @@ from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from fractions import Fraction
 from typing import Final
 
-from loadfactor.errors import InputError
+from loadfactor.base.errors import InputError
 
 # ISO 4217, list one of 2024-06-25: currencies whose minor unit is not a hundredth
 _UNUSUAL: Final = {

@@ -10,10 +10,10 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from fractions import Fraction
 from typing import Final, Literal
 
-from loadfactor.errors import InputError, no_such
+from loadfactor.base.errors import InputError, no_such
+from loadfactor.base.units import S_PER_HOUR
 from loadfactor.money.currency import EXACT, check_amount
-from loadfactor.money_settings import POOLS
-from loadfactor.units import S_PER_HOUR
+from loadfactor.settings.money import POOLS
 
 Owner = tuple[str | None, ...]
 """Values of what statements are by, like team and project; None where it is not known."""

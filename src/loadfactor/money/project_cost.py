@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
+from loadfactor.base.units import PERCENT
 from loadfactor.money.currency import add_exactly
-from loadfactor.project_settings import ProjectPlan
-from loadfactor.units import PERCENT
+from loadfactor.settings.projects import ProjectPlan
 
 NOTHING: Final = Decimal(0)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from loadfactor.errors import InputError
+from loadfactor.base.errors import InputError
 
 Weight = int | float | Decimal | Fraction
 Path = tuple[str | None, ...]

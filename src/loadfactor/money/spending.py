@@ -8,8 +8,8 @@ from functools import cached_property
 from statistics import median
 from typing import Final, Literal
 
+from loadfactor.base.units import D_PER_WEEK
 from loadfactor.money.currency import add_exactly
-from loadfactor.units import D_PER_WEEK
 
 HISTORY_WEEKS: Final = 8
 """How far back a day is compared with earlier ones: long enough for medians, short enough to follow a fleet that grows."""

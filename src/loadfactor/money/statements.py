@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from loadfactor.money.lines import ChargedHours, Costs, Owner
-from loadfactor.money_settings import ChargebackPolicy
+from loadfactor.settings.money import ChargebackPolicy
 
 _RATE_DIGITS = Decimal("1e-6")
 

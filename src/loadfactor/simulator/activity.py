@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S, PERCENT
 from loadfactor.simulator.behaviour import Behaviour, Singles, draw_behaviour
 from loadfactor.simulator.calendar import Calendar, compute_request_rate
 from loadfactor.simulator.fleet import Ints
 from loadfactor.simulator.simulation import Simulation
 from loadfactor.simulator.workloads import SHAPES
-from loadfactor.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S, PERCENT
 
 ACTIVITY_PER_ONE = 10_000
 ROWS_PER_BLOCK = 100_000

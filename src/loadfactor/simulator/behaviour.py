@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.simulator.fleet import Floats, Ints
 from loadfactor.simulator.simulation import Simulation
 from loadfactor.simulator.workloads import SHAPES, WORKLOADS
-from loadfactor.units import MS_PER_S
 
 Singles = npt.NDArray[np.float32]
 

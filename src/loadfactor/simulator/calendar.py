@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import numpy as np
 import numpy.typing as npt
 
+from loadfactor.base.units import D_PER_WEEK, H_PER_DAY, MS_PER_DAY, MS_PER_HOUR, MS_PER_S
 from loadfactor.simulator.fleet import Floats, Ints
 from loadfactor.simulator.scenario import Scenario
-from loadfactor.units import D_PER_WEEK, H_PER_DAY, MS_PER_DAY, MS_PER_HOUR, MS_PER_S
 
 SATURDAY = 5
 EPOCH_WEEKDAY = 3  # 1970-01-01 was a Thursday

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from loadfactor.base.units import BYTES_PER_MIB, HZ_PER_MHZ, PERCENT
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.simulator.activity import ACTIVITY_PER_ONE, SERVING, ActivityBlock
 from loadfactor.simulator.behaviour import Behaviour, Singles
 from loadfactor.simulator.fleet import Floats
 from loadfactor.simulator.simulation import Simulation
 from loadfactor.simulator.workloads import WORKLOADS
-from loadfactor.units import BYTES_PER_MIB, HZ_PER_MHZ, PERCENT
 
 POWER_STEP_W = 0.762  # of the board's sensor
 IDLE_POWER_SHARE = 0.14  # of the board's limit

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from loadfactor.base.units import H_PER_DAY, MS_PER_DAY, MS_PER_HOUR, MS_PER_S, S_PER_HOUR
 from loadfactor.simulator.calendar import Calendar, compute_submission_rate
 from loadfactor.simulator.fleet import Ints, SimulatedFleet
 from loadfactor.simulator.scenario import Scenario, Team
 from loadfactor.simulator.workloads import WORKLOADS, find_workload
-from loadfactor.units import H_PER_DAY, MS_PER_DAY, MS_PER_HOUR, MS_PER_S, S_PER_HOUR
 
 FOREVER_MS = 2**60
 FIRST_JOB_NUMBER = 481_000

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.simulator.scenario import NodeGroup, Scenario
-from loadfactor.units import MS_PER_DAY, MS_PER_S
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

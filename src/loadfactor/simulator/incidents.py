@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S, S_PER_HOUR
 from loadfactor.simulator.fleet import Node
 from loadfactor.simulator.scenario import Scenario
-from loadfactor.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S, S_PER_HOUR
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import date
 from typing import Final
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 from loadfactor.simulator.scenario import Deployment, NodeGroup, Scenario, Team
 
 TEAMS: Final = (

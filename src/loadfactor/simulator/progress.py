@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_S
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.simulator.calendar import compute_request_rate
 from loadfactor.simulator.outcome import ScheduledRun
 from loadfactor.simulator.simulation import Simulation
 from loadfactor.simulator.workloads import WORKLOADS, Workload
-from loadfactor.units import MS_PER_HOUR, MS_PER_S
 
 FLOPS_PER_PARAM_TRAINED = 6  # forward and backward, per token
 FLOPS_PER_PARAM_SERVED = 2  # forward

@@ -5,9 +5,9 @@ from datetime import UTC, date, datetime
 from functools import cached_property
 from zoneinfo import ZoneInfo
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.simulator.workloads import WORKLOADS
-from loadfactor.units import MS_PER_DAY, MS_PER_S
 
 
 @dataclass(frozen=True)

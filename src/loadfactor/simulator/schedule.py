@@ -10,12 +10,12 @@ from bisect import bisect_left, insort
 from dataclasses import replace
 from itertools import count
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.simulator.demand import FOREVER_MS, SubmittedJob
 from loadfactor.simulator.fleet import Node
 from loadfactor.simulator.incidents import Incident
 from loadfactor.simulator.outcome import Outage, Schedule, ScheduledRun, ScheduledWait
 from loadfactor.simulator.workloads import WORKLOADS
-from loadfactor.units import MS_PER_S
 
 LONGEST_LIMIT = 3.0  # times what a job needs; people do not know better
 BACKFILL_DEPTH = 16  # jobs looked at behind a head that cannot start

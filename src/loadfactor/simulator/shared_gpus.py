@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S
 from loadfactor.simulator.demand import FOREVER_MS, SubmittedJob
 from loadfactor.simulator.fleet import SimulatedFleet
 from loadfactor.simulator.outcome import ScheduledRun
 from loadfactor.simulator.scenario import Scenario
 from loadfactor.simulator.workloads import WORKLOADS, find_workload
-from loadfactor.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S
 
 PODS = (("notebook", 0.25), ("small-batch", 0.125), ("serving", 0.5))
 """Workload and share. The signals of the GPU are those of the last pod that holds it: a collector sees the GPU, not the pod."""

@@ -14,14 +14,14 @@ from loadfactor.simulator.outcome import ScheduledRun
 from loadfactor.simulator.progress import list_progress
 from loadfactor.simulator.simulation import Simulation
 from loadfactor.simulator.workloads import WORKLOADS
-from loadfactor.tables import table
+from loadfactor.tables.schema import table
 
 ROWS_PER_BATCH = 50_000
 Row = dict[str, Any]
 
 
 class TableBatch(NamedTuple):
-    """Some rows of one table, with columns as `loadfactor.tables` names them."""
+    """Some rows of one table, with columns as `loadfactor.tables.schema` names them."""
 
     table: str
     data: pa.Table

@@ -6,12 +6,12 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pandas as pd
 
+from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.simulator.outcome import ScheduledWait
 from loadfactor.simulator.progress import ProgressRow, list_progress
 from loadfactor.simulator.simulation import Simulation
 from loadfactor.simulator.truth_cells import measure_cells
 from loadfactor.simulator.workloads import WORKLOADS
-from loadfactor.units import MS_PER_DAY, MS_PER_S
 
 QUANTILES = (0.5, 0.9, 0.99)
 

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.simulator.activity import ACTIVITY_PER_ONE, ActivityBlock, compute_activity
 from loadfactor.simulator.fleet import Floats, Ints
 from loadfactor.simulator.simulation import Simulation
-from loadfactor.tables import IDLE_BELOW
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.tables.schema import IDLE_BELOW
 
 IDLE_BELOW_ACTIVITY = round(IDLE_BELOW * ACTIVITY_PER_ONE)
 

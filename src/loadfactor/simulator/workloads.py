@@ -7,7 +7,7 @@ that mostly hold memory); they are this simulation's assumptions and claim nothi
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from loadfactor.units import S_PER_HOUR
+from loadfactor.base.units import S_PER_HOUR
 
 Shape = Literal["steady", "sawtooth", "notebook", "serving"]
 SHAPES: Final[tuple[Shape, ...]] = ("steady", "sawtooth", "notebook", "serving")

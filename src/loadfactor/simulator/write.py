@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from loadfactor.errors import InputError
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.simulator.scenario import Scenario
 from loadfactor.simulator.simulation import Simulation, simulate
 from loadfactor.simulator.table_rows import TableBatch, make_tables
-from loadfactor.tables import table
-from loadfactor.units import MS_PER_DAY, MS_PER_S
+from loadfactor.tables.schema import table
 
 Format = Literal["parquet", "csv"]
 

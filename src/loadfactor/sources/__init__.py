@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from loadfactor.errors import no_such
+from loadfactor.base.errors import no_such
 
 if TYPE_CHECKING:
     from loadfactor.sources.base import Source

@@ -17,7 +17,7 @@ from loadfactor.sources.parsing.event_readings import DeviceEvent
 
 @dataclass(frozen=True)
 class Rows:
-    """A batch of rows of one table. `data` holds any of its columns (see `loadfactor.tables`), with their types and units.
+    """A batch of rows of one table. `data` holds any of its columns (see `loadfactor.tables.schema`), with their types and units.
 
     Instants are int64 milliseconds since 1970 UTC. Columns left out are null. Keep a batch under about 100,000 rows, so
     that memory does not grow with the input. `where` is the label of the input, for messages. `inferred`: nobody listed these

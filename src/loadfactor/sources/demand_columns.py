@@ -5,10 +5,10 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from loadfactor.errors import SourceError
-from loadfactor.limits import MOST_CLUSTER_GPUS, MOST_GPUS, Limits, shorten
+from loadfactor.base.errors import SourceError
+from loadfactor.base.limits import MOST_CLUSTER_GPUS, MOST_GPUS, Limits, shorten
+from loadfactor.base.units import H_PER_YEAR, MILLIGPUS_PER_GPU, MS_PER_S, S_PER_HOUR
 from loadfactor.sources.demand import Floats
-from loadfactor.units import H_PER_YEAR, MILLIGPUS_PER_GPU, MS_PER_S, S_PER_HOUR
 
 FIRST_ROW: Final = 2  # the header is line 1
 _LONGEST_S: Final = 100 * H_PER_YEAR * S_PER_HOUR

@@ -14,14 +14,14 @@ from typing import Final
 
 import pandas as pd
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources import job_lists
 from loadfactor.sources.base import Input
 from loadfactor.sources.demand import Demand
 from loadfactor.sources.files import open_input
 from loadfactor.sources.parsing.text_blocks import EmptyInputError, join_pieces, split_blocks
 from loadfactor.sources.public_traces import helios, muri, openb_jobs
-from loadfactor.units import BYTES_PER_MIB
 
 _LIMIT_BYTES: Final = 512 * BYTES_PER_MIB  # some 10 million jobs; the file is held in memory
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Gap, Input
 from loadfactor.sources.parsing.text_blocks import join_pieces
-from loadfactor.units import BYTES_PER_MIB
 
 PIECE_BYTES: Final = BYTES_PER_MIB
 _GZIP: Final = b"\x1f\x8b"

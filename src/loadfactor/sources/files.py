@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Decoder, FindFiles, Gap, Input, ReadFiles, ReadOptions, Rows
 from loadfactor.sources.file_chunks import FileChunks, check_plain, note_growth
 from loadfactor.sources.parsing.file_names import strip_rotation

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_S, S_PER_HOUR
 from loadfactor.sources.demand import Demand, DemandTrace, Floats, JobTrace
 from loadfactor.sources.demand_columns import FIRST_ROW, GPUS, JOB_GPUS, LENGTH_S, PRIORITY, TIME_S, read_numbers
 from loadfactor.sources.parsing.times.columns import InstantColumn
-from loadfactor.units import MS_PER_S, S_PER_HOUR
 
 SUBMIT = ("submit_s", "submit_utc", "submit", "submit_time")
 GPUS_COLUMNS = ("gpus", "num_gpu", "num_gpus")

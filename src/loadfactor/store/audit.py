@@ -7,9 +7,9 @@ from pathlib import Path
 from time import time
 from typing import Any, Final
 
-from loadfactor.errors import StoreError
+from loadfactor.base.errors import StoreError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.store import disk
-from loadfactor.units import MS_PER_S
 
 NAME: Final = "audit.log"
 

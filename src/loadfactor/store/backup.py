@@ -5,7 +5,7 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from loadfactor.errors import InputError, StoreError
+from loadfactor.base.errors import InputError, StoreError
 from loadfactor.store import disk
 from loadfactor.store.audit import NAME as AUDIT
 from loadfactor.store.generations import Generation

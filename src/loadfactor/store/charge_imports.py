@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from loadfactor.charges import CHARGES, DELIVERY
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.sources.base import Gap
 from loadfactor.store.deliveries import ChargeFile, Delivery, check_periods, find_counting, join_parts, name_period
 from loadfactor.store.entry import ChangeRows
@@ -20,7 +20,7 @@ from loadfactor.store.small_tables import name_columns
 from loadfactor.store.table_files import read_rows
 from loadfactor.store.tagged_rows import tag_relation, write_tagged
 from loadfactor.store.writer import Writer
-from loadfactor.units import MS_PER_DAY
+from loadfactor.tables.charges import CHARGES, DELIVERY
 
 _CELLS: Final = ", ".join(DELIVERY)
 _EXTENT: Final = ("ChargePeriodStart", "coalesce(ChargePeriodEnd, ChargePeriodStart)")

@@ -10,8 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from loadfactor.charges import CHARGES
-from loadfactor.columns import Table
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.store.charge_imports import forget_charges
 from loadfactor.store.import_records import TABLE as IMPORTS
 from loadfactor.store.import_records import change_records
@@ -34,8 +33,9 @@ from loadfactor.store.staged_samples import ROWS_AT_ONCE
 from loadfactor.store.step_votes import add_votes
 from loadfactor.store.table_files import read_rows
 from loadfactor.store.writer import Writer
-from loadfactor.tables import Span, table
-from loadfactor.units import MS_PER_DAY
+from loadfactor.tables.charges import CHARGES
+from loadfactor.tables.columns import Table
+from loadfactor.tables.schema import Span, table
 
 MOST_FILES: Final = 24
 """More files of a day come about only where merging the newest does not: then all of it is merged."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.parsing.messages import quote
 from loadfactor.store.manifest import StoredFile
-from loadfactor.units import MS_PER_S
 
 _PROVIDERS: Final = {
     **dict.fromkeys(("aws", "amazon", "amazonaws", "amazonwebservices"), "aws"),

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from uuid import uuid4
 
-from loadfactor.errors import StoreError
+from loadfactor.base.errors import StoreError
 from loadfactor.store import disk
 from loadfactor.store.manifest import NAME, OWN_NAME, Manifest, damaged, understand, write_down
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from loadfactor.store.import_records import ImportRecord, list_imports
 from loadfactor.store.sample_files import read
 from loadfactor.store.writer import Writer
-from loadfactor.work_tables import PROGRESS
+from loadfactor.tables.work import PROGRESS
 
 
 def list_outgrown(writer: Writer, number: int) -> list[ImportRecord]:

@@ -10,8 +10,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from loadfactor.charges import CHARGES
-from loadfactor.errors import InputError, SourceError
+from loadfactor.base.errors import InputError, SourceError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
 from loadfactor.sources.parsing.event_readings import DeviceEvent
 from loadfactor.sources.parsing.file_names import strip_rotation
@@ -25,8 +25,8 @@ from loadfactor.store.sample_imports import add_samples
 from loadfactor.store.small_imports import add_small_table, find_next_rows
 from loadfactor.store.staged_import import StagedImport
 from loadfactor.store.writer import Writer
-from loadfactor.tables import table
-from loadfactor.units import MS_PER_S
+from loadfactor.tables.charges import CHARGES
+from loadfactor.tables.schema import table
 
 Progress = Callable[[str, float], None]
 """Told what is being done and which share of it is behind us."""

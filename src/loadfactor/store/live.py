@@ -15,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, TypeVar
 
-from loadfactor.errors import BusyError, DamageError, InputError, StoreError
+from loadfactor.base.errors import BusyError, DamageError, InputError, StoreError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.store import disk
 from loadfactor.store.entry import Entry
 from loadfactor.store.generations import Generation
@@ -38,7 +39,6 @@ from loadfactor.store.live_database import (
 )
 from loadfactor.store.live_received import BODY_BYTES, INSERT_BODY_SQL, REPLACE_STATE_SQL, OriginState, ReceivedBody
 from loadfactor.store.locks import take_lock
-from loadfactor.units import BYTES_PER_MIB
 
 __all__ = ["LiveBatch", "LiveLog", "OriginState", "ReceivedBody", "has_live", "read_live"]
 

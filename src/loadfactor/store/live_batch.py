@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from loadfactor.charges import CHARGES
-from loadfactor.errors import DamageError, InputError, no_such
+from loadfactor.base.errors import DamageError, InputError, no_such
 from loadfactor.sources.base import Rows
 from loadfactor.store.row_checks import validate_rows
-from loadfactor.tables import TABLES
+from loadfactor.tables.charges import CHARGES
+from loadfactor.tables.schema import TABLES
 
 TABLE_SQL = """
 CREATE TABLE batches (

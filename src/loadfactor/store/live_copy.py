@@ -14,8 +14,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from loadfactor.errors import DamageError, StoreError
-from loadfactor.units import MS_PER_S
+from loadfactor.base.errors import DamageError, StoreError
+from loadfactor.base.units import MS_PER_S
 
 NAME = "live.sqlite"
 LOG_SUFFIX = "-wal"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from loadfactor.errors import DamageError, StoreError
+from loadfactor.base.errors import DamageError, StoreError
 from loadfactor.store import disk
 from loadfactor.store.live_batch import TABLE_SQL, LiveBatch, decode
 from loadfactor.store.live_copy import LOG_SUFFIX, NAME, has_live, name_damage, open_copy

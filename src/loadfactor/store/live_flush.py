@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.sources.base import ReadOptions, Rows, Source
 from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
 from loadfactor.store.compaction import close_day
@@ -23,8 +24,7 @@ from loadfactor.store.live_batch import LiveBatch, is_listing
 from loadfactor.store.live_rows import sort_by_source
 from loadfactor.store.small_imports import count_rows_of
 from loadfactor.store.writer import Writer
-from loadfactor.tables import table
-from loadfactor.units import MS_PER_DAY, MS_PER_S
+from loadfactor.tables.schema import table
 
 Days = npt.NDArray[np.int64]
 

@@ -3,7 +3,7 @@
 import zlib
 from dataclasses import dataclass
 
-from loadfactor.errors import DamageError
+from loadfactor.base.errors import DamageError
 
 RECEIVED_SQL = """
 CREATE TABLE received (

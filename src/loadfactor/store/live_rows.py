@@ -21,7 +21,7 @@ from loadfactor.store.staged_import import StagedImport
 from loadfactor.store.table_files import read_rows
 from loadfactor.store.tagged_rows import tag_relation
 from loadfactor.store.vote_counts import count_day_votes, find_near_day, votes_whole
-from loadfactor.tables import table
+from loadfactor.tables.schema import table
 
 Numbered = tuple[int, LiveBatch]
 

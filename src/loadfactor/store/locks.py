@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from loadfactor.errors import StoreError
+from loadfactor.base.errors import StoreError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.store import disk
-from loadfactor.units import MS_PER_S
 
 PAUSE_S = 20 / MS_PER_S
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from loadfactor.errors import DamageError, StoreError
+from loadfactor.base.errors import DamageError, StoreError
 from loadfactor.store.live_copy import LOG_SUFFIX
 from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.sample_layout import SampleFacts, SampleStart, StepVote
-from loadfactor.tables import Span
+from loadfactor.tables.schema import Span
 
 FORMAT: Final = 3
 OLDEST: Final = 1

@@ -12,8 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from loadfactor.columns import Table
-from loadfactor.errors import StoreError
+from loadfactor.base.errors import StoreError
 from loadfactor.store.import_records import ImportRecord, add_records
 from loadfactor.store.manifest import NAME, Manifest, StoredFile, name_file
 from loadfactor.store.sample_columns import AS_TAKEN
@@ -23,7 +22,8 @@ from loadfactor.store.settle import settle
 from loadfactor.store.small_imports import fold_table
 from loadfactor.store.small_tables import LOGGED, name_columns
 from loadfactor.store.writer import Writer
-from loadfactor.tables import TABLES
+from loadfactor.tables.columns import Table
+from loadfactor.tables.schema import TABLES
 
 BEFORE: Final = 0
 """The number of an import that an earlier version made; it did not keep the rows of imports apart."""

@@ -8,9 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from loadfactor.charges import CHARGES
-from loadfactor.columns import Table
-from loadfactor.errors import DamageError
+from loadfactor.base.errors import DamageError
 from loadfactor.store import disk
 from loadfactor.store.charge_imports import settle_charges
 from loadfactor.store.cleanup import list_unfinished
@@ -28,7 +26,9 @@ from loadfactor.store.set_aside import QUARANTINE
 from loadfactor.store.small_tables import LOGGED, name_columns
 from loadfactor.store.table_files import read_rows
 from loadfactor.store.writer import Writer, count_rows, read_footer
-from loadfactor.tables import ALWAYS, TABLES
+from loadfactor.tables.charges import CHARGES
+from loadfactor.tables.columns import Table
+from loadfactor.tables.schema import ALWAYS, TABLES
 
 UNKNOWN = "unknown"
 """The source of an import whose record was lost."""

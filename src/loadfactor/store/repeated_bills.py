@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from loadfactor.charges import CHARGES
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.store.sample_files import quote
 from loadfactor.store.writer import Writer
+from loadfactor.tables.charges import CHARGES
 
 MOST_SHARED: Final = 0.5
 """Of the rows of the smaller of two files. Parts of a bill share hardly any: lines name resource, meter, time and amount."""

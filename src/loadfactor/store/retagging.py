@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from loadfactor.charges import CHARGES
 from loadfactor.store.charge_imports import retag_charges
 from loadfactor.store.compaction import refold_table
 from loadfactor.store.entry import TAGGED, ChangeRows
@@ -11,7 +10,8 @@ from loadfactor.store.sample_files import read
 from loadfactor.store.table_files import read_rows
 from loadfactor.store.tagged_rows import write_tagged
 from loadfactor.store.writer import Writer
-from loadfactor.tables import table
+from loadfactor.tables.charges import CHARGES
+from loadfactor.tables.schema import table
 
 
 def retag_rows(writer: Writer, tag: ChangeRows, names: Sequence[str] = TAGGED) -> dict[str, int]:

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loadfactor.base.errors import SourceError
+from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
+from loadfactor.base.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR
 from loadfactor.catalog.accelerators import find_accelerator
-from loadfactor.columns import Column, Table, arrow_type
-from loadfactor.errors import SourceError
-from loadfactor.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.sources.base import Rows
-from loadfactor.tables import (
+from loadfactor.tables.columns import Column, Table, arrow_type
+from loadfactor.tables.schema import (
     ALLOCATIONS,
     CURRENCY,
     DEVICES,
@@ -24,8 +25,7 @@ from loadfactor.tables import (
     SAMPLES,
     table,
 )
-from loadfactor.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR
-from loadfactor.work_tables import JOB_SECTIONS, PROGRESS
+from loadfactor.tables.work import JOB_SECTIONS, PROGRESS
 
 LONGEST_SAMPLE_MS: Final = 31 * MS_PER_DAY
 """Nothing measures a mean over more than a month."""

@@ -8,9 +8,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.store.sample_columns import AS_TAKEN
-from loadfactor.tables import MEASUREMENTS
+from loadfactor.tables.schema import MEASUREMENTS
 
 _SAID: Final = ("began_utc", *MEASUREMENTS)
 """Columns in which two rows of one import can contradict each other."""

@@ -4,8 +4,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from loadfactor.columns import arrow_type
-from loadfactor.tables import MEASUREMENTS, SAMPLES
+from loadfactor.tables.columns import arrow_type
+from loadfactor.tables.schema import MEASUREMENTS, SAMPLES
 
 _MEASURED: Final = {name: arrow_type(SAMPLES.column(name).kind) for name in MEASUREMENTS}
 

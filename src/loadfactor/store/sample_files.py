@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.store.sample_layout import LONGEST_REACH_MS, SampleFacts
-from loadfactor.tables import MEASUREMENTS, REACH_STEPS, SAMPLE_COLUMNS, Span
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.tables.schema import MEASUREMENTS, REACH_STEPS, SAMPLE_COLUMNS, Span
 
 _COLUMNS = ", ".join(SAMPLE_COLUMNS)
 _KEY = "device_id, source, sampled_utc"

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.store.manifest import StoredFile, find_restepped, merge
 from loadfactor.store.sample_files import SamplePart, quote, taken
 from loadfactor.store.sample_layout import LONGEST_REACH_MS, SampleStart
@@ -15,8 +16,7 @@ from loadfactor.store.session import Session, learnt_steps
 from loadfactor.store.settle import Settled, settle
 from loadfactor.store.vote_counts import count_day_votes, find_near_day, votes_whole
 from loadfactor.store.writer import FOOTER, Writer
-from loadfactor.tables import Span
-from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
+from loadfactor.tables.schema import Span
 
 Series = tuple[str, str]
 Cell = tuple[int, pa.Table]

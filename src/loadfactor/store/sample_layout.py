@@ -13,8 +13,8 @@ that is no further than `LONGEST_REACH_MS`; else `LONGEST_STEP_MS`.
 from dataclasses import dataclass
 from typing import Final
 
-from loadfactor.tables import REACH_STEPS
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.base.units import MS_PER_HOUR
+from loadfactor.tables.schema import REACH_STEPS
 
 LONGEST_STEP_MS: Final = MS_PER_HOUR
 """Nothing slower is taken for a series."""

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.signals import PROFILED, find_failed_profiling
-from loadfactor.tables import MEASUREMENTS, SAMPLES
-from loadfactor.units import MS_PER_S
+from loadfactor.base.units import MS_PER_S
+from loadfactor.tables.schema import MEASUREMENTS, SAMPLES
+from loadfactor.tables.signals import PROFILED, find_failed_profiling
 
 CountGap = Callable[[str, int], None]
 """Told what was not taken as a measurement, and how many times."""

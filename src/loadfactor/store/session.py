@@ -20,7 +20,7 @@ from loadfactor.store.sample_files import SamplePart, quote, read, samples
 from loadfactor.store.sample_layout import StepVote
 from loadfactor.store.step_votes import learn_steps
 from loadfactor.store.table_files import empty, read_rows
-from loadfactor.tables import ALWAYS, DIAGNOSTIC, Span, columns_of
+from loadfactor.tables.schema import ALWAYS, DIAGNOSTIC, Span, columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

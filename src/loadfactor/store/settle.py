@@ -14,12 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.store.same_instant import fold_rows
 from loadfactor.store.sample_columns import AS_TAKEN, ON_DISK
 from loadfactor.store.sample_layout import LONGEST_REACH_MS, LONGEST_STEP_MS, SampleFacts
 from loadfactor.store.step_votes import count_votes
-from loadfactor.tables import MEASUREMENTS, REACH_STEPS, measured_bit
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.tables.schema import MEASUREMENTS, REACH_STEPS, measured_bit
 
 Series = tuple[str, str]
 """A device and a source."""

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from loadfactor.charges import CHARGES
-from loadfactor.columns import Table
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap
 from loadfactor.store import small_tables
 from loadfactor.store.manifest import StoredFile, merge, name_file
@@ -15,7 +13,9 @@ from loadfactor.store.small_tables import LOGGED, name_columns
 from loadfactor.store.table_files import read_rows
 from loadfactor.store.tagged_rows import tag_relation
 from loadfactor.store.writer import Writer
-from loadfactor.tables import ALLOCATIONS, ALWAYS, EXCHANGE_RATES, LINGER_MS, SAMPLES, TABLES, Span, table
+from loadfactor.tables.charges import CHARGES
+from loadfactor.tables.columns import Table
+from loadfactor.tables.schema import ALLOCATIONS, ALWAYS, EXCHANGE_RATES, LINGER_MS, SAMPLES, TABLES, Span, table
 
 BOOKED = ("devices", "allocations", "outages", "prices", "exchange_rates")
 """Tables that the ledger is made of, beside samples."""

@@ -6,10 +6,10 @@ has its import and its number in it (`import_no`, `seq`), and whether it was onl
 
 from pathlib import Path
 
-from loadfactor.columns import Column, Table
 from loadfactor.store.sample_files import read
 from loadfactor.store.table_files import read_rows
-from loadfactor.tables import ALWAYS
+from loadfactor.tables.columns import Column, Table
+from loadfactor.tables.schema import ALWAYS
 
 DEVICE_FACTS = ("node", "accelerator", "pool", "share", "gpu_index")
 """What rows of a GPU that speak of the same time tell each other."""

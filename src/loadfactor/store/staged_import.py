@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.store.row_checks import validate_rows
 from loadfactor.store.samples_taken import take_samples
 from loadfactor.store.staged_samples import ROWS_AT_ONCE, StagedSamples
-from loadfactor.tables import SAMPLES
-from loadfactor.units import MS_PER_S
+from loadfactor.tables.schema import SAMPLES
 
 _WRITTEN_ROWS: Final = 122_880  # of a small table, before they are written out
 

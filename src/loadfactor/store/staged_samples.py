@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.store.sample_columns import AS_TAKEN
-from loadfactor.units import MS_PER_DAY
 
 ROWS_AT_ONCE: Final = 3_000_000
 """Samples that are settled together; each takes up to about 400 bytes of memory while it is."""

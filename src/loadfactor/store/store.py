@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from loadfactor.errors import InputError, StoreError
+from loadfactor.base.errors import InputError, StoreError
 from loadfactor.store import disk
 from loadfactor.store.entry import Entry
 from loadfactor.store.generations import Generation, has_manifest, remove_unread
@@ -23,7 +23,7 @@ from loadfactor.store.session import (
     connect_reader,
     connect_writer,
 )
-from loadfactor.tables import DEFAULT_CURRENCY, Span
+from loadfactor.tables.schema import DEFAULT_CURRENCY, Span
 
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
     from loadfactor.store.live_rows import Numbered

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from loadfactor.store.sample_files import quote, read
-from loadfactor.tables import TABLES, columns_of
+from loadfactor.tables.schema import TABLES, columns_of
 
 _SQL_TYPES: Final = {"string": "VARCHAR", "int64": "BIGINT", "float64": "DOUBLE", "boolean": "BOOLEAN"}
 _TABLES: Final = {t.name for t in TABLES}

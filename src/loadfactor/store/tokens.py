@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 from uuid import uuid4
 
-from loadfactor.errors import DamageError, InputError, StoreError
+from loadfactor.base.errors import DamageError, InputError, StoreError
 from loadfactor.store import disk
 
 Right = Literal["read", "read-team", "write"]

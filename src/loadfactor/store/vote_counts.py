@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.store.manifest import StoredFile
 from loadfactor.store.sample_files import SamplePart, taken
 from loadfactor.store.sample_layout import LONGEST_STEP_MS, StepVote
 from loadfactor.store.session import Session
 from loadfactor.store.step_votes import count_votes
-from loadfactor.tables import REACH_STEPS
-from loadfactor.units import MS_PER_DAY
+from loadfactor.tables.schema import REACH_STEPS
 
 MOST_COUNTED_WHOLE = 200_000
 """A day with fewer samples votes as a whole: of more, each file has enough gaps to speak for itself."""

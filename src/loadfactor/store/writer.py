@@ -11,13 +11,13 @@ from uuid import uuid4
 import duckdb
 import pyarrow.parquet as pq
 
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.store import disk
 from loadfactor.store.generations import has_manifest, publish
 from loadfactor.store.manifest import Manifest, StoredFile, checksum_file, merge, name_file
 from loadfactor.store.sample_files import quote, read
 from loadfactor.store.session import Session, check_file
-from loadfactor.tables import Span
-from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
+from loadfactor.tables.schema import Span
 
 FOOTER: Final = "loadfactor"
 """The key under which a file says what it is, so that a lost manifest can be rebuilt from the files."""

@@ -4,7 +4,7 @@ import csv
 from datetime import UTC, datetime
 from pathlib import Path
 
-from loadfactor.units import MS_PER_HOUR, MS_PER_S
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_S
 
 START = 1_790_812_800_000
 """2026-10-01."""

@@ -10,7 +10,7 @@ from tests.ledger.fleets import HOUR, Row, add, batch
 
 import loadfactor.books.rebuild as rebuild
 from loadfactor.books.books import Books
-from loadfactor.tables import Span
+from loadfactor.tables.schema import Span
 
 
 def make_books(
@@ -142,6 +142,6 @@ def test_nodes_are_found_by_tag_id_and_the_mapping(tmp_path: Path, monkeypatch: 
 
 def rebuild_settings() -> None:
     """Read the settings again."""
-    import loadfactor.config
+    import loadfactor.settings.config
 
-    loadfactor.config.settings.cache_clear()
+    loadfactor.settings.config.settings.cache_clear()

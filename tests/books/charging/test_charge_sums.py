@@ -11,9 +11,9 @@ from hypothesis import settings as with_settings
 from hypothesis import strategies as st
 
 from loadfactor.books.charging.bill_lines import sum_charges
-from loadfactor.charges import CHARGES, COSTS
 from loadfactor.money.chargeback import charge
-from loadfactor.money_settings import ChargebackPolicy
+from loadfactor.settings.money import ChargebackPolicy
+from loadfactor.tables.charges import CHARGES, COSTS
 
 LINES = st.fixed_dictionaries(
     {

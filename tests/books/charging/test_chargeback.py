@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from tests.books.charging.focus_bills import tag, write_bill
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
-from loadfactor.errors import InputError
-from loadfactor.faces.document import Document
-from loadfactor.faces.pages.chargeback import build_changes, build_chargeback
-from loadfactor.faces.pages.chargeback_focus import write_focus
-from loadfactor.faces.render.json import render_json
-from loadfactor.faces.render.terminal import render_text
+from loadfactor.interfaces.document import Document
+from loadfactor.interfaces.pages.chargeback import build_changes, build_chargeback
+from loadfactor.interfaces.pages.chargeback_focus import write_focus
+from loadfactor.interfaces.render.json import render_json
+from loadfactor.interfaces.render.terminal import render_text
 from loadfactor.sources.base import ReadOptions
 
 Amounts = dict[tuple[str | None, str | None], str]

@@ -2,10 +2,10 @@
 
 import pytest
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.books.charging.node_mapping import BilledResource, NodeRules, find_nodes, read_mapping
-from loadfactor.errors import InputError
-from loadfactor.tables import ALWAYS
-from loadfactor.units import MS_PER_DAY
+from loadfactor.tables.schema import ALWAYS
 
 WRONG = {
     "": "nodes.csv: the header is missing; write resource,node,from,to",

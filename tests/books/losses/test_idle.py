@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from tests.insight.levers.fleet import START, at, held, keep
 
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN
 from loadfactor.books.booking import book
 from loadfactor.books.books import Books
 from loadfactor.books.losses.facts import LossFacts, read_losses
 from loadfactor.books.losses.idle import STEP_MS
 from loadfactor.metrics.query.calendar import instant
-from loadfactor.units import MS_PER_HOUR, MS_PER_MIN
 
 HOURS = 8
 GPUS = {"a": "n1", "b": "n1", "c": "n2", "d": "n2"}

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from loadfactor.alert_settings import AlertTable
-from loadfactor.errors import InputError
+from loadfactor.base.errors import InputError
 from loadfactor.insight.alerts.configured import configure
 from loadfactor.insight.alerts.rule import Threshold
 from loadfactor.insight.alerts.rules import RULES
+from loadfactor.settings.alerts import AlertTable
 
 
 def made(**table: Any) -> Any:

@@ -7,12 +7,12 @@ import pytest
 from tests.insight.alerts.small_fleet import make_books
 from tests.ledger.fleets import Tables
 
-from loadfactor.config import choose_file, settings
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.insight.alerts.alert import Alert
 from loadfactor.insight.alerts.replay import replay
 from loadfactor.insight.alerts.rules.money import MONEY
-from loadfactor.settings_file import CHOSEN
-from loadfactor.units import MS_PER_DAY, MS_PER_HOUR
+from loadfactor.settings.config import choose_file, settings
+from loadfactor.settings.file import CHOSEN
 
 DAY0 = 1_790_812_800_000  # 1 October 2026
 BURN, ENDED = MONEY

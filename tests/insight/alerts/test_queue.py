@@ -6,10 +6,10 @@ import pytest
 from tests.insight.alerts.small_fleet import HOUR, MINUTE, START, make_books, minutes
 from tests.ledger.fleets import Row, Tables
 
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.insight.alerts.alert import Alert
 from loadfactor.insight.alerts.replay import replay
 from loadfactor.insight.alerts.rules.queue import QUEUE
-from loadfactor.units import MS_PER_DAY
 
 END = START + 6 * HOUR
 FREE, UNUSUAL = QUEUE

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from tests.insight.levers.fleet import held, keep
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import MIN_PER_HOUR
 from loadfactor.books.books import Books
-from loadfactor.errors import InputError
 from loadfactor.insight.diagnosis.diagnose import diagnose_job
 from loadfactor.insight.diagnosis.finding import JobDiagnosis
 from loadfactor.insight.diagnosis.fleet import diagnose_books
@@ -24,7 +25,6 @@ from loadfactor.simulator.faults.clinic_shapes import (
 )
 from loadfactor.simulator.faults.clinic_signals import measure
 from loadfactor.sources.base import Rows, Source
-from loadfactor.units import MIN_PER_HOUR
 
 SICK = ("over_allocation", "input_pipeline", "no_mixed_precision")
 MINUTES = 240

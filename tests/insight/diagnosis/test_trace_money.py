@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import loadfactor
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[3]
 TRACE = ROOT / "examples" / "trace.json"

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from tests.books.test_waterfall import END, START, configured, made, make_books, tokens_at
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.insight.savings import find_savings
 from loadfactor.planner.hardware.checkpoint import plan_checkpoints
-from loadfactor.units import MS_PER_HOUR
 
 __all__ = ["configured"]
 

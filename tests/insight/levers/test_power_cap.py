@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from loadfactor.books.books import Books
-from loadfactor.config import settings
 from loadfactor.insight.diagnosis.fleet import diagnose_books
 from loadfactor.insight.levers.price_saving import PriceSaving
 from loadfactor.insight.savings import find_savings
+from loadfactor.settings.config import settings
 from loadfactor.simulator.faults.clinic import make_patient
 from loadfactor.simulator.faults.clinic_rows import make_rows
 from loadfactor.simulator.faults.clinic_shapes import JobShape

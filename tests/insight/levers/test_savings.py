@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.insight.levers.fleet import held, keep
 
-from loadfactor.errors import InputError
+from loadfactor.base.errors import InputError
 from loadfactor.insight.savings import FleetSavings, find_savings
 
 

@@ -13,10 +13,10 @@ from tests.books.test_waterfall_of_fleets import TOML
 from tests.ledger.fleets import Fleet, add, batches
 from tests.ledger.test_books_balance import SETTINGS
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.config import settings
-from loadfactor.errors import InputError
 from loadfactor.insight.savings import add_losses, find_savings
+from loadfactor.settings.config import settings
 
 
 def test_no_fleet_saves_more_than_it_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 from loadfactor.planner.economics.breakeven import (
     ApiPrice,
     MeanRequest,

@@ -12,11 +12,11 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import NS_PER_S, US_PER_S
 from loadfactor.planner.serving.simulation.fleet import Batching, ServingFleet
 from loadfactor.planner.serving.simulation.simulate import Arrivals, simulate
 from loadfactor.planner.serving.simulation.state import Costs, StepRates, as_record
-from loadfactor.units import NS_PER_S, US_PER_S
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 CHUNK = 65_536

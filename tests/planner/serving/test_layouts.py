@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from loadfactor.base.errors import PlanError
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import network
-from loadfactor.errors import PlanError
 from loadfactor.planner.serving.cache_memory import cache_bytes_per_sequence, measure_memory
 from loadfactor.planner.serving.latency import fill_s
 from loadfactor.planner.serving.layout_search import list_options

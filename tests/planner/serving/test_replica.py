@@ -6,10 +6,10 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from loadfactor.base.errors import InputError, PlanError
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import network
-from loadfactor.errors import InputError, PlanError
 from loadfactor.planner.hardware.engine_names import EngineName
 from loadfactor.planner.serving.batch_gains import compute_batch_gains
 from loadfactor.planner.serving.cache_memory import cache_bytes_per_sequence, check_fits, measure_memory, most_sequences

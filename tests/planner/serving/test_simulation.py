@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from tests.planner.serving.plain_queue import simulated_wait
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import NS_PER_S
 from loadfactor.planner.serving.cache_memory import cache_tokens
 from loadfactor.planner.serving.simulation.costs import Speculation, tabulate_costs
 from loadfactor.planner.serving.simulation.fleet import Autoscale, Batching, Failures, PrefixCache, ServingFleet, Slo
@@ -16,7 +17,6 @@ from loadfactor.planner.serving.simulation.simulate import Arrivals, Run, simula
 from loadfactor.planner.serving.simulation.state import Costs
 from loadfactor.planner.serving.step import Replica, step_time
 from loadfactor.planner.sizing.queueing import queue_wait
-from loadfactor.units import NS_PER_S
 
 
 def balanced(run: Run) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
 from loadfactor.planner.sizing.cluster.jobs import Jobs, make_jobs
 from loadfactor.planner.sizing.cluster.outcome import Outcome, average_batches

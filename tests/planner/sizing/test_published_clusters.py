@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loadfactor.faces.plans.size import read_counts
+from loadfactor.interfaces.plans.size import read_counts
 from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
 from loadfactor.planner.sizing.cluster.idle_reasons import explain_idle
 from loadfactor.planner.sizing.cluster.jobs import make_jobs

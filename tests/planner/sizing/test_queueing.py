@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 from loadfactor.planner.hardware.checkpoint import daly_interval_s, efficiency_share, job_mtbf_s, plan_checkpoints
 from loadfactor.planner.sizing.queueing import (
     erlang_b,

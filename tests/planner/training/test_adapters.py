@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import BYTES_PER_GIB
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import network
-from loadfactor.errors import InputError
 from loadfactor.planner.training.adapters import Adapters
 from loadfactor.planner.training.evaluation import evaluate_layout
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import TrainingLayout
 from loadfactor.planner.training.machine import build_machine
 from loadfactor.planner.training.request import TrainingRequest
-from loadfactor.units import BYTES_PER_GIB
 
 FULL = TrainingJob(network("llama-3.1-8b"), 4096, 32, build_machine(accelerator("h100-sxm")))
 LORA = replace(FULL, adapters=Adapters(16))

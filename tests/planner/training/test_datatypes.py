@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loadfactor import plan_training
-from loadfactor.errors import InputError
+from loadfactor.base.errors import InputError
 from loadfactor.planner.training.scaling import TrainingPlans
 
 RUN: dict[str, Any] = {

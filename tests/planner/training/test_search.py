@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from loadfactor.base.errors import PlanError
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import network
 from loadfactor.catalog.prices import choose_price
-from loadfactor.errors import PlanError
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
 from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, build_machine

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from loadfactor.base.units import FLOPS_PER_PFLOPS, FLOPS_PER_TFLOPS, PARAMETERS_PER_BILLION, S_PER_DAY
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.measurements import read_published_rows
 from loadfactor.catalog.models import Network, network, networks
@@ -22,9 +23,8 @@ from loadfactor.planner.training.layout import FULL, SELECTIVE, TrainingLayout
 from loadfactor.planner.training.machine import MEGATRON_2022, build_machine
 from loadfactor.planner.training.memory import activation_bytes_per_layer
 from loadfactor.planner.training.utilization import Utilization, compute_utilization
-from loadfactor.units import FLOPS_PER_PFLOPS, FLOPS_PER_TFLOPS, PARAMETERS_PER_BILLION, S_PER_DAY
-from loadfactor.validation.mfu_claims import validate_mfu
-from loadfactor.validation.training_rows import read_row
+from loadfactor.planner.validation.mfu_claims import validate_mfu
+from loadfactor.planner.validation.training_rows import read_row
 
 Inputs = dict[str, Any]
 FOLDER = Path(__file__).parents[2] / "vectors"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from loadfactor.charges import CHARGES
 from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
+from loadfactor.tables.charges import CHARGES
 
 NO_TEXT = ("", "NULL", "null")
 

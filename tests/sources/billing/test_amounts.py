@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.billing.amounts import AmountNotes, multiply_amounts, parse_amounts, read_amount
 from loadfactor.sources.parsing.cells import CellPosition
 

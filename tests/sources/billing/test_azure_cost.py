@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.sources.billing.bills import read_bill, sum_column, write_csv
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.billing.azure_cost import SOURCE
 
 LINE = {

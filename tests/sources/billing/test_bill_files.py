@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.sources.billing.bills import read_bill, read_rows, write_csv
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.billing.focus import SOURCE
 

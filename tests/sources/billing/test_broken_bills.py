@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.sources.billing.bills import read_bill
 
-from loadfactor.errors import LoadfactorError
+from loadfactor.base.errors import LoadfactorError
 from loadfactor.sources.billing.focus import SOURCE
 
 HEAD = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.sources.billing.bills import read_bill, write_csv
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.billing.focus import SOURCE
 
 ROW = {"BilledCost": "1", "EffectiveCost": "1", "BillingCurrency": "USD", "ChargePeriodStart": "2024-09-01T00:00:00Z"}

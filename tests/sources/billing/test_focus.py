@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.sources.billing.bills import Bill, read_bill, read_rows, sum_column, write_csv
 
-from loadfactor.charges import COSTS
 from loadfactor.sources.billing.focus import SOURCE
+from loadfactor.tables.charges import COSTS
 
 ROW = {
     "BilledCost": "1.5",

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.sources.billing.bills import Bill, read_bill, write_csv
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.billing.gcp_billing import SOURCE
 
 CUD = {"name": "n", "full_name": "cud", "id": "c-1", "type": "COMMITTED_USAGE_DISCOUNT", "amount": -1.1}

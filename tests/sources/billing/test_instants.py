@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.billing.instants import DayOrder, begin_months, end_days, is_ambiguous, parse_instants
 from loadfactor.sources.parsing.cells import CellPosition
 

@@ -12,11 +12,11 @@ import pytest
 from moto import mock_aws
 from tests.sources.reading import Seen, see
 
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.books.books import Books
-from loadfactor.errors import SourceError
 from loadfactor.sources.base import Input, ReadOptions
 from loadfactor.sources.clouds.ec2 import SOURCE, decode_ec2
-from loadfactor.units import MS_PER_S
 
 BEGAN = datetime(2026, 11, 20, 10, tzinfo=UTC)
 TYPES = {

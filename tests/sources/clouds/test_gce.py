@@ -8,11 +8,11 @@ from tests.live.fake_compute_engine import ZONES, make_instance
 from tests.sources.clouds.test_ec2 import break_each
 from tests.sources.reading import see
 
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_S
 from loadfactor.books.books import Books
-from loadfactor.errors import SourceError
 from loadfactor.sources.base import Input, ReadOptions
 from loadfactor.sources.clouds.gce import SOURCE, decode_gce
-from loadfactor.units import MS_PER_HOUR, MS_PER_S
 
 START_MS = 1_795_168_800 * MS_PER_S
 

@@ -4,10 +4,10 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.clouds.live_ec2 import PRICES, REQUESTS, TYPES, LiveEc2Decoder
 from loadfactor.sources.clouds.live_instances import ALL, INSTANCES, KEPT_MS, SEEN
-from loadfactor.units import MS_PER_S
 
 BEGAN = datetime(2026, 11, 20, 10, tzinfo=UTC)
 KINDS = [

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests.sources.clouds.otlp_files import StreamedValue, write_stream
 from tests.sources.reading import Seen, see
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_MIB
 from loadfactor.sources.clouds.cloudwatch import SOURCE as CLOUDWATCH
 from loadfactor.sources.clouds.cloudwatch_metrics import CloudWatchMetric, choose_metrics
 from loadfactor.sources.clouds.metric_stream_otlp import read_otlp
 from loadfactor.sources.clouds.monitoring import SOURCE as MONITORING
-from loadfactor.units import BYTES_PER_GIB, BYTES_PER_MIB
 
 BEGAN_MS = 1_790_000_040_000
 AGENT = {"InstanceId": "i-1", "index": "0", "name": "NVIDIA A10G", "arch": "Ampere", "host": "ip-10-0-0-1"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 
 AT_MS = 1_700_000_000_000
 LABELS = 'gpu="0",UUID="GPU-1",modelName="NVIDIA H100 80GB HBM3",Hostname="n1"'

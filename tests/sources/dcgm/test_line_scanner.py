@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sources.dcgm.expositions import AT_MS, STEP_MS, make_exposition
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Input, ReadOptions, Rows
 from loadfactor.sources.dcgm import scrape_order, scrape_window, text_reader
 from loadfactor.sources.dcgm.decoder import SeriesCache, decode_scrapes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 
 AT_MS = 1_700_000_000_000
 UUID = "GPU-7099682b-a20d-2bcc-74ab-b9060454d81e"

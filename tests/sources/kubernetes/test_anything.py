@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.sources.kubernetes.decoding import decode
 from tests.sources.kubernetes.objects import condition, container, listed, node, owner, pod, workload
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions
 from loadfactor.sources.kubernetes.saved import decode_objects
 from loadfactor.store.row_checks import validate_rows

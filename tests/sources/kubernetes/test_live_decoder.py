@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.sources.kubernetes.objects import condition, container, ms, node, owned, owner, pod, workload
 from tests.sources.kubernetes.test_anything import ODD, PATHS, WHOLE
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap
 from loadfactor.sources.kubernetes.live_decoder import LiveKubernetesDecoder
 from loadfactor.sources.kubernetes.pruning import prune

@@ -8,7 +8,7 @@ from tests.sources.kubernetes.decoding import decode
 from tests.sources.kubernetes.objects import at, condition, listed, ms, node, pod, workload
 
 from loadfactor import Books
-from loadfactor.faces.pages.waits import build_waits
+from loadfactor.interfaces.pages.waits import build_waits
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.kubernetes.live_decoder import ALIVE, LISTED, LISTING, LiveKubernetesDecoder
 from loadfactor.sources.kubernetes.pruning import prune

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 
 DMON = """#Date       Time        gpu    pwr  gtemp  mtemp     sm    mem   mclk   pclk  rxpci  txpci     fb
 #YYYYMMDD   HH:MM:SS    Idx      W      C      C      %      %    MHz    MHz   MB/s   MB/s     MB

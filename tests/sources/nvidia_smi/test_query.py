@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 
 A, B = "GPU-aaaaaaaa-0000-0000-0000-000000000001", "GPU-bbbbbbbb-0000-0000-0000-000000000002"
 LOG = f"""timestamp, index, uuid, name, utilization.gpu [%], memory.used [MiB], power.draw [W], clocks.sm [MHz]

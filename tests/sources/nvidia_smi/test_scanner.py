@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.nvidia_smi import query_scanner, scanning, sections
 from loadfactor.sources.nvidia_smi.decoder import decode_logs

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sources.reading import read
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import ReadOptions, Rows
 from loadfactor.sources.own_tables import SOURCE
 

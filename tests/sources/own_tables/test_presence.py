@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.sources.reading import read
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.own_tables import SOURCE
 

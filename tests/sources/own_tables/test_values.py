@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.sources.reading import Reading, read
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.own_tables import SOURCE
 

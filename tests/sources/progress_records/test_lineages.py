@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.progress_records.decoder import decode_progress
 from loadfactor.sources.progress_records.live_decoder import LiveProgressDecoder
 from loadfactor.sources.progress_records.records import check_lines
-from loadfactor.tables import table
+from loadfactor.tables.schema import table
 
 T0 = 1_790_000_000_000
 Record = dict[str, Any]

@@ -10,7 +10,7 @@ from loadfactor.sources.base import Gap
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Points
 from loadfactor.store.row_checks import validate_rows
-from loadfactor.tables import table
+from loadfactor.tables.schema import table
 
 AT_MS = 1_700_000_000_000
 STEP_MS = 30_000

@@ -7,12 +7,12 @@ from tests.live.fake_dcgm_exporter import FleetTruth, expose
 from tests.sources.dcgm.expositions import LABEL_VALUES, NAMES, ODD_LINES, TIMES, VALUES
 from tests.sources.prometheus.streams import AT_MS, STEP_MS, Booked
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Input, ReadOptions, Rows
 from loadfactor.sources.dcgm.decoder import decode_scrapes
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.metrics_page import UNREADABLE_LINES, PageReader, TargetLabels
-from loadfactor.units import MS_PER_S
 
 TARGET: TargetLabels = (("instance", "n1:9400"), ("job", "gpus"), ("node", "n1"))
 

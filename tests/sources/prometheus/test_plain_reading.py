@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.sources.prometheus.streams import AT_MS, STEP_MS, Booked, Sample, put, series
 
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
-from loadfactor.tables import REACH_STEPS
+from loadfactor.tables.schema import REACH_STEPS
 
 UTIL, USED, ENERGY, SENT = (
     *("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"),

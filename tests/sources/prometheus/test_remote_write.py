@@ -20,12 +20,12 @@ from tests.sources.prometheus.sender import (
     pack_varint,
 )
 
-from loadfactor.agent.readings import AGENT_PREFIX
-from loadfactor.errors import SourceError
-from loadfactor.limits import EARLIEST_MS, LATEST_MS
+from loadfactor.base.errors import SourceError
+from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, OTHER_NAMES, RemoteWriteScanner
 from loadfactor.sources.prometheus.remote_write_limits import MOST_NAMES, BodyTooLarge, WriteLimits
+from loadfactor_agent.readings import AGENT_PREFIX
 
 START = 1_772_409_600_000
 STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]

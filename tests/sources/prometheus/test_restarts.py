@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from tests.sources.prometheus.streams import AT_MS, STEP_MS, Booked, Sample, put, series
 
-from loadfactor.errors import DamageError
+from loadfactor.base.errors import DamageError
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 
 FIELDS = (

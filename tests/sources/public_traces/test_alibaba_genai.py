@@ -10,7 +10,7 @@ import pytest
 from tests.sources.reading import read
 
 import loadfactor
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.public_traces.alibaba_genai import SOURCE
 

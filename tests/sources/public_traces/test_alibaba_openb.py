@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.sources.reading import read
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.public_traces.alibaba_openb import SOURCE, START_MS
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,1,1,2,T4\nn1,1,1,0,\n"

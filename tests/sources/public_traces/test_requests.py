@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.public_traces.requests.chunk import RequestChunk, TraceReport
 from loadfactor.sources.public_traces.requests.reader import read_requests
 

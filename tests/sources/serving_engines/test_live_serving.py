@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.sources.serving_engines.totals import Totals, add_up
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.serving_engines.counting import GAP, HELD_PAGES, SEVERAL
 from loadfactor.sources.serving_engines.decoder import decode_engines

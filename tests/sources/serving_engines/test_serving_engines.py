@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.serving_engines.counting import AGAIN, GAP, SEVERAL
 from loadfactor.sources.serving_engines.decoder import decode_engines

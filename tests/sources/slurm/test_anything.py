@@ -12,7 +12,7 @@ from tests.sources.reading import read
 from tests.sources.slurm.sacct_files import FIELDS, Books, job, tres, write_sacct
 from tests.sources.slurm.test_live_output import NODE, PENDING, RUNNING
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.slurm import SOURCE
 

@@ -9,7 +9,7 @@ import pytest
 from tests.sources.reading import read
 from tests.sources.slurm.sacct_files import DAY, Books, job, write_sacct
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.slurm import SOURCE
 from loadfactor.sources.slurm.decoder import decode_slurm

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from tests.sources.slurm.sacct_files import DAY, FIELDS, Books, job, write_sacct
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 
 NEVER = {"Start": "None", "AllocTRES": "", "NodeList": "None assigned"}
 

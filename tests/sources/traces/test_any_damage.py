@@ -10,7 +10,7 @@ from tests.sources.traces.kineto_text import HAND, call, host, kernel
 from tests.sources.traces.test_nsight import write_folder, write_sqlite
 from tests.sources.traces.test_xplane import GPU, HOST
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.insight.traces.diagnose import diagnose_captures
 from loadfactor.insight.traces.report import DeviceReport
 from loadfactor.sources.traces.read import read_trace

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sources.traces.kineto_text import HAND, call, kernel, write
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.insight.traces.diagnose import diagnose_captures
 from loadfactor.insight.traces.report import DeviceReport
 from loadfactor.sources.traces.json_events import JsonEvents

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.insight.traces.diagnose import diagnose_captures
 from loadfactor.sources.traces.read import read_trace
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.sources.training_logs.logs import add_up, megatron_line, read_run, write
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.training_logs import SOURCE
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.sources.training_logs.logs import add_up, event, read_run, write
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 
 BEGAN_S = 1_778_587_200
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.sources.training_logs.logs import add_up, event, megatron_line, read_run, write
 
-from loadfactor.errors import LoadfactorError
+from loadfactor.base.errors import LoadfactorError
 from loadfactor.sources.training_logs.family import read_number
 
 BEGAN_MS = 1_778_587_200_000

@@ -3,11 +3,12 @@
 import os
 import sys
 
-import loadfactor_track as loadfactor
 import torch
 from accelerate import Accelerator
 from counting import StepCounts
 from torch.utils.data import DataLoader, TensorDataset
+
+import loadfactor_track as loadfactor
 
 EPOCHS, SAMPLES, BATCH, LENGTH = 2, 50, 4, 16
 accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)

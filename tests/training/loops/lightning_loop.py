@@ -6,12 +6,13 @@ import pickle
 import sys
 from pathlib import Path
 
-import loadfactor_track as loadfactor
 import torch
 from counting import StepCounts
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
+
+import loadfactor_track as loadfactor
 
 SAMPLES, BATCH, LENGTH = 50, 4, 16
 folder, ranks, counts = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]

@@ -6,11 +6,12 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-import loadfactor_track as loadfactor
 import torch
 import torch.distributed as dist
 from counting import StepCounts
 from torch.nn.parallel import DistributedDataParallel
+
+import loadfactor_track as loadfactor
 
 STEPS, MICRO_BATCHES, CHECKPOINT_EVERY, RANKS = 20, 2, 4, 2
 folder, attempt, rank, stop, counts = Path(sys.argv[1]), *map(int, sys.argv[2:5]), sys.argv[5]

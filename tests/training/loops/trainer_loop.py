@@ -6,10 +6,11 @@ import pickle
 import sys
 from pathlib import Path
 
-import loadfactor_track as loadfactor
 import torch
 from counting import StepCounts
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+import loadfactor_track as loadfactor
 
 SAMPLES, BATCH = 50, 4
 folder, tokens_seen, counts = Path(sys.argv[1]), *sys.argv[2:4]

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from loadfactor.charges import ACTUAL, AMORTIZED, COSTS
 from loadfactor.money.currency import EXACT
 from loadfactor.money.lines import CostLine
-from loadfactor.money_settings import POOLS
+from loadfactor.settings.money import POOLS
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
-from loadfactor.tables import DIMENSIONS, Span
+from loadfactor.tables.charges import ACTUAL, AMORTIZED, COSTS
+from loadfactor.tables.schema import DIMENSIONS, Span
 
 STATED_POOL: Final = "pool: "
 """How x_ChargeType names the pool of a row that `chargeback --format focus` wrote."""

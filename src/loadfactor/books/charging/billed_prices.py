@@ -7,14 +7,14 @@ to time. There is no price where a line does not say how long it was used, or la
 from collections.abc import Iterable
 from typing import Final
 
-from loadfactor.billing_settings import BillingSettings
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.books.charging.instances import view_bill_gpus, view_sold
 from loadfactor.books.charging.node_mapping import NodeRules, read_rules
-from loadfactor.charges import ACTUAL, AMORTIZED, CHARGES, DELIVERY
-from loadfactor.config import settings
+from loadfactor.settings.billing import BillingSettings
+from loadfactor.settings.config import settings
 from loadfactor.store.session import Session
-from loadfactor.tables import ALWAYS, Span
-from loadfactor.units import MS_PER_DAY
+from loadfactor.tables.charges import ACTUAL, AMORTIZED, CHARGES, DELIVERY
+from loadfactor.tables.schema import ALWAYS, Span
 
 COST_OF: Final = {"effective": "EffectiveCost", "contracted": "ContractedCost"}
 """The column of a bill that a basis of cost is made of."""

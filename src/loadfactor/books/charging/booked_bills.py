@@ -8,9 +8,9 @@ from loadfactor.books.charging.instances import list_nodes
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.ledger_inputs import BookedBills, BookedFile, read_inputs
 from loadfactor.catalog.instances import rented_types
-from loadfactor.charges import CHARGES
 from loadfactor.store.session import Session
-from loadfactor.tables import ALWAYS
+from loadfactor.tables.charges import CHARGES
+from loadfactor.tables.schema import ALWAYS
 
 DEFINITION: Final = 1
 """Raise when what makes a price of a bill changes."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.charging.closings import Closing, list_amounts
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
-from loadfactor.errors import InputError
 
 
 @dataclass(frozen=True)

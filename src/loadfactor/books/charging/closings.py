@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
-from loadfactor.errors import InputError
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.money.statements import Statement
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
-from loadfactor.tables import STATEMENTS
-from loadfactor.units import MS_PER_S
+from loadfactor.tables.schema import STATEMENTS
 
 if TYPE_CHECKING:
     from loadfactor.sources.base import Rows, Source

@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime
 
-from loadfactor.errors import InputError
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.store.session import Session
-from loadfactor.tables import ALWAYS
-from loadfactor.units import MS_PER_S
+from loadfactor.tables.schema import ALWAYS
 
 ONE_CURRENCY, CONVERTED = "charges_of_one_currency", "converted_charges"
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
+from loadfactor.base.errors import InputError, no_such
 from loadfactor.books.charging.bill_lines import find_extent, sum_charges, view_charges
 from loadfactor.books.charging.billed_prices import node_rules
 from loadfactor.books.charging.currencies import choose_currency
@@ -13,17 +14,16 @@ from loadfactor.books.charging.instances import SOLD, view_bill_gpus, view_sold
 from loadfactor.books.charging.ledger_lines import EFFECTIVE_COST, LedgerHours, price_hours, read_ledger_hours
 from loadfactor.books.charging.months import read_month
 from loadfactor.books.charging.node_division import BESIDE_GPUS, DividedCosts, divide_charges, part_charges
-from loadfactor.charges import COSTS
-from loadfactor.errors import InputError, no_such
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.money.chargeback import charge
 from loadfactor.money.currency import add_exactly
 from loadfactor.money.lines import CostLine, Costs, Owner
 from loadfactor.money.statements import Chargeback, ColumnTotal, SpreadPool, Statement
 from loadfactor.money.tag_coverage import measure_tag_coverage
-from loadfactor.money_settings import ChargebackPolicy
+from loadfactor.settings.money import ChargebackPolicy
 from loadfactor.store.session import Session
-from loadfactor.tables import Span
+from loadfactor.tables.charges import COSTS
+from loadfactor.tables.schema import Span
 
 OWNERS: Final = ("team", "project", "experiment", "user", "purpose")
 """What statements can be by."""

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from loadfactor.base.units import S_PER_HOUR, S_PER_MIN
 from loadfactor.books.charging.node_mapping import BilledResource, NodeRules, find_nodes
 from loadfactor.books.node_names import name_nodes
 from loadfactor.catalog.instances import find_gpu_sku, find_rented_type, may_have_gpus, sells_gpus_apart, type_pattern
 from loadfactor.store.manifest import subtract
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
-from loadfactor.tables import ALWAYS, Span
-from loadfactor.units import S_PER_HOUR, S_PER_MIN
+from loadfactor.tables.schema import ALWAYS, Span
 
 if TYPE_CHECKING:
     import pyarrow as pa

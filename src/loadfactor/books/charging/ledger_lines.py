@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from loadfactor.base.units import US_PER_S
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.money.currency import EXACT
 from loadfactor.money.lines import ChargedHours, CostLine, Owner, read_hours
 from loadfactor.store.session import Session
-from loadfactor.units import US_PER_S
 
 Expr = Any
 EFFECTIVE_COST = "EffectiveCost"
@@ -80,7 +80,7 @@ def _sum_hours(by: tuple[str, ...], basis: str) -> Expr:
     from loadfactor.ledger.activity import ACTIVITIES
     from loadfactor.ledger.states import measures
     from loadfactor.ledger.steps import ledger_columns
-    from loadfactor.tables import DIMENSIONS
+    from loadfactor.tables.schema import DIMENSIONS
 
     book = ibis.table(ledger_columns(), name="asked_ledger")
     known = measures(book)

@@ -3,9 +3,9 @@
 import re
 from datetime import UTC, datetime
 
-from loadfactor.errors import InputError
+from loadfactor.base.errors import InputError
 from loadfactor.metrics.query.calendar import milliseconds
-from loadfactor.tables import Span
+from loadfactor.tables.schema import Span
 
 
 def read_month(month: str) -> Span:

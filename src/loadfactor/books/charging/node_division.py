@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from loadfactor.charges import COSTS
+from loadfactor.base.units import MS_PER_HOUR, S_PER_HOUR, US_PER_S
 from loadfactor.money.currency import EXACT
 from loadfactor.money.lines import ChargedHours, CostLine, Owner, read_hours
 from loadfactor.store.session import Session
-from loadfactor.tables import DIMENSIONS
-from loadfactor.units import MS_PER_HOUR, S_PER_HOUR, US_PER_S
+from loadfactor.tables.charges import COSTS
+from loadfactor.tables.schema import DIMENSIONS
 
 OF_GPUS, BESIDE_GPUS = "gpu_costs", "other_costs"
 """Relations of rows: costs of GPUs of known nodes; all other costs, what such a row costs beyond its GPUs among them."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from loadfactor.billing_settings import BillingSettings
-from loadfactor.errors import InputError
-from loadfactor.tables import ALWAYS, Span
-from loadfactor.tagging.mapping import DATES, FROM, TO, read_limit
+from loadfactor.base.errors import InputError
+from loadfactor.settings.billing import BillingSettings
+from loadfactor.tables.schema import ALWAYS, Span
+from loadfactor.tables.tagging.mapping import DATES, FROM, TO, read_limit
 
 HEADER: Final = ("resource", "node")
 

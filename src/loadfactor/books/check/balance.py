@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.booking import book
 from loadfactor.books.check.finding import ROUNDING
 from loadfactor.books.rebuild import default_basis
 from loadfactor.metrics.query.reading import Reading
 from loadfactor.store.session import Session
-from loadfactor.units import MS_PER_HOUR
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from shlex import quote
 
+from loadfactor.base.errors import InputError
 from loadfactor.books.charging.bill_comparison import DO, NEVER_SEEN, PRICE, UNSAID, compare_bills
 from loadfactor.books.charging.billed_prices import has_bills, view_billed_lines
 from loadfactor.books.charging.fleet_chargeback import ChargeQuestion, charge_fleet
 from loadfactor.books.charging.instances import UNKNOWN
 from loadfactor.books.check.finding import SHOWN_NAMES, Examined, Finding, name_some
-from loadfactor.config import settings
-from loadfactor.errors import InputError
-from loadfactor.tables import ALWAYS
+from loadfactor.settings.config import settings
+from loadfactor.tables.schema import ALWAYS
 
 
 def find_bill_differences(books: Examined) -> Iterator[Finding]:

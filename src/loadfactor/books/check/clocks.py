@@ -8,11 +8,11 @@ the far side. How far it is off is known from below alone, because jobs take the
 from collections.abc import Iterator
 from typing import Final
 
+from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.books.check.collection import SET_CLOCKS
 from loadfactor.books.check.finding import Examined, Finding, add_places, name_some
 from loadfactor.ledger.activity import ACTIVITIES
-from loadfactor.tables import IDLE_BELOW, LABELS
-from loadfactor.units import MS_PER_S, S_PER_MIN
+from loadfactor.tables.schema import IDLE_BELOW, LABELS
 
 AROUND_MS: Final = 15 * S_PER_MIN * MS_PER_S
 """So long before and after it holds jobs a node must be free, and is looked at."""

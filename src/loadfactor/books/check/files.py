@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from loadfactor.base.errors import DamageError
 from loadfactor.books.check.finding import Examined, Finding
-from loadfactor.errors import DamageError
 from loadfactor.store.session import Session, check_file
 
 

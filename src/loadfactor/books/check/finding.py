@@ -9,7 +9,7 @@ from loadfactor.ledger.columns import NUMBERED
 from loadfactor.metrics.query.reading import Reading, Readings, Value
 from loadfactor.store.sample_files import read
 from loadfactor.store.session import Session
-from loadfactor.tables import LABELS
+from loadfactor.tables.schema import LABELS
 
 Ask = Callable[[Sequence[str], Sequence[str]], Readings]
 """Answers with the readings of metrics by dimensions, over the whole of the books."""

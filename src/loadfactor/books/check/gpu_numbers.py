@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.booking import book
 from loadfactor.books.check.finding import ROUNDING, Examined, Finding, add_places, name_some
 from loadfactor.books.ledger_facts import has_numbers, list_misnumbered
-from loadfactor.units import MS_PER_HOUR
 
 
 def find_misnumbered(books: Examined) -> Iterator[Finding]:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.check.finding import ROUNDING, Examined, Finding
-from loadfactor.tables import EVEN_SPLIT, LABELS
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.tables.schema import EVEN_SPLIT, LABELS
 
 UNATTRIBUTED_REMEDY: Final = "import allocations, use an exporter with job labels, or import the log with --job JOB"
 

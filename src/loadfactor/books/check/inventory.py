@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from loadfactor.base.units import S_PER_HOUR
 from loadfactor.books.check.finding import SHOWN_NAMES, Examined, Finding, add_places
 from loadfactor.books.node_names import name_nodes
 from loadfactor.ledger.columns import NUMBERED
-from loadfactor.units import S_PER_HOUR
 
 
 def find_unlisted(books: Examined) -> Iterator[Finding]:

@@ -10,9 +10,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.check.finding import ROUNDING, SHOWN_NAMES, Examined, Finding, add_places, name_some
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
-from loadfactor.units import MS_PER_HOUR
 
 OF_A_JOB: Final = ("unobserved_gpu_hours", "unobserved_cost", "observed_gpu_hours")
 

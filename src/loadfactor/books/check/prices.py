@@ -7,7 +7,7 @@ from loadfactor.books.check.finding import Examined, Finding
 from loadfactor.books.estimated_prices import list_estimates
 from loadfactor.books.owned_prices import find_owned_prices
 from loadfactor.books.rebuild import default_basis
-from loadfactor.tables import ALWAYS
+from loadfactor.tables.schema import ALWAYS
 
 
 def find_missing_rates(books: Examined) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Final
 
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_S
 from loadfactor.books.asked_ledger import AskedLedger
 from loadfactor.books.books import Books
 from loadfactor.books.losses.failed import FailedRun, list_failed_runs
@@ -24,8 +25,7 @@ from loadfactor.metrics.query.calendar import Window, milliseconds
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 from loadfactor.metrics.query.reading import Readings
 from loadfactor.store.session import Session
-from loadfactor.tables import Span
-from loadfactor.units import MS_PER_HOUR, MS_PER_S
+from loadfactor.tables.schema import Span
 
 HOLDER: Final = ("job", "team", "user")
 """By what losses of holders are told."""

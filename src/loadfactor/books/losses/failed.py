@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.books.waterfall import FAILED
 from loadfactor.store.session import Session
-from loadfactor.tables import Span
-from loadfactor.units import MS_PER_DAY
+from loadfactor.tables.schema import Span
 
 WITHIN_MS: Final = MS_PER_DAY
 """Failures of one loop begin within so long of each other."""

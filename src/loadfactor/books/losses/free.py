@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from loadfactor.base.units import MS_PER_MIN
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.losses.stretches import Stretch, StretchPiece, cut_out, join, merge
 from loadfactor.store.session import Session
-from loadfactor.tables import Span
-from loadfactor.units import MS_PER_MIN
+from loadfactor.tables.schema import Span
 
 WaitSpan = tuple[str | None, int, int | None]
 """A wait: the pool, from when, and until when; None while it lasts."""

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN, S_PER_HOUR
 from loadfactor.books.booking import book, book_held
 from loadfactor.books.cut_holdings import cut_holdings
 from loadfactor.books.losses.stretches import Stretch, StretchPiece, join
 from loadfactor.ledger.activity import ACTIVITIES
 from loadfactor.store.session import Session
-from loadfactor.tables import Span
-from loadfactor.units import MS_PER_HOUR, MS_PER_MIN, S_PER_HOUR
+from loadfactor.tables.schema import Span
 
 STEP_MS: Final = 5 * MS_PER_MIN
 STEPS_AT_ONCE: Final = 250_000

@@ -7,9 +7,9 @@ from typing import Final
 from loadfactor.books.owned_prices import find_priced_pool, make_owned_server
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.books.waterfall import ASKED
-from loadfactor.config import settings
 from loadfactor.metrics import metric
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
+from loadfactor.settings.config import settings
 
 _HOURS: Final = tuple(m for m in ASKED if m.name in ("idle", "busy", "unobserved"))
 _KERNELS: Final = ("engine_activity", "gpu_util", "sm_activity")

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.store.session import Session
-from loadfactor.tables import Span
-from loadfactor.units import MS_PER_S
+from loadfactor.tables.schema import Span
 
 
 @dataclass(frozen=True)

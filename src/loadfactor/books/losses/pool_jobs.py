@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.books.job_history import list_jobs
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.ledger.labels import drop_repeats
 from loadfactor.store.session import Session
-from loadfactor.tables import Span
-from loadfactor.units import MS_PER_S
+from loadfactor.tables.schema import Span
 
 PoolKey = tuple[str | None, str | None]
 """A pool and its accelerator."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from loadfactor.tables import Span
-from loadfactor.units import MS_PER_HOUR, MS_PER_S, S_PER_HOUR
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_S, S_PER_HOUR
+from loadfactor.tables.schema import Span
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from loadfactor.base.errors import CatalogError, InputError, no_such
+from loadfactor.base.units import BYTES_PER_GB, BYTES_PER_GIB
 from loadfactor.catalog.accelerators.spelling import Product, describe_product, match_spelling, read_spelling
 from loadfactor.catalog.facts import Fact, fact, read_toml
-from loadfactor.errors import CatalogError, InputError, no_such
-from loadfactor.units import BYTES_PER_GB, BYTES_PER_GIB
 
 # Datasheets print gigabytes of memory and mean binary ones: an "80 GB" H100 shows 81,559 MiB, a "180 GB" B200 183,359 MiB.
 DRIVER_BYTES_PER_DATASHEET_BYTE = BYTES_PER_GIB / BYTES_PER_GB * 0.995
@@ -144,7 +144,7 @@ def accelerator(name: str) -> Accelerator:
 
     >>> accelerator("V100 16GB")
     Traceback (most recent call last):
-    loadfactor.errors.InputError: no accelerator called 'V100 16GB'; did you mean 'v100-pcie' or 'v100-sxm'?
+    loadfactor.base.errors.InputError: no accelerator called 'V100 16GB'; did you mean 'v100-pcie' or 'v100-sxm'?
     """
     found = find_accelerator(name)
     if found is None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from loadfactor.units import BYTES_PER_GB
+from loadfactor.base.units import BYTES_PER_GB
 
 _VENDORS = ("nvidia", "amd", "intel", "google", "cloud", "tesla", "geforce", "instinct", "habana")
 _FILLERS = (*_VENDORS, "gpu", "chip", "tensor", "core", "oam")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from loadfactor.base.errors import no_such
 from loadfactor.catalog.facts import Fact, fact, read_toml
-from loadfactor.errors import no_such
 
 
 @dataclass(frozen=True)

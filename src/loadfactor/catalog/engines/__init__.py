@@ -10,9 +10,9 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
+from loadfactor.base.errors import no_such
 from loadfactor.catalog.accelerators import Accelerator, accelerator
 from loadfactor.catalog.facts import read_toml
-from loadfactor.errors import no_such
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.paths import read_path
 from loadfactor.catalog.facts import read_toml
 from loadfactor.catalog.models.hf_config import from_hf_config
 from loadfactor.catalog.models.network import (
@@ -23,8 +25,6 @@ from loadfactor.catalog.models.network import (
     Quantization,
     SparseIndexer,
 )
-from loadfactor.errors import InputError
-from loadfactor.paths import read_path
 
 __all__ = [
     "Experts",

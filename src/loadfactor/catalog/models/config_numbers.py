@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, Final
 
-from loadfactor.errors import InputError
-from loadfactor.limits import Limits, shorten
+from loadfactor.base.errors import InputError
+from loadfactor.base.limits import Limits, shorten
 
 _COUNT = Limits(at_least=1, at_most=100_000)  # of heads, experts, and dimensions of one
 _COUNT_OR_NONE = Limits(at_least=0, at_most=100_000)

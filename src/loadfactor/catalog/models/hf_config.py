@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.catalog.models.config_numbers import check_config_numbers
 from loadfactor.catalog.models.network import (
     Experts,
@@ -19,8 +21,6 @@ from loadfactor.catalog.models.network import (
     SparseIndexer,
 )
 from loadfactor.catalog.models.quantization import read_quantization
-from loadfactor.errors import InputError
-from loadfactor.units import BYTES_PER_MIB
 
 Config = Mapping[str, Any]
 

@@ -7,7 +7,7 @@ matrix sizes are written where they are summed, and published counts are met wit
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from loadfactor.units import BITS_PER_BYTE
+from loadfactor.base.units import BITS_PER_BYTE
 
 
 @dataclass(frozen=True)

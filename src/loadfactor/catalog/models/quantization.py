@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from loadfactor.base.errors import InputError
 from loadfactor.catalog.models.network import Quantization
-from loadfactor.errors import InputError
 
 Config = Mapping[str, Any]
 KEPT_SPELLINGS = (

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from loadfactor.base.errors import InputError
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.facts import read_toml
-from loadfactor.errors import InputError
 
 PriceKind = Literal["on_demand", "one_year_contract"]
 KINDS: dict[str, str] = {"on_demand": "on demand", "one_year_contract": "one-year contract"}

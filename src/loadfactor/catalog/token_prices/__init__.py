@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from functools import cache
 
+from loadfactor.base.errors import InputError
 from loadfactor.catalog.facts import read_toml
-from loadfactor.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from loadfactor.alert_settings import AlertTable, Amount
-from loadfactor.errors import InputError, no_such
+from loadfactor.base.errors import InputError, no_such
+from loadfactor.base.units import PERCENT, S_PER_HOUR, S_PER_MIN, S_PER_WEEK
 from loadfactor.insight.alerts.rule import Compound, Limit, Rule, Threshold
 from loadfactor.insight.causes import CAUSES, Cause, class_of_metric
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.metric import Ratio, Sum
 from loadfactor.metrics.query.question import check_dimensions
-from loadfactor.tables import DIMENSIONS
-from loadfactor.units import PERCENT, S_PER_HOUR, S_PER_MIN, S_PER_WEEK
+from loadfactor.settings.alerts import AlertTable, Amount
+from loadfactor.tables.schema import DIMENSIONS
 
 SPLIT_BY = tuple(name for name in DIMENSIONS if name not in ("state", "hour", "day", "week", "month"))
 LONGEST_S = S_PER_WEEK

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN, MS_PER_S
 from loadfactor.insight.alerts.alert import Alert, Transition
 from loadfactor.insight.alerts.evidence import Group, Verdicts
 from loadfactor.insight.alerts.rule import Rule
-from loadfactor.units import MS_PER_HOUR, MS_PER_MIN, MS_PER_S
 
 NameHolder = Callable[[tuple[str, ...], Group], Mapping[str, str]]
 PENDING_UNKNOWN_MS = 10 * MS_PER_MIN

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_MIN
 from loadfactor.books.watched import Watched
 from loadfactor.insight.alerts.alert import Alert, Transition
 from loadfactor.insight.alerts.evidence import Evidence, Verdicts
@@ -12,8 +13,7 @@ from loadfactor.insight.alerts.observed import Observed
 from loadfactor.insight.alerts.records import KeptRecords, Records
 from loadfactor.insight.alerts.rule import Compound, Rule
 from loadfactor.insight.alerts.threshold import judge_threshold
-from loadfactor.tables import ALWAYS, Span
-from loadfactor.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_MIN
+from loadfactor.tables.schema import ALWAYS, Span
 
 STEP_MS: Final = MS_PER_MIN
 ROWS_AT_ONCE: Final = 250_000

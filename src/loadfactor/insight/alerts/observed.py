@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.books.step_totals import StepRows
 from loadfactor.books.watched import Watched
 from loadfactor.insight.alerts.evidence import SINCE_START, Evidence, Floats, Group, Need, RolledMetric
@@ -15,8 +16,7 @@ from loadfactor.insight.alerts.rolling import NOBODY, Split
 from loadfactor.metrics import Metric, metric
 from loadfactor.metrics.metric import Part, Ratio, Sum
 from loadfactor.metrics.query.answer import work_out
-from loadfactor.tables import DIMENSIONS, Span
-from loadfactor.units import MS_PER_S
+from loadfactor.tables.schema import DIMENSIONS, Span
 
 TOLD: Final = ("node", "job", "user", "team")
 """What is told of every group, whatever it is split by."""

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.books.kept_holdings import KeptHoldings
 from loadfactor.books.watched import EndedPrice, Watched, WatchedEvent, WatchedOutage
 from loadfactor.books.watched_waits import QueuedJobs, UsualWait, WatchedWaits
-from loadfactor.tables import Span
-from loadfactor.units import MS_PER_DAY, MS_PER_S
+from loadfactor.tables.schema import Span
 
 if TYPE_CHECKING:
     from loadfactor.books.budgets import BudgetReview

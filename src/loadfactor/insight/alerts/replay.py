@@ -7,7 +7,7 @@ from loadfactor.insight.alerts.alert import Alert
 from loadfactor.insight.alerts.judge import MOST_STEPS, STEP_MS, Judge
 from loadfactor.insight.alerts.rule import Rule
 from loadfactor.metrics.query.calendar import milliseconds
-from loadfactor.tables import Span
+from loadfactor.tables.schema import Span
 
 Progress = Callable[[str, float], None]
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from loadfactor.base.units import MS_PER_S, S_PER_HOUR, S_PER_MIN
 from loadfactor.insight.alerts.evidence import Evidence, Verdicts
 from loadfactor.insight.alerts.rule import Threshold
 from loadfactor.metrics import metric
-from loadfactor.units import MS_PER_S, S_PER_HOUR, S_PER_MIN
 
 MOST_NAMED = 8
 

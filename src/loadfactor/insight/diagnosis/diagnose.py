@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from loadfactor.base.units import MS_PER_S, S_PER_HOUR
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, Floats
 from loadfactor.insight.diagnosis.finding import CannotTell, CauseFinding, CauseTotal, JobDiagnosis, Range
 from loadfactor.insight.diagnosis.rule import HIGH, MEDIUM, Claim, DiagnosisRule
 from loadfactor.insight.diagnosis.rules import DIAGNOSES
-from loadfactor.units import MS_PER_S, S_PER_HOUR
 
 LEAST_SHARE = 0.01
 """A cause with less of the held time at stake is not worth a line."""

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.units import S_PER_MIN
+from loadfactor.base.units import S_PER_MIN
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -10,7 +10,7 @@ from loadfactor.insight.diagnosis.finding import CauseFinding, FleetDiagnosis, J
 from loadfactor.insight.diagnosis.read import read_job
 from loadfactor.insight.diagnosis.scheduling import find_scheduling
 from loadfactor.metrics.query.calendar import milliseconds
-from loadfactor.tables import Span
+from loadfactor.tables.schema import Span
 
 MOST_JOBS: Final = 20
 Progress = Callable[[str, float], None]

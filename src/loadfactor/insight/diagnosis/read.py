@@ -6,16 +6,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import MS_PER_DAY, MS_PER_MIN, MS_PER_S, S_PER_HOUR
 from loadfactor.books.step_totals import StepRows
 from loadfactor.books.watched import Watched
 from loadfactor.catalog.accelerators import find_accelerator
-from loadfactor.errors import InputError
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, Floats, JobAttempt
 from loadfactor.metrics import metric
 from loadfactor.metrics.metric import Part, Ratio, Sum
 from loadfactor.metrics.query.answer import work_out
-from loadfactor.tables import Span
-from loadfactor.units import MS_PER_DAY, MS_PER_MIN, MS_PER_S, S_PER_HOUR
+from loadfactor.tables.schema import Span
 
 HOURS: Final = ("idle_gpu_hours", "underused_gpu_hours", "unobserved_gpu_hours", "busy_gpu_hours")
 SIGNALS: Final = (

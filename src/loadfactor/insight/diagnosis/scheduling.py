@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_MIN
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.books.watched import Watched
 from loadfactor.books.watched_waits import QueuedJobs, WatchedWaits
@@ -16,8 +17,7 @@ from loadfactor.metrics import metric
 from loadfactor.metrics.metric import Sum
 from loadfactor.metrics.query.answer import work_out
 from loadfactor.metrics.query.calendar import instant
-from loadfactor.tables import Span
-from loadfactor.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_MIN
+from loadfactor.tables.schema import Span
 
 STEP_MS: Final = 15 * MS_PER_MIN
 """GPUs count as free, and jobs as waiting, that are so for a whole step: a scheduler needs its minutes."""

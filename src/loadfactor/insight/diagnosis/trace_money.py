@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import S_PER_HOUR, US_PER_S
 from loadfactor.books.books import Books
-from loadfactor.errors import InputError
 from loadfactor.insight.diagnosis.finding import JobDiagnosis, Range
 from loadfactor.insight.traces.report import FoundAt, TraceCost, TraceDiagnosis, TraceInBooks
-from loadfactor.units import S_PER_HOUR, US_PER_S
 
 
 @dataclass(frozen=True)

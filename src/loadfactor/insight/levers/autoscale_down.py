@@ -2,11 +2,11 @@
 
 from typing import Final
 
+from loadfactor.base.units import S_PER_MIN
 from loadfactor.insight.levers.lever import MEDIUM, LeverResult, LossLever
 from loadfactor.insight.levers.remainder import TakenLoss
 from loadfactor.insight.levers.situation import Situation
 from loadfactor.insight.levers.wording import say_hours, say_largest, say_times
-from loadfactor.units import S_PER_MIN
 
 LAG_MIN: Final = 30
 """Minutes of every free stretch that are paid all the same: until the node is given back, and until it is there again."""

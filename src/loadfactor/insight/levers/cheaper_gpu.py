@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Final
 
+from loadfactor.base.units import BYTES_PER_GB
 from loadfactor.books.losses.job_needs import JobNeed
 from loadfactor.catalog.accelerators import Accelerator, accelerators, find_accelerator
 from loadfactor.insight.diagnosis.diagnosed_job import SERVING
@@ -17,7 +18,6 @@ from loadfactor.insight.levers.lever import LOW, MEDIUM
 from loadfactor.insight.levers.price_saving import KeptHours, PriceSaving
 from loadfactor.insight.levers.situation import Situation
 from loadfactor.insight.levers.wording import say_hours, say_largest
-from loadfactor.units import BYTES_PER_GB
 
 LEAST_OBSERVED: Final = 0.8
 MEMORY_FILLED: Final = 0.9

@@ -2,12 +2,12 @@
 
 from typing import Final
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.insight.levers.lever import LOW, MEDIUM, LeverResult, LossLever
 from loadfactor.insight.levers.remainder import TakenLoss
 from loadfactor.insight.levers.situation import Situation
 from loadfactor.insight.levers.wording import say_duration, say_hours, say_times
 from loadfactor.planner.hardware.checkpoint import plan_checkpoints
-from loadfactor.units import MS_PER_S
 
 CHECKPOINT_S: Final = 60.0
 """How long a checkpoint is taken to stop a job that reports none."""

@@ -6,6 +6,7 @@ levers before left it.
 
 from typing import Final
 
+from loadfactor.base.units import S_PER_MIN
 from loadfactor.books.losses.pool_jobs import PoolHistory
 from loadfactor.insight.levers.lever import LOW, MEDIUM, LeverResult, LossLever
 from loadfactor.insight.levers.remainder import TakenLoss
@@ -22,7 +23,6 @@ from loadfactor.insight.levers.replay import (
 from loadfactor.insight.levers.situation import Situation
 from loadfactor.insight.levers.wording import say_duration, say_hours
 from loadfactor.planner.sizing.cluster import SchedulingPolicy
-from loadfactor.units import S_PER_MIN
 
 WAIT_MIN: Final = LONGER_WAIT_S // S_PER_MIN
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from loadfactor.base.units import S_PER_MIN
 from loadfactor.books.losses.idle import IdleStretch
 from loadfactor.insight.alerts.rules.jobs import is_notebook
 from loadfactor.insight.levers.lever import HIGH, MEDIUM, LeverResult, LossLever
 from loadfactor.insight.levers.remainder import TakenLoss
 from loadfactor.insight.levers.situation import Situation
 from loadfactor.insight.levers.wording import say_hours, say_largest, say_times
-from loadfactor.units import S_PER_MIN
 
 NOTEBOOK_MIN: Final = 60
 TAIL_MIN: Final = 15

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from math import ceil, fsum
 from typing import Final
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import S_PER_HOUR, S_PER_MIN
 from loadfactor.insight.levers.cheaper_gpu import find_cheaper_gpus
 from loadfactor.insight.levers.power_cap import find_power_caps
 from loadfactor.insight.levers.price_saving import KeptHours, PriceSaving
@@ -18,7 +19,6 @@ from loadfactor.insight.levers.wording import say_hours
 from loadfactor.planner.economics.load_duration import load_duration
 from loadfactor.planner.economics.spot import SpotOffer, cost_spot
 from loadfactor.planner.economics.tiers import choose_owned_gpus, cost_own_and_rent
-from loadfactor.units import S_PER_HOUR, S_PER_MIN
 
 PRICE_LEVERS: Final = ("cheaper_gpu", "spot", "committed_base", "power_cap")
 """Their names."""

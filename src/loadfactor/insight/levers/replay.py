@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import S_PER_MIN
 from loadfactor.books.losses.pool_jobs import PoolJob
-from loadfactor.errors import PlanError
 from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
 from loadfactor.planner.sizing.cluster.jobs import Jobs, make_jobs
-from loadfactor.units import S_PER_MIN
 
 SPREAD: Final = SchedulingPolicy(spread=True)
 """First come with backfill; a job goes to the emptiest node, as where nothing packs."""

@@ -10,12 +10,12 @@ from heapq import heappop, heappush
 from math import fsum
 from typing import Final
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.losses.lone_jobs import LoneJob
 from loadfactor.insight.levers.lever import LOW, LeverResult, LossLever
 from loadfactor.insight.levers.remainder import TakenLoss
 from loadfactor.insight.levers.situation import Situation
 from loadfactor.insight.levers.wording import say_hours
-from loadfactor.units import MS_PER_HOUR
 
 LEAST_OBSERVED: Final = 0.8
 LOSSES: Final = ("idle", "underused")

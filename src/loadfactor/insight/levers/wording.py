@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from loadfactor.units import S_PER_HOUR, S_PER_MIN
+from loadfactor.base.units import S_PER_HOUR, S_PER_MIN
 
 
 def say_hours(hours: float) -> str:

@@ -5,9 +5,9 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import NS_PER_S, S_PER_HOUR
 from loadfactor.insight.traces.intervals import unite
-from loadfactor.trace_events import GpuEvents
-from loadfactor.units import NS_PER_S, S_PER_HOUR
+from loadfactor.tables.trace_events import GpuEvents
 
 JUMP_NS: Final = S_PER_HOUR * NS_PER_S
 """No capture has so long a gap: profilers keep seconds."""

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.trace_events import GpuKind, TraceCapture
-from loadfactor.units import NS_PER_US
+from loadfactor.base.units import NS_PER_US
+from loadfactor.tables.trace_events import GpuKind, TraceCapture
 
 CLOCKS_AGREE_US: Final = 1000.0
 """Ends of one collective, in the middle of all, that lie further apart are of clocks that do not agree."""

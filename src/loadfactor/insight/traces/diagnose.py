@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from loadfactor.base.units import NS_PER_US
 from loadfactor.insight.traces.clock import keep_one_clock
 from loadfactor.insight.traces.collectives import compare_ranks
 from loadfactor.insight.traces.judge import is_host_alone, judge, refuse
@@ -16,8 +17,7 @@ from loadfactor.insight.traces.roofline import find_roof
 from loadfactor.insight.traces.rules import RULES
 from loadfactor.insight.traces.rules.communication import find_rank_waits, is_explained
 from loadfactor.insight.traces.rules.input_pipeline import find_starved_loop
-from loadfactor.trace_events import GpuKind, TraceCapture
-from loadfactor.units import NS_PER_US
+from loadfactor.tables.trace_events import GpuKind, TraceCapture
 
 _SHORT_US = 10.0
 

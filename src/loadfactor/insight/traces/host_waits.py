@@ -6,7 +6,7 @@ import numpy as np
 
 from loadfactor.insight.traces.intervals import unite
 from loadfactor.insight.traces.owners import wait_of
-from loadfactor.trace_events import HostKind, TraceCapture
+from loadfactor.tables.trace_events import HostKind, TraceCapture
 
 
 @dataclass(frozen=True)

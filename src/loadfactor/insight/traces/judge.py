@@ -5,10 +5,10 @@ The thresholds are this project's own choices; docs/diagnose-traces.md says on w
 
 from typing import Final
 
+from loadfactor.base.units import NS_PER_MS, NS_PER_US, PERCENT, US_PER_S
 from loadfactor.insight.traces.observed import ObservedDevice
 from loadfactor.insight.traces.report import Judgement
-from loadfactor.trace_events import Thinning, TraceCapture
-from loadfactor.units import NS_PER_MS, NS_PER_US, PERCENT, US_PER_S
+from loadfactor.tables.trace_events import Thinning, TraceCapture
 
 THIN_CALLS: Final = 0.03
 THIN_OPERATORS: Final = 0.5

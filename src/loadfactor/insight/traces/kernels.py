@@ -9,10 +9,10 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import NS_PER_S, NS_PER_US
 from loadfactor.insight.traces.kernel_names import TensorCores, tensor_cores_of
 from loadfactor.insight.traces.roofline import Roof
-from loadfactor.trace_events import GpuEvents, GpuKind
-from loadfactor.units import NS_PER_S, NS_PER_US
+from loadfactor.tables.trace_events import GpuEvents, GpuKind
 
 MOST: Final = 10
 

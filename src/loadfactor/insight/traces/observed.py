@@ -6,12 +6,12 @@ from functools import cached_property
 
 import numpy as np
 
+from loadfactor.base.units import NS_PER_US
 from loadfactor.insight.traces.owners import Owner, Wait, find_owners
 from loadfactor.insight.traces.partition import Partition, divide
 from loadfactor.insight.traces.precision import PrecisionShares, measure_precision
 from loadfactor.insight.traces.steps import StepTimes, list_steps
-from loadfactor.trace_events import GpuEvents, GpuKind, TraceCapture, TraceDevice
-from loadfactor.units import NS_PER_US
+from loadfactor.tables.trace_events import GpuEvents, GpuKind, TraceCapture, TraceDevice
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from typing import Final, Literal
 
 import numpy as np
 
+from loadfactor.base.units import NS_PER_US
 from loadfactor.insight.traces.intervals import Int64s
 from loadfactor.insight.traces.partition import IdleGaps
 from loadfactor.insight.traces.sweep import own_intervals
-from loadfactor.trace_events import HostEvents, HostKind
-from loadfactor.units import NS_PER_US
+from loadfactor.tables.trace_events import HostEvents, HostKind
 
 Wait = Literal["data", "synchronization", "collective", "start_up", "host"]
 """What the host did: fetched data, waited for the GPU, waited for other ranks, did something for the first time, or other work."""

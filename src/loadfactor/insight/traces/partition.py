@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.insight.traces.intervals import Int64s, Spans, unite
-from loadfactor.trace_events import GpuEvents, GpuKind, HostEvents
+from loadfactor.tables.trace_events import GpuEvents, GpuKind, HostEvents
 
 _NEVER = np.iinfo(np.int64).max
 

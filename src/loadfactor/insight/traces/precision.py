@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadfactor.insight.traces.kernel_names import is_product, tensor_cores_of
-from loadfactor.trace_events import GpuEvents, GpuKind
+from loadfactor.tables.trace_events import GpuEvents, GpuKind
 
 
 @dataclass(frozen=True)

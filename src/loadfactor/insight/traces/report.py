@@ -13,7 +13,7 @@ from loadfactor.insight.traces.collectives import Skew
 from loadfactor.insight.traces.kernels import KernelTime
 from loadfactor.insight.traces.owners import Owner
 from loadfactor.insight.traces.steps import StepTimes
-from loadfactor.trace_events import MemoryUse
+from loadfactor.tables.trace_events import MemoryUse
 
 Judgement = bool | Literal["partly"]
 Sureness = Literal["high", "medium", "low"]

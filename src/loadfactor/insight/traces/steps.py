@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from loadfactor.base.units import NS_PER_US
 from loadfactor.insight.traces.intervals import Spans
 from loadfactor.insight.traces.partition import Partition
-from loadfactor.trace_events import TraceStep
-from loadfactor.units import NS_PER_US
+from loadfactor.tables.trace_events import TraceStep
 
 
 @dataclass(frozen=True)

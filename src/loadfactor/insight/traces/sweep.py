@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.compiled import entry, inner
+from loadfactor.base.compiled import entry, inner
 
 Int64s = NDArray[np.int64]
 _FOREVER = np.iinfo(np.int64).max

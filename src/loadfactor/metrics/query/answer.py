@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.ledger.activity import ACTIVITIES
 from loadfactor.metrics.metric import OF_WORK, Count, Coverage, Metric, Part, Quantile, Ratio, Sum
 from loadfactor.metrics.query.calendar import instant
@@ -20,7 +21,6 @@ from loadfactor.metrics.query.reading import Groups, MetricColumn, Readings, Val
 from loadfactor.metrics.query.totals import Floats, Totals, add_up
 from loadfactor.metrics.query.unit_costs import answer_work, sum_units
 from loadfactor.metrics.query.waits import measure_waits
-from loadfactor.units import MS_PER_HOUR
 
 Known = tuple[Value, float | None]
 """Value and coverage of one group."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
-from loadfactor.units import MS_PER_HOUR, MS_PER_S
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_S
 
 PERIODS = ("day", "week", "month")
 """Dimensions of the local calendar."""

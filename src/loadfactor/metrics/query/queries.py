@@ -11,6 +11,7 @@ from typing import Any
 import ibis
 import ibis.expr.operations as ops
 
+from loadfactor.base.units import MS_PER_HOUR, S_PER_HOUR
 from loadfactor.ledger.activity import ACTIVITIES
 from loadfactor.ledger.columns import HOLDER, STATES, UNKNOWN
 from loadfactor.ledger.links import PEAKS
@@ -20,8 +21,7 @@ from loadfactor.ledger.steps import ledger_columns
 from loadfactor.ledger.waits import list_reasons, list_waits
 from loadfactor.metrics.metric import COST, EFFECTIVE_COST, UNDERUSED_COST, UNDERUSED_S, Quantile
 from loadfactor.metrics.query.question import OF_A_HOLDER, OF_A_WAIT, UNKNOWN_HOLDER, Question
-from loadfactor.tables import DIMENSIONS, columns_of
-from loadfactor.units import MS_PER_HOUR, S_PER_HOUR
+from loadfactor.tables.schema import DIMENSIONS, columns_of
 
 Expr = Any
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from loadfactor.errors import no_such
+from loadfactor.base.errors import no_such
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.ledger.activity import ACTIVITIES
 from loadfactor.ledger.columns import HELD
 from loadfactor.metrics.metric import OF_WORK, Made, Metric, Part, Quantile, Speed
 from loadfactor.metrics.query.calendar import PERIODS, Window, name_period
-from loadfactor.tables import DEFAULT_CURRENCY, DIMENSIONS
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.tables.schema import DEFAULT_CURRENCY, DIMENSIONS
 
 Columns = Mapping[str, NDArray[Any]]
 """Columns by name, masked where null; all of the same length."""

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from loadfactor.errors import no_such
+from loadfactor.base.errors import no_such
 from loadfactor.metrics.metric import Metric, Sum
-from loadfactor.tables import DEFAULT_CURRENCY
+from loadfactor.tables.schema import DEFAULT_CURRENCY
 
 if TYPE_CHECKING:  # Arrow takes longer to import than most answers
     import pyarrow as pa

@@ -19,7 +19,7 @@ from loadfactor.metrics.work import (
     TRAIN_TOKEN,
     WORKED_OUT,
 )
-from loadfactor.tables import columns_of
+from loadfactor.tables.schema import columns_of
 
 Expr = Any
 JOB_FLOPS = {

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from loadfactor.base.errors import InputError
 from loadfactor.catalog.token_prices import TokenPrice, hosted_prices, token_price
-from loadfactor.errors import InputError
 from loadfactor.planner.economics.breakeven import ApiPrice, MeanRequest
 from loadfactor.planner.economics.request import BreakEvenRequest
 

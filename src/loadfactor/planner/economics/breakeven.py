@@ -11,9 +11,9 @@ does (p₂/p₁ > c₂/c₁). Against the same API price it never does while it 
 from dataclasses import dataclass, replace
 from math import ceil
 
-from loadfactor.errors import PlanError
-from loadfactor.limits import MOST_GPUS
-from loadfactor.units import S_PER_HOUR, TOKENS_PER_MTOK
+from loadfactor.base.errors import PlanError
+from loadfactor.base.limits import MOST_GPUS
+from loadfactor.base.units import S_PER_HOUR, TOKENS_PER_MTOK
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeVar
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 
 Amount = TypeVar("Amount", float, Decimal)
 

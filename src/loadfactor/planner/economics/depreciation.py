@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 
 Method = Literal["straight line", "declining balance", "sum of years"]
 METHODS: tuple[Method, ...] = ("straight line", "declining balance", "sum of years")

@@ -1,9 +1,9 @@
 """Price of a GPU-hour that is owned, and of one that is kept: the same for every plan."""
 
+from loadfactor.base.errors import InputError
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.prices import ChosenPrice, choose_price
 from loadfactor.catalog.servers import Server, find_server
-from loadfactor.errors import InputError
 from loadfactor.planner.economics.ownership import OwnedServer, compute_owned_cost
 
 

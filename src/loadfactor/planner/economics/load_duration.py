@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loadfactor.errors import PlanError
-from loadfactor.limits import MOST_GPUS
+from loadfactor.base.errors import PlanError
+from loadfactor.base.limits import MOST_GPUS
 
 Floats = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 from loadfactor.planner.economics.load_duration import LoadDuration, load_duration
 
 Verdict = Literal["add it", "rent it at peaks", "use the API", "bring demand first"]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from loadfactor.units import S_PER_DAY, S_PER_HOUR
+from loadfactor.base.units import S_PER_DAY, S_PER_HOUR
 
 
 @dataclass(frozen=True)

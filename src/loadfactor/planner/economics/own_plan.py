@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from loadfactor.base.units import PERCENT, W_PER_KW
 from loadfactor.planner.economics.commitment import Commitment
 from loadfactor.planner.economics.depreciation import METHODS, depreciate
 from loadfactor.planner.economics.gpu_price import require_server
@@ -20,7 +21,6 @@ from loadfactor.planner.economics.tiers import (
     find_cheapest_mix,
     own_for_normal_demand,
 )
-from loadfactor.units import PERCENT, W_PER_KW
 
 OWNED, COMMITTED, ON_DEMAND, SPOT = "owned", "committed", "on demand", "spot"
 

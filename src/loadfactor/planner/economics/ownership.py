@@ -8,8 +8,8 @@ the straight line (C − S)/n of the accounts, which does not. Decisions use the
 from dataclasses import dataclass
 from math import expm1, log1p
 
-from loadfactor.errors import PlanError
-from loadfactor.units import H_PER_MONTH, H_PER_YEAR, W_PER_KW
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import H_PER_MONTH, H_PER_YEAR, W_PER_KW
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import expm1, log, log1p
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 from loadfactor.planner.economics.load_duration import LoadDuration
 from loadfactor.planner.economics.tiers import choose_owned_gpus, cost_own_and_rent
 

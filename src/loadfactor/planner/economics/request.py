@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadfactor.limits import (
+from loadfactor.base.limits import (
     COST,
     GPU_COUNT,
     GPU_HOUR_PRICE,
@@ -14,8 +14,8 @@ from loadfactor.limits import (
     PAUSE_S,
     WAIT_H,
 )
+from loadfactor.base.request import Request, option
 from loadfactor.planner.hardware.engine_names import EngineName
-from loadfactor.request import Request, option
 
 OWN_ABOUT = "Compare owning GPUs with renting them.\n\nWhat an owned GPU-hour costs, and how many to own for a demand."
 BREAKEVEN_ABOUT = (

@@ -7,9 +7,9 @@ an interruption costs the checkpoint and the restart, M/(M + δ + R), and no per
 
 from dataclasses import dataclass
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import S_PER_HOUR
 from loadfactor.planner.hardware.checkpoint import LEAST_EFFICIENCY_SHARE, CheckpointPlan, plan_checkpoints
-from loadfactor.units import S_PER_HOUR
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 from loadfactor.planner.economics.load_duration import Floats, LoadDuration
 
 STANDARD = NormalDist()

@@ -10,8 +10,8 @@ Limits: failures are independent and memoryless; detection time belongs into `re
 from dataclasses import dataclass
 from math import exp, expm1, sqrt
 
-from loadfactor.errors import PlanError
-from loadfactor.units import S_PER_HOUR
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import S_PER_HOUR
 
 LEAST_EFFICIENCY_SHARE = 0.01
 """Below this share of kept work nobody would call a job running: plans refuse it."""

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import BITS_PER_BYTE, BYTES_PER_GB
 from loadfactor.planner.serving.replica_layout import fullest_stage, weight_bytes
 from loadfactor.planner.serving.step import Replica
-from loadfactor.units import BITS_PER_BYTE, BYTES_PER_GB
 
 
 @dataclass(frozen=True)

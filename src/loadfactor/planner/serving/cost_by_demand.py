@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from loadfactor.base.units import H_PER_DAY, S_PER_DAY, TOKENS_PER_MTOK
 from loadfactor.planner.serving.demand import RequestDemand
 from loadfactor.planner.serving.layout_search import LayoutOption, count_replicas
-from loadfactor.units import H_PER_DAY, S_PER_DAY, TOKENS_PER_MTOK
 
 EFFICIENT = 1.5  # times the cost at unlimited demand
 UNLIMITED_REQUESTS_PER_DAY = 1e12

@@ -10,7 +10,7 @@ what peaks inside that time cost; the third what objectives, whole replicas and 
 from dataclasses import dataclass
 from math import log
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 
 
 @dataclass(frozen=True)

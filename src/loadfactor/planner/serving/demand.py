@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import H_PER_DAY, NS_PER_S, S_PER_DAY, S_PER_HOUR
 from loadfactor.planner.serving.arrival_process import Bursts, GammaGaps
 from loadfactor.planner.serving.choices import Process, Shape
 from loadfactor.planner.serving.lengths import Lengths, fit_lengths
 from loadfactor.planner.serving.simulation.simulate import Arrivals
-from loadfactor.units import H_PER_DAY, NS_PER_S, S_PER_DAY, S_PER_HOUR
 
 FLAT_DAY = (1.0,) * H_PER_DAY
 # Requests by hour of a working day, in any unit: an interactive service in one time zone (assumed).

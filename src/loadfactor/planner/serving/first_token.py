@@ -9,13 +9,13 @@ nominal): with equal lengths all requests stay in the lockstep in which they beg
 import numpy as np
 from numpy.typing import NDArray
 
+from loadfactor.base.units import NS_PER_S
 from loadfactor.planner.serving.cache_memory import cache_tokens
 from loadfactor.planner.serving.simulation.costs import tabulate_costs
 from loadfactor.planner.serving.simulation.fleet import Batching, PrefixCache, ServingFleet
 from loadfactor.planner.serving.simulation.simulate import Arrivals, simulate
 from loadfactor.planner.serving.simulation.state import Costs
 from loadfactor.planner.serving.step import Replica
-from loadfactor.units import NS_PER_S
 
 WAVES = 10  # requests of a load test over its concurrency, as public load generators send by default
 SHORTEST = 0.8  # of the nominal length

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from loadfactor.base.units import NS_PER_S, S_PER_MIN
 from loadfactor.planner.serving.cache_memory import cache_tokens
 from loadfactor.planner.serving.choices import Order, Router
 from loadfactor.planner.serving.cost_multiplier import CostMultiplier, split_cost_multiplier
@@ -21,7 +22,6 @@ from loadfactor.planner.serving.simulation.fleet import (
 )
 from loadfactor.planner.serving.simulation.simulate import Arrivals, Run, simulate
 from loadfactor.planner.serving.step import Replica
-from loadfactor.units import NS_PER_S, S_PER_MIN
 
 HOPELESS_SHARE = 0.6  # of what was missing, still missing after two more sizes
 

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from loadfactor.base.errors import InputError, PlanError
+from loadfactor.base.limits import shorten
+from loadfactor.base.units import MS_PER_S, S_PER_HOUR
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.catalog.prices import ChosenPrice
-from loadfactor.errors import InputError, PlanError
-from loadfactor.limits import shorten
 from loadfactor.planner.serving.demand import RequestDemand, build_demand
 from loadfactor.planner.serving.fleet_run import Policy
 from loadfactor.planner.serving.layouts import AskedLayout
@@ -20,7 +21,6 @@ from loadfactor.planner.serving.serving_plan import ServingInputs
 from loadfactor.planner.serving.simulation.costs import Speculation
 from loadfactor.planner.serving.simulation.fleet import Autoscale, Failures, PrefixCache, Slo
 from loadfactor.planner.serving.simulation.simulate import Arrivals
-from loadfactor.units import MS_PER_S, S_PER_HOUR
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass, field
 
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
-from loadfactor.errors import PlanError
 from loadfactor.planner.serving.cache_memory import check_fits, most_sequences
 from loadfactor.planner.serving.layouts import EVERY_LAYOUT, AskedLayout, explain_no_layout, list_layouts
 from loadfactor.planner.serving.replica_layout import Precision
 from loadfactor.planner.serving.service import Service, Traffic, find_benchmark, find_capacity
 from loadfactor.planner.serving.simulation.fleet import Slo
 from loadfactor.planner.serving.step import Replica
-from loadfactor.units import MS_PER_S
 
 
 @dataclass(frozen=True)

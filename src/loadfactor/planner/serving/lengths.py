@@ -6,7 +6,7 @@ from math import log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 
 
 @dataclass(frozen=True)

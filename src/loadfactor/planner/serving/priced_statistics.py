@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from loadfactor.base.units import NS_PER_S, S_PER_HOUR, TOKENS_PER_MTOK
 from loadfactor.planner.serving.layout_search import LayoutOption
 from loadfactor.planner.serving.replica_layout import compute_datatype
 from loadfactor.planner.serving.simulation.statistics import Statistics
-from loadfactor.units import NS_PER_S, S_PER_HOUR, TOKENS_PER_MTOK
 
 
 @dataclass(frozen=True)

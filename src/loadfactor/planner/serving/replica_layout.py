@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import BITS_PER_BYTE
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.models import Network
-from loadfactor.errors import PlanError
-from loadfactor.units import BITS_PER_BYTE
 
 # Bits per stored weight, scales included, and the datatype its products are computed in where the accelerator has it.
 WEIGHT_BITS = {"fp32": 32.0, "bf16": 16.0, "fp16": 16.0, "fp8": 8.0, "int8": 8.0, "fp4": 4.5, "int4": 4.25}

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadfactor.limits import GPU_COUNT, GPU_HOUR_PRICE, LATENCY_MS, LATENCY_S, MOST_GPUS, SEED, TOKEN_COUNT
+from loadfactor.base.limits import GPU_COUNT, GPU_HOUR_PRICE, LATENCY_MS, LATENCY_S, MOST_GPUS, SEED, TOKEN_COUNT
+from loadfactor.base.request import Request, option
+from loadfactor.base.units import S_PER_DAY
 from loadfactor.planner.hardware.engine_names import EngineName
 from loadfactor.planner.serving.choices import Order, Process, Router, Shape, WeightPrecision
-from loadfactor.request import Request, option
-from loadfactor.units import S_PER_DAY
 
 ABOUT = "Plan a serving fleet: layout, replicas, latency, cost."
 """What the command says it does."""

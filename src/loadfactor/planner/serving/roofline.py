@@ -4,7 +4,7 @@ Letters: b sequences in a batch, κ = K/W the cache bytes of one sequence over t
 cost (1 + bκ)/(1 + κ) of one (reference: economics of batching, arXiv:2211.05102 §2).
 """
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 
 
 def cache_to_weights(

@@ -6,7 +6,7 @@ what one prompt adds to the steps it shares. The largest b that fits in memory a
 
 from dataclasses import dataclass, field, replace
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 from loadfactor.planner.serving.cache_memory import most_sequences
 from loadfactor.planner.serving.latency import ahead_s, fill_s, prompt_time
 from loadfactor.planner.serving.roofline import steady_batch

@@ -6,12 +6,13 @@ from math import ceil
 
 import numpy as np
 
+from loadfactor.base.errors import PlanError
+from loadfactor.base.limits import MOST_GPUS
+from loadfactor.base.units import S_PER_DAY
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.constants import read_serving_errors
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
-from loadfactor.errors import PlanError
-from loadfactor.limits import MOST_GPUS
 from loadfactor.planner.hardware.kernels import Real
 from loadfactor.planner.serving.batch_gains import BatchGains, compute_batch_gains
 from loadfactor.planner.serving.cost_by_demand import CostPoint, FleetPricing, price_demands
@@ -33,7 +34,6 @@ from loadfactor.planner.serving.service import Traffic, predict_mean_batch
 from loadfactor.planner.serving.simulation.fleet import Slo
 from loadfactor.planner.serving.simulation.simulate import Arrivals
 from loadfactor.planner.serving.traffic_cost import TrafficCost, simulate_traffic_costs
-from loadfactor.units import S_PER_DAY
 
 MOST_SIMULATED_REQUESTS = 600_000
 MOST_SIMULATED_STEPS = (

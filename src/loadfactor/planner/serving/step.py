@@ -12,10 +12,11 @@ from math import log
 
 import numpy as np
 
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import BITS_PER_BYTE
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
-from loadfactor.errors import PlanError
 from loadfactor.planner.hardware.collectives import Fabric, all_reduce_s, dispatch_s, send_s
 from loadfactor.planner.hardware.kernels import KernelSpeed, Real, matmul_s
 from loadfactor.planner.serving.attention import AttentionRates, compute_attention_rates
@@ -29,7 +30,6 @@ from loadfactor.planner.serving.matrices import (
 )
 from loadfactor.planner.serving.passes import count_pass_values
 from loadfactor.planner.serving.replica_layout import Precision, ReplicaLayout, fullest_stage
-from loadfactor.units import BITS_PER_BYTE
 
 ACTIVATION_BYTES = 2
 EXCHANGES_PER_LAYER = 2  # after attention and after the MLP, each the volume of an all-reduce

@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 
+from loadfactor.base.errors import InputError, PlanError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.constants import read_serving_errors
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
-from loadfactor.errors import InputError, PlanError
 from loadfactor.planner.serving.layout_search import LayoutOption, list_options
 from loadfactor.planner.serving.replica_layout import choose_precision
 from loadfactor.planner.serving.service import Traffic
 from loadfactor.planner.serving.simulation.fleet import Slo
-from loadfactor.units import MS_PER_S
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ and with wild bursts. Each gets the fewest replicas that keep the objective for 
 
 from dataclasses import dataclass, replace
 
+from loadfactor.base.units import S_PER_DAY, S_PER_MIN
 from loadfactor.planner.serving.cost_multiplier import CostMultiplier
 from loadfactor.planner.serving.demand import RequestDemand
 from loadfactor.planner.serving.fleet_run import FleetRun, find_fewest_replicas, run_fleet
 from loadfactor.planner.serving.layout_search import LayoutOption
 from loadfactor.planner.serving.service import Traffic
 from loadfactor.planner.serving.simulation.fleet import Slo
-from loadfactor.units import S_PER_DAY, S_PER_MIN
 
 OPEN_SHARE = 0.4
 REPLICAS_OF_LOAD = 8.0  # mean rate while open, in capacities of one replica: enough that whole replicas hardly matter

@@ -6,7 +6,7 @@ from math import ceil
 
 import numpy as np
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 from loadfactor.planner.economics.load_duration import LoadDuration
 from loadfactor.planner.sizing.cluster.jobs import Jobs
 from loadfactor.planner.sizing.queueing import QueueWait, erlang_b, queue_wait, servers_for_wait_share

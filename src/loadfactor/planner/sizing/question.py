@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from loadfactor.base.units import PERCENT
 from loadfactor.planner.sizing.cluster.policy import SCHEDULERS
 from loadfactor.planner.sizing.request import SizeRequest
 from loadfactor.planner.sizing.size_plan import SizeQuestion
 from loadfactor.planner.sizing.sizes import SizeCost
-from loadfactor.units import PERCENT
 
 
 def make_question(

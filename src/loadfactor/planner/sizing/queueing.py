@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import exp, log
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 
 
 def erlang_b_sizes(offered_load: float) -> Iterator[float]:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from loadfactor.limits import CLUSTER_GPUS, COST, GPU_HOUR_PRICE, GROWTH_PERCENT, MOST_YEARS, PAUSE_S
-from loadfactor.request import Request, option
+from loadfactor.base.limits import CLUSTER_GPUS, COST, GPU_HOUR_PRICE, GROWTH_PERCENT, MOST_YEARS, PAUSE_S
+from loadfactor.base.request import Request, option
 
 Scheduler = Literal["slurm", "fifo", "any", "shortest", "priority", "preempt", "srtf", "srsf", "fair"]
 ABOUT = (

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from loadfactor.errors import PlanError
-from loadfactor.limits import MOST_CLUSTER_GPUS
+from loadfactor.base.errors import PlanError
+from loadfactor.base.limits import MOST_CLUSTER_GPUS
+from loadfactor.base.units import H_PER_YEAR, S_PER_HOUR
 from loadfactor.planner.economics.load_duration import LoadDuration, load_duration
 from loadfactor.planner.economics.marginal import MarginalGpu, judge_gpu
 from loadfactor.planner.economics.tiers import choose_owned_gpus, cost_own_and_rent
@@ -33,7 +34,6 @@ from loadfactor.planner.sizing.sizes import (
     simulate_size,
     sweep_sizes,
 )
-from loadfactor.units import H_PER_YEAR, S_PER_HOUR
 
 LEAST_JOBS_FOR_INTERVAL = 200  # ten jobs in each of twenty batches
 LONGEST_HISTORY_YEARS = 10

@@ -13,12 +13,12 @@ from math import ceil
 
 import numpy as np
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import S_PER_HOUR
 from loadfactor.planner.sizing.closed_forms import estimate_wait_s
 from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
 from loadfactor.planner.sizing.cluster.jobs import Floats, Jobs
 from loadfactor.planner.sizing.cluster.outcome import Outcome
-from loadfactor.units import S_PER_HOUR
 
 MOST_SIZES = 50
 

@@ -7,7 +7,7 @@ clusters run fuller at the same service. Pooling is the same law seen from the t
 from math import ceil, sqrt
 from statistics import NormalDist
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 
 NORMAL = NormalDist()
 

@@ -7,8 +7,8 @@ nothing. Attention is counted in full unless `causal`: half of its scores are ma
 
 from dataclasses import dataclass
 
+from loadfactor.base.units import S_PER_HOUR
 from loadfactor.catalog.models import Network
-from loadfactor.units import S_PER_HOUR
 
 
 @dataclass(frozen=True)

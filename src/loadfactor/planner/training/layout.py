@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from loadfactor.units import PERCENT
+from loadfactor.base.units import PERCENT
 
 RECOMPUTE = ("none", "selective", "full")  # the position is the code an array of layouts holds
 NONE, SELECTIVE, FULL = range(3)

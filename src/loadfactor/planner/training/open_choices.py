@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from loadfactor.base.units import PERCENT
 from loadfactor.catalog.constants import read_left_out_errors
 from loadfactor.planner.training.evaluation import EvaluatedLayout, evaluate_layout
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, TrainingLayout
 from loadfactor.planner.training.memory import recompute_as_needed
 from loadfactor.planner.training.reasons import describe_need
-from loadfactor.units import PERCENT
 
 PEAK_RANGE = (0.82, 1.35)  # published peaks over predicted ones, four of five of 27 (`validate memory`)
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from loadfactor.base.units import PERCENT
 from loadfactor.planner.training.training_plan import TrainingPlan
-from loadfactor.units import PERCENT
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Reasons why one layout is slower than another: the terms that differ, largest first."""
 
+from loadfactor.base.units import BYTES_PER_GIB, PERCENT
 from loadfactor.planner.training.evaluation import EvaluatedLayout
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import TrainingLayout
-from loadfactor.units import BYTES_PER_GIB, PERCENT
 
 WORTH_SAYING = 0.1  # of the whole difference: smaller terms are left out
 MOST_REASONS = 3

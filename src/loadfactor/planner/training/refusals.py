@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import BYTES_PER_GIB
 from loadfactor.catalog.models import Network
-from loadfactor.errors import PlanError
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import RECOMPUTE
 from loadfactor.planner.training.memory import estimate_memory
@@ -19,7 +20,6 @@ from loadfactor.planner.training.search_space import (
     list_pipeline_degrees,
     list_tensor_degrees,
 )
-from loadfactor.units import BYTES_PER_GIB
 
 MOST_DOUBLINGS = 8  # of the GPUs, looking for a number on which something fits
 

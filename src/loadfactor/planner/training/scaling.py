@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from loadfactor.base.errors import CatalogError, InputError, PlanError
+from loadfactor.base.units import BYTES_PER_GB
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.clusters import PublishedCluster
 from loadfactor.catalog.models import Network
 from loadfactor.catalog.prices import ChosenPrice
-from loadfactor.errors import CatalogError, InputError, PlanError
 from loadfactor.planner.training.batch import choose_batch, choose_seq
 from loadfactor.planner.training.evaluation import evaluate_layout
 from loadfactor.planner.training.job import TrainingJob
@@ -23,7 +24,6 @@ from loadfactor.planner.training.machine import (
 from loadfactor.planner.training.project import PlannedProject, cost_project
 from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.training_plan import TrainingPlan, plan_run
-from loadfactor.units import BYTES_PER_GB
 
 AGES: tuple[Literal["eager", "modern", "nemo"], ...] = ("eager", "modern", "nemo")  # of software, from the slowest
 NO_PRICE = "no price in the catalog; give --price-per-gpu-hour"

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import S_PER_DAY, S_PER_HOUR, TOKENS_PER_MTOK
 from loadfactor.catalog.constants import read_left_out_errors
 from loadfactor.catalog.prices import ChosenPrice
-from loadfactor.errors import PlanError
 from loadfactor.planner.hardware.checkpoint import LEAST_EFFICIENCY_SHARE, CheckpointPlan, job_mtbf_s, plan_checkpoints
 from loadfactor.planner.training.evaluation import EvaluatedLayout, evaluate_layout
 from loadfactor.planner.training.job import TrainingJob
@@ -16,7 +17,6 @@ from loadfactor.planner.training.refusals import check_request, explain_no_legal
 from loadfactor.planner.training.search import ScoredLayouts, find_pareto_front, pick_distinct, search_layouts
 from loadfactor.planner.training.search_space import EVERYTHING, SearchSpace
 from loadfactor.planner.training.utilization import compute_utilization
-from loadfactor.units import S_PER_DAY, S_PER_HOUR, TOKENS_PER_MTOK
 
 LONGEST_D = 100_000
 RIVALS = 6  # other ways to cut the job that are shown beside the best

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import S_PER_MIN
 from loadfactor.simulator.faults.consequences import find_free_beside_waits, find_low, find_silent
 from loadfactor.simulator.faults.healthy import GPUS_OF_A_NODE, make_healthy
 from loadfactor.simulator.faults.kinds import FAULTS
@@ -14,7 +15,6 @@ from loadfactor.simulator.faults.rows import make_rows, make_samples
 from loadfactor.simulator.faults.scene import Expectation, Flags, Scene
 from loadfactor.simulator.faults.spoil import ALL, MISSING, hold_back, lose_some, see_with
 from loadfactor.simulator.table_rows import TableBatch
-from loadfactor.units import S_PER_MIN
 
 LATE_MINUTES: Final = 35
 """An alert over a window may still tell of what ended so long ago."""

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from loadfactor.base.units import S_PER_DAY, S_PER_MIN
 from loadfactor.simulator.faults.clinic_shapes import JobShape, draw_shape
-from loadfactor.units import S_PER_DAY, S_PER_MIN
 
 Array = npt.NDArray[np.float64]
 

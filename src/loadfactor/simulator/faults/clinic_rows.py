@@ -6,12 +6,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.simulator.faults.clinic import Patient
 from loadfactor.simulator.faults.clinic_shapes import BOARDS
 from loadfactor.simulator.faults.clinic_signals import measure
 from loadfactor.simulator.table_rows import TableBatch
-from loadfactor.tables import table
-from loadfactor.units import MS_PER_S
+from loadfactor.tables.schema import table
 
 PRICE: Final = 2.5
 PADDED_TOKENS: Final = 4e8

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from loadfactor.units import MIN_PER_HOUR, MS_PER_HOUR, MS_PER_S, S_PER_HOUR, S_PER_MIN
+from loadfactor.base.units import MIN_PER_HOUR, MS_PER_HOUR, MS_PER_S, S_PER_HOUR, S_PER_MIN
 
 START_MS: Final = 1_790_000_000_000 // MS_PER_HOUR * MS_PER_HOUR
 BOARDS: Final[Mapping[str, float]] = {"h100-sxm": 0.35, "a100-sxm": 0.3, "l4": 0.15, "mi300x": 0.2}

@@ -7,7 +7,7 @@ import numpy as np
 
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.simulator.faults.clinic import Array, Patient
-from loadfactor.tables import IDLE_BELOW
+from loadfactor.tables.schema import IDLE_BELOW
 
 PROFILED: Final = frozenset({
     "engine_active_share", "sm_active_share", "tensor_active_share", "dram_active_share", "fp32_active_share",

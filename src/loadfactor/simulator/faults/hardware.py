@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from loadfactor.base.units import MIN_PER_HOUR
 from loadfactor.simulator.faults.measure import measure
 from loadfactor.simulator.faults.pick import NoRoomError, expect, pick_job, pick_window
 from loadfactor.simulator.faults.scene import Event, Expectation, Scene, SceneOutage, Window
-from loadfactor.units import MIN_PER_HOUR
 
 HARD_XIDS = (31, 48, 62, 74, 79, 94, 95, 119)
 SLOWDOWNS = (0x8, 0x40, 0x80, 0x8 | 0x40, 0x20)

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from loadfactor.base.units import H_PER_MONTH, MIN_PER_DAY, MIN_PER_HOUR, MS_PER_S
 from loadfactor.simulator.faults.measure import CAPPED_ABOVE, POWER_CAP
 from loadfactor.simulator.faults.scene import Array, Event, Gpu, Job, Price, Scene, SceneOutage, Wait, Window
-from loadfactor.units import H_PER_MONTH, MIN_PER_DAY, MIN_PER_HOUR, MS_PER_S
 
 MINUTES: Final = 9 * MIN_PER_HOUR
 HISTORY_DAYS: Final = 3

@@ -5,9 +5,9 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.simulator.faults.scene import Array, Scene
-from loadfactor.units import BYTES_PER_MIB
 
 IDLE_POWER_SHARE: Final = 0.14  # of the board's limit
 POWER_CAP: Final = 0x4

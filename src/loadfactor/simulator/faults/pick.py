@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 from loadfactor.simulator.faults.scene import Expectation, Job, Scene, Window
 
 

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from loadfactor.base.units import MS_PER_MIN, MS_PER_S, S_PER_MIN
 from loadfactor.simulator.faults.healthy import HISTORY_MINUTES, TEAMS, held_before
 from loadfactor.simulator.faults.measure import PROFILED, measure
 from loadfactor.simulator.faults.scene import Array, Flags, Job, Scene, Wait
 from loadfactor.simulator.table_rows import TableBatch
-from loadfactor.tables import table
-from loadfactor.units import MS_PER_MIN, MS_PER_S, S_PER_MIN
+from loadfactor.tables.schema import table
 
 Row = dict[str, Any]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from loadfactor.units import MS_PER_MIN, S_PER_MIN
+from loadfactor.base.units import MS_PER_MIN, S_PER_MIN
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

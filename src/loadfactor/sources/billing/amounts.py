@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.columns import EXACT_DECIMALS, EXACT_DIGITS, arrow_type
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.parsing.cells import CellPosition
+from loadfactor.tables.columns import EXACT_DECIMALS, EXACT_DIGITS, arrow_type
 
 AMOUNT: Final = arrow_type("exact")
 _SUMMAND: Final = pa.decimal128(EXACT_DIGITS - 1, EXACT_DECIMALS)  # Arrow gives a sum one digit more

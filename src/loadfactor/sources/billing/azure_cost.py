@@ -12,13 +12,13 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.charges import ACTUAL, AMORTIZED
 from loadfactor.sources.billing.amounts import multiply_amounts
 from loadfactor.sources.billing.bill_batch import NO_AMOUNT, NO_TEXT, ZERO, BillBatch, make_charges, pick, rename
 from loadfactor.sources.billing.bill_file import BillFile
 from loadfactor.sources.billing.bill_reader import make_source
 from loadfactor.sources.billing.instance_types import find_azure_type
 from loadfactor.sources.billing.instants import begin_months, end_days
+from loadfactor.tables.charges import ACTUAL, AMORTIZED
 
 _COST: Final = ("CostInBillingCurrency", "PreTaxCost", "ExtendedCost", "Cost")
 _CURRENCY: Final = ("BillingCurrencyCode", "BillingCurrency", "Currency")

@@ -9,15 +9,15 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.charges import CHARGES
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.billing.amounts import AMOUNT, check_sign, parse_amounts
 from loadfactor.sources.billing.bill_file import BillFile, fold_name
 from loadfactor.sources.billing.google_credits import Credits, parse_credits
 from loadfactor.sources.billing.instants import parse_instants
 from loadfactor.sources.billing.tags import join_objects, parse_objects, strip_owner
 from loadfactor.sources.parsing.cells import CellPosition
-from loadfactor.tables import CURRENCY
+from loadfactor.tables.charges import CHARGES
+from loadfactor.tables.schema import CURRENCY
 
 NO_TEXT: Final = pa.scalar(None, pa.string())
 NO_AMOUNT: Final = pa.scalar(None, AMOUNT)

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Gap
 from loadfactor.sources.billing.amounts import AmountNotes
 from loadfactor.sources.billing.instants import DayOrder, is_ambiguous, list_slashed
@@ -20,7 +21,6 @@ from loadfactor.sources.file_chunks import FileChunks, check_plain
 from loadfactor.sources.parsing.cells import CellPosition
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS, TextBatch, split_csv
 from loadfactor.sources.parsing.messages import quote
-from loadfactor.units import BYTES_PER_MIB
 
 _PARQUET: Final = b"PAR1"
 _IN_BRACKETS: Final = re.compile(r"\(([A-Za-z0-9]+)\)\s*$")

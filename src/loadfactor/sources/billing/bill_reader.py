@@ -9,16 +9,16 @@ from typing import Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.charges import CHARGES
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Gap, ReadFiles, ReadOptions, Rows, Source
 from loadfactor.sources.billing.bill_batch import BillBatch
 from loadfactor.sources.billing.bill_file import BillFile
 from loadfactor.sources.billing.deliveries import find_replaced
 from loadfactor.sources.billing.holders import add_holders
 from loadfactor.sources.file_chunks import check_plain
-from loadfactor.tables import CURRENCY
-from loadfactor.units import BYTES_PER_MIB
+from loadfactor.tables.charges import CHARGES
+from loadfactor.tables.schema import CURRENCY
 
 ENDINGS: Final = (".csv", ".csv.gz", ".gz", ".parquet", ".jsonl", ".ndjson")
 """How the names of files of bills end, in a folder."""

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from loadfactor.errors import SourceError
-from loadfactor.units import BYTES_PER_MIB
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 
 _PERIOD: Final = re.compile(r"[0-9]{8}-[0-9]{8}|billing_period=.+", re.IGNORECASE)
 _BY_TIME: Final = re.compile(r"[0-9]{4}-?[0-9]{2}-?[0-9]{2}.*")

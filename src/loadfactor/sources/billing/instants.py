@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.sources.parsing.cells import CellPosition
 from loadfactor.sources.parsing.messages import quote
-from loadfactor.units import MS_PER_DAY
 
 _UTC_MS: Final = pa.timestamp("ms", "UTC")
 _LOCAL_MS: Final = pa.timestamp("ms")

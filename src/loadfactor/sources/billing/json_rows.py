@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS, TextBatch
 from loadfactor.sources.parsing.text_blocks import split_blocks

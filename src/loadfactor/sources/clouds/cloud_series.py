@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from loadfactor.errors import SourceError
-from loadfactor.units import MS_PER_S
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_S
 
 NAME: Final = "__name__"
 

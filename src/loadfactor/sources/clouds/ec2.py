@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
 from loadfactor.sources.clouds.cloud_series import split_documents
 from loadfactor.sources.clouds.ec2_answers import Ec2Answers, Instance
@@ -17,8 +18,7 @@ from loadfactor.sources.clouds.instance_tags import write_instance_tags
 from loadfactor.sources.files import find_with, read_with
 from loadfactor.sources.parsing.table_rows import TableRow, write_tables
 from loadfactor.sources.parsing.text_blocks import join_pieces
-from loadfactor.tables import LIST, SEEN
-from loadfactor.units import BYTES_PER_MIB, MS_PER_S, S_PER_HOUR
+from loadfactor.tables.schema import LIST, SEEN
 
 LARGEST_ANSWER_BYTES: Final = 256 * BYTES_PER_MIB
 NOT_DESCRIBED: Final = "instances of a type that DescribeInstanceTypes does not describe here"

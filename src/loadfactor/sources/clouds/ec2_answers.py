@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S
 from loadfactor.catalog.accelerators import find_accelerator
-from loadfactor.errors import SourceError
 from loadfactor.sources.clouds.cloud_series import as_list, as_object
 from loadfactor.sources.slurm.tres import MOST_ON_NODE
-from loadfactor.units import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S
 
 OVER: Final = frozenset(("shutting-down", "terminated", "stopping", "stopped"))
 _INTERRUPTED: Final = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")

@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from loadfactor.base.units import BYTES_PER_MIB, HZ_PER_MHZ, PERCENT
 from loadfactor.sources.gpu_scrapes.fields import Field
 from loadfactor.sources.prometheus.family import Family
-from loadfactor.units import BYTES_PER_MIB, HZ_PER_MHZ, PERCENT
 
 CLOUDWATCH: Final = "cloudwatch"
 AGENT_PREFIX: Final = "nvidia_smi_"

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB, S_PER_HOUR
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
 from loadfactor.sources.clouds.cloud_series import split_documents
 from loadfactor.sources.clouds.gce_answers import GceAnswers, GceInstance
@@ -12,7 +13,6 @@ from loadfactor.sources.clouds.instance_tags import write_instance_tags
 from loadfactor.sources.files import find_with, read_with
 from loadfactor.sources.parsing.table_rows import TableRow, write_tables
 from loadfactor.sources.parsing.text_blocks import join_pieces
-from loadfactor.units import BYTES_PER_MIB, S_PER_HOUR
 
 LARGEST_ANSWER_BYTES: Final = 256 * BYTES_PER_MIB
 NO_END: Final = "instances that are over, nobody says since when: taken to end when the list was taken"

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from loadfactor.base.errors import SourceError
 from loadfactor.catalog.accelerators import find_accelerator
-from loadfactor.errors import SourceError
 from loadfactor.sources.clouds.cloud_series import as_list, as_object
 from loadfactor.sources.clouds.ec2_answers import read_instant
 from loadfactor.sources.slurm.tres import MOST_ON_NODE

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import ClassVar, Final
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.clouds.ec2 import tell_instance
 from loadfactor.sources.clouds.ec2_answers import OVER, Ec2Answers, read_instance
 from loadfactor.sources.clouds.live_instances import LiveInstanceDecoder, Said
 from loadfactor.sources.parsing.table_rows import TableRow
-from loadfactor.units import MS_PER_S
 
 TYPES, REQUESTS, PRICES = "InstanceTypes", "SpotInstanceRequests", "SpotPriceHistory"
 """Kinds of events, as EC2's answers name what is in them."""

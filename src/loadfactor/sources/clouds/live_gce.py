@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import ClassVar, Final
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.clouds.gce import tell_instance
 from loadfactor.sources.clouds.gce_answers import OVER, GceAnswers, read_instance
 from loadfactor.sources.clouds.live_instances import LiveInstanceDecoder, Said
 from loadfactor.sources.parsing.table_rows import TableRow
-from loadfactor.units import MS_PER_S
 
 PREEMPTIONS: Final = "preemptions"
 """Operations by which Compute Engine took instances away."""

@@ -11,11 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.parsing.table_rows import TableRow, write_tables
-from loadfactor.tables import table
-from loadfactor.units import MS_PER_DAY
+from loadfactor.tables.schema import table
 
 INSTANCES, ALL, SEEN = "instances", "all", "seen"
 UNSEEN_END: Final = "instances that ended while nobody watched: taken to end when they were seen last"

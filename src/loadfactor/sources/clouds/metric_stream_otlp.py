@@ -9,9 +9,9 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_S, NS_PER_S
 from loadfactor.sources.clouds.cloudwatch_metrics import NAMES, CloudWatchMetric
-from loadfactor.units import MS_PER_S, NS_PER_S
 
 Fields = Iterator[tuple[int, bytes]]
 MetricPoints = dict[CloudWatchMetric, list[tuple[int, float]]]

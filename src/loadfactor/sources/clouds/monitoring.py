@@ -1,9 +1,9 @@
 """Cloud Monitoring: saved answers of ListTimeSeries."""
 
+from loadfactor.base.units import S_PER_MIN
 from loadfactor.sources.base import Source
 from loadfactor.sources.clouds.saved_monitoring import decode_saved_monitoring
 from loadfactor.sources.files import find_with, read_with
-from loadfactor.units import S_PER_MIN
 
 SOURCE = Source(
     "gcp-monitoring",

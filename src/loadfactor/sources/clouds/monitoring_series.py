@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.clouds.cloud_series import NAME, CloudSeries, as_list, as_object, name_gpu
 from loadfactor.sources.clouds.families import GKE_TYPES, OPS_AGENT_TYPE
-from loadfactor.units import MS_PER_S
 
 PROMETHEUS_TYPE: Final = "prometheus.googleapis.com/"
 DCGM_TYPE: Final = f"{PROMETHEUS_TYPE}DCGM_FI_"

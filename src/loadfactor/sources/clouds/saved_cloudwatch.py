@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S, S_PER_MIN
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.clouds.cloud_series import CloudSeries, as_list, as_object
 from loadfactor.sources.clouds.cloudwatch_metrics import CloudWatchMetric, choose_metrics, end_points, read_metric
 from loadfactor.sources.clouds.metric_stream_otlp import MetricPoints, is_otlp, read_otlp
 from loadfactor.sources.clouds.saved_series import decode_series
 from loadfactor.sources.parsing.text_blocks import join_pieces, split_lines
-from loadfactor.units import BYTES_PER_MIB, MS_PER_S, S_PER_MIN
 
 LARGEST_FILE_BYTES: Final = 256 * BYTES_PER_MIB
 STREAM_PERIOD_MS: Final = S_PER_MIN * MS_PER_S

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.clouds.cloud_series import CloudSeries, as_list, as_object, split_documents
 from loadfactor.sources.clouds.monitoring_series import read_time_series
 from loadfactor.sources.clouds.saved_series import decode_series
 from loadfactor.sources.parsing.text_blocks import join_pieces
-from loadfactor.units import BYTES_PER_MIB
 
 LARGEST_ANSWER_BYTES: Final = 256 * BYTES_PER_MIB
 

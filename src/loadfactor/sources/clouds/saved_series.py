@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Input, Rows
 from loadfactor.sources.clouds.cloud_series import CloudSeries
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder

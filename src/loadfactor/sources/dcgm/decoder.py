@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.dcgm.metric_lines import sort_by_time
 from loadfactor.sources.dcgm.scrape_window import ScrapeWindow, date_values

@@ -3,9 +3,9 @@
 from itertools import product
 from typing import Final
 
+from loadfactor.base.units import BYTES_PER_MIB, HZ_PER_MHZ, J_PER_MJ, PERCENT
 from loadfactor.sources.gpu_scrapes.fields import Field
 from loadfactor.sources.parsing.event_readings import ECC_DETAILS, XID
-from loadfactor.units import BYTES_PER_MIB, HZ_PER_MHZ, J_PER_MJ, PERCENT
 
 PREFIX: Final = "DCGM_FI_"
 """What stands before the names; DCGM 4 renamed many, everybody writes the old ones."""

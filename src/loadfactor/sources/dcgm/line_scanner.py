@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.compiled import entry, inner
+from loadfactor.base.compiled import entry, inner
 from loadfactor.sources.dcgm.fields import BLANK_FP64, BLANK_INT32, BLANK_INT64, BLANKS, BY_KEY
 from loadfactor.sources.dcgm.head_table import (
     STRANGE,

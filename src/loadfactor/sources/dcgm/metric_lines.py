@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Input
 from loadfactor.sources.dcgm.fields import BY_KEY
 from loadfactor.sources.dcgm.known_series import FOREIGN, KEY, KIND, NAME, NOWHERE, UNKEPT, KnownSeries

@@ -5,9 +5,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.compiled import inner
+from loadfactor.base.compiled import inner
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.parsing.times.stamps import EPOCH_MS_BELOW, SECONDS_BELOW
-from loadfactor.units import MS_PER_S
 
 Bytes = NDArray[np.uint8]
 

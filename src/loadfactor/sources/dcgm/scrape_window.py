@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.dcgm.known_series import KnownSeries
 from loadfactor.sources.gpu_scrapes.field_values import UNTIMED, FieldValues
@@ -15,7 +16,6 @@ from loadfactor.sources.gpu_scrapes.scrape_cells import number_cells
 from loadfactor.sources.gpu_scrapes.scrape_table import ScrapeColumns, ScrapeTable
 from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
 from loadfactor.sources.parsing.times.stamps import EPOCH_MS_BELOW
-from loadfactor.units import MS_PER_S
 
 SCRAPES_HELD: Final = 20_000  # of one GPU at one time each; a few hundred bytes a reading
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Input
 from loadfactor.sources.dcgm.known_series import SERIES_MAX, KnownSeries
 from loadfactor.sources.dcgm.line_values import LineBatch, find_values
@@ -17,7 +18,6 @@ from loadfactor.sources.gpu_scrapes.known_devices import Numbering
 from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
 from loadfactor.sources.parsing.file_names import strip_endings
 from loadfactor.sources.parsing.text_blocks import EmptyInputError, TextBlock, split_blocks
-from loadfactor.units import BYTES_PER_MIB
 
 if TYPE_CHECKING:
     from loadfactor.sources.dcgm.line_scanner import LineScanner

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.sources.base import Rows
 from loadfactor.sources.gpu_scrapes.field_values import UNTIMED, FieldValues
 from loadfactor.sources.gpu_scrapes.fields import EVENT_KEYS, KEY_NUMBER, KEYS, READ_KEYS, THROTTLE
@@ -21,8 +22,7 @@ from loadfactor.sources.parsing.event_readings import (
     find_last,
     find_xid,
 )
-from loadfactor.tables import table
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.tables.schema import table
 
 TOLD: Final = (*EVENT_KEYS, *SLOWING_BITS)
 """What is remembered of each GPU: the last reading of each key, and the last hour told of each reason, ms since 1970 UTC."""

@@ -5,11 +5,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, KEYS, TOTALS
 from loadfactor.sources.gpu_scrapes.scrape_table import IS_TOTAL, IS_VALUE, ScrapeColumns
 from loadfactor.sources.parsing.steps import is_within_reach
-from loadfactor.tables import IDLE_BELOW
-from loadfactor.units import MS_PER_S
+from loadfactor.tables.schema import IDLE_BELOW
 
 COLUMNS: Final = (
     "busy_share",

@@ -9,7 +9,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from loadfactor.catalog.accelerators import find_accelerator
-from loadfactor.signals import PROFILED, find_failed_profiling
 from loadfactor.sources.base import Rows
 from loadfactor.sources.gpu_scrapes.holders import HeldSpan, Holders
 from loadfactor.sources.gpu_scrapes.known_devices import GpuLabels, HolderFacts, KnownDevices
@@ -25,7 +24,8 @@ from loadfactor.sources.gpu_scrapes.scrape_table import IS_VALUE, ScrapeColumns
 from loadfactor.sources.gpu_scrapes.series_identity import count_slices, find_team
 from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
 from loadfactor.sources.gpu_scrapes.timeline import Timeline
-from loadfactor.tables import LABELS, table
+from loadfactor.tables.schema import LABELS, table
+from loadfactor.tables.signals import PROFILED, find_failed_profiling
 
 BATCH_ROWS: Final = 20_000
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from loadfactor.quotas import OF_COHORT
+from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.kubernetes.claims import read_claim, read_slice
 from loadfactor.sources.kubernetes.cluster import ClusterFacts, Row
@@ -28,8 +28,8 @@ from loadfactor.sources.kubernetes.slices import read_listed
 from loadfactor.sources.kubernetes.workloads import WorkloadFacts, read_workload
 from loadfactor.sources.parsing.gaps import Gaps
 from loadfactor.sources.parsing.table_rows import TableRow, write_tables
-from loadfactor.tables import LABELS
-from loadfactor.units import MS_PER_S, S_PER_MIN
+from loadfactor.tables.quotas import OF_COHORT
+from loadfactor.tables.schema import LABELS
 
 POD, NODE, WORKLOAD, CLAIM, SLICE = "Pod", "Node", "Workload", "ResourceClaim", "ResourceSlice"
 FLAVOR, CLUSTER_QUEUE, LOCAL_QUEUE, COHORT = "ResourceFlavor", "ClusterQueue", "LocalQueue", "Cohort"

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from loadfactor.limits import EARLIEST_MS, LATEST_MS
-from loadfactor.units import BYTES_PER_KB, BYTES_PER_KIB, MS_PER_S
+from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
+from loadfactor.base.units import BYTES_PER_KB, BYTES_PER_KIB, MS_PER_S
 
 Object = Mapping[str, Any]
 """An object of the API, or a part of one."""

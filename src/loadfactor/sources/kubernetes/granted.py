@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from loadfactor.sources.kubernetes.claims import ClaimFacts, Device, DeviceFacts, Grant, find_part
 from loadfactor.sources.kubernetes.pods import REFUSED, PodFacts
-from loadfactor.tables import ALWAYS
+from loadfactor.tables.schema import ALWAYS
 
 ROUNDING: Final = 1e-9
 Slot = tuple[Device, str, float | None]

@@ -7,9 +7,9 @@ behind those of its node with a UUID: where exporters name it, or the instances 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.sources.kubernetes.slices import SliceFacts, SliceGpu, join_devices
-from loadfactor.tables import LIST
-from loadfactor.units import MS_PER_S, S_PER_MIN
+from loadfactor.tables.schema import LIST
 
 Row = dict[str, Any]
 

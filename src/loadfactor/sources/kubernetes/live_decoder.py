@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.kubernetes.asked import Ask
 from loadfactor.sources.kubernetes.claims import ClaimFacts, DeviceFacts, Grant

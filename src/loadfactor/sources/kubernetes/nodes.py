@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from loadfactor.base.units import PERCENT
 from loadfactor.sources.gpu_scrapes.series_identity import count_slices
 from loadfactor.sources.kubernetes.asked import AWS_SHARES, MIG, NVIDIA, SHARED, Ask, count_partitions, is_gpu
 from loadfactor.sources.kubernetes.fields import (
@@ -19,7 +20,6 @@ from loadfactor.sources.kubernetes.fields import (
     text,
     texts,
 )
-from loadfactor.units import PERCENT
 
 _PROFILE: Final = re.compile(r"(\d+)g\.\d+gb", re.IGNORECASE)
 _FOUR_SLICES: Final = ("1g.6gb", "2g.12gb", "4g.24gb", "1g.24gb", "2g.48gb", "4g.96gb")

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from loadfactor.quotas import OF_COHORT
 from loadfactor.sources.kubernetes.asked import CORES, MEMORY_MB, MEMORY_PERCENT, Ask, is_gpu, sounds_like_gpu
 from loadfactor.sources.kubernetes.fields import Object, instant, part, parts, quantity, text, texts
 from loadfactor.sources.kubernetes.nodes import PRODUCT_LABELS, NodeFacts, find_share
+from loadfactor.tables.quotas import OF_COHORT
 
 Row = dict[str, Any]
 

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.kubernetes.decoder import KINDS, KubernetesDecoder
 from loadfactor.sources.kubernetes.fields import Object, instant, part, text
 from loadfactor.sources.parsing.messages import quote
 from loadfactor.sources.parsing.text_blocks import join_pieces
-from loadfactor.units import BYTES_PER_MIB
 
 LARGEST_BYTES: Final = 512 * BYTES_PER_MIB
 LISTED: Final = "LISTED"

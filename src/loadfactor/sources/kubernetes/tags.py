@@ -5,9 +5,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.sources.kubernetes.fields import Object, parts, text
 from loadfactor.sources.parsing.environment_tags import tag_variables
-from loadfactor.units import BYTES_PER_KIB
 
 MOST_BYTES: Final = 4 * BYTES_PER_KIB
 """Of all tags of a pod; what comes after that in the order of names is left out."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from loadfactor.units import (
+from loadfactor.base.units import (
     BYTES_PER_GIB,
     BYTES_PER_KB,
     BYTES_PER_KIB,

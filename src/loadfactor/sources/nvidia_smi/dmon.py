@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Rows
 from loadfactor.sources.nvidia_smi.cells import Cells, encode_cells
 from loadfactor.sources.nvidia_smi.columns import DMON_HEADINGS, DMON_NAMES
 from loadfactor.sources.nvidia_smi.samples import SampleBuilder
-from loadfactor.units import MS_PER_S
 
 
 def parse_dmon_heading(line: bytes) -> tuple[str, ...] | None:

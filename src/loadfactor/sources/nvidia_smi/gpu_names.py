@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from loadfactor.base.errors import SourceError
 from loadfactor.catalog.accelerators import find_accelerator
-from loadfactor.errors import SourceError
 from loadfactor.sources.base import Input
 from loadfactor.sources.gpu_scrapes.series_identity import read_index
 from loadfactor.sources.nvidia_smi.cells import Cells, is_unmeasured, merge_equal
@@ -103,7 +103,7 @@ def refuse_several(label: str, at_ms: NDArray[np.int64]) -> None:
     >>> refuse_several("gpu.csv", np.array([0, 1000, 2000, 3000]))
     >>> refuse_several("gpu.csv", np.array([0, 2, 1000, 1002, 2000, 2003]))
     Traceback (most recent call last):
-    loadfactor.errors.SourceError: gpu.csv: rows of several GPUs that do not say of which; record with uuid among the fields
+    loadfactor.base.errors.SourceError: gpu.csv: rows of several GPUs that do not say of which; record with uuid among the fields
     """
     gaps = np.abs(np.diff(at_ms))
     if len(gaps) == 0:

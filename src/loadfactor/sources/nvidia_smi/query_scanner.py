@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.sources.nvidia_smi.cells import Cells, Numbers, encode_cells, make_cells, parse_numbers
 from loadfactor.sources.nvidia_smi.columns import UNITS
 from loadfactor.sources.nvidia_smi.parsed_rows import TIMESTAMP, ParsedRows
@@ -28,7 +29,6 @@ from loadfactor.sources.nvidia_smi.scan import (
     scan,
 )
 from loadfactor.sources.nvidia_smi.timestamps import WrittenTimes, parse_times
-from loadfactor.units import BYTES_PER_KIB
 
 Column = tuple[str | None, str, str | None]
 """What we call a column (None where it is not kept), its name in the heading and its unit there."""

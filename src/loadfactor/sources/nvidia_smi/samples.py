@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Input, ReadOptions, Rows
 from loadfactor.sources.nvidia_smi.cells import Cells, Numbers, explain_cell
 from loadfactor.sources.nvidia_smi.columns import MEASURES, REASONS, SLOWING, Measure
@@ -17,7 +17,7 @@ from loadfactor.sources.nvidia_smi.scanning import Scanning
 from loadfactor.sources.nvidia_smi.timestamps import MISSING, Timestamps
 from loadfactor.sources.parsing.devices_seen import DevicesSeen
 from loadfactor.sources.parsing.gaps import Gaps
-from loadfactor.tables import SAMPLES
+from loadfactor.tables.schema import SAMPLES
 
 BATCH_ROWS: Final = 50_000
 _MASK_MAX: Final = 2**63 - 1

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.compiled import entry, inline, inner
-from loadfactor.units import H_PER_DAY, MS_PER_S, S_PER_MIN
+from loadfactor.base.compiled import entry, inline, inner
+from loadfactor.base.units import H_PER_DAY, MS_PER_S, S_PER_MIN
 
 Int = Any  # 64 bits; types within compiled code are Numba's
 SKIP, TIME, TEXT, NUMBER = range(4)  # kinds of columns

@@ -3,7 +3,7 @@
 import sys
 from typing import Final
 
-from loadfactor.units import BYTES_PER_KIB, BYTES_PER_MIB
+from loadfactor.base.units import BYTES_PER_KIB, BYTES_PER_MIB
 
 FROM_BYTES: Final = (
     16 * BYTES_PER_MIB

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Input, Rows
 from loadfactor.sources.nvidia_smi.dmon import DmonLog, parse_dmon_heading
 from loadfactor.sources.nvidia_smi.query import QueryLog, find_heading, is_headless, parse_heading

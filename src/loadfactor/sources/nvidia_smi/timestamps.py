@@ -7,12 +7,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import NS_PER_MS
 from loadfactor.sources.nvidia_smi.cells import Cells
 from loadfactor.sources.parsing.gaps import Gaps
 from loadfactor.sources.parsing.times.local_clock import LocalClock
 from loadfactor.sources.parsing.times.stamps import parse_slashed_ms, parse_stamp
-from loadfactor.units import NS_PER_MS
 
 MISSING: Final = np.iinfo(np.int64).min
 

@@ -6,11 +6,11 @@ from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 import pyarrow as pa
 
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Rows
 from loadfactor.sources.nvidia_smi.cells import encode_cells
 from loadfactor.sources.nvidia_smi.columns import MEASURES, REASONS
 from loadfactor.sources.nvidia_smi.samples import SampleBuilder
-from loadfactor.units import BYTES_PER_MIB
 
 _TOP: Final = 2  # depth of <timestamp> and <gpu> below <nvidia_smi_log>
 _HELD_ROWS: Final = 2000

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from loadfactor.columns import Table
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.parsing.messages import quote
+from loadfactor.tables.columns import Table
 
 
 def check_headings(label: str, names: Sequence[str], table: Table) -> None:

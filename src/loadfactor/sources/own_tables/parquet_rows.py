@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from loadfactor.columns import Column, Table, arrow_type
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Rows
 from loadfactor.sources.own_tables.headings import check_headings
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS
 from loadfactor.sources.parsing.times.columns import InstantColumn
-from loadfactor.tables import DATED_BY_DAY
-from loadfactor.units import BYTES_PER_MIB
+from loadfactor.tables.columns import Column, Table, arrow_type
+from loadfactor.tables.schema import DATED_BY_DAY
 
 _WANTED: Final = {
     "text": "text",

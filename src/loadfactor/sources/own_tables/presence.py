@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, ReadOptions, Rows
 from loadfactor.sources.parsing.devices_seen import DevicesSeen
 from loadfactor.sources.parsing.messages import quote

@@ -9,14 +9,14 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.columns import Table
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, ReadOptions, Rows
 from loadfactor.sources.file_chunks import FileChunks, check_plain
 from loadfactor.sources.own_tables.parquet_rows import decode_parquet
 from loadfactor.sources.own_tables.presence import Presence
 from loadfactor.sources.own_tables.text_rows import decode_csv
-from loadfactor.tables import GIVEN, LIST
+from loadfactor.tables.columns import Table
+from loadfactor.tables.schema import GIVEN, LIST
 
 ENDINGS: Final = (".parquet", ".csv", ".csv.gz")
 _NAMES: Final = tuple(t.name for t in GIVEN)

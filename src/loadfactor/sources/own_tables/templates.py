@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from loadfactor.columns import Column, Table
-from loadfactor.tables import GIVEN
+from loadfactor.tables.columns import Column, Table
+from loadfactor.tables.schema import GIVEN
 
 _README: Final = "README.md"
 _KINDS: Final = {
@@ -21,7 +21,7 @@ _KINDS: Final = {
 def describe_kind(column: Column) -> str:
     """How a value of the column is written.
 
-    >>> from loadfactor.tables import PRICES
+    >>> from loadfactor.tables.schema import PRICES
     >>> describe_kind(PRICES.column("basis"))
     'effective, contracted, owned, list or estimate'
     """

@@ -5,13 +5,13 @@ from datetime import tzinfo
 
 import pyarrow as pa
 
-from loadfactor.columns import Table
 from loadfactor.sources.base import Input, Rows
 from loadfactor.sources.own_tables.headings import check_headings
 from loadfactor.sources.parsing.cells import CellPosition, parse_cells
 from loadfactor.sources.parsing.csv_text import TextBatch, split_csv
 from loadfactor.sources.parsing.times.columns import InstantColumn
-from loadfactor.tables import DATED_BY_DAY
+from loadfactor.tables.columns import Table
+from loadfactor.tables.schema import DATED_BY_DAY
 
 
 def decode_csv(source: Input, table: Table, zone: tzinfo | None) -> Iterator[Rows]:

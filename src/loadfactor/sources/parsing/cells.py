@@ -7,9 +7,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.columns import Kind, arrow_type
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.parsing.messages import quote
+from loadfactor.tables.columns import Kind, arrow_type
 
 _UNKNOWNS: Final = ("n/a", "[n/a]", "na", "none", "null", "-", "–", "?", "unknown", "error", "[not supported]")
 _WANTED: Final = {"mask": "a whole number", "flag": "true or false"}

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from loadfactor.sources.base import ReadOptions, Rows
 from loadfactor.sources.parsing.steps import learn_step_of
-from loadfactor.tables import DEVICES
+from loadfactor.tables.schema import DEVICES
 
 _BATCH: Final = 50_000
 

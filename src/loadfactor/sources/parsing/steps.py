@@ -6,8 +6,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.tables import REACH_STEPS
-from loadfactor.units import MS_PER_HOUR, MS_PER_S
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_S
+from loadfactor.tables.schema import REACH_STEPS
 
 EXPORTER_STEP_S: Final = 30.0
 """What dcgm-exporter collects at unless it is told otherwise: the step of a series that shows none."""

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from loadfactor.sources.base import Rows
-from loadfactor.tables import table
+from loadfactor.tables.schema import table
 
 TableRow = tuple[str, dict[str, Any]]
 """The name of a table, and a row of it: any of its columns."""

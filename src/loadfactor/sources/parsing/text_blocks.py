@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Input
-from loadfactor.units import BYTES_PER_MIB
 
 LINE_LIMIT_BYTES: Final = BYTES_PER_MIB
 BLANK_LIMIT_BYTES: Final = BYTES_PER_MIB  # of empty lines in a row

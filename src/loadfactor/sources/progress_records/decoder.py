@@ -6,14 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.parsing.text_blocks import split_blocks
 from loadfactor.sources.progress_records.lineage import Row, list_rows
 from loadfactor.sources.progress_records.process import ProcessProgress
 from loadfactor.sources.progress_records.records import Begin, read_line, read_record
-from loadfactor.tables import table
-from loadfactor.work_tables import SECTION_KINDS
+from loadfactor.tables.schema import table
+from loadfactor.tables.work import SECTION_KINDS
 
 BATCH_ROWS = 50_000
 BY_EPOCH = "runs that number their steps anew in every epoch: what their restarts lost is not known"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from loadfactor.sources.progress_records.process import STEP, ProcessProgress, Span, StepPiece
 from loadfactor.sources.progress_records.records import sum_amount
-from loadfactor.work_tables import SECTION_KINDS
+from loadfactor.tables.work import SECTION_KINDS
 
 RESTART: Final = "restart"
 Row = dict[str, Any]

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.progress_records.decoder import BATCH_ROWS, make_batch, take_record
 from loadfactor.sources.progress_records.lineage import Row, list_rows
 from loadfactor.sources.progress_records.process import Bin, ProcessProgress, StepPiece
 from loadfactor.sources.progress_records.records import Begin, Epoch
-from loadfactor.tables import table
-from loadfactor.units import MS_PER_DAY
+from loadfactor.tables.schema import table
 
 PROGRESS_ORIGIN: Final = "progress"
 KEPT_BINS: Final = 240

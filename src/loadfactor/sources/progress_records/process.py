@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.sources.progress_records.records import Amount, Begin, Epoch, Said, SectionTime, SignOfLife, Work
-from loadfactor.units import MS_PER_S, S_PER_MIN
 
 Span = tuple[int, int]
 """Numbers of steps, first and last."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from loadfactor.errors import SourceError
-from loadfactor.limits import EARLIEST_MS, LATEST_MS
-from loadfactor.units import MS_PER_S, US_PER_S
+from loadfactor.base.errors import SourceError
+from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
+from loadfactor.base.units import MS_PER_S, US_PER_S
 
 FORMAT: Final = 1
 UNITS: Final = {

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from loadfactor.errors import DamageError
+from loadfactor.base.errors import DamageError
 
 VERSION: Final = 1
 _HEAD: Final = struct.Struct("<4sIqqI")

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Final
 
+from loadfactor.base.units import BYTES_PER_MIB, HZ_PER_MHZ, J_PER_UJ, MS_PER_S, PERCENT, W_PER_MW
 from loadfactor.sources.clouds.families import CLOUD_FAMILIES
 from loadfactor.sources.dcgm.fields import PREFIX
 from loadfactor.sources.dcgm.series_identity import find_field
 from loadfactor.sources.gpu_scrapes.fields import Field
 from loadfactor.sources.gpu_scrapes.series_identity import LABELS
 from loadfactor.sources.prometheus.family import Family
-from loadfactor.units import BYTES_PER_MIB, HZ_PER_MHZ, J_PER_UJ, MS_PER_S, PERCENT, W_PER_MW
 
 DCGM: Final = "dcgm"
 

@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.sources.gpu_scrapes.device_events import TOLD
 from loadfactor.sources.gpu_scrapes.fields import TOTALS
 from loadfactor.sources.gpu_scrapes.holders import OpenSpan
 from loadfactor.sources.gpu_scrapes.table_rows import GpuFacts
 from loadfactor.sources.prometheus.gpu_source import GpuSource
 from loadfactor.sources.prometheus.running_steps import GAPS
-from loadfactor.units import MS_PER_DAY
 
 FORGET_AFTER_MS: Final = 7 * MS_PER_DAY
 """A GPU not seen for so long, beside the newest of its source, is a new one when it comes again."""

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.compiled import entry, inner
+from loadfactor.base.compiled import entry, inner
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]

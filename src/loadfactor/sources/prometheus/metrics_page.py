@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from loadfactor.errors import SourceError
-from loadfactor.limits import EARLIEST_MS, LATEST_MS
+from loadfactor.base.errors import SourceError
+from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.sources.dcgm.metric_lines import find_head_end
 from loadfactor.sources.dcgm.series_identity import TOTAL, find_field, list_labels, split_head
 from loadfactor.sources.parsing.times.stamps import parse_epoch_ms

@@ -7,14 +7,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.gpu_scrapes.field_values import FieldValues
 from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices, Numbering
 from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
 from loadfactor.sources.prometheus.node_fields import COUNTED, KIND_NUMBER, KINDS
 from loadfactor.sources.prometheus.running_steps import NEVER, RunningSteps
-from loadfactor.tables import table
-from loadfactor.units import MS_PER_S
+from loadfactor.tables.schema import table
 
 Slot = tuple[int, str, str]
 """A node, a kind, and the part of the node: a disk, an interface, or nothing."""

@@ -7,10 +7,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.errors import SourceError
-from loadfactor.limits import EARLIEST_MS, LATEST_MS, shorten
+from loadfactor.base.errors import SourceError
+from loadfactor.base.limits import EARLIEST_MS, LATEST_MS, shorten
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Points
-from loadfactor.units import MS_PER_S
 
 _WRONG: Final = "the answer is no matrix of samples"
 

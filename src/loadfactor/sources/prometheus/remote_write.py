@@ -12,8 +12,9 @@ import cramjam
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.errors import SourceError
-from loadfactor.limits import shorten
+from loadfactor.base.errors import SourceError
+from loadfactor.base.limits import shorten
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.prometheus.families import is_about_sender
 from loadfactor.sources.prometheus.label_sets import COUNT, LabelSets, grow_sets, keep_first, make_sets
 from loadfactor.sources.prometheus.protobuf_wire import LONG_LABEL, MANY_LABELS, NAME_SPANS, split_labels
@@ -30,7 +31,6 @@ from loadfactor.sources.prometheus.remote_write_series import (
     ScannedSamples,
     scan_series,
 )
-from loadfactor.units import BYTES_PER_MIB
 
 NOT_UNDERSTOOD: Final = -1
 """What `identify` gives for a series of which nothing is kept."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from loadfactor.errors import SourceError
-from loadfactor.units import BYTES_PER_MIB
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 
 MOST_NAMES: Final = 1000
 """So many names of metrics that are not understood are counted one by one; the rest together."""

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.compiled import entry, inline
-from loadfactor.limits import EARLIEST_MS, LATEST_MS
+from loadfactor.base.compiled import entry, inline
+from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.sources.prometheus.label_sets import COUNT, FREE, LAST, LabelSets, differ, find_set, read_word
 from loadfactor.sources.prometheus.protobuf_wire import (
     BAD_WIRE,

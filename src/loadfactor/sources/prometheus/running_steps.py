@@ -5,8 +5,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_S
 from loadfactor.sources.parsing.steps import EXPORTER_STEP_S, is_within_reach
-from loadfactor.units import MS_PER_HOUR, MS_PER_S
 
 GAPS: Final = 9
 """The step is the median of so many distances between scrapes, of an even number the lower one."""

@@ -6,14 +6,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
 from loadfactor.sources.files import find_with, read_with
 from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
 from loadfactor.sources.parsing.text_blocks import join_pieces
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.query_answers import read_answer
-from loadfactor.units import BYTES_PER_MIB
 
 LARGEST_FILE_BYTES: Final = 256 * BYTES_PER_MIB
 

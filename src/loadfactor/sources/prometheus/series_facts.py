@@ -5,10 +5,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.sources.dcgm.fields import BLANK_FP64, BLANK_INT32, BLANK_INT64, BLANKS
 from loadfactor.sources.dcgm.values import explain_blank, is_large
 from loadfactor.sources.gpu_scrapes.fields import Field
-from loadfactor.units import MS_PER_HOUR
 
 SOURCE_NUMBER, UNIT, GPU, PLACE, KEY, LABELS, HOLDERS, NAME = range(8)
 """Columns of the facts: the source; the GPU or node among those of all sources; the rest are numbers of the source's own."""

@@ -14,7 +14,7 @@ from loadfactor.sources.gpu_scrapes.series_identity import find_team
 from loadfactor.sources.gpu_scrapes.table_rows import BATCH_ROWS, ScrapeRows
 from loadfactor.sources.gpu_scrapes.timeline import Timeline
 from loadfactor.sources.prometheus.seen_rows import SeenRows
-from loadfactor.tables import LABELS, table
+from loadfactor.tables.schema import LABELS, table
 
 _DEVICE: Final = ("device_id", "node", "accelerator", "gpu_index", "from_utc")
 _ALLOCATION: Final = ("job_id", "device_id", "team", "user", "experiment_id", "tags", "known_from", "from_utc")

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from loadfactor.columns import Kind
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_S, PERCENT
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
 from loadfactor.sources.files import find_csvs_with, read_with
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS
 from loadfactor.sources.parsing.steps import learn_step
 from loadfactor.sources.public_traces.trace_columns import convert_seconds, read_columns
-from loadfactor.units import MS_PER_S, PERCENT
+from loadfactor.tables.columns import Kind
 
 POOL: Final = "genai"
 _DUTY, _MEMORY, _QPS = "pod_gpu_duty_cycle", "pod_gpu_memory_used_bytes", "qps"

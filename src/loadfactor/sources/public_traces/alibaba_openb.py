@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.columns import Kind
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MILLIGPUS_PER_GPU, MS_PER_S
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
 from loadfactor.sources.files import find_csvs_with, read_with
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS
 from loadfactor.sources.public_traces.trace_columns import convert_seconds, read_columns
-from loadfactor.units import MILLIGPUS_PER_GPU, MS_PER_S
+from loadfactor.tables.columns import Kind
 
 POOL: Final = "openb"
 START_MS: Final = int(datetime(2023, 1, 1, tzinfo=UTC).timestamp()) * MS_PER_S

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from loadfactor.base.units import S_PER_MIN
 from loadfactor.sources.demand import Floats, StateTrace
 from loadfactor.sources.demand_columns import GPUS, JOBS, read_numbers
-from loadfactor.units import S_PER_MIN
 
 NODE_GPUS = 8
 

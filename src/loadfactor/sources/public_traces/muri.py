@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from loadfactor.limits import Limits
+from loadfactor.base.limits import Limits
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.demand import Floats, JobTrace
 from loadfactor.sources.demand_columns import JOB_GPUS, LENGTH_MS, LENGTH_S, TIME_MS, TIME_S, read_numbers
-from loadfactor.units import MS_PER_S
 
 
 def matches(header: Sequence[str]) -> bool:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from loadfactor.errors import SourceError
-from loadfactor.limits import Limits
+from loadfactor.base.errors import SourceError
+from loadfactor.base.limits import Limits
+from loadfactor.base.units import MILLIGPUS_PER_GPU, S_PER_DAY
 from loadfactor.sources.demand import JobTrace
 from loadfactor.sources.demand_columns import GPUS, TIME_S, read_numbers
-from loadfactor.units import MILLIGPUS_PER_GPU, S_PER_DAY
 
 SPARSE_SHARE = 0.005  # a beginning with fewer of the pods than this, over more of the time than LONG_SHARE, is left out
 LONG_SHARE = 0.25

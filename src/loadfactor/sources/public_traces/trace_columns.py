@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.columns import Kind
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.cells import CellPosition, parse_cells
 from loadfactor.sources.parsing.csv_text import split_csv
-from loadfactor.units import MS_PER_S
+from loadfactor.tables.columns import Kind
 
 
 def read_columns(source: Input, kinds: Mapping[str, Kind], needed: tuple[str, ...]) -> pa.Table:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.serving_engines.engines import COUNTED, Labels
 from loadfactor.sources.serving_engines.pages import EnginePage
-from loadfactor.units import MS_PER_S
 
 REACH_STEPS: Final = 1.5
 HELD_PAGES: Final = 40

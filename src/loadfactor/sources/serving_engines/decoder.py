@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.parsing.file_names import strip_endings
 from loadfactor.sources.parsing.times.stamps import parse_epoch_ms
@@ -19,7 +20,6 @@ from loadfactor.sources.serving_engines.progress_rows import (
     make_row,
     make_rows,
 )
-from loadfactor.units import MS_PER_S
 
 DEFAULT_STEP_S: Final = 15.0
 _NAMED: Final = re.compile(

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.sources.base import Gap, Input, Rows
 from loadfactor.sources.serving_engines.counting import HELD_PAGES, Amount, ReplicaCounts
 from loadfactor.sources.serving_engines.pages import EnginePage, Place, read_pages
@@ -28,7 +29,6 @@ from loadfactor.sources.serving_engines.stored_counts import (
     store_counts,
     store_page,
 )
-from loadfactor.units import MS_PER_DAY
 
 SERVING: Final = "serving"
 KEPT_MS: Final = 2 * MS_PER_DAY

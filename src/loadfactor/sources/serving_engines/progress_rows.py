@@ -5,11 +5,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.sources.base import Rows
 from loadfactor.sources.serving_engines.counting import Amount
 from loadfactor.sources.serving_engines.engines import PREEMPTION
-from loadfactor.tables import table
-from loadfactor.units import MS_PER_S, S_PER_MIN
+from loadfactor.tables.schema import table
 
 ROW_MS: Final = 5 * S_PER_MIN * MS_PER_S
 """A row of progress has the pages of one such part of the day, so that the same pages make the same rows, whoever reads them."""

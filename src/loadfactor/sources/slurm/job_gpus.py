@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.parsing.messages import quote
 from loadfactor.sources.slurm.notes import Notes
 from loadfactor.sources.slurm.tres import NO_GPUS, GpuCount, count_gpus

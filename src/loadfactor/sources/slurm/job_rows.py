@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from loadfactor.base.units import H_PER_YEAR, MS_PER_HOUR
 from loadfactor.sources.base import Rows
 from loadfactor.sources.slurm.job_gpus import JobGpus, ShardSizes, measure_gpus, note_unsized
 from loadfactor.sources.slurm.job_summaries import read_summaries
@@ -21,7 +22,6 @@ from loadfactor.sources.slurm.notes import Notes
 from loadfactor.sources.slurm.placing import place_jobs
 from loadfactor.sources.slurm.tags import write_tags
 from loadfactor.sources.slurm.waiting import list_events
-from loadfactor.units import H_PER_YEAR, MS_PER_HOUR
 
 ROWS_AT_ONCE: Final = 50_000
 LONGEST_RUN_MS: Final = 10 * H_PER_YEAR * MS_PER_HOUR

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from loadfactor.base.units import BYTES_PER_MIB, PERCENT
 from loadfactor.sources.slurm.hostlists import expand_hostlist
 from loadfactor.sources.slurm.notes import Notes
 from loadfactor.sources.slurm.placing import Places, write_placed
-from loadfactor.units import BYTES_PER_MIB, PERCENT
 
 MARK: Final = "JS1:"
 """What a summary begins with."""

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from loadfactor.errors import SourceError
-from loadfactor.limits import EARLIEST_MS, LATEST_MS
+from loadfactor.base.errors import SourceError
+from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
+from loadfactor.base.units import MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
 from loadfactor.sources.parsing.cells import find_failing
 from loadfactor.sources.parsing.messages import quote
 from loadfactor.sources.parsing.times.local_clock import LocalClock
 from loadfactor.sources.slurm.job_table import INSTANTS, NEVER
 from loadfactor.sources.slurm.notes import Notes
-from loadfactor.units import MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
 
 GUESSED: Final = "local times in the hour that comes twice, which nothing tells apart: taken for the first of the two"
 ZONE_REMEDY: Final = "name it with --timezone Europe/Berlin, or write UTC: TZ=UTC sacct …, SLURM_TIME_FORMAT=%s"

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from loadfactor.limits import EARLIEST_MS, LATEST_MS
-from loadfactor.units import MS_PER_S
+from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
+from loadfactor.base.units import MS_PER_S
 
 
 def read_number(value: Any) -> float | None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.slurm.job_rows import JobSurroundings, book_jobs
 from loadfactor.sources.slurm.live_jobs import KnownJobs, Saying

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from loadfactor.base.units import MS_PER_DAY
 from loadfactor.sources.slurm.job_table import JOBS, OPEN_STATES
 from loadfactor.sources.slurm.notes import Notes
 from loadfactor.sources.slurm.runs import number_runs
-from loadfactor.units import MS_PER_DAY
 
 Saying = dict[str, Any]
 Run = dict[str, Any]

@@ -9,7 +9,7 @@ import pyarrow as pa
 from loadfactor.sources.base import Rows
 from loadfactor.sources.slurm.node_rows import NodeRecord, is_out_of_use, list_nodes, say_reason
 from loadfactor.sources.slurm.notes import Notes
-from loadfactor.tables import OUTAGES
+from loadfactor.tables.schema import OUTAGES
 
 
 class KnownNodes:

@@ -11,13 +11,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Rows
 from loadfactor.sources.parsing.messages import quote
 from loadfactor.sources.slurm.job_gpus import ShardSizes
 from loadfactor.sources.slurm.notes import Notes
 from loadfactor.sources.slurm.tres import MOST_ON_NODE, measure_share, tally
-from loadfactor.tables import DEVICES, OUTAGES
+from loadfactor.tables.schema import DEVICES, OUTAGES
 
 NO_SINCE: Final = "nodes out of use, and nobody says since when: give --at, when the output was taken"
 STILL_DOWN: Final = "nodes out of use: taken to be so until further notice; --at says until when that is known"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from loadfactor.sources.slurm.hostlists import expand_hostlist
 from loadfactor.sources.slurm.job_gpus import refuse
 from loadfactor.sources.slurm.tres import count_gpus, list_indices
-from loadfactor.tables import KNOWN_FROM
+from loadfactor.tables.schema import KNOWN_FROM
 
 EVEN_SPLIT: Final = KNOWN_FROM[1]
 MOST_PLACES: Final = 50_000_000  # nodes of all jobs of a batch

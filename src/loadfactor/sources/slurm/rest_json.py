@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.text_blocks import join_pieces
 from loadfactor.sources.slurm.hostlists import expand_hostlist
@@ -16,7 +17,6 @@ from loadfactor.sources.slurm.json_values import dig, first_word, list_words, re
 from loadfactor.sources.slurm.node_rows import NodeRecord, read_node_state
 from loadfactor.sources.slurm.placing import count_placed, write_indices, write_placed
 from loadfactor.sources.slurm.tres import count_gpus
-from loadfactor.units import BYTES_PER_MIB
 
 LIMIT_BYTES: Final = 512 * BYTES_PER_MIB
 _LISTS: Final = ("jobs", "nodes", "sinfo", "reservations", "partitions", "statistics")

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from loadfactor.base.units import MS_PER_DAY, MS_PER_S
 from loadfactor.sources.slurm.job_table import OPEN_STATES, REQUEUED_STATES
 from loadfactor.sources.slurm.notes import Notes
-from loadfactor.tables import ALWAYS
-from loadfactor.units import MS_PER_DAY, MS_PER_S
+from loadfactor.tables.schema import ALWAYS
 
 MISSING_RUNS: Final = "jobs whose runs before a requeue are missing: export with --duplicates (-D)"
 _LATER: Final = ALWAYS[1]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Input
 from loadfactor.sources.slurm.job_rows import NO_GPUS_AT_ALL
 from loadfactor.sources.slurm.job_table import INSTANTS, JOBS, NEVER, read_state
@@ -17,7 +18,6 @@ from loadfactor.sources.slurm.job_times import JobTimes, parse_elapsed_s
 from loadfactor.sources.slurm.notes import Notes
 from loadfactor.sources.slurm.sacct_text import TRES_FIELDS, CellBatch, split_sacct
 from loadfactor.sources.slurm.tres import MENTIONS
-from loadfactor.units import MS_PER_S
 
 _PLAIN: Final = {
     "cluster": "cluster",

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.messages import quote
 from loadfactor.sources.parsing.text_blocks import TextBlock, split_blocks
-from loadfactor.units import BYTES_PER_MIB
 
 FREE_TEXT: Final = ("jobname", "comment", "admincomment", "systemcomment", "submitline", "workdir", "constraints")
 """Fields whose text may hold what stands between fields."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Input
 from loadfactor.sources.slurm.hostlists import expand_hostlist
 from loadfactor.sources.slurm.job_gpus import find_grant

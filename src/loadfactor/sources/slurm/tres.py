@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from loadfactor.limits import MOST_GPUS
+from loadfactor.base.limits import MOST_GPUS
 from loadfactor.sources.gpu_scrapes.series_identity import SLICES, count_slices
 
 MENTIONS: Final = "gpu|shard|mps|7696487"

@@ -13,11 +13,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.traces.scan import events as scan
 from loadfactor.sources.traces.scan.fields import COLUMNS, TEXTS
 from loadfactor.sources.traces.scan.tokens import CLOSE, COLON, COMMA, MORE, OPEN_LIST, QUOTE
-from loadfactor.units import BYTES_PER_MIB
 
 Ints = NDArray[np.int64]
 

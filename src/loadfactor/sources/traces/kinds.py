@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.trace_events import GpuKind
+from loadfactor.tables.trace_events import GpuKind
 
 _COMM: Final = re.compile(
     "nccl|rccl|mscclpp|msccl|nvshmem|oneccl|ccl_|deep_ep|cross_device_reduce|all_reduce_kernel|allreduce_|multimem|one_shot_all"

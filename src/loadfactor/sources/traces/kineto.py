@@ -18,7 +18,7 @@ from loadfactor.sources.traces.kineto_memory import read_memory
 from loadfactor.sources.traces.launches import find_launches
 from loadfactor.sources.traces.pieces import TracePieces
 from loadfactor.sources.traces.scan.fields import EventField
-from loadfactor.trace_events import HostEvents, HostKind, Thinning, TraceCapture, TraceStep
+from loadfactor.tables.trace_events import HostEvents, HostKind, Thinning, TraceCapture, TraceStep
 
 Int64s = NDArray[np.int64]
 

@@ -11,7 +11,7 @@ from loadfactor.sources.traces.json_events import JsonEvents
 from loadfactor.sources.traces.scan.events import BEGIN, INSTANT, SLICE
 from loadfactor.sources.traces.scan.fields import EventField
 from loadfactor.sources.traces.scan.tokens import MISSING
-from loadfactor.trace_events import GpuKind, HostKind
+from loadfactor.tables.trace_events import GpuKind, HostKind
 
 Int64s = NDArray[np.int64]
 

@@ -10,7 +10,7 @@ from loadfactor.sources.traces.kinds import refine_kinds
 from loadfactor.sources.traces.kineto_columns import GPU_FIELDS, WORK_FIELDS, KinetoColumns, join
 from loadfactor.sources.traces.scan.fields import EventField
 from loadfactor.sources.traces.scan.tokens import MISSING, TOO_LARGE
-from loadfactor.trace_events import GpuEvents, GpuKind, TraceDevice
+from loadfactor.tables.trace_events import GpuEvents, GpuKind, TraceDevice
 
 Int64s = NDArray[np.int64]
 AT = {field: place for place, field in enumerate(GPU_FIELDS)}

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.sources.traces.scan.tokens import MISSING
-from loadfactor.trace_events import MemoryUse
+from loadfactor.tables.trace_events import MemoryUse
 
 _CPU = 0
 """c10::DeviceType of the host; the others are accelerators."""

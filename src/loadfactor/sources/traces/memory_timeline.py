@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.traces.pieces import TracePieces
-from loadfactor.trace_events import MemoryUse, TraceCapture, no_gpu_events, no_host_events
-from loadfactor.units import BYTES_PER_MIB
+from loadfactor.tables.trace_events import MemoryUse, TraceCapture, no_gpu_events, no_host_events
 
 FORMAT: Final = "memory timeline of torch.profiler"
 _CATEGORIES: Final = (

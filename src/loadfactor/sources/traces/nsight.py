@@ -11,13 +11,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.traces.kineto import rank_in_name
 from loadfactor.sources.traces.launches import find_launches
 from loadfactor.sources.traces.nsight_columns import GpuTables, find_tables, read_columns
 from loadfactor.sources.traces.nsight_names import ExportNames
 from loadfactor.sources.traces.tables import NULL, ArrowTables, SqliteTables, Tables
-from loadfactor.trace_events import GpuEvents, HostEvents, HostKind, TraceCapture, TraceDevice, TraceStep
+from loadfactor.tables.trace_events import GpuEvents, HostEvents, HostKind, TraceCapture, TraceDevice, TraceStep
 
 FORMAT: Final = "Nsight Systems"
 _OURS: Final = re.compile(r"^(CUPTI_ACTIVITY_KIND_|TARGET_INFO_|META_DATA_|NVTX_EVENTS|StringIds|ANALYSIS_DETAILS)")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from loadfactor.sources.traces.kinds import refine_kinds
 from loadfactor.sources.traces.nsight_names import ExportNames
 from loadfactor.sources.traces.tables import NULL, Tables
-from loadfactor.trace_events import GpuEvents, GpuKind
+from loadfactor.tables.trace_events import GpuEvents, GpuKind
 
 Int64s = NDArray[np.int64]
 

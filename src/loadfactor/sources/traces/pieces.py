@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.sources.file_chunks import check_plain
-from loadfactor.units import BYTES_PER_KIB
 
 PIECE_BYTES: Final = 512 * BYTES_PER_KIB
 _PACKED_BYTES: Final = 64 * BYTES_PER_KIB

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.sources.traces.kineto import read_kineto
 from loadfactor.sources.traces.memory_timeline import read_memory_timeline
 from loadfactor.sources.traces.nsight import read_sqlite, read_tables
 from loadfactor.sources.traces.pieces import TracePieces, read_first
 from loadfactor.sources.traces.xplane import looks_like_xplane, read_xplane
-from loadfactor.trace_events import TraceCapture
-from loadfactor.units import BYTES_PER_KIB
+from loadfactor.tables.trace_events import TraceCapture
 
 _SNIFFED: Final = 4 * BYTES_PER_KIB
 _SQLITE: Final = b"SQLite format 3\0"

@@ -15,7 +15,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.traces.pieces import GZIP, TracePieces
 
 NULL: Final = np.iinfo(np.int64).min

@@ -11,7 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import PS_PER_NS
 from loadfactor.sources.traces.kineto import rank_in_name
 from loadfactor.sources.traces.launches import find_launches
 from loadfactor.sources.traces.pieces import TracePieces
@@ -19,8 +20,7 @@ from loadfactor.sources.traces.scan import xplane_events as scan
 from loadfactor.sources.traces.wire import WireError
 from loadfactor.sources.traces.xplane_columns import DeviceColumns, HostColumns, NameTable
 from loadfactor.sources.traces.xplane_wire import XLine, XPlane, read_space
-from loadfactor.trace_events import GpuEvents, TraceCapture, TraceDevice, TraceStep
-from loadfactor.units import PS_PER_NS
+from loadfactor.tables.trace_events import GpuEvents, TraceCapture, TraceDevice, TraceStep
 
 FORMAT: Final = "XPlane"
 DEVICE: Final = "/device:"

@@ -7,11 +7,19 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from loadfactor.base.units import PS_PER_NS
 from loadfactor.sources.traces.kinds import kind_of_kernel
 from loadfactor.sources.traces.scan.xplane_events import DURATION_PS, FIRST_STAT, KIND, NONE, OCCURRENCES, OFFSET_PS
 from loadfactor.sources.traces.xplane_wire import XLine, XPlane
-from loadfactor.trace_events import GpuEvents, GpuKind, HostEvents, HostKind, TraceStep, no_gpu_events, no_host_events
-from loadfactor.units import PS_PER_NS
+from loadfactor.tables.trace_events import (
+    GpuEvents,
+    GpuKind,
+    HostEvents,
+    HostKind,
+    TraceStep,
+    no_gpu_events,
+    no_host_events,
+)
 
 Int64s = NDArray[np.int64]
 

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
+from loadfactor.base.units import FLOPS_PER_TFLOPS
 from loadfactor.sources.training_logs.iteration import Iteration, Values
 from loadfactor.sources.training_logs.megatron import model_share
-from loadfactor.units import FLOPS_PER_TFLOPS
 
 
 class Counted(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC
 from itertools import chain
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.parsing.gaps import Gaps
 from loadfactor.sources.training_logs.event_files import read_event_file

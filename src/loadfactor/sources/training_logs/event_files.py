@@ -7,12 +7,12 @@ import re
 import struct
 from typing import Final, NamedTuple
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.gaps import Gaps
 from loadfactor.sources.parsing.times.stamps import SECONDS_BELOW
 from loadfactor.sources.training_logs.event_records import DamagedRecordError, split_fields, split_records
 from loadfactor.sources.training_logs.iteration import Attempt, Iteration, RunLog
-from loadfactor.units import MS_PER_S
 
 _WALL_TIME, _STEP, _SUMMARY = 1, 2, 5  # of Event
 _VALUE, _TAG, _SIMPLE, _TENSOR = 1, 1, 2, 8  # of Summary, and of its values

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from loadfactor.units import BYTES_PER_MIB
+from loadfactor.base.units import BYTES_PER_MIB
 
 _POLYNOMIAL: Final = 0x82F63B78  # Castagnoli's, bits reversed
 _MASK: Final = 0xA282EAD8

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from loadfactor.units import S_PER_DAY, S_PER_HOUR, S_PER_MIN
+from loadfactor.base.units import S_PER_DAY, S_PER_HOUR, S_PER_MIN
 
 NUMBER: Final = r"([-+]?(?:\d[\d.,_]*\d|\d)(?:[eE][-+]?\d+)?|[-+]?nan|[-+]?inf)"
 """A number as logs write it; see `read_number`."""

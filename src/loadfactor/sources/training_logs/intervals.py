@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.parsing.gaps import Gaps
 from loadfactor.sources.training_logs.amounts import find_amounts, find_seconds
 from loadfactor.sources.training_logs.iteration import Attempt, Iteration, RunLog, Values
 from loadfactor.sources.training_logs.sections import JobSections
-from loadfactor.units import MS_PER_S
 
 SAY_START: Final = "say when the run began: --start 2026-05-01T12:00:00Z"
 SAY_STEP: Final = "say how many seconds a training step took: --step 0.25"

@@ -3,13 +3,13 @@
 import json
 from typing import Any, Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.text_blocks import join_pieces
 from loadfactor.sources.training_logs.family import read_number
 from loadfactor.sources.training_logs.iteration import Attempt, Iteration, RunLog, Values
 from loadfactor.sources.training_logs.sections import EVALUATION, add_pause
-from loadfactor.units import BYTES_PER_MIB
 
 _LIMIT_BYTES: Final = 256 * BYTES_PER_MIB
 _ITERATION_TIME: Final = "iteration-time"

@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import NS_PER_MS
 from loadfactor.sources.parsing.times.local_clock import LocalClock
 from loadfactor.sources.parsing.times.stamps import OFFSET, parse_stamp
-from loadfactor.units import NS_PER_MS
 
 _WITHIN: Final = 100  # characters: what stands later in a line is data
 _ISO: Final = re.compile(

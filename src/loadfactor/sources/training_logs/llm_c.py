@@ -5,8 +5,8 @@ Sources: train_gpt2.cu, train_gpt2.py and llmc/logger.h (karpathy/llm.c). Steps 
 
 import re
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.training_logs.family import LogFamily, StepLine, value
-from loadfactor.units import MS_PER_S
 
 LLM_C = LogFamily(
     "llm.c",

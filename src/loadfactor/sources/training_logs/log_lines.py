@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Input
-from loadfactor.units import BYTES_PER_MIB
 
 _COLOURS: Final = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z\\-_])")
 _ENDS: Final = re.compile(r"[\r\n]+")

@@ -6,9 +6,9 @@ Sources: training_log() in megatron/training/training.py (NVIDIA/Megatron-LM) an
 
 import re
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.training_logs.family import LogFamily, StepLine, Value, value
 from loadfactor.sources.training_logs.iteration import Values
-from loadfactor.units import MS_PER_S
 
 MEGATRON = LogFamily(
     "Megatron",

@@ -6,8 +6,8 @@ karpathy/nanoGPT, `iter 10: loss 9.5, time 240.11ms, mfu 37.2%`, whose iteration
 
 import re
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.training_logs.family import LogFamily, StepLine, value
-from loadfactor.units import MS_PER_S
 
 SPEED_RUN = LogFamily(
     "nanoGPT speed run",

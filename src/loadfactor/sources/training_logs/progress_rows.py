@@ -8,7 +8,7 @@ import pyarrow as pa
 from loadfactor.sources.base import Rows
 from loadfactor.sources.training_logs.intervals import StepInterval
 from loadfactor.sources.training_logs.lost_work import SKIPPED
-from loadfactor.work_tables import PROGRESS
+from loadfactor.tables.work import PROGRESS
 
 BATCH_ROWS: Final = 50_000
 _COLUMNS: Final = ("job_id", "from_utc", "to_utc", "unit", "amount", "kept", "cause")

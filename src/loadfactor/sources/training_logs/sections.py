@@ -11,10 +11,10 @@ from typing import Final
 
 import pyarrow as pa
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Rows
 from loadfactor.sources.training_logs.family import value
-from loadfactor.units import MS_PER_S
-from loadfactor.work_tables import JOB_SECTIONS
+from loadfactor.tables.work import JOB_SECTIONS
 
 CHECKPOINT, EVALUATION = "checkpoint", "evaluation"
 SECTIONS: Final = (

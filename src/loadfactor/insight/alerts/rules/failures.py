@@ -6,11 +6,11 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import MS_PER_MIN, S_PER_MIN
 from loadfactor.books.watched import WatchedEvent, WatchedOutage
 from loadfactor.insight.alerts.evidence import Evidence, Verdicts
 from loadfactor.insight.alerts.rule import Limits
 from loadfactor.insight.alerts.rules.reading import list_recent
-from loadfactor.units import MS_PER_MIN, S_PER_MIN
 
 USERS_XIDS: Final = frozenset({43, 45})
 """What the driver writes when a program ends in the middle of its work: no error of the GPU."""

@@ -4,13 +4,13 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import S_PER_MIN
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.insight.alerts.evidence import Evidence, Need, Verdicts
 from loadfactor.insight.alerts.rule import Compound, Limit, Limits, Rule, Threshold
 from loadfactor.insight.alerts.rules.failures import find_down, find_ecc, find_xids
 from loadfactor.insight.alerts.rules.reading import list_recent, read_known
 from loadfactor.insight.alerts.threshold import show
-from loadfactor.units import S_PER_MIN
 
 _DEVICE: Final = ("device",)
 _THROTTLED = Need("throttled_share", _DEVICE, 10 * S_PER_MIN)

@@ -5,11 +5,11 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import MIN_PER_HOUR, MS_PER_S, S_PER_HOUR, S_PER_MIN
 from loadfactor.insight.alerts.evidence import SINCE_START, Evidence, Flags, Floats, Need, Verdicts
 from loadfactor.insight.alerts.rule import Compound, Limit, Limits, Rule
 from loadfactor.insight.alerts.rules.reading import LEAST_COVERAGE
 from loadfactor.insight.alerts.threshold import show_duration, show_names
-from loadfactor.units import MIN_PER_HOUR, MS_PER_S, S_PER_HOUR, S_PER_MIN
 
 NOTEBOOKS: Final = ("notebook", "interactive", "jupyter", "ipython", "workspace", "vscode", "debug")
 """Words in purposes of what somebody works in who thinks now and then."""

@@ -5,12 +5,12 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import S_PER_MIN
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.insight.alerts.evidence import Evidence, Flags, Floats, Ints, Need, Verdicts
 from loadfactor.insight.alerts.rule import Compound, Limit, Limits, Rule
 from loadfactor.insight.alerts.rules.reading import read_known
 from loadfactor.insight.alerts.threshold import show
-from loadfactor.units import S_PER_MIN
 
 _JOB: Final = ("job",)
 _WINDOW_S: Final = 10 * S_PER_MIN

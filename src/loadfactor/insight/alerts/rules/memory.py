@@ -4,11 +4,11 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import MS_PER_S, S_PER_HOUR, S_PER_MIN
 from loadfactor.insight.alerts.evidence import Evidence, Flags, Floats, Need, Verdicts
 from loadfactor.insight.alerts.rule import Compound, Limit, Limits, Rule
 from loadfactor.insight.alerts.rules.reading import list_recent, read_known
 from loadfactor.insight.alerts.threshold import show
-from loadfactor.units import MS_PER_S, S_PER_HOUR, S_PER_MIN
 
 _GPU: Final = ("job", "device")
 _WINDOW_S: Final = 5 * S_PER_MIN

@@ -5,12 +5,12 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN, MS_PER_S, S_PER_HOUR, S_PER_MIN
 from loadfactor.books.watched_waits import QueuedJobs, UsualWait
 from loadfactor.insight.alerts.evidence import Evidence, Flags, Floats, Ints, Need, Verdicts
 from loadfactor.insight.alerts.rule import Compound, Limit, Limits, Rule
 from loadfactor.insight.alerts.rules.reading import LEAST_COVERAGE
 from loadfactor.insight.alerts.threshold import show_duration, show_names
-from loadfactor.units import MS_PER_HOUR, MS_PER_MIN, MS_PER_S, S_PER_HOUR, S_PER_MIN
 
 _NODE: Final = ("node",)
 _WINDOW_S: Final = 10.0 * S_PER_MIN

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import MS_PER_S
 from loadfactor.books.watched import WatchedEvent
 from loadfactor.insight.alerts.evidence import Evidence, Floats, Need
-from loadfactor.units import MS_PER_S
 
 LEAST_COVERAGE: Final = 0.5
 """Where less of what a value speaks of was known, nothing can be told."""

@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from loadfactor.base.units import S_PER_HOUR, S_PER_MIN
 from loadfactor.insight.alerts.rule import Rule, Threshold
-from loadfactor.units import S_PER_HOUR, S_PER_MIN
 
 _BELOW_HALF: Final = Threshold("utilization", "below", 0.5, clears_at=0.55, window_s=30 * S_PER_MIN)
 

@@ -4,10 +4,10 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import S_PER_MIN
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, share
 from loadfactor.insight.diagnosis.runs import list_runs
-from loadfactor.units import S_PER_MIN
 
 
 def find(facts: DiagnosedJob, limits: Limits) -> Claimed:

@@ -4,10 +4,10 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import BYTES_PER_GB
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.gpus_compared import differ
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, claim_steps, share
-from loadfactor.units import BYTES_PER_GB
 
 
 def find(facts: DiagnosedJob, limits: Limits) -> Claimed:

@@ -4,9 +4,9 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import S_PER_HOUR
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob, Floats
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits, share
-from loadfactor.units import S_PER_HOUR
 
 PEAK = 0.95
 """The busiest hours are those above this share of all."""

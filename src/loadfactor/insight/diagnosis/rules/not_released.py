@@ -4,9 +4,9 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import S_PER_HOUR
 from loadfactor.insight.diagnosis.diagnosed_job import DiagnosedJob
 from loadfactor.insight.diagnosis.rule import Claim, Claimed, DiagnosisRule, Limit, Limits
-from loadfactor.units import S_PER_HOUR
 
 
 def find(facts: DiagnosedJob, limits: Limits) -> Claimed:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
+from loadfactor.base.units import NS_PER_US
 from loadfactor.insight.traces.collectives import Skew
 from loadfactor.insight.traces.observed import ObservedDevice
 from loadfactor.insight.traces.report import Sureness, TraceFinding
 from loadfactor.insight.traces.rules.wording import LEAST_SHARE, saved, say_share, say_us
-from loadfactor.units import NS_PER_US
 
 STRAGGLES: Final = 0.5
 _FEWEST: Final = 20

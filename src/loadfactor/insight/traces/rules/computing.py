@@ -2,12 +2,12 @@
 
 from typing import Final
 
+from loadfactor.base.units import NS_PER_US
 from loadfactor.insight.traces.judge import has_one_gap
 from loadfactor.insight.traces.observed import ObservedDevice
 from loadfactor.insight.traces.report import Sureness, TraceFinding
 from loadfactor.insight.traces.roofline import has_tensor_cores
 from loadfactor.insight.traces.rules.wording import LEAST_SHARE, say_share, say_us
-from loadfactor.units import NS_PER_US
 
 PLAIN: Final = 0.3
 FULL: Final = 0.8

@@ -2,10 +2,10 @@
 
 from typing import Final
 
+from loadfactor.base.units import BYTES_PER_GB, NS_PER_US, US_PER_S
 from loadfactor.insight.traces.observed import Copies, ObservedDevice
 from loadfactor.insight.traces.report import Sureness, TraceFinding
 from loadfactor.insight.traces.rules.wording import LEAST_SHARE, saved, say_share, say_us, shorten
-from loadfactor.units import BYTES_PER_GB, NS_PER_US, US_PER_S
 
 _LEAST_OF_EVENTS = 0.5
 _WORTH_SAYING = 0.05

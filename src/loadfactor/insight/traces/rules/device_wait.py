@@ -5,11 +5,11 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import NS_PER_US
 from loadfactor.insight.traces.judge import has_one_gap, is_undecidable, undecidable_share
 from loadfactor.insight.traces.observed import ObservedDevice
 from loadfactor.insight.traces.report import TraceFinding
 from loadfactor.insight.traces.rules.wording import saved, say_us
-from loadfactor.units import NS_PER_US
 
 _GRAPH: Final = re.compile(r"graph_?launch", re.IGNORECASE)
 

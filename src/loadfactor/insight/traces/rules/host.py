@@ -1,11 +1,11 @@
 """The GPU waits for its host: launches come too late, or the host stops to wait for the GPU in between."""
 
+from loadfactor.base.units import NS_PER_US, PERCENT
 from loadfactor.insight.traces.judge import has_one_gap
 from loadfactor.insight.traces.observed import ObservedDevice
 from loadfactor.insight.traces.report import Sureness, TraceFinding
 from loadfactor.insight.traces.rules.start_up import is_first_call
 from loadfactor.insight.traces.rules.wording import LEAST_SHARE, name_owners, saved, say_share, say_us
-from loadfactor.units import NS_PER_US, PERCENT
 
 _SURE_SHARE = 0.13
 

@@ -2,12 +2,12 @@
 
 from typing import Final
 
+from loadfactor.base.units import NS_PER_US, PERCENT
 from loadfactor.insight.traces.host_waits import measure_data_wait
 from loadfactor.insight.traces.observed import ObservedDevice
 from loadfactor.insight.traces.report import Sureness, TraceFinding
 from loadfactor.insight.traces.rules.wording import LEAST_SHARE, name_owners, saved, say_us
-from loadfactor.trace_events import TraceCapture
-from loadfactor.units import NS_PER_US, PERCENT
+from loadfactor.tables.trace_events import TraceCapture
 
 _ACTION: Final = (
     "Give the DataLoader num_workers (4 to 8 a GPU, then measure), prefetch_factor, persistent_workers=True, pin_memory=True with"

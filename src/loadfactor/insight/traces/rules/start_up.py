@@ -3,12 +3,12 @@
 import re
 from typing import Final
 
+from loadfactor.base.units import NS_PER_US
 from loadfactor.insight.traces.judge import has_one_gap, longest_gap_share
 from loadfactor.insight.traces.observed import ObservedDevice
 from loadfactor.insight.traces.owners import Owner
 from loadfactor.insight.traces.report import TraceFinding
 from loadfactor.insight.traces.rules.wording import LEAST_SHARE, name_owners, say_share, say_us
-from loadfactor.units import NS_PER_US
 
 _FIRST_CALLS: Final = re.compile(
     r"cudnn|cublas|miopen|hipblas|module_?load|library_?load|malloc|cudaFree|streamcreate|hostalloc|compile(?!d)|autotun|warm_?up",

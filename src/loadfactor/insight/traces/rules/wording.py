@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Final, TypedDict
 
+from loadfactor.base.units import PERCENT, US_PER_MS, US_PER_S
 from loadfactor.insight.traces.owners import Owner
 from loadfactor.insight.traces.report import Sureness
-from loadfactor.units import PERCENT, US_PER_MS, US_PER_S
 
 LEAST_SHARE: Final = 0.05
 """A part of the span below this is not named."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from loadfactor.compiled import inner
+from loadfactor.base.compiled import inner
 from loadfactor.planner.serving.simulation.counters import AT, BIN_RATIO, BINS, LEAST_NS
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,

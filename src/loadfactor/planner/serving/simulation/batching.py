@@ -7,7 +7,8 @@ it loses its blocks, waits at the head of the queue, and its tokens are computed
 
 import numpy as np
 
-from loadfactor.compiled import inner
+from loadfactor.base.compiled import inner
+from loadfactor.base.units import NS_PER_S
 from loadfactor.planner.serving.simulation.accounting import count_system, count_value, settle
 from loadfactor.planner.serving.simulation.counters import AT, END_TO_END, QUEUE, TPOT, TTFT
 from loadfactor.planner.serving.simulation.queues import pop, push
@@ -26,7 +27,6 @@ from loadfactor.planner.serving.simulation.state import (
     Rules,
 )
 from loadfactor.planner.serving.simulation.step_cost import step_seconds
-from loadfactor.units import NS_PER_S
 
 
 @inner

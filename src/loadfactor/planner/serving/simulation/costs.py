@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import BITS_PER_BYTE
 from loadfactor.planner.hardware.kernels import Real
 from loadfactor.planner.serving.attention import NO_WINDOW
 from loadfactor.planner.serving.simulation.state import Costs, StepRates, as_record
@@ -20,7 +21,6 @@ from loadfactor.planner.serving.step import (
     part_rows,
     passes_s,
 )
-from loadfactor.units import BITS_PER_BYTE
 
 MOST_DRAFTED = 100
 

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from typing import get_args
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import NS_PER_S
 from loadfactor.planner.serving.choices import Order, Router
 from loadfactor.planner.serving.simulation import state
 from loadfactor.planner.serving.simulation.costs import Speculation
 from loadfactor.planner.serving.simulation.state import Costs, Rules
-from loadfactor.units import NS_PER_S
 
 ROUTERS: tuple[Router, ...] = get_args(Router)  # in the order of the constants in state.py
 HOST_MEMORY_TOKENS = 200_000  # per way of the cache

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from loadfactor.compiled import entry, inner
+from loadfactor.base.compiled import entry, inner
+from loadfactor.base.units import MS_PER_S, NS_PER_S
 from loadfactor.planner.serving.simulation.accounting import count_system, serves, settle_all
 from loadfactor.planner.serving.simulation.batching import end_step, start_step
 from loadfactor.planner.serving.simulation.counters import (
@@ -38,7 +39,6 @@ from loadfactor.planner.serving.simulation.state import (
     Replicas,
     Rules,
 )
-from loadfactor.units import MS_PER_S, NS_PER_S
 
 NEED_ARRIVALS, REACHED, EMPTY, RECORDS_FULL = 0, 1, 2, 3
 MORE_TO_COME, TO_THE_END, UNTIL_EMPTY = 0, 1, 2

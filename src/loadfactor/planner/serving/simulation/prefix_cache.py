@@ -6,7 +6,7 @@ of one prefill finds them a little early.
 
 import numpy as np
 
-from loadfactor.compiled import inner
+from loadfactor.base.compiled import inner
 from loadfactor.planner.serving.simulation.state import Replicas
 
 

@@ -1,6 +1,6 @@
 """Queues of requests as heaps of requests: in order of arrival, shortest first, or by the time they are ready."""
 
-from loadfactor.compiled import inner
+from loadfactor.base.compiled import inner
 from loadfactor.planner.serving.simulation.state import BY_TIME, SHORTEST_FIRST, Pool, Replicas
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from loadfactor.compiled import inner
+from loadfactor.base.compiled import inner
 from loadfactor.planner.serving.simulation.prefix_cache import cached_blocks
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,

@@ -4,7 +4,7 @@ Finishing is not searched for: a sequence knows the decode step at which it ends
 many sequences need a block in a step is counted by phase. A step costs a handful of operations however large the batch.
 """
 
-from loadfactor.compiled import inner
+from loadfactor.base.compiled import inner
 from loadfactor.planner.serving.simulation.state import NEXT_FREE, NONE, Clock, Pool, Replicas, Rules
 
 

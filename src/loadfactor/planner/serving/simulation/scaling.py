@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from loadfactor.compiled import inner
+from loadfactor.base.compiled import inner
 from loadfactor.planner.serving.simulation.accounting import settle
 from loadfactor.planner.serving.simulation.counters import AT
 from loadfactor.planner.serving.simulation.state import (

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import NS_PER_S, S_PER_HOUR
 from loadfactor.planner.serving.simulation import state
 from loadfactor.planner.serving.simulation.counters import take_counters
 from loadfactor.planner.serving.simulation.fleet import ServingFleet
 from loadfactor.planner.serving.simulation.statistics import Statistics
-from loadfactor.units import NS_PER_S, S_PER_HOUR
 
 HOUR_NS = S_PER_HOUR * NS_PER_S
 NOTHING: NDArray[np.int64] = np.zeros(0, np.int64)

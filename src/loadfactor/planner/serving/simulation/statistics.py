@@ -10,6 +10,7 @@ from operator import add
 import numpy as np
 from numpy.typing import NDArray
 
+from loadfactor.base.units import NS_PER_S
 from loadfactor.planner.serving.simulation.counters import (
     BIN_RATIO,
     END_TO_END,
@@ -20,7 +21,6 @@ from loadfactor.planner.serving.simulation.counters import (
     TTFT,
     Counters,
 )
-from loadfactor.units import NS_PER_S
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Length of a step from the tables of `Costs`, as the compiled loop looks it up."""
 
-from loadfactor.compiled import inner
+from loadfactor.base.compiled import inner
 from loadfactor.planner.serving.simulation.state import Costs
 
 

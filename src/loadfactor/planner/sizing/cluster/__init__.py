@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 from loadfactor.planner.sizing.cluster.jobs import MILLI, Ints, Jobs
 from loadfactor.planner.sizing.cluster.outcome import Outcome
 from loadfactor.planner.sizing.cluster.policy import SCHEDULERS, SchedulingPolicy

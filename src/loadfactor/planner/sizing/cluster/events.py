@@ -1,6 +1,6 @@
 """Steps every simulation loop takes: the next event, booking the time until it, starting and ending jobs; compiled."""
 
-from loadfactor.compiled import inner
+from loadfactor.base.compiled import inner
 from loadfactor.planner.sizing.cluster.heap import pop, push
 from loadfactor.planner.sizing.cluster.jobs import MILLI
 from loadfactor.planner.sizing.cluster.placement import place_job, release_job

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.compiled import inner
+from loadfactor.base.compiled import inner
 
 
 @inner

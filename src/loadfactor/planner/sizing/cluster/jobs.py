@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loadfactor.errors import PlanError
-from loadfactor.units import S_PER_HOUR
+from loadfactor.base.errors import PlanError
+from loadfactor.base.units import S_PER_HOUR
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from loadfactor.base.units import S_PER_HOUR
 from loadfactor.planner.sizing.cluster.jobs import Floats, Ints, Jobs
 from loadfactor.planner.sizing.cluster.state import ClusterStatistics
-from loadfactor.units import S_PER_HOUR
 
 SIZE_EDGES = (0, *(2**power for power in range(11)), 10**9)  # GPUs
 

@@ -4,7 +4,7 @@ A gang within a node's size goes on one node (the fullest that fits, or the empt
 nodes and puts its remainder on one more. A share of a GPU joins the fullest shared GPU that has room, else opens a new one.
 """
 
-from loadfactor.compiled import inner
+from loadfactor.base.compiled import inner
 from loadfactor.planner.sizing.cluster.jobs import MILLI, Ints
 from loadfactor.planner.sizing.cluster.state import JobArrays, State
 

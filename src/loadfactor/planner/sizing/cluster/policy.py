@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from loadfactor.units import S_PER_HOUR
+from loadfactor.base.units import S_PER_HOUR
 
 Order = Literal["fifo", "shortest", "priority"]
 Backfill = Literal["none", "easy", "any"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loadfactor.compiled import entry, inner
+from loadfactor.base.compiled import entry, inner
 from loadfactor.planner.sizing.cluster.events import (
     FRAGMENTED,
     GANG,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.compiled import entry, inner
+from loadfactor.base.compiled import entry, inner
 from loadfactor.planner.sizing.cluster.events import FRAGMENTED, GANG, asked_milli, book_waiting
 from loadfactor.planner.sizing.cluster.jobs import MILLI, Floats, Ints
 from loadfactor.planner.sizing.cluster.placement import copy_counts

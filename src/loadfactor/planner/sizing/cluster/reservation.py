@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loadfactor.compiled import inner
+from loadfactor.base.compiled import inner
 from loadfactor.planner.sizing.cluster.heap import pop, push
 from loadfactor.planner.sizing.cluster.jobs import MILLI, Floats, Ints
 from loadfactor.planner.sizing.cluster.placement import add_chunk, change, copy_counts, find_chunk, fits

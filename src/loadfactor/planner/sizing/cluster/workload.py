@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from loadfactor.errors import PlanError
+from loadfactor.base.errors import PlanError
 from loadfactor.planner.sizing.cluster.jobs import Floats, Jobs, make_jobs
 
 Service = Literal["exponential", "constant", "hyperexponential", "lognormal"]

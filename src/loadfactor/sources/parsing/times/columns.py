@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.parsing.cells import CellPosition, find_failing
 from loadfactor.sources.parsing.messages import quote
 from loadfactor.sources.parsing.times.local_clock import LocalClock

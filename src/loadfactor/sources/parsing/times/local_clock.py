@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.units import MS_PER_HOUR
+from loadfactor.base.units import MS_PER_HOUR
 
 Instants = NDArray[np.int64]
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.units import MS_PER_S, NS_PER_S
+from loadfactor.base.units import MS_PER_S, NS_PER_S
 
 OFFSET: Final = r"(?:Z|[+-]\d{2}(?::?\d{2})?)"
 EPOCH_MS_DIGITS: Final = 13  # of the milliseconds since 1970 in our days

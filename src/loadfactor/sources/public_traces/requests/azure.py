@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterator
 from typing import Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.text_blocks import split_lines
 from loadfactor.sources.parsing.times.stamps import parse_stamp

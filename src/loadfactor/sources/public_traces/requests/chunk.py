@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.errors import SourceError
-from loadfactor.limits import Limits, shorten
-from loadfactor.units import NS_PER_S, S_PER_DAY
+from loadfactor.base.errors import SourceError
+from loadfactor.base.limits import Limits, shorten
+from loadfactor.base.units import NS_PER_S, S_PER_DAY
 
 Ints = NDArray[np.int64]
 TOKENS: Final = Limits(at_least=0, at_most=1e8)  # of a prompt or an answer

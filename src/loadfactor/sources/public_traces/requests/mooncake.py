@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
+from loadfactor.base.units import NS_PER_MS
 from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.text_blocks import split_lines
 from loadfactor.sources.public_traces.requests.chunk import ChunkBuilder, RequestChunk, TraceReport
-from loadfactor.units import NS_PER_MS
 
 BLOCK_TOKENS: Final = 512
 CHUNK_REQUESTS: Final = 4096  # a request carries dozens of hashes

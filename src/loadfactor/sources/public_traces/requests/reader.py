@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from loadfactor.errors import SourceError
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.file_chunks import PIECE_BYTES, check_plain, read_file
 from loadfactor.sources.files import open_input
 from loadfactor.sources.parsing.text_blocks import join_pieces, split_lines
@@ -19,7 +20,6 @@ from loadfactor.sources.public_traces.requests.chunk import RequestChunk, TraceR
 from loadfactor.sources.public_traces.requests.mooncake import decode_mooncake
 from loadfactor.sources.public_traces.requests.scaling import scale_requests
 from loadfactor.sources.public_traces.requests.servegen import NAME, decode_population
-from loadfactor.units import BYTES_PER_MIB
 
 _LIMIT_BYTES: Final = 256 * BYTES_PER_MIB  # of the windows of one client
 _CHECK: Final = "check that it is the right file"

@@ -5,8 +5,8 @@ from typing import Final
 
 import numpy as np
 
+from loadfactor.base.units import NS_PER_S
 from loadfactor.sources.public_traces.requests.chunk import Ints, RequestChunk
-from loadfactor.units import NS_PER_S
 
 SPREAD_NS: Final = 30 * NS_PER_S  # a request repeated to scale a trace up comes again within half a minute
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.errors import SourceError
-from loadfactor.limits import Limits
+from loadfactor.base.errors import SourceError
+from loadfactor.base.limits import Limits
+from loadfactor.base.units import NS_PER_S, S_PER_DAY
 from loadfactor.sources.public_traces.requests.chunk import LONGEST_D, TOKENS, Ints, RequestChunk
-from loadfactor.units import NS_PER_S, S_PER_DAY
 
 NAME = re.compile(r"chunk-(\d+)-(trace\.csv|dataset\.json)$")
 WINDOW_S = 600.0  # the width of a window where there is only one

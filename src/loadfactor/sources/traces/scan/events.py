@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.compiled import entry, inner
+from loadfactor.base.compiled import entry, inner
 from loadfactor.sources.traces.scan.fields import (
     ALLOCATED,
     ARGS,

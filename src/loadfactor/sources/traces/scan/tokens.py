@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.compiled import inner
-from loadfactor.units import NS_PER_US
+from loadfactor.base.compiled import inner
+from loadfactor.base.units import NS_PER_US
 
 Bytes = NDArray[np.uint8]
 

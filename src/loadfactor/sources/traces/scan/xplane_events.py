@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.compiled import entry, inner
+from loadfactor.base.compiled import entry, inner
 from loadfactor.sources.prometheus.protobuf_wire import (
     BYTES,
     VARINT,

@@ -1,0 +1,119 @@
+"""Tests of sending: a server that takes everything, that is away, and that comes back for what a killed process left."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packages.track.tests.loops import read_lines, run_loop
+
+LOOP = """
+with loadfactor.track(job="j") as run:
+    for step in range(20):
+        run.step(step=step, samples=1)
+        time.sleep(0.01)
+    {}
+"""
+
+SLOW_CLIENT = """
+import threading
+from pathlib import Path
+from importlib.abc import MetaPathFinder
+loads = threading.Event()
+class Slow(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "http.client":
+            asked.set()
+            loads.wait()
+asked = threading.Event()
+sys.meta_path.insert(0, Slow())
+with loadfactor.track(job="j") as run:
+    print(asked.wait(60))
+    run.step(step=1)
+    for _ in range(300):
+        lines = "".join(path.read_text() for path in Path(os.environ["LOADFACTOR_PROGRESS"]).rglob("*.jsonl"))
+        if '"step":1' in lines:
+            break
+        time.sleep(0.1)
+    print('"step":1' in lines)
+    loads.set()
+"""
+
+
+class Taking(ThreadingHTTPServer):
+    """Takes progress, and remembers the lines."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.lines: list[dict[str, Any]] = []
+        self.tokens: set[str | None] = set()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Taking
+
+    def do_POST(self) -> None:
+        """Take it."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.tokens.add(self.headers["Authorization"])
+        self.server.lines += [json.loads(line) for line in body.splitlines()]
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[Taking]:
+    """A server while a test lasts."""
+    with Taking() as taking:
+        threading.Thread(target=taking.serve_forever, daemon=True).start()
+        yield taking
+        taking.shutdown()
+
+
+def count_steps(lines: list[dict[str, Any]]) -> int:
+    """Steps of records, each record once."""
+    return sum({(line["from"], line["n"]): line["steps"] for line in lines if line["kind"] == "work"}.values())
+
+
+def test_everything_arrives_and_nothing_stays(server: Taking, tmp_path: Path) -> None:
+    """With a server every record arrives under the token, each body begins with the process, and the buffer is gone."""
+    said = run_loop(LOOP.format("pass"), tmp_path, LOADFACTOR_URL=server.url, LOADFACTOR_TOKEN="lf_secret")
+    assert said.stderr == ""
+    assert count_steps(server.lines) == 20
+    assert server.lines[0]["kind"] == "begin"
+    assert server.lines[-1]["kind"] == "end"
+    assert server.tokens == {"Bearer lf_secret"}
+    assert list(tmp_path.rglob("*.jsonl")) == []
+
+
+def test_a_server_that_is_away_costs_nothing_and_is_told_later(server: Taking, tmp_path: Path) -> None:
+    """Records of a run without its server wait on the disk; the next run there sends them, and those of a killed one."""
+    said = run_loop(LOOP.format("pass"), tmp_path, LOADFACTOR_URL="http://127.0.0.1:9")
+    assert said.returncode == 0
+    assert said.stderr.count("loadfactor:") == 1
+    run_loop(LOOP.format("time.sleep(1); os.kill(os.getpid(), 9)"), tmp_path, LOADFACTOR_URL="http://127.0.0.1:9")
+    assert count_steps(read_lines(tmp_path)) >= 30
+    run_loop(LOOP.format("time.sleep(2)"), tmp_path, LOADFACTOR_URL=server.url)
+    assert count_steps(server.lines) >= 50
+    assert list(tmp_path.rglob("*.jsonl")) == []
+
+
+def test_records_are_written_while_the_http_client_loads(server: Taking, tmp_path: Path) -> None:
+    """What is written waits for nothing that only sending needs: a step is in the file before the HTTP client is there."""
+    said = run_loop(SLOW_CLIENT, tmp_path, LOADFACTOR_URL=server.url)
+    assert (said.stdout, said.stderr) == ("True\nTrue\n", "")
+    assert count_steps(server.lines) == 1
+
+
+def test_an_address_that_is_none_costs_nothing(tmp_path: Path) -> None:
+    """Where LOADFACTOR_URL is no address, that is said once, and the records wait on the disk."""
+    said = run_loop(LOOP.format("pass"), tmp_path, LOADFACTOR_URL="http://[books:9417")
+    assert (said.returncode, said.stderr.count("loadfactor:")) == (0, 1)
+    assert count_steps(read_lines(tmp_path)) == 20

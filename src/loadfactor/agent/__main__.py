@@ -1,5 +1,0 @@
-"""`python -m loadfactor.agent`, and of the light distribution `python -m loadfactor_agent`."""
-
-from .main import main
-
-main()

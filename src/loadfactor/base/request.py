@@ -1,0 +1,203 @@
+"""What a command takes: frozen dataclasses whose fields are its options, checked when they are made.
+
+    @dataclass(frozen=True, kw_only=True)
+    class TrainingRequest(Request):
+        model: str = option("Network of the catalog, or a Hugging Face config.json.", short="-m")
+        gpus: tuple[int, ...] = option("How many GPUs; several draw the scaling curve.", at_least=1)
+        tokens: float = option("Tokens to train on.", 1e12, above=0)
+
+The command line and the public Python functions are made from the same class, so both take the same things under the same
+names. Text is read as people write it ("15T", "8,64,512"), and what cannot be is refused in one line that names the option.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from loadfactor.base.errors import InputError, no_such
+from loadfactor.base.limits import Limits, shorten
+from loadfactor.base.paths import read_path
+from loadfactor.base.quantities import parse_number
+
+RequestT = TypeVar("RequestT", bound="Request")
+_OPTION = "loadfactor.option"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One thing a command takes: its name on the command line, what it says, which values make sense."""
+
+    flag: str
+    help: str
+    kind: type
+    many: bool
+    optional: bool
+    default: Any
+    short: str
+    limits: Limits
+    choices: tuple[str, ...]
+    is_argument: bool
+    field: str
+
+    @property
+    def required(self) -> bool:
+        """True when there is no default."""
+        return self.default is MISSING
+
+
+def option(
+    help: str,
+    default: Any = MISSING,
+    *,
+    name: str = "",
+    short: str = "",
+    within: Limits | None = None,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+    is_argument: bool = False,
+) -> Any:
+    """A field of a Request. `name` is its flag where that is not the field's name with dashes.
+
+    The range is one that has a name in `limits.py` (`within`), or said by its ends.
+    """
+    told = {"help": help, "name": name, "short": short, "is_argument": is_argument}
+    limits = within or Limits(above, at_least, below, at_most)
+    return field(default=default, metadata={_OPTION: told | {"limits": limits}})
+
+
+class Request:
+    """Base of what a command takes. Raises InputError when a value is of the wrong kind or outside its range."""
+
+    def __post_init__(self) -> None:
+        """Read every field as its kind and check it."""
+        kind: Any = type(self)
+        for item in options_of(kind):
+            object.__setattr__(self, item.field, _read(getattr(self, item.field), item))
+
+
+@cache
+def options_of(request: Callable[..., Any]) -> tuple[Option, ...]:
+    """The options of a request class, in the order a person reads them."""
+    kinds = get_type_hints(request)
+    found = []
+    for item in fields(request):  # type: ignore[arg-type]
+        told: Mapping[str, Any] = item.metadata[_OPTION]
+        kind, many, optional, choices = _kind_of(kinds[item.name])
+        flag = told["name"] or "--" + item.name.replace("_", "-")
+        found.append(
+            Option(
+                item.name.upper() if told["is_argument"] else flag,
+                told["help"],
+                kind,
+                many,
+                optional,
+                item.default,
+                told["short"],
+                told["limits"],
+                choices,
+                told["is_argument"],
+                item.name,
+            )
+        )
+    return tuple(found)
+
+
+def make_request(request: Callable[..., RequestT], given: Mapping[str, Any]) -> RequestT:
+    """The request with these values. Raises InputError naming an argument that is missing or that it does not take."""
+    known = {item.field: item for item in options_of(request)}
+    for name in given:
+        if name not in known:
+            raise no_such("argument", name, known)
+    missing = [item.flag for name, item in known.items() if item.required and name not in given]
+    if missing:
+        raise InputError(f"{missing[0]} is missing: {known[_field(missing[0], known)].help}")
+    return request(**given)
+
+
+def _field(flag: str, known: Mapping[str, Option]) -> str:
+    return next(name for name, item in known.items() if item.flag == flag)
+
+
+def _kind_of(hint: Any) -> tuple[type, bool, bool, tuple[str, ...]]:
+    """What a type hint says: the kind of one value, whether there may be many or none, and the choices."""
+    optional = False
+    if get_origin(hint) in (Union, UnionType):
+        inner = [part for part in get_args(hint) if part is not NoneType]
+        optional, hint = len(inner) < len(get_args(hint)), inner[0]
+    many = get_origin(hint) is tuple
+    if many:
+        hint = get_args(hint)[0]
+    if get_origin(hint) is Literal:
+        return str, many, optional, tuple(get_args(hint))
+    return hint, many, optional, ()
+
+
+def _read(value: Any, item: Option) -> Any:
+    if value is None:
+        if item.optional:
+            return None
+        raise InputError(f"{item.flag} needs a value: {item.help}")
+    if not item.many:
+        return _read_one(value, item)
+    parts: Sequence[Any] = value if _is_list(value) else (value,)
+    splits = item.kind is not Path  # a comma may be part of a file's name
+    pieces = [piece for part in parts for piece in (part.split(",") if splits and isinstance(part, str) else (part,))]
+    values = tuple(_read_one(piece, item) for piece in pieces if piece != "")
+    if not values and item.required:
+        raise InputError(f"{item.flag} needs a value: {item.help}")
+    return values
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) or hasattr(value, "tolist")
+
+
+def _read_one(value: Any, item: Option) -> Any:
+    """One value as its kind, inside its limits and among its choices."""
+    if item.kind is bool:
+        if not isinstance(value, bool):
+            raise InputError(f"{item.flag} is true or false, got {value!r}")
+        return value
+    if item.kind is Path:
+        return _read_path(value, item)
+    if item.kind is str:
+        text = str(value).strip()
+        if item.choices and text not in item.choices:
+            raise no_such(item.flag.lstrip("-").replace("-", " ").lower(), text, item.choices)
+        return text
+    number = _read_number(value, item)
+    if item.kind is int:
+        if number != int(number):
+            raise InputError(f"{item.flag} must be a whole number, got {shorten(value)}")
+        return int(number)
+    return number
+
+
+def _read_number(value: Any, item: Option) -> float:
+    """The number inside its limits. Raises InputError that says the range, whatever is wrong."""
+    wanted = f"{item.flag} must be {item.limits.words}, got {shorten(value)}"
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = parse_number(value) if isinstance(value, str) else float(value)
+    except OverflowError as error:  # a whole number beyond the floating-point range
+        raise InputError(wanted) from error
+    except (InputError, TypeError, ValueError) as error:
+        raise InputError(f"{wanted}, which is no number; write 512, 20k, 1.5M, 15T or 15e12") from error
+    if not item.limits.admit(number):
+        raise InputError(wanted)
+    return number
+
+
+def _read_path(value: Any, item: Option) -> Path:
+    try:
+        return read_path(value)
+    except TypeError as error:
+        raise InputError(f"{item.flag} must be a path, got {value!r}") from error
+    except InputError as error:
+        raise InputError(f"{item.flag} {error}") from error

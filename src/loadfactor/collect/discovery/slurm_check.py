@@ -1,0 +1,175 @@
+"""What a Slurm cluster says when it is asked: which commands answer, its GPUs, its clock, and what its configuration leaves out."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from loadfactor.base.units import S_PER_HOUR
+from loadfactor.collect.commands import CommandError
+from loadfactor.collect.discovery.shortfalls import Shortfall, note_clock
+from loadfactor.collect.slurm_commands import FIELDS, SlurmCommands
+from loadfactor.collect.slurm_watch import Slurm
+from loadfactor.sources.slurm.tres import tally
+
+FIELD_COSTS: Final = {
+    "Restarts": "runs of requeued jobs are numbered in their order",
+    "Comment": "rules of tagging that read comments",
+    "AdminComment": "rules of tagging that read comments of administrators",
+    "Reservation": "rules of tagging that read reservations",
+    "WCKey": "rules of tagging that read wckeys",
+}
+"""Fields of sacct that a version may lack, and what is unknown without them."""
+
+
+@dataclass(frozen=True)
+class CommandCheck:
+    """One question: `works`, else why not."""
+
+    command: str
+    works: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class SlurmCheck:
+    """One cluster; `error`: why its jobs cannot be known. `clock_s`: how far its clock is ahead of ours."""
+
+    name: str
+    reachable: bool
+    error: str | None
+    commands: tuple[CommandCheck, ...]
+    version: str | None = None
+    nodes: int = 0
+    gpus: int = 0
+    clock_s: float | None = None
+    missing: tuple[Shortfall, ...] = ()
+
+
+def check_slurm(clusters: Mapping[str, Slurm]) -> list[SlurmCheck]:
+    """What each cluster says, by name. Raises no CommandError."""
+    return [_SlurmQuestions(name, slurm).check() for name, slurm in clusters.items()]
+
+
+class _SlurmQuestions:
+    """The questions to one cluster, each asked once."""
+
+    def __init__(self, name: str, slurm: Slurm) -> None:
+        self._name = name
+        self._slurm = slurm
+        self._commands = slurm if isinstance(slurm, SlurmCommands) else None
+        self._asked: list[CommandCheck] = []
+
+    def check(self) -> SlurmCheck:
+        """Ask everything."""
+        config, clock_s = self._read_config()
+        nodes, gpus = self._count_gpus()
+        by = self._commands is not None
+        knows_now = self._try("scontrol show job" if by else "slurmctld: jobs", self._slurm.list_queue)
+        now_s = int(time.time())
+        knows_before = self._try(
+            "sacct" if by else "slurmdbd: jobs", lambda: self._slurm.list_accounting(now_s - S_PER_HOUR, now_s)
+        )
+        missing = [*note_clock(clock_s), *_list_settings(config), *(self._list_fields() if knows_before else ())]
+        if nodes is not None and not gpus:
+            missing.append(
+                Shortfall(
+                    "missing", "no node has GPUs", "everything: there is nothing to book", "give nodes Gres=gpu:TYPE:N"
+                )
+            )
+        error = None if knows_now or knows_before else next(one.error for one in self._asked if one.error)
+        version = config.get("SLURM_VERSION")
+        return SlurmCheck(
+            self._name, error is None, error, tuple(self._asked), version, nodes or 0, gpus, clock_s, tuple(missing)
+        )
+
+    def _try(self, command: str, ask: Callable[[], object]) -> bool:
+        """Ask, and keep how it went."""
+        try:
+            ask()
+        except CommandError as error:
+            self._asked.append(CommandCheck(command, False, str(error).removeprefix(f"{command}: ")))
+            return False
+        self._asked.append(CommandCheck(command, True))
+        return True
+
+    def _read_config(self) -> tuple[dict[str, str], float | None]:
+        """slurm.conf as the controller has it, and how far its clock is ahead; nothing where it does not say."""
+        said: list[str] = []
+        if (commands := self._commands) is None:
+            return {}, None
+        self._try(
+            "scontrol show config",
+            lambda: said.extend(commands.run("scontrol", "show", "config").decode(errors="replace").splitlines()),
+        )
+        pairs = (line.partition("=") for line in said)
+        config = {key.strip(): value.strip() for key, equals, value in pairs if equals}
+        at = said[0].rpartition(" ")[2] if said else ""
+        return config, float(at) - time.time() if at.isdigit() else None
+
+    def _count_gpus(self) -> tuple[int | None, int]:
+        """Nodes with GPUs, and their GPUs; None where nobody says."""
+        counts: list[float] = []
+
+        def count() -> None:
+            for node in self._slurm.list_nodes().nodes:
+                total, typed, _ = tally(node.gres or "")
+                counts.append(max(total, sum(typed.values())))
+
+        if not self._try("scontrol show node" if self._commands else "slurmctld: nodes", count):
+            return None, 0
+        return sum(n > 0 for n in counts), int(sum(counts))
+
+    def _list_fields(self) -> list[Shortfall]:
+        if self._commands is None:
+            return []
+        there = self._commands.list_fields()
+        return [
+            Shortfall("note", f"sacct has no field {name}", FIELD_COSTS[name], "a newer Slurm has it")
+            for name in FIELDS
+            if name in FIELD_COSTS and name not in there
+        ]
+
+
+def _list_settings(config: dict[str, str]) -> list[Shortfall]:
+    """What slurm.conf leaves out; nothing where nobody knows it."""
+    if not config:
+        return []
+    found = []
+    if config.get("AccountingStorageType", "").endswith("none"):
+        found.append(
+            Shortfall(
+                "missing",
+                "no accounting",
+                "jobs between two questions, and history",
+                "set up slurmdbd, and AccountingStorageType=accounting_storage/slurmdbd",
+            )
+        )
+    elif "gres/gpu" not in config.get("AccountingStorageTRES", "").split(","):
+        found.append(
+            Shortfall(
+                "missing",
+                "AccountingStorageTRES has no gres/gpu",
+                "GPU-hours of history: accounting does not know who held GPUs",
+                "add gres/gpu to AccountingStorageTRES in slurm.conf, then restart slurmctld",
+            )
+        )
+    if "jobs" in config.get("PrivateData", "").split(","):
+        found.append(
+            Shortfall(
+                "missing",
+                "PrivateData hides jobs",
+                "jobs of other users, unless this one may see them",
+                "sacctmgr modify user NAME set AdminLevel=Operator",
+            )
+        )
+    if "job_comment" not in config.get("AccountingStoreFlags", "").split(","):
+        found.append(
+            Shortfall(
+                "note",
+                "AccountingStoreFlags has no job_comment",
+                "experiments named by --comment, in history",
+                "add job_comment to AccountingStoreFlags in slurm.conf",
+            )
+        )
+    return found

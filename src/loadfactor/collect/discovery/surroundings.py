@@ -1,0 +1,132 @@
+"""What is found on the machine where `loadfactor init` runs: a driver, an exporter, Prometheus, Slurm, Kubernetes."""
+
+import asyncio
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from loadfactor.base.units import BYTES_PER_MIB
+from loadfactor.collect.discovery.source_check import SourceCheck, check_server
+from loadfactor.collect.fetch_errors import FetchError
+from loadfactor.collect.prometheus_server import PrometheusServer
+from loadfactor.sources.dcgm.fields import PREFIX
+
+LONGEST_PROBE_S: Final = 1.0
+MOST_BYTES: Final = 16 * BYTES_PER_MIB
+CLOUDS: Final = {
+    "Amazon EC2": "cloudwatch", "Google Compute Engine": "gcp-monitoring",
+}  # fmt: skip
+"""Tables of the configuration, by what the firmware of a cloud's machines says."""
+SLURM_COMMANDS: Final = ("sacct", "squeue", "sinfo", "scontrol")
+
+
+@dataclass(frozen=True)
+class ProbedPlaces:
+    """Where to look. Tests give another root, search path and addresses."""
+
+    root: Path = Path("/")
+    search_path: str | None = None  # None: that of the process
+    exporter: str = "http://localhost:9400/metrics"
+    prometheus: str = "http://localhost:9090"
+
+    @property
+    def exporter_address(self) -> str:
+        """Host and port of the exporter."""
+        return self.exporter.partition("://")[2].partition("/")[0]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What was found. `None`, 0, False and () mean that it is not there.
+
+    `driver` is its version, "unknown" where it does not say; `gpus` counts device files of GPUs; `exporter` and `exporter_gpus`
+    are a dcgm-exporter and the GPUs it speaks of; `prometheus` is what a Prometheus gives.
+    """
+
+    driver: str | None = None
+    gpus: int = 0
+    exporter: str | None = None
+    exporter_gpus: int = 0
+    prometheus: SourceCheck | None = None
+    slurm: tuple[str, ...] = ()
+    kubernetes: bool = False
+    cloud: str = ""
+    """The table of the configuration for the cloud whose machine this is."""
+
+
+def look_around(places: ProbedPlaces) -> Surroundings:
+    """What is there. Each probe ends after a second; all run at once; none changes anything."""
+    return asyncio.run(_look_around(places))
+
+
+async def _look_around(places: ProbedPlaces) -> Surroundings:
+    async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=LONGEST_PROBE_S) as client:
+        exporter_gpus, prometheus = await asyncio.gather(
+            _count_exported_gpus(client, places.exporter), _ask_prometheus(places.prometheus)
+        )
+    return Surroundings(
+        _read_driver(places.root),
+        len(list(places.root.glob("dev/nvidia[0-9]*"))),
+        None if exporter_gpus is None else places.exporter,
+        exporter_gpus or 0,
+        prometheus,
+        tuple(name for name in SLURM_COMMANDS if shutil.which(name, path=places.search_path)),
+        (places.root / "var/run/secrets/kubernetes.io/serviceaccount/token").exists(),
+        _find_cloud(places.root),
+    )
+
+
+def _find_cloud(root: Path) -> str:
+    """By what the firmware says of the machine."""
+    for name in ("sys_vendor", "board_vendor", "product_name"):
+        try:
+            said = (root / "sys/class/dmi/id" / name).read_text(errors="replace").strip()
+        except OSError:
+            continue
+        if said in CLOUDS:
+            return CLOUDS[said]
+    return ""
+
+
+def _read_driver(root: Path) -> str | None:
+    """The version of the NVIDIA driver, read where the kernel says it: asking the driver itself may hang."""
+    path = root / "proc/driver/nvidia/version"
+    try:
+        words = path.read_text(errors="replace").splitlines()[0].split()
+    except (OSError, IndexError):
+        return "unknown" if (root / "dev/nvidiactl").exists() else None
+    return next((w for w in words if w[:1].isdigit() and "." in w), "unknown")
+
+
+async def _count_exported_gpus(client: httpx.AsyncClient, url: str) -> int | None:
+    """GPUs that a dcgm-exporter speaks of; None where none answers."""
+    found: set[str] = set()
+    understood, size = False, 0
+    try:
+        async with asyncio.timeout(LONGEST_PROBE_S), client.stream("GET", url) as answer:
+            if answer.status_code != httpx.codes.OK:
+                return None
+            async for line in answer.aiter_lines():
+                size += len(line)
+                if size > MOST_BYTES:
+                    break
+                if line.startswith(PREFIX):
+                    understood = True
+                    _, _, rest = line.partition('UUID="')
+                    found.add(rest.partition('"')[0])
+    except (httpx.HTTPError, TimeoutError, UnicodeDecodeError):
+        return len(found) if understood else None
+    return len(found) if understood else None
+
+
+async def _ask_prometheus(url: str) -> SourceCheck | None:
+    """What a Prometheus gives; None where none answers in time."""
+    try:
+        async with asyncio.timeout(LONGEST_PROBE_S):
+            found = await check_server(PrometheusServer("", url, timeout_s=LONGEST_PROBE_S), "")
+    except (FetchError, TimeoutError):
+        return None
+    return found if found.reachable else None

@@ -1,0 +1,91 @@
+"""Alerts and silences as they are listed: by the server and the command line, from the outbox beside the books."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loadfactor.insight.alerts.alert import Alert
+from loadfactor.insight.alerts.delivery.alert_text import read_alert
+from loadfactor.insight.alerts.delivery.deliveries import Arrears, count_arrears
+from loadfactor.insight.alerts.delivery.outbox_file import read_outbox
+from loadfactor.insight.alerts.delivery.silence import Silence, find_silence
+from loadfactor.insight.alerts.delivery.silences import list_silences
+from loadfactor.insight.alerts.described import describe_alert
+from loadfactor.insight.alerts.rule import Rule
+from loadfactor.metrics.query.calendar import instant
+from loadfactor.metrics.query.reading import iso
+
+STATES = ("firing", "pending", "resolved")
+LIVING = ("firing", "pending")
+_ORDER = {"critical": 0, "warning": 1, "info": 2}
+
+
+@dataclass(frozen=True)
+class ListedAlert:
+    """An alert, and the silence that hides it, if any."""
+
+    alert: Alert
+    silence: Silence | None
+
+
+@dataclass(frozen=True)
+class AlertBoard:
+    """What is known of alerts: up to which instant was judged (None: nothing yet), alerts, silences, and how receivers fare."""
+
+    judged_ms: int | None
+    alerts: tuple[ListedAlert, ...] = ()
+    silences: tuple[Silence, ...] = ()
+    receivers: Mapping[str, Arrears] | None = None
+
+
+def read_board(folder: Path, now_ms: int, states: Collection[str] = LIVING) -> AlertBoard:
+    """The alerts of a store that are in one of some states, the most severe first, the latest of them first.
+
+    Raises StoreError and DamageError where it cannot be read. Changes nothing on the disk.
+    """
+    with read_outbox(folder) as connection:
+        if connection is None:
+            return AlertBoard(None)
+        connection.execute("BEGIN")
+        judged = connection.execute("SELECT judged_ms FROM judge").fetchone()
+        silences = tuple(list_silences(connection))
+        marks = ", ".join("?" * len(states))
+        rows = connection.execute(f"SELECT body FROM alerts WHERE state IN ({marks})", tuple(states)).fetchall()
+        alerts = sorted((read_alert(body) for (body,) in rows), key=_order)
+        listed = tuple(ListedAlert(alert, find_silence(alert, silences, now_ms)) for alert in alerts)
+        return AlertBoard(judged[0] if judged else None, listed, silences, count_arrears(connection))
+
+
+def belongs_to(alert: Alert, team: str | None) -> bool:
+    """Whether an alert is of a team's own: None is everybody."""
+    return team is None or alert.by.get("team", alert.holder.get("team")) == team
+
+
+def describe_listed(listed: ListedAlert, rules: Iterable[Rule]) -> dict[str, Any]:
+    """An alert of a list as JSON has it."""
+    return {
+        "id": listed.alert.fingerprint,
+        **describe_alert(listed.alert, rules),
+        "silenced": listed.silence is not None,
+        "silence": listed.silence and listed.silence.id,
+    }
+
+
+def describe_silence(silence: Silence, now_ms: int) -> dict[str, Any]:
+    """A silence as JSON has it."""
+    end_ms = silence.until_ms if silence.ended_ms is None else silence.ended_ms
+    return {
+        "id": silence.id,
+        "rule": silence.rule or None,
+        "by": dict(silence.by),
+        "from": iso(instant(silence.created_ms)),
+        "until": iso(instant(end_ms)),
+        "reason": silence.reason,
+        "who": silence.who,
+        "active": silence.is_active(now_ms),
+    }
+
+
+def _order(alert: Alert) -> tuple[int, int, int, str, str]:
+    return STATES.index(alert.state), _ORDER[alert.severity], -alert.start_ms, alert.rule, repr(alert.group)

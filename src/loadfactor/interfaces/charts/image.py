@@ -1,0 +1,171 @@
+"""Charts as pictures by matplotlib: inline SVG for HTML, or PNG and SVG files; names stand beside their lines."""
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+from loadfactor.base.spelling import spell_out
+from loadfactor.interfaces.charts import NAMED_KINDS, Chart
+from loadfactor.interfaces.charts.description import describe
+from loadfactor.interfaces.charts.named_panel import draw_named, legend_columns, names_width_in, row_height_in
+from loadfactor.interfaces.charts.numeric_panel import are_named_at_ends, draw_numeric, place_labels
+from loadfactor.interfaces.charts.palette import CARD, FAINT, INK, LINE, color_of
+from loadfactor.interfaces.visible import make_visible
+
+VARIABLES = {INK: "--ink", FAINT: "--faint", LINE: "--line", CARD: "--card"}
+"""Colours that follow the page around an inline SVG: its style sheet sets these variables for light and dark."""
+STYLE = {
+    "figure.facecolor": CARD,
+    "axes.facecolor": "none",
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "axes.titlecolor": FAINT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": LINE,
+    "grid.linewidth": 0.8,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 10,
+    "lines.linewidth": 2.0,
+    "text.parse_math": False,  # a dollar is a dollar
+    "svg.fonttype": "none",  # text stays text: sharp, searchable, small
+    "svg.hashsalt": "loadfactor",  # the same chart gives the same file
+}
+TAG, ID = re.compile("<[^<>]*>"), re.compile(r' id="(?:[a-z]+_)?[a-zA-Z0-9.]+_\d+"')
+WIDTH_IN, HEIGHT_IN = 6.5, 3.5
+TITLE_CHARACTERS, HEADING_CHARACTERS = 64, 66
+SMALL_CHARACTER_IN, AXIS_IN = 0.077, 0.8
+"""A character of the small print, and the numbers left of an axis."""
+W_PAD_IN, H_PAD_IN = 0.08, 0.06
+LINE_IN = {"title": 0.2, "note": 0.16, "legend": 0.22, "heading": 0.22}
+
+
+def svg(chart: Chart) -> str:
+    """The chart as an <svg> element for an HTML page: it takes the page's colours and says in words what it shows."""
+    chart = make_visible(chart)
+    out = io.StringIO()
+    with _style({"figure.facecolor": "none"}):
+        make_figure([chart]).savefig(out, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    text = out.getvalue()
+    text = TAG.sub(_adapt_tag, text[text.index("<svg") :])
+    said = describe(chart)
+    head = f'<svg role="img" aria-label={quoteattr(f"{chart.title}. {said}")} '
+    text = text.replace("<svg ", head, 1)
+    end = text.index(">") + 1
+    return f"{text[:end]}<title>{escape(chart.title)}</title><desc>{escape(said)}</desc>{text[end:]}"
+
+
+def _adapt_tag(tag: re.Match[str]) -> str:
+    """A tag without its id, for one page has many pictures, and with the page's colours. Words between tags stay."""
+    text = ID.sub("", tag[0])
+    for code, name in VARIABLES.items():
+        text = text.replace(code, f"var({name}, {code})")
+    return text
+
+
+def save(charts: Sequence[Chart], path: Path, heading: str = "") -> None:
+    """Write the charts, one above another under a heading, as PNG or SVG by the file's suffix."""
+    with _style({}):
+        metadata = {"Date": None} if path.suffix == ".svg" else {}
+        make_figure(charts, heading).savefig(path, dpi=160, metadata=metadata)
+
+
+@contextmanager
+def _style(different: Mapping[str, Any]) -> Iterator[None]:
+    """Our style while something is drawn; a character that the font has not is a box, and no warning says so."""
+    import matplotlib
+
+    with matplotlib.rc_context({**STYLE, **different}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
+
+
+def make_figure(charts: Sequence[Chart], heading: str = "") -> Any:
+    """The matplotlib figure of the charts, laid out, every label where it stays."""
+    from matplotlib import rcParams
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    charts = [make_visible(chart) for chart in charts]
+    head = wrap(spell_out(heading), HEADING_CHARACTERS)
+    heights = [_height_in(chart) for chart in charts]
+    top = LINE_IN["heading"] * len(head) + 0.2 if head else 0.0
+    with _style({"figure.facecolor": rcParams["figure.facecolor"]}):
+        figure = Figure(
+            figsize=(WIDTH_IN, top + sum(heights)), layout=ConstrainedLayoutEngine(w_pad=W_PAD_IN, h_pad=H_PAD_IN)
+        )
+        if head:
+            figure.suptitle("\n".join(head), x=0.01, ha="left", fontsize=11, weight="bold")
+        parts = figure.subfigures(len(charts), 1, squeeze=False, height_ratios=heights)[:, 0] if charts else ()
+        panels = [(_draw_panel(part, chart), chart) for part, chart in zip(parts, charts, strict=True)]
+        figure.draw_without_rendering()  # now the layout knows where everything is
+        for axes, chart in panels:
+            if chart.kind not in NAMED_KINDS:
+                place_labels(axes, chart)
+        figure.set_layout_engine("none")  # it stays so at any resolution
+    return figure
+
+
+def _draw_panel(part: Any, chart: Chart) -> Any:
+    """One chart in its part of the figure: title, small print, the drawing, its legend under it."""
+    part.suptitle("\n".join(wrap(chart.title, TITLE_CHARACTERS)), x=0.01, ha="left", fontsize=11)
+    axes = part.subplots()
+    is_named = chart.kind in NAMED_KINDS
+    small = [*_note_lines(chart), *([chart.y_label] if is_named and chart.y_label else [])]
+    if small:
+        axes.set_title("\n".join(small), loc="left", fontsize=8.5)
+    (draw_named if is_named else draw_numeric)(axes, chart)
+    if has_legend(chart):
+        keys = [_key(series, chart, index) for index, series in enumerate(chart.series)]
+        columns = legend_columns([s.name for s in chart.series], WIDTH_IN)
+        part.legend(handles=keys, loc="outside lower left", ncols=columns, frameon=False, fontsize=9)
+    return axes
+
+
+def has_legend(chart: Chart) -> bool:
+    """True where the names of several series stand in a legend."""
+    return len(chart.series) > 1 and not are_named_at_ends(chart)
+
+
+def _note_lines(chart: Chart) -> list[str]:
+    """The note in lines that fit right of the names or numbers of the axis."""
+    left = names_width_in(chart) if chart.kind in NAMED_KINDS else AXIS_IN
+    return wrap(chart.note, int((WIDTH_IN - left) / SMALL_CHARACTER_IN))
+
+
+def _key(series: Any, chart: Chart, index: int) -> Any:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    if chart.kind in NAMED_KINDS or chart.kind == "histogram":
+        return Patch(color=color_of(index), label=series.name)
+    points = chart.kind_of(series) == "scatter"
+    line = "none" if points else "--" if series.dashed else "-"
+    return Line2D([], [], color=color_of(index), linestyle=line, marker="o" if points else "", label=series.name)
+
+
+def _height_in(chart: Chart) -> float:
+    """Bars take the height their number needs, and so do the lines of words around them."""
+    words = LINE_IN["title"] * len(wrap(chart.title, TITLE_CHARACTERS))
+    words += LINE_IN["note"] * len(_note_lines(chart))
+    if has_legend(chart):
+        columns = legend_columns([s.name for s in chart.series], WIDTH_IN)
+        words += LINE_IN["legend"] * -(-len(chart.series) // columns)
+    if chart.kind not in NAMED_KINDS:
+        return HEIGHT_IN + words - LINE_IN["title"]
+    rows = len(chart.x) * (1 if chart.kind != "bar" else max(1, len(chart.series)) * 0.75) + bool(chart.total)
+    return max(1.4, 0.5 + row_height_in(chart) * rows) + words

@@ -1,0 +1,198 @@
+"""The page of `loadfactor budget`: where each budget stands, what it comes to, when its thresholds are reached, unusual days."""
+
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from loadfactor.interfaces.document import Cell, DataTable, Document, Section, TableColumn
+from loadfactor.interfaces.formats import money, number, percent
+
+if TYPE_CHECKING:
+    from loadfactor.books.budgets import BudgetReview
+    from loadfactor.money.budgets import BudgetStatus
+
+
+def build_budgets(review: "BudgetReview", store_words: str = "") -> Document:
+    """Where all budgets stand, the one that is overspent most first in the sentence on top."""
+    tables = (list_budgets(review), _list_thresholds(review))
+    sections = [Section("Budgets", tables=tables[:1]), Section("Thresholds", tables=tables[1:])]
+    unusual = _list_anomalies(review)
+    if unusual is not None:
+        sections.append(Section("Unusual days", tables=(unusual,)))
+    return Document(
+        headline=write_headline(review),
+        subtitle=describe_source(review),
+        sections=tuple(sections),
+        notes=tuple(_list_notes(review, store_words)),
+        data=review,
+        is_no=any(status.left < 0 for status in review.statuses),
+    )
+
+
+def write_headline(review: "BudgetReview") -> str:
+    """How many budgets are overspent or will be, and the worst of them; what the report says, too."""
+    over = [status for status in review.statuses if status.left < 0]
+    coming = [s for s in review.statuses if s.left >= 0 and s.forecast and s.forecast.total > s.budget.amount]
+    if over:
+        worst = min(over, key=lambda s: (s.left / s.budget.amount, s.budget.label))
+        spent, amount = _amount(worst.spent, review), _amount(worst.budget.amount, review)
+        return f"{_count(over, review)} overspent: {_name(worst, review)} has spent {spent} of {amount}."
+    if coming:
+        worst = max(coming, key=lambda s: (_forecast(s) / s.budget.amount, s.budget.label))
+        total, amount = _amount(_forecast(worst), review), _amount(worst.budget.amount, review)
+        return f"{_count(coming, review)} not enough: {_name(worst, review)} comes to {total} of {amount}."
+    if all(status.forecast is None for status in review.statuses):
+        return "No budget is overspent; too little is known yet to forecast any."
+    return "No budget is overspent, and by the forecast none will be."
+
+
+def describe_source(review: "BudgetReview") -> str:
+    """What the amounts are read from, and through which day they are complete."""
+    costs = {status.budget.column for status in review.statuses}
+    of = (
+        f"{' and '.join(sorted(costs))} of the bill"
+        if review.source == "bill"
+        else f"{review.basis} cost of the ledger"
+    )
+    return f"{of[0].upper()}{of[1:]}, days complete through {review.complete_through:%Y-%m-%d} (UTC)."
+
+
+def list_budgets(review: "BudgetReview") -> DataTable:
+    """Each budget with what is spent, how fast, and what its period comes to."""
+    currency = review.currency
+    columns = (
+        TableColumn("budget"),
+        TableColumn("period"),
+        TableColumn("amount", "money", currency),
+        TableColumn("spent", "money", currency),
+        TableColumn("fixed", "money", currency),
+        TableColumn("burn rate", "number"),
+        TableColumn("forecast", "money", currency),
+        TableColumn("left at end", "money", currency),
+    )
+    rows = [
+        (
+            _name(status, review),
+            name_period(status.period.first, status.budget.period),
+            float(status.budget.amount),
+            float(status.spent),
+            float(status.fixed_spent),
+            _number(status.burn_rate),
+            _number(status.forecast.total if status.forecast else None),
+            _number(status.budget.amount - status.forecast.total if status.forecast else None),
+        )
+        for status in review.statuses
+    ]
+    return DataTable(columns, rows, note="burn rate: part of the amount spent ÷ part of the period that is complete")
+
+
+def name_period(first: date, kind: str) -> str:
+    """A period as people call it.
+
+    >>> name_period(date(2026, 10, 1), "month"), name_period(date(2026, 10, 1), "quarter"), name_period(date(2026, 1, 1), "year")
+    ('2026-10', '2026 Q4', '2026')
+    """
+    if kind == "quarter":
+        return f"{first.year} Q{(first.month + 2) // 3}"
+    return f"{first:%Y-%m}" if kind == "month" else str(first.year)
+
+
+def _list_thresholds(review: "BudgetReview") -> DataTable:
+    columns = (
+        TableColumn("budget"),
+        TableColumn("threshold"),
+        TableColumn("amount", "money", review.currency),
+        TableColumn("reached"),
+        TableColumn("expected"),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            _name(status, review),
+            f"{number(float(threshold.percent))} %",
+            float(threshold.amount),
+            _day(threshold.reached_on),
+            "" if threshold.reached_on else _day(threshold.expected_on),
+        )
+        for status in review.statuses
+        for threshold in status.thresholds
+    ]
+    return DataTable(columns, rows, note="expected: by the forecast, in this period")
+
+
+def _list_anomalies(review: "BudgetReview") -> DataTable | None:
+    """Days that cost far more than earlier ones like them; None where there is none."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            _name(status, review),
+            f"{anomaly.day:%a %Y-%m-%d}",
+            float(anomaly.amount),
+            float(anomaly.usual),
+            float(anomaly.impact),
+            _number(anomaly.robust_z),
+            anomaly.basis,
+        )
+        for status in review.statuses
+        for anomaly in status.anomalies
+    ]
+    columns = (
+        TableColumn("budget"),
+        TableColumn("day"),
+        TableColumn("cost", "money", review.currency),
+        TableColumn("usual", "money", review.currency),
+        TableColumn("more", "money", review.currency),
+        TableColumn("robust z", "number"),
+        TableColumn("beside"),
+    )
+    note = "variable cost of complete days beside the median of earlier days; unusual from a robust z of 3.5"
+    return DataTable(columns, rows, note=note) if rows else None
+
+
+def _list_notes(review: "BudgetReview", store_words: str) -> list[str]:
+    notes = []
+    methods = sorted({status.forecast.method for status in review.statuses if status.forecast is not None})
+    said = {
+        "by weekday": "by weekday: each day to come costs the median of the same weekday in the last 8 weeks",
+        "run rate": "at the run rate: days to come cost the mean of the complete ones",
+        "complete": "of a period that is over: what was spent",
+    }
+    if methods:
+        notes.append(f"Forecast {'; '.join(said[method] for method in methods)}. Fixed cost is not carried on.")
+    notes += [f"{remark[0].upper()}{remark[1:]}." for remark in review.remarks]
+    if review.tag_coverage_share is not None and review.tag_coverage_share < 1:
+        names = " and ".join(review.tag_names)
+        notes.append(
+            f"{percent(float(review.tag_coverage_share))} of the cost that can have a {names} has one; what has none counts in no"
+            f" budget of a {review.tag_names[0]}: `loadfactor untagged{store_words}`."
+        )
+    return notes
+
+
+def _name(status: "BudgetStatus", review: "BudgetReview") -> str:
+    """Whose budget it is, and of which cost where budgets are of several."""
+    costs = {one.budget.column for one in review.statuses}
+    return (
+        f"{status.budget.label} ({status.budget.column})"
+        if len(costs) > 1 and review.source == "bill"
+        else status.budget.label
+    )
+
+
+def _count(some: "list[BudgetStatus]", review: "BudgetReview") -> str:
+    are = "is" if len(some) == 1 else "are"
+    return f"{len(some)} of {len(review.statuses)} budget{'' if len(review.statuses) == 1 else 's'} {are}"
+
+
+def _forecast(status: "BudgetStatus") -> Decimal:
+    return status.forecast.total if status.forecast else Decimal(0)
+
+
+def _amount(amount: Decimal, review: "BudgetReview") -> str:
+    return money(float(amount), review.currency)
+
+
+def _number(value: Decimal | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _day(day: date | None) -> str | None:
+    return None if day is None else f"{day:%Y-%m-%d}"

@@ -1,0 +1,206 @@
+"""The pages of `loadfactor chargeback`: statements that explain themselves, and what changed since a month was closed."""
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, Suggestion, TableColumn
+from loadfactor.interfaces.formats import percent
+
+if TYPE_CHECKING:
+    from loadfactor.books.charging.changes import ChargebackChanges
+    from loadfactor.books.charging.fleet_chargeback import FleetChargeback
+    from loadfactor.money.statements import Statement
+
+MOST_ROWS = 40
+NOTHING = "(none)"
+SHOWN = ("BilledCost", "EffectiveCost")
+"""Columns of cost on a page; the others are in JSON."""
+_TITLES = {"BilledCost": "billed", "EffectiveCost": "effective cost"}
+_HOURS = Decimal("0.1")
+
+
+def build_chargeback(found: "FleetChargeback", store_words: str) -> Document:
+    """Statements of owners and pools, what they are made of, and the totals."""
+    columns = [column for column in SHOWN if column in found.totals]
+    return Document(
+        _say_who(found, columns[0]),
+        (
+            Section("Statements", tables=(_list_statements(found, columns),)),
+            Section("What they are made of", tables=(_list_parts(found, columns),)),
+            Section("Totals", tables=(_list_totals(found),)),
+            *_list_spreads(found, columns),
+            *_suggest(found, store_words),
+        ),
+        subtitle=_say_source(found),
+        assumptions=tuple(
+            Assumption(name.replace("_", " "), value, "[chargeback]") for name, value in found.policy.items()
+        ),
+        notes=found.remarks,
+        data=found,
+    )
+
+
+def _say_who(found: "FleetChargeback", column: str) -> str:
+    owners = sum(1 for statement in found.statements if statement.pool is None)
+    pools = len(found.statements) - owners
+    whole = f"{found.totals[column].charged:,f} {found.currency}"
+    who = f"{owners:,} owner{'s' * (owners != 1)} and {pools:,} pool{'s' * (pools != 1)}"
+    kept = (
+        f" Kept as {found.closing}{f', which replaces {found.replaces}' if found.replaces else ''}."
+        if found.closing
+        else ""
+    )
+    left = found.totals[column].difference
+    return (
+        f"{found.month or 'All the books know'}: {whole} {_TITLES[column]}, charged to {who}; difference {left}.{kept}"
+    )
+
+
+def _say_source(found: "FleetChargeback") -> str:
+    source = "the bill" if found.cost_source == "bill" else f"{found.cost_source}, {found.basis} prices (no bill)"
+    tagged = (
+        ""
+        if found.tag_coverage_share is None
+        else f"; {percent(float(found.tag_coverage_share))} of the cost has its owner"
+    )
+    seen = "" if found.coverage_share is None else f"; {percent(float(found.coverage_share))} of held hours observed"
+    return f"From {source}; {found.policy['mode']}{tagged}{seen}."
+
+
+def _list_statements(found: "FleetChargeback", columns: list[str]) -> DataTable:
+    """A row a statement: amounts, hours held, idle and effective, the rate, and how much was observed."""
+    has_hours = any(statement.hours.total for statement in found.statements)
+    heads = [
+        *(TableColumn(name) for name in found.by),
+        *([TableColumn("pool")] * any(s.pool for s in found.statements)),
+    ]
+    heads += [TableColumn(f"{_TITLES[column]}, {found.currency}", "money") for column in columns]
+    if has_hours:
+        heads += [TableColumn(title, "number") for title in ("GPU-hours held", "idle", "effective", "per GPU-hour")]
+        heads.append(TableColumn("observed", "percent"))
+    rows = [tuple(_list_cells(found, statement, columns, has_hours)) for statement in found.statements[:MOST_ROWS]]
+    return DataTable(heads, rows, note=_say_more(len(found.statements)))
+
+
+def _list_cells(
+    found: "FleetChargeback", statement: "Statement", columns: list[str], has_hours: bool
+) -> Iterator[Cell]:
+    yield from _name(found, statement)
+    if any(s.pool for s in found.statements):
+        yield statement.pool or ""
+    for column in columns:
+        yield statement.amounts[column]
+    if not has_hours:
+        return
+    hours = statement.hours
+    if not hours.total:
+        yield from (None,) * 5
+        return
+    yield hours.total.quantize(_HOURS)
+    yield None if statement.pool else hours.idle.quantize(_HOURS)
+    yield None if statement.pool else hours.effective.quantize(_HOURS)
+    rate = statement.rates[columns[-1]]
+    yield None if rate is None else rate.quantize(Decimal("0.0001"))
+    yield None if statement.pool or hours.coverage_share is None else float(hours.coverage_share)
+
+
+def _name(found: "FleetChargeback", statement: "Statement") -> Iterator[str]:
+    for name in found.by:
+        yield statement.by[name] or ("" if statement.pool else NOTHING)
+
+
+def _list_parts(found: "FleetChargeback", columns: list[str]) -> DataTable:
+    """A row a part of a statement, with the rule by which it came there."""
+    heads = [TableColumn("statement"), TableColumn("part"), TableColumn("by which rule")]
+    heads += [TableColumn(f"{_TITLES[column]}, {found.currency}", "money") for column in columns]
+    rows: list[tuple[Cell, ...]] = []
+    for statement in found.statements:
+        of = (
+            " / ".join([*filter(None, statement.by.values()), *([statement.pool] if statement.pool else [])]) or NOTHING
+        )
+        rows += [(of, part.name, part.method, *(part.amounts[c] for c in columns)) for part in statement.parts]
+    return DataTable(heads, rows[:MOST_ROWS], note=_say_more(len(rows)))
+
+
+def _list_totals(found: "FleetChargeback") -> DataTable:
+    heads = (
+        TableColumn("column"),
+        *(TableColumn(title, "money") for title in ("bill", "rounding", "charged", "difference")),
+    )
+    rows = [
+        (column, total.bill, total.rounding, total.charged, total.difference) for column, total in found.totals.items()
+    ]
+    return DataTable(heads, rows, note=f"{found.currency}; bill − rounding = charged")
+
+
+def _list_spreads(found: "FleetChargeback", columns: list[str]) -> Iterator[Section]:
+    if found.spreads:
+        heads = (TableColumn("pool"), TableColumn("borne by"), *(TableColumn(_TITLES[c], "money") for c in columns))
+        rows: list[tuple[Cell, ...]] = [
+            (
+                s.pool,
+                f"{s.way}{f'; kept apart: {s.kept_because}' if s.kept_because else ''}",
+                *(s.amounts[c] for c in columns),
+            )
+            for s in found.spreads
+        ]
+        yield Section("Pools that owners bear", tables=(DataTable(heads, rows),))
+
+
+def _suggest(found: "FleetChargeback", store_words: str) -> Iterator[Section]:
+    untagged = any(statement.pool == "untagged" for statement in found.statements)
+    commands = []
+    if untagged and found.coverage_share is not None:  # without held time there is nothing to list
+        commands.append(
+            Suggestion(
+                f"loadfactor untagged{store_words}",
+                "says whose held time has no owner, and the rule that would give it one",
+            )
+        )
+    if found.month and not found.closing:
+        close = f"loadfactor chargeback --month {found.month} --by {','.join(found.by)} --close{store_words}"
+        commands.append(Suggestion(close, "keeps these statements"))
+    if commands:
+        yield Section(suggestions=tuple(commands))
+
+
+def _say_more(count: int) -> str:
+    return f"and {count - MOST_ROWS:,} more; --json lists them all" if count > MOST_ROWS else ""
+
+
+def build_changes(found: "ChargebackChanges", store_words: str) -> Document:
+    """Statements whose amounts differ from those kept, and by how much."""
+    day = found.closed.strftime("%Y-%m-%d %H:%M UTC")
+    if not found.statements:
+        return Document(f"Nothing changed since {found.month} was closed as {found.closing} ({day}).", data=found)
+    columns = [column for column in SHOWN if column in found.change]
+    moved = " and ".join(f"{_TITLES[c]} {_sign(found.change[c])} {found.currency}" for c in columns)
+    by = tuple(found.statements[0].by)
+    heads = [*map(TableColumn, by), TableColumn("pool")]
+    for column in columns:
+        heads += [TableColumn(f"{_TITLES[column]}: {what}", "money") for what in ("closed", "now", "change")]
+    rows: list[tuple[Cell, ...]] = []
+    for of in found.statements[:MOST_ROWS]:
+        amounts = [(_of(of.closed, c), _of(of.now, c), of.change[c]) for c in columns]
+        rows.append(
+            (*(of.by[name] or "" for name in by), of.pool or "", *(cell for cells in amounts for cell in cells))
+        )
+    close = Suggestion(
+        f"loadfactor chargeback --month {found.month} --by {','.join(by)} --close{store_words}",
+        "keeps the statements of now, which name the ones they replace",
+    )
+    table = DataTable(heads, rows, note=_say_more(len(found.statements)))
+    return Document(
+        f"{len(found.statements):,} statements of {found.month} changed since it was closed as {found.closing} ({day}): {moved}.",
+        (Section("Changed", tables=(table,), suggestions=(close,)),),
+        data=found,
+    )
+
+
+def _of(amounts: Mapping[str, Decimal], column: str) -> Decimal:
+    return amounts.get(column, Decimal("0.00"))
+
+
+def _sign(amount: Decimal) -> str:
+    return f"{amount:+,f}".replace("-", "−")

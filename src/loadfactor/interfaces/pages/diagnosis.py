@@ -1,0 +1,199 @@
+"""Pages of diagnoses of the books: why GPUs were not fuller, what is at stake, and what to change."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from loadfactor.base.units import S_PER_MIN
+from loadfactor.insight.diagnosis.diagnose import LEAST_SHARE
+from loadfactor.insight.diagnosis.finding import CauseFinding, CauseTotal, FleetDiagnosis, JobDiagnosis, Range
+from loadfactor.interfaces.charts import Chart, Series
+from loadfactor.interfaces.document import Cell, DataTable, Document, Section, TableColumn, Tile
+from loadfactor.interfaces.formats import UNKNOWN, instant, money, number
+from loadfactor.metrics.query.calendar import instant as moment
+
+MOST_DRAWN: Final = 480
+MOST_EXPLAINED: Final = 2
+OVERLAP: Final = "ranges of several causes overlap and do not add up; the total counts every GPU-second once"
+
+
+def build_diagnosis(found: FleetDiagnosis) -> Document:
+    """The page of one job, or of the jobs that lost most."""
+    if len(found.jobs) == 1 and found.of == f"job {found.jobs[0].job}":
+        one = found.jobs[0]
+        return Document(
+            say_job(one, found.currency), draw_job(one, found.currency), _say_span(one), _list_tiles(one, found.currency),
+            data=found,
+        )  # fmt: skip
+    return _build_fleet(found)
+
+
+def draw_job(job: JobDiagnosis, currency: str) -> tuple[Section, ...]:
+    """What was found, the evidence of each cause, what cannot be told, and the picture."""
+    sections = [Section("Causes", tables=(list_findings(job.findings, currency),))] if job.findings else []
+    sections += [explain(finding) for finding in job.findings]
+    if job.cannot_tell:
+        columns = (TableColumn("cause"), TableColumn("not measured"))
+        rows = [(each.title, ", ".join(each.missing)) for each in job.cannot_tell]
+        sections.append(
+            Section("What cannot be told", "Neither found nor excluded.", tables=(DataTable(columns, rows),))
+        )
+    if charts := _draw_activity(job):
+        sections.append(Section("When", charts=charts))
+    return tuple(sections)
+
+
+def _build_fleet(found: FleetDiagnosis) -> Document:
+    sections = [
+        Section("Causes over these jobs", tables=(list_causes(found.causes, found.currency),)),
+        Section("The jobs that lost most", tables=(list_jobs(found),)),
+    ]
+    notes = [f"{say_rest(found)}."] if found.not_looked_at else []
+    if found.scheduling:
+        sections.append(list_scheduling(found.scheduling, found.currency))
+        sections += [explain(finding) for finding in found.scheduling[:MOST_EXPLAINED]]
+    return Document(say_fleet(found), sections if found.jobs or found.scheduling else (), notes=notes, data=found)
+
+
+def say_fleet(found: FleetDiagnosis) -> str:
+    """What the jobs that were looked at lost, and for how much of it causes were found."""
+    if not found.jobs:
+        return f"Nothing of {found.of} lost GPU time that is known."
+    low = sum(job.at_stake_gpu_hours.low for job in found.jobs)
+    high = sum(job.at_stake_gpu_hours.high for job in found.jobs)
+    lost = sum(job.lost_gpu_hours for job in found.jobs)
+    count = "1 job" if len(found.jobs) == 1 else f"{len(found.jobs)} jobs"
+    said = f"{count} of {found.of} lost {number(lost)} GPU-hours; causes were found for {number(low)} to {number(high)} of them"
+    costs = [job.at_stake_cost for job in found.jobs if job.at_stake_cost is not None]
+    if not high or not costs:
+        return f"{said}."
+    return f"{said}, {money(sum(c.low for c in costs), found.currency)} – {money(sum(c.high for c in costs), found.currency)}."
+
+
+def say_rest(found: FleetDiagnosis) -> str:
+    """What was not looked at; nothing where that is nothing."""
+    if not found.not_looked_at:
+        return ""
+    jobs = "1 job with less was" if found.not_looked_at == 1 else f"{found.not_looked_at:,} jobs with less were"
+    return f"{jobs} not looked at: {number(found.not_looked_at_gpu_hours)} GPU-hours idle or underused"
+
+
+def list_jobs(found: FleetDiagnosis) -> DataTable:
+    """The jobs that were looked at, each with its first cause and what all its causes have at stake."""
+    columns = (
+        TableColumn("job"),
+        TableColumn("held GPU-h", "number"),
+        TableColumn("lost GPU-h", "number"),
+        TableColumn("first cause"),
+        TableColumn("sure"),
+        TableColumn("at stake"),
+    )
+    rows: list[Sequence[Cell]] = []
+    for job in found.jobs:
+        first = job.findings[0] if job.findings else None
+        rows.append(
+            (
+                job.job, job.held_gpu_hours, job.lost_gpu_hours, first.title if first else _say_nothing(job),
+                first.sureness if first else None,
+                say_stake(job.at_stake_gpu_hours, job.at_stake_cost, found.currency) if first else None,
+            )
+        )  # fmt: skip
+    return DataTable(columns, rows)
+
+
+def say_job(job: JobDiagnosis, currency: str) -> str:
+    """What it lost, and its first cause."""
+    lost = f"Job {job.job} lost {number(job.lost_gpu_hours)} of {number(job.held_gpu_hours)} GPU-hours"
+    if not job.findings:
+        return f"{lost}; {_say_nothing(job)}."
+    first = job.findings[0]
+    stake = say_stake(job.at_stake_gpu_hours, job.at_stake_cost, currency)
+    return f"{lost}. First cause: {first.title} ({first.sureness} sureness); at stake in all {stake}."
+
+
+def _say_nothing(job: JobDiagnosis) -> str:
+    return "cannot tell" if job.cannot_tell else "no cause found"
+
+
+def _say_span(job: JobDiagnosis) -> str:
+    read = f"read by {job.step_s // S_PER_MIN} min"
+    return f"{job.gpus} GPUs, {instant(moment(job.start_ms))} to {instant(moment(job.end_ms))}, {read}."
+
+
+def _list_tiles(job: JobDiagnosis, currency: str) -> tuple[Tile, ...]:
+    stake = say_stake(job.at_stake_gpu_hours, job.at_stake_cost, currency) if job.findings else UNKNOWN
+    rest = job.lost_gpu_hours - job.idle_gpu_hours - job.underused_gpu_hours
+    parts = [("idle", job.idle_gpu_hours), ("underused", job.underused_gpu_hours), ("no tensor cores, or failed", rest)]
+    lost = ", ".join(f"{number(hours)} {part}" for part, hours in parts if hours >= LEAST_SHARE * job.held_gpu_hours)
+    return (
+        Tile("Held", f"{number(job.held_gpu_hours)} GPU-h", f"{number(job.unobserved_gpu_hours)} of them unobserved"),
+        Tile("Lost", f"{number(job.lost_gpu_hours)} GPU-h", lost),
+        Tile("At stake", stake, "union of all causes" if job.findings else _say_nothing(job)),
+    )
+
+
+def list_scheduling(findings: Sequence[CauseFinding], currency: str) -> Section:
+    """GPUs that were free beside waiting jobs."""
+    columns = (TableColumn("pool"), TableColumn("cause"), TableColumn("GPU-h", "number"), TableColumn("at stake"))
+    rows = [(f.pool, f.title, f.gpu_hours.high, say_stake(f.gpu_hours, f.cost, currency)) for f in findings]
+    return Section(
+        "Free while jobs wait", "GPUs that nobody held, beside jobs that waited: no job lost them.",
+        tables=(DataTable(columns, rows),),
+    )  # fmt: skip
+
+
+def list_findings(findings: Sequence[CauseFinding], currency: str) -> DataTable:
+    """The causes of a job, each with its class and its own range."""
+    columns = (
+        TableColumn("cause"),
+        TableColumn("class"),
+        TableColumn("sure"),
+        TableColumn("of held"),
+        TableColumn("at stake"),
+    )
+    rows = [
+        (f.title, f.class_, f.sureness, f"{f.share.low:.0%}–{f.share.high:.0%}",
+         say_stake(f.gpu_hours, f.cost, currency))
+        for f in findings
+    ]  # fmt: skip
+    return DataTable(columns, rows, note=OVERLAP)
+
+
+def list_causes(causes: Sequence[CauseTotal], currency: str) -> DataTable:
+    """Causes added up over jobs."""
+    columns = (TableColumn("cause"), TableColumn("class"), TableColumn("jobs", "number"), TableColumn("at stake"))
+    rows = [(c.title, c.class_, c.jobs, say_stake(c.gpu_hours, c.cost, currency)) for c in causes]
+    return DataTable(columns, rows, note=OVERLAP)
+
+
+def explain(finding: CauseFinding) -> Section:
+    """One cause: what was seen, what speaks against it, what to measure next, what to change."""
+    told = (
+        ("Seen", finding.evidence),
+        ("Against it", finding.against),
+        ("Measure next", finding.measure_next),
+        ("Change", (finding.action.rstrip("."),)),
+    )
+    lines = tuple(f"{title}: {'; '.join(said)}." for title, said in told if said)
+    return Section(finding.title, lead=" ".join(lines))
+
+
+def say_stake(hours: Range, cost: Range | None, currency: str) -> str:
+    """A range of money; of GPU-hours where no price is known."""
+    if cost is None:
+        return f"{number(hours.low)} – {number(hours.high)} GPU-h"
+    return f"{money(cost.low, currency)} – {money(cost.high, currency)}"
+
+
+def _draw_activity(job: JobDiagnosis) -> tuple[Chart, ...]:
+    known = job.activity
+    if len(known) < 2:
+        return ()
+    stride = -(-len(known) // MOST_DRAWN)
+    means = []
+    for first in range(0, len(known), stride):
+        values = [value for value in known[first : first + stride] if value is not None]
+        means.append(sum(values) / len(values) if values else None)
+    begin = moment(job.start_ms)
+    at = [begin + timedelta(seconds=place * stride * job.step_s) for place in range(len(means))]
+    return (Chart(f"Activity of the GPUs of job {job.job}", "line", at, (Series("mean", means),), "UTC", "share"),)

@@ -1,0 +1,202 @@
+"""The page of `loadfactor savings`: the total, a table of levers, and each lever with its evidence and what to do."""
+
+from typing import TYPE_CHECKING, Final
+
+from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn, Tile
+from loadfactor.interfaces.formats import money, number, percent
+
+if TYPE_CHECKING:
+    from loadfactor.insight.savings import FleetSavings, LeverHolder, LeverSaving
+
+MOST_ROWS: Final = 25
+NOBODY: Final = "(none)"
+
+
+def build_savings(found: "FleetSavings") -> Document:
+    """The largest saving first; the order in which levers were applied is in a note."""
+    ordered = rank_levers(found)
+    sections = [
+        Section("Levers", tables=(list_levers(found, ordered),)),
+        *(_describe(lever, found) for lever in ordered),
+    ]
+    if found.rows:
+        sections.insert(1, _list_groups(found))
+    if found.price_levers:
+        sections.append(_list_prices(found))
+    if found.followed:
+        sections.append(_list_followed(found))
+    return Document(
+        say_total(found),
+        tuple(sections),
+        tiles=_list_tiles(found),
+        assumptions=(
+            Assumption(
+                "lost", "down, held by nobody, idle, not active, not math, lost and failed work", "loadfactor waterfall"
+            ),
+            Assumption("price of a saved hour", "the mean price of that loss of that job or node", "the books"),
+            Assumption("per month", "the window's rate over 730 hours", "as if the next month were like it"),
+        ),
+        notes=_list_notes(found),
+        data=found,
+    )
+
+
+def say_total(found: "FleetSavings") -> str:
+    """How much of what was lost would have been saved, and by what first."""
+    if not found.lost_gpu_hours:
+        return "Nothing was known to be lost in that time."
+    whole = _amount(found, found.lost, found.lost_gpu_hours)
+    if not found.levers:
+        return f"Of {whole} lost no lever would have saved anything."
+    saved = _amount(found, found.saved_at_most, found.saved_gpu_hours)
+    first = max(found.levers, key=lambda lever: (lever.saved or 0.0, lever.gpu_hours))
+    largest = _amount(found, first.saved, first.gpu_hours)
+    return f"Of {whole} lost, {saved} would have been saved at most; first: {first.title.lower()}, {largest}."
+
+
+def _amount(found: "FleetSavings", cost: float | None, hours: float) -> str:
+    return f"{number(hours)} GPU-hours" if cost is None else money(cost, found.currency)
+
+
+def _list_tiles(found: "FleetSavings") -> tuple[Tile, ...]:
+    share = found.saved_gpu_hours / found.lost_gpu_hours if found.lost_gpu_hours else None
+    lost, saved = (
+        _amount(found, c, h)
+        for c, h in ((found.lost, found.lost_gpu_hours), (found.saved_at_most, found.saved_gpu_hours))
+    )
+    return Tile("lost", lost), Tile("saved at most", saved, f"{percent(share)} of the GPU-hours lost")
+
+
+def rank_levers(found: "FleetSavings") -> "list[LeverSaving]":
+    """Levers, the one that saves most first."""
+    return sorted(found.levers, key=lambda lever: (-(lever.saved or 0.0), -lever.gpu_hours))
+
+
+def list_levers(found: "FleetSavings", ordered: "list[LeverSaving]") -> DataTable:
+    """These levers as a table."""
+    columns = (
+        TableColumn("lever"),
+        TableColumn("saved", "money", found.currency),
+        TableColumn("per month", "money", found.currency),
+        TableColumn("GPU-hours", "number"),
+        TableColumn("sure"),
+        TableColumn("effort"),
+        TableColumn("risk"),
+        TableColumn("ask"),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            lever.lever,
+            lever.saved,
+            lever.saved_per_month,
+            lever.gpu_hours,
+            lever.confidence_word,
+            lever.effort,
+            lever.risk,
+            _name(lever.ask[0]) if lever.ask else NOBODY,
+        )
+        for lever in ordered
+    ]
+    return DataTable(columns, rows, note="ask: who holds most of it")
+
+
+def _name(asked: "LeverHolder") -> str:
+    """Who it is, and which part is theirs."""
+    who = " / ".join(name for name in (asked.team, asked.user) if name is not None)
+    return f"{who or 'who runs the cluster'} ({percent(asked.share)})"
+
+
+def _describe(lever: "LeverSaving", found: "FleetSavings") -> Section:
+    rows: list[tuple[Cell, ...]] = [("what says so", sentence) for sentence in lever.evidence]
+    rows += [
+        ("what to do", lever.action),
+        ("whom to ask", ", ".join(_name(asked) for asked in lever.ask) or NOBODY),
+        ("how sure", f"{lever.confidence_word} ({percent(lever.confidence)})"),
+        ("effort", lever.effort),
+        ("risk", f"{lever.risk}: {lever.risk_of}"),
+    ]
+    lead = f"{_amount(found, lever.saved, lever.gpu_hours)} saved, {number(lever.gpu_hours)} GPU-hours."
+    return Section(
+        f"{lever.title} ({lever.lever})", lead, tables=(DataTable((TableColumn(""), TableColumn("")), rows),)
+    )
+
+
+def _list_groups(found: "FleetSavings") -> Section:
+    names = tuple(found.rows[0].by)
+    columns = (
+        *(TableColumn(name) for name in names),
+        TableColumn("lost", "money", found.currency),
+        TableColumn("saved", "money", found.currency),
+        TableColumn("GPU-hours saved", "number"),
+        TableColumn("most by"),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for group in found.rows[:MOST_ROWS]:
+        most = max(group.levers, key=lambda name: group.levers[name]) if group.levers else NOBODY
+        rows.append((*(group.by[name] or NOBODY for name in names), group.lost, group.saved, group.gpu_hours, most))
+    more = len(found.rows) - len(rows)
+    note = f"{NOBODY}: nobody held it" + (f"; and {more:,} more, --json lists them all" if more else "")
+    return Section(f"By {', '.join(names)}", tables=(DataTable(columns, rows, note=note),))
+
+
+def _list_prices(found: "FleetSavings") -> Section:
+    columns = (
+        TableColumn("lever"),
+        TableColumn("saved", "money", found.currency),
+        TableColumn("at most", "money", found.currency),
+        TableColumn("GPU-hours", "number"),
+        TableColumn("how sure"),
+        TableColumn("what says so"),
+        TableColumn("what to do"),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            of.lever,
+            of.saved,
+            of.saved if of.saved_range is None else of.saved_range.high,
+            of.gpu_hours,
+            of.confidence_word,
+            " ".join((*of.evidence, *(f"Not known: {name}." for name in of.missing))),
+            of.action,
+        )
+        for of in found.price_levers
+    ]
+    lead = "The same hours at other prices, one after another; without what the levers above would have saved."
+    return Section("Other prices", lead, tables=(DataTable(columns, rows),))
+
+
+def _list_followed(found: "FleetSavings") -> Section:
+    columns = (
+        TableColumn("lever"),
+        TableColumn("done"),
+        TableColumn("team"),
+        TableColumn("promised a month", "money", found.currency),
+        TableColumn("saved a month", "money", found.currency),
+        TableColumn("verdict"),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (of.lever, of.done, of.team or "all", of.promised_per_month, of.saved_per_month, of.verdict)
+        for of in found.followed
+    ]
+    note = "work for the same money after and before it was done, over as many days; not utilization"
+    return Section("Levers that were pulled", tables=(DataTable(columns, rows, note=note),))
+
+
+def _list_notes(found: "FleetSavings") -> tuple[str, ...]:
+    """What was left out, and in which order levers were applied."""
+    unknown = found.unknown
+    notes = []
+    for hours, said in (
+        (unknown.unobserved, "were not observed"),
+        (unknown.uncounted, "were active without anybody counting their FLOPs"),
+        (unknown.unpriced, "have no price"),
+    ):
+        if hours > 1e-6:
+            notes.append(f"{number(hours)} GPU-hours {said}: no lever saves any money of them.")
+    if found.levers:
+        order = " → ".join(lever.lever for lever in found.levers)
+        notes.append(f"Applied one after another, each to what those before left: {order}.")
+        notes.append(
+            "A saved hour is one that others can use or that need not be paid: it is money where one of both happens."
+        )
+    return tuple(notes)

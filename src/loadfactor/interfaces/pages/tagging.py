@@ -1,0 +1,114 @@
+"""The pages of `loadfactor untagged` and `loadfactor retag`: held time without an experiment, and what rules of today change."""
+
+from typing import TYPE_CHECKING
+
+from loadfactor.interfaces.document import Cell, DataTable, Document, Section, Suggestion, TableColumn
+from loadfactor.interfaces.formats import money, number, percent
+from loadfactor.interfaces.pages.receipt import name_rows
+
+if TYPE_CHECKING:
+    from loadfactor.books.retagging import Retagging
+    from loadfactor.books.untagged import HeldTime, Untagged
+
+MOST_ROWS = 25
+NOTHING = "(none)"
+
+
+def build_untagged(found: "Untagged", store_words: str) -> Document:
+    """Who holds GPUs without an experiment, the most expensive first, and what would help."""
+    lacking = found.without["experiment"]
+    if not lacking.gpu_hours:
+        headline = f"All {number(found.held.gpu_hours)} held GPU-hours have an experiment."
+        return Document(headline, tuple(_list_rest(found)), data=found)
+    cost = "" if lacking.cost is None else f", {money(lacking.cost, found.currency)},"
+    of_cost = "" if found.tagged_cost_share is None else f" and {percent(found.tagged_cost_share)} of their cost"
+    headline = (
+        f"{number(lacking.gpu_hours)} of {number(found.held.gpu_hours)} held GPU-hours{cost} have no experiment;"
+        f" {percent(found.tagged_share)} of the hours{of_cost} have one."
+    )
+    by = tuple(found.rows[0].by)
+    columns = (
+        *(TableColumn(name) for name in by),
+        TableColumn("GPU-hours", "number"),
+        TableColumn("cost", "money", found.currency),
+        TableColumn("jobs", "number", digits=9),
+        TableColumn("lacks also"),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (*(g.by[name] or NOTHING for name in by), g.gpu_hours, g.cost, g.jobs, ", ".join(g.missing[1:]))
+        for g in found.rows[:MOST_ROWS]
+    ]
+    more = len(found.rows) - MOST_ROWS
+    note = f"and {more:,} more; --json lists them all" if more > 0 else ""
+    section = Section("Without an experiment", tables=(DataTable(columns, rows, note=note),))
+    return Document(headline, (section, *_list_rest(found), _say_what_helps(found, store_words)), data=found)
+
+
+def _list_rest(found: "Untagged") -> list[Section]:
+    """What lacks a team, a project or a purpose, and whose holder nobody knows."""
+    columns = (
+        TableColumn("without"),
+        TableColumn("GPU-hours", "number"),
+        TableColumn("cost", "money", found.currency),
+        TableColumn("share of held", "percent"),
+    )
+    whole = found.held.gpu_hours
+
+    def row(name: str, held: "HeldTime") -> tuple[Cell, ...]:
+        return name, held.gpu_hours, held.cost, held.gpu_hours / whole if whole else None
+
+    rows = [row(name, held) for name, held in found.without.items() if name != "experiment" and held.gpu_hours]
+    sections = [Section("Without team, project or purpose", tables=(DataTable(columns, rows),))] if rows else []
+    if found.unattributed.gpu_hours:
+        cost = "" if found.unattributed.cost is None else f" ({money(found.unattributed.cost, found.currency)})"
+        sections.append(
+            Section(
+                "Unknown holder",
+                lead=f"{number(found.unattributed.gpu_hours)} GPU-hours{cost} were held by nobody knows whom, and no rule can"
+                " tag them: import the scheduler's accounting, or use an exporter with job labels.",
+            )
+        )
+    return sections
+
+
+def _say_what_helps(found: "Untagged", store_words: str) -> Section:
+    """Tags that many of the jobs have, a rule for the most expensive group, and what applies them to history."""
+    rows: list[tuple[Cell, ...]] = [
+        (f"{hint.tag} is filled in on {number(hint.gpu_hours)} of these GPU-hours", "", hint.experiment)
+        for hint in found.hints
+    ]
+    first = next((group for group in found.rows if group.rule), None)
+    if first is not None:
+        rows.append(("the first group, all of it", first.match, "NAME"))
+    columns = (TableColumn("because"), TableColumn("match"), TableColumn("experiment"))
+    table = DataTable(columns, rows, note="each is a table [[tag]] of loadfactor.toml; --json has them as text to copy")
+    retag = Suggestion(f"loadfactor retag{store_words}", "applies rules and mapping to what is in the books already")
+    return Section("Rules that would help", tables=(table,) if rows else (), suggestions=(retag,))
+
+
+def build_retagging(found: "Retagging", has_other_mapping: bool) -> Document:
+    """What was tagged anew, or would be, in rows and in hours by team and experiment."""
+    if not found.rows:
+        return Document("Nothing to tag anew: everything in the books is as rules and mapping say.", data=found)
+    moved = sum(c.gpu_hours - c.gpu_hours_before for c in found.hours if c.gpu_hours > c.gpu_hours_before)
+    did = "Would tag" if found.is_dry_run else "Tagged"
+    have = "would have" if found.is_dry_run else "have"
+    headline = f"{did} {name_rows(found.rows)} anew; {number(moved)} GPU-hours {have} another team or experiment."
+    columns = (
+        TableColumn("team"),
+        TableColumn("experiment"),
+        TableColumn("GPU-hours before", "number"),
+        TableColumn("GPU-hours after", "number"),
+    )
+    rows = [(c.team or NOTHING, c.experiment or NOTHING, c.gpu_hours_before, c.gpu_hours) for c in found.hours]
+    more = len(rows) - MOST_ROWS
+    note = f"and {more:,} more; --json lists them all" if more > 0 else ""
+    sections = (
+        (Section("Allocated GPU-hours", tables=(DataTable(columns, rows[:MOST_ROWS], note=note),)),) if rows else ()
+    )
+    notes = (
+        ("Rows to come follow the mapping that loadfactor.toml names: mapping = … under [tagging].",)
+        if has_other_mapping
+        else ()
+    )
+    return Document(headline, sections, notes=notes, data=found)

@@ -1,0 +1,91 @@
+"""Plans of serving from what was measured: the load in a store in place of a request's own numbers, and the section about it."""
+
+from pathlib import Path
+from typing import Protocol
+
+from loadfactor.base.errors import InputError
+from loadfactor.catalog.prices import ChosenPrice, choose_price
+from loadfactor.interfaces.document import Assumption, Cell, DataTable, Section, TableColumn
+from loadfactor.interfaces.formats import counted, duration, money, number, percent
+from loadfactor.planner.economics.measured_load import MeasuredLoad
+
+PLAN_CURRENCY = "USD"
+"""That of API prices and of the catalog."""
+
+
+class MeasuredRequest(Protocol):
+    """A request that may take the load from books, of a job and a window of time."""
+
+    @property
+    def store(self) -> Path | None: ...
+    @property
+    def job(self) -> str | None: ...
+    @property
+    def start(self) -> str | None: ...
+    @property
+    def end(self) -> str | None: ...
+    @property
+    def last(self) -> str | None: ...
+
+
+def find_load(request: MeasuredRequest) -> MeasuredLoad | None:
+    """The load in the books of the folder named; None where none is. Raises InputError as the books do."""
+    if request.store is None:
+        of_books = {"--job": request.job, "--from": request.start, "--to": request.end, "--last": request.last}
+        given = next((flag for flag, value in of_books.items() if value is not None), None)
+        if given is not None:
+            raise InputError(f"{given} is about the books: give --store with their folder, too")
+        return None
+    from loadfactor.books.serving_load import find_serving_load
+    from loadfactor.interfaces.cli.books_request import WindowRequest
+
+    asked = WindowRequest(store=request.store, start=request.start, end=request.end, last=request.last)
+    with asked.books.snapshot() as books:
+        return find_serving_load(books, request.job, asked.window(books))
+
+
+def choose_measured_price(accelerator: str, given: float | None, load: MeasuredLoad | None) -> ChosenPrice:
+    """The price given, else what the GPUs of the load cost, else the catalog's."""
+    known = None if load is None or load.currency != PLAN_CURRENCY else load.price_per_gpu_hour
+    if given is None and known:
+        return ChosenPrice(known, PLAN_CURRENCY, "what the GPUs held cost in the books of --store")
+    return choose_price(accelerator, given)
+
+
+def state_load(load: MeasuredLoad) -> Assumption:
+    """Whose requests, how many, how long each is, and how much of the time was counted."""
+    who = load.jobs[0] if len(load.jobs) == 1 else counted(len(load.jobs), "job")
+    words = (
+        f"{number(load.requests_per_s)} requests/s over {duration(load.span_s)}, {number(load.input_tokens)} tokens in and "
+        f"{number(load.output_tokens_each)} out each, {number(load.peak_ratio)} times as many in the busiest hour"
+    )
+    return Assumption(
+        f"measured load of {who}", words, "--store", f"{percent(load.counted_share)} of held time counted"
+    )
+
+
+def state_busiest(load: MeasuredLoad, gpus: int) -> Assumption:
+    """The throughput of a replica of so many GPUs in the busiest hour."""
+    words = f"{number(load.busiest_tokens_per_gpu_s * gpus)} tokens/s in and out on {counted(gpus, 'GPU')} in the busiest hour"
+    return Assumption("throughput", words, "--store", "saturation is at least that, and the floor at most what follows")
+
+
+def draw_load(load: MeasuredLoad, saturated_tokens_per_gpu_s: float, floor_share: float | None = None) -> Section:
+    """What was measured, and its place against saturation and, where there is one, the floor."""
+    share = load.share_of(saturated_tokens_per_gpu_s)
+    rows: list[tuple[Cell, ...]] = [
+        ("GPUs held on average", number(load.gpus)),
+        ("duty cycle: time with tokens", percent(load.duty_share)),
+        ("tokens/s of a held GPU: mean", number(load.tokens_per_gpu_s)),
+        ("in the busiest hour", number(load.busiest_tokens_per_gpu_s)),
+        ("saturated", number(saturated_tokens_per_gpu_s)),
+        ("mean load, of saturated", percent(share)),
+    ]
+    if floor_share is not None:
+        rows.append(("utilization floor", percent(floor_share)))
+    if load.cost_per_hour is not None:
+        rows.append(("what they cost an hour", money(load.cost_per_hour, load.currency)))
+    lead = ""
+    if floor_share is not None:
+        lead = f"The measured load lies {'above' if share >= floor_share else 'below'} the floor."
+    return Section("What was measured", lead, tables=(DataTable((TableColumn("what"), TableColumn("value")), rows),))

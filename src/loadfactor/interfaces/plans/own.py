@@ -1,0 +1,303 @@
+"""Page of `plan own`: what an owned GPU-hour costs, the mix of tiers for a demand, and what moving prices would do."""
+
+from loadfactor.base.errors import InputError
+from loadfactor.base.limits import MOST_GPUS
+from loadfactor.base.units import H_PER_DAY, W_PER_KW
+from loadfactor.catalog.accelerators import accelerator
+from loadfactor.catalog.prices import choose_price
+from loadfactor.catalog.servers import Server, find_server
+from loadfactor.interfaces.charts import Chart, Reference, Series
+from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn
+from loadfactor.interfaces.formats import counted, duration, money, number, percent
+from loadfactor.interfaces.functions import make_function
+from loadfactor.interfaces.plans.assumptions import state_price
+from loadfactor.interfaces.plans.demand import find_demand, read_jobs
+from loadfactor.interfaces.plans.load_duration import draw_load_duration
+from loadfactor.planner.economics.load_duration import LoadDuration, load_duration
+from loadfactor.planner.economics.own_plan import OWNED, OwnPlan, make_question, plan_own
+from loadfactor.planner.economics.request import OWN_ABOUT, OwnRequest
+from loadfactor.planner.sizing.sizes import count_demand
+from loadfactor.sources.demand import JobTrace
+
+USES = (1.0, 0.8, 0.6, 0.4, 0.2)
+
+
+def build_document(request: OwnRequest) -> Document:
+    """The page of a request."""
+    rent = choose_price(request.accelerator, request.rent_price, "--rent-price")
+    assumptions = [state_price("rented on demand", rent)]
+    if request.committed_price is not None:
+        committed = choose_price(request.accelerator, request.committed_price, "--committed-price")
+        assumptions.append(state_price("committed", committed))
+    demand, about = _read_demand(request)
+    plan = plan_own(make_question(request, rent.per_gpu_hour, demand))
+    sections = [_draw_year(plan), _draw_tiers(plan)]
+    if demand is not None:
+        sections = [_draw_mix(plan, demand), sections[0], _draw_curve(plan, demand), sections[1], _draw_risk(plan)]
+    return Document(
+        headline=_write_headline(plan),
+        sections=(*sections, _draw_accounts(plan)),
+        assumptions=(*assumptions, *about, *_list_assumptions(request, plan)),
+        notes=_list_changes(request, plan),
+        data=plan,
+    )
+
+
+plan_ownership = make_function("plan_ownership", OwnRequest, build_document, OWN_ABOUT)
+
+
+def _read_demand(request: OwnRequest) -> tuple[LoadDuration | None, tuple[Assumption, ...]]:
+    """The demand as a curve and the line about it; nothing where none is given."""
+    path, store, typed = request.demand, request.store, request.demand_gpus
+    if typed and (path is not None or store is not None):
+        raise InputError("give the demand once: --demand FILE, --store DIR or --demand-gpus, not both")
+    if typed:
+        gpus, hours = _parse_day(typed)
+        about = Assumption("demand", f"{typed} (GPUs x hours), again and again", "your --demand-gpus")
+        return load_duration(gpus, hours), (about,)
+    if path is None and store is None:
+        return None, ()
+    trace = find_demand(path, store)
+    if not isinstance(trace, JobTrace):
+        about = Assumption("demand", f"{len(trace.demand_gpus):,} intervals", trace.name)
+        return load_duration(trace.demand_gpus), (about,)
+    words = f"{len(trace.submit_s):,} jobs as GPUs wanted each hour, if none waited"
+    return load_duration(count_demand(read_jobs(trace))), (Assumption("demand", words, trace.name),)
+
+
+def _parse_day(typed: str) -> tuple[list[float], list[float]]:
+    """GPUs and hours of "20x6,40x6". Raises InputError where it is not that."""
+    gpus, hours = [], []
+    write = "write 20x6,40x6,60x4,80x8"
+    for part in typed.replace("×", "x").split(","):
+        try:
+            amount, _, length = part.partition("x")
+            gpus.append(float(amount))
+            hours.append(float(length or 1))
+        except ValueError as error:
+            raise InputError(f"--demand-gpus {part!r} is not GPUsxhours; {write}") from error
+        if not (0 <= gpus[-1] <= MOST_GPUS and 0 < hours[-1] <= H_PER_DAY):
+            raise InputError(
+                f"--demand-gpus {part!r}: GPUs lie between 0 and {MOST_GPUS:,}, hours between 0 and 24; {write}"
+            )
+    if sum(hours) > H_PER_DAY:
+        raise InputError(f"--demand-gpus {typed!r} has {sum(hours):g} hours, a day has 24; {write}")
+    return gpus, hours
+
+
+def _write_headline(plan: OwnPlan) -> str:
+    hour, rent = (
+        money(plan.cost_per_available_gpu_hour, plan.currency),
+        money(plan.rent_price_per_used_gpu_hour, plan.currency),
+    )
+    needed = percent(plan.break_even_share)
+    if plan.break_even_share > 1:
+        return f"Do not own: an owned GPU-hour costs {hour} even when always used, renting one costs {rent}."
+    if plan.mix is None or plan.owned_gpus is None:
+        return (
+            f"An owned GPU-hour costs {hour}, used or not: own only GPUs that work more than {needed} of the time, "
+            f"rent the others at {rent}. Give --demand to learn how many."
+        )
+    if plan.owned_gpus == 0:
+        return f"Rent all of it: no GPU of this demand works the {needed} of the time that owning at {hour} needs."
+    uses = ", ".join(f"{use.gpus:,} {use.tier.name}" for use in plan.mix.uses)
+    return (
+        f"Own {counted(plan.owned_gpus, 'GPU')} and rent above that: {uses}, "
+        f"{money(plan.mix.cost_per_hour, plan.currency)} an hour; "
+        f"the GPU after the last owned one works less than the {needed} of the time that owning needs."
+    )
+
+
+def _draw_year(plan: OwnPlan) -> Section:
+    cost = plan.year_cost
+    rows = [
+        ("capital", cost.capital_cost, cost.straight_line_capital_cost),
+        ("network, storage, CPU hosts", cost.network_cost, cost.straight_line_network_cost),
+        ("energy", cost.energy_cost, cost.energy_cost),
+        ("colocation", cost.colocation_cost, cost.colocation_cost),
+        ("support and repair", cost.support_cost, cost.support_cost),
+        ("staff", cost.staff_cost, cost.staff_cost),
+        ("total", cost.total_cost, cost.straight_line_total_cost),
+        ("per GPU-hour up", cost.cost_per_available_gpu_hour, cost.straight_line_cost_per_available_gpu_hour),
+    ]
+    columns = (
+        TableColumn("part"),
+        TableColumn("annuity", "money", plan.currency),
+        TableColumn("straight line", "money", plan.currency),
+    )
+    note = "Decisions use the annuity; the straight line leaves out what the money costs."
+    return Section("A year of one owned server", tables=(DataTable(columns, [r for r in rows if r[1]], note=note),))
+
+
+def _draw_accounts(plan: OwnPlan) -> Section:
+    schedules = plan.yearly_charges_cost
+    years = range(len(next(iter(schedules.values()))))
+    table = DataTable(
+        (TableColumn("year"), *(TableColumn(name, "money", plan.currency) for name in schedules)),
+        [(str(year + 1), *(charges[year] for charges in schedules.values())) for year in years],
+        note="Declining balance at twice the straight rate. None of these is what the server could be sold for.",
+    )
+    return Section("What the accounts charge for one server", tables=(table,))
+
+
+def _draw_tiers(plan: OwnPlan) -> Section:
+    ends = [crossing.from_share for crossing in plan.screening[1:]] + [1.0]
+    spans = {c.tier.name: f"{c.from_share:.0%} to {end:.0%}" for c, end in zip(plan.screening, ends, strict=True)}
+    rows: list[tuple[Cell, ...]] = [
+        (tier.name, *(tier.cost_per_hour(use) / use for use in USES), spans.get(tier.name, "never"))
+        for tier in plan.tiers
+    ]
+    note = ""
+    if plan.spot is not None:
+        way = "saved within the notice" if plan.spot.saved_within_notice else "saved by periodic checkpoints"
+        kept, every = percent(plan.spot.efficiency_share), duration(plan.spot.mtbf_s)
+        note = f"Spot keeps {kept} of its time as work (a gang is interrupted every {every}, {way})."
+        if plan.spot.checkpoints is not None:
+            note += f" Best interval between checkpoints: {duration(plan.spot.checkpoints.interval_s)} (Daly)."
+    columns = (
+        TableColumn("tier"),
+        *(TableColumn(f"{use:.0%}", "money", plan.currency) for use in USES),
+        TableColumn("cheapest at"),
+    )
+    title = "Cost of a used GPU-hour, by how much of the time the GPU works"
+    return Section(title, charts=(_chart_screening(plan),), tables=(DataTable(columns, rows, note=note),))
+
+
+def _draw_mix(plan: OwnPlan, demand: LoadDuration) -> Section:
+    assert plan.mix is not None
+    rows: list[tuple[Cell, ...]] = [
+        (use.tier.name, use.gpus, use.used_gpu_hours_per_hour / use.gpus, use.cost_per_hour) for use in plan.mix.uses
+    ]
+    peak = len(demand.marginal_share)
+    rows.append(("together", peak, demand.load_factor, plan.mix.cost_per_hour))
+    rows += [(f"everything {name}", peak, None, cost) for name, cost in plan.mix.single_tier_cost_per_hour.items()]
+    columns = (
+        TableColumn("tier"),
+        TableColumn("GPUs", "number"),
+        TableColumn("mean use", "percent"),
+        TableColumn("cost per hour", "money", plan.currency),
+    )
+    note = f"Demand: {number(demand.mean_gpus)} GPUs on average, {number(demand.peak_gpus)} at the peak."
+    return Section("The cheapest mix", tables=(DataTable(columns, rows, note=f"{note}{_compare(plan)}"),))
+
+
+def _compare(plan: OwnPlan) -> str:
+    """What the commitment saves, and what a normal demand would ask for."""
+    words = ""
+    if plan.commitment is not None and plan.commitment.effective_savings_share is not None:
+        held = plan.commitment
+        words += (
+            f" The commitment is used {percent(held.utilization_share)} of the time, must be {percent(held.break_even_share)}, "
+            f"and saves {percent(held.effective_savings_share)} against on demand."
+        )
+    if plan.normal_demand is not None:
+        found = plan.normal_demand
+        words += (
+            f" The newsvendor's rule, for a normal demand of the same mean and spread ({number(found.sd_gpus)} GPUs), owns "
+            f"{number(found.owned_gpus)}."
+        )
+    return words
+
+
+def _draw_risk(plan: OwnPlan) -> Section:
+    columns = (
+        TableColumn("rent"),
+        TableColumn("per GPU-hour", "money", plan.currency),
+        TableColumn("best to own (GPUs)", "number"),
+        TableColumn("plan per hour", "money", plan.currency),
+        TableColumn("regret per hour", "money", plan.currency),
+    )
+    rows = [
+        (
+            f"{s.change_share:+.0%}".replace("%", " %") if s.change_share else "as now",
+            s.rent_price_per_hour,
+            s.best_owned_gpus,
+            s.planned_cost_per_hour,
+            max(s.regret_per_hour, 0.0),
+        )
+        for s in plan.price_scenarios
+    ]
+    title = "If renting gets cheaper or more expensive after you bought"
+    return Section(title, tables=(DataTable(columns, rows, note=_write_fall(plan)),))
+
+
+def _write_fall(plan: OwnPlan) -> str:
+    change = plan.break_even_yearly_change_share
+    if change is None or plan.break_even_share > 1:
+        return ""
+    return f"The last owned GPU comes out even when the rental price changes by {percent(change)} a year; a faster fall loses."
+
+
+def _chart_screening(plan: OwnPlan) -> Chart:
+    shares = [i / 20 for i in range(21)]
+    return Chart(
+        "Screening curve: the cheapest way to hold a GPU",
+        "line",
+        shares,
+        [Series(t.name, [t.cost_per_hour(u) for u in shares], dashed=t.name != OWNED) for t in plan.tiers],
+        "share of the time the GPU works",
+        f"{plan.currency} per hour",
+        references=[Reference(plan.break_even_share, f"own above {percent(plan.break_even_share)}", "x")]
+        if plan.break_even_share <= 1
+        else (),
+    )
+
+
+def _draw_curve(plan: OwnPlan, demand: LoadDuration) -> Section:
+    chart = draw_load_duration(demand, (Reference(float(plan.owned_gpus or 0), f"own {plan.owned_gpus}"),))
+    return Section("", charts=(chart,))
+
+
+def _list_assumptions(request: OwnRequest, plan: OwnPlan) -> tuple[Assumption, ...]:
+    server = plan.server
+    known = find_server(accelerator(request.accelerator).id)
+    power = (
+        f"{number(server.power_w / W_PER_KW)} kW a server at {percent(server.load_share)}, PUE {server.pue:g}, "
+        f"{money(server.price_per_kwh, plan.currency)} per kWh"
+        if server.colocation_price_per_kw_month is None
+        else f"{money(server.colocation_price_per_kw_month, plan.currency)} per kW-month, all-in"
+    )
+    return (
+        Assumption(
+            "server",
+            f"{money(server.server_price, plan.currency)} for {counted(server.gpus, 'GPU')}",
+            *_cite(known, "price", request.server_price),
+        ),
+        Assumption(
+            "life",
+            f"{server.life_years:g} years, {percent(server.residual_share)} residual",
+            "--life-years; 3 to 6 are in use",
+        ),
+        Assumption("discount rate", f"{percent(server.discount_rate_share)} a year", "--discount-rate-percent"),
+        Assumption("power", power, *_cite(known, "power_w", request.server_kw)),
+        Assumption(
+            "around it",
+            f"network {percent(server.network_share)} of the price, support {percent(server.support_share)} a year, "
+            f"staff {money(server.staff_cost_per_year, plan.currency)} a year, up {percent(server.availability_share)} of the time",
+            "defaults; typical shares, not measured here",
+        ),
+    )
+
+
+def _cite(server: Server | None, fact: str, given: float | None) -> tuple[str, str]:
+    """Source and age of a fact of the server."""
+    known = None if server is None else server.price if fact == "price" else server.power_w
+    if given is not None or known is None or server is None:
+        return ("your --server-price" if fact == "price" else "your --server-kw"), ""
+    return f"catalog, {server.name}: {known.source}", f"{known.retrieved_on:%Y-%m}, {known.status}"
+
+
+def _list_changes(request: OwnRequest, plan: OwnPlan) -> tuple[str, ...]:
+    lines = []
+    if plan.next_gpu is not None:
+        lines.append(plan.next_gpu.sentence)
+    lines.append(
+        f"A rented GPU-hour at or below {money(plan.cost_per_available_gpu_hour, plan.currency)}: then own nothing."
+    )
+    if plan.owned_gpus is not None and _write_fall(plan):
+        lines.append(_write_fall(plan))
+    if plan.spot is None:
+        lines.append("Work that survives interruptions: give --spot-price and --spot-hours.")
+    if request.growth_percent == 0:
+        lines.append("Growing demand: give --growth-percent; the next GPU is judged over its whole life.")
+    return tuple(lines)

@@ -1,0 +1,320 @@
+"""Page of a cluster's size where there is a history of jobs."""
+
+from loadfactor.base.units import S_PER_HOUR
+from loadfactor.interfaces.charts import Chart, Mark, Reference, Series
+from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn
+from loadfactor.interfaces.formats import counted, duration, money, number, percent
+from loadfactor.planner.sizing.closed_forms import Staffing
+from loadfactor.planner.sizing.cluster.policy import SCHEDULERS
+from loadfactor.planner.sizing.request import SizeRequest
+from loadfactor.planner.sizing.size_plan import SizePlan
+from loadfactor.planner.sizing.sizes import SizePoint
+
+ROWS = 7
+DRAWN_WAIT_S = 36.0
+
+
+def build_jobs_document(request: SizeRequest, plan: SizePlan, prices: tuple[Assumption, ...]) -> Document:
+    """The page of a plan."""
+    return Document(
+        headline=_write_headline(plan),
+        sections=(
+            _draw_choice(plan),
+            _draw_sizes(plan),
+            _draw_waits(plan),
+            _draw_closed_forms(plan),
+            _draw_waste(plan),
+            _draw_renting(plan),
+        ),
+        assumptions=(*prices, *_list_assumptions(request, plan)),
+        notes=_list_changes(request, plan),
+        data=plan,
+    )
+
+
+def _write_headline(plan: SizePlan) -> str:
+    """One recommendation: the cheapest size of a cluster whose jobs wait when it is full."""
+    best, today = plan.cheapest, plan.today
+    cost = f"{money(best.cost_per_used_gpu_hour, plan.currency)} per used GPU-hour with the waiting"
+    facts = f"{percent(best.utilization_share)} full, {_say_waits(best)}, {cost}"
+    if today is None:
+        return f"{counted(best.gpus, 'GPU')} {'is' if best.gpus == 1 else 'are'} the cheapest size: {facts}."
+    if today is best:
+        return f"Keep your {counted(best.gpus, 'GPU')}, the cheapest size tried: {facts}."
+    now = f"{percent(today.utilization_share)} full, {_say_waits(today)}, {money(today.cost_per_used_gpu_hour, plan.currency)}"
+    lead = "Smaller is cheaper" if plan.smaller_is_cheaper else "Larger is cheaper"
+    return f"{lead}: {counted(best.gpus, 'GPU')} ({facts}) instead of your {today.gpus} ({now})."
+
+
+def _say_waits(point: SizePoint) -> str:
+    if point.p90_wait_s < 1:
+        return "9 jobs in 10 start at once"
+    return f"9 jobs in 10 wait at most {duration(point.p90_wait_s)}"
+
+
+def _choose_rows(plan: SizePlan) -> list[SizePoint]:
+    """The chosen size, today's, and others evenly between the ends."""
+    points = list(plan.sizes)
+    shown = {0, len(points) - 1, points.index(plan.cheapest)}
+    shown |= set() if plan.today is None else {points.index(plan.today)}
+    step = max(1, len(points) // ROWS)
+    return [p for i, p in enumerate(points) if i in shown or i % step == 0]
+
+
+def _draw_choice(plan: SizePlan) -> Section:
+    rows = [("the cheapest size", plan.cheapest)]
+    if plan.today is not None and plan.today is not plan.cheapest:
+        rows.append(("today's", plan.today))
+    columns = (
+        TableColumn("size"),
+        TableColumn("GPUs", "number"),
+        TableColumn("full", "percent"),
+        TableColumn("p90 wait", "duration"),
+        TableColumn("cost per used GPU-hour", "money", plan.currency),
+    )
+    table = DataTable(
+        columns,
+        [(name, p.gpus, p.utilization_share, p.p90_wait_s, p.cost_per_used_gpu_hour) for name, p in rows],
+        note="Costs include the cost of waiting.",
+    )
+    return Section("The size", charts=(_chart_cost(plan),), tables=(table,))
+
+
+def _draw_sizes(plan: SizePlan) -> Section:
+    def name(point: SizePoint) -> str:
+        tag = " best" if point is plan.cheapest else ""
+        return f"{point.gpus}{tag}{' now' if point is plan.today else ''}"
+
+    columns = (
+        TableColumn("GPUs"),
+        TableColumn("full", "percent"),
+        TableColumn("mean wait", "duration"),
+        TableColumn("p90", "duration"),
+        TableColumn("p99", "duration"),
+        TableColumn("M/G/k", "duration"),
+        TableColumn("hardware/h", "money", plan.currency),
+        TableColumn("delay/h", "money", plan.currency),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            name(p),
+            p.utilization_share,
+            p.mean_wait_s,
+            p.p90_wait_s,
+            p.p99_wait_s,
+            "never" if p.closed_form_wait_s is None else p.closed_form_wait_s,
+            p.hardware_cost_per_hour,
+            p.delay_cost_per_hour,
+        )
+        for p in _choose_rows(plan)
+    ]
+    note = "M/G/k: the mean wait by closed form, for jobs of mean size without nodes or bursts; never: it grows without end."
+    return Section("Sizes, simulated", charts=(_chart_waits(plan),), tables=(DataTable(columns, rows, note=note),))
+
+
+def _draw_waits(plan: SizePlan) -> Section:
+    columns = (
+        TableColumn("GPUs asked"),
+        TableColumn("jobs", "number"),
+        TableColumn("p50", "duration"),
+        TableColumn("p90", "duration"),
+        TableColumn("p99", "duration"),
+    )
+    rows = [(c.gpus, c.jobs, c.p50_s, c.p90_s, c.p99_s) for c in plan.waits_by_job_size]
+    if plan.mean_wait_s_after_warm_up is None:
+        note = "Too few jobs to say how far such waits could be chance."
+    else:
+        found = plan.mean_wait_s_after_warm_up
+        note = (
+            f"Mean wait after the first tenth of the jobs {duration(found.mean)} ± {duration(found.half_width)} (95 %, batch "
+            "means): one history says no more."
+        )
+    return Section(
+        f"Waits by job size, {counted(plan.cheapest.gpus, 'GPU')}", tables=(DataTable(columns, rows, note=note),)
+    )
+
+
+def _draw_closed_forms(plan: SizePlan) -> Section:
+    found, pooling = plan.staffing, plan.pooling
+    rows: list[tuple[str, float]] = [
+        ("offered load: GPUs busy if nobody waits", plan.offered_gpus),
+        (f"Erlang C: at most {percent(found.waiting_share)} wait", found.erlang_gpus),
+        ("square-root staffing, the same", found.square_root_gpus),
+    ]
+    if found.teams > 1:
+        rows.append((f"{_name_staffed(found)} apart, the same", found.apart_gpus))
+    note = (
+        f"For steady arrivals; bursts need more. If nobody could wait, {counted(plan.cheapest.gpus, 'GPU')} would turn "
+        f"{percent(plan.lost_share_if_nobody_waits)} of the jobs away by Erlang B, "
+        f"{percent(plan.turned_away_share_if_nobody_waits)} as simulated."
+    )
+    if plan.closed_form_wait is not None:
+        wait = plan.closed_form_wait
+        note += (
+            f" With {counted(plan.cheapest.gpus, 'GPU')} M/G/k promises that "
+            f"{percent(wait.longer_share(S_PER_HOUR))} of the jobs wait "
+            f"longer than an hour and 99 % at most {duration(wait.quantile_s(0.99))}; the simulation has the last word."
+        )
+    if found.teams > 1:
+        note += (
+            f" Bought for {percent(pooling.quantile)} of a normal demand, one cluster is {percent(pooling.together_share)} full, "
+            f"{found.teams} equal ones {percent(pooling.apart_share)}."
+        )
+    return Section(
+        "Closed forms", tables=(DataTable((TableColumn("rule"), TableColumn("GPUs", "number")), rows, note=note),)
+    )
+
+
+def _name_staffed(found: Staffing) -> str:
+    return f"{found.teams} equal teams" if found.teams_are_equal else f"the {found.teams} teams of the jobs"
+
+
+def _draw_waste(plan: SizePlan) -> Section:
+    held, staffing = plan.held_gpus, plan.staffing
+    rows = [
+        (
+            "jobs pending beside idle GPUs",
+            f"{percent(plan.pending_while_idle_share)} of the time: gang size {percent(plan.gang_share)}, "
+            f"fragmentation {percent(plan.fragmented_share)}, order {percent(plan.order_share)}",
+        ),
+        (
+            "perfect packing (no node borders) would free",
+            f"{counted(plan.cheapest.gpus - plan.without_nodes_gpus, 'GPU')} at the same wait",
+        ),
+    ]
+    if plan.stranded_share > 0:
+        stranded = f"{percent(plan.stranded_share)} of their GPUs to nobody"
+        rows.append(("nodes full of jobs of one size would leave", stranded))
+    if staffing.teams > 1:
+        apart = staffing.apart_gpus - staffing.erlang_gpus
+        rows.append((f"pooling {_name_staffed(staffing)} frees", f"{apart} GPUs against a cluster each"))
+    if held.whole_gpus > held.as_asked_gpus * 1.0005:
+        freed = number(held.whole_gpus - held.as_asked_gpus)
+        rows.append(("sharing GPUs frees", f"{freed} GPUs against whole ones, on average"))
+    freed = number(held.whole_instances_gpus - held.whole_gpus)
+    rows.append(
+        (
+            f"smaller instances than {plan.gpus_per_node} free",
+            f"{freed} GPUs held, if each job now takes whole instances",
+        )
+    )
+    return Section("What stands in the way", tables=(DataTable((TableColumn("what"), TableColumn("how much")), rows),))
+
+
+def _draw_renting(plan: SizePlan) -> Section:
+    """What would change if peaks were rented instead of waited for: apart from the size recommended."""
+    columns = (
+        TableColumn("GPU"),
+        TableColumn("used", "percent"),
+        TableColumn("must be used", "percent"),
+        TableColumn("earns per hour", "money", plan.currency),
+        TableColumn("costs per hour", "money", plan.currency),
+        TableColumn("so"),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            f"{gpu.gpu} ({'last' if gpu is plan.last_gpu else 'next'})",
+            gpu.utilization_share,
+            gpu.break_even_share,
+            gpu.earned_per_hour,
+            gpu.own_cost_per_hour,
+            gpu.verdict if gpu is plan.next_gpu or gpu.verdict == "add it" else f"give it back: {gpu.verdict}",
+        )
+        for gpu in (plan.last_gpu, plan.next_gpu)
+    ]
+    lead = ""
+    if plan.base_gpus is not None:
+        lead = (
+            f"Renting every peak by the hour, nobody would wait: keep {counted(plan.base_gpus, 'GPU')}, "
+            f"{money(plan.base_cost_per_used_gpu_hour, plan.currency)} per used GPU-hour in all."
+        )
+    return Section(
+        "Apart from that: renting the peaks instead of waiting",
+        lead,
+        charts=(_chart_load(plan),),
+        tables=(
+            DataTable(columns, rows, note="One GPU more or less, over its life, where the others do not wait for it."),
+        ),
+    )
+
+
+def _chart_cost(plan: SizePlan) -> Chart:
+    sizes = [float(p.gpus) for p in plan.sizes]
+    best = plan.cheapest
+    # far-too-small sizes wait without end and would flatten the picture
+    ceiling = 3 * best.cost_per_used_gpu_hour
+    total = [p.cost_per_used_gpu_hour if p.cost_per_used_gpu_hour <= ceiling else None for p in plan.sizes]
+    today = () if plan.today in (None, best) else (Reference(float(plan.today.gpus), "today", "x"),)
+    return Chart(
+        "Cost of a used GPU-hour by size of the cluster",
+        "line",
+        sizes,
+        (Series("with waiting", total), Series("GPUs alone", [p.hardware_cost_per_used_gpu_hour for p in plan.sizes])),
+        "GPUs",
+        f"{plan.currency} per used GPU-hour",
+        marks=(Mark(float(best.gpus), best.cost_per_used_gpu_hour, ""),),
+        references=(Reference(float(best.gpus), f"cheapest {best.gpus}", "x"), *today),
+    )
+
+
+def _chart_waits(plan: SizePlan) -> Chart:
+    kinds = (
+        ("p99", [p.p99_wait_s for p in plan.sizes]),
+        ("p90", [p.p90_wait_s for p in plan.sizes]),
+        ("mean", [p.mean_wait_s for p in plan.sizes]),
+    )
+    series = [Series(name, [v / S_PER_HOUR if v >= DRAWN_WAIT_S else None for v in values]) for name, values in kinds]
+    return Chart(
+        "Queue wait by size of the cluster",
+        "line",
+        [float(p.gpus) for p in plan.sizes],
+        [s for s in series if any(y is not None for y in s.y)] or [Series("p99", [None for _ in plan.sizes])],
+        "GPUs",
+        "wait (hours)",
+        y_log=True,
+        references=(Reference(float(plan.cheapest.gpus), "cheapest", "x"),),
+        note=f"waits under {duration(DRAWN_WAIT_S)} are not drawn",
+    )
+
+
+def _chart_load(plan: SizePlan) -> Chart:
+    shares = plan.demand.marginal_share
+    step = max(1, len(shares) // 400)
+    gpus = [float(k + 1) for k in range(0, len(shares), step)]
+    return Chart(
+        "Marginal utilization: how much of the time the k-th GPU is wanted",
+        "line",
+        gpus,
+        (Series("wanted", [float(shares[int(k) - 1]) for k in gpus]),),
+        "k-th GPU",
+        "share of time",
+        references=() if plan.base_gpus is None else (Reference(float(plan.base_gpus), f"base {plan.base_gpus}", "x"),),
+    )
+
+
+def _list_assumptions(request: SizeRequest, plan: SizePlan) -> tuple[Assumption, ...]:
+    delay = f"{money(plan.delay_cost_per_gpu_hour, plan.currency)} per hour waited and GPU asked for"
+    assumed = "assumed: an hour waited costs as much as a GPU-hour; set --delay-cost"
+    nodes = f"{counted(plan.gpus_per_node, 'GPU')} each; a gang up to that size stays on one"
+    demand = f"{plan.jobs:,} jobs, {number(plan.work_gpu_hours)} GPU-hours over {duration(plan.span_s)}; the future looks like it"
+    left_out = f"left out: {', '.join(plan.left_out)}" if plan.left_out else ""
+    return (
+        Assumption("cost of delay", delay, assumed if request.delay_cost is None else "your --delay-cost"),
+        Assumption("scheduler", SCHEDULERS[request.scheduler][1], "--scheduler"),
+        Assumption("nodes", nodes, "--gpus-per-node"),
+        Assumption("demand", demand, plan.trace, left_out),
+    )
+
+
+def _list_changes(request: SizeRequest, plan: SizePlan) -> tuple[str, ...]:
+    lines = [
+        "The cost of delay: where waiting costs more, the cheapest size is larger; where nobody minds, it nears the offered load "
+        f"of {number(plan.offered_gpus)} GPUs.",
+    ]
+    if plan.cheapest.gpus in (plan.sizes[0].gpus, plan.sizes[-1].gpus):
+        lines.append("The cheapest size is at the end of those tried: widen --sizes.")
+    if request.growth_percent:
+        lines.append(
+            f"Demand growing by {request.growth_percent:g} % a year is assumed for the next GPU, not for the waits."
+        )
+    return tuple(lines)

@@ -1,0 +1,53 @@
+"""The rules over loadfactor's own `/metrics`: what rules watch is there, so each rule is a comparison, with its hysteresis."""
+
+from collections.abc import Sequence
+
+from loadfactor.insight.alerts.evidence import SINCE_START
+from loadfactor.insight.alerts.rule import Compound, Rule, Threshold
+from loadfactor.interfaces.prometheus_rules.rule_file import SaidRule, Written, quote_promql
+from loadfactor.interfaces.server.rule_gauges import CONDITION, HOLDS, NEITHER, name_labels, name_watched
+from loadfactor.metrics import metric
+
+ABOUT = (
+    "Rules of alerts for Prometheus, over /metrics of a loadfactor server.\n\n"
+    "An alert that fires stays until its value is clear of the limit: that is the part with ALERTS. What is not known has no"
+    " series, and fires nothing. Where PromQL cannot say a condition, the rule asks whether loadfactor says that it holds, and"
+    " a comment says why. `for` is a minute less than the rule's, as the first evaluation speaks of the minute before it."
+)
+
+
+def list_own_rules(rules: Sequence[Rule], currency: str) -> list[Written]:
+    """Every rule, in order."""
+    return [_say_threshold(rule, rule.condition, currency) if isinstance(rule.condition, Threshold) else _ask(rule, rule.condition)
+            for rule in rules]  # fmt: skip
+
+
+def _say_threshold(rule: Rule, condition: Threshold, currency: str) -> SaidRule:
+    series = f"{name_watched(rule, currency)}{{rule={quote_promql(rule.name)}}}"
+    sign = "<" if condition.side == "below" else ">"
+    bad, stays = f"{series} {sign} {condition.limit:g}", f"{series} {sign} {condition.clears_at:g}"
+    expression = bad if condition.limit == condition.clears_at else f"{bad}\nor ({stays}\n  {_while_firing(rule)})"
+    return SaidRule(rule, expression, name_labels(rule), metric(condition.metric).unit)
+
+
+def _ask(rule: Rule, condition: Compound) -> SaidRule:
+    series = f"{CONDITION}{{rule={quote_promql(rule.name)}}}"
+    expression = f"{series} == {HOLDS:g}\nor ({series} == {NEITHER:g}\n  {_while_firing(rule)})"
+    return SaidRule(rule, expression, name_labels(rule), remark=f"{rule.name}: {_say_why(condition)}")
+
+
+def _while_firing(rule: Rule) -> str:
+    """Where this alert fires for the same group."""
+    firing = f'ALERTS{{alertname={quote_promql(rule.name)},alertstate="firing"}}'
+    return f"and on ({', '.join(name_labels(rule))}) {firing}"
+
+
+def _say_why(condition: Compound) -> str:
+    """Why PromQL cannot say a condition, by what it reads."""
+    if not condition.reads:
+        why = "events, waits, prices and budgets are no series of numbers in time"
+    elif any(need.window_s == SINCE_START for need in condition.reads):
+        why = "it looks at each job since it began, however long ago that was"
+    else:
+        why = "it puts several signals of each group together, some of them by what its accelerator can do at most"
+    return f"PromQL cannot say this condition ({why}); loadfactor judges it every minute, and this asks what it says."

@@ -1,0 +1,103 @@
+"""Where a document goes: to the terminal, to stdout in a format, or into a file named by its suffix."""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, get_args
+
+import typer
+
+from loadfactor.base.errors import InputError, no_such
+from loadfactor.base.paths import read_path
+from loadfactor.base.spelling import spell_out
+from loadfactor.interfaces.document import Document
+from loadfactor.interfaces.output_files import replacing
+
+Format = Literal["terminal", "json", "html", "md", "csv"]
+SUFFIXES = (".html", ".md", ".json", ".csv", ".txt", ".png", ".svg")
+
+
+def present(
+    document: Document,
+    output_format: str = "terminal",
+    output: Path | None = None,
+    brief: bool = False,
+    besides: Mapping[str, Callable[[Document], str]] = MappingProxyType({}),
+) -> None:
+    """Show a document on stdout, or write it to `output` by its suffix; ends the command with 1 when the answer is no.
+
+    `brief` keeps the headline and the main table. `besides` are formats of one command alone; they go into a file of any suffix.
+    Raises InputError for a suffix or format it cannot write.
+    """
+    known = (*get_args(Format), *besides)
+    if output_format not in known:
+        raise no_such("format", output_format, known)
+    if output_format in besides:
+        text = besides[output_format](document)
+        if output is None:
+            sys.stdout.write(text)
+        else:
+            with replacing(path := read_path(output)) as beside:
+                beside.write_text(text, encoding="utf-8")
+            sys.stdout.write(f"{spell_out(document.headline)}\nWritten to {spell_out(str(path))}\n")
+        return
+    shown = document.brief if brief else document
+    if output is not None:
+        output = write_document(shown, output)
+    if output_format != "terminal":
+        sys.stdout.write(_renderer(output_format)(shown).rstrip("\n") + "\n")
+    elif output is None:
+        from loadfactor.interfaces.render.terminal import print_document
+
+        print_document(shown)
+    else:
+        sys.stdout.write(f"{spell_out(document.headline)}\nWritten to {spell_out(str(output))}\n")
+    if document.is_no:
+        raise typer.Exit(1)
+
+
+def write_document(document: Document, output: Path) -> Path:
+    """Write a document into a file: .html page, .md, .json data, .csv main table, .txt terminal text, .png or .svg pictures.
+
+    The path of that file.
+    """
+    path = read_path(output)
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise InputError(
+            f"--output {path}: cannot write {suffix or 'a file without suffix'}; take {', '.join(SUFFIXES)}"
+        )
+    if not path.parent.is_dir():
+        raise InputError(f"--output {path}: there is no folder {path.parent}")
+    with replacing(path) as beside:
+        if suffix in (".png", ".svg"):
+            from loadfactor.interfaces.render.image import save_image
+
+            save_image(document, beside)
+        else:
+            text = _renderer("terminal" if suffix == ".txt" else suffix[1:])(document)
+            beside.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+    return path
+
+
+def _renderer(output_format: str) -> Callable[[Document], str]:
+    if output_format == "json":
+        from loadfactor.interfaces.render.json import render_json
+
+        return render_json
+    if output_format == "html":
+        from loadfactor.interfaces.render.html import render_html
+
+        return render_html
+    if output_format == "md":
+        from loadfactor.interfaces.render.markdown import render_markdown
+
+        return render_markdown
+    if output_format == "csv":
+        from loadfactor.interfaces.render.csv import render_csv
+
+        return render_csv
+    from loadfactor.interfaces.render.terminal import render_text
+
+    return render_text

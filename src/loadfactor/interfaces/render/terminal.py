@@ -1,0 +1,188 @@
+"""A document in a terminal: headline, tiles, pictures, tables, assumptions, notes; good at 80 columns, at most 100 wide."""
+
+import io
+from collections.abc import Sequence
+from textwrap import wrap
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
+
+from loadfactor.interfaces.document import Assumption, DataTable, Document, Histogram, Section, Tile
+from loadfactor.interfaces.formats import draw_bins
+from loadfactor.interfaces.visible import make_visible
+
+MAX_WIDTH = 100
+CHART_HEIGHT = 13
+NARROW = 90  # below it, three tiles a line instead of four
+GAP = 2  # columns of a table stand this far apart
+LEAST_TEXT = 12  # a column of text behind numbers is folded down to this
+MOST_FITTED = 1000  # rows of a table that is fitted to the width
+
+
+def print_document(document: Document) -> None:
+    """Print the page on stdout, as wide as the terminal but at most 100 columns."""
+    console = Console(highlight=False)
+    document = make_visible(document)
+    width = min(console.width, MAX_WIDTH)
+    if not console.is_terminal:
+        console.file.write(_plain(document, width) + "\n")
+        return
+    console.print(_page(document, width, has_color(console)), width=width)
+
+
+def render_text(document: Document, width: int = MAX_WIDTH) -> str:
+    """The same as plain text without colour."""
+    return _plain(make_visible(document), width)
+
+
+def _plain(document: Document, width: int) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=width, highlight=False, color_system=None, force_terminal=False)
+    console.print(_page(document, width, color=False))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).rstrip()
+
+
+def has_color(console: Console) -> bool:
+    """True when the console shows colours."""
+    return console.is_terminal and not console.no_color and console.color_system is not None
+
+
+def _page(document: Document, width: int, color: bool) -> RenderableType:
+    parts: list[RenderableType] = [Text(document.headline, style="bold")]
+    if document.subtitle:
+        parts.append(Text(document.subtitle, style="dim"))
+    if document.tiles:
+        parts += ["", _tiles(document.tiles, 3 if width < NARROW else 4)]
+    for section in document.sections:
+        parts += _section(section, width, color)
+    if document.assumptions:
+        parts += ["", Text("Assumed", style="bold"), _assumptions(document.assumptions)]
+    if document.notes:
+        parts += ["", Text("What would change this answer", style="bold"), _bullets(document.notes)]
+    return Group(*parts)
+
+
+def _section(section: Section, width: int, color: bool) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    if section.title:
+        parts += ["", Text(section.title, style="bold underline")]
+    if section.lead:
+        parts.append(Text(section.lead))
+    for chart in section.charts:
+        from loadfactor.interfaces.charts import terminal as chart_terminal  # most answers have none
+
+        drawn = chart_terminal.draw(chart, width, CHART_HEIGHT, color)
+        parts += ["", Text.from_ansi(drawn, no_wrap=True, overflow="crop")]
+    for table in section.tables:
+        parts += ["", draw_table(table, width), *([Text(table.note, style="dim")] if table.note else [])]
+    if section.histograms:
+        parts += ["", _histograms(section.histograms)]
+    for item in section.suggestions:
+        parts += [Text(f"  {item.command}", overflow="fold"), Padding(Text(item.why, style="dim"), (0, 0, 0, 6))]
+    return parts
+
+
+def _tiles(tiles: Sequence[Tile], across: int) -> Grid:
+    table = Grid.grid(expand=True, padding=(0, 2, 0, 0))
+    for _ in range(across):
+        table.add_column(ratio=1)
+    cells = [Text.assemble((t.title + "\n", ""), (t.value + "\n", "bold cyan"), (t.note + "\n", "dim")) for t in tiles]
+    for i in range(0, len(cells), across):
+        table.add_row(*cells[i : i + across])
+    return table
+
+
+def draw_table(table: DataTable, width: int) -> RenderableType:
+    """A table as rich draws it, numbers to the right; as several tables under one another where one is too wide."""
+    rows = table.text_rows()
+    parts: list[RenderableType] = [Text(table.title, style="bold")] if table.title else []
+    if len(rows) > MOST_FITTED:
+        return Group(*parts, _draw_aligned(table, rows))
+    for place, columns in enumerate(_divide(table, rows, width)):
+        parts += [*([""] if place else []), _draw_columns(table, rows, columns, width)]
+    return Group(*parts)
+
+
+def _least_width(table: DataTable, rows: Sequence[Sequence[str]], column: int) -> int:
+    """What a column needs: its longest value, or the longest word of its heading. Text is folded where it must be."""
+    words = table.columns[column].title.split()
+    longest = max((len(row[column]) for row in rows), default=0)
+    return max([longest, *map(len, words)])
+
+
+def _divide(table: DataTable, rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+    """The columns of each table it takes for all of them to fit; the names in front are repeated."""
+    first = next((i for i, column in enumerate(table.columns) if column.style != "text"), len(table.columns))
+    names = list(range(first))
+    left = room = width - min(sum(_least_width(table, rows, i) + GAP for i in names), width // 2)
+    tables: list[list[int]] = [names]
+    for i in range(first, len(table.columns)):
+        needs = min(_least_width(table, rows, i), LEAST_TEXT if table.columns[i].style == "text" else room) + GAP
+        if needs > left + GAP and len(tables[-1]) > len(names):
+            tables.append(names)
+            left = room
+        tables[-1] = [*tables[-1], i]
+        left -= needs
+    return tables
+
+
+def _draw_columns(table: DataTable, rows: Sequence[Sequence[str]], columns: Sequence[int], width: int) -> Grid:
+    natural = sum(max(_least_width(table, rows, i), len(table.columns[i].title)) + GAP for i in columns)
+    grid = _plain_grid()
+    for i in columns:
+        column = table.columns[i]
+        is_text = column.style == "text"
+        title = column.title
+        if natural > width and not is_text:  # headings are wrapped, values never
+            title = "\n".join(wrap(title, _least_width(table, rows, i), break_long_words=False, break_on_hyphens=False))
+        whole = not is_text or (i == 0 and _least_width(table, rows, i) <= width // 2)
+        grid.add_column(Text(title), justify="left" if is_text else "right", overflow="fold", no_wrap=whole)
+    for row in rows:
+        grid.add_row(*(Text(row[i]) for i in columns))
+    return grid
+
+
+def _draw_aligned(table: DataTable, rows: Sequence[Sequence[str]]) -> Text:
+    """A line a row, as wide as it is: rich takes half a millisecond a row, and nobody reads thousands of rows on a screen."""
+    lines = [[column.title for column in table.columns], *rows]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    is_text = [column.style == "text" for column in table.columns]
+    drawn = (
+        (" " * GAP).join(
+            cell.ljust(size) if left else cell.rjust(size)
+            for cell, size, left in zip(line, widths, is_text, strict=True)
+        )
+        for line in lines
+    )
+    return Text("\n".join(line.rstrip() for line in drawn), no_wrap=True, overflow="ignore")
+
+
+def _histograms(histograms: Sequence[Histogram]) -> Grid:
+    table = Grid.grid(padding=(0, 2, 0, 0))
+    for h in histograms:
+        table.add_row(Text(h.name), Text(draw_bins(h.bins), style="blue"), Text(h.note, style="dim"))
+    return table
+
+
+def _assumptions(assumptions: Sequence[Assumption]) -> Grid:
+    grid = _plain_grid()
+    grid.add_column("what", overflow="fold", ratio=3)
+    grid.add_column("value", overflow="fold", ratio=3)
+    grid.add_column("source", overflow="fold", ratio=4)
+    grid.expand = True
+    for a in assumptions:
+        grid.add_row(Text(a.name), Text(a.value), Text(f"{a.source} ({a.as_of})" if a.as_of else a.source, style="dim"))
+    return grid
+
+
+def _bullets(lines: Sequence[str]) -> Grid:
+    grid = Grid.grid(padding=(0, 1))
+    for line in lines:
+        grid.add_row("•", Text(line))
+    return grid
+
+
+def _plain_grid() -> Grid:
+    return Grid(box=None, header_style="underline", padding=(0, 2, 0, 0), pad_edge=False)

@@ -1,0 +1,204 @@
+"""Alerts of a running server: minutes of data are judged as they are complete, and couriers tell receivers what came of it."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from loadfactor.base.units import MS_PER_S
+from loadfactor.books.books import Books
+from loadfactor.books.imported_time import find_imported
+from loadfactor.collect.arrivals import LiveArrivals
+from loadfactor.insight.alerts.configured import configure
+from loadfactor.insight.alerts.delivery.courier import Courier, make_courier
+from loadfactor.insight.alerts.delivery.deliveries import Arrears
+from loadfactor.insight.alerts.delivery.listed import read_board
+from loadfactor.insight.alerts.delivery.message import Links
+from loadfactor.insight.alerts.delivery.outbox import Judged, Outbox
+from loadfactor.insight.alerts.judge import REMEMBERED_MS, STEP_MS, Judge
+from loadfactor.insight.alerts.rules import RULES
+from loadfactor.interfaces.server.request_log import write_line
+from loadfactor.interfaces.server.rule_gauges import Said
+from loadfactor.metrics.query.calendar import instant
+from loadfactor.metrics.query.reading import iso
+from loadfactor.settings.config import Settings, smtp_password
+
+LOOK_EVERY_S: Final = 3.0
+"""So often it looks whether another minute is complete."""
+AGAIN_S: Final = 30.0
+"""After so long it begins again where judging failed."""
+MOST_BUSY: Final = 1 / 30
+"""It judges for this share of one core's time at most: a very large fleet is judged several minutes at once."""
+LATE_EVERY_S: Final = 300.0
+"""Minutes that data came late for are judged again at most so often."""
+STEPS_AT_ONCE: Final = 60
+"""After a long time away so many minutes are judged and kept at once."""
+
+FoundT = TypeVar("FoundT")
+
+
+class AlertService:
+    """Judges the books of a server and tells receivers, on its event loop; what takes long runs in a thread of its own."""
+
+    def __init__(self, books: Books, settings: Settings, address: str) -> None:
+        """`address`: where links lead unless settings say it. Raises InputError where settings of rules are wrong."""
+        table = settings.alerts
+        self.arrivals = LiveArrivals()
+        self.error = ""
+        """Why nothing is judged now; empty where all is well."""
+        self.said: Said | None = None
+        """What the conditions of rules said at the end of the last minute that was judged."""
+        self._books, self._receivers = books, table.receiver
+        self._judge_after_ms = round(table.judge_after_s * MS_PER_S)
+        self._rules = configure(RULES, settings.alert)
+        self._links = Links(table.link or address, table.runbooks)
+        self._thread = ThreadPoolExecutor(1, "alerts")
+        self._outbox: Outbox | None = None
+        self._judge: Judge | None = None
+        self._couriers: Sequence[Courier] = ()
+        self._judged_ms: int | None = None
+        self._arrears: dict[str, Arrears] = {}
+        self._firing = 0
+        self._late_s = 0.0
+        self._took_s = 0.0
+        self._last_import = 0
+        self._stopped = False
+
+    async def run(self) -> None:
+        """Judge and tell until cancelled."""
+        try:
+            while self._outbox is None:
+                self._outbox = await self._try(self._open)
+                if self._outbox is None:
+                    await asyncio.sleep(AGAIN_S)
+            by_name = {rule.name: rule for rule in self._rules}
+            self._couriers = [
+                make_courier(receiver, self._outbox, by_name, self._links, smtp_password())
+                for receiver in self._receivers
+            ]
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._go_on())
+                for courier in self._couriers:
+                    tasks.create_task(courier.run())
+        finally:
+            self._stopped = True
+
+    def stop(self) -> None:
+        """Wait for what is being judged and kept, and close the outbox."""
+        self._stopped = True
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        if self._outbox is not None:
+            self._outbox.close()
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether nothing is judged, or a receiver does not take what it is sent."""
+        return bool(self.error) or any(courier.error for courier in self._couriers)
+
+    def health(self) -> dict[str, Any]:
+        """What GET /health says of alerts; it asks neither the disk nor the books."""
+        arrears = {courier.name: self._arrears.get(courier.name, Arrears()) for courier in self._couriers}
+        return {
+            "judged": None if self._judged_ms is None else iso(instant(self._judged_ms)),
+            "firing": self._firing,
+            "error": self.error or None,
+            "receivers": [
+                {
+                    "name": courier.name,
+                    "pending": arrears[courier.name].pending,
+                    "silenced": arrears[courier.name].held,
+                    "given_up": arrears[courier.name].given_up,
+                    "error": courier.error or None,
+                }
+                for courier in self._couriers
+            ],
+        }
+
+    async def _go_on(self) -> None:
+        """Judge minute after minute."""
+        while True:
+            is_done = await self._try(self._judge_next)
+            for courier in self._couriers:
+                courier.woken.set()
+            if is_done is None:
+                await asyncio.sleep(AGAIN_S)
+            elif is_done:
+                await asyncio.sleep(max(LOOK_EVERY_S, self._took_s / MOST_BUSY))
+
+    async def _try(self, work: Callable[[], FoundT]) -> FoundT | None:
+        """What comes of it; None where it fails, which is said and ends nothing."""
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except Exception as error:  # a defect of a rule must not stop the server
+            said = str(error) if not str(error) or type(error).__module__.startswith("loadfactor") else repr(error)
+            if said != self.error:
+                write_line(level="error", event="alerts are not judged", error=said)
+            self.error = said or type(error).__name__
+            return None
+        self.error = ""
+        return found
+
+    # -- in the thread -------------------------------------------------------------------------------------------------
+
+    def _open(self) -> Outbox:
+        outbox = Outbox(self._books.store.folder)
+        outbox.begin(self._receivers, _now_ms())
+        return outbox
+
+    def _judge_next(self) -> bool:
+        """Judge some of the minutes that are complete; whether there is nothing more to do for now."""
+        outbox, now, began_s = self._outbox, _now_ms(), time.thread_time()
+        assert outbox is not None
+        until = now - self._judge_after_ms
+        until -= until % STEP_MS
+        try:
+            judge = self._judge = self._judge or self._begin(outbox, until)
+            late = self._find_late(outbox, judge)
+            ends = min(until, judge.judged_ms + STEPS_AT_ONCE * STEP_MS)
+            if ends > judge.judged_ms or late is not None:
+                with self._books.watch() as watched:
+                    told = judge.step(watched, max(ends, judge.judged_ms), late)
+                self.said = Said(judge.rules, dict(judge.verdicts), judge.judged_ms)
+                judged = Judged(judge.judged_ms, judge.dump(), judge.alive)
+                outbox.keep(judged, told, self._receivers, _now_ms())
+                if late is not None:
+                    outbox.end_late(late)
+                self._judged_ms = judge.judged_ms
+        except BaseException:
+            self._judge = None  # it may know more than was kept
+            raise
+        board = read_board(self._books.store.folder, now, ("firing",))
+        self._firing, self._arrears = len(board.alerts), dict(board.receivers or {})
+        self._took_s = time.thread_time() - began_s
+        return self._stopped or ends >= until
+
+    def _begin(self, outbox: Outbox, until: int) -> Judge:
+        """The judge as it was kept; a new one begins now, and one that was away for very long leaves the time between out."""
+        state = outbox.read_state()
+        with self._books.watch() as watched:
+            self.arrivals.know(watched.find_job_starts(until, STEP_MS))
+        self._last_import = self._books.store.manifest.last_import
+        if state is None:
+            return Judge(self._rules, until)
+        return Judge.load(self._rules, {**state, "judged_ms": max(state["judged_ms"], until - REMEMBERED_MS)})
+
+    def _find_late(self, outbox: Outbox, judge: Judge) -> int | None:
+        """Since when minutes are to be judged again; None where there are none, or they were a moment ago."""
+        came = [self.arrivals.take()]
+        if self._books.store.manifest.last_import > self._last_import:
+            with self._books.store.read() as session:
+                came.append(find_imported(session, self._last_import))
+                self._last_import = session.manifest.last_import
+        since = min((at for at in came if at is not None), default=None)
+        if since is not None and since < judge.judged_ms:
+            outbox.note_late(max(since, judge.judged_ms - REMEMBERED_MS))
+        if time.monotonic() - self._late_s < LATE_EVERY_S:
+            return None
+        late = outbox.read_late()
+        self._late_s = self._late_s if late is None else time.monotonic()
+        return late
+
+
+def _now_ms() -> int:
+    return int(time.time() * MS_PER_S)

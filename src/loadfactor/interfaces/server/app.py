@@ -1,0 +1,149 @@
+"""The application: endpoints, what each of them asks for, and its OpenAPI document, behind the gate."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from time import time
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from loadfactor import __version__
+from loadfactor.base.errors import LoadfactorError
+from loadfactor.books.books import Books
+from loadfactor.interfaces.server.alert_endpoints import add_alerts
+from loadfactor.interfaces.server.alert_service import AlertService
+from loadfactor.interfaces.server.bounds import Bounds
+from loadfactor.interfaces.server.endpoints import add_lists, add_readings
+from loadfactor.interfaces.server.fleet_gauges import FleetGauges, GaugeWindow
+from loadfactor.interfaces.server.gate import Gate
+from loadfactor.interfaces.server.guard import Guard, Need, RefusedError
+from loadfactor.interfaces.server.insight_endpoints import DIAGNOSIS, SAVINGS, add_insight
+from loadfactor.interfaces.server.intake import DirectWrites, add_intake
+from loadfactor.interfaces.server.models import HealthAnswer
+from loadfactor.interfaces.server.progress_intake import add_progress_intake
+from loadfactor.interfaces.server.question_pool import QuestionPool
+from loadfactor.interfaces.server.receiver import Receiver
+from loadfactor.interfaces.server.refusals import answer_error, refuse
+from loadfactor.interfaces.server.scrape import add_scrape
+from loadfactor.interfaces.server.served import Served, describe_errors
+
+NEEDS: Final[dict[tuple[str, str], Need]] = {
+    ("GET", "/health"): "nothing",
+    ("GET", "/metrics"): "fleet",
+    ("GET", "/openapi.json"): "any",
+    ("POST", "/api/v1/write"): "write",
+    ("POST", "/api/v1/progress"): "write",
+    ("GET", "/api/v1/readings"): "read",
+    ("GET", "/api/v1/coverage"): "read",
+    ("GET", "/api/v1/metrics"): "read",
+    ("GET", "/api/v1/jobs"): "read",
+    ("GET", "/api/v1/devices"): "read",
+    ("GET", "/api/v1/imports"): "fleet",
+    ("POST", "/api/v1/imports"): "write",
+    ("GET", "/api/v1/alerts"): "read",
+    ("GET", DIAGNOSIS): "read",
+    ("GET", SAVINGS): "fleet",
+    ("GET", "/api/v1/silences"): "fleet",
+    ("POST", "/api/v1/silences"): "write",
+    ("DELETE", "/api/v1/silences/{id}"): "write",
+}
+"""Every endpoint, and what it asks for."""
+LONG_RETRY_S: Final = 30
+"""A diagnosis or savings take so long: who finds others waiting comes back then."""
+
+
+def make_app(
+    books: Books,
+    receiver: Receiver,
+    guard: Guard,
+    bounds: Bounds | None = None,
+    window: GaugeWindow | None = None,
+    clock_s: Callable[[], float] = time,
+    alerts: AlertService | None = None,
+) -> Gate:
+    """The ASGI app of a server over these books. `window`: what `/metrics` shows of the fleet; `clock_s`: seconds since 1970."""
+    bounds = bounds or Bounds()
+    pool = QuestionPool(bounds.questions, bounds.waiting_questions, bounds.retry_after_s)
+    long_pool = QuestionPool(bounds.long_questions, bounds.waiting_long_questions, LONG_RETRY_S)
+
+    @asynccontextmanager
+    async def live(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        pool.close()
+        long_pool.close()
+
+    app = FastAPI(
+        title="loadfactor",
+        version=__version__,
+        description="The books of a GPU fleet: samples in, readings out.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=live,
+    )
+    served = Served(books, receiver, bounds, pool, long_pool)
+    add_intake(app, served)  # first: nothing is asked as often
+    add_progress_intake(app, served)
+    add_readings(app, served)
+    add_lists(app, served)
+    add_alerts(app, served)
+    add_insight(app, served)
+
+    @app.get(
+        "/health", responses={200: {"model": HealthAnswer, "description": "how the server does"}, **describe_errors()}
+    )
+    async def health() -> Response:
+        """How the server and its sources do; answers at once, and asks for no token."""
+        said = receiver.health()
+        if alerts is not None:
+            said |= {"alerts": alerts.health()}
+            said["status"] = "degraded" if said["status"] == "ok" and alerts.is_failing else said["status"]
+        return JSONResponse(said)
+
+    gate = Gate(DirectWrites(app, served), guard, bounds, NEEDS)
+    read_said = None if alerts is None else lambda: alerts.said
+    gauges = FleetGauges(books, pool, window or GaugeWindow(), clock_s, read_said)
+    add_scrape(app, receiver, gauges, gate.answered)
+    app.add_exception_handler(HTTPException, _refuse_http)
+    app.add_exception_handler(RequestValidationError, _refuse_invalid)
+    for kind in (LoadfactorError, RefusedError, Exception):
+        app.add_exception_handler(kind, _refuse_failed)
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+    return gate
+
+
+async def _refuse_http(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    words = {404: "no such address; /openapi.json lists them", 405: "not this method here; /openapi.json lists them"}
+    return refuse(error.status_code, words.get(error.status_code, str(error.detail)), dict(error.headers or {}))
+
+
+async def _refuse_failed(_request: Request, error: Exception) -> Response:
+    return answer_error(error)
+
+
+async def _refuse_invalid(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"][1:])
+    return refuse(400, f"{name}: {first['msg'][:1].lower()}{first['msg'][1:]}; /openapi.json says what it takes")
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document: FastAPI's, with our own words for a parameter that is none, and the token."""
+    if app.openapi_schema is None:
+        document = FastAPI.openapi(app)
+        for path, methods in document["paths"].items():
+            for method, operation in methods.items():
+                operation["responses"].pop("422", None)
+                need = NEEDS[method.upper(), path]
+                operation["security"] = [] if need == "nothing" else [{"token": []}, {}]
+        schemas = document["components"]["schemas"]
+        schemas.pop("HTTPValidationError", None)
+        schemas.pop("ValidationError", None)
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -1,0 +1,146 @@
+"""The gate every request passes before a route sees it: bounds, rate, who asks, a request id, and a line in the log."""
+
+import re
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import uuid4
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from loadfactor.base.errors import BusyError, LoadfactorError
+from loadfactor.base.units import MS_PER_S
+from loadfactor.interfaces.server.bounds import Bounds
+from loadfactor.interfaces.server.guard import Access, Asked, Guard, Need, RefusedError
+from loadfactor.interfaces.server.rates import Rates
+from loadfactor.interfaces.server.refusals import answer_error
+from loadfactor.interfaces.server.request_log import write_line
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+SAFE_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"private, no-cache"))
+LAST_CALLS = 6
+"""Of an error in loadfactor itself, in the log."""
+HEALTH = "/health"
+WRITE = "/api/v1/write"
+
+Needs = Mapping[tuple[str, str], Need]
+"""What each endpoint asks for, by method and path; what is not listed asks for a token that reads everything."""
+
+
+class Gate:
+    """An ASGI app around another one."""
+
+    def __init__(
+        self, app: ASGIApp, guard: Guard, bounds: Bounds, needs: Needs, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.answered: Counter[tuple[str, int]] = Counter()  # by path (of known ones) and status
+        self._app, self._guard, self._bounds, self._needs, self._clock_s = app, guard, bounds, needs, clock_s
+        self._rates = Rates(bounds.requests_per_s, bounds.burst, bounds.clients)
+        self._in_flight = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
+        else:
+            self._in_flight += 1
+            try:
+                await self._serve(scope, receive, send)
+            finally:
+                self._in_flight -= 1
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began_s = self._clock_s()
+        headers = scope["headers"]
+        given = _header(headers, b"x-request-id") or ""
+        request_id = given if REQUEST_ID.fullmatch(given) else uuid4().hex
+        sent = {"status": 0, "bytes": 0}
+        access = Access("open")
+
+        async def pass_on(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                sent["status"] = message["status"]
+                own = [(b"x-request-id", request_id.encode()), *SAFE_HEADERS]
+                message = {**message, "headers": [*message.get("headers", ()), *own]}
+            else:
+                sent["bytes"] += len(message.get("body", b""))
+            await send(message)
+
+        failed = ""
+        try:
+            access = self._admit(scope)
+            scope.setdefault("state", {})["access"] = access
+            await self._app(scope, receive, pass_on)
+        except (RefusedError, LoadfactorError) as error:
+            await answer_error(error)(scope, receive, pass_on)
+        except Exception as error:
+            failed = "".join(traceback.format_exception(error, limit=-LAST_CALLS))
+            if sent["status"] not in (0, 500):
+                raise  # the answer has begun: only closing the connection says that it is not whole
+            if not sent["status"]:
+                await answer_error(error)(scope, receive, pass_on)
+        finally:
+            self._note(scope, sent, request_id, access, self._clock_s() - began_s, failed)
+
+    def _admit(self, scope: Scope) -> Access:
+        """What the request may ask. Raises RefusedError where it passes a bound or asks too much, BusyError."""
+        bounds, headers, path, method = self._bounds, scope["headers"], scope["path"], scope["method"]
+        peer = (scope.get("client") or ("", 0))[0]
+        hosts = [value for name, value in headers if name == b"host"]
+        if len(scope.get("raw_path") or path) + len(scope["query_string"]) > bounds.url_bytes:
+            raise RefusedError(414, f"the address is longer than {bounds.url_bytes:,} bytes; ask for less at once")
+        if sum(len(name) + len(value) for name, value in headers) > bounds.header_bytes:
+            raise RefusedError(431, f"the headers are longer than {bounds.header_bytes:,} bytes; send fewer")
+        if len(hosts) != 1 or sum(name == b"authorization" for name, _ in headers) > 1:
+            raise RefusedError(400, "a request has one Host and at most one Authorization header")
+        if path == HEALTH:
+            return Access("open")
+        asked = Asked(
+            peer,
+            hosts[0].decode("latin-1"),
+            method,
+            _header(headers, b"origin"),
+            _header(headers, b"authorization"),
+            _header(headers, b"x-forwarded-for"),
+        )
+        if self._in_flight > bounds.in_flight:
+            raise BusyError("the server is busy; send it again a little later", bounds.retry_after_s)
+        if not self._rates.take(self._guard.client_of(asked), self._clock_s()):
+            raise BusyError(f"more than {bounds.requests_per_s:g} requests a second; send fewer", bounds.retry_after_s)
+        return self._guard.admit(asked, self._find_need(method, path))
+
+    def _find_need(self, method: str, path: str) -> Need:
+        """What an endpoint asks for, also one whose path ends in the id of something."""
+        of_one = f"{path.rpartition('/')[0]}/{{id}}"
+        return self._needs.get((method, path)) or self._needs.get((method, of_one), "fleet")
+
+    def _note(
+        self, scope: Scope, sent: dict[str, int], request_id: str, access: Access, took_s: float, failed: str
+    ) -> None:
+        """Count the answer, and log it; a write that went well is counted alone, there are thousands of them."""
+        method, path, status = scope["method"], scope["path"], sent["status"]
+        known = any(path == of for _, of in self._needs)
+        self.answered[path if known else "other", status] += 1
+        if (path, status) == (WRITE, 204) or (path, status) == (HEALTH, 200):
+            return
+        facts: dict[str, Any] = {"token": access.token} if access.token else {}
+        if failed:
+            facts["traceback"] = failed
+        write_line(
+            request_id=request_id,
+            client=(scope.get("client") or ("", 0))[0],
+            method=method,
+            path=path,
+            status=status,
+            bytes=sent["bytes"],
+            took_ms=round(took_s * MS_PER_S, 1),
+            **facts,
+        )
+
+
+def _header(headers: list[tuple[bytes, bytes]], name: bytes) -> str | None:
+    return next((value.decode("latin-1") for known, value in headers if known == name), None)

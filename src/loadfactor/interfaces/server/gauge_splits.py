@@ -1,0 +1,94 @@
+"""What `/metrics` asks the books: metrics, of all of the fleet or split by dimensions, over a window that ends now."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from loadfactor.base.units import S_PER_DAY, S_PER_HOUR, S_PER_MIN
+from loadfactor.interfaces.server.exposition import name_gauge
+from loadfactor.metrics import METRICS
+from loadfactor.metrics.metric import Metric, PerUnit, Sum
+from loadfactor.metrics.names import MetricName
+
+SHOWN: Final = tuple(m for m in METRICS if not (isinstance(m.kind, Sum) and m.kind.each))
+"""Metrics that are one number."""
+NO_NAME: Final = "(none)"
+OTHERS: Final = "(others)"
+ORDER: Final = "paid_gpu_hours"
+"""By this the largest parts are found."""
+
+
+def _pick(*names: MetricName) -> tuple[Metric, ...]:
+    return tuple(m for m in METRICS if m.name in names)
+
+
+UNIT_COSTS: Final = tuple(m for m in METRICS if isinstance(m.kind, PerUnit))
+OF_NODES: Final = _pick(
+    "paid_gpu_hours", "allocated_gpu_hours", "idle_gpu_hours", "unobserved_gpu_hours", "down_gpu_hours", "utilization",
+    "throttled_share", "power_w", "temperature_c_max", "mem_utilization_peak",
+)  # fmt: skip
+OF_JOBS: Final = (
+    *_pick(
+        "paid_gpu_hours", "idle_gpu_hours", "unobserved_gpu_hours", "effective_gpu_hours", "utilization", "sm_activity",
+        "gpu_util", "tensor_activity", "pcie_saturation", "nvlink_saturation", "mem_utilization", "mem_utilization_peak",
+        "throttled_share", "power_w", "cost", "idle_cost", "cost_per_effective_gpu_hour",
+    ),
+    *UNIT_COSTS,
+)  # fmt: skip
+OF_WHOLE_JOBS: Final = _pick(
+    "paid_gpu_hours", "idle_gpu_hours", "effective_gpu_hours", "utilization", "cost", "idle_cost",
+    "cost_per_effective_gpu_hour",
+)  # fmt: skip
+"""Told of jobs since they began."""
+OF_HELD_JOBS: Final = _pick("paid_gpu_hours", "idle_gpu_hours", "utilization", "cost")
+"""Told of jobs with who holds them."""
+OF_GPUS_OF_JOBS: Final = _pick("paid_gpu_hours", "utilization", "utilization_histogram")
+
+
+@dataclass(frozen=True)
+class GaugeSplit:
+    """One question. `largest`: how many parts have a line of their own, by what was paid for; `fresh_s`: for how long it is kept.
+
+    `covered`: metrics whose coverage is told of every part.
+    """
+
+    by: tuple[str, ...] = ()
+    window_s: int = S_PER_HOUR
+    metrics: tuple[Metric, ...] = SHOWN
+    largest: int = 20
+    fresh_s: float = 30
+    covered: tuple[str, ...] = ("utilization",)
+
+    def name(self, metric: Metric, currency: str) -> str:
+        """The name of a metric's gauge."""
+        return name_gauge(metric, currency, self.by, name_window(self.window_s))
+
+
+def name_window(window_s: float) -> str:
+    """A window as names of gauges say it; the last hour goes without saying.
+
+    >>> [name_window(s) for s in (3600, 86400, 1800, 604800)]
+    ['', '24h', '30m', '7d']
+    """
+    if window_s == S_PER_HOUR:
+        return ""
+    for unit, s in (("d", S_PER_DAY), ("h", S_PER_HOUR), ("m", S_PER_MIN)):
+        if window_s % s == 0 and window_s > s:
+            return f"{int(window_s // s)}{unit}"
+    return f"{int(window_s)}s"
+
+
+SPLITS: Final = (
+    GaugeSplit(covered=tuple(m.name for m in SHOWN)),
+    GaugeSplit(("pool",)),
+    GaugeSplit(("accelerator",)),
+    GaugeSplit(("team",)),
+    GaugeSplit(("node",), metrics=OF_NODES, largest=500),
+    GaugeSplit(("job",), metrics=OF_JOBS, largest=100),
+    GaugeSplit(("job", "team", "user"), metrics=OF_HELD_JOBS, largest=100, covered=()),
+    GaugeSplit((), S_PER_DAY, fresh_s=300, covered=tuple(m.name for m in SHOWN)),
+    GaugeSplit(("pool",), S_PER_DAY, fresh_s=300),
+    GaugeSplit(("team",), S_PER_DAY, fresh_s=300),
+    GaugeSplit(("job",), S_PER_DAY, OF_JOBS, largest=100, fresh_s=300),
+    GaugeSplit(("job", "device"), S_PER_DAY, OF_GPUS_OF_JOBS, largest=256, fresh_s=300, covered=()),
+)
+"""In this order they are asked. A day changes slowly, and is asked seldom."""

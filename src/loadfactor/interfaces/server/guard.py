@@ -1,0 +1,168 @@
+"""Who may ask what: tokens, trusted proxies, and the names under which a server of this machine alone may be asked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final, Literal
+
+from loadfactor.base.errors import InputError
+from loadfactor.store.tokens import TokenFile
+
+Need = Literal["nothing", "any", "read", "fleet", "write"]
+"""What an endpoint asks for. `any`: some token; `read`: one that reads, if only a team; `fleet`: one that reads everything."""
+
+GRANTS: Final[dict[str, tuple[Need, ...]]] = {
+    "open": ("nothing", "any", "read", "fleet", "write"),
+    "read": ("nothing", "any", "read", "fleet"),
+    "read-team": ("nothing", "any", "read"),
+    "write": ("nothing", "any", "write"),
+}
+BEARER: Final = "bearer "
+
+
+class RefusedError(Exception):
+    """A request that is not admitted, with the status that says why."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a request may ask. `team`: rows of this one alone; `token` is its id, empty where none was needed."""
+
+    right: str
+    team: str | None = None
+    token: str = ""
+
+    def grants(self, need: Need) -> bool:
+        """True where it is enough for an endpoint."""
+        return need in GRANTS[self.right]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The headers of a request that say who asks, and whom."""
+
+    peer: str
+    host: str
+    method: str = "GET"
+    origin: str | None = None
+    authorization: str | None = None
+    forwarded_for: str | None = None
+
+
+class Guard:
+    """The door of a server that listens on `host`. `trusted_proxies` are addresses or networks of proxies that check who asks."""
+
+    def __init__(self, tokens: TokenFile, host: str = "127.0.0.1", trusted_proxies: Sequence[str] = ()) -> None:
+        """Raises InputError for a proxy that is no address."""
+        self._tokens = tokens
+        self._is_local = is_loopback(host)
+        self._proxies = [_read_network(proxy) for proxy in trusted_proxies]
+
+    def admit(self, asked: Asked, need: Need) -> Access:
+        """What a request may ask. Raises RefusedError where it is not enough, StoreError where tokens cannot be read."""
+        if need == "nothing":
+            return Access("open")
+        by_proxy = self.trusts(asked.peer)
+        if self._is_local and not by_proxy and not is_loopback(_name_of(asked.host)):
+            raise RefusedError(421, "this server answers to localhost and 127.0.0.1 alone; ask it by that name")
+        if asked.origin is not None and asked.method != "GET" and asked.origin.partition("://")[2] != asked.host:
+            raise RefusedError(403, "a page of another site may not write here; send the request without a browser")
+        if not self._tokens.list():
+            if by_proxy or is_loopback(asked.peer):
+                return Access("open")
+            raise RefusedError(
+                403, "only the trusted proxies may ask here; create a token with `loadfactor token create`"
+            )
+        return self._check_token(asked.authorization, need)
+
+    def _check_token(self, authorization: str | None, need: Need) -> Access:
+        if authorization is None:
+            raise RefusedError(401, "a token is needed; send it as Authorization: Bearer lf_…")
+        given = authorization[len(BEARER) :].strip() if authorization.lower().startswith(BEARER) else ""
+        record = self._tokens.find(given)
+        if record is None:
+            raise RefusedError(401, "this token is not known or was revoked; `loadfactor token create` makes another")
+        access = Access(record.right, record.team, record.id)
+        if not access.grants(need):
+            wanted = {
+                "fleet": "a token that reads everything",
+                "read": "a token that reads",
+                "write": "a token that writes",
+            }
+            raise RefusedError(403, f"this needs {wanted[need]}; `loadfactor token create --help` shows the kinds")
+        return access
+
+    def trusts(self, peer: str) -> bool:
+        """True where the request comes from a trusted proxy."""
+        address = _read_address(peer) if self._proxies else None
+        return address is not None and any(_widen(address) in network for network in self._proxies)
+
+    def client_of(self, asked: Asked) -> str:
+        """The client whose rate counts: the one a trusted proxy names, else who connected."""
+        if asked.forwarded_for and self.trusts(asked.peer):
+            return asked.forwarded_for.rpartition(",")[2].strip()
+        return asked.peer
+
+
+def check_binding(host: str, tokens: TokenFile, trusted_proxies: Sequence[str], tls: bool) -> str | None:
+    """Whether a server may listen on an address; what to warn of, None where nothing is.
+
+    Raises InputError where others could ask without anybody checking who they are.
+    """
+    if is_loopback(host):
+        return None
+    valid = [record for record in tokens.list() if record.revoked_ms is None]
+    if not valid and not trusted_proxies:
+        raise InputError(
+            f"{host} can be reached from other machines and nothing checks who asks; make a token first with "
+            "`loadfactor token create --write`, name trusted_proxies in [server] of the configuration, or listen on 127.0.0.1"
+        )
+    if not tls and not trusted_proxies:
+        return "tokens travel unencrypted; give tls_cert and tls_key in [server] of the configuration"
+    return None
+
+
+def is_loopback(host: str) -> bool:
+    """True for the names and addresses of this machine that no other machine reaches.
+
+    >>> [is_loopback(h) for h in ("localhost", "127.0.0.1", "[::1]", "::ffff:127.0.0.1", "0.0.0.0", "", "10.0.0.1", "evil.example")]
+    [True, True, True, True, False, False, False, False]
+    """
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    address = _read_address(host)
+    return address is not None and address.is_loopback
+
+
+def _name_of(host: str) -> str:
+    """The name in a Host header, without its port."""
+    return host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
+
+
+@lru_cache(maxsize=1_000)
+def _read_address(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        address = ip_address(text.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _widen(address: IPv4Address | IPv6Address) -> IPv6Address:
+    """Every address as one of IPv6, so that they compare."""
+    return address if isinstance(address, IPv6Address) else IPv6Address(f"::ffff:{address}")
+
+
+def _read_network(text: str) -> IPv6Network:
+    try:
+        network = ip_network(text, strict=False)
+    except ValueError as error:
+        raise InputError(f"trusted proxy {text!r} is no address; write 10.0.0.7 or 10.0.0.0/8") from error
+    if isinstance(network, IPv6Network):
+        return network
+    return IPv6Network(f"::ffff:{network.network_address}/{96 + network.prefixlen}")

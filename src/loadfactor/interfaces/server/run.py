@@ -1,0 +1,140 @@
+"""The process of `loadfactor up`: opens the store and the port, runs until a signal, and leaves everything kept."""
+
+import asyncio
+import contextlib
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+import uvloop
+
+from loadfactor.base.errors import InputError
+from loadfactor.books.books import Books
+from loadfactor.interfaces.server.alert_service import AlertService
+from loadfactor.interfaces.server.app import make_app
+from loadfactor.interfaces.server.guard import Guard, check_binding
+from loadfactor.interfaces.server.service import LiveService
+from loadfactor.settings.config import Settings
+from loadfactor.store.live import LiveLog
+from loadfactor.store.tokens import TokenFile
+
+BACKLOG = 1024
+LONGEST_REQUEST_S = 10
+"""So long requests that are under way may take after a signal."""
+
+
+def serve(folder: Path, listen: str, settings: Settings) -> None:
+    """Collect and serve until SIGTERM or SIGINT. Raises InputError or StoreError where it cannot begin."""
+    host, port = read_address(listen)
+    books = Books(folder, settings.idle_below)
+    tokens, tls = TokenFile(folder), settings.server
+    warning = check_binding(host, tokens, tls.trusted_proxies, tls.tls_cert is not None)
+    guard = Guard(tokens, host, tls.trusted_proxies)
+    with contextlib.ExitStack() as opened:
+        live = LiveLog.open(
+            folder, after=books.store.manifest.live_through, entry=books.store.entry
+        )  # first: a second server hears of the first
+        opened.callback(live.close)
+        listening = opened.enter_context(bind(host, port))
+        _allow_connections()
+        service = LiveService(books, live, settings)
+        scheme = "https" if tls.tls_cert else "http"
+        port = listening.getsockname()[1]
+        address = f"{scheme}://{host if ':' not in host else f'[{host}]'}:{port}"
+        alerts = AlertService(books, settings, address)
+        live.heard = alerts.arrivals.hear
+        server = _Server(
+            uvicorn.Config(
+                make_app(books, service, guard, alerts=alerts),
+                http="httptools",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=LONGEST_REQUEST_S,
+                ssl_certfile=tls.tls_cert,
+                ssl_keyfile=tls.tls_key,
+            )
+        )
+        _greet(address, folder, settings)
+        if warning:
+            print(f"loadfactor: {warning}", file=sys.stderr, flush=True)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(server, service, alerts, listening))
+
+
+def read_address(listen: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT or [::1]:PORT. Raises InputError where it is none."""
+    host, _, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise InputError(f"{listen!r} is no address to listen on; write 127.0.0.1:9417")
+    return host, int(port)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises InputError where there can be none."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        raise InputError(
+            f"cannot listen on {host}:{port} ({error.strerror or error}); choose another with --listen"
+        ) from error
+    return listening
+
+
+def _allow_connections() -> None:
+    """As many open files as this machine allows: a thousand servers that never answer must leave some for senders."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+class _Server(uvicorn.Server):
+    """Leaves on a signal when what it began is done; uvicorn's own would raise the signal again before the log is closed."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT end serving; a second one does not wait for requests under way."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self.handle_exit, number, None)
+        yield
+
+
+async def _run(server: uvicorn.Server, service: LiveService, alerts: AlertService, listening: socket.socket) -> None:
+    collecting, judging = asyncio.create_task(service.run()), asyncio.create_task(alerts.run())
+    try:
+        await server.serve(sockets=[listening])  # until a signal
+    finally:
+        for task in (judging, collecting):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await asyncio.to_thread(alerts.stop)
+        await service.stop()
+
+
+def _greet(address: str, folder: Path, settings: Settings) -> None:
+    pulled = ", ".join(
+        [server.label for server in settings.prometheus]
+        + [group.label for group in settings.exporters]
+        + [f"cloudwatch {account.label}" for account in settings.cloudwatch]
+        + [f"gcp-monitoring {project.label}" for project in settings.gcp_monitoring]
+        + [f"slurm {cluster.name}".strip() for cluster in settings.slurm]
+    )
+    asked = f"asks {pulled}" if pulled else "nothing is configured to be asked"
+    if settings.kubernetes:
+        watched = ", ".join(f"kubernetes {cluster.name}".strip() for cluster in settings.kubernetes)
+        asked = f"asks {pulled}; watches {watched}" if pulled else f"watches {watched}"
+    print(f"loadfactor: books in {folder}, listening on {address}; {asked}; takes remote_write at {address}/api/v1/write",
+          file=sys.stderr, flush=True)  # fmt: skip

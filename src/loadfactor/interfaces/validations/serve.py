@@ -1,0 +1,75 @@
+"""The page of `validate serve`: mean errors by system, engine and model, rows left out, predicted against measured."""
+
+from collections import Counter
+
+from loadfactor.interfaces.charts import Chart, Series
+from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn
+from loadfactor.interfaces.formats import percent
+from loadfactor.planner.validation.request import ServingValidationRequest
+from loadfactor.planner.validation.serving import ServingValidation, validate_serving
+from loadfactor.planner.validation.serving_errors import ServingErrors
+
+COLUMNS = (
+    *(TableColumn(title) for title in ("system", "backend", "model")),
+    *(TableColumn(title, "number") for title in ("rows", "skipped")),
+    *(TableColumn(title, "percent") for title in ("TPOT", "TTFT", "tok/s", "speed-up")),
+)
+
+
+def build_document(request: ServingValidationRequest) -> Document:
+    """Predict the rows and lay out their errors."""
+    v = validate_serving(request)
+    return Document(
+        headline=_write_headline(v),
+        sections=(_draw_errors(v), *_draw_skipped(v)),
+        assumptions=(
+            Assumption("measurements", v.source, "the file"),
+            *(
+                Assumption("engine constants", text, "catalog/engines/constants.toml")
+                for text in sorted({row.constants for row in v.list_predicted()})
+            ),
+        ),
+        data=v,
+        is_no=not v.overall.rows,
+    )
+
+
+def _write_headline(v: ServingValidation) -> str:
+    if not v.overall.rows:
+        return f"No row of {v.source} could be predicted."
+    parts = (("time per token", v.overall.tpot_mean_abs_error), ("throughput", v.overall.throughput_mean_abs_error))
+    said = " and ".join(f"{name} to {percent(error)}" for name, error in parts if error is not None)
+    said = said or "no such measurement"
+    return f"{v.overall.rows} measured rows are predicted: {said} on average; {v.overall.skipped} skipped."
+
+
+def _draw_errors(v: ServingValidation) -> Section:
+    used = v.list_predicted()
+    chart = Chart(
+        "Time per token: predicted against measured",
+        "scatter",
+        tuple(row.measured_tpot_s or 0.0 for row in used),
+        (Series("rows", tuple(row.predicted_tpot_s for row in used)),),
+        x_label="measured (s)",
+        y_label="predicted (s)",
+        x_log=True,
+        y_log=True,
+    )
+    return Section(
+        "Mean absolute error, as a share of the measured value",
+        "TPOT: time per output token; TTFT: time to first token; speed-up: throughput at the highest concurrency over the lowest.",
+        charts=(chart,) if used else (),
+        tables=(DataTable(COLUMNS, [_write_row(e) for e in (*v.groups, v.overall)]),),
+    )
+
+
+def _draw_skipped(v: ServingValidation) -> tuple[Section, ...]:
+    reasons = Counter(row.skipped for row in v.rows if row.skipped)
+    rows: list[tuple[Cell, ...]] = [(float(count), why) for why, count in reasons.items()]
+    table = DataTable((TableColumn("rows", "number"), TableColumn("why")), rows)
+    return (Section("Rows left out", tables=(table,)),) if rows else ()
+
+
+def _write_row(e: ServingErrors) -> tuple[Cell, ...]:
+    numbers = (e.tpot_mean_abs_error, e.ttft_mean_abs_error, e.throughput_mean_abs_error, e.speedup_mean_abs_error)
+    return (e.system, e.backend, e.model.rpartition("/")[2], float(e.rows), float(e.skipped), *numbers)

@@ -1,0 +1,69 @@
+"""Files of measurements that a user names: CSV files and folders of them, each row as it is written."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import BYTES_PER_MIB
+from loadfactor.planner.validation.row_cells import Row
+from loadfactor.sources.file_chunks import read_file
+
+LIMIT_BYTES: Final = 64 * BYTES_PER_MIB  # far above any list of measurements
+
+
+@dataclass(frozen=True)
+class MeasurementFile:
+    """The rows of one file; `named` where the user named it, rather than the folder it lies in."""
+
+    name: str
+    rows: Sequence[Row]
+    named: bool = True
+
+
+def read_measurement_files(paths: Sequence[Path]) -> list[MeasurementFile]:
+    """The files in order, those of a folder by name.
+
+    Raises InputError when a path is missing or holds no CSV.
+    """
+    found: list[MeasurementFile] = []
+    for path in paths:
+        if not path.is_dir():
+            found.append(MeasurementFile(path.name, _read_rows(path)))
+            continue
+        inside = sorted(path.glob("*.csv"))
+        if not inside:
+            raise InputError(f"{path} holds no .csv file; give the file or the folder of your measurements")
+        found += [MeasurementFile(p.name, _read_rows(p), named=False) for p in inside]
+    return found
+
+
+def fill_sources(rows: Sequence[Row]) -> list[Row]:
+    """The rows with what they say of the row above written out: a source of "same", techniques that begin with "and".
+
+    >>> rows = fill_sources([{"techniques": "packed", "source": "a"}, {"techniques": "and offloading", "source": "same"}])
+    >>> rows[1]
+    {'techniques': 'packed, and offloading', 'source': 'a'}
+    """
+    result: list[Row] = []
+    for row in rows:
+        one = dict(row)
+        above = result[-1] if result else {}
+        if above and (row.get("source") or "").strip().lower() == "same":
+            one["source"] = above.get("source")
+        said = (row.get("techniques") or "").strip()
+        if above.get("techniques") and (said.lower().startswith("and ") or "on the above" in said.lower()):
+            one["techniques"] = f"{above['techniques']}, {said}"
+        result.append(one)
+    return result
+
+
+def _read_rows(path: Path) -> list[Row]:
+    try:
+        lines = io.StringIO(read_file(path, LIMIT_BYTES).decode("utf-8-sig"), newline="")
+        return fill_sources([{(k or "").strip(): v for k, v in row.items()} for row in csv.DictReader(lines)])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} is not a CSV file ({error})") from None

@@ -1,0 +1,191 @@
+"""Rows of TTFT, TPOT and throughput over concurrency that somebody measured on a serving replica, read from a CSV.
+
+Columns: model, system, backend, isl, osl, tp, concurrency, and at least one of tpot_ms, ttft_ms, output_tok_per_s_derived (or
+output_tok_per_s). Optional: precision, pp, moe_ep, attention_dp, backend_version, requests. Where concurrency is empty, all
+requests are there from the start (offline), and throughput alone is compared. The published silicon sample of aiconfigurator
+(columns model_path, tp_size, …, silicon_tpot_ms) is read too. `concurrency` counts requests per attention-data-parallel rank,
+and so does the throughput, as in that sample.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadfactor.base.errors import SourceError
+from loadfactor.base.limits import Limits, shorten
+from loadfactor.base.units import MS_PER_S
+from loadfactor.planner.validation.measurement_files import LIMIT_BYTES
+from loadfactor.sources.file_chunks import read_file
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One measurement, as its row has it."""
+
+    model: str
+    system: str
+    backend: str
+    version: str
+    precision: str | None
+    prompt_tokens: int
+    output_tokens: int
+    tp: int
+    pp: int
+    moe_ep: int
+    attention_dp: int
+    concurrency: int | None  # per attention rank; None: all requests at once
+    requests: int | None  # of the whole run, where the row says it
+    ttft_s: float | None
+    tpot_s: float | None
+    output_tokens_per_s: float | None  # per attention rank
+    line: int
+
+    @property
+    def sweep(self) -> tuple[object, ...]:
+        """What the rows of one sweep over concurrency have in common."""
+        what = (
+            self.model,
+            self.system,
+            self.backend,
+            self.version,
+            self.precision,
+            self.prompt_tokens,
+            self.output_tokens,
+        )
+        return (*what, self.tp, self.pp, self.moe_ep, self.attention_dp)
+
+
+NAMES = {
+    "model": ("model", "model_path"),
+    "system": ("system", "accelerator"),
+    "backend": ("backend", "engine"),
+    "version": ("backend_version", "version"),
+    "precision": ("precision",),
+    "prompt_tokens": ("isl", "prompt_tokens"),
+    "output_tokens": ("osl", "output_tokens"),
+    "tp": ("tp", "tp_size"),
+    "pp": ("pp", "pp_size"),
+    "moe_ep": ("moe_ep", "moe_ep_size"),
+    "attention_dp": ("attention_dp", "attention_dp_size"),
+    "concurrency": ("concurrency", "batch_size"),
+    "requests": ("requests", "num_requests"),
+    "ttft_ms": ("ttft_ms", "silicon_ttft_ms"),
+    "tpot_ms": ("tpot_ms", "silicon_tpot_ms"),
+    "throughput": ("output_tok_per_s_derived", "output_tok_per_s", "output_tokens_per_s"),
+    "mode": ("mode",),
+}
+MEASURED = Limits(at_least=0.000_001, at_most=1e12)
+COUNTED = Limits(at_least=1, at_most=10_000_000)
+NEEDED = ("model", "system", "backend", "prompt_tokens", "output_tokens", "tp")
+
+
+def read_sweeps(path: Path) -> Iterator[SweepRow | tuple[int, str]]:
+    """Every row of a CSV (gzip allowed), in its order: a `SweepRow`, or (line, why it cannot be used).
+
+    Raises SourceError when the file is missing or lacks a column without which no row can be used.
+    """
+    try:
+        text = read_file(path, LIMIT_BYTES).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path} is not a CSV file ({error}); give a CSV of measurements") from None
+    try:
+        yield from _read_rows(csv.DictReader(io.StringIO(text)), path)
+    except csv.Error as error:
+        raise SourceError(f"{path} is not a CSV file ({error}); give a CSV of measurements") from None
+
+
+def _read_rows(reader: "csv.DictReader[str]", path: Path) -> Iterator[SweepRow | tuple[int, str]]:
+    there = reader.fieldnames or []
+    column = {key: next((n for n in names if n in there), None) for key, names in NAMES.items()}
+    missing = [NAMES[key][0] for key in NEEDED if column[key] is None]
+    if missing:
+        raise SourceError(f"{path}: no column {', '.join(missing)}; it needs {', '.join(NAMES[k][0] for k in NEEDED)}")
+    for line, row in enumerate(reader, start=2):
+        cells = {key: (row.get(name) or "").strip() if name else "" for key, name in column.items()}
+        if cells["mode"] == "disagg":
+            yield line, "disaggregated: prefill and decode on different replicas are not one row of this kind"
+            continue
+        try:
+            yield _read_row(cells, line)
+        except ValueError as error:
+            yield line, str(error)
+
+
+def _read_row(cells: Mapping[str, str], line: int) -> SweepRow:
+    ttft, tpot, throughput = (_read_measured(cells[k], k) for k in ("ttft_ms", "tpot_ms", "throughput"))
+    if ttft is None and tpot is None and throughput is None:
+        raise ValueError("nothing measured: TTFT, TPOT and throughput are all empty")
+    count = {k: _read_count(cells[k], k) for k in ("prompt_tokens", "output_tokens", "tp")}
+    loads = {k: _read_count(cells[k], k) if cells[k] else None for k in ("concurrency", "requests")}
+    optional = {
+        k: _read_count(cells[k], k) if cells[k] and _read_number(cells[k]) else 1
+        for k in ("pp", "moe_ep", "attention_dp")
+    }
+    output, concurrency = count["output_tokens"], loads["concurrency"]
+    if concurrency is None and throughput is None:
+        raise ValueError("no concurrency, and no throughput of a run with all requests at once")
+    if throughput is None and concurrency and ttft is not None and tpot is not None:
+        throughput = concurrency * output / (ttft + tpot * (output - 1)) * MS_PER_S
+    return SweepRow(
+        model=cells["model"],
+        system=cells["system"],
+        backend=cells["backend"],
+        version=cells["version"],
+        precision=cells["precision"].lower() or None,
+        prompt_tokens=count["prompt_tokens"],
+        output_tokens=output,
+        tp=count["tp"],
+        pp=optional["pp"],
+        moe_ep=optional["moe_ep"],
+        attention_dp=optional["attention_dp"],
+        concurrency=concurrency,
+        requests=loads["requests"],
+        ttft_s=None if ttft is None else ttft / MS_PER_S,
+        tpot_s=None if tpot is None else tpot / MS_PER_S,
+        output_tokens_per_s=throughput,
+        line=line,
+    )
+
+
+def _read_number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+
+
+def _read_measured(text: str, name: str) -> float | None:
+    if not text or text.lower() in ("nan", "null", "none"):
+        return None
+    value = _read_number(text)
+    if not MEASURED.admit(value):
+        raise ValueError(f"{name} must be {MEASURED.words}, got {shorten(text)}")
+    return value
+
+
+def _read_count(text: str, name: str) -> int:
+    value = _read_number(text) if text else 0.0
+    if not COUNTED.admit(value) or value != int(value):
+        raise ValueError(f"{name} must be a whole number, {COUNTED.words}, got {shorten(text) if text else 'nothing'}")
+    return int(value)
+
+
+def plain_model_name(name: str) -> str:
+    """A model's name without its organisation, precision and tuning: what two spellings of one shape have in common.
+
+    >>> plain_model_name("meta-llama/Meta-Llama-3.1-8B"), plain_model_name("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8")
+    ('llama-3.1-8b', 'qwen3-235b-a22b')
+    """
+    plain = name.replace("--", "/").rpartition("/")[2].lower().replace("_", "-").removeprefix("meta-")
+    while True:
+        shorter = re.sub(
+            r"-(fp8|fp4|nvfp4|mxfp4|bf16|int4|awq|gptq|w4a16|instruct|chat|it|hf|base|thinking|\d{4}|v\d+\.\d+)$",
+            "",
+            plain,
+        )
+        if shorter == plain:
+            return plain
+        plain = shorter

@@ -1,0 +1,257 @@
+"""One measured training run, read from a row of a table: its job, layout and measured number, whatever the columns are called.
+
+Unknown columns are ignored. A row that lacks something is refused with the reason. A field of the layout that the row does not
+give ("not given") is left free, and the planner sets it as a user would: to what is fastest.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from loadfactor.base.errors import CatalogError
+from loadfactor.base.limits import Limits
+from loadfactor.base.units import (
+    BITS_PER_BYTE,
+    BYTES_PER_GB,
+    FLOPS_PER_TFLOPS,
+    MS_PER_S,
+    PARAMETERS_PER_BILLION,
+    PERCENT,
+)
+from loadfactor.catalog.accelerators import Accelerator, find_accelerator
+from loadfactor.catalog.clusters import PublishedCluster, recognize_cluster
+from loadfactor.catalog.models import Network, find_network
+from loadfactor.planner.training.adapters import DEFAULT_RANK, Adapters
+from loadfactor.planner.training.flops import HARDWARE, MODEL, palm_flops_per_token, training_flops_per_token
+from loadfactor.planner.training.job import TrainingJob
+from loadfactor.planner.training.layout import TrainingLayout
+from loadfactor.planner.training.machine import build_machine, choose_datatype
+from loadfactor.planner.training.search_space import SearchSpace, enumerate_layouts
+from loadfactor.planner.training.utilization import Utilization, compute_utilization
+from loadfactor.planner.validation.row_cells import Row, RowRefused, read_number, read_text, read_whole
+from loadfactor.planner.validation.row_layouts import list_unread_recompute, read_layout
+from loadfactor.planner.validation.row_software import count_slices, list_unread, read_datatype, recognize_software
+
+GPT2_VOCABULARY = 51_200  # GPT-2's 50,257 padded, what Megatron trains with
+FINE_TUNING = ("sft", "lora", "qlora")
+FINE_TUNING_DOCUMENT = (
+    512  # tokens of an example, with what stands around it; the public sets of instructions have 100 to 1,000
+)
+METHODS = ("full", "pretrain", "pretraining", "sft", "lora", "qlora")
+LAYERS = Limits(at_least=1, at_most=10_000)
+GPUS_PER_NODE = 8  # of the nodes whose network papers give per node
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """One usable row: the job and layout, the number measured with its unit, and how a step time becomes that number."""
+
+    label: str
+    job: TrainingJob
+    layout: TrainingLayout
+    free: tuple[str, ...]  # fields of the layout that the row leaves open
+    quantity: str
+    value: float
+    per_step: float  # value = per_step / step_s, or step_s · per_step for a time
+    unread: tuple[str, ...] = ()  # techniques that the row names and the prediction knows nothing of
+
+    @property
+    def is_time(self) -> bool:
+        """True where the measured number grows with the step's time."""
+        return self.quantity.startswith("iteration")
+
+    @property
+    def space(self) -> SearchSpace:
+        """The layouts that the row allows: fields that it gives are fixed, others are free."""
+        x = self.layout
+
+        def allow(name: str) -> tuple[int, ...]:
+            return () if name in self.free else (int(getattr(x, name)),)
+
+        return SearchSpace(
+            tensor=allow("tensor"),
+            pipeline=allow("pipeline"),
+            context=(x.context,),
+            expert=(x.expert,),
+            micro_batch=allow("micro_batch"),
+            interleave=allow("interleave"),
+            recompute=allow("recompute"),
+            zero=allow("zero") or (0, 1, 2, 3),
+        )
+
+    def value_at(self, step_s: float) -> float:
+        """The predicted step in the quantity that was measured."""
+        return step_s * self.per_step if self.is_time else self.per_step / step_s
+
+    def step_s_at(self, value: float) -> float:
+        """A number in the measured quantity as seconds of a step."""
+        return value / self.per_step if self.is_time else self.per_step / value
+
+    @property
+    def step_s(self) -> float:
+        """The measured number as seconds of a step."""
+        return self.step_s_at(self.value)
+
+    def compute_utilization(self, layout: TrainingLayout, value: float) -> Utilization:
+        """HFU and MFU at this value, attention counted in full, as the papers of these tables do."""
+        return compute_utilization(self.job, layout, self.step_s_at(value))
+
+
+def read_row(row: Row) -> MeasuredRun:
+    """The measurement a row describes. Raises RowRefused with the reason when it lacks something."""
+    text = " ".join(v for v in row.values() if isinstance(v, str))
+    accelerator = _accelerator(row)
+    cluster = recognize_cluster(text, accelerator.id)
+    if cluster:
+        accelerator = find_accelerator(cluster.accelerator) or accelerator
+    network, seq = _network(row)
+    gpus, batch = (
+        read_whole(row, "gpus", "chips", "num_gpus"),
+        read_whole(row, "global_batch", "global_batch_size", "batch"),
+    )
+    sharded = "FULL_SHARD" in text or "ZeRO-3" in text or re.search("fsdp|hsdp", text.lower()) is not None
+    software = recognize_software(row, text, accelerator)
+    layout, free = read_layout(row, gpus, sharded, software)
+    if layout.pipeline > network.layers:
+        raise RowRefused(f"{layout.pipeline} pipeline stages for {network.layers} layers")
+    if layout.gpus != gpus:
+        raise RowRefused(f"tp × pp × cp × dp = {layout.gpus} is not the {gpus} GPUs of the row")
+    if "micro_batch" not in free and batch % (layout.data * layout.micro_batch):
+        raise RowRefused(
+            f"global batch {batch} is no multiple of data ranks {layout.data} × micro-batch {layout.micro_batch}"
+        )
+    try:
+        datatype = choose_datatype(accelerator, read_datatype(row, accelerator))
+        on = build_machine(accelerator, datatype, _scale_out(row, text, cluster), software=software)
+    except CatalogError as error:
+        raise RowRefused(str(error)) from None
+    slices = count_slices(row)
+    if slices > 1:
+        on = replace(on, fabric=replace(on.fabric, domain_gpus=max(gpus // slices, 1)))
+    job = TrainingJob(network, seq, batch, on, software, adapters=_adapters(row), document_tokens=_document_tokens(row))
+    quantity, value, per_step = _measure(row, job, gpus)
+    billions = read_number(row, "params_b") or network.parameters / PARAMETERS_PER_BILLION
+    label = row.get("model") or row.get("scheme") or f"{billions:.3g}B"
+    one = MeasuredRun(
+        str(label), job, layout, free, quantity, value, per_step, (*list_unread(row), *list_unread_recompute(row))
+    )
+    if free and not any(len(x) for x in enumerate_layouts(job, gpus, one.space)):
+        raise RowRefused(_explain_no_layout(network, batch, layout, free))
+    return one
+
+
+def _explain_no_layout(network: Network, batch: int, x: TrainingLayout, free: Sequence[str]) -> str:
+    """Why no layout that a row allows can be."""
+    if "tensor" not in free and batch % x.data:
+        return f"a global batch of {batch} is no multiple of the {x.data} data ranks that tp, pp and cp leave"
+    if network.experts and network.experts.count % x.expert:
+        return f"{network.experts.count} experts do not divide over {x.expert} ranks"
+    if x.tensor * x.context * x.data % x.expert:
+        return f"{x.expert} expert ranks do not divide the {x.tensor * x.context * x.data} ranks of a pipeline stage"
+    if x.pipeline * x.interleave > network.layers:
+        return f"{network.layers} layers are fewer than {x.pipeline} stages of {x.interleave} chunks"
+    if x.interleave > 1 and "interleave" not in free:
+        return f"the micro-batches of {batch} sequences are no multiple of {x.pipeline} interleaved stages"
+    return f"no layout divides a global batch of {batch} over {x.gpus} GPUs and {network.layers} layers"
+
+
+def _accelerator(row: Row) -> Accelerator:
+    name = read_text(row, "gpu", "accelerator", "chip")
+    found = find_accelerator(name) if name else None
+    if found is None:
+        raise RowRefused(f"no accelerator called {name!r} in the catalog" if name else "no gpu in the row")
+    return found
+
+
+def _network(row: Row) -> tuple[Network, int]:
+    seq = read_whole(row, "seq", "seq_len", "sequence_length", "max_seq_len")
+    known = find_network(read_text(row, "network", "model") or "")
+    layers = read_whole(row, "layers", default=0, limits=LAYERS)
+    hidden, heads = (read_whole(row, n, default=0) for n in ("hidden", "heads"))
+    if known is not None and not layers:
+        return known, seq
+    if not layers or not hidden or not heads:
+        missing = [n for n, v in (("layers", layers), ("hidden", hidden), ("heads", heads)) if not v]
+        raise RowRefused(f"no {', '.join(missing)} in the row and its model is not in the catalog")
+    ffn = read_whole(row, "ffn_hidden", "intermediate_size", default=4 * hidden)
+    kv_heads = read_whole(row, "kv_heads", default=heads)
+    shape = Network(
+        name=read_text(row, "model") or "row",
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=read_whole(row, "head_dim", default=max(hidden // heads, 1)),
+        ffn_hidden=ffn,
+        vocabulary=read_whole(row, "vocab", "vocabulary", default=GPT2_VOCABULARY),
+        max_context=seq,
+        gated_mlp=(read_text(row, "gated_mlp") or "").lower() in ("1", "true", "yes"),
+        tied_embeddings=True,
+        positional="learned",
+        norm="layer",
+        linear_bias=True,
+    )
+    return shape, seq
+
+
+def _adapters(row: Row) -> Adapters | None:
+    """What is trained in place of all weights, by the row's method."""
+    said = (read_text(row, "method") or "full").lower()
+    if said not in METHODS:
+        raise RowRefused(f"the method {said!r} is not one of {', '.join(METHODS)}")
+    rank = read_whole(row, "lora_rank", "rank", default=DEFAULT_RANK)
+    return Adapters(rank, said == "qlora") if said in ("lora", "qlora") else None
+
+
+def _document_tokens(row: Row) -> int | None:
+    """Tokens of a document, where rows of fine-tuning pack short ones; None where one fills a sequence."""
+    given = read_whole(row, "document_tokens", default=0)
+    if given:
+        return given
+    said = (read_text(row, "method") or "pretrain").lower()
+    padded = "padd" in (row.get("techniques") or "").lower()
+    return FINE_TUNING_DOCUMENT if said in FINE_TUNING and not padded else None
+
+
+def _scale_out(row: Row, text: str, cluster: PublishedCluster | None) -> float | None:
+    """Bytes/s per GPU between nodes: the row's own column, "1600 Gbps node-node" in its words, or a cluster known by name."""
+    own = read_number(row, "scale_out_gb_per_s", "ib_gb_per_s_per_gpu")
+    if own:
+        return own * BYTES_PER_GB
+    said = re.search(r"(\d{3,4}) ?Gbps", text)
+    if said:
+        return float(said.group(1)) * BYTES_PER_GB / BITS_PER_BYTE / GPUS_PER_NODE
+    return cluster.scale_out_bytes_per_s.value if cluster else None
+
+
+def _measure(row: Row, job: TrainingJob, gpus: int) -> tuple[str, float, float]:
+    """The measured number, and what it is per step. Times first, then tokens, then FLOP/s by the row's convention."""
+    for name, factor in (
+        ("iteration_s", 1.0),
+        ("step_time_s", 1.0),
+        ("step_s", 1.0),
+        ("iteration_ms", float(MS_PER_S)),
+    ):
+        value = read_number(row, name)
+        if value:
+            return ("iteration_s" if factor == 1 else "iteration_ms"), value, factor
+    tokens = float(job.global_batch * job.seq)
+    for name, share in (("tokens_per_s", 1.0), ("tokens_per_s_per_gpu", 1.0 / gpus)):
+        value = read_number(row, name)
+        if value:
+            return name, value, tokens * share
+    n = job.network
+    hardware = "hardware" in (row.get("flops_convention") or "").lower()
+    for name in ("model_tflops_per_gpu", "tflops_per_gpu", "tflops_per_gpu_published"):
+        value = read_number(row, name)
+        if value:
+            convention = HARDWARE if hardware and not name.startswith("model") else MODEL
+            per_token = training_flops_per_token(n, job.seq, convention, job.adapters is not None)
+            return name, value, per_token * tokens / gpus / FLOPS_PER_TFLOPS
+    used = read_number(row, "mfu_pct")
+    if used:
+        per_token = palm_flops_per_token(
+            read_number(row, "params") or n.parameters, n.layers, n.heads * n.head_dim, job.seq
+        )
+        return "mfu_pct", used, per_token * tokens / (gpus * job.machine.matmul.peak_flops) * PERCENT
+    raise RowRefused("no iteration time, tokens/s, TFLOP/s or MFU in the row")

@@ -1,0 +1,54 @@
+"""What `loadfactor.toml` says of the networks that jobs train: the tables [[network]]."""
+
+from typing import Any, Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from loadfactor.base.errors import no_such
+from loadfactor.tables.tagging.rules import TagRule, check_texts, read_match
+
+DATATYPES: Final = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
+"""Datatypes whose dense peak the catalog may know."""
+RECOMPUTED: Final = ("none", "selective", "full")
+"""Which activations are computed again in the backward pass."""
+
+
+class JobNetwork(BaseModel):
+    """Which network jobs train, and how. Texts may refer to what a job's scheduler said: `{env.MODEL}`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    match: dict[str, Any] = Field(default={}, description="Which jobs, as in [[tag]]. By default, all.")
+    model: str | None = Field(
+        default=None, min_length=1, description="A name of the catalog, or a path to a config.json."
+    )
+    sequence_length: int | str | None = Field(default=None, description="Tokens of one sequence.")
+    datatype: str | None = Field(default=None, description="Of matrix products: its dense peak is that of MFU.")
+    recompute: str | None = Field(default=None, description="Activations computed again: none, selective, full.")
+
+    @model_validator(mode="after")
+    def _understood(self) -> Self:
+        for name, known in (("datatype", DATATYPES), ("recompute", RECOMPUTED)):
+            text = getattr(self, name)
+            if text is not None and "{" not in text and text not in known:
+                raise ValueError(str(no_such(name, text, known)))
+        length = self.sequence_length
+        if (isinstance(length, int) and length < 1) or (isinstance(length, str) and "{" not in length):
+            raise ValueError(f"sequence_length = {length!r} is no number of tokens")
+        if not self.gives:
+            raise ValueError("a table gives one of model, sequence_length, datatype and recompute")
+        _ = self.rule
+        return self
+
+    @property
+    def gives(self) -> dict[str, str]:
+        """What is said, by name."""
+        said = {name: getattr(self, name) for name in ("model", "sequence_length", "datatype", "recompute")}
+        return {name: str(value) for name, value in said.items() if value is not None}
+
+    @property
+    def rule(self) -> TagRule:
+        """It as a rule, which gives these texts. Raises InputError where it refers to what there is not."""
+        conditions = read_match(self.match, "[[network]]")
+        check_texts(conditions, self.gives, "[[network]]")
+        return TagRule(conditions, tuple(self.gives.items()))

@@ -1,0 +1,130 @@
+"""Books that keep users as pseudonyms: no file of them names anybody, rules still know people by their names."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.books.test_tagging import quote_cell
+from tests.interfaces.cli.test_books import Run, run
+from tests.torture.answers import ask
+from tests.torture.fleet import WORK, at
+
+from loadfactor.base.errors import InputError
+from loadfactor.base.privacy.key_file import make_key, read_key
+from loadfactor.books.books import Books
+from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody
+
+__all__ = ["run"]
+
+NAME = "alice"
+RULES = '[[tag]]\nmatch = { user = "ali*" }\nexperiment = "{user}-notes"\n'
+START_MS = 1_777_593_600_000
+
+
+def settings(key: Path) -> str:
+    return f'[privacy]\nusers = "pseudonyms"\nkey_file = "{key}"\n'
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a key, settings that ask for pseudonyms, and rows that name somebody wherever rows can."""
+    monkeypatch.chdir(tmp_path)
+    make_key(tmp_path / "key")
+    (tmp_path / "loadfactor.toml").write_text(settings(tmp_path / "key") + RULES)
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    tags = quote_cell(json.dumps({"comment": f"run by {NAME}", "job_name": f"{NAME}_x", "account": NAME}))
+    (jobs / "allocations.csv").write_text(
+        "job_id,device_id,team,user,from_utc,to_utc,tags,queue\n"
+        f"{NAME} python 77,g0,{NAME},{NAME},{at(1)},{at(9)},{tags},q-{NAME}\n"
+    )
+    (jobs / "queue_events.csv").write_text(
+        f"job_id,at_utc,event,gpus,team,user,reason\n8,{at(2)},submitted,1,{NAME},{NAME},held by {NAME}\n"
+    )
+    (jobs / "progress.csv").write_text(f"job_id,from_utc,to_utc,unit,amount\n{NAME} python 77,{at(1)},{at(2)},step,5\n")
+    (jobs / "devices.csv").write_text(f"device_id,from_utc,to_utc\ng0,{at(0)},\n")
+    (jobs / "samples.csv").write_text("\n".join(line for line in WORK["samples"] if not line.startswith(("g1", "g2"))))
+    return tmp_path
+
+
+def holds_name(folder: Path) -> list[str]:
+    """The files of a folder in which the name stands, compressed columns read."""
+    found = [p.name for p in folder.rglob("*") if p.is_file() and NAME.encode() in p.read_bytes()]
+    said = json.dumps(ask(folder), default=str)
+    return [*found, *(["a table"] if NAME in said else [])]
+
+
+def test_no_file_of_the_books_names_anybody(here: Path) -> None:
+    """Neither columns nor tags, reasons, job ids and progress; the pseudonym is the same everywhere, and joins what it joined."""
+    books = Books(here / "store")
+    books.add("tables", [here / "jobs"])
+    key = read_key(here / "key")
+    who = key.mask(NAME)
+    assert holds_name(here / "store") == []
+    (row,) = books.table("allocations").to_pyarrow().to_pylist()
+    assert (row["user"], row["team"], row["job_id"]) == (who, who, f"{who} python 77")
+    assert row["experiment_id"] == f"{who}-notes"
+    assert json.loads(row["tags"])["comment"] == f"run by {who}"
+    readings = books.show(["cost_per_step", "allocated_gpu_hours"], by="job")
+    assert f"{who} python 77" in [keys[0] for keys in readings.keys]
+    assert key.reveal(books.table("progress").to_pyarrow()["job_id"][0].as_py().split()[0]) == NAME
+
+
+def test_live_rows_and_what_waits_to_become_rows_name_nobody(here: Path) -> None:
+    """Batches are masked, bodies and states sealed; both are what they were to who reads them."""
+    books = Books(here / "store")
+    row = {
+        "job_id": f"{NAME} x 1",
+        "device_id": "g0",
+        "user": NAME,
+        "from_utc": START_MS,
+        "to_utc": START_MS + 3_600_000,
+    }
+    body = ReceivedBody("o", "remote_write", 5, f'gpu{{user="{NAME}"}}'.encode())
+    with LiveLog.open(here / "store", entry=books.store.entry) as log:
+        log.acknowledge([LiveBatch("dcgm", "allocations", pa.Table.from_pylist([row]), "x")])
+        log.book(OriginState("o", 0, f"state of {NAME}".encode()), 0, [])
+        log.keep([body]).result()
+        assert [b for _, b in log.received()] == [body]
+        assert log.states()["o"].content == f"state of {NAME}".encode()
+        assert holds_name(here / "store") == []
+        books.flush()
+    assert holds_name(here / "store") == []
+
+
+def test_retagging_knows_names_and_masks_those_that_entered_before(here: Path) -> None:
+    """What was imported with names becomes what importing it with pseudonyms makes; then no file names anybody any more."""
+    Path("loadfactor.toml").write_text("")
+    books = Books(here / "store")
+    books.add("tables", [here / "jobs"])
+    assert holds_name(here / "store")
+    Path("loadfactor.toml").write_text(settings(here / "key") + RULES)
+    books.retag()
+    anew = Books(here / "anew")
+    anew.add("tables", [here / "jobs"])
+    assert ask(here / "store") == ask(here / "anew")
+    assert holds_name(here / "store") == []
+    assert books.retag().rows == {}
+
+
+def test_without_the_key_nothing_enters(here: Path) -> None:
+    """An import is refused; what is in the books can still be asked."""
+    books = Books(here / "store")
+    books.add("tables", [here / "jobs"])
+    (here / "key").rename(here / "away")
+    with pytest.raises(InputError, match=r"the key of pseudonyms .* cannot be read"):
+        Books(here / "store").add("tables", [here / "jobs"])
+    assert Books(here / "store").show("allocated_gpu_hours")[0].value == 8
+
+
+def test_who_has_the_key_turns_pseudonyms_back(run: Run, here: Path) -> None:
+    """`pseudonym of` and `pseudonym reveal` are each other's opposite; a foreign one is refused in one line."""
+    _, out, _ = run("pseudonym", "of", NAME, "--key-file", here / "key", "--json")
+    (one,) = json.loads(out)["pseudonyms"]
+    _, out, _ = run("pseudonym", "reveal", one["pseudonym"], "--key-file", here / "key", "--json")
+    assert json.loads(out)["pseudonyms"] == [one]
+    assert run("pseudonym", "make-key", here / "other")[0] == 0
+    code, _, err = run("pseudonym", "reveal", one["pseudonym"], "--key-file", here / "other")
+    assert code == 2
+    assert "is no pseudonym of this key" in err

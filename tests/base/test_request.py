@@ -1,0 +1,90 @@
+"""What a command takes: read as people write it, refused in one line when it cannot be."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from loadfactor.base.errors import InputError
+from loadfactor.base.request import Request, make_request, option
+from loadfactor.interfaces.cli.commands import add_command
+from loadfactor.interfaces.document import DataTable, Document, Section, TableColumn
+from loadfactor.interfaces.functions import make_function
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlightRequest(Request):
+    """A small request with one field of each kind."""
+
+    model: str = option("What flies.", short="-m")
+    gpus: tuple[int, ...] = option("How many.", (8,), at_least=1)
+    tokens: float = option("How much.", 1e12, above=0)
+    scaling: Literal["strong", "weak"] = option("How it grows.", "strong")
+    price: float | None = option("What it costs.", None, above=0)
+    overlap: bool = option("Whether it overlaps.", True)
+    data: Path | None = option("Where it is.", None)
+
+
+def build(request: FlightRequest) -> Document:
+    """A page whose data is the request."""
+    table = DataTable((TableColumn("model"), TableColumn("GPUs", "number")), ((request.model, request.gpus[0]),))
+    return Document(f"{request.model} flies.", (Section("Table", tables=(table,)),), data=request)
+
+
+app = typer.Typer()
+app.command("other")(lambda: None)
+add_command(app, "fly", FlightRequest, build, "Fly.")
+
+
+def test_the_command_and_the_function_give_the_same_data() -> None:
+    """A command and its Python function read the same values and print the same JSON."""
+    function = make_function("fly", FlightRequest, build, "Fly.")
+    words = ["fly", "-m", "a", "--gpus", "8,16", "--gpus", "32", "--tokens", "15T", "--json"]
+    page = function(model="a", gpus=(8, 16, 32), tokens=15e12)
+    assert CliRunner().invoke(app, words).stdout.strip() == page.to_json()
+    assert '"tokens": 15000000000000.0' in page.to_json()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"tokens": "nan"}, "--tokens must be above 0, got nan"),
+        ({"tokens": "-3"}, "--tokens must be above 0, got -3"),
+        (
+            {"tokens": "many"},
+            "--tokens must be above 0, got many, which is no number; write 512, 20k, 1.5M, 15T or 15e12",
+        ),
+        ({"gpus": "8,0"}, "--gpus must be at least 1, got 0"),
+        ({"overlap": "no"}, "--overlap is true or false, got 'no'"),
+        ({"data": 5}, "--data must be a path, got 5"),
+        (
+            {"data": "~nobody-of-this-name/x"},
+            "--data ~nobody-of-this-name/x: there is no such home folder; write the path in full",
+        ),
+        ({"gpus": 8.5}, "--gpus must be a whole number, got 8.5"),
+        ({"scaling": "stong"}, "no scaling called 'stong'; did you mean 'strong'?"),
+        ({"gpu": 8}, "no argument called 'gpu'; did you mean 'gpus'?"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(given: dict[str, object], message: str) -> None:
+    """A value that makes no sense is refused in one line that names the option."""
+    with pytest.raises(InputError) as refused:
+        make_request(FlightRequest, {"model": "a", **given})
+    assert str(refused.value) == message
+
+
+def test_a_missing_value_is_named() -> None:
+    """What must be given and is not is named with what it means."""
+    with pytest.raises(InputError, match="--model is missing: What flies"):
+        make_request(FlightRequest, {})
+
+
+def test_brief_keeps_the_sentence_and_the_main_table() -> None:
+    """`--brief` shows the headline and the first table."""
+    shown = CliRunner().invoke(app, ["fly", "-m", "a", "--brief"]).stdout
+    assert shown.splitlines()[0] == "a flies."
+    assert "Table" not in shown
+    assert "GPUs" in shown

@@ -1,0 +1,142 @@
+"""The outbox keeps every transition once, tells receivers in order, and holds back what is silenced."""
+
+from pathlib import Path
+
+from tests.insight.alerts.delivery.alerts_of_tests import MINUTE_MS, START_MS, end, fire, read_receivers
+
+from loadfactor.insight.alerts.alert import Transition
+from loadfactor.insight.alerts.delivery.changes import GONE
+from loadfactor.insight.alerts.delivery.deliveries import give_up, list_told, put_off, settle, take
+from loadfactor.insight.alerts.delivery.outbox import Judged, Outbox
+from loadfactor.insight.alerts.delivery.outbox_file import read_outbox
+from loadfactor.insight.alerts.delivery.silence import Silence
+from loadfactor.insight.alerts.delivery.silences import add_silence, lift_silence
+from loadfactor.settings.notify import Receiver
+
+HOOK, CHAT = read_receivers(
+    {"kind": "webhook", "url": "http://127.0.0.1:1/"}, {"kind": "slack", "url": "http://127.0.0.1:1/"}
+)
+
+
+def keep(
+    outbox: Outbox, *told: Transition, alive: tuple[Transition, ...] = (), receivers: tuple[Receiver, ...] = (HOOK, CHAT),
+    now_ms: int = START_MS,
+) -> int:  # fmt: skip
+    """Keep what a judge told; `alive` fires still."""
+    return outbox.keep(Judged(now_ms, {"judged_ms": now_ms}, [t.alert for t in alive]), told, receivers, now_ms)
+
+
+def test_a_transition_is_kept_once(tmp_path: Path) -> None:
+    """What a judge tells twice is one transition; what it no longer knows of is resolved, saying so."""
+    outbox, fired = Outbox(tmp_path), fire()
+    assert keep(outbox, fired, alive=(fired,)) == 1
+    assert keep(outbox, fired, alive=(fired,)) == 0
+    assert keep(outbox, alive=(fired,)) == 0
+    assert keep(outbox) == 1
+    owed = take(outbox, HOOK.label, START_MS)
+    assert [one.alert.state for one in owed] == ["firing"]
+    settle(outbox, HOOK.label, owed, START_MS)
+    (ended,) = take(outbox, HOOK.label, START_MS)
+    assert (ended.alert.state, ended.alert.ended_because) == ("resolved", GONE)
+    assert ended.key == f"{fired.alert.fingerprint}-resolved"
+    assert keep(outbox, end(fire("never told"))) == 0
+
+
+def test_an_alert_that_fires_again_has_another_key(tmp_path: Path) -> None:
+    """Where late data makes an alert fire that was resolved, receivers that keep keys take it as another transition."""
+    outbox, fired = Outbox(tmp_path), fire()
+    for _ in range(2):
+        keep(outbox, fired, alive=(fired,))
+        keep(outbox, end(fired))
+    with read_outbox(tmp_path) as connection:
+        assert connection is not None
+        keys = [key for (key,) in connection.execute("SELECT key FROM transitions ORDER BY number")]
+    mark = fired.alert.fingerprint
+    assert keys == [f"{mark}-firing", f"{mark}-resolved", f"{mark}-firing-2", f"{mark}-resolved-2"]
+
+
+def test_the_state_of_the_judge_comes_back(tmp_path: Path) -> None:
+    """What was kept is there when the outbox is opened anew."""
+    keep(Outbox(tmp_path))
+    assert Outbox(tmp_path).read_state() == {"judged_ms": START_MS}
+
+
+def test_people_get_one_message_for_a_rule(tmp_path: Path) -> None:
+    """Transitions of a rule in one judgement are one batch for a chat, and one each for a webhook."""
+    outbox = Outbox(tmp_path)
+    told = [fire("a"), fire("b"), fire("", "fleet_utilization_low"), fire("c")]
+    keep(outbox, *told, alive=tuple(told))
+    assert [one.alert.by.get("job") for one in take(outbox, CHAT.label, START_MS)] == ["a", "b", "c"]
+    assert len(take(outbox, HOOK.label, START_MS)) == 1
+
+
+def test_an_end_waits_for_its_beginning(tmp_path: Path) -> None:
+    """While a receiver does not take that an alert fired, it is not told that it ended; once that is given up, it is."""
+    outbox, fired = Outbox(tmp_path), fire()
+    keep(outbox, fired, alive=(fired,))
+    (owed,) = take(outbox, HOOK.label, START_MS)
+    put_off(outbox, HOOK.label, [owed], "no answer", START_MS + MINUTE_MS)
+    keep(outbox, end(fired))
+    assert take(outbox, HOOK.label, START_MS) == []
+    (owed,) = take(outbox, HOOK.label, START_MS + MINUTE_MS)
+    assert (owed.alert.state, owed.attempts) == ("firing", 1)
+    give_up(outbox, HOOK.label, [owed], "too late")
+    assert [one.alert.state for one in take(outbox, HOOK.label, START_MS + MINUTE_MS)] == ["resolved"]
+
+
+def silence(**by: str) -> Silence:
+    """A silence of an hour."""
+    return Silence("s1", "", by, START_MS, START_MS + 60 * MINUTE_MS, "maintenance", "ann")
+
+
+def test_a_silence_holds_back_what_fires(tmp_path: Path) -> None:
+    """What is silenced is told when the silence ends, if it fires still."""
+    outbox, told = Outbox(tmp_path), [fire("train[1]"), fire("eval")]
+    add_silence(tmp_path, silence(job="train[1]"))
+    keep(outbox, *told, alive=tuple(told))
+    assert [one.alert.by["job"] for one in take(outbox, CHAT.label, START_MS)] == ["eval"]
+    later = START_MS + 10 * MINUTE_MS
+    lift_silence(tmp_path, "s1", later)
+    told_later = []
+    for _ in told:
+        (owed,) = take(outbox, CHAT.label, later)
+        settle(outbox, CHAT.label, [owed], later)
+        told_later.append(owed.alert.by["job"])
+    assert sorted(told_later) == ["eval", "train[1]"]
+
+
+def test_what_ends_under_a_silence_is_not_told(tmp_path: Path) -> None:
+    """Neither that it fired nor that it ended; what was told before the silence began has its end told."""
+    outbox, told, hidden = Outbox(tmp_path), fire("a"), fire("b")
+    keep(outbox, told, alive=(told,))
+    settle(outbox, HOOK.label, take(outbox, HOOK.label, START_MS), START_MS)
+    add_silence(tmp_path, silence(job="?"))
+    keep(outbox, hidden, alive=(told, hidden))
+    assert take(outbox, HOOK.label, START_MS) == []
+    assert [alert.by["job"] for alert in list_told(outbox, HOOK.label)] == ["a"]
+    keep(outbox, end(told), end(hidden))
+    assert [(one.alert.by["job"], one.alert.state) for one in take(outbox, HOOK.label, START_MS)] == [("a", "resolved")]
+    settle(outbox, HOOK.label, take(outbox, HOOK.label, START_MS), START_MS)
+    assert take(outbox, HOOK.label, START_MS + 100 * MINUTE_MS) == []
+
+
+def test_a_new_receiver_hears_what_fires(tmp_path: Path) -> None:
+    """One that is added is owed what fires; one that is taken away is owed nothing; a filter counts for both."""
+    outbox, told = Outbox(tmp_path), [fire("a"), fire("b", team="blue"), fire("c")]
+    keep(outbox, *told, alive=tuple(told), receivers=(HOOK,))
+    keep(outbox, end(told[2]), alive=tuple(told[:2]), receivers=(HOOK,))
+    (blue,) = read_receivers({"kind": "slack", "url": "http://127.0.0.1:1/", "teams": ["blue"]})
+    outbox.begin([blue], START_MS)
+    assert [one.alert.by["job"] for one in take(outbox, blue.label, START_MS)] == ["b"]
+    assert take(outbox, HOOK.label, START_MS) == []
+
+
+def test_old_alerts_are_forgotten(tmp_path: Path) -> None:
+    """A month after its end an alert is gone, with what was told of it."""
+    outbox, fired = Outbox(tmp_path), fire()
+    keep(outbox, fired, end(fired))
+    keep(outbox, now_ms=START_MS + 31 * 24 * 60 * MINUTE_MS)
+    with read_outbox(tmp_path) as connection:
+        assert connection is not None
+        for table in ("alerts", "transitions", "deliveries"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table

@@ -1,0 +1,307 @@
+"""The books at the terminal: the worked example, refusals in one line, and answers that fit the screen."""
+
+import gzip
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from loadfactor.interfaces.cli import main
+
+Answer = tuple[int, str, str]
+Run = Callable[..., Answer]
+
+FROM, TO = "2026-03-01T00:00:00Z", "2026-03-01T01:15:00Z"
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command line in this process: exit code, standard output, standard error."""
+
+    def _run(*words: object) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["loadfactor", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, err = capsys.readouterr()
+        return int(left.value.code or 0), out, err
+
+    return _run
+
+
+def worked_example(folder: Path, **columns: str) -> Path:
+    """8 GPUs × 1.25 h at $8, utilization 0.6, 200,000 samples, as CSV files of our own tables; `columns` replaces whole files."""
+    folder.mkdir()
+    gpus = [f"gpu{i}" for i in range(8)]
+    files = {
+        "devices": "device_id,from_utc,to_utc\n" + "".join(f"{g},{FROM},{TO}\n" for g in gpus),
+        "allocations": "job_id,team,device_id,from_utc,to_utc\n"
+        + "".join(f"run-1,vision,{g},{FROM},{TO}\n" for g in gpus),
+        "samples": "device_id,from_utc,to_utc,sm_active_share\n" + "".join(f"{g},{FROM},{TO},0.6\n" for g in gpus),
+        "progress": f"job_id,from_utc,to_utc,unit,amount\nrun-1,{FROM},{TO},train_sample,200000\n",
+        "prices": "basis,price_per_gpu_hour\ncontracted,8\n",
+    } | columns
+    for name, text in files.items():
+        (folder / f"{name}.csv").write_text(text)
+    return folder
+
+
+def values(out: str) -> dict[str, float | None]:
+    return {r["metric"]: r["value"] for r in json.loads(out)}
+
+
+def fingerprint(folder: Path) -> str:
+    """A hash of every file of a store and its content; of nothing where there is no store."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")) if folder.exists() else []:
+        if path.is_file() and path.name != "lock":
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def test_the_worked_example_of_the_text_comes_out(run: Run, tmp_path: Path) -> None:
+    """10 GPU-hours, 6 effective, $80.00, $13.33 per effective GPU-hour, $0.0004 per sample, all measured."""
+    code, out, _ = run(
+        "import", "tables", worked_example(tmp_path / "in"), "--store", tmp_path / "s", "--format", "json"
+    )
+    assert code == 0
+    assert json.loads(out)["rows"]["samples"] == 8
+    names = ["paid_gpu_hours", "effective_gpu_hours", "cost", "cost_per_effective_gpu_hour", "cost_per_sample"]
+    code, out, _ = run("show", *names, "--store", tmp_path / "s", "--format", "json")
+    assert code == 0
+    found = values(out)
+    assert found["paid_gpu_hours"] == pytest.approx(10, rel=1e-12)
+    assert found["effective_gpu_hours"] == pytest.approx(6, rel=1e-12)
+    assert found["cost"] == pytest.approx(80, rel=1e-12)
+    assert found["cost_per_effective_gpu_hour"] == pytest.approx(80 / 6, rel=1e-12)
+    assert found["cost_per_sample"] == pytest.approx(0.0004, rel=1e-12)
+    for reading in json.loads(out):
+        assert set(reading) == {
+            "metric",
+            "unit",
+            "value",
+            "by",
+            "currency",
+            "from",
+            "to",
+            "coverage",
+            "activity_basis",
+            "cost_basis",
+        }
+        assert (reading["from"], reading["to"], reading["coverage"]) == (FROM, TO, 1.0)
+
+
+def test_the_same_import_twice_adds_nothing(run: Run, tmp_path: Path) -> None:
+    """The second import of the same files says so and leaves every byte as it was."""
+    words = ("import", "tables", worked_example(tmp_path / "in"), "--store", tmp_path / "s")
+    run(*words)
+    before = fingerprint(tmp_path / "s")
+    code, out, _ = run(*words)
+    assert code == 0
+    assert "Already in the books" in out
+    assert fingerprint(tmp_path / "s") == before
+
+
+BAD = {
+    "a column nobody knows": {"samples": "device_id,to_utc,sm_activ_share\ngpu0,2026-03-01T01:15:00Z,0.6\n"},
+    "utilization of 173 %": {"samples": f"device_id,from_utc,to_utc,sm_active_share\ngpu0,{FROM},{TO},1.73\n"},
+    "not a number": {"samples": f"device_id,from_utc,to_utc,sm_active_share\ngpu0,{FROM},{TO},NaN\n"},
+    "infinity": {"samples": f"device_id,from_utc,to_utc,sm_active_share\ngpu0,{FROM},{TO},inf\n"},
+    "a reversed interval": {"allocations": f"job_id,device_id,from_utc,to_utc\nrun-1,gpu0,{TO},{FROM}\n"},
+    "a device listed twice": {"devices": f"device_id,from_utc,to_utc\ngpu0,{FROM},{TO}\ngpu0,{FROM},{TO}\n"},
+    "mixed time zones": {
+        "samples": f"device_id,to_utc,sm_active_share\ngpu0,{FROM},0.6\ngpu0,2026-03-01T00:30:00,0.6\n"
+    },
+    "a time without a zone": {"samples": "device_id,to_utc,sm_active_share\ngpu0,2026-03-01T00:30:00,0.6\n"},
+    "binary garbage": {"samples": "\x00\x01\x02PK\x03\x04\n\x7f\x00"},
+    "an empty file": {"samples": ""},
+    "a negative price": {"prices": "basis,price_per_gpu_hour\ncontracted,-8\n"},
+    "an unknown cost basis": {"prices": "basis,price_per_gpu_hour\nguessed,8\n"},
+    "a GPU no list knows": {"samples": f"device_id,from_utc,to_utc,sm_active_share\nstranger,{FROM},{TO},0.6\n"},
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_in_one_line_and_the_books_stay(case: str, run: Run, tmp_path: Path) -> None:
+    """Exit code 2, one line that says what to do, and not a byte of the books changed."""
+    run("import", "tables", worked_example(tmp_path / "good"), "--store", tmp_path / "s")
+    before = fingerprint(tmp_path / "s")
+    code, out, err = run("import", "tables", worked_example(tmp_path / "bad", **BAD[case]), "--store", tmp_path / "s")
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert err.startswith("loadfactor: ")
+    assert fingerprint(tmp_path / "s") == before
+
+
+def test_a_truncated_gzip_is_refused(run: Run, tmp_path: Path) -> None:
+    """Half a compressed file is no file: nothing of it is kept."""
+    folder = worked_example(tmp_path / "in")
+    text = (folder / "samples.csv").read_bytes() * 500
+    (folder / "samples.csv").unlink()
+    (folder / "samples.csv.gz").write_bytes(gzip.compress(text)[:-20])
+    code, _, err = run("import", "tables", folder, "--store", tmp_path / "s")
+    assert code == 2
+    assert err.count("\n") == 1
+    assert not list((tmp_path / "s").glob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "utilizatoin"),
+        ("show", "utilization", "--by", "planet"),
+        ("show", "utilization", "--where", "job=run-2"),
+        ("show", "utilization", "--where", "job"),
+        ("show", "utilization", "--from", "yesterday"),
+        ("show", "utilization", "--from", "2026-03-02", "--to", "2026-03-01"),
+        ("show", "utilization", "--timezone", "Mars/Olympus"),
+        ("show", "cost", "--basis", "guessed"),
+        ("show", "utilization", "--format", "xml"),
+        ("show", "--nonsense"),
+        ("import", "punchcards", "x"),
+        ("import", "tables", "nowhere"),
+        ("import", "tables", "nowhere", "--price-per-gpu-hour", "-2"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused_in_one_line(
+    words: tuple[str, ...], run: Run, tmp_path: Path
+) -> None:
+    """Whatever is wrong with a question, the answer is exit code 2 and one line on standard error."""
+    run("import", "tables", worked_example(tmp_path / "in"), "--store", tmp_path / "s")
+    code, out, err = run(*words, "--store", tmp_path / "s")
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+
+
+def test_a_price_gap_makes_dollars_unknown_for_those_hours_only(run: Run, tmp_path: Path) -> None:
+    """An hour without a price is null, not zero; the total says which share of the paid time it speaks of."""
+    prices = "from_utc,basis,price_per_gpu_hour\n2026-03-01T01:00:00Z,contracted,8\n"
+    run("import", "tables", worked_example(tmp_path / "in", prices=prices), "--store", tmp_path / "s")
+    _, out, _ = run(
+        "show", "cost", "cost_per_effective_gpu_hour", "--by", "hour", "--store", tmp_path / "s", "--format", "json"
+    )
+    rows = {(r["by"]["hour"], r["metric"]): r for r in json.loads(out)}
+    first, second = "2026-03-01T00:00:00Z", "2026-03-01T01:00:00Z"
+    assert rows[first, "cost"]["value"] is None
+    assert rows[first, "cost_per_effective_gpu_hour"]["value"] is None
+    assert rows[second, "cost"]["value"] == pytest.approx(16)
+    _, out, _ = run("show", "cost", "cost_per_effective_gpu_hour", "--store", tmp_path / "s", "--format", "json")
+    total, unit = json.loads(out)
+    assert (total["value"], total["coverage"]) == (pytest.approx(16), pytest.approx(0.2))
+    assert unit["value"] == pytest.approx(8 / 0.6)
+
+
+def test_without_prices_the_catalog_estimates_and_says_so(run: Run, tmp_path: Path) -> None:
+    """A known accelerator without any imported price is priced from the dated catalog, with the basis `estimate`."""
+    devices = f"device_id,accelerator,from_utc,to_utc\ngpu0,NVIDIA H100 80GB HBM3,{FROM},{TO}\n"
+    folder = worked_example(tmp_path / "in", devices=devices)
+    for name in ("prices", "samples", "allocations"):
+        (folder / f"{name}.csv").unlink()
+    run("import", "tables", folder, "--store", tmp_path / "s")
+    _, out, _ = run("show", "cost", "--by", "accelerator", "--store", tmp_path / "s", "--format", "json")
+    (reading,) = json.loads(out)
+    assert reading["by"] == {"accelerator": "h100-sxm"}
+    assert reading["value"] == pytest.approx(1.25 * 2.95)
+    assert (reading["cost_basis"], reading["currency"], reading["unit"]) == ("estimate", "USD", "USD")
+
+
+def test_doctor_says_that_the_books_balance(run: Run, tmp_path: Path) -> None:
+    """Both sides of the book agree, in GPU-hours and dollars, and the exit code is 0."""
+    run("import", "tables", worked_example(tmp_path / "in"), "--store", tmp_path / "s")
+    code, out, _ = run("doctor", "--store", tmp_path / "s", "--format", "json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["balances"]
+    assert found["installed_gpu_hours"] == found["booked_gpu_hours"] == pytest.approx(10)
+    assert found["installed_cost"] == pytest.approx(80)
+    assert found["residual_cost"] == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_tables_fit_the_screen(columns: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line of any command is wider than the terminal."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    run("import", "tables", worked_example(tmp_path / "in"), "--store", tmp_path / "s")
+    for words in (("show",), ("show", "utilization", "cost", "idle_cost", "--by", "team,device"), ("doctor",)):
+        code, out, _ = run(*words, "--store", tmp_path / "s")
+        assert code == 0
+        assert max(map(len, out.splitlines())) <= columns
+    _, out, _ = run("metrics")
+    assert max(map(len, out.splitlines())) <= columns
+
+
+def test_every_metric_split_by_anything_can_be_read(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit side by side is told in several tables; no value is cut or wrapped."""
+    monkeypatch.setenv("COLUMNS", "80")
+    run("import", "tables", worked_example(tmp_path / "in"), "--store", tmp_path / "s")
+    _, out, _ = run("show", "--by", "team", "--store", tmp_path / "s")
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out
+    assert out.count("\nvision ") > 1
+    assert all(text in out for text in ("60.0 %", "$80.00", "$13.33", "$400.00"))
+
+
+def test_a_name_in_brackets_is_a_name(run: Run, tmp_path: Path) -> None:
+    """Nothing in the data is read as an instruction to the terminal."""
+    folder = worked_example(tmp_path / "in")
+    held = folder / "allocations.csv"
+    held.write_text(held.read_text().replace("vision", "[red]"))
+    run("import", "tables", folder, "--store", tmp_path / "s")
+    assert "[red]" in run("show", "cost", "--by", "team", "--store", tmp_path / "s")[1]
+
+
+def test_a_log_alone_can_be_given_a_holder(run: Run, tmp_path: Path) -> None:
+    """Without allocations a GPU's holder is unknown, and the import says so; --job books the logged time as one job's."""
+    log = tmp_path / "gpu.csv"
+    rows = "".join(f"2026/03/01 10:00:{s:02d}.000, GPU-1, 80 %\n" for s in range(0, 60, 10))
+    log.write_text("timestamp, uuid, utilization.gpu [%]\n" + rows)
+    words = ("import", "nvidia-smi", log, "--timezone", "UTC", "--node", "n1")
+    _, out, _ = run(*words, "--store", tmp_path / "nobody")
+    assert "--job" in out
+    run(*words, "--store", tmp_path / "job", "--job", "bench")
+    for store, held in (("nobody", 0.0), ("job", 60 / 3600)):
+        _, out, _ = run("show", "utilization", "allocated_gpu_hours", "--store", tmp_path / store, "--format", "json")
+        assert values(out) == {"utilization": pytest.approx(0.8), "allocated_gpu_hours": pytest.approx(held)}
+
+
+def test_logs_that_overlap_ask_once(run: Run, tmp_path: Path) -> None:
+    """A job that two overlapping logs name on one GPU held it once; another job for the same time is refused."""
+    for first, holder, code in ((0, "bench", 0), (20, "bench", 0), (30, "other", 2)):
+        log = tmp_path / f"{first}.csv"
+        rows = "".join(f"2026/03/01 10:00:{s:02d}.000, GPU-1, 80 %\n" for s in range(first, min(first + 40, 60), 10))
+        log.write_text("timestamp, uuid, utilization.gpu [%]\n" + rows)
+        words = ("import", "nvidia-smi", log, "--timezone", "UTC", "--store", tmp_path / "s", "--job", holder)
+        refused, _, error = run(*words)
+        assert refused == code
+        assert ("GPU-1 was imported as held by 'bench'" in error) == (code == 2)
+    _, out, _ = run("doctor", "--store", tmp_path / "s", "--format", "json")
+    assert "more than was installed" not in out
+    _, out, _ = run("show", "allocated_gpu_hours", "--store", tmp_path / "s", "--format", "json")
+    assert values(out) == {"allocated_gpu_hours": pytest.approx(60 / 3600)}
+
+
+def test_a_failed_first_import_leaves_nothing(run: Run, tmp_path: Path) -> None:
+    """Later commands say that there are no books, not that they are empty; prices alone are books."""
+    store, wrong, prices = tmp_path / "s", tmp_path / "wrong.csv", tmp_path / "prices.csv"
+    wrong.write_text("basis,price_per_gpu_hour\ncontracted,-1\n")
+    prices.write_text("basis,price_per_gpu_hour\ncontracted,1\n")
+    assert run("import", "prices", wrong, "--store", store)[0] == 2
+    assert not store.exists()
+    assert "no books in" in run("show", "cost", "--store", store)[2]
+    assert run("import", "prices", prices, "--store", store)[0] == 0
+
+
+def test_a_shorter_copy_of_a_log_takes_nothing_away(run: Run, tmp_path: Path) -> None:
+    """The beginning of a log, imported after the whole of it, neither ends its GPUs and holder earlier nor forgets their node."""
+    for name, seconds, more in (("whole", 60, ("--node", "n1")), ("head", 30, ())):
+        log = tmp_path / f"{name}.csv"
+        rows = "".join(f"2026/03/01 10:00:{s:02d}.000, GPU-1, 80 %\n" for s in range(0, seconds, 10))
+        log.write_text("timestamp, uuid, utilization.gpu [%]\n" + rows)
+        run("import", "nvidia-smi", log, "--timezone", "UTC", "--store", tmp_path / "s", "--job", "bench", *more)
+        _, out, _ = run(
+            *("show", "paid_gpu_hours", "allocated_gpu_hours", "--where", "node=n1"),
+            *("--store", tmp_path / "s", "--format", "json"),
+        )
+        assert values(out) == dict.fromkeys(("paid_gpu_hours", "allocated_gpu_hours"), pytest.approx(60 / 3600))

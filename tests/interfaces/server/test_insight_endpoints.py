@@ -1,0 +1,196 @@
+"""Diagnoses and savings over HTTP: the JSON of the command line, in the reach of a token, one at a time and not for ever."""
+
+import json
+import threading
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from starlette.testclient import TestClient
+from tests.interfaces.server.conftest import HOUR, MINE, START, THEIRS, serve, write_csv, write_fleet
+
+from loadfactor.base.errors import BusyError, InputError
+from loadfactor.books.books import Books
+from loadfactor.insight.diagnosis.finding import (
+    CannotTell,
+    CauseFinding,
+    CauseTotal,
+    FleetDiagnosis,
+    JobDiagnosis,
+    Range,
+)
+from loadfactor.insight.follow_up import LeverFollowUp, WorkPerCost
+from loadfactor.insight.levers.price_saving import PriceSaving
+from loadfactor.insight.savings import FleetSavings, GroupSaving, LeverHolder, LeverSaving, UnknownHours
+from loadfactor.interfaces.cli.diagnose import DiagnoseRequest
+from loadfactor.interfaces.cli.diagnose import build_page as build_diagnosis
+from loadfactor.interfaces.cli.savings import SavingsRequest
+from loadfactor.interfaces.cli.savings import build_page as build_savings
+from loadfactor.interfaces.render.json import render_json
+from loadfactor.interfaces.server import insight_models as models
+from loadfactor.interfaces.server.bounds import Bounds
+from loadfactor.interfaces.server.long_questions import limit_time
+from loadfactor.store.tokens import create_token
+
+
+@pytest.mark.parametrize(
+    ("query", "asked"),
+    [
+        ("", DiagnoseRequest()),
+        (f"job=job-{MINE}", DiagnoseRequest(job=f"job-{MINE}")),
+        (f"team={THEIRS}&last=90min", DiagnoseRequest(team=THEIRS, last="90min")),
+        ("jobs=1", DiagnoseRequest(jobs=1)),
+    ],
+)
+def test_a_diagnosis_is_what_diagnose_prints(
+    client: TestClient, team_books: Books, query: str, asked: DiagnoseRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a job, a team or the fleet it is the object of `diagnose --format json`."""
+    monkeypatch.setattr(DiagnoseRequest, "books", team_books)
+    answer = client.get(f"/api/v1/diagnosis?{query}")
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == json.loads(render_json(build_diagnosis(asked)))
+    assert answer.json()["jobs"]
+
+
+def test_savings_are_what_savings_prints(
+    client: TestClient, team_books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By team and with other prices they are the object of `savings --format json`; unchanged books are not asked again."""
+    asked = SavingsRequest(by=("team",), commit_price=1.5)
+    monkeypatch.setattr(SavingsRequest, "books", team_books)
+    answer = client.get("/api/v1/savings?by=team&commit_price=1.5")
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == json.loads(render_json(build_savings(asked)))
+    assert {row["by"]["team"] for row in answer.json()["rows"]} == {MINE, THEIRS}
+    again = client.get("/api/v1/savings?by=team&commit_price=1.5", headers={"If-None-Match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    ("said", "described"),
+    [
+        (FleetDiagnosis, models.DiagnosisAnswer),
+        (JobDiagnosis, models.DiagnosedJobAnswer),
+        (CauseFinding, models.FindingAnswer),
+        (CauseTotal, models.CauseTotalAnswer),
+        (CannotTell, models.CannotTellAnswer),
+        (Range, models.RangeAnswer),
+        (FleetSavings, models.SavingsAnswer),
+        (LeverSaving, models.LeverAnswer),
+        (LeverHolder, models.HolderAnswer),
+        (GroupSaving, models.GroupSavingAnswer),
+        (UnknownHours, models.UnknownHoursAnswer),
+        (PriceSaving, models.PriceLeverAnswer),
+        (LeverFollowUp, models.FollowUpAnswer),
+        (WorkPerCost, models.WorkPerCostAnswer),
+    ],
+)
+def test_what_is_said_is_what_is_described(said: type, described: type[BaseModel]) -> None:
+    """OpenAPI describes every field that an answer has, and no other."""
+    own = {item.name for item in fields(said)} | {n for n, of in vars(said).items() if isinstance(of, property)}
+    assert own == set(described.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("diagnosis?job=nobody", "'nobody'"),
+        (f"diagnosis?team={THEIRS[:-1]}", "team"),
+        (f"diagnosis?job=job-{MINE}&team={MINE}", "job and team both say of whom"),
+        ("diagnosis?jobs=0", "jobs: "),
+        ("savings?by=node", "team or user"),
+        ("savings?spot_price=0", "spot_price: "),
+    ],
+)
+def test_mistakes_are_said_in_one_line(client: TestClient, path: str, said: str) -> None:
+    """What is wrong is 400 and one line that names the parameter or the name."""
+    answer = client.get(f"/api/v1/{path}")
+    assert (answer.status_code, list(answer.json())) == (400, ["error"])
+    assert said in answer.json()["error"]
+
+
+def test_what_takes_too_long_ends(team_books: Books) -> None:
+    """After its time a question ends between two jobs or levers, and says what asks for less."""
+    with serve(team_books, Bounds(long_question_s=-1)) as client:
+        for path in ("diagnosis", "savings"):
+            answer = client.get(f"/api/v1/{path}")
+            assert answer.status_code == 400
+            assert "shorter window or fewer jobs" in answer.json()["error"]
+
+
+def test_time_is_limited_from_its_begin() -> None:
+    """A limit of 60 s is quiet at 59 s and ends at 61 s."""
+    now = [1000.0]
+    tell = limit_time(60, lambda: now[0])
+    now[0] += 59
+    tell("diagnosing", 0.5)
+    now[0] += 2
+    with pytest.raises(InputError, match="longer than 60 s"):
+        tell("diagnosing", 0.9)
+
+
+def test_one_is_worked_on_and_others_are_told_to_come_back(team_books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where none may wait, another one is refused with 429 meanwhile, and short questions go on."""
+    begun, go = threading.Event(), threading.Event()
+
+    def work(*_: Any) -> Any:
+        begun.set()
+        assert go.wait(30)
+        raise BusyError("over", 1)
+
+    monkeypatch.setattr("loadfactor.interfaces.server.insight_endpoints.answer_diagnosis", work)
+    with serve(team_books, Bounds(waiting_long_questions=0)) as client:
+        first = threading.Thread(target=client.get, args=("/api/v1/diagnosis",))
+        first.start()
+        try:
+            assert begun.wait(30)
+            refused = client.get("/api/v1/savings")
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
+            assert client.get("/api/v1/readings?metric=cost").status_code == 200
+        finally:
+            go.set()
+            first.join()
+        assert client.get("/api/v1/savings").status_code == 200
+
+
+@pytest.fixture
+def shared_books(tmp_path: Path) -> Books:
+    """The same fleet; both teams also held a GPU as one job `both`, an hour each, before."""
+    tables = write_fleet(tmp_path / "tables")
+    rows = [
+        {"team": team, "job_id": "both", "device_id": f"GPU-{team}-0", "from_utc": START - HOUR, "to_utc": START}
+        for team in (MINE, THEIRS)
+    ]
+    write_csv(tmp_path / "allocations.csv", rows)
+    books = Books(tmp_path / "books")
+    books.add("tables", [tables])
+    (tmp_path / "more").mkdir()
+    (tmp_path / "allocations.csv").rename(tmp_path / "more" / "allocations.csv")
+    books.add("tables", [tmp_path / "more"])
+    return books
+
+
+def test_a_team_reads_its_own_diagnosis(shared_books: Books) -> None:
+    """A token of a team is told of its jobs, of no other team's, of none that it shares with another, and no savings."""
+    _, secret = create_token(shared_books.store.folder, "read-team", MINE, "", 1)
+    asked = {"Authorization": f"Bearer {secret}"}
+    with serve(shared_books) as client:
+        whole = client.get("/api/v1/diagnosis", headers=asked).json()
+        assert (whole["of"], [job["job"] for job in whole["jobs"]]) == (f"team {MINE}", [f"job-{MINE}"])
+        assert client.get(f"/api/v1/diagnosis?job=job-{MINE}", headers=asked).json()["jobs"] == whole["jobs"]
+        assert client.get(f"/api/v1/diagnosis?team={THEIRS}", headers=asked).status_code == 403
+        refused = client.get("/api/v1/diagnosis?job=both", headers=asked)
+        assert (refused.status_code, "not of this team alone" in refused.json()["error"]) == (400, True)
+        hidden = client.get(f"/api/v1/diagnosis?job=job-{THEIRS}", headers=asked)
+        assert (hidden.status_code, "in what team" in hidden.json()["error"]) == (400, True)
+        assert client.get("/api/v1/savings", headers=asked).status_code == 403
+
+
+def test_books_that_know_nothing_say_so(empty: Books) -> None:
+    """Before the first sample there is nothing to diagnose, and that is said."""
+    with serve(empty) as client:
+        for path in ("diagnosis", "savings"):
+            assert client.get(f"/api/v1/{path}").status_code == 400

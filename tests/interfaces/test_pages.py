@@ -1,0 +1,206 @@
+"""The text of every page, as kept in tests/interfaces/pages: at 80 and 100 columns, without colour, and in ASCII.
+
+`UPDATE_PAGES=1 pytest tests/interfaces/test_pages.py` writes them anew; read the difference before it is kept.
+"""
+
+import os
+import re
+from collections.abc import Callable
+from contextlib import chdir
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import loadfactor
+from loadfactor.books.books import Books
+from loadfactor.interfaces.cli.diagnose import DiagnoseRequest
+from loadfactor.interfaces.cli.diagnose import build_books_page as build_books_diagnosis
+from loadfactor.interfaces.cli.diagnose import build_page as build_page_of_trace
+from loadfactor.interfaces.cli.savings import SavingsRequest
+from loadfactor.interfaces.cli.savings import build_books_page as build_books_savings
+from loadfactor.interfaces.document import Document
+from loadfactor.interfaces.pages.books_check import build_document as build_check
+from loadfactor.interfaces.pages.budgets import build_budgets
+from loadfactor.interfaces.pages.owned import build_owned
+from loadfactor.interfaces.pages.projects import build_projects
+from loadfactor.interfaces.pages.waits import build_estimate, build_waits
+from loadfactor.interfaces.readings import build_document as build_readings
+from loadfactor.interfaces.render.ascii import to_ascii
+from loadfactor.interfaces.render.terminal import render_text
+from loadfactor.interfaces.report.fleet_why import build_fleet_why
+from loadfactor.interfaces.report.inquiry import Inquiry, WhyQuestion
+from loadfactor.interfaces.report.page import build_document as build_report
+from loadfactor.interfaces.validations.mfu import build_document as build_mfu_validation
+from loadfactor.interfaces.validations.serve import build_document as build_serving_validation
+from loadfactor.interfaces.validations.training import build_document as build_training_validation
+from loadfactor.planner.validation.request import MfuRequest, ServingValidationRequest, TrainingValidationRequest
+from loadfactor.settings.config import settings
+
+JOB = "481016"
+KEPT = Path(__file__).parent / "pages"
+ROOT = Path(__file__).resolve().parents[2]
+TRACE = ROOT / "examples" / "trace.json"
+RESIDUAL = re.compile(r"[+-]\d\.\de[+-]\d\d")
+"""What rounding leaves differs from run to run."""
+STORE_WORDS = " --store books"
+BY_TEAM = ("cost", "idle_cost", "idle_gpu_hours", "utilization", "cost_per_token", "queue_wait_s_p50")
+
+
+def build_fleet_report(books: Books) -> Document:
+    """The report on all of these books."""
+    with books.snapshot() as snapshot:
+        return build_report(Inquiry(snapshot))
+
+
+def build_job_report(books: Books) -> Document:
+    """The page of one job of these books."""
+    with books.snapshot() as snapshot:
+        return build_report(Inquiry(snapshot, job=JOB, why=WhyQuestion(books)))
+
+
+def build_why_report(books: Books) -> Document:
+    """The section of the report on causes and levers alone."""
+    with books.snapshot() as snapshot:
+        return Document("", (build_fleet_why(Inquiry(snapshot), WhyQuestion(books)).section,))
+
+
+def build_diagnosis(**asked: str) -> Callable[[Books], Document]:
+    """The diagnosis of a job, a team or the fleet, of five jobs at most."""
+    return lambda books: build_books_diagnosis(DiagnoseRequest(jobs=5, **asked), books, be_quiet)
+
+
+def build_trace_of_job(books: Books) -> Document:
+    """The diagnosis of the example's trace as one of a job of these books."""
+    return build_page_of_trace(DiagnoseRequest(trace=(TRACE,), job=JOB, store=books.store.folder))
+
+
+def be_quiet(_what: str, _share: float) -> None:
+    """Tells nobody of progress."""
+
+
+def build_job_estimate(books: Books) -> Document:
+    """What a job of these books that still waits is told."""
+    longest = books.find_waits(()).longest_waiting
+    return build_estimate(books.estimate_wait(longest[-1].job), STORE_WORDS)
+
+
+MONEY = """
+[[budget]]
+amount = 2500
+[[budget]]
+team = "vision"
+amount = 80
+period = "quarter"
+[[project]]
+name = "tts"
+runs = 12
+gpu_hours_per_run = 6
+retry_percent = 20
+evaluation_gpu_hours = 10
+price_per_gpu_hour = 2.50
+staff_cost = 400
+[[project]]
+name = "atlas-7b"
+runs = 3
+gpu_hours_per_run = 40
+price_per_gpu_hour = 2.50
+[[owned]]
+accelerator = "h100-sxm"
+server_price = 300_000
+"""
+
+
+NETWORK = """
+[[network]]
+datatype = "bf16"
+"""
+
+
+def with_settings(build: Callable[[Books], Document], text: str = MONEY) -> Callable[[Books], Document]:
+    """The page that is built with these settings: they name budgets, a project and owned GPUs, or a datatype."""
+
+    def _build(books: Books) -> Document:
+        written = Path("loadfactor.toml")
+        written.write_text(text)
+        settings.cache_clear()
+        try:
+            return build(books)
+        finally:
+            written.unlink()
+            settings.cache_clear()
+
+    return _build
+
+
+OF_BOOKS: dict[str, Callable[[Books], Document]] = {
+    "report": build_fleet_report,
+    "report-job": with_settings(build_job_report, NETWORK),
+    "report-why": build_why_report,
+    "diagnose": build_diagnosis(),
+    "diagnose-team": build_diagnosis(team="vision"),
+    "diagnose-job": build_diagnosis(job=JOB),
+    "diagnose-trace-of-job": build_trace_of_job,
+    "savings": lambda books: build_books_savings(SavingsRequest(by=("team",)), books, be_quiet),
+    "doctor": build_check,
+    "waits": lambda books: build_waits(books.find_waits(["size"]), STORE_WORDS),
+    "waits-by-team": lambda books: build_waits(books.find_waits(["team", "pool"]), STORE_WORDS),
+    "waits-job": build_job_estimate,
+    "budget": with_settings(lambda books: build_budgets(books.budgets(), STORE_WORDS)),
+    "project": with_settings(lambda books: build_projects(books.projects("owned"))),
+    "owned": with_settings(lambda books: build_owned(books.owned())),
+    "show": lambda books: build_readings(books.show()),
+    "show-by-team": lambda books: build_readings(books.show(BY_TEAM, ["team"])),
+}
+LLAMA = {"model": "llama-3.1-70b", "accelerator": "h100-sxm"}
+OTHERS: dict[str, Callable[[], Document]] = {
+    "diagnose-trace": lambda: build_page_of_trace(DiagnoseRequest(trace=(TRACE,))),
+    "plan-train": lambda: loadfactor.plan_training(**LLAMA, gpus=(512,), tokens=15e12).document,
+    "plan-serve": lambda: loadfactor.plan_serving(**LLAMA | {"model": "llama-3.1-8b"}).document,
+    "plan-size": lambda: loadfactor.plan_size(trace=Path("examples/jobs.csv"), gpus=48).document,
+    "plan-own": lambda: loadfactor.plan_ownership().document,
+    "plan-breakeven": lambda: loadfactor.plan_breakeven().document,
+    "validate-train": lambda: build_training_validation(TrainingValidationRequest()),
+    "validate-serve": lambda: build_serving_validation(ServingValidationRequest()),
+    "validate-mfu": lambda: build_mfu_validation(MfuRequest()),
+}
+PAGES = (*OF_BOOKS, *OTHERS)
+Pages = Callable[[str], Document]
+
+
+@pytest.fixture(scope="module")
+def page(simulated_books: Books) -> Pages:
+    """A page by its name; the books of the simulated fleet are called `books`, plans run where the examples are."""
+
+    @cache
+    def build(name: str) -> Document:
+        folder = simulated_books.store.folder
+        with chdir(folder.parent if name in OF_BOOKS else ROOT):
+            return OF_BOOKS[name](Books(Path(folder.name))) if name in OF_BOOKS else OTHERS[name]()
+
+    return build
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_page_is_as_it_was_read(page: Pages, name: str, width: int) -> None:
+    """The terminal text is the one that somebody has read and kept, no line wider than the terminal."""
+    text = RESIDUAL.sub("RESIDUAL", render_text(page(name), width)) + "\n"
+    assert max(map(len, text.splitlines())) <= width
+    compare(f"{name}.{width}.txt", text)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_in_ascii_is_as_it_was_read(page: Pages, name: str) -> None:
+    """A terminal without Unicode gets the same page, one character for one."""
+    text = to_ascii(RESIDUAL.sub("RESIDUAL", render_text(page(name), 80))) + "\n"
+    assert text.isascii()
+    compare(f"{name}.80.ascii.txt", text)
+
+
+def compare(name: str, text: str) -> None:
+    """The kept page is this text; with UPDATE_PAGES it becomes this text."""
+    path = KEPT / name
+    if os.environ.get("UPDATE_PAGES"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
