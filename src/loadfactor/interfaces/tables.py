@@ -1,0 +1,52 @@
+"""Tables whose columns stand beside what fills their cells: `table` builds a DataTable of items and columns.
+
+table(
+    plan.levers,
+    col("lever", "name"),
+    col("saved", "saved_cost", "money"),
+    col("of all", lambda lever: lever.saved_cost / plan.cost, "percent"),
+    currency=plan.currency,
+    note="Each alone.",
+)
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from loadfactor.interfaces.document import Cell, DataTable, Style, TableColumn
+
+
+@dataclass(frozen=True)
+class FilledColumn:
+    """A column and how its cell is read from an item; without a reader an item is a row, and has the cell at the column's index."""
+
+    title: str
+    read: Callable[[Any], Cell] | None
+    style: Style
+    digits: int
+
+
+def col(
+    title: str, read: str | Callable[[Any], Cell] | None = None, style: Style = "text", digits: int = 3
+) -> FilledColumn:
+    """A column of `table`: `read` is the name of an attribute of each item (dots go deeper), or a function of the item."""
+    return FilledColumn(title, attrgetter(read) if isinstance(read, str) else read, style, digits)
+
+
+def table(
+    items: Iterable[Any], *columns: FilledColumn, title: str = "", note: str = "", currency: str = "USD"
+) -> DataTable:
+    """One row for each item, one cell for each column; `currency` is that of every column of money.
+
+    >>> costs = table([("own", 3.0), ("rent", None)], col("plan"), col("cost", style="money"), col("key", lambda row: row[0][0]))
+    >>> costs.text_rows()
+    [['own', '$3.00', 'o'], ['rent', '–', 'r']]
+    """
+    return DataTable(
+        [TableColumn(c.title, c.style, currency, c.digits) for c in columns],
+        [tuple(item[i] if c.read is None else c.read(item) for i, c in enumerate(columns)) for item in items],
+        title,
+        note,
+    )
