@@ -1,4 +1,4 @@
-"""Pages as somebody has read and kept them: `UPDATE_PAGES=1 pytest tests/collect/discovery` writes them anew; read the difference before."""
+"""Reviewed pages, kept: `UPDATE_PAGES=1 pytest tests/collect/discovery` writes them anew; read the difference before."""
 
 import os
 from pathlib import Path

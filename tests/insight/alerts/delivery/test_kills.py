@@ -10,8 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from threading import Lock
 
-from tests.live.local_server import LocalServer
 from tests.insight.alerts.delivery.teller import list_keys
+from tests.live.local_server import LocalServer
 
 from loadfactor.insight.alerts.delivery.outbox_file import read_outbox
 
