@@ -57,7 +57,7 @@ def print_rules(against: str, output: Path | None, runbooks: str, currency: str)
         typer.echo(text, nl=False)
         return
     if output.is_dir():
-        raise InputError(f"--output {output}: is a folder; name a file in it, like {output / 'loadfactor.rules.yml'}")
+        raise InputError(f"--output {output}: is a folder; name a file in it, like {output}/loadfactor.rules.yml")
     with replacing(output) as beside:
         beside.write_text(text, encoding="utf-8")
     left = f"; {unsaid} that PromQL cannot say are named in it, with the reason" if unsaid else ""
