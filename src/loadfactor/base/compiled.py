@@ -2,9 +2,11 @@
 
 Counting references to the arrays takes four fifths of the time. `inner` functions are called by compiled code alone and need no
 wrapper for Python, which halves the time to compile; `entry` is the one Python calls. Numba renews a cached function when its own
-file changes, but not when a function it calls does; so the cache lies in a folder named after the text of all files beside it.
+file changes, but not when a function it calls does; so the cache lies in a folder named after the text of the file and of all
+files of this package that it imports.
 """
 
+import ast
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
@@ -14,6 +16,7 @@ from typing import Any, TypeVar, cast
 import numba as nb
 
 F = TypeVar("F", bound=Callable[..., Any])
+_PACKAGE = Path(__file__).parents[1]
 
 
 def inner(function: F) -> F:
@@ -32,16 +35,37 @@ def entry(function: F) -> F:
 
 
 def _compile(function: F, **options: bool | str) -> F:
-    wanted = nb.config.CACHE_DIR
-    folder = Path(function.__code__.co_filename).parent
-    nb.config.CACHE_DIR = str((Path(wanted) if wanted else folder / "__pycache__") / f"compiled-{_digest(folder)}")
+    configured = nb.config.CACHE_DIR
+    file = Path(function.__code__.co_filename)
+    folder = Path(configured) if configured else file.parent / "__pycache__"
+    nb.config.CACHE_DIR = str(folder / f"compiled-{_digest(file)}")
     try:  # where that folder cannot be written Numba takes the user's cache
         return cast(F, nb.njit(cache=True, _nrt=False, **options)(function))
     finally:
-        nb.config.CACHE_DIR = wanted
+        nb.config.CACHE_DIR = configured
 
 
 @cache
-def _digest(folder: Path) -> str:
-    """What identifies the text of all files of a folder."""
-    return sha256(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py")))).hexdigest()[:16]
+def _digest(file: Path) -> str:
+    """Digest of the text of a file and of all files of this package that it imports, directly or through others."""
+    texts: dict[Path, bytes] = {}
+    pending = [file]
+    while pending:
+        file = pending.pop()
+        if file not in texts:
+            texts[file] = file.read_bytes()
+            pending += _imported_files(texts[file])
+    return sha256(b"".join(texts[file] for file in sorted(texts))).hexdigest()[:16]
+
+
+def _imported_files(text: bytes) -> list[Path]:
+    """Files of this package that a module imports at its top level."""
+    names = [
+        name
+        for statement in ast.parse(text).body
+        if isinstance(statement, ast.ImportFrom) and statement.module
+        for name in (statement.module, *(f"{statement.module}.{alias.name}" for alias in statement.names))
+        if name.startswith(f"{_PACKAGE.name}.")
+    ]
+    files = [_PACKAGE.parent.joinpath(*name.split(".")) for name in names]
+    return [path for file in files for path in (file.with_suffix(".py"), file / "__init__.py") if path.is_file()]
