@@ -1,4 +1,4 @@
-"""Compile every loop that Numba caches, once: `python -m tests.compile_loops` before workers start, which would each compile them."""
+"""Compile every loop that Numba caches: `python -m tests.compile_loops`, before test workers start that would each do it."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
