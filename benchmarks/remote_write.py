@@ -25,8 +25,7 @@ from urllib.parse import urlsplit
 
 from tests.sources.prometheus.sender import HEADERS, pack_field, pack_label, pack_sample, pack_snappy
 
-from loadfactor.sources.prometheus.remote_write import RemoteWriteScanner
-from loadfactor.sources.prometheus.remote_write_limits import WriteLimits
+from loadfactor.sources.prometheus.remote_write import RemoteWriteScanner, WriteLimits
 
 NAME = "remote_write"
 GPUS, REQUEST, STEP_MS = 1_000, 2_000, 30_000

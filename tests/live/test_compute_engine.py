@@ -13,7 +13,7 @@ from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.gce import GceInstances
 from loadfactor.collect.instance_watch import NotPermittedError
 from loadfactor.sources.base import Rows
-from loadfactor.sources.clouds.live_gce import PREEMPTIONS, LiveGceDecoder
+from loadfactor.sources.clouds.gce import PREEMPTIONS, LiveGceDecoder
 from loadfactor.sources.clouds.live_instances import ALL, INSTANCES
 
 START_MS = 1_795_168_800 * MS_PER_S

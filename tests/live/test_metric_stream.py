@@ -21,7 +21,7 @@ from loadfactor.collect.metric_stream import MetricStreamWatch
 from loadfactor.collect.s3_objects import S3Objects
 from loadfactor.interfaces.cli.import_ import find_input
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.clouds.live_stream import SET_ASIDE, LiveMetricStreamDecoder
+from loadfactor.sources.clouds.cloudwatch import SET_ASIDE, LiveMetricStreamDecoder
 
 REGION = "eu-west-1"
 BUCKET = "metrics"

@@ -15,7 +15,7 @@ from loadfactor.planner.validation.serving_sweeps import read_sweeps
 from loadfactor.sources import SOURCES, find_source
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.demand_files import read_demand
-from loadfactor.sources.file_chunks import PIECE_BYTES, FileChunks, read_file
+from loadfactor.sources.files import PIECE_BYTES, FileChunks, read_file
 from loadfactor.sources.own_tables import SOURCE as TABLES
 from loadfactor.sources.parsing.text_blocks import split_blocks
 from loadfactor.sources.public_traces.requests.reader import read_requests

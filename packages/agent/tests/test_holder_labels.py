@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from loadfactor.sources.base import Rows
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
-from loadfactor.sources.prometheus.remote_write import RemoteWriteScanner
-from loadfactor.sources.prometheus.remote_write_limits import WriteLimits
+from loadfactor.sources.prometheus.remote_write import RemoteWriteScanner, WriteLimits
 from loadfactor_agent.holder import RUNS, Holder
 from loadfactor_agent.readings import Labels, SeriesValues
 from loadfactor_agent.write_request import pack_readings

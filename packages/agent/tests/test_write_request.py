@@ -4,8 +4,7 @@ import cramjam
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadfactor.sources.prometheus.remote_write import RemoteWriteScanner
-from loadfactor.sources.prometheus.remote_write_limits import WriteLimits
+from loadfactor.sources.prometheus.remote_write import RemoteWriteScanner, WriteLimits
 from loadfactor_agent.readings import Labels, SeriesValues
 from loadfactor_agent.snappy import SnappyBlock
 from loadfactor_agent.write_request import pack_readings

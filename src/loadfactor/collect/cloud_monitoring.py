@@ -9,7 +9,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_S, NS_PER_MS, S_PER_MIN
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.sources.clouds.cloud_series import CloudSeries
-from loadfactor.sources.clouds.monitoring_series import ASKED, is_kept, read_time_series
+from loadfactor.sources.clouds.monitoring import ASKED, is_kept, read_time_series
 
 LIST_EVERY_S: Final = 10.0 * S_PER_MIN
 SETTLED_S: Final = 4.0 * S_PER_MIN

@@ -10,7 +10,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.sources.clouds.cloud_series import CloudSeries
-from loadfactor.sources.clouds.cloudwatch_metrics import (
+from loadfactor.sources.clouds.cloudwatch import (
     NAMES,
     CloudWatchMetric,
     choose_metrics,

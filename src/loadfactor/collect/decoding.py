@@ -14,8 +14,7 @@ from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
 from loadfactor.sources.prometheus.metrics_page import PageReader
 from loadfactor.sources.prometheus.query_answers import read_answer
-from loadfactor.sources.prometheus.remote_write import Points, RemoteWriteScanner
-from loadfactor.sources.prometheus.remote_write_limits import WriteLimits
+from loadfactor.sources.prometheus.remote_write import Points, RemoteWriteScanner, WriteLimits
 from loadfactor.store.live import LiveBatch, ReceivedBody
 from loadfactor.store.live_batch import encode
 from loadfactor.store.row_checks import validate_rows

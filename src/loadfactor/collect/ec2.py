@@ -9,8 +9,7 @@ from loadfactor.base.units import S_PER_HOUR, S_PER_MIN
 from loadfactor.collect.cloudwatch import CloudWatchAccess, describe_error, open_client
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.instance_watch import NotPermittedError
-from loadfactor.sources.clouds.ec2_answers import SpotRequest, read_instance
-from loadfactor.sources.clouds.live_ec2 import PRICES, REQUESTS, TYPES
+from loadfactor.sources.clouds.ec2 import PRICES, REQUESTS, TYPES, SpotRequest, read_instance
 from loadfactor.sources.clouds.live_instances import INSTANCES, Said
 from loadfactor.sources.kubernetes.tags import choose_texts
 

@@ -7,8 +7,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.collect.cloud_monitoring import LOCAL, ProjectAccess, describe_error
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.instance_watch import NotPermittedError
-from loadfactor.sources.clouds.gce_answers import PREEMPTED_BY, read_instance
-from loadfactor.sources.clouds.live_gce import PREEMPTIONS
+from loadfactor.sources.clouds.gce import PREEMPTED_BY, PREEMPTIONS, read_instance
 from loadfactor.sources.clouds.live_instances import INSTANCES, Said
 from loadfactor.sources.kubernetes.tags import choose_texts
 

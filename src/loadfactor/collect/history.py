@@ -17,10 +17,8 @@ from loadfactor.collect.prometheus_server import PrometheusServer
 from loadfactor.collect.pull import Chunk, Pull
 from loadfactor.sources.base import Gap, Rows, Source
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
-from loadfactor.sources.prometheus.query_answers import read_answer
-from loadfactor.sources.prometheus.saved_answers import SOURCE, name_source
-from loadfactor.sources.prometheus.selector import ALL, ENGINES, write_selector
-from loadfactor.sources.serving_engines.progress_rows import ROW_MS, find_part
+from loadfactor.sources.prometheus.query_answers import ALL, ENGINES, SOURCE, name_source, read_answer, write_selector
+from loadfactor.sources.serving_engines.counting import ROW_MS, find_part
 from loadfactor.store.importing import Progress, Receipt
 from loadfactor.tables.schema import Span
 

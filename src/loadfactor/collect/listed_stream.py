@@ -13,9 +13,9 @@ from loadfactor.collect.body_stream import BodyStream, Received
 from loadfactor.collect.decoding import Numbered
 from loadfactor.collect.listed_body import unpack_listed
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.clouds.live_ec2 import LiveEc2Decoder
-from loadfactor.sources.clouds.live_gce import LiveGceDecoder
-from loadfactor.sources.clouds.live_stream import METRIC_STREAM, LiveMetricStreamDecoder
+from loadfactor.sources.clouds.cloudwatch import METRIC_STREAM, LiveMetricStreamDecoder
+from loadfactor.sources.clouds.ec2 import LiveEc2Decoder
+from loadfactor.sources.clouds.gce import LiveGceDecoder
 from loadfactor.sources.kubernetes.live_decoder import LiveKubernetesDecoder
 from loadfactor.sources.progress_records.live_decoder import PROGRESS_ORIGIN, LiveProgressDecoder
 from loadfactor.sources.serving_engines.live_decoder import SERVING, LiveServingDecoder

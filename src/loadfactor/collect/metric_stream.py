@@ -25,9 +25,8 @@ from loadfactor.collect.listed_body import pack_listed
 from loadfactor.collect.part_status import PartStatus
 from loadfactor.collect.s3_objects import S3Object, S3Objects
 from loadfactor.sources.base import Input
-from loadfactor.sources.clouds.live_stream import ASIDE, SERIES
-from loadfactor.sources.clouds.saved_cloudwatch import LARGEST_FILE_BYTES, read_cloudwatch
-from loadfactor.sources.file_chunks import FileChunks
+from loadfactor.sources.clouds.cloudwatch import ASIDE, LARGEST_FILE_BYTES, SERIES, read_cloudwatch
+from loadfactor.sources.files import FileChunks
 from loadfactor.store.source_status import SourceStatus
 
 KNOWN_S: Final = S_PER_HOUR

@@ -16,8 +16,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.units import BYTES_PER_GIB, MS_PER_S
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
-from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Others, RemoteWriteScanner
-from loadfactor.sources.prometheus.remote_write_limits import WriteLimits
+from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Others, RemoteWriteScanner, WriteLimits
 from loadfactor_agent.errors import AgentError
 from loadfactor_agent.holder import EXPERIMENT
 from loadfactor_agent.notices import Notices

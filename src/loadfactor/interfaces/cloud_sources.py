@@ -14,7 +14,7 @@ from loadfactor.collect.instance_watch import CloudInstances
 from loadfactor.collect.s3_objects import S3Objects
 from loadfactor.settings.clouds import CloudWatchAccount, MonitoredProject
 from loadfactor.settings.config import Settings
-from loadfactor.sources.clouds.live_stream import METRIC_STREAM
+from loadfactor.sources.clouds.cloudwatch import METRIC_STREAM
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ SOURCES = (
     ),
     SourceEntry(
         "prometheus",
-        "loadfactor.sources.prometheus.saved_answers",
+        "loadfactor.sources.prometheus.query_answers",
         "a Prometheus-compatible server, by its URL, or its saved answers (JSON): GPUs, nodes and serving engines",
     ),
     SourceEntry(

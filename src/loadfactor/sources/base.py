@@ -5,14 +5,14 @@ knows nothing of the store: live collection hands it the answers of exporters, a
 opens and unpacks the files that the user named. A `Source` is one kind of input: a name, a reader and, behind it, a decoder.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
-
-from loadfactor.sources.parsing.event_readings import DeviceEvent
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,17 @@ class Input:
     name: str = ""  # the file's own name; it says the format or the machine where nothing else does
 
 
+@dataclass(frozen=True, order=True)
+class DeviceEvent:
+    """A row of `device_events`, at ms since 1970 UTC; `count` is empty where it is one."""
+
+    at_ms: int
+    device_id: str
+    kind: str
+    detail: str
+    count: int | None = None
+
+
 @dataclass(frozen=True)
 class ReadOptions:
     """What the caller knows and the data does not say. Each source uses what concerns it."""
@@ -72,7 +83,9 @@ class ReadOptions:
 
 
 Decoder = Callable[[Sequence[Input], ReadOptions], Iterator[Rows | Gap]]
+
 FindFiles = Callable[[tuple[Path, ...]], tuple[Path, ...]]
+
 ReadFiles = Callable[[tuple[Path, ...], ReadOptions], Iterator[Rows | Gap]]
 
 
@@ -86,3 +99,27 @@ class Source:
     default_step_s: float | None = None  # the step of a series with a single sample
     grows: bool = False  # a longer file of the same job takes the place of what was imported of it before
     watches: bool = False  # its devices and allocations end where its files do, not where anything ended
+
+
+_KINDS_MAX: Final = 200  # an input of garbage must not make a list as long as itself
+
+
+class Gaps:
+    """Counts gaps; `take` hands them over and starts again."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def add(self, where: str, what: str, count: int = 1) -> None:
+        """`count` more of this kind; nothing when it is 0."""
+        if count:
+            key = (where, what)
+            if key not in self._counts and len(self._counts) >= _KINDS_MAX:
+                key = (where, "of other kinds")
+            self._counts[key] += int(count)
+
+    def take(self) -> Iterator[Gap]:
+        """Every kind once, in the order first seen."""
+        counts, self._counts = self._counts, Counter()
+        for (where, what), count in counts.items():
+            yield Gap(where, what, count)

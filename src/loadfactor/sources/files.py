@@ -1,14 +1,138 @@
 """The reader of files: finds the files that the user named, and hands their bytes to decoders."""
 
+import gzip
+import os
 import re
-from collections.abc import Iterator, Mapping
+import stat
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Decoder, FindFiles, Gap, Input, ReadFiles, ReadOptions, Rows
-from loadfactor.sources.file_chunks import FileChunks, check_plain, note_growth
-from loadfactor.sources.parsing.file_names import strip_rotation
+from loadfactor.sources.parsing.text_blocks import join_pieces, strip_rotation
+
+PIECE_BYTES: Final = BYTES_PER_MIB
+
+_GZIP: Final = b"\x1f\x8b"
+
+_UNPACKED_TIMES: Final = 250  # gzip reaches 1,030 with one byte repeated; logs stay below 50
+
+_UNPACKED_BYTES: Final = 64 * BYTES_PER_MIB  # from here on the ratio counts
+
+_OTHER_KINDS: Final = (
+    (stat.S_ISDIR, "a folder; name the files in it"),
+    (stat.S_ISFIFO, "a pipe; save what comes out of it in a file first"),
+    (stat.S_ISSOCK, "a socket; save what comes out of it in a file first"),
+    (lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode), "a device; name a file"),
+)
+
+
+def check_plain(path: Path) -> None:
+    """SourceError when the path is no plain file (or a link to one), so that opening or reading it might never end."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise SourceError(f"{path} does not exist; check the name") from None
+    except OSError as e:
+        raise SourceError(f"{path} cannot be read: {e.strerror or e}") from None
+    if not stat.S_ISREG(mode):
+        what = next((what for matches, what in _OTHER_KINDS if matches(mode)), "no plain file; name a file")
+        raise SourceError(f"{path} is {what}")
+
+
+@dataclass
+class FileChunks:
+    """The bytes of a file in pieces of at most 1 MiB, gzip unpacked; opened anew each time it is gone through.
+
+    Only what it held when it was first opened is read, and the rest of a line that was being written then.
+    Raises SourceError naming the file: it is no plain file, cannot be opened, became shorter, is truncated or corrupt gzip, or
+    unpacks to 250 times its size.
+    """
+
+    path: Path
+    size: int | None = field(default=None, init=False)  # as first opened, packed
+
+    def __iter__(self) -> Iterator[bytes]:
+        check_plain(self.path)
+        try:
+            with self.path.open("rb") as raw:
+                self.size = self.size if self.size is not None else _measure(raw)
+                packed = raw.read(len(_GZIP)) == _GZIP
+                raw.seek(0)
+                yield from self._unpack(raw, self.size) if packed else self._read(raw, self.size)
+        except EOFError:
+            raise SourceError(f"{self.path} is a truncated gzip file; copy it again") from None
+        except (zlib.error, gzip.BadGzipFile) as e:
+            raise SourceError(f"{self.path} is a corrupt gzip file ({e}); copy it again") from None
+        except OSError as e:
+            raise SourceError(f"{self.path} cannot be read: {e.strerror or e}") from None
+
+    def as_input(self) -> Input:
+        """These bytes, called like their file. Nothing is opened before they are asked for."""
+        return Input(str(self.path), self, self.path.name)
+
+    def note_growth(self) -> Iterator[Gap]:
+        """A gap when something was added to the file since it was opened."""
+        try:
+            if self.size is not None and self.path.stat().st_size > self.size:
+                yield Gap(str(self.path), "grew while it was read; what was added then is not in, import it again")
+        except OSError:
+            pass  # moved away since; what it held was read
+
+    def _read(self, raw: IO[bytes], size: int) -> Iterator[bytes]:
+        opened, piece = _FirstBytes(raw, size, self.path), b""
+        while data := opened.read(PIECE_BYTES):
+            piece = data
+            yield piece
+        if piece and not piece.endswith(b"\n") and _measure(raw) > size and (rest := raw.readline(PIECE_BYTES)):
+            self.size = size + len(rest)
+            yield rest
+
+    def _unpack(self, raw: IO[bytes], size: int) -> Iterator[bytes]:
+        opened, unpacked = _FirstBytes(raw, size, self.path), 0
+        file = gzip.GzipFile(fileobj=opened)  # type: ignore[call-overload]
+        while piece := file.read(PIECE_BYTES):
+            unpacked += len(piece)
+            if unpacked > max(_UNPACKED_BYTES, _UNPACKED_TIMES * (size - opened.left)):
+                raise SourceError(
+                    f"{self.path} unpacks to more than {_UNPACKED_TIMES} times its size, which no log does; "
+                    "check that it is the right file"
+                )
+            yield piece
+
+
+def note_growth(files: Iterable[FileChunks]) -> Iterator[Gap]:
+    """A gap for each of these files to which something was added while it was read."""
+    for file in files:
+        yield from file.note_growth()
+
+
+def read_file(path: Path, limit_bytes: int) -> bytes:
+    """All bytes of a file, unpacked. SourceError as `FileChunks`, and when there are more than `limit_bytes`."""
+    return join_pieces(str(path), FileChunks(path), limit_bytes, "check that it is the right file")
+
+
+class _FirstBytes:
+    """The first `size` bytes of an open file; SourceError when it does not hold so many any more."""
+
+    def __init__(self, raw: IO[bytes], size: int, path: Path) -> None:
+        self._raw, self.left, self._path = raw, size, path
+
+    def read(self, count: int) -> bytes:
+        data = self._raw.read(min(count, self.left))
+        if not data and self.left and count:
+            raise SourceError(f"{self._path} became shorter while it was read; import it when nothing rewrites it")
+        self.left -= len(data)
+        return data
+
+
+def _measure(raw: IO[bytes]) -> int:
+    return os.fstat(raw.fileno()).st_size
+
 
 _CSV: Final = (".csv", ".csv.gz")
 

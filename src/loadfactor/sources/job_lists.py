@@ -12,12 +12,25 @@ import pyarrow as pa
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import MS_PER_S, S_PER_HOUR
-from loadfactor.sources.demand import Demand, DemandTrace, Floats, JobTrace
-from loadfactor.sources.demand_columns import FIRST_ROW, GPUS, JOB_GPUS, LENGTH_S, PRIORITY, TIME_S, read_numbers
-from loadfactor.sources.parsing.times.columns import InstantColumn
+from loadfactor.sources.demand import (
+    FIRST_ROW,
+    GPUS,
+    JOB_GPUS,
+    LENGTH_S,
+    PRIORITY,
+    TIME_S,
+    Demand,
+    DemandTrace,
+    Floats,
+    JobTrace,
+    read_numbers,
+)
+from loadfactor.sources.parsing.times import InstantColumn
 
 SUBMIT = ("submit_s", "submit_utc", "submit", "submit_time")
+
 GPUS_COLUMNS = ("gpus", "num_gpu", "num_gpus")
+
 DURATION = ("duration_s", "duration")
 
 

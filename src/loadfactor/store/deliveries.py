@@ -12,7 +12,7 @@ from typing import Final
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import MS_PER_S
-from loadfactor.sources.parsing.messages import quote
+from loadfactor.sources.parsing.cells import quote
 from loadfactor.store.manifest import StoredFile
 
 _PROVIDERS: Final = {

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from loadfactor.base.errors import InputError, SourceError
 from loadfactor.base.units import MS_PER_S
-from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
-from loadfactor.sources.parsing.event_readings import DeviceEvent
-from loadfactor.sources.parsing.file_names import strip_rotation
+from loadfactor.sources.base import DeviceEvent, Gap, ReadOptions, Rows, Source
+from loadfactor.sources.parsing.text_blocks import strip_rotation
 from loadfactor.store import small_tables
 from loadfactor.store.charge_imports import add_charges
 from loadfactor.store.import_records import ImportRecord, add_records, list_imports

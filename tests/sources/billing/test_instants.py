@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadfactor.base.errors import SourceError
-from loadfactor.sources.billing.instants import DayOrder, begin_months, end_days, is_ambiguous, parse_instants
+from loadfactor.sources.billing.amounts import DayOrder, begin_months, end_days, is_ambiguous, parse_instants
 from loadfactor.sources.parsing.cells import CellPosition
 
 POSITION = CellPosition("bill.csv", "Date", 1)

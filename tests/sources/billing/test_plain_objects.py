@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import settings as with_settings
 from hypothesis import strategies as st
 
-from loadfactor.sources.billing import holders, plain_objects, tags
+from loadfactor.sources.billing import holders, tags
+from loadfactor.sources.billing import tags as plain_objects
 
 KEYS = st.sampled_from(
     ["team", "Team", "TEAM", "user:team", "user_team", "project", "owner", "User", "a b", "k.+(", "é", ""]

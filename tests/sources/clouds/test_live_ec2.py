@@ -6,7 +6,7 @@ from typing import Any
 
 from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.clouds.live_ec2 import PRICES, REQUESTS, TYPES, LiveEc2Decoder
+from loadfactor.sources.clouds.ec2 import PRICES, REQUESTS, TYPES, LiveEc2Decoder
 from loadfactor.sources.clouds.live_instances import ALL, INSTANCES, KEPT_MS, SEEN
 
 BEGAN = datetime(2026, 11, 20, 10, tzinfo=UTC)

@@ -15,8 +15,7 @@ from tests.sources.reading import Seen, see
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_MIB
 from loadfactor.sources.clouds.cloudwatch import SOURCE as CLOUDWATCH
-from loadfactor.sources.clouds.cloudwatch_metrics import CloudWatchMetric, choose_metrics
-from loadfactor.sources.clouds.metric_stream_otlp import read_otlp
+from loadfactor.sources.clouds.cloudwatch import CloudWatchMetric, choose_metrics, read_otlp
 from loadfactor.sources.clouds.monitoring import SOURCE as MONITORING
 
 BEGAN_MS = 1_790_000_040_000

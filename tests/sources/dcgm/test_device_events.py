@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadfactor.books.books import Books
-from loadfactor.sources.base import Input, ReadOptions, Rows
+from loadfactor.sources.base import DeviceEvent, Input, ReadOptions, Rows
 from loadfactor.sources.dcgm.decoder import SeriesCache, decode_scrapes
-from loadfactor.sources.parsing.event_readings import DeviceEvent
 
 AT_MS = 1_700_000_000_000
 HOUR_MS = 1_699_999_200_000

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
-from loadfactor.sources.nvidia_smi import query_scanner, scanning, sections
+from loadfactor.sources.nvidia_smi import samples as scanning
+from loadfactor.sources.nvidia_smi import scan as query_scanner
+from loadfactor.sources.nvidia_smi import sections
 from loadfactor.sources.nvidia_smi.decoder import decode_logs
-from loadfactor.sources.nvidia_smi.query_scanner import QueryScanner
+from loadfactor.sources.nvidia_smi.scan import QueryScanner
 from loadfactor.sources.parsing.text_blocks import split_blocks
 
 NEVER = 1 << 60

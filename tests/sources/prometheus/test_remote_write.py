@@ -23,8 +23,14 @@ from tests.sources.prometheus.sender import (
 from loadfactor.base.errors import SourceError
 from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.sources.prometheus.decoder import PrometheusDecoder
-from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, OTHER_NAMES, RemoteWriteScanner
-from loadfactor.sources.prometheus.remote_write_limits import MOST_NAMES, BodyTooLarge, WriteLimits
+from loadfactor.sources.prometheus.remote_write import (
+    MOST_NAMES,
+    NOT_UNDERSTOOD,
+    OTHER_NAMES,
+    BodyTooLarge,
+    RemoteWriteScanner,
+    WriteLimits,
+)
 from loadfactor_agent.readings import AGENT_PREFIX
 
 START = 1_772_409_600_000

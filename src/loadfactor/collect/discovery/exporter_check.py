@@ -13,7 +13,7 @@ from loadfactor.collect.exporter_page import ExporterAccess, Target, fetch_page
 from loadfactor.collect.lanes import Lane
 from loadfactor.collect.scraped_page import unpack_gzip
 from loadfactor.collect.target_finders import FoundTargets, TargetFinder
-from loadfactor.sources.gpu_scrapes.series_identity import DeviceLabels
+from loadfactor.sources.gpu_scrapes.known_devices import DeviceLabels
 from loadfactor.sources.prometheus.families import find_family
 from loadfactor.sources.prometheus.metrics_page import list_series
 

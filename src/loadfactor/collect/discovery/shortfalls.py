@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from loadfactor.collect.discovery.signals import ACTIVITY, ENERGY, POWER, SIGNALS, Signal, list_metrics
-from loadfactor.sources.prometheus.node_fields import NODE_EXPORTER
+from loadfactor.sources.prometheus.node_source import NODE_EXPORTER
 
 LARGEST_CLOCK_ERROR_S: Final = 5.0
 LONGEST_STEP_S: Final = 60.0

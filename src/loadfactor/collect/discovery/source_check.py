@@ -16,10 +16,10 @@ from loadfactor.collect.discovery.serving_check import find_engines
 from loadfactor.collect.discovery.shortfalls import Shortfall, list_shortfalls
 from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.prometheus_server import PrometheusServer, fetch_answer
-from loadfactor.sources.gpu_scrapes.series_identity import DeviceLabels, read_labels
+from loadfactor.sources.gpu_scrapes.known_devices import DeviceLabels, read_labels
 from loadfactor.sources.prometheus.families import find_family, list_labels
-from loadfactor.sources.prometheus.node_fields import NODE_EXPORTER, list_node_names
-from loadfactor.sources.prometheus.selector import write_selector
+from loadfactor.sources.prometheus.node_source import NODE_EXPORTER, list_node_names
+from loadfactor.sources.prometheus.query_answers import write_selector
 
 LOOK_BACK_S: Final = 5 * S_PER_MIN
 """What was scraped within so long is there, as for an instant query of Prometheus."""

@@ -42,7 +42,7 @@ def add_to(app: typer.Typer) -> None:
         from loadfactor.interfaces.pages.recorded_run import build_document
         from loadfactor.interfaces.render.present import present
         from loadfactor.settings.config import settings
-        from loadfactor.sources.prometheus.saved_answers import SOURCE
+        from loadfactor.sources.prometheus.query_answers import SOURCE
 
         every_s = parse_duration_s(every)
         if not SHORTEST_S <= every_s <= LONGEST_S:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_KIB, S_PER_HOUR, S_PER_MIN
-from loadfactor.sources.prometheus.remote_write_limits import WriteLimits
+from loadfactor.sources.prometheus.remote_write import WriteLimits
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from loadfactor.interfaces.server.served import Served, describe_errors
 from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.sources import SOURCES
 from loadfactor.sources.base import ReadOptions
-from loadfactor.sources.prometheus.remote_write_limits import BodyTooLarge
+from loadfactor.sources.prometheus.remote_write import BodyTooLarge
 from loadfactor.store.audit import append_audit
 from loadfactor.store.importing import Receipt
 

@@ -10,7 +10,7 @@ from loadfactor.base.errors import BusyError, InputError, LoadfactorError, Store
 from loadfactor.base.spelling import spell_out
 from loadfactor.interfaces.server.guard import RefusedError
 from loadfactor.interfaces.server.request_log import hide_secrets
-from loadfactor.sources.prometheus.remote_write_limits import BodyTooLarge
+from loadfactor.sources.prometheus.remote_write import BodyTooLarge
 
 STORE_RETRY_S = 5
 _FLAG = re.compile(r"(`[^`]*`)|(?<![\w-])--([a-z])")

@@ -46,7 +46,7 @@ from loadfactor.settings.clusters import AskedSlurm, WatchedCluster
 from loadfactor.settings.config import PulledServer, Settings, take_changes
 from loadfactor.settings.exporters import ExporterGroup, ServingEngines
 from loadfactor.sources.progress_records.live_decoder import PROGRESS_ORIGIN
-from loadfactor.sources.prometheus.selector import ALL, EXPORTERS, write_selector
+from loadfactor.sources.prometheus.query_answers import ALL, EXPORTERS, write_selector
 from loadfactor.store.live import LiveLog
 from loadfactor.store.set_aside import count_set_aside
 from loadfactor.store.source_status import Failure, SourceStatus, read_statuses, write_statuses

@@ -10,7 +10,7 @@ from typing import Final
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.planner.validation.row_cells import Row
-from loadfactor.sources.file_chunks import read_file
+from loadfactor.sources.files import read_file
 
 LIMIT_BYTES: Final = 64 * BYTES_PER_MIB  # far above any list of measurements
 

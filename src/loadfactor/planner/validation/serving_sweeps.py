@@ -18,7 +18,7 @@ from loadfactor.base.errors import SourceError
 from loadfactor.base.limits import Limits, shorten
 from loadfactor.base.units import MS_PER_S
 from loadfactor.planner.validation.measurement_files import LIMIT_BYTES
-from loadfactor.sources.file_chunks import read_file
+from loadfactor.sources.files import read_file
 
 
 @dataclass(frozen=True)

@@ -15,26 +15,37 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.sources.billing.amounts import AMOUNT, add_amounts, subtract_amounts
-from loadfactor.sources.billing.bill_batch import NO_AMOUNT, NO_TEXT, ZERO, BillBatch, make_charges, pick, rename
+from loadfactor.sources.billing.amounts import AMOUNT, add_amounts, begin_months, subtract_amounts
+from loadfactor.sources.billing.bill_batch import (
+    NO_AMOUNT,
+    NO_TEXT,
+    ZERO,
+    BillBatch,
+    find_aws_type,
+    make_charges,
+    pick,
+    rename,
+)
 from loadfactor.sources.billing.bill_file import BillFile
 from loadfactor.sources.billing.bill_reader import make_source
-from loadfactor.sources.billing.instance_types import find_aws_type
-from loadfactor.sources.billing.instants import begin_months
 
 _COVERED, _NEGATION, _RESERVED = "savingsplancoveredusage", "savingsplannegation", "discountedusage"
+
 _PLAN_FEES: Final = ("savingsplanrecurringfee", "savingsplanupfrontfee")
+
 _CATEGORIES: Final = {
     **dict.fromkeys(("usage", _COVERED, _RESERVED), "Usage"),
     **dict.fromkeys(("fee", "rifee", *_PLAN_FEES), "Purchase"),
     "tax": "Tax",
     "credit": "Credit",
 }
+
 _FREQUENCIES: Final = {
     **dict.fromkeys(("usage", _COVERED, _RESERVED), "Usage-Based"),
     **dict.fromkeys(("rifee", "savingsplanrecurringfee"), "Recurring"),
     **dict.fromkeys(("fee", "savingsplanupfrontfee"), "One-Time"),
 }
+
 _TEXTS: Final = {
     "InvoiceId": ("bill/InvoiceId",),
     "InvoiceIssuerName": ("bill/InvoicingEntity",),
@@ -56,6 +67,7 @@ _TEXTS: Final = {
     "AvailabilityZone": ("lineItem/AvailabilityZone",),
     "x_ChargeType": ("lineItem/LineItemType",),
 }
+
 _GROUP: Final = ("BillingAccountId", "BillingPeriodStart", "BillingCurrency", "CommitmentDiscountId")
 
 

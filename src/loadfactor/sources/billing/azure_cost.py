@@ -12,19 +12,31 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.sources.billing.amounts import multiply_amounts
-from loadfactor.sources.billing.bill_batch import NO_AMOUNT, NO_TEXT, ZERO, BillBatch, make_charges, pick, rename
+from loadfactor.sources.billing.amounts import begin_months, end_days, multiply_amounts
+from loadfactor.sources.billing.bill_batch import (
+    NO_AMOUNT,
+    NO_TEXT,
+    ZERO,
+    BillBatch,
+    find_azure_type,
+    make_charges,
+    pick,
+    rename,
+)
 from loadfactor.sources.billing.bill_file import BillFile
 from loadfactor.sources.billing.bill_reader import make_source
-from loadfactor.sources.billing.instance_types import find_azure_type
-from loadfactor.sources.billing.instants import begin_months, end_days
 from loadfactor.tables.charges import ACTUAL, AMORTIZED
 
 _COST: Final = ("CostInBillingCurrency", "PreTaxCost", "ExtendedCost", "Cost")
+
 _CURRENCY: Final = ("BillingCurrencyCode", "BillingCurrency", "Currency")
+
 _QUANTITY: Final = ("Quantity", "UsageQuantity", "ConsumedQuantity")
+
 _DATE: Final = ("Date", "UsageDateTime", "UsageDate")
+
 _RESERVATION: Final = ("benefitId", "ReservationId")
+
 _TEXTS: Final = {
     "PublisherName": ("PublisherName",),
     "InvoiceId": ("InvoiceId", "InvoiceNumber"),
@@ -47,13 +59,16 @@ _TEXTS: Final = {
     "AvailabilityZone": ("AvailabilityZone",),
     "CommitmentDiscountName": ("benefitName", "ReservationName"),
 }
+
 _CATEGORIES: Final = {
     **dict.fromkeys(("usage", "unusedreservation", "unusedsavingsplan"), "Usage"),
     **dict.fromkeys(("purchase", "refund"), "Purchase"),
     "tax": "Tax",
     "credit": "Credit",
 }
+
 _FREQUENCIES: Final = {"usagebased": "Usage-Based", "onetime": "One-Time", "recurring": "Recurring"}
+
 _MODELS: Final = {"ondemand": "Standard", "spot": "Dynamic", "reservation": "Committed", "savingsplan": "Committed"}
 
 

@@ -10,18 +10,59 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loadfactor.base.errors import SourceError
-from loadfactor.sources.billing.amounts import AMOUNT, check_sign, parse_amounts
+from loadfactor.sources.billing.amounts import AMOUNT, check_sign, parse_amounts, parse_instants
 from loadfactor.sources.billing.bill_file import BillFile, fold_name
-from loadfactor.sources.billing.google_credits import Credits, parse_credits
-from loadfactor.sources.billing.instants import parse_instants
 from loadfactor.sources.billing.tags import join_objects, parse_objects, strip_owner
 from loadfactor.sources.parsing.cells import CellPosition
 from loadfactor.tables.charges import CHARGES
 from loadfactor.tables.schema import CURRENCY
 
+_AWS: Final = (
+    r"(?:^|[^a-z0-9.-])(?P<type>(?:ml\.)?[a-z][a-z0-9-]*"
+    r"\.(?:nano|micro|small|medium|large|[0-9]*xlarge|metal)(?:-[a-z0-9]+)?)(?:$|[^a-z0-9.-])"
+)
+
+_AZURE: Final = r'"ServiceType"\s*:\s*"(?P<type>(?:Standard|Basic)_[^"]+)"'
+
+_GOOGLE: Final = r'"compute\.googleapis\.com/machine_spec"\s*:\s*"(?P<type>[^"]+)"'
+
+_FOCUS: Final = r'"InstanceType"\s*:\s*"(?P<type>[^"]+)"'
+
+
+def find_aws_type(*texts: pa.Array) -> pa.Array:
+    """p4d.24xlarge out of USE1-BoxUsage:p4d.24xlarge or a description; the first text that has one.
+
+    >>> find_aws_type(pa.array(["USE1-BoxUsage:p4d.24xlarge", "$0.04 per Linux t3.medium Hour", "0.5 GB"])).to_pylist()
+    ['p4d.24xlarge', 't3.medium', None]
+    """
+    return pc.coalesce(*(_extract(text, _AWS) for text in texts))
+
+
+def find_azure_type(additional_info: pa.Array) -> pa.Array:
+    """Standard_ND96asr_v4 out of AdditionalInfo, with or without braces."""
+    return _extract(additional_info, _AZURE)
+
+
+def find_google_type(system_labels: pa.Array) -> pa.Array:
+    """a2-highgpu-1g out of system labels as a JSON object."""
+    return _extract(system_labels, _GOOGLE)
+
+
+def find_focus_type(price_details: pa.Array) -> pa.Array:
+    """The key InstanceType of SkuPriceDetails (FOCUS 1.1)."""
+    return _extract(price_details, _FOCUS)
+
+
+def _extract(texts: pa.Array, pattern: str) -> pa.Array:
+    return pc.struct_field(pc.extract_regex(texts, pattern), "type")
+
+
 NO_TEXT: Final = pa.scalar(None, pa.string())
+
 NO_AMOUNT: Final = pa.scalar(None, AMOUNT)
+
 ZERO: Final = pa.scalar(0, AMOUNT)
+
 _NULLS: Final = pa.array(["", "NULL", "null", "Null", "\\N"])
 
 
@@ -61,7 +102,7 @@ class BillBatch:
                 cells = self._plain(name)
                 if not pa.types.is_floating(cells.type):
                     cells = self._text(name)
-                return parse_amounts(cells, self._position(name), self.file.notes)
+                return parse_amounts(cells, self.position(name), self.file.notes)
         return pa.nulls(len(self), AMOUNT)
 
     def instant(self, *names: str) -> pa.Array:
@@ -81,14 +122,12 @@ class BillBatch:
                 return self.tagged(f"{name.lower()}.")  # a struct of Parquet, taken apart
         return self.repeat(None)
 
-    def credits(self) -> Credits:
-        """Google's credits of these rows. SourceError as `parse_credits`."""
-        if not self.has("credits"):
-            nothing = pa.nulls(len(self), pa.list_(pa.struct([("amount", pa.string())])))
-            return parse_credits(nothing, self._position("credits"), self.file.notes)
-        cells = self._plain("credits")
-        cells = cells if pa.types.is_nested(cells.type) else self._text("credits")
-        return parse_credits(cells, self._position("credits"), self.file.notes)
+    def lists(self, name: str) -> pa.Array | None:
+        """Cells that hold lists: as Parquet stores them, or as JSON text. None without such a column."""
+        if not self.has(name):
+            return None
+        cells = self._plain(name)
+        return cells if pa.types.is_nested(cells.type) else self._text(name)
 
     def currency(self, names: tuple[str, ...], cost: pa.Array) -> pa.Array:
         """The currency of every row; one for the file.
@@ -107,12 +146,12 @@ class BillBatch:
             elif file.currency not in (None, value):
                 why = f"where {file.currency} was said before; import each currency as a file of its own"
             if why:
-                raise self._position(named or "").refuse(pc.index(cells, value).as_py(), value, why)
+                raise self.position(named or "").refuse(pc.index(cells, value).as_py(), value, why)
             file.currency = value
         lacking = pc.and_(pc.is_null(cells), pc.fill_null(pc.not_equal(cost, ZERO), False))
         index = pc.index(lacking, value=True).as_py()
         if index >= 0 and file.currency is None:
-            raise self._position(named or "").refuse(index, "", "is empty; name the currency with --currency USD")
+            raise self.position(named or "").refuse(index, "", "is empty; name the currency with --currency USD")
         if file.currency is not None:
             check_sign(label, file.notes.sign, file.currency)
         return pc.fill_null(cells, file.currency) if file.currency is not None else cells
@@ -128,7 +167,7 @@ class BillBatch:
         return join_objects(tags) if tags else self.repeat(None)
 
     def _instant(self, name: str) -> pa.Array:
-        cells, position = self._plain(name), self._position(name)
+        cells, position = self._plain(name), self.position(name)
         if not pa.types.is_temporal(cells.type):
             cells = self._text(name)
             self.file.learn_days(fold_name(name), cells, position)
@@ -154,7 +193,7 @@ class BillBatch:
     def _written(self, name: str) -> str:
         return str(self.cells.schema.names[self._columns[fold_name(name)]]) if self.has(name) else name
 
-    def _position(self, name: str) -> CellPosition:
+    def position(self, name: str) -> CellPosition:
         return CellPosition(self.file.label, self._written(name), self.first_row)
 
 

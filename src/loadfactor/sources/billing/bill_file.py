@@ -14,16 +14,16 @@ import pyarrow.parquet as pq
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Gap
-from loadfactor.sources.billing.amounts import AmountNotes
-from loadfactor.sources.billing.instants import DayOrder, is_ambiguous, list_slashed
+from loadfactor.sources.billing.amounts import AmountNotes, DayOrder, is_ambiguous, list_slashed
 from loadfactor.sources.billing.json_rows import split_json
-from loadfactor.sources.file_chunks import FileChunks, check_plain
-from loadfactor.sources.parsing.cells import CellPosition
+from loadfactor.sources.files import FileChunks, check_plain
+from loadfactor.sources.parsing.cells import CellPosition, quote
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS, TextBatch, split_csv
-from loadfactor.sources.parsing.messages import quote
 
 _PARQUET: Final = b"PAR1"
+
 _IN_BRACKETS: Final = re.compile(r"\(([A-Za-z0-9]+)\)\s*$")
+
 _PERIOD_STARTS: Final = ("billingperiodstart", "billingperiodstartdate", "billbillingperiodstartdate")
 
 

@@ -9,20 +9,28 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.sources.billing.bill_batch import BillBatch, make_charges, rename
+from loadfactor.sources.billing.amounts import begin_months
+from loadfactor.sources.billing.bill_batch import (
+    BillBatch,
+    find_aws_type,
+    find_azure_type,
+    find_focus_type,
+    make_charges,
+    rename,
+)
 from loadfactor.sources.billing.bill_file import BillFile, fold_name
 from loadfactor.sources.billing.bill_reader import make_source
-from loadfactor.sources.billing.instance_types import find_aws_type, find_azure_type, find_focus_type
-from loadfactor.sources.billing.instants import begin_months
 from loadfactor.tables.charges import CATEGORIES, CHARGES, COSTS
 
 _JSON: Final = ("Tags", "AllocatedTags", "SkuPriceDetails", "AllocatedMethodDetails")
+
 _OTHER_NAMES: Final = {
     "ProviderName": ("ServiceProviderName",),  # 1.3 renames it, 1.4 removes the old name
     "InvoiceIssuerName": ("InvoiceIssuer",),
     "x_ChargeType": ("x_ChargeType", "x_LineItemType"),
     "x_InstanceType": ("x_InstanceType", "x_SkuInstanceType"),
 }
+
 _ONE_OF: Final = {
     "ChargeCategory": CATEGORIES,
     "ChargeClass": ("Correction",),

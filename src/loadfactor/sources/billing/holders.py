@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadfactor.sources.billing.plain_objects import read_objects
+from loadfactor.sources.billing.tags import read_objects
 
 _KEYS: Final = {
     "team": ("team",),
@@ -18,6 +18,7 @@ _KEYS: Final = {
     "user": ("user", "owner"),
 }
 """Columns, and the keys of tags that fill them, the better one first."""
+
 _TAGS: Final = ("AllocatedTags", "Tags")
 """Of a share of a split charge, the tags of what it was split to come first."""
 

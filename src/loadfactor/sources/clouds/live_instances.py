@@ -14,18 +14,36 @@ from typing import Any, ClassVar, Final
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.parsing.table_rows import TableRow, write_tables
+from loadfactor.sources.kubernetes.tags import choose_texts, write_tags
+from loadfactor.sources.parsing.cells import TableRow, write_tables
 from loadfactor.tables.schema import table
 
+
+def write_instance_tags(name: str, tags: Mapping[str, str]) -> str | None:
+    """The column `tags`: each as tag.KEY, and what the instance is called as `job_name`; nothing secret.
+
+    >>> write_instance_tags("train-1", {"team": "nlp", "api_key": "x"})
+    '{"job_name": "train-1", "tag.team": "nlp"}'
+    """
+    chosen = {f"tag.{key.removeprefix('label.')}": value for key, value in choose_texts(tags, {}).items()}
+    return write_tags({"job_name": name, **chosen})
+
+
 INSTANCES, ALL, SEEN = "instances", "all", "seen"
+
 UNSEEN_END: Final = "instances that ended while nobody watched: taken to end when they were seen last"
+
 KEPT_MS: Final = MS_PER_DAY
 """A run that is over is known for so long: a cloud may say later why it ended."""
+
 _ENDED: Final = ("devices", "allocations")
+
 _VERSION: Final = 1
+
 _QUICK: Final = 1
 
 Said = dict[str, Any]
+
 Key = tuple[str, Said]
 """The name of a table, and the key of a row of it."""
 

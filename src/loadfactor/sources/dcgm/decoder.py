@@ -6,14 +6,12 @@ from typing import Final
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.dcgm.metric_lines import sort_by_time
-from loadfactor.sources.dcgm.scrape_window import ScrapeWindow, date_values
+from loadfactor.sources.dcgm.scrape_window import ScrapeWindow, WindowSteps, date_values
 from loadfactor.sources.dcgm.text_reader import SeriesCache, TextReader
-from loadfactor.sources.dcgm.window_steps import WindowSteps
 from loadfactor.sources.gpu_scrapes.device_events import DeviceEvents
-from loadfactor.sources.gpu_scrapes.field_values import FieldValues, join_values
+from loadfactor.sources.gpu_scrapes.fields import FieldValues, join_values
+from loadfactor.sources.gpu_scrapes.scrape_table import TextGaps, Timeline
 from loadfactor.sources.gpu_scrapes.table_rows import ScrapeRows
-from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
-from loadfactor.sources.gpu_scrapes.timeline import Timeline
 
 __all__ = ["SeriesCache", "decode_scrapes"]
 

@@ -1,28 +1,103 @@
 """What lines begin with, as numbers: each name with labels, and each title, is parsed once and known from then on."""
 
+import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.sources.dcgm.series_identity import TOTAL, parse_series
-from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER
-from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices, Numbering
-from loadfactor.sources.gpu_scrapes.series_identity import SeriesIdentity
+from loadfactor.sources.dcgm.fields import BY_NAME, PREFIX
+from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, Field
+from loadfactor.sources.gpu_scrapes.known_devices import (
+    DeviceLabels,
+    KnownDevices,
+    Numbering,
+    SeriesIdentity,
+    read_labels,
+)
+
+_HEAD: Final = re.compile(r"(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)\s*(?:\{(?P<labels>.*)\})?\s*")
+
+_LABEL: Final = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
+
+TOTAL: Final = "_total"  # OpenMetrics puts it behind the name of whatever only grows
+
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+
+_LABELS_MAX: Final = 10_000
+
+
+def parse_series(head: str, node: str | None, machine: str) -> SeriesIdentity | None:
+    """What stands before the value; None when it is no exposition or no DCGM field.
+
+    `node` is what the caller calls the machine, `machine` what to call it where nobody says.
+
+    >>> s = parse_series('DCGM_FI_DEV_FB_USED{UUID="GPU-1",GPU_I_ID="9",GPU_I_PROFILE="1g.5gb",pod="p",namespace="n"}', None, "f")
+    >>> s.device.gpu, s.device.instance, s.device.slices, s.device.holder
+    ('GPU-1', '9', 1, 'n/p')
+    """
+    parts = split_head(head)
+    if parts is None or not parts[0].startswith(PREFIX):
+        return None
+    return SeriesIdentity(parts[0], find_field(parts[0]), _parse_labels(parts[1], node, machine))
+
+
+def split_head(head: str) -> tuple[str, str] | None:
+    """The name and the text of the labels before a value; None when it is no exposition.
+
+    >>> split_head('up{job="a"}'), split_head("<html>")
+    (('up', 'job="a"'), None)
+    """
+    found = _HEAD.fullmatch(head)
+    return (found["name"], found["labels"] or "") if found is not None else None
+
+
+def list_labels(text: str) -> dict[str, str]:
+    """The labels between the braces of an exposition, as they are written there.
+
+    >>> list_labels('gpu="0",UUID="GPU-1"')
+    {'gpu': '0', 'UUID': 'GPU-1'}
+    """
+    return {name: _unescape(value) for name, value in _LABEL.findall(text)}
+
+
+def find_field(name: str) -> Field | None:
+    """The field of this name, None where the tables keep none; a total may end in _total."""
+    field = BY_NAME.get(name)
+    if field is None:
+        field = BY_NAME.get(name.removesuffix(TOTAL))
+        return field if field is not None and (field.counts or field.either) else None
+    return field
+
+
+@lru_cache(_LABELS_MAX)  # a device has the same ones in all of its fields
+def _parse_labels(text: str, node: str | None, machine: str) -> DeviceLabels:
+    return read_labels({name.lower(): value for name, value in list_labels(text).items()}, node, machine)
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
+
 
 SERIES_MAX: Final = 100_000
 """So many are known at most; then all but those of the scrape at hand are forgotten."""
+
 _NUMBERED_MAX: Final = 2 * SERIES_MAX
 
 TITLE, FOREIGN, UNKEPT, NOWHERE, VALUE = range(5)
 """Kinds of lines: # …; of no DCGM field; of one that is not kept; of one that does not say of which GPU; of one that is kept."""
+
 NEVER, ALWAYS, AS_TITLED = range(3)
 """Whether a series is a total: by what its title says where it may be a rate as well."""
+
 GAUGE, COUNTER = 1, 2
 """What a title says, 0 nothing; in the place of NEVER, ALWAYS, AS_TITLED."""
+
 KIND, NAME, BASE, WHAT, GPU, PLACE, KEY, COUNTS, LABELS, HOLDERS = range(10)
 """Columns of the facts: numbers, -1 where there is none. WHAT is name, GPU and instance, BASE the name without _total."""
+
 WIDTH: Final = 10
 
 

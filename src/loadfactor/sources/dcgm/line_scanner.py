@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.base.compiled import entry, inner
-from loadfactor.sources.dcgm.fields import BLANK_FP64, BLANK_INT32, BLANK_INT64, BLANKS, BY_KEY
+from loadfactor.sources.dcgm.fields import BLANK_FP64, BLANK_INT32, BLANK_INT64, BLANKS, BY_KEY, convert, is_large
 from loadfactor.sources.dcgm.head_table import (
     STRANGE,
     Bytes,
@@ -24,22 +24,23 @@ from loadfactor.sources.dcgm.head_table import (
     put_heads,
 )
 from loadfactor.sources.dcgm.known_series import FOREIGN, KEY, KIND, TITLE, VALUE, KnownSeries
-from loadfactor.sources.dcgm.line_values import LineBatch
-from loadfactor.sources.dcgm.metric_lines import SKIPPED, LineReader, find_head_end, is_name
+from loadfactor.sources.dcgm.metric_lines import SKIPPED, LineBatch, LineReader, find_head_end, is_name
 from loadfactor.sources.dcgm.plain_numbers import POWERS, read_number, read_time
 from loadfactor.sources.dcgm.scrape_order import follow_lines
-from loadfactor.sources.dcgm.values import convert, is_large
-from loadfactor.sources.gpu_scrapes.field_values import UNTIMED
-from loadfactor.sources.gpu_scrapes.fields import READ_KEYS
+from loadfactor.sources.gpu_scrapes.fields import READ_KEYS, UNTIMED
 from loadfactor.sources.parsing.text_blocks import TextBlock
 
 _LF, _SPACE = (ord(c) for c in "\n ")
+
 _TITLE, _ANY, _SMALL, _LARGE, _MASK = range(5)
 """What is plain behind a beginning: nothing, any number, one below all blanks, one that is no blank, a mask."""
+
 _BLANK_KINDS: Final = len(BLANKS)
 
 _NEAR: Final = 4  # known lines in a row that are read carefully behind a new one
+
 _FAR: Final = 1024  # lines in a row that are read carefully where hardly any is plain
+
 _LINES: Final = 2**15  # room for a block's; it grows
 
 _follow_many = entry(follow_lines)
@@ -219,6 +220,7 @@ class LineScanner:
 
 
 _MULTIPLY: Final = np.array([BY_KEY[key].multiply if key in BY_KEY else 1 for key in READ_KEYS], np.float64)
+
 _DIVIDE: Final = np.array([BY_KEY[key].divide if key in BY_KEY else 1 for key in READ_KEYS], np.float64)
 
 

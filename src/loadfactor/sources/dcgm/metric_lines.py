@@ -3,25 +3,73 @@
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Input
-from loadfactor.sources.dcgm.fields import BY_KEY
-from loadfactor.sources.dcgm.known_series import FOREIGN, KEY, KIND, NAME, NOWHERE, UNKEPT, KnownSeries
-from loadfactor.sources.dcgm.line_values import LineBatch
-from loadfactor.sources.dcgm.values import parse_value
-from loadfactor.sources.gpu_scrapes.field_values import UNTIMED
-from loadfactor.sources.gpu_scrapes.fields import READ_KEYS
-from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
+from loadfactor.sources.dcgm.fields import BY_KEY, parse_value
+from loadfactor.sources.dcgm.known_series import (
+    FOREIGN,
+    GPU,
+    HOLDERS,
+    KEY,
+    KIND,
+    LABELS,
+    NAME,
+    NOWHERE,
+    PLACE,
+    UNKEPT,
+    VALUE,
+    KnownSeries,
+)
+from loadfactor.sources.gpu_scrapes.fields import READ_KEYS, UNTIMED, FieldValues
+from loadfactor.sources.gpu_scrapes.scrape_table import TextGaps
 from loadfactor.sources.parsing.text_blocks import TextBlock, split_blocks
-from loadfactor.sources.parsing.times.stamps import EPOCH_MS_DIGITS, parse_epoch_ms
+from loadfactor.sources.parsing.times import EPOCH_MS_DIGITS, parse_epoch_ms
+
+
+@dataclass(frozen=True)
+class LineBatch:
+    """Lines as they were read. `at_ms` is UNTIMED and `values` NaN where a line has none; `series` as in KnownSeries."""
+
+    series: NDArray[np.int32]
+    values: NDArray[np.float64]  # in our units
+    at_ms: NDArray[np.int64]
+    lines: NDArray[np.int64]
+
+
+def find_values(
+    batch: LineBatch, facts: NDArray[np.int32], is_total: NDArray[np.bool_], before: NDArray[np.int64], text: int
+) -> FieldValues:
+    """The lines of a batch that hold values."""
+    at = np.flatnonzero((facts[batch.series, KIND] == VALUE) & ~np.isnan(batch.values))
+    of = facts[batch.series[at]]
+    return FieldValues(
+        of[:, PLACE],
+        of[:, GPU],
+        of[:, KEY],
+        of[:, LABELS],
+        of[:, HOLDERS],
+        of[:, NAME],
+        is_total[at],
+        batch.values[at],
+        batch.at_ms[at],
+        before[at],
+        batch.lines[at],
+        np.full(len(at), text, np.int32),
+    )
+
 
 _WHOLE: Final = re.compile(r"\.\d{6}")  # how the exporter ends a fraction: nothing of it is missing
+
 _HEAD: Final = re.compile(r'[^{\s]*\s*\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}')  # a brace within quotes ends no labels
+
 _OTHER: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*(?:\{.*\})?")  # a line of any exporter
+
 SKIPPED: Final = {
     FOREIGN: "skipped: not a DCGM metric",
     UNKEPT: "skipped: a DCGM field that is not kept",

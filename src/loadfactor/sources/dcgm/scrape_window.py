@@ -11,15 +11,15 @@ from loadfactor.base.errors import SourceError
 from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.dcgm.known_series import KnownSeries
-from loadfactor.sources.gpu_scrapes.field_values import UNTIMED, FieldValues
-from loadfactor.sources.gpu_scrapes.scrape_cells import number_cells
-from loadfactor.sources.gpu_scrapes.scrape_table import ScrapeColumns, ScrapeTable
-from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
-from loadfactor.sources.parsing.times.stamps import EPOCH_MS_BELOW
+from loadfactor.sources.gpu_scrapes.fields import UNTIMED, FieldValues
+from loadfactor.sources.gpu_scrapes.scrape_table import ScrapeColumns, ScrapeTable, TextGaps, Timeline, number_cells
+from loadfactor.sources.parsing.steps import EXPORTER_STEP_S, is_within_reach, learn_step_of
+from loadfactor.sources.parsing.times import EPOCH_MS_BELOW
 
 SCRAPES_HELD: Final = 20_000  # of one GPU at one time each; a few hundred bytes a reading
 
 _TIME_BITS: Final = EPOCH_MS_BELOW.bit_length()
+
 _PLACES_MAX: Final = 1 << 63 - _TIME_BITS
 
 
@@ -177,3 +177,31 @@ def _list_times(held: ScrapeColumns) -> dict[int, NDArray[np.int64]]:
     gpu, at_ms = gpu[keep], at_ms[keep]
     starts = np.flatnonzero(np.append(True, gpu[1:] != gpu[:-1])[: len(gpu)])
     return dict(zip(gpu[starts].tolist(), np.split(at_ms, starts[1:]), strict=True))
+
+
+class WindowSteps:
+    """The step and the last scrape of each GPU."""
+
+    def __init__(self, step_s: float | None) -> None:
+        self._step_s = step_s
+        self._step_ms: dict[int, int] = {}
+        self._last_ms: dict[int, int] = {}
+
+    def find_intervals(self, line: Timeline, times_ms: dict[int, NDArray[np.int64]]) -> None:
+        """Steps and starts of the scrapes; `times_ms` are those known so far of each GPU, to see its step in."""
+        steps: dict[bytes, int] = {}  # GPUs of one node are read at the same times
+        begins = np.flatnonzero(line.is_first)
+        for a, b in zip(begins.tolist(), [*begins[1:].tolist(), len(line.gpu)], strict=False):
+            gpu = int(line.gpu[a])
+            times = times_ms[gpu]
+            if gpu not in self._step_ms or len(times) > 2:
+                seen = times.tobytes()
+                if seen not in steps:
+                    steps[seen] = learn_step_of(times, self._step_s, EXPORTER_STEP_S)  # type: ignore[arg-type]
+                self._step_ms[gpu] = steps[seen]
+            at_ms, step_ms = line.at_ms[a:b], self._step_ms[gpu]
+            before_ms = np.append(self._last_ms.get(gpu, -1), at_ms[:-1])
+            near = (before_ms >= 0) & is_within_reach(at_ms, before_ms, step_ms)  # type: ignore[arg-type]
+            line.start_ms[a:b] = np.where(near, before_ms, at_ms - step_ms)
+            line.step_ms[a:b] = step_ms
+            self._last_ms[gpu] = int(at_ms[-1])

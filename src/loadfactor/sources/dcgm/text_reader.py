@@ -9,18 +9,17 @@ from loadfactor.base.errors import SourceError
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Input
 from loadfactor.sources.dcgm.known_series import SERIES_MAX, KnownSeries
-from loadfactor.sources.dcgm.line_values import LineBatch, find_values
-from loadfactor.sources.dcgm.metric_lines import LineReader
+from loadfactor.sources.dcgm.metric_lines import LineBatch, LineReader, find_values
 from loadfactor.sources.dcgm.scrape_order import ScrapeOrder, follow_lines
 from loadfactor.sources.gpu_scrapes.device_events import LastTold
-from loadfactor.sources.gpu_scrapes.field_values import FieldValues
+from loadfactor.sources.gpu_scrapes.fields import FieldValues
 from loadfactor.sources.gpu_scrapes.known_devices import Numbering
-from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
-from loadfactor.sources.parsing.file_names import strip_endings
-from loadfactor.sources.parsing.text_blocks import EmptyInputError, TextBlock, split_blocks
+from loadfactor.sources.gpu_scrapes.scrape_table import TextGaps
+from loadfactor.sources.parsing.text_blocks import EmptyInputError, TextBlock, split_blocks, strip_endings
 
 if TYPE_CHECKING:
     from loadfactor.sources.dcgm.line_scanner import LineScanner
+
 
 SCAN_FROM_BYTES: Final = 3 * BYTES_PER_MIB
 """From here on the scanner; less is read line by line before the scanner is loaded."""

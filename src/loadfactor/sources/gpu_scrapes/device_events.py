@@ -10,23 +10,29 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from loadfactor.base.units import MS_PER_HOUR
-from loadfactor.sources.base import Rows
-from loadfactor.sources.gpu_scrapes.field_values import UNTIMED, FieldValues
-from loadfactor.sources.gpu_scrapes.fields import EVENT_KEYS, KEY_NUMBER, KEYS, READ_KEYS, THROTTLE
-from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices
-from loadfactor.sources.parsing.event_readings import (
+from loadfactor.sources.base import DeviceEvent, Rows
+from loadfactor.sources.gpu_scrapes.fields import (
+    EVENT_KEYS,
+    KEY_NUMBER,
+    KEYS,
+    READ_KEYS,
     SLOWING_BITS,
+    THROTTLE,
+    UNTIMED,
     XID,
-    DeviceEvent,
+    FieldValues,
     find_counted,
     find_last,
     find_xid,
 )
+from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices
 from loadfactor.tables.schema import table
 
 TOLD: Final = (*EVENT_KEYS, *SLOWING_BITS)
 """What is remembered of each GPU: the last reading of each key, and the last hour told of each reason, ms since 1970 UTC."""
+
 _IS_TOLD: Final = np.array([key in EVENT_KEYS or key == THROTTLE for key in READ_KEYS])
+
 _MOST: Final = 2.0**53
 """From here on a number is no code, count or mask: it has lost its last digits."""
 

@@ -1,16 +1,66 @@
 """Scrapes in columns, one row a scrape of one GPU or MIG instance: its values, its totals, and who held it."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.sources.gpu_scrapes.field_values import FieldValues
-from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, KEYS, WHOLE
+from loadfactor.sources.base import Gap, Gaps
+from loadfactor.sources.gpu_scrapes.fields import BY_PROCESS, KEY_NUMBER, KEYS, WHOLE, FieldValues
 from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices
-from loadfactor.sources.gpu_scrapes.scrape import Scrape
-from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
+
+
+@dataclass
+class Scrape:
+    """What one scrape said of one GPU or MIG instance, put in value by value, and who held it."""
+
+    holders: set[str] = field(default_factory=set)
+    values: dict[str, float] = field(default_factory=dict)
+    totals: dict[str, float] = field(default_factory=dict)
+    _of: dict[str, str | None] = field(default_factory=dict)
+
+    def put(self, key: str, counts: bool, value: float, holder: str | None) -> str | None:
+        """Adds a value; says what is wrong where the same field was read otherwise before.
+
+        One series a pod repeats what the device did, so equal values are one. Where they differ, those of fields that
+        virtual GPUs report by process are of nobody but that process.
+        """
+        place = self.totals if counts else self.values
+        if key not in self._of:
+            self._of[key] = holder
+            place[key] = value
+            return None
+        before = place.get(key)
+        if before == value:
+            return None
+        if key in BY_PROCESS and holder != self._of[key]:
+            if holder is None or self._of[key] is None:  # the row of the device itself
+                if holder is None:
+                    place[key], self._of[key] = value, None
+                return None
+            place.pop(key, None)
+            return "read by process (virtual GPUs), not of the device"
+        return "read twice with different values"
+
+
+class TextGaps:
+    """Counts gaps by text; `take` hands them over and starts again."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, Gaps] = {}
+
+    def add(self, where: str, what: str, count: int = 1) -> None:
+        """`count` more of this kind."""
+        self._of.setdefault(where, Gaps()).add(where, what, count)
+
+    def take(self) -> Iterator[Gap]:
+        """Every kind of every text once."""
+        of, self._of = self._of, {}
+        for gaps in of.values():
+            yield from gaps.take()
+
 
 _WHOLE: Final = np.array([key in WHOLE for key in KEYS])
 
@@ -148,3 +198,47 @@ class ScrapeTable:
         of = np.stack([found.text, found.name if named else np.zeros_like(found.name)])
         for (text, name), count in zip(*np.unique(of.T, axis=0, return_counts=True), strict=True):
             self._gaps.add(texts[text], f"{self._known.names.all[name]} {what}" if named else what, int(count))
+
+
+class Timeline:
+    """The scrapes of rows that are sorted by GPU, then time; a GPU cut by MIG has several rows a scrape.
+
+    `first` is the first row of each scrape, `of_row` numbers the scrapes by row. Whoever knows the steps fills in `start_ms`, where
+    the interval of a scrape begins, and `step_ms`.
+    """
+
+    def __init__(self, scrapes: ScrapeColumns) -> None:
+        new = (scrapes.gpu[1:] != scrapes.gpu[:-1]) | (scrapes.at_ms[1:] != scrapes.at_ms[:-1])
+        new = np.append(True, new)[: len(scrapes)]
+        self.first = np.flatnonzero(new)
+        self.of_row = np.cumsum(new) - 1
+        self.gpu, self.at_ms = scrapes.gpu[self.first], scrapes.at_ms[self.first]
+        self.start_ms = self.at_ms.copy()
+        self.step_ms = np.zeros_like(self.at_ms)
+
+    @property
+    def is_first(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """True for the first scrape of each GPU."""
+        return np.append(True, self.gpu[1:] != self.gpu[:-1])[: len(self.gpu)]
+
+
+def number_cells(place: NDArray[np.int32], at_ms: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers what has one place and time, from 0 in the order first seen: the number of each entry, and the first entry of each.
+
+    >>> number_cells(np.array([7, 8, 7, 7], np.int32), np.array([5, 5, 5, 6]))
+    (array([0, 1, 0, 2]), array([0, 1, 3]))
+    """
+    n = len(place)
+    runs = np.flatnonzero(np.append(True, at_ms[1:] != at_ms[:-1])[:n])  # lines of a scrape have one time
+    times, time_of_run = np.unique(at_ms[runs], return_inverse=True)
+    time = np.repeat(time_of_run, np.diff(np.append(runs, n)))
+    code = place.astype(np.int64) * len(times) + time
+    if n and int(code.max()) < 8 * n + 1024:  # few enough to look up
+        table = np.empty(int(code.max()) + 1, np.int64)
+        table[code[::-1]] = np.arange(n)[::-1]
+        first = table[code]
+    else:
+        _, entry, inverse = np.unique(code, return_index=True, return_inverse=True)
+        first = entry[inverse]
+    is_first = first == np.arange(n)
+    return (np.cumsum(is_first) - 1)[first], np.flatnonzero(is_first)

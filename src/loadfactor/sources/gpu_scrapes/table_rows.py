@@ -1,6 +1,7 @@
 """Scrapes of all GPUs → rows: samples, devices and, where pods are named, allocations."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -10,9 +11,7 @@ from numpy.typing import NDArray
 
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.sources.base import Rows
-from loadfactor.sources.gpu_scrapes.holders import HeldSpan, Holders
-from loadfactor.sources.gpu_scrapes.known_devices import GpuLabels, HolderFacts, KnownDevices
-from loadfactor.sources.gpu_scrapes.mig_history import MigHistory, divide
+from loadfactor.sources.gpu_scrapes.known_devices import GpuLabels, HolderFacts, KnownDevices, count_slices, find_team
 from loadfactor.sources.gpu_scrapes.sample_columns import (
     CounterRates,
     Measured,
@@ -20,12 +19,67 @@ from loadfactor.sources.gpu_scrapes.sample_columns import (
     make_samples,
     read_values,
 )
-from loadfactor.sources.gpu_scrapes.scrape_table import IS_VALUE, ScrapeColumns
-from loadfactor.sources.gpu_scrapes.series_identity import count_slices, find_team
-from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
-from loadfactor.sources.gpu_scrapes.timeline import Timeline
+from loadfactor.sources.gpu_scrapes.scrape_table import IS_VALUE, ScrapeColumns, TextGaps, Timeline
 from loadfactor.tables.schema import LABELS, table
 from loadfactor.tables.signals import PROFILED, find_failed_profiling
+
+Parts = tuple[tuple[str, float | None], ...]  # device and its share of the GPU; None is the whole
+
+
+def divide(gpu: str, instances: dict[str, int], slices: int) -> Parts:
+    """The devices of a GPU: their shares sum to one, so that its hours do.
+
+    >>> divide("G", {}, 7)
+    (('G', None),)
+    >>> divide("G", {"1": 3, "2": 2}, 7)
+    (('G/gi-1', 0.42857142857142855), ('G/gi-2', 0.2857142857142857), ('G/rest', 0.2857142857142857))
+    """
+    if not instances:
+        return ((gpu, None),)
+    rest = slices - sum(instances.values())
+    found: list[tuple[str, float | None]] = [(f"{gpu}/gi-{i}", n / slices) for i, n in sorted(instances.items())]
+    return (*found, (f"{gpu}/rest", rest / slices)) if rest > 0 else tuple(found)
+
+
+@dataclass(frozen=True)
+class InstalledSpan:
+    """One row of the table `devices`."""
+
+    device_id: str
+    share: float | None
+    from_ms: int
+    to_ms: int
+
+
+class MigHistory:
+    """The parts of one GPU over time: those that are, and those that were until somebody takes them."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, tuple[float | None, int]] = {}  # share and since when, by device
+        self.to_ms = 0  # when the open ones were last seen
+        self._parts: Parts | None = None
+        self._closed: list[InstalledSpan] = []
+
+    def see(self, now: Parts, from_ms: int, to_ms: int) -> None:
+        """From `from_ms` to `to_ms` the GPU was these parts. One that stays while others change is one row."""
+        if now != self._parts:
+            since, parts = self.to_ms if self.open else from_ms, dict(now)
+            for device_id, (share, begun_ms) in list(self.open.items()):
+                if device_id not in parts or parts[device_id] != share:
+                    self._closed.append(InstalledSpan(device_id, share, begun_ms, self.to_ms))
+                    del self.open[device_id]
+            for device_id, share in now:
+                self.open.setdefault(device_id, (share, since))
+            self._parts = now
+        self.to_ms = to_ms
+
+    def take_spans(self) -> Iterator[InstalledSpan]:
+        """Every device that ended since the last time, and those that are, up to where they were last seen."""
+        closed, self._closed = self._closed, []
+        yield from closed
+        for device_id, (share, from_ms) in self.open.items():
+            yield InstalledSpan(device_id, share, from_ms, self.to_ms)
+
 
 BATCH_ROWS: Final = 20_000
 
@@ -67,6 +121,17 @@ class GpuFacts:
         whole = count_slices(self.model)
         self.parts = divide(gpu_id, instances, whole)
         self.is_divided, self.is_too_much = bool(instances), sum(instances.values()) > whole
+
+
+@dataclass(frozen=True)
+class HeldSpan:
+    """One row of the table `allocations`. `place` is the device, a number of KnownDevices."""
+
+    job_id: str
+    place: int
+    share: float | None  # None: all of it
+    from_ms: int
+    to_ms: int
 
 
 class ScrapeRows:
@@ -241,3 +306,47 @@ def _make_array(column: Measured, kind: pa.DataType) -> pa.Array:
     if kind == pa.int64():
         return pa.array(column.get(0).astype(np.int64), kind, mask=~column.known)
     return pa.array(column.values, kind, mask=~column.known)
+
+
+@dataclass
+class OpenSpan:
+    """The same holders so far, sorted."""
+
+    holders: tuple[str, ...]
+    from_ms: int
+    to_ms: int
+
+
+class Holders:
+    """The open allocations of all devices."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, OpenSpan] = {}  # by place
+        self.changed: set[int] = set()  # places with other holders, until somebody takes them
+
+    def see(self, place: int, holders: tuple[str, ...], from_ms: int, to_ms: int) -> Iterable[HeldSpan]:
+        """In this interval these, sorted, held the device; what that ends is handed over. n that share it hold 1/n each."""
+        span = self.open.get(place)
+        if span is not None and span.holders == holders and span.to_ms >= from_ms:
+            span.to_ms = to_ms
+            return ()
+        if span is None and not holders:
+            return ()
+        self.changed.add(place)
+        if span is not None:
+            del self.open[place]
+        if holders:
+            self.open[place] = OpenSpan(holders, from_ms, to_ms)
+        return _list_spans(place, span) if span is not None else ()
+
+    def list_open(self, places: Iterable[int]) -> Iterator[HeldSpan]:
+        """What is held of these devices by now, up to where it was last seen."""
+        for place in places:
+            if (span := self.open.get(place)) is not None:
+                yield from _list_spans(place, span)
+
+
+def _list_spans(place: int, span: OpenSpan) -> Iterator[HeldSpan]:
+    share = 1 / len(span.holders) if len(span.holders) > 1 else None
+    for holder in span.holders:
+        yield HeldSpan(holder, place, share, span.from_ms, span.to_ms)

@@ -13,7 +13,7 @@ from loadfactor.sources.kubernetes.quotas import Quotas
 from loadfactor.sources.kubernetes.stages import Held, add_up
 from loadfactor.sources.kubernetes.tags import choose_texts, write_tags
 from loadfactor.sources.kubernetes.workloads import WorkloadFacts
-from loadfactor.sources.parsing.table_rows import TableRow
+from loadfactor.sources.parsing.cells import TableRow
 from loadfactor.tables.schema import LABELS
 
 Row = dict[str, Any]

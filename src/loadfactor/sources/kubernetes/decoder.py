@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from loadfactor.base.units import MS_PER_S, S_PER_MIN
-from loadfactor.sources.base import Gap, Rows
+from loadfactor.sources.base import Gap, Gaps, Rows
 from loadfactor.sources.kubernetes.claims import read_claim, read_slice
 from loadfactor.sources.kubernetes.cluster import ClusterFacts, Row
 from loadfactor.sources.kubernetes.fields import Object, part, text
@@ -26,8 +26,7 @@ from loadfactor.sources.kubernetes.quotas import (
 )
 from loadfactor.sources.kubernetes.slices import read_listed
 from loadfactor.sources.kubernetes.workloads import WorkloadFacts, read_workload
-from loadfactor.sources.parsing.gaps import Gaps
-from loadfactor.sources.parsing.table_rows import TableRow, write_tables
+from loadfactor.sources.parsing.cells import TableRow, write_tables
 from loadfactor.tables.quotas import OF_COHORT
 from loadfactor.tables.schema import LABELS
 

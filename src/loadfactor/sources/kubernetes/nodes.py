@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from loadfactor.base.units import PERCENT
-from loadfactor.sources.gpu_scrapes.series_identity import count_slices
+from loadfactor.sources.gpu_scrapes.known_devices import count_slices
 from loadfactor.sources.kubernetes.asked import AWS_SHARES, MIG, NVIDIA, SHARED, Ask, count_partitions, is_gpu
 from loadfactor.sources.kubernetes.fields import (
     Object,

@@ -12,7 +12,7 @@ from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
 from loadfactor.sources.kubernetes.decoder import KINDS, KubernetesDecoder
 from loadfactor.sources.kubernetes.fields import Object, instant, part, text
-from loadfactor.sources.parsing.messages import quote
+from loadfactor.sources.parsing.cells import quote
 from loadfactor.sources.parsing.text_blocks import join_pieces
 
 LARGEST_BYTES: Final = 512 * BYTES_PER_MIB

@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
-from loadfactor.sources.nvidia_smi.samples import SampleBuilder
-from loadfactor.sources.nvidia_smi.scanning import Scanning
+from loadfactor.sources.base import Gap, Gaps, Input, ReadOptions, Rows
+from loadfactor.sources.nvidia_smi.samples import SampleBuilder, Scanning
 from loadfactor.sources.nvidia_smi.sections import LogSections
-from loadfactor.sources.parsing.devices_seen import DevicesSeen
-from loadfactor.sources.parsing.gaps import Gaps
+from loadfactor.sources.parsing.steps import DevicesSeen
 
 DEFAULT_STEP_S: Final = 1.0  # a single reading speaks for at most the second before it, NVML's longest sample period
+
 _LEARN_FROM: Final = 1024  # instants of a GPU that its step is learnt from
 
 

@@ -11,24 +11,30 @@ import pyarrow.csv
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Rows
-from loadfactor.sources.nvidia_smi.cells import Cells, encode_cells
+from loadfactor.sources.nvidia_smi.cells import Cells, ParsedRows, encode_cells, parse_columns
 from loadfactor.sources.nvidia_smi.columns import MEASURES, OTHER_QUERIES, QUERY_NAMES
-from loadfactor.sources.nvidia_smi.parsed_rows import ParsedRows, parse_columns
 from loadfactor.sources.nvidia_smi.samples import SampleBuilder
 
 if TYPE_CHECKING:
-    from loadfactor.sources.nvidia_smi.query_scanner import QueryScanner
+    from loadfactor.sources.nvidia_smi.scan import QueryScanner
+
 
 _CELL: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_.]*)\s*(?:\[(?P<unit>[^\]]*)\])?")
+
 _DATA: Final = re.compile(rb"\d{4}/\d\d/\d\d \d\d:\d\d|GPU-[0-9a-f]{8}|\d (?:%|MiB|W|MHz)\s*(?:,|$)")
+
 _DICTIONARY: Final = pa.dictionary(pa.int32(), pa.string())
+
 _WHOLE: Final = re.compile(  # ends of a cell that cannot be the beginning of a longer one
     rb"(?:\d (?:%|MiB|W|MHz)|\]|GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d\d:\d\d:\d\d\.\d{3})\s*$"
 )
+
 _NAMES: Final = "|".join(sorted((re.escape(name) for name in QUERY_NAMES), key=len, reverse=True))
+
 _BEHIND: Final = re.compile(
     rf"(?:{_NAMES})(?:\s*\[[^\]]*\])?(?:\s*,\s*{_CELL.pattern.replace('?P<name>', '?:').replace('?P<unit>', '?:')})+$".encode()
 )
+
 _VALUES: Final = frozenset(name for measure in MEASURES for name in measure.query) | {"reasons"}
 
 
@@ -122,7 +128,7 @@ class QueryLog:
         if not self._builder.scanning.pays(data) or len(self.head.names) == 1:
             return None
         if self._scanner is None:
-            from loadfactor.sources.nvidia_smi.query_scanner import QueryScanner  # Numba takes a second to import
+            from loadfactor.sources.nvidia_smi.scan import QueryScanner  # Numba takes a second to import
 
             ours = {at: name for name, at in self.head.kept.items()}
             both = enumerate(zip(self.head.names, self.head.units, strict=True))

@@ -6,19 +6,20 @@ from typing import Final
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Input, Rows
-from loadfactor.sources.nvidia_smi.dmon import DmonLog, parse_dmon_heading
+from loadfactor.sources.nvidia_smi.dmon import END, STARTS, DmonLog, XmlLog, parse_dmon_heading
 from loadfactor.sources.nvidia_smi.query import QueryLog, find_heading, is_headless, parse_heading
 from loadfactor.sources.nvidia_smi.samples import SampleBuilder
-from loadfactor.sources.nvidia_smi.xml import END, STARTS, XmlLog
 from loadfactor.sources.parsing.text_blocks import TextBlock, split_blocks
 
 _HOPELESS_LINES: Final = 100_000  # a log that shows no reading in so many lines is something else
+
 _RECORD: Final = (
     "record with nvidia-smi --query-gpu=timestamp,uuid,name,utilization.gpu,memory.used,memory.total,power.draw "
     "--format=csv -l 30"
 )
 
 _NO_DIGIT: Final = re.compile(rb"\n[ \t\r\v\f]*[^\s\d]")
+
 _MARKS: Final = (b"#", b"<", b"=", b"+")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from loadfactor.base.errors import SourceError
-from loadfactor.sources.parsing.messages import quote
+from loadfactor.sources.parsing.cells import quote
 from loadfactor.tables.columns import Table
 
 

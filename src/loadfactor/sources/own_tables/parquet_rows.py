@@ -13,7 +13,7 @@ from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Rows
 from loadfactor.sources.own_tables.headings import check_headings
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS
-from loadfactor.sources.parsing.times.columns import InstantColumn
+from loadfactor.sources.parsing.times import InstantColumn
 from loadfactor.tables.columns import Column, Table, arrow_type
 from loadfactor.tables.schema import DATED_BY_DAY
 

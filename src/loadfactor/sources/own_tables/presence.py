@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, ReadOptions, Rows
-from loadfactor.sources.parsing.devices_seen import DevicesSeen
-from loadfactor.sources.parsing.messages import quote
+from loadfactor.sources.parsing.cells import quote
+from loadfactor.sources.parsing.steps import DevicesSeen
 
 _LEARN_FROM: Final = 33  # instants of a device that its step is learnt from; there may be a hundred thousand devices
 

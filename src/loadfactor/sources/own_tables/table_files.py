@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, ReadOptions, Rows
-from loadfactor.sources.file_chunks import FileChunks, check_plain
+from loadfactor.sources.files import FileChunks, check_plain
 from loadfactor.sources.own_tables.parquet_rows import decode_parquet
 from loadfactor.sources.own_tables.presence import Presence
 from loadfactor.sources.own_tables.text_rows import decode_csv

@@ -9,7 +9,7 @@ from loadfactor.sources.base import Input, Rows
 from loadfactor.sources.own_tables.headings import check_headings
 from loadfactor.sources.parsing.cells import CellPosition, parse_cells
 from loadfactor.sources.parsing.csv_text import TextBatch, split_csv
-from loadfactor.sources.parsing.times.columns import InstantColumn
+from loadfactor.sources.parsing.times import InstantColumn
 from loadfactor.tables.columns import Table
 from loadfactor.tables.schema import DATED_BY_DAY
 

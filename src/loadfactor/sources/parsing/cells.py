@@ -1,17 +1,32 @@
 """Cells of text → values, a whole column at once; the first cell that holds none is named."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from loadfactor.base.errors import SourceError
-from loadfactor.sources.parsing.messages import quote
+from loadfactor.sources.base import Rows
 from loadfactor.tables.columns import Kind, arrow_type
+from loadfactor.tables.schema import table
+
+_SHOWN: Final = 60
+
+
+def quote(value: object) -> str:
+    """A value as a message may quote it: one line, at most about 60 characters.
+
+    >>> quote("173%"), quote("two" + chr(10) + "lines")
+    ("'173%'", "'two\\\\nlines'")
+    """
+    text = value if isinstance(value, str) else str(value)
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
+
 
 _UNKNOWNS: Final = ("n/a", "[n/a]", "na", "none", "null", "-", "–", "?", "unknown", "error", "[not supported]")
+
 _WANTED: Final = {"mask": "a whole number", "flag": "true or false"}
 
 
@@ -72,3 +87,18 @@ def _advise(text: str, kind: Kind) -> str:
     if text != text.strip():
         return "; take the spaces away"
     return "; write a plain number in the column's unit" if kind not in _WANTED else ""
+
+
+TableRow = tuple[str, dict[str, Any]]
+"""The name of a table, and a row of it: any of its columns."""
+
+
+def write_tables(rows: Iterable[TableRow], where: str) -> Iterator[Rows]:
+    """A batch for each table, with the columns that any of its rows fills in."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, row in rows:
+        found.setdefault(name, []).append(row)
+    for name, some in found.items():
+        schema = table(name).schema
+        columns = {c: [row.get(c) for row in some] for c in schema.names if any(row.get(c) is not None for row in some)}
+        yield Rows(name, pa.table(columns, schema=pa.schema([schema.field(c) for c in columns])), where)

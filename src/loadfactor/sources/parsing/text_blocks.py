@@ -1,6 +1,7 @@
 """Text of any length in blocks of whole lines, in bounded memory; what is no text is refused."""
 
 import codecs
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -12,8 +13,11 @@ from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Input
 
 LINE_LIMIT_BYTES: Final = BYTES_PER_MIB
+
 BLANK_LIMIT_BYTES: Final = BYTES_PER_MIB  # of empty lines in a row
+
 BLOCK_BYTES: Final = 4 * BYTES_PER_MIB
+
 _BINARY: Final = (
     (b"PK\x03\x04", "a zip archive"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
@@ -131,3 +135,33 @@ def _decode_utf(source: Input) -> Iterator[bytes]:
             raise SourceError(f"{source.label}: not text (broken UTF-16); is this the right file?") from None
     if first:
         raise EmptyInputError(f"{source.label} is empty; nothing was recorded in it")
+
+
+_ENDINGS: Final = (".csv", ".log", ".txt", ".xml", ".prom", ".metrics", ".om", ".dmon", ".out")
+
+_ROTATED: Final = re.compile(
+    rf"(.+(?:{'|'.join(map(re.escape, _ENDINGS))}))[.-]\d[\d-]*"
+)  # gpu.csv.1, gpu.csv-20240131
+
+
+def strip_rotation(name: str) -> str:
+    """The name as it was before the file was rotated away and compressed.
+
+    >>> strip_rotation("node-7.log.2.gz")
+    'node-7.log'
+    """
+    name = name.removesuffix(".gz")
+    rotated = _ROTATED.fullmatch(name)
+    return rotated[1] if rotated else name
+
+
+def strip_endings(name: str) -> str:
+    """The name without the endings of logs, of rotation and of compression: the node, when nothing else names it.
+
+    >>> strip_endings("node-7.example.csv.gz"), strip_endings("node-7.log.2.gz"), strip_endings("node-7.csv-20240131")
+    ('node-7.example', 'node-7', 'node-7')
+    """
+    plain = strip_rotation(name)
+    for ending in _ENDINGS:
+        plain = plain.removesuffix(ending)
+    return plain or name

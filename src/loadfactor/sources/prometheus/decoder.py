@@ -1,8 +1,9 @@
 """Points of Prometheus → rows: each scrape of a GPU or node once it is there whole, in the order of time."""
 
 import re
+import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -12,25 +13,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from loadfactor.base.errors import DamageError
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.dcgm.values import convert
-from loadfactor.sources.gpu_scrapes.field_values import FieldValues
-from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, Field
-from loadfactor.sources.gpu_scrapes.known_devices import DeviceNumbers
-from loadfactor.sources.gpu_scrapes.series_identity import read_labels
-from loadfactor.sources.prometheus.decoder_state import DecoderState, join_tables, pack_state, unpack_state
-from loadfactor.sources.prometheus.engine_memory import COUNTS, list_counts, restore_counts
-from loadfactor.sources.prometheus.engine_source import EngineSource
-from loadfactor.sources.prometheus.families import DCGM, find_family, is_about_sender, list_labels
-from loadfactor.sources.prometheus.family import Family
-from loadfactor.sources.prometheus.gpu_memory import GPUS, PLACES, list_gpus, list_places, restore_gpus, restore_places
-from loadfactor.sources.prometheus.gpu_source import GpuSource
-from loadfactor.sources.prometheus.node_fields import KIND_NUMBER, NODE_EXPORTER, find_node_field
-from loadfactor.sources.prometheus.node_memory import NODES, SLOTS, list_nodes, list_slots, restore_nodes, restore_slots
-from loadfactor.sources.prometheus.node_source import NodeSource
-from loadfactor.sources.prometheus.pending_points import PendingPoints, drop_repeated, pick_points
-from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Others, Points
-from loadfactor.sources.prometheus.series_facts import (
+from loadfactor.sources.dcgm.fields import convert
+from loadfactor.sources.gpu_scrapes.fields import KEY_NUMBER, Field, FieldValues
+from loadfactor.sources.gpu_scrapes.known_devices import DeviceNumbers, read_labels
+from loadfactor.sources.prometheus.engine_source import COUNTS, EngineSource, list_counts, restore_counts
+from loadfactor.sources.prometheus.families import DCGM, Family, find_family, is_about_sender, list_labels
+from loadfactor.sources.prometheus.gpu_source import (
+    GPUS,
+    PLACES,
+    GpuSource,
+    list_gpus,
+    list_places,
+    restore_gpus,
+    restore_places,
+)
+from loadfactor.sources.prometheus.node_source import (
+    KIND_NUMBER,
+    NODE_EXPORTER,
+    NODES,
+    SLOTS,
+    NodeSource,
+    find_node_field,
+    list_nodes,
+    list_slots,
+    restore_nodes,
+    restore_slots,
+)
+from loadfactor.sources.prometheus.pending_points import (
     GPU,
     HOLDERS,
     KEY,
@@ -39,19 +50,80 @@ from loadfactor.sources.prometheus.series_facts import (
     PLACE,
     SOURCE_NUMBER,
     TOTAL,
+    PendingPoints,
     SeriesFacts,
+    drop_repeated,
+    pick_points,
 )
+from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Others, Points
 from loadfactor.sources.serving_engines.engines import is_engines, spell
 from loadfactor.sources.serving_engines.live_decoder import SERVING
 
+VERSION: Final = 1
+
+_HEAD: Final = struct.Struct("<4sIqqI")
+
+_MAGIC: Final = b"lfpd"
+
+
+class DecoderState(NamedTuple):
+    """Bodies through which all was put once, how many series were alive, and tables of what is remembered."""
+
+    through: int
+    series: int
+    tables: tuple[pa.Table, ...]
+
+
+def pack_state(state: DecoderState) -> bytes:
+    """As bytes."""
+    parts = [_HEAD.pack(_MAGIC, VERSION, state.through, state.series, len(state.tables))]
+    for table in state.tables:
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_stream(out, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+            writer.write_table(table)
+        content = out.getvalue().to_pybytes()
+        parts += [len(content).to_bytes(8, "little"), content]
+    return b"".join(parts)
+
+
+def unpack_state(content: bytes) -> DecoderState:
+    """What `pack_state` made bytes of. Raises DamageError for anything else, and for what a later version wrote."""
+    try:
+        magic, version, through, series, count = _HEAD.unpack_from(content)
+        if magic != _MAGIC or version != VERSION:
+            raise DamageError(
+                f"the state of the decoder of Prometheus is of version {version}; this one reads {VERSION}"
+            )
+        tables, at = [], _HEAD.size
+        for _ in range(count):
+            size = int.from_bytes(content[at : at + 8], "little")
+            tables.append(pa.ipc.open_stream(pa.py_buffer(content[at + 8 : at + 8 + size])).read_all())
+            at += 8 + size
+    except (struct.error, pa.ArrowInvalid, OSError) as error:
+        raise DamageError(f"the state of the decoder of Prometheus cannot be read: {error}") from error
+    return DecoderState(through, series, tuple(tables))
+
+
+def join_tables(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+    """All of these, one after the other."""
+    return pa.concat_tables([schema.empty_table(), *tables])
+
+
 _BARE_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
 _ADDRESS: Final = re.compile(r"[0-9.]+|\[.*\]")  # of a pod or a host: no name that the books could know it by
+
 SERIES_MAX: Final = 300_000
+
 SOURCES_MAX: Final = 100
+
 NAMES_MAX: Final = 1000
+
 OTHERS: Final = "others"
+
 ENGINES: Final = f"{SERVING}:prometheus"
 """The source of all engines; jobs tell them apart."""
+
 SHARED_MAX: Final = 10_000
 """Sets of labels but the name that are found again without a digest."""
 
@@ -344,5 +416,6 @@ _REMEMBER: Final[tuple[Callable[[Any, pa.Table], None], ...]] = (
     restore_counts,
 )
 """As the tables of a state stand."""
+
 _KINDS: Final[Mapping[str, type[NodeSource | EngineSource]]] = {NODE_EXPORTER: NodeSource, SERVING: EngineSource}
 """What decodes the sources that are of no GPUs, by the first word of their names."""

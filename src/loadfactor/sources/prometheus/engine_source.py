@@ -5,19 +5,22 @@ from itertools import groupby
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.gpu_scrapes.field_values import FieldValues
+from loadfactor.sources.gpu_scrapes.fields import FieldValues
 from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices, Numbering
-from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
-from loadfactor.sources.prometheus.running_steps import RunningSteps
+from loadfactor.sources.gpu_scrapes.scrape_table import TextGaps
+from loadfactor.sources.parsing.steps import RunningSteps
 from loadfactor.sources.serving_engines.engines import Labels, is_told, spell
 from loadfactor.sources.serving_engines.live_decoder import SERVING, LiveServingDecoder
 from loadfactor.sources.serving_engines.pages import EnginePage, add_series, find_place
 
 LATE: Final = "values that came after later ones of their replica; not counted"
+
 _COPIES: Final = ("prometheus_replica", "__replica__")
 """Labels by which two Prometheus servers that scrape the same say which of them it was."""
+
 _APART: Final = "\0"
 
 
@@ -84,3 +87,16 @@ class EngineSource:
             name, labels = self.series.all[series]
             add_series(page, name, dict(labels), value)
         return page
+
+
+COUNTS: Final = pa.schema({"source": pa.string(), "counts": pa.binary()})
+
+
+def list_counts(source: EngineSource) -> pa.Table:
+    """The counts of all replicas."""
+    return pa.table({"source": [source.name], "counts": [source.counts.state()]}, schema=COUNTS)
+
+
+def restore_counts(source: EngineSource, counts: pa.Table) -> None:
+    """Remembers the counts of `list_counts`."""
+    source.counts.restore(counts["counts"][0].as_py())

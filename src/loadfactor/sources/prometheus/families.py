@@ -1,15 +1,93 @@
 """The exporters whose series are understood: the fields and labels of each. Facts, and how a field is found by name."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from loadfactor.base.units import BYTES_PER_MIB, HZ_PER_MHZ, J_PER_UJ, MS_PER_S, PERCENT, W_PER_MW
-from loadfactor.sources.clouds.families import CLOUD_FAMILIES
 from loadfactor.sources.dcgm.fields import PREFIX
-from loadfactor.sources.dcgm.series_identity import find_field
+from loadfactor.sources.dcgm.known_series import find_field
 from loadfactor.sources.gpu_scrapes.fields import Field
-from loadfactor.sources.gpu_scrapes.series_identity import LABELS
-from loadfactor.sources.prometheus.family import Family
+from loadfactor.sources.gpu_scrapes.known_devices import LABELS
+
+CLOUDWATCH: Final = "cloudwatch"
+
+AGENT_PREFIX: Final = "nvidia_smi_"
+
+INSIGHTS_SCOPES: Final = ("node", "pod", "container")
+
+OPS_AGENT_TYPE: Final = "agent.googleapis.com/gpu/"
+
+GKE_TYPES: Final = ("kubernetes.io/container/accelerator/", "kubernetes.io/node/accelerator/")
+
+DUTY_CYCLE_S: Final = 10.0
+"""duty_cycle is the mean of the last ten seconds, written every sixty."""
+
+
+def _of_insights(name: str) -> tuple[str, ...]:
+    return tuple(f"{scope}_gpu_{name}" for scope in INSIGHTS_SCOPES)
+
+
+@dataclass(frozen=True)
+class Family:
+    """One exporter. `labels` are those of LABELS that it calls otherwise; `info` names the metric whose labels tell the model."""
+
+    name: str
+    prefixes: tuple[str, ...]
+    fields: tuple[Field, ...]
+    labels: Mapping[str, tuple[str, ...]]
+    info: str = ""
+    bare_uuids: bool = False  # without the GPU- that everybody else writes in front
+    window_s: float | None = None  # a sample observes so much before its time; None: all since the one before
+
+    @property
+    def by_name(self) -> dict[str, Field]:
+        """The fields by their whole names."""
+        return {prefix + name: field for prefix in self.prefixes for field in self.fields for name in field.names}
+
+
+CLOUDWATCH_FAMILY: Final = Family(
+    CLOUDWATCH,  # the agent's numbers are those of nvidia-smi; Container Insights' those of DCGM, memory in bytes
+    (f"{CLOUDWATCH}/",),
+    (
+        Field("busy_share", (f"{AGENT_PREFIX}utilization_gpu", *_of_insights("utilization")), divide=PERCENT),
+        Field("mem_used_bytes", (f"{AGENT_PREFIX}memory_used",), multiply=BYTES_PER_MIB),
+        Field("mem_free_bytes", (f"{AGENT_PREFIX}memory_free",), multiply=BYTES_PER_MIB),
+        Field("mem_total_bytes", (f"{AGENT_PREFIX}memory_total",), multiply=BYTES_PER_MIB),
+        Field("mem_used_bytes", _of_insights("memory_used")),
+        Field("mem_total_bytes", _of_insights("memory_total")),
+        Field("power_w", (f"{AGENT_PREFIX}power_draw", *_of_insights("power_draw"))),
+        Field("sm_clock_hz", (f"{AGENT_PREFIX}clocks_current_sm",), multiply=HZ_PER_MHZ),
+        Field("temperature_c", (f"{AGENT_PREFIX}temperature_gpu", *_of_insights("temperature"))),
+    ),
+    {},
+)
+
+_OPS_AGENT: Final = Family(
+    "gcp-ops-agent",
+    (OPS_AGENT_TYPE,),
+    (
+        Field("busy_share", ("utilization",), divide=PERCENT),
+        Field("mem_used_bytes", ("memory/bytes_used/used",)),  # the state of the memory is a label there
+        Field("mem_free_bytes", ("memory/bytes_used/free",)),
+    ),
+    {},
+)
+
+_GKE: Final = Family(
+    "gke-accelerator",
+    GKE_TYPES,
+    (
+        Field("busy_share", ("duty_cycle",), divide=PERCENT),
+        Field("mem_used_bytes", ("memory_used",)),
+        Field("mem_total_bytes", ("memory_total",)),
+    ),
+    {},
+    window_s=DUTY_CYCLE_S,
+)
+
+CLOUD_FAMILIES: Final = (CLOUDWATCH_FAMILY, _OPS_AGENT, _GKE)
+
 
 DCGM: Final = "dcgm"
 
@@ -99,15 +177,23 @@ _AMD: Final = Family(
 )
 
 _OF_SENDERS: Final = "loadfactor_agent_"
+
 _FAMILIES: Final = (_NVIDIA_SMI, _JOBSTATS, _TELEGRAF, _OMNISTAT, _AMD)
+
 _DCGM: Final = Family(DCGM, (PREFIX,), (), {})
+
 _ASKED_BY_NAME: Final = [name for family in _FAMILIES for name in family.by_name]
+
 _BY_NAME: Final = {
     name: (family, field) for family in (*_FAMILIES, *CLOUD_FAMILIES) for name, field in family.by_name.items()
 }
+
 _BARE: Final = _NVIDIA_SMI.by_name
+
 _BY_INFO: Final = {family.info: family for family in _FAMILIES if family.info}
+
 _LABELS: Final = {id(family): {**LABELS, **family.labels} for family in (*_FAMILIES, *CLOUD_FAMILIES, _DCGM)}
+
 _WINDOWS_MS: Final = {
     family.name: int(family.window_s * MS_PER_S) for family in CLOUD_FAMILIES if family.window_s is not None
 }

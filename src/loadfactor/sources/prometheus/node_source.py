@@ -1,6 +1,7 @@
 """Points of the nodes of one source → rows of node_samples: rates of what is counted, and memory."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -9,15 +10,81 @@ from numpy.typing import NDArray
 
 from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.gpu_scrapes.field_values import FieldValues
+from loadfactor.sources.gpu_scrapes.fields import Field, FieldValues
 from loadfactor.sources.gpu_scrapes.known_devices import KnownDevices, Numbering
-from loadfactor.sources.gpu_scrapes.text_gaps import TextGaps
-from loadfactor.sources.prometheus.node_fields import COUNTED, KIND_NUMBER, KINDS
-from loadfactor.sources.prometheus.running_steps import NEVER, RunningSteps
+from loadfactor.sources.gpu_scrapes.scrape_table import TextGaps
+from loadfactor.sources.parsing.steps import GAPS, NEVER, RunningSteps
+from loadfactor.sources.prometheus.engine_source import EngineSource
+from loadfactor.sources.prometheus.gpu_source import FORGET_AFTER_MS
 from loadfactor.tables.schema import table
+
+NODE_EXPORTER: Final = "node-exporter"
+
+CPU_IDLE, CPU_WAIT, CPU_WORK, DISK_READ, DISK_WRITE, NET_RX, NET_TX, MEM_TOTAL, MEM_AVAILABLE = KINDS = (
+    *("cpu_idle", "cpu_wait", "cpu_work", "disk_read", "disk_write", "net_rx", "net_tx"),
+    *("mem_total", "mem_available"),
+)
+"""What a series of a node tells; those of the CPU are seconds of one core, those of disks and interfaces bytes of one of them."""
+
+KIND_NUMBER: Final = {kind: number for number, kind in enumerate(KINDS)}
+
+COUNTED: Final = KINDS[:7]
+"""Kinds that are totals which only grow."""
+
+_FIELDS: Final = (
+    Field(CPU_WORK, ("node_cpu_seconds_total", "node_cpu"), counts=True),
+    Field(DISK_READ, ("node_disk_read_bytes_total", "node_disk_bytes_read"), counts=True),
+    Field(DISK_WRITE, ("node_disk_written_bytes_total", "node_disk_bytes_written"), counts=True),
+    Field(NET_RX, ("node_network_receive_bytes_total", "node_network_receive_bytes"), counts=True),
+    Field(NET_TX, ("node_network_transmit_bytes_total", "node_network_transmit_bytes"), counts=True),
+    Field(MEM_TOTAL, ("node_memory_MemTotal_bytes", "node_memory_MemTotal")),
+    Field(MEM_AVAILABLE, ("node_memory_MemAvailable_bytes", "node_memory_MemAvailable")),
+)
+
+_BY_NAME: Final = {name: field for field in _FIELDS for name in field.names}
+
+_MODES: Final = {mode: Field(kind, (mode,), counts=True) for mode, kind in (("idle", CPU_IDLE), ("iowait", CPU_WAIT))}
+
+_NO_DISK: Final = re.compile(
+    r"(?:dm-|md|loop|z?ram|fd|sr|nbd|drbd|bcache)\d.*|(?:h|s|v|xv)d[a-z]+\d+|nvme\d+n\d+p\d+|nvme\d+c\d+n\d+|mmcblk\d+(?:p|boot|rpmb).*"
+)
+"""Partitions, and what lies on top of disks or is none: their bytes are counted on the disks."""
+
+_NO_INTERFACE: Final = re.compile(
+    r"lo|(?:veth|cali|cilium|lxc|cni|flannel|weave|docker|virbr|vnet|br-|br\d|ovs|tap|tun|vxlan|geneve|genev|gre|wg|dummy|bond|team"
+    r"|macv|ipvl|kube-|nodelocal|podman|ifb|sit|ip6|erspan|vmnet|tailscale).*|.*[.@].*"
+)
+"""The loopback, what only containers see, tunnels, VLANs, bridges and bonds: their bytes are counted on the interfaces below."""
+
+
+def find_node_field(labels: Mapping[str, str]) -> tuple[Field, str] | None:
+    """The field of a series of node-exporter, and which part of the node it is of; None for one that is not kept.
+
+    >>> find_node_field({"__name__": "node_disk_read_bytes_total", "device": "nvme0n1"})[1]
+    'nvme0n1'
+    >>> find_node_field({"__name__": "node_disk_read_bytes_total", "device": "nvme0n1p2"})
+    """
+    field = _BY_NAME.get(labels.get("__name__", ""))
+    if field is None:
+        return None
+    part = labels.get("device", "")
+    if field.key == CPU_WORK:
+        return _MODES.get(labels.get("mode", ""), field), ""  # all cores of a node are one
+    if field.key in (DISK_READ, DISK_WRITE):
+        return (field, part) if part and not _NO_DISK.fullmatch(part) else None
+    if field.key in (NET_RX, NET_TX):
+        return (field, part) if part and not _NO_INTERFACE.fullmatch(part) else None
+    return field, ""
+
+
+def list_node_names() -> list[str]:
+    """The metrics of node-exporter."""
+    return sorted(_BY_NAME)
+
 
 Slot = tuple[int, str, str]
 """A node, a kind, and the part of the node: a disk, an interface, or nothing."""
+
 _BYTES: Final = {
     "disk_read_bytes_per_s": "disk_read",
     "disk_write_bytes_per_s": "disk_write",
@@ -166,3 +233,73 @@ def _make_columns(cells: _Cells) -> _Columns:
         "mem_used_bytes": (total - available, memory),
         "mem_total_bytes": (total, known("mem_total")),
     }
+
+
+_INT: Final = pa.int64()
+
+NODES: Final = pa.schema({"source": pa.string(), "node": pa.string(), "last_ms": _INT, "gaps_ms": pa.list_(_INT, GAPS)})
+
+SLOTS: Final = pa.schema(
+    {
+        "source": pa.string(),
+        "node": pa.string(),
+        "kind": pa.string(),
+        "part": pa.string(),
+        "at_ms": _INT,
+        "total": pa.float64(),
+        "series": _INT,
+    }
+)
+
+
+def list_nodes(source: NodeSource | EngineSource) -> pa.Table:
+    """The nodes, or targets, that were seen not long ago."""
+    kept = _find_recent(source)
+    columns = [
+        [source.name] * len(kept),
+        [source.known.gpus.all[number] for number in kept.tolist()],
+        source.steps.last_ms[kept],
+        pa.FixedSizeListArray.from_arrays(pa.array(source.steps.gaps_ms[kept].ravel()), GAPS),
+    ]
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, NODES, strict=True)], schema=NODES)
+
+
+def list_slots(source: NodeSource) -> pa.Table:
+    """Their totals."""
+    recent, totals = set(_find_recent(source).tolist()), source.totals
+    totals.grow(len(source.slots))
+    numbers = [n for n, (node, _, _) in enumerate(source.slots.all) if node in recent and totals.at_ms[n] >= 0]
+    slots = [source.slots.all[number] for number in numbers]
+    columns = [
+        [source.name] * len(numbers),
+        [source.known.gpus.all[node] for node, _, _ in slots],
+        [kind for _, kind, _ in slots],
+        [part for _, _, part in slots],
+        totals.at_ms[numbers],
+        totals.total[numbers],
+        totals.series[numbers],
+    ]
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SLOTS, strict=True)], schema=SLOTS)
+
+
+def restore_nodes(source: NodeSource | EngineSource, nodes: pa.Table) -> None:
+    """Remembers the nodes of `list_nodes`, in a source that knows none."""
+    source.steps.grow(nodes.num_rows)
+    for row in nodes.to_pylist():
+        number = source.known.gpus.number(row["node"])
+        source.steps.last_ms[number], source.steps.gaps_ms[number] = row["last_ms"], row["gaps_ms"]
+
+
+def restore_slots(source: NodeSource, slots: pa.Table) -> None:
+    """Remembers the totals of `list_slots`, whose nodes are known."""
+    totals = source.totals
+    totals.grow(slots.num_rows)
+    for row in slots.to_pylist():
+        number = source.slots.number((source.known.gpus.number(row["node"]), row["kind"], row["part"]))
+        totals.at_ms[number], totals.total[number], totals.series[number] = row["at_ms"], row["total"], row["series"]
+
+
+def _find_recent(source: NodeSource | EngineSource) -> NDArray[np.int64]:
+    """The nodes that were seen not long ago, by number."""
+    last_ms = source.steps.last_ms[: len(source.known.gpus)]
+    return np.flatnonzero((last_ms >= 0) & (last_ms >= last_ms.max(initial=0) - FORGET_AFTER_MS))

@@ -1,16 +1,46 @@
 """Answers of Prometheus and VictoriaMetrics to `/api/v1/query` with a range selector: the raw samples of each series, as points."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.limits import EARLIEST_MS, LATEST_MS, shorten
-from loadfactor.base.units import MS_PER_S
+from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S
+from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
+from loadfactor.sources.files import find_with, read_with
+from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
+from loadfactor.sources.parsing.text_blocks import join_pieces
+from loadfactor.sources.prometheus.decoder import PrometheusDecoder
+from loadfactor.sources.prometheus.families import list_names
+from loadfactor.sources.prometheus.node_source import list_node_names
 from loadfactor.sources.prometheus.remote_write import NOT_UNDERSTOOD, Points
+from loadfactor.sources.serving_engines import engines
+
+DCGM_PREFIX: Final = "DCGM_FI_(DEV|PROF)_.*"
+
+EXPORTERS: Final = (DCGM_PREFIX, *list_names(), *list_node_names())
+
+ENGINES: Final = tuple(engines.list_names())
+
+ALL: Final = (*EXPORTERS, *ENGINES)
+"""The names of what exporters tell, of what serving engines tell, and of both."""
+
+
+def write_selector(match: str = "", names: Iterable[str] = ALL) -> str:
+    """The series of these names; `match` holds further matchers in braces, {cluster="a"}.
+
+    >>> write_selector('{cluster="a"}').startswith('{__name__=~"DCGM_FI_(DEV|PROF)_.*|'), write_selector('{cluster="a"}')[-14:]
+    (True, '",cluster="a"}')
+    """
+    further = match.strip().removeprefix("{").removesuffix("}").strip().strip(",")
+    return f'{{__name__=~"{"|".join(names)}"{"," if further else ""}{further}}}'
+
 
 _WRONG: Final = "the answer is no matrix of samples"
 
@@ -69,3 +99,49 @@ def _read_samples(samples: list[Any]) -> tuple[NDArray[np.int64], NDArray[np.flo
     if not ((at_ms >= EARLIEST_MS) & (at_ms <= LATEST_MS)).all():
         raise SourceError(f"{_WRONG}: a time that cannot be")
     return np.rint(at_ms).astype(np.int64), values
+
+
+LARGEST_FILE_BYTES: Final = 256 * BYTES_PER_MIB
+
+
+def decode_answers(answers: Sequence[Input], options: ReadOptions) -> Iterator[Rows | Gap]:
+    """The rows of all answers together. The job of serving engines is `held_by`, else what labels say.
+
+    Raises SourceError naming the file that is no answer with the samples of series.
+    """
+    decoder = PrometheusDecoder()
+
+    def identify(labels: dict[str, str]) -> int:
+        return decoder.identify({**labels, "job": options.held_by} if options.held_by else labels)
+
+    for number, answer in enumerate(answers, 1):
+        try:
+            content = join_pieces(answer.label, answer.chunks, LARGEST_FILE_BYTES, "ask for shorter times")
+            points = read_answer(content, identify)
+        except SourceError as error:
+            said = str(error)
+            raise SourceError(said if answer.label in said else f"{answer.label}: {said}") from None
+        decoder.put(points, number, 0.0)
+    for item in decoder.take(None):
+        yield name_source(item) if isinstance(item, Rows) else item
+    yield from decoder.take_progress(has_ended=True)
+    where = answers[0].label if len(answers) == 1 else f"{answers[0].label} …"
+    for name, series in decoder.not_understood.items():
+        yield Gap(where, f"series not understood: {name}", series)
+
+
+def name_source(rows: Rows) -> Rows:
+    """Samples with the exporter that took them: one import has several. Other rows say it themselves."""
+    if rows.table != "samples":
+        return rows
+    source = pa.array([rows.where] * rows.data.num_rows, pa.string())
+    return replace(rows, data=rows.data.append_column("source", source))
+
+
+SOURCE = Source(
+    "prometheus",
+    find_with((".json",), "saved answer of a Prometheus"),
+    read_with(decode_answers),
+    EXPORTER_STEP_S,
+    watches=True,
+)

@@ -5,6 +5,7 @@ https://prometheus.io/docs/specs/prw/remote_write_spec. A sender repeats the sam
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from secrets import randbits
 from typing import Final, NamedTuple
 
@@ -16,10 +17,9 @@ from loadfactor.base.errors import SourceError
 from loadfactor.base.limits import shorten
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.prometheus.families import is_about_sender
-from loadfactor.sources.prometheus.label_sets import COUNT, LabelSets, grow_sets, keep_first, make_sets
 from loadfactor.sources.prometheus.protobuf_wire import LONG_LABEL, MANY_LABELS, NAME_SPANS, split_labels
-from loadfactor.sources.prometheus.remote_write_limits import MOST_NAMES, BodyTooLarge, WriteLimits
 from loadfactor.sources.prometheus.remote_write_series import (
+    COUNT,
     DONE,
     EXEMPLARS,
     FULL,
@@ -28,27 +28,75 @@ from loadfactor.sources.prometheus.remote_write_series import (
     MANY_SERIES,
     NO_ROOM,
     SERIES_FAULTS,
+    LabelSets,
     ScannedSamples,
+    grow_sets,
+    keep_first,
+    make_sets,
     scan_series,
 )
 
+MOST_NAMES: Final = 1000
+"""So many names of metrics that are not understood are counted one by one; the rest together."""
+
+
+class BodyTooLarge(SourceError):  # noqa: N818 - what is wrong, as the HTTP status says it
+    """A request holds more than the limits let in; a smaller one would be taken."""
+
+
+@dataclass(frozen=True)
+class WriteLimits:
+    """What one request may hold, and how many series the scanner remembers.
+
+    Senders put 500 to 10,000 samples into a request. Where the remembered series or their bytes would pass their limit, all are
+    forgotten, and remembered again as they come.
+    """
+
+    packed_bytes: int = 32 * BYTES_PER_MIB
+    unpacked_bytes: int = 128 * BYTES_PER_MIB
+    series: int = 200_000
+    samples: int = 1_000_000
+    labels: int = 64
+    label_bytes: int = 2048  # of a name, and of a value
+    known_series: int = 500_000
+    known_bytes: int = 256 * BYTES_PER_MIB  # of the labels of all known series
+
+    @property
+    def labels_bytes(self) -> int:
+        """The bytes that the labels of one series may take at most: two lengths and tags of up to six bytes beside the text."""
+        return self.labels * 2 * (self.label_bytes + 12)
+
+    def __post_init__(self) -> None:
+        """One series fits into what is remembered."""
+        assert self.known_series >= 1
+        assert self.known_bytes >= self.labels_bytes
+
+
 NOT_UNDERSTOOD: Final = -1
 """What `identify` gives for a series of which nothing is kept."""
+
 _PASSED_OVER: Final = int(np.iinfo(np.int32).min)
 """Stands for a series that is known and of which nothing is kept."""
+
 OTHER_NAMES: Final = "(other names)"
+
 _NAME: Final = "__name__"
+
 _MOST_UNPACKED: Final = 22  # a copy of 64 bytes takes three in snappy's block format
+
 _OTHERS: Final = 10_000
 """Sets of labels but the name that are remembered: the series of a device share one."""
+
 _SETS, _SET_BYTES, _SAMPLES = 1024, 1 << 18, 1 << 14
 """Room to begin with."""
+
 _USUAL_BYTES: Final = 4 * BYTES_PER_MIB
 """Requests of up to so many bytes are unpacked into the same memory, which need not be mapped and cleared each time."""
 
 
 Others = tuple[str, ...]
 """The labels of a series but its name: names and values in turn, by name."""
+
 Identify = Callable[[str, Others], int]
 """Gives the number of the series of this name with these labels, or NOT_UNDERSTOOD."""
 

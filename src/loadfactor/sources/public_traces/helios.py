@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from loadfactor.base.units import S_PER_MIN
-from loadfactor.sources.demand import Floats, StateTrace
-from loadfactor.sources.demand_columns import GPUS, JOBS, read_numbers
+from loadfactor.sources.demand import GPUS, JOBS, Floats, StateTrace, read_numbers
 
 NODE_GPUS = 8
 

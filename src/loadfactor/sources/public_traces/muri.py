@@ -6,8 +6,7 @@ import pandas as pd
 
 from loadfactor.base.limits import Limits
 from loadfactor.base.units import MS_PER_S
-from loadfactor.sources.demand import Floats, JobTrace
-from loadfactor.sources.demand_columns import JOB_GPUS, LENGTH_MS, LENGTH_S, TIME_MS, TIME_S, read_numbers
+from loadfactor.sources.demand import JOB_GPUS, LENGTH_MS, LENGTH_S, TIME_MS, TIME_S, Floats, JobTrace, read_numbers
 
 
 def matches(header: Sequence[str]) -> bool:

@@ -8,8 +8,7 @@ import pandas as pd
 from loadfactor.base.errors import SourceError
 from loadfactor.base.limits import Limits
 from loadfactor.base.units import MILLIGPUS_PER_GPU, S_PER_DAY
-from loadfactor.sources.demand import JobTrace
-from loadfactor.sources.demand_columns import GPUS, TIME_S, read_numbers
+from loadfactor.sources.demand import GPUS, TIME_S, JobTrace, read_numbers
 
 SPARSE_SHARE = 0.005  # a beginning with fewer of the pods than this, over more of the time than LONG_SHARE, is left out
 LONG_SHARE = 0.25

@@ -6,24 +6,34 @@ unknown; counters that fall and come back on the next page, or fall again and ag
 of it is unknown while that lasts. So what such pages tell is held for some pages, until nothing can speak against it any more.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Final
+from itertools import groupby, pairwise
+from typing import Any, Final
 
-from loadfactor.base.units import MS_PER_S
-from loadfactor.sources.serving_engines.engines import COUNTED, Labels
+import pyarrow as pa
+
+from loadfactor.base.units import MS_PER_S, S_PER_MIN
+from loadfactor.sources.base import Rows
+from loadfactor.sources.serving_engines.engines import COUNTED, PREEMPTION, Labels
 from loadfactor.sources.serving_engines.pages import EnginePage
+from loadfactor.tables.schema import table
 
 REACH_STEPS: Final = 1.5
+
 HELD_PAGES: Final = 40
 """Amounts of a process that does not say when it began are told so many pages later: until then it may prove to be several."""
+
 MOST_FALLS: Final = 2
 """A process may begin again so often within `HELD_PAGES`; with more falls it is several."""
+
 MOST_PROCESSES: Final = 50
 """So many processes of a replica are remembered; who crashes again and again has more."""
+
 SEVERAL: Final = "several processes behind one name, and nothing to tell them apart: unknown what they made"
+
 AGAIN: Final = "counters began again: unknown what was made between the last page and the restart"
+
 GAP: Final = "no page for longer than usual, and nothing says that the process stayed the same: unknown what it made"
 
 
@@ -204,3 +214,134 @@ def find_step_ms(pages: Sequence[EnginePage]) -> float:
     times = sorted({page.at_ms for page in pages if page.at_ms is not None})
     between = sorted(later - earlier for earlier, later in pairwise(times))
     return float(between[len(between) // 2]) if between else 0.0
+
+
+Stored = dict[str, Any]
+
+
+def store_page(page: EnginePage) -> Stored:
+    """A page that was read."""
+    counters = {name: _store_values(values) for name, values in page.counters.items()}
+    return {
+        "place": page.place,
+        "at_ms": page.at_ms,
+        "start_ms": page.start_ms,
+        "counters": counters,
+        "gauges": page.gauges,
+        "declared": sorted(page.declared),
+    }
+
+
+def restore_page(said: Stored) -> EnginePage:
+    """The page that was stored. Raises KeyError, TypeError or ValueError where it is none."""
+    job, replica = said["place"]
+    return EnginePage(
+        (job, replica),
+        said["at_ms"],
+        said["start_ms"],
+        {name: _restore_values(values) for name, values in said["counters"].items()},
+        said["gauges"],
+        frozenset(said["declared"]),
+    )
+
+
+def store_counts(counts: ReplicaCounts) -> Stored:
+    """All that later amounts depend on."""
+    return {
+        "step_ms": counts.step_ms,
+        "pages": counts.pages,
+        "first_ms": counts.first_ms,
+        "last_ms": counts.last_ms,
+        "processes": [[start, _store_process(process)] for start, process in counts.processes.items()],
+        "fell_from": {name: _store_values(values) for name, values in counts.fell_from.items()},
+        "falls": counts.falls,
+        "mixed_until": counts.mixed_until,
+        "held": _store_held(counts.held),
+    }
+
+
+def restore_counts(said: Stored) -> ReplicaCounts:
+    """The counts that were stored. Raises as `restore_page`."""
+    return ReplicaCounts(
+        **{
+            **said,
+            "processes": {start: _restore_process(process) for start, process in said["processes"]},
+            "fell_from": {name: _restore_values(values) for name, values in said["fell_from"].items()},
+            "held": [
+                (number, Amount(unit, from_ms, to_ms, amount))
+                for number, from_ms, to_ms, amounts in said["held"]
+                for unit, amount in amounts.items()
+            ],
+        }
+    )
+
+
+def store_amount(of: Amount) -> tuple[str, int, int, float]:
+    """The fields of an amount in their order."""
+    return of.unit, of.from_ms, of.to_ms, of.amount
+
+
+def _store_held(held: list[tuple[int, Amount]]) -> list[Any]:
+    """What is held, those of one page and interval together: it is most of the state."""
+    found = []
+    for (number, from_ms, to_ms), amounts in groupby(held, lambda one: (one[0], one[1].from_ms, one[1].to_ms)):
+        found.append([number, from_ms, to_ms, {amount.unit: amount.amount for _, amount in amounts}])
+    return found
+
+
+def _store_process(process: EngineProcess) -> list[Any]:
+    counters = {name: [at_ms, _store_values(values)] for name, (at_ms, values) in process.counters.items()}
+    return [process.at_ms, counters, sorted(process.declared)]
+
+
+def _restore_process(said: list[Any]) -> EngineProcess:
+    at_ms, counters, declared = said
+    found = {name: (last_ms, _restore_values(values)) for name, (last_ms, values) in counters.items()}
+    return EngineProcess(at_ms, found, frozenset(declared))
+
+
+def _store_values(values: dict[Labels, float]) -> list[Any]:
+    return [[labels, value] for labels, value in values.items()]
+
+
+def _restore_values(said: list[Any]) -> dict[Labels, float]:
+    return {tuple((name, value) for name, value in labels): amount for labels, amount in said}
+
+
+ROW_MS: Final = 5 * S_PER_MIN * MS_PER_S
+"""A row of progress has the pages of one such part of the day, so that the same pages make the same rows, whoever reads them."""
+
+MOST_ROWS: Final = 50_000
+
+ProgressRow = dict[str, object]
+
+
+def join_amounts(amounts: Iterable[Amount], open_: dict[str, Amount]) -> list[Amount]:
+    """Amounts of one replica with those that follow each other put together, those of five minutes of the clock; in order.
+
+    `open_` has the last one of each unit, which may go on; it is brought up to date, and one that went on is given again.
+    """
+    joined: dict[tuple[int, str], Amount] = {}
+    for new in amounts:
+        before = open_.get(new.unit)
+        if before is not None and before.to_ms == new.from_ms and find_part(before.to_ms) == find_part(new.to_ms):
+            new = Amount(new.unit, before.from_ms, new.to_ms, before.amount + new.amount)
+        open_[new.unit] = joined[new.from_ms, new.unit] = new
+    return [joined[key] for key in sorted(joined)]
+
+
+def find_part(to_ms: int) -> int:
+    """The part of the day in which a row ends that ends then; numbered since 1970."""
+    return (to_ms - 1) // ROW_MS
+
+
+def make_row(job: str, replica: str, of: Amount) -> ProgressRow:
+    """The row of an amount."""
+    is_lost = of.unit == PREEMPTION
+    told = {"job_id": job, "replica": replica, "from_utc": of.from_ms, "to_utc": of.to_ms, "unit": of.unit}
+    return {**told, "amount": of.amount, "kept": not is_lost, "cause": "preemption" if is_lost else None}
+
+
+def make_rows(rows: Sequence[ProgressRow], where: str) -> Rows:
+    """Rows as a batch."""
+    return Rows("progress", pa.Table.from_pylist(list(rows), schema=table("progress").schema), where)

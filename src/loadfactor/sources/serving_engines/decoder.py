@@ -9,19 +9,21 @@ from typing import Final
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
-from loadfactor.sources.parsing.file_names import strip_endings
-from loadfactor.sources.parsing.times.stamps import parse_epoch_ms
-from loadfactor.sources.serving_engines.counting import ReplicaCounts, find_step_ms
-from loadfactor.sources.serving_engines.pages import EnginePage, read_pages
-from loadfactor.sources.serving_engines.progress_rows import (
+from loadfactor.sources.parsing.text_blocks import strip_endings
+from loadfactor.sources.parsing.times import parse_epoch_ms
+from loadfactor.sources.serving_engines.counting import (
     MOST_ROWS,
     ProgressRow,
+    ReplicaCounts,
+    find_step_ms,
     join_amounts,
     make_row,
     make_rows,
 )
+from loadfactor.sources.serving_engines.pages import EnginePage, read_pages
 
 DEFAULT_STEP_S: Final = 15.0
+
 _NAMED: Final = re.compile(
     r"(?P<date>\d{4}-?\d\d-?\d\d)[T_-](?P<hour>\d\d)[:-]?(?P<minute>\d\d)[:-]?(?P<second>\d\d)(?P<zone>Z)?|(?P<epoch>\d{13}|\d{10})"
 )

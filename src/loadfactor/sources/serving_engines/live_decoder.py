@@ -13,27 +13,30 @@ from typing import Any, Final
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.sources.base import Gap, Input, Rows
-from loadfactor.sources.serving_engines.counting import HELD_PAGES, Amount, ReplicaCounts
-from loadfactor.sources.serving_engines.pages import EnginePage, Place, read_pages
-from loadfactor.sources.serving_engines.progress_rows import (
+from loadfactor.sources.serving_engines.counting import (
+    HELD_PAGES,
     MOST_ROWS,
+    Amount,
     ProgressRow,
+    ReplicaCounts,
     join_amounts,
     make_row,
     make_rows,
-)
-from loadfactor.sources.serving_engines.stored_counts import (
     restore_counts,
     restore_page,
     store_amount,
     store_counts,
     store_page,
 )
+from loadfactor.sources.serving_engines.pages import EnginePage, Place, read_pages
 
 SERVING: Final = "serving"
+
 KEPT_MS: Final = 2 * MS_PER_DAY
 """A replica of which nobody heard for so long is forgotten."""
+
 _VERSION: Final = 1
+
 _QUICK: Final = 1
 
 

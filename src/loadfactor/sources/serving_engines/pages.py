@@ -11,16 +11,19 @@ from math import isfinite
 
 from loadfactor.base.units import MS_PER_S, NS_PER_MS
 from loadfactor.sources.base import Input
+from loadfactor.sources.dcgm.known_series import list_labels, split_head
 from loadfactor.sources.dcgm.metric_lines import find_head_end
-from loadfactor.sources.dcgm.series_identity import list_labels, split_head
 from loadfactor.sources.parsing.text_blocks import split_blocks
-from loadfactor.sources.parsing.times.stamps import parse_epoch_ms, parse_stamp
+from loadfactor.sources.parsing.times import parse_epoch_ms, parse_stamp
 from loadfactor.sources.serving_engines.engines import START, Labels, counts, drop_copies, find_gauge, is_counter, spell
 
 Place = tuple[str, str]
 """The job, empty where no label names one, and the replica."""
+
 _TYPE = re.compile(r"# TYPE (?P<name>\S+) (?P<kind>\w+)")
+
 _REPLICA = ("pod", "exported_pod", "kubernetes_pod_name", "pod_name", "instance")
+
 _NAMESPACE = ("namespace", "exported_namespace", "kubernetes_namespace", "namespace_name")
 
 

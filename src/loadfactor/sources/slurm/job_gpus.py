@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from loadfactor.base.errors import SourceError
-from loadfactor.sources.parsing.messages import quote
+from loadfactor.sources.parsing.cells import quote
 from loadfactor.sources.slurm.notes import Notes
 from loadfactor.sources.slurm.tres import NO_GPUS, GpuCount, count_gpus
 

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from loadfactor.base.errors import SourceError
 from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.base.units import MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
-from loadfactor.sources.parsing.cells import find_failing
-from loadfactor.sources.parsing.messages import quote
-from loadfactor.sources.parsing.times.local_clock import LocalClock
+from loadfactor.sources.parsing.cells import find_failing, quote
+from loadfactor.sources.parsing.times import LocalClock
 from loadfactor.sources.slurm.job_table import INSTANTS, NEVER
 from loadfactor.sources.slurm.notes import Notes
 

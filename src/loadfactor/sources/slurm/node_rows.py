@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Rows
-from loadfactor.sources.parsing.messages import quote
+from loadfactor.sources.parsing.cells import quote
 from loadfactor.sources.slurm.job_gpus import ShardSizes
 from loadfactor.sources.slurm.notes import Notes
 from loadfactor.sources.slurm.tres import MOST_ON_NODE, measure_share, tally

@@ -17,7 +17,7 @@ import pyarrow.csv as pacsv
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Input
-from loadfactor.sources.parsing.messages import quote
+from loadfactor.sources.parsing.cells import quote
 from loadfactor.sources.parsing.text_blocks import TextBlock, split_blocks
 
 FREE_TEXT: Final = ("jobname", "comment", "admincomment", "systemcomment", "submitline", "workdir", "constraints")

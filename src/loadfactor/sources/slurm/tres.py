@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from loadfactor.base.limits import MOST_GPUS
-from loadfactor.sources.gpu_scrapes.series_identity import SLICES, count_slices
+from loadfactor.sources.gpu_scrapes.known_devices import SLICES, count_slices
 
 MENTIONS: Final = "gpu|shard|mps|7696487"
 """A pattern that every text matches that may speak of GPUs; older sacct writes the number 7696487 for gpu."""

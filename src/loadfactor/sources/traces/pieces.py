@@ -11,7 +11,7 @@ from typing import IO, Final
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import BYTES_PER_KIB
-from loadfactor.sources.file_chunks import check_plain
+from loadfactor.sources.files import check_plain
 
 PIECE_BYTES: Final = 512 * BYTES_PER_KIB
 _PACKED_BYTES: Final = 64 * BYTES_PER_KIB

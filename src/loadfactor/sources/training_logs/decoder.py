@@ -5,8 +5,7 @@ from datetime import UTC
 from itertools import chain
 
 from loadfactor.base.errors import SourceError
-from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
-from loadfactor.sources.parsing.gaps import Gaps
+from loadfactor.sources.base import Gap, Gaps, Input, ReadOptions, Rows
 from loadfactor.sources.training_logs.event_files import read_event_file
 from loadfactor.sources.training_logs.event_records import is_record
 from loadfactor.sources.training_logs.intervals import list_intervals

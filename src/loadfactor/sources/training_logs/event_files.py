@@ -8,9 +8,8 @@ import struct
 from typing import Final, NamedTuple
 
 from loadfactor.base.units import MS_PER_S
-from loadfactor.sources.base import Input
-from loadfactor.sources.parsing.gaps import Gaps
-from loadfactor.sources.parsing.times.stamps import SECONDS_BELOW
+from loadfactor.sources.base import Gaps, Input
+from loadfactor.sources.parsing.times import SECONDS_BELOW
 from loadfactor.sources.training_logs.event_records import DamagedRecordError, split_fields, split_records
 from loadfactor.sources.training_logs.iteration import Attempt, Iteration, RunLog
 

@@ -7,8 +7,7 @@ from typing import Final
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import MS_PER_S
-from loadfactor.sources.base import ReadOptions
-from loadfactor.sources.parsing.gaps import Gaps
+from loadfactor.sources.base import Gaps, ReadOptions
 from loadfactor.sources.training_logs.amounts import find_amounts, find_seconds
 from loadfactor.sources.training_logs.iteration import Attempt, Iteration, RunLog, Values
 from loadfactor.sources.training_logs.sections import JobSections

@@ -7,8 +7,7 @@ from typing import Final
 import numpy as np
 
 from loadfactor.base.units import NS_PER_MS
-from loadfactor.sources.parsing.times.local_clock import LocalClock
-from loadfactor.sources.parsing.times.stamps import OFFSET, parse_stamp
+from loadfactor.sources.parsing.times import OFFSET, LocalClock, parse_stamp
 
 _WITHIN: Final = 100  # characters: what stands later in a line is data
 _ISO: Final = re.compile(

@@ -7,7 +7,7 @@ from typing import Final
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.text_blocks import split_lines
-from loadfactor.sources.parsing.times.stamps import parse_stamp
+from loadfactor.sources.parsing.times import parse_stamp
 from loadfactor.sources.public_traces.requests.chunk import ChunkBuilder, RequestChunk, TraceReport
 
 CHUNK_REQUESTS: Final = 65_536

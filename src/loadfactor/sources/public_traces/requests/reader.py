@@ -12,8 +12,7 @@ from typing import Final
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import BYTES_PER_MIB
-from loadfactor.sources.file_chunks import PIECE_BYTES, check_plain, read_file
-from loadfactor.sources.files import open_input
+from loadfactor.sources.files import PIECE_BYTES, check_plain, open_input, read_file
 from loadfactor.sources.parsing.text_blocks import join_pieces, split_lines
 from loadfactor.sources.public_traces.requests.azure import decode_azure
 from loadfactor.sources.public_traces.requests.chunk import RequestChunk, TraceReport

@@ -1,1 +1,0 @@
-"""Written times → instants: single stamps, whole columns, and local times in their zone. All sources read times here."""
