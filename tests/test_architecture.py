@@ -216,7 +216,7 @@ def test_no_file_is_looking_for_its_noun() -> None:
 @pytest.mark.parametrize(
     ("package", "listed", "defines"),
     [
-        ("loadfactor.interfaces.report.sections", "SECTIONS", "section"),
+        ("loadfactor.interfaces.reports.sections", "SECTIONS", "section"),
     ],
 )
 def test_visible_tuples_are_complete(package: str, listed: str, defines: str) -> None:

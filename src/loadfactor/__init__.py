@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadfactor.books.books import Books
-    from loadfactor.interfaces.cli.diagnose import diagnose
-    from loadfactor.interfaces.cli.savings import savings
+    from loadfactor.interfaces.insights import diagnose, savings
     from loadfactor.interfaces.plans.breakeven import plan_breakeven
     from loadfactor.interfaces.plans.own import plan_ownership
     from loadfactor.interfaces.plans.serve import plan_serving
@@ -36,8 +35,8 @@ __version__ = "0.1.0"
 _LAZY: dict[str, str] = {
     "track": "loadfactor_track",
     "Books": "loadfactor.books.books",
-    "diagnose": "loadfactor.interfaces.cli.diagnose",
-    "savings": "loadfactor.interfaces.cli.savings",
+    "diagnose": "loadfactor.interfaces.insights",
+    "savings": "loadfactor.interfaces.insights",
     "plan_training": "loadfactor.interfaces.plans.train",
     "plan_serving": "loadfactor.interfaces.plans.serve",
     "plan_size": "loadfactor.interfaces.plans.size",

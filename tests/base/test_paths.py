@@ -9,7 +9,7 @@ import pytest
 import loadfactor
 from loadfactor.base.errors import InputError
 from loadfactor.base.paths import read_path, read_store
-from loadfactor.interfaces.cli.books_request import StoreRequest, find_store
+from loadfactor.interfaces.requests import StoreRequest, find_store
 from loadfactor.settings.config import settings
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.request import Request, make_request, option
-from loadfactor.interfaces.cli.commands import add_command
+from loadfactor.interfaces.cli.commands import CommandEntry, LazyGroup
 from loadfactor.interfaces.document import DataTable, Document, Section, TableColumn
 from loadfactor.interfaces.functions import make_function
 
@@ -34,9 +34,14 @@ def build(request: FlightRequest) -> Document:
     return Document(f"{request.model} flies.", (Section("Table", tables=(table,)),), data=request)
 
 
-app = typer.Typer()
-app.command("other")(lambda: None)
-add_command(app, "fly", FlightRequest, build, "Fly.")
+class Flights(LazyGroup):
+    """One command made of a request."""
+
+    entries = (CommandEntry("fly", "Fly.", f"{__name__}.build", f"{__name__}.FlightRequest"),)
+
+
+app = typer.Typer(cls=Flights)
+app.callback()(lambda: None)
 
 
 def test_the_command_and_the_function_give_the_same_data() -> None:

@@ -8,7 +8,7 @@ from tests.ledger.fleets import HOUR, Row, add, batch
 import loadfactor.settings.config
 from loadfactor.base.errors import InputError, SourceError
 from loadfactor.books.books import Books
-from loadfactor.interfaces.pages.books_check import build_document
+from loadfactor.interfaces.pages.books import build_document
 
 START = 1_767_225_600_000
 

@@ -9,7 +9,7 @@ from tests.ledger.fleets import Tables, add, batches, full
 
 from loadfactor import Books
 from loadfactor.books.check import Finding
-from loadfactor.interfaces.pages.books_check import say_finding
+from loadfactor.interfaces.pages.books import say_finding
 from loadfactor.store.source_status import SourceStatus, write_statuses
 
 
@@ -179,7 +179,7 @@ def test_what_joins_is_no_finding(tmp_path: Path) -> None:
 
 def test_hours_and_cost_of_findings_are_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As numbers of their own, null where a finding has none."""
-    from loadfactor.interfaces.pages.books_check import build_document
+    from loadfactor.interfaces.pages.books import build_document
     from loadfactor.interfaces.render.present import present
 
     books = make_books(

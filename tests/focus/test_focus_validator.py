@@ -10,8 +10,7 @@ import pytest
 from tests.books.charging.focus_bills import tag, write_bill
 
 from loadfactor.books.books import Books
-from loadfactor.interfaces.pages.chargeback import build_chargeback
-from loadfactor.interfaces.pages.chargeback_focus import write_focus
+from loadfactor.interfaces.pages.chargeback import build_chargeback, write_focus
 
 ENVIRONMENT = Path(__file__).parents[2] / ".focus-env"
 VALIDATOR = ENVIRONMENT / "bin" / "focus-validator"

@@ -14,23 +14,21 @@ import pytest
 
 import loadfactor
 from loadfactor.books.books import Books
-from loadfactor.interfaces.cli.diagnose import DiagnoseRequest
-from loadfactor.interfaces.cli.diagnose import build_books_page as build_books_diagnosis
-from loadfactor.interfaces.cli.diagnose import build_page as build_page_of_trace
-from loadfactor.interfaces.cli.savings import SavingsRequest
-from loadfactor.interfaces.cli.savings import build_books_page as build_books_savings
 from loadfactor.interfaces.document import Document
-from loadfactor.interfaces.pages.books_check import build_document as build_check
-from loadfactor.interfaces.pages.budgets import build_budgets
-from loadfactor.interfaces.pages.owned import build_owned
-from loadfactor.interfaces.pages.projects import build_projects
+from loadfactor.interfaces.insights import build_diagnosis_page as build_page_of_trace
+from loadfactor.interfaces.insights import diagnose_books as build_books_diagnosis
+from loadfactor.interfaces.insights import find_savings as build_books_savings
+from loadfactor.interfaces.pages.bills import build_owned
+from loadfactor.interfaces.pages.books import build_document as build_check
+from loadfactor.interfaces.pages.budgets import build_budgets, build_projects
+from loadfactor.interfaces.pages.readings import build_document as build_readings
 from loadfactor.interfaces.pages.waits import build_estimate, build_waits
-from loadfactor.interfaces.readings import build_document as build_readings
 from loadfactor.interfaces.render.ascii import to_ascii
 from loadfactor.interfaces.render.terminal import render_text
-from loadfactor.interfaces.report.fleet_why import build_fleet_why
-from loadfactor.interfaces.report.inquiry import Inquiry, WhyQuestion
-from loadfactor.interfaces.report.page import build_document as build_report
+from loadfactor.interfaces.reports.fleet_why import build_fleet_why
+from loadfactor.interfaces.reports.inquiry import Inquiry, WhyQuestion
+from loadfactor.interfaces.reports.page import build_document as build_report
+from loadfactor.interfaces.requests import DiagnoseRequest, SavingsRequest
 from loadfactor.interfaces.validations.mfu import build_document as build_mfu_validation
 from loadfactor.interfaces.validations.serve import build_document as build_serving_validation
 from loadfactor.interfaces.validations.training import build_document as build_training_validation

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from loadfactor.interfaces.readings import build_document
+from loadfactor.interfaces.pages.readings import build_document
 from loadfactor.interfaces.render.csv import render_csv
 from loadfactor.interfaces.render.json import render_json
 from loadfactor.interfaces.render.terminal import MOST_FITTED, render_text

@@ -19,7 +19,7 @@ from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.listed_body import unpack_listed
 from loadfactor.collect.metric_stream import MetricStreamWatch
 from loadfactor.collect.s3_objects import S3Objects
-from loadfactor.interfaces.cli.import_ import find_input
+from loadfactor.interfaces.cli.importing import find_input
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.sources.clouds.cloudwatch import SET_ASIDE, LiveMetricStreamDecoder
 

@@ -14,8 +14,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.interfaces.document import Document
-from loadfactor.interfaces.pages.chargeback import build_changes, build_chargeback
-from loadfactor.interfaces.pages.chargeback_focus import write_focus
+from loadfactor.interfaces.pages.chargeback import build_changes, build_chargeback, write_focus
 from loadfactor.interfaces.render.json import render_json
 from loadfactor.interfaces.render.terminal import render_text
 from loadfactor.sources.base import ReadOptions

@@ -2,13 +2,12 @@
 
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
 from loadfactor.interfaces.cli import COMMANDS
-from loadfactor.interfaces.cli.lazy import CommandEntry, load_command
-from loadfactor.interfaces.cli.plan import PLANS
-from loadfactor.interfaces.cli.validate import VALIDATIONS
+from loadfactor.interfaces.cli.commands import CommandEntry, load_command
 
 HEAVY = ("duckdb", "ibis", "pyarrow", "numpy", "pandas", "pydantic", "rich", "jinja2", "matplotlib", "numba")
 
@@ -19,11 +18,15 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("entry", [*COMMANDS, *PLANS, *VALIDATIONS], ids=lambda entry: entry.module.split("cli.")[1])
+@pytest.mark.parametrize(
+    "entry", [found for entry in COMMANDS for found in (entry, *entry.commands)], ids=lambda entry: entry.name
+)
 def test_a_list_says_of_a_command_what_the_command_says(entry: CommandEntry) -> None:
-    """The sentence in the list of commands is the first one of the command's own help."""
-    said = " ".join(load_command(entry).help.split("\n\n")[0].split())
-    assert said == entry.help
+    """The sentence in the list is the first one of the command's own help; what its entry names can be imported."""
+    assert " ".join(load_command(entry).help.split("\n\n")[0].split()) == entry.help
+    for dotted in filter(None, (entry.build, entry.request, entry.function, *entry.formats.values())):
+        module, _, name = dotted.rpartition(".")
+        assert callable(getattr(import_module(module), name)), dotted
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import typer
 
 from loadfactor.base.errors import DamageError, InputError, StoreError
 from loadfactor.base.spelling import HIDDEN
-from loadfactor.interfaces.cli import invocation
+from loadfactor.interfaces.cli import leave
 from loadfactor.interfaces.cli.leave import run_and_leave
 from loadfactor.interfaces.document import Document, Section, Suggestion
 
@@ -65,13 +65,13 @@ def test_hints_name_a_command_that_works_as_typed(tmp_path: Path) -> None:
 
 def test_the_hints_of_a_page_are_rewritten_and_its_names_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Suggestions and commands between backticks are rewritten; other words stay."""
-    monkeypatch.setattr(invocation, "program", lambda: "bin/loadfactor")
+    monkeypatch.setattr(leave, "program", lambda: "bin/loadfactor")
     page = Document(
         "loadfactor keeps books; see `loadfactor doctor`.",
         (Section(suggestions=(Suggestion("loadfactor report --store s", "why"),)),),
         data={"hint": "`loadfactor doctor`"},
     )
-    typed = invocation.as_typed(page)
+    typed = leave.as_typed(page)
     assert typed.headline == "loadfactor keeps books; see `bin/loadfactor doctor`."
     assert typed.sections[0].suggestions[0].command == "bin/loadfactor report --store s"
     assert typed.data == page.data

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from loadfactor.interfaces.cli import main
-from loadfactor.interfaces.cli.books_request import DIMENSIONS as NAMED
-from loadfactor.interfaces.cli.books_request import BooksRequest
+from loadfactor.interfaces.requests import DIMENSIONS as NAMED
+from loadfactor.interfaces.requests import BooksRequest
 from loadfactor.tables.schema import DIMENSIONS
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"

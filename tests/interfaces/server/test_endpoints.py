@@ -10,8 +10,9 @@ from starlette.testclient import TestClient
 from tests.interfaces.server.conftest import HOURS, MINE, THEIRS, serve
 
 from loadfactor.books.books import Books
-from loadfactor.interfaces.cli.show import ShowRequest, build_page
+from loadfactor.interfaces.pages.readings import build_page
 from loadfactor.interfaces.render.json import render_json
+from loadfactor.interfaces.requests import ShowRequest
 from loadfactor.interfaces.server.bounds import Bounds
 from loadfactor.metrics import METRICS
 

@@ -24,11 +24,10 @@ from loadfactor.insight.diagnosis.finding import (
 from loadfactor.insight.follow_up import LeverFollowUp, WorkPerCost
 from loadfactor.insight.levers.price_saving import PriceSaving
 from loadfactor.insight.savings import FleetSavings, GroupSaving, LeverHolder, LeverSaving, UnknownHours
-from loadfactor.interfaces.cli.diagnose import DiagnoseRequest
-from loadfactor.interfaces.cli.diagnose import build_page as build_diagnosis
-from loadfactor.interfaces.cli.savings import SavingsRequest
-from loadfactor.interfaces.cli.savings import build_page as build_savings
+from loadfactor.interfaces.insights import build_diagnosis_page as build_diagnosis
+from loadfactor.interfaces.insights import build_savings_page as build_savings
 from loadfactor.interfaces.render.json import render_json
+from loadfactor.interfaces.requests import DiagnoseRequest, SavingsRequest
 from loadfactor.interfaces.server import insight_models as models
 from loadfactor.interfaces.server.bounds import Bounds
 from loadfactor.interfaces.server.long_questions import limit_time

@@ -5,130 +5,435 @@ from typing import Annotated
 import typer
 
 from loadfactor import __version__
-from loadfactor.interfaces.cli.lazy import CommandEntry, LazyGroup
+from loadfactor.interfaces.cli.commands import CommandEntry, LazyGroup
 
 COMMANDS = (
-    CommandEntry("init", "loadfactor.interfaces.cli.init", "Look around and write a first loadfactor.toml."),
-    CommandEntry("demo", "loadfactor.interfaces.cli.demo", "Simulate a fleet of about 200 GPUs and print its report."),
     CommandEntry(
-        "import", "loadfactor.interfaces.cli.import_", "Read files into the books, or nothing where they are wrong."
+        "init",
+        "Look around and write a first loadfactor.toml.\n\n"
+        "Looks for an NVIDIA driver, dcgm-exporter (port 9400), Prometheus (port 9090), Slurm and Kubernetes, for a "
+        "second at most.",
+        "loadfactor.interfaces.pages.first_configuration.build_page",
+        "loadfactor.interfaces.requests.InitRequest",
     ),
     CommandEntry(
-        "report", "loadfactor.interfaces.cli.report", "Show how full the fleet was, what it cost and who waited."
+        "demo",
+        "Simulate a fleet of about 200 GPUs and print its report.\n\nTwo weeks of it; then it says what to try next.",
+        "loadfactor.interfaces.cli.actions.build_demo",
+        "loadfactor.interfaces.requests.DemoRequest",
     ),
     CommandEntry(
-        "show", "loadfactor.interfaces.cli.show", "Show metrics, in all or split by device, team, day and others."
+        "import",
+        "Read files into the books, or nothing where they are wrong.\n\nThe same file twice adds nothing. Sources:",
+        "loadfactor.interfaces.cli.importing.build_page",
+        "loadfactor.interfaces.requests.ImportRequest",
+        more="loadfactor.interfaces.cli.importing.list_sources",
+    ),
+    CommandEntry(
+        "report",
+        "Show how full the fleet was, what it cost and who waited.\n\n"
+        "From paid to effective, over time, by team, queue waits, unit costs, jobs, data quality, what to try next.",
+        "loadfactor.interfaces.reports.page.build_page",
+        "loadfactor.interfaces.requests.ReportRequest",
+    ),
+    CommandEntry(
+        "show",
+        "Show metrics, in all or split by device, team, day and others.",
+        "loadfactor.interfaces.pages.readings.build_page",
+        "loadfactor.interfaces.requests.ShowRequest",
     ),
     CommandEntry(
         "waterfall",
-        "loadfactor.interfaces.cli.waterfall",
-        "Show where what was paid went, on the way to what was useful.",
+        "Show where what was paid went, on the way to what was useful.\n\n"
+        "On the way it was held, observed, not idle, active, math (MFU) and kept. Losses, what nobody knows and what"
+        " was useful add up to what was paid, in GPU-hours and money. The order is fixed: each step takes from what "
+        "the one before left. Networks of jobs are named by [[network]] in loadfactor.toml.",
+        "loadfactor.interfaces.pages.waterfall.build_page",
+        "loadfactor.interfaces.requests.BooksRequest",
     ),
     CommandEntry(
         "savings",
-        "loadfactor.interfaces.cli.savings",
-        "Show what to change, and what each change would have saved of what was lost.",
+        "Show what to change, and what each change would have saved of what was lost.\n\n"
+        "Levers are applied one after another, so that what one took the next cannot save: their sum is never more "
+        "than the losses of the waterfall. What nobody observed, counted or priced is never saved. Levers that were "
+        "pulled, [[lever]] in loadfactor.toml, are followed up: work per dollar before and after.",
+        "loadfactor.interfaces.insights.build_savings_page",
+        "loadfactor.interfaces.requests.SavingsRequest",
     ),
     CommandEntry(
         "waits",
-        "loadfactor.interfaces.cli.waits",
-        "Show how long jobs waited, and how long one in the queue may have to.",
+        "Show how long jobs waited, and how long one in the queue may have to.\n\n"
+        "Jobs that wait still or were cancelled waiting count as having waited at least so long: medians and "
+        "quantiles are Kaplan–Meier estimates with 95 % intervals. With --job: how much longer jobs like it waited "
+        "that had waited as long.",
+        "loadfactor.interfaces.pages.waits.build_page",
+        "loadfactor.interfaces.requests.WaitsRequest",
     ),
     CommandEntry(
-        "budget", "loadfactor.interfaces.cli.budget", "Show what budgets have spent, their forecast and unusual days."
+        "budget",
+        "Show what budgets have spent, their forecast and unusual days.\n\n"
+        "Budgets are tables [[budget]] of loadfactor.toml. Charges of a bill count where one was imported, else the "
+        "ledger's cost. Leaves with 1 where one is overspent.",
+        "loadfactor.interfaces.pages.budgets.build_budget_page",
+        "loadfactor.interfaces.requests.BudgetRequest",
     ),
     CommandEntry(
         "project",
-        "loadfactor.interfaces.cli.project",
-        "Show what projects were planned to cost, cost so far, and come to.",
+        "Show what projects were planned to cost, cost so far, and come to.\n\n"
+        "Projects are tables [[project]] of loadfactor.toml: runs with their retries, evaluation, storage, staff, "
+        "GPU-hours and price.",
+        "loadfactor.interfaces.pages.budgets.build_project_page",
+        "loadfactor.interfaces.requests.ProjectRequest",
     ),
     CommandEntry(
-        "owned", "loadfactor.interfaces.cli.owned", "Show what owned GPUs cost an hour, by assumed and measured load."
+        "owned",
+        "Show what owned GPUs cost an hour, by assumed and measured load.\n\n"
+        "Owned GPUs are tables [[owned]] of loadfactor.toml; their prices follow from the equations of `loadfactor "
+        "plan own`.",
+        "loadfactor.interfaces.pages.bills.build_owned_page",
+        "loadfactor.interfaces.requests.StoreRequest",
     ),
     CommandEntry(
         "bill",
-        "loadfactor.interfaces.cli.bill",
         "Look into bills: what commitments saved, and what bills and the books disagree about.",
+        commands=(
+            CommandEntry(
+                "commitments",
+                "Show what commitments, reservations and spot capacity saved.\n\n"
+                "Effective savings rate, coverage, utilization and unused cost of each, by the bills that were "
+                "imported.",
+                "loadfactor.interfaces.pages.bills.build_commitments_page",
+                "loadfactor.interfaces.requests.StoreRequest",
+            ),
+            CommandEntry(
+                "compare",
+                "List what bills and the books disagree about, in money.\n\n"
+                "GPUs billed and never seen, seen and never billed, hours that differ, prices that differ from the "
+                "contract.",
+                "loadfactor.interfaces.pages.bills.build_comparison_page",
+                "loadfactor.interfaces.requests.CompareRequest",
+            ),
+        ),
     ),
     CommandEntry(
         "alerts",
-        "loadfactor.interfaces.cli.alerts",
-        "Show what fires and why, silence it, and say what would have fired in the past.",
+        "Show what fires and why, silence it, and say what would have fired in the past.\n\n"
+        "Without a command: what fires now, as `loadfactor up` judged these books. It tells the receivers in "
+        "loadfactor.toml.",
+        "loadfactor.interfaces.pages.alerts.build_board_page",
+        "loadfactor.interfaces.requests.AlertsRequest",
+        commands=(
+            CommandEntry(
+                "test",
+                "Replay a stretch of history and say what would have fired, when, for how long and in whose name.\n\n"
+                "Rules are those of loadfactor.toml: the shipped ones, changed or switched off there, and those "
+                "that [[alert]] adds.",
+                "loadfactor.interfaces.pages.alerts.build_replay_page",
+                "loadfactor.interfaces.requests.ReplayRequest",
+            ),
+            CommandEntry(
+                "silences",
+                "List what is silenced, until when, why and by whom.",
+                "loadfactor.interfaces.pages.alerts.build_silences_page",
+                "loadfactor.interfaces.requests.StoreRequest",
+            ),
+            CommandEntry(
+                "silence",
+                "Have alerts told to nobody for a time. They fire all the same, and what was told before has its "
+                "end told.\n\n"
+                "Names may be patterns with * and ?. What is silenced and fires still is told when the silence "
+                "ends.",
+                "loadfactor.interfaces.pages.alerts.build_silence_page",
+                "loadfactor.interfaces.requests.SilencedRequest",
+            ),
+            CommandEntry(
+                "unsilence",
+                "End a silence now.",
+                "loadfactor.interfaces.pages.alerts.build_unsilence_page",
+                "loadfactor.interfaces.requests.LiftedRequest",
+            ),
+        ),
     ),
     CommandEntry(
         "diagnose",
-        "loadfactor.interfaces.cli.diagnose",
-        "Say why GPUs were not fuller, from the books or from traces.",
+        "Say why GPUs were not fuller, from the books or from traces.\n\n"
+        "Without a trace: of a job, a team or the whole fleet, causes ranked by what is at stake, with evidence, "
+        "what speaks against them, what to change, and what cannot be told.\n\n"
+        "Traces: Kineto or Chrome JSON of torch.profiler, XPlane of TensorFlow and JAX, exports of Nsight Systems "
+        "(SQLite, Parquet, Arrow), gzip too; several ranks of a job together. Each device's time is divided exactly,"
+        " the ranks are compared, causes are ranked with their evidence; what a trace cannot tell is said. The files"
+        " are only read.",
+        "loadfactor.interfaces.insights.build_diagnosis_page",
+        "loadfactor.interfaces.requests.DiagnoseRequest",
     ),
     CommandEntry(
-        "check", "loadfactor.interfaces.cli.check", "Say what each configured source gives and what is missing."
+        "check",
+        "Say what each configured source gives and what is missing.\n\n"
+        "Exits with 1 when something that is configured cannot be reached. Changes nothing.",
+        "loadfactor.interfaces.pages.sources_check.build_page",
+        "loadfactor.interfaces.requests.SourcesRequest",
     ),
     CommandEntry(
-        "up", "loadfactor.interfaces.cli.up", "Collect live, keep the books current and serve them over HTTP."
+        "up",
+        "Collect live, keep the books current and serve them over HTTP.\n\n"
+        "Runs until it is told to stop. Prometheus, VictoriaMetrics and collectors send to /api/v1/write "
+        "(remote_write); servers in the configuration are asked by it.",
+        function="loadfactor.interfaces.cli.actions.up",
     ),
     CommandEntry(
-        "record", "loadfactor.interfaces.cli.record", "Run a command and show what it cost and how full its GPUs were."
+        "record",
+        "Run a command and show what it cost and how full its GPUs were.\n\n"
+        "The GPUs it uses are sampled, what stood out is said, and what was read is in the books. It ends with the "
+        "command's exit code.",
+        function="loadfactor.interfaces.cli.actions.record",
+        settings={"context_settings": {"allow_interspersed_args": False}},
     ),
     CommandEntry(
-        "agent", "loadfactor.interfaces.cli.agent", "Sample this machine's GPUs for a server or for Prometheus."
+        "agent",
+        "Sample this machine's GPUs for a server or for Prometheus.",
+        function="loadfactor.interfaces.cli.actions.agent",
+        settings={
+            "add_help_option": False,
+            "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+        },
     ),
-    CommandEntry("top", "loadfactor.interfaces.cli.top", "Show live what GPUs, nodes, jobs and teams do."),
-    CommandEntry("metrics", "loadfactor.interfaces.cli.metrics", "List every metric with its unit and meaning."),
-    CommandEntry("tables", "loadfactor.interfaces.cli.tables", "List the tables that your own data is imported as."),
+    CommandEntry(
+        "top",
+        "Show live what GPUs, nodes, jobs and teams do.\n\n"
+        "Reads the books of a folder, live rows among them, or a server. With --once, or into a pipe, it prints one "
+        "page.",
+        "loadfactor.interfaces.cli.actions.build_top",
+        "loadfactor.interfaces.requests.TopRequest",
+    ),
+    CommandEntry(
+        "metrics",
+        "List every metric with its unit and meaning.",
+        "loadfactor.interfaces.pages.lists.build_metrics",
+    ),
+    CommandEntry(
+        "tables",
+        "List the tables that your own data is imported as.\n\nEvery column, its unit, and what an empty cell means.",
+        "loadfactor.interfaces.pages.lists.build_tables_page",
+        "loadfactor.interfaces.requests.TablesRequest",
+    ),
     CommandEntry(
         "catalog",
-        "loadfactor.interfaces.cli.catalog",
-        "List the known models, accelerators, prices or types of instances.",
+        "List the known models, accelerators, prices or types of instances.\n\n"
+        "Each with its source and date; take --json for every fact.",
+        "loadfactor.interfaces.pages.lists.build_catalog",
+        "loadfactor.interfaces.requests.CatalogRequest",
     ),
-    CommandEntry("doctor", "loadfactor.interfaces.cli.doctor", "Check that the books balance and say what is missing."),
     CommandEntry(
-        "chargeback", "loadfactor.interfaces.cli.chargeback", "Charge the bill to teams and pools, cent by cent."
+        "doctor",
+        "Check that the books balance and say what is missing.\n\n"
+        "Exits with 1 when they do not balance or are damaged.",
+        "loadfactor.interfaces.pages.books.build_doctor",
+        "loadfactor.interfaces.requests.StoreRequest",
+    ),
+    CommandEntry(
+        "chargeback",
+        "Charge the bill to teams and pools, cent by cent.\n\n"
+        "Every cent of the bill (without one, of price × installed time) is on one statement: an owner's, or that of"
+        " a pool like unallocated, down, shared or untagged. [chargeback] in loadfactor.toml says who bears idle, "
+        "spare and shared cost. Months are those of UTC. --format focus writes the statements as a bill in FOCUS.",
+        "loadfactor.interfaces.pages.chargeback.build_page",
+        "loadfactor.interfaces.requests.ChargebackRequest",
+        formats={"focus": "loadfactor.interfaces.pages.chargeback.write_focus"},
     ),
     CommandEntry(
         "untagged",
-        "loadfactor.interfaces.cli.tagging",
-        "List held GPU-hours and cost without an experiment, by who could fix them.",
+        "List held GPU-hours and cost without an experiment, by who could fix them.\n\n"
+        "The most expensive come first, with the rule that would tag them. Without a team, a project or a purpose: "
+        "in all.",
+        "loadfactor.interfaces.pages.tagging.build_untagged_page",
+        "loadfactor.interfaces.requests.UntaggedRequest",
     ),
     CommandEntry(
         "retag",
-        "loadfactor.interfaces.cli.tagging",
-        "Apply the rules and the mapping of today to what is in the books already.",
+        "Apply the rules and the mapping of today to what is in the books already.\n\n"
+        "Rules are tables [[tag]] of loadfactor.toml, the mapping a CSV that [tagging] names there. Nothing is "
+        "imported again; doing it twice changes nothing.",
+        "loadfactor.interfaces.pages.tagging.build_retag_page",
+        "loadfactor.interfaces.requests.RetagRequest",
     ),
     CommandEntry(
         "imports",
-        "loadfactor.interfaces.cli.imports",
         "List what was read into the books, with the number of each import.",
-    ),
-    CommandEntry("forget", "loadfactor.interfaces.cli.imports", "Take an import out of the books again, whole."),
-    CommandEntry(
-        "token", "loadfactor.interfaces.cli.token", "Create, list and revoke the tokens that a server asks for."
+        "loadfactor.interfaces.pages.books.build_imports_page",
+        "loadfactor.interfaces.requests.StoreRequest",
     ),
     CommandEntry(
-        "pseudonym", "loadfactor.interfaces.cli.pseudonym", "Make the key of pseudonyms, and say with it who is who."
+        "forget",
+        "Take an import out of the books again, whole.\n\n"
+        "What other imports said of the same GPUs, jobs and times stays, or comes back. `loadfactor imports` lists "
+        "the numbers.",
+        "loadfactor.interfaces.pages.books.build_forget_page",
+        "loadfactor.interfaces.requests.ForgetRequest",
     ),
-    CommandEntry("compact", "loadfactor.interfaces.cli.upkeep", "Merge the files of the books that belong together."),
     CommandEntry(
-        "repair", "loadfactor.interfaces.cli.upkeep", "Put damaged files into quarantine and make good what can be."
+        "token",
+        "Create, list and revoke the tokens that a server asks for.",
+        commands=(
+            CommandEntry(
+                "create",
+                "Create a token, shown once: the store keeps only a hash of it.\n\n"
+                "With the first one the server of this store asks for a token. Send it as `Authorization: Bearer "
+                "lf_…`.",
+                "loadfactor.interfaces.pages.access.build_creation",
+                "loadfactor.interfaces.requests.TokenCreateRequest",
+            ),
+            CommandEntry(
+                "list",
+                "List the tokens of a store, with their ids. The tokens themselves are kept nowhere.",
+                "loadfactor.interfaces.pages.access.build_tokens",
+                "loadfactor.interfaces.requests.StoreRequest",
+            ),
+            CommandEntry(
+                "revoke",
+                "Have a token admit nobody any more, at once.",
+                "loadfactor.interfaces.pages.access.build_revocation",
+                "loadfactor.interfaces.requests.TokenRevokeRequest",
+            ),
+        ),
+    ),
+    CommandEntry(
+        "pseudonym",
+        "Make the key of pseudonyms, and say with it who is who.",
+        commands=(
+            CommandEntry(
+                "make-key",
+                "Write a new key of pseudonyms into a file that its owner alone can read.\n\n"
+                "Name it as key_file under [privacy] in loadfactor.toml. Who loses it cannot turn pseudonyms back.",
+                "loadfactor.interfaces.pages.access.build_key",
+                "loadfactor.interfaces.requests.KeyRequest",
+            ),
+            CommandEntry(
+                "of",
+                "Say which pseudonym a user has.",
+                "loadfactor.interfaces.pages.access.build_pseudonyms",
+                "loadfactor.interfaces.requests.PseudonymOfRequest",
+            ),
+            CommandEntry(
+                "reveal",
+                "Say which user a pseudonym stands for.",
+                "loadfactor.interfaces.pages.access.build_names",
+                "loadfactor.interfaces.requests.RevealRequest",
+            ),
+        ),
+    ),
+    CommandEntry(
+        "compact",
+        "Merge the files of the books that belong together.\n\nNo answer changes.",
+        "loadfactor.interfaces.pages.books.build_compaction",
+        "loadfactor.interfaces.requests.StoreRequest",
+    ),
+    CommandEntry(
+        "repair",
+        "Put damaged files into quarantine and make good what can be.\n\n"
+        "A lost manifest is rebuilt from the files. Exits with 1 where something is lost, and says which imports "
+        "would bring it again.",
+        "loadfactor.interfaces.pages.books.build_repair",
+        "loadfactor.interfaces.requests.StoreRequest",
     ),
     CommandEntry(
         "backup",
-        "loadfactor.interfaces.cli.upkeep",
-        "Copy the books into a new folder, also while they are read and written.",
+        "Copy the books into a new folder, also while they are read and written.\n\n"
+        "With live rows and tokens. The copy is books like any other: `--store FOLDER` asks it.",
+        "loadfactor.interfaces.pages.books.build_backup",
+        "loadfactor.interfaces.requests.BackupRequest",
     ),
     CommandEntry(
         "generate",
-        "loadfactor.interfaces.cli.generate",
         "Write dashboards for Grafana and alerting rules for Prometheus.",
+        commands=(
+            CommandEntry(
+                "grafana",
+                "Write dashboards for Grafana, and the files that have it load them.\n\n"
+                "They read a Prometheus that scrapes /metrics of `loadfactor up`: cluster, team, job, money and "
+                "telemetry quality.",
+                "loadfactor.interfaces.grafana.write.build_page",
+                "loadfactor.interfaces.requests.GrafanaRequest",
+            ),
+            CommandEntry(
+                "prometheus-rules",
+                "Write the rules of alerts as rules for Prometheus, to a file or to standard output.\n\n"
+                "They are the rules of `loadfactor alerts`, with what [[alert]] in loadfactor.toml changes and "
+                "adds.",
+                function="loadfactor.interfaces.cli.actions.prometheus_rules",
+            ),
+        ),
     ),
     CommandEntry(
-        "plan", "loadfactor.interfaces.cli.plan", "Plan training, serving, the size of a cluster, and owning it."
+        "plan",
+        "Plan training, serving, the size of a cluster, and owning it.",
+        commands=(
+            CommandEntry(
+                "train",
+                "Plan a training run: the best layout, time, and cost.",
+                "loadfactor.interfaces.plans.train.build_document",
+                "loadfactor.planner.training.request.TrainingRequest",
+            ),
+            CommandEntry(
+                "serve",
+                "Plan a serving fleet: layout, replicas, latency, cost.",
+                "loadfactor.interfaces.cli.actions.build_serving_plan",
+                "loadfactor.planner.serving.request.ServingRequest",
+            ),
+            CommandEntry(
+                "size",
+                "Find the size of a cluster that can be kept full.\n\n"
+                "Waits, utilization and cost of every size under your jobs.",
+                "loadfactor.interfaces.plans.size.build_document",
+                "loadfactor.planner.sizing.request.SizeRequest",
+            ),
+            CommandEntry(
+                "own",
+                "Compare owning GPUs with renting them.\n\n"
+                "What an owned GPU-hour costs, and how many to own for a demand.",
+                "loadfactor.interfaces.plans.own.build_document",
+                "loadfactor.planner.economics.request.OwnRequest",
+            ),
+            CommandEntry(
+                "breakeven",
+                "Compare serving a model yourself with an API.\n\n"
+                "The utilization above which it pays, and the demand that takes.",
+                "loadfactor.interfaces.plans.breakeven.build_document",
+                "loadfactor.planner.economics.request.BreakEvenRequest",
+            ),
+        ),
     ),
     CommandEntry(
         "validate",
-        "loadfactor.interfaces.cli.validate",
         "Compare predictions with measurements, published or your own.",
+        commands=(
+            CommandEntry(
+                "train",
+                "Compare predicted training speed and memory with measured ones, of tables or of a job of the books.",
+                "loadfactor.interfaces.cli.actions.build_training_validation",
+                "loadfactor.planner.validation.request.TrainingValidationRequest",
+            ),
+            CommandEntry(
+                "memory",
+                "Compare predicted memory with runs that ran: whether they fit, and their published peaks.",
+                "loadfactor.interfaces.validations.memory.build_document",
+                "loadfactor.planner.validation.request.MemoryValidationRequest",
+            ),
+            CommandEntry(
+                "serve",
+                "Compare predicted latency and throughput with measured ones.",
+                "loadfactor.interfaces.cli.actions.build_serving_validation",
+                "loadfactor.planner.validation.request.ServingValidationRequest",
+            ),
+            CommandEntry(
+                "mfu",
+                "Compare the MFU that papers print with what its formula gives.",
+                "loadfactor.interfaces.validations.mfu.build_document",
+                "loadfactor.planner.validation.request.MfuRequest",
+            ),
+        ),
     ),
 )
+"""What builds a page and what it takes are imported when the command is run."""
 
 
 class Commands(LazyGroup):

@@ -1,90 +1,137 @@
-"""Commands made from requests: every field of the request is an option, and the page it builds is shown."""
+"""How commands are made: entries of a list become Typer commands, imported only when one of them is run.
+
+Every field of a command's request is an option, and the page that is built of the request is shown.
+"""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 
 import typer
+from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]  # Typer completes with this class
+from typer.main import get_group
 
-from loadfactor.base.errors import InputError
-from loadfactor.base.request import Option, RequestT, make_request, options_of
-from loadfactor.interfaces.cli.completion import KNOWN, complete
-from loadfactor.interfaces.cli.invocation import as_typed
-from loadfactor.interfaces.cli.options import Brief, Format, Json, Output, name_formats
-from loadfactor.interfaces.document import Document
-from loadfactor.interfaces.render.present import present
+from loadfactor.base.errors import InputError, no_such
 
-SHARED = {
-    "output_format": (Format, "terminal"),
-    "json": (Json, False),
-    "output": (Output, None),
-    "brief": (Brief, False),
-}
-"""What every such command takes besides."""
+if TYPE_CHECKING:
+    from loadfactor.base.request import Option
+
+NO_OPTIONS = "loadfactor.interfaces.requests.NoRequest"
 
 
-def add_command(
-    app: typer.Typer,
-    name: str,
-    request: Callable[..., RequestT],
-    build: Callable[[RequestT], Document],
-    about: str,
-    besides: Mapping[str, Callable[[Document], str]] = MappingProxyType({}),
-) -> None:
-    """Add a command that makes the request, builds its page and shows it. `besides` are formats that only it has.
+@dataclass(frozen=True)
+class CommandEntry:
+    """A command: its name, what it does (the first paragraph is listed), and what runs it, by dotted names.
 
-    A field of the request that is called as a shared option takes its place.
+    `request` is the class of what it takes, `build` the function that makes its page of that, `formats` those that it has besides.
+    A command that is no page, or takes words as they are, is a Typer `function` with its `settings`. An entry with `commands` is a
+    group; `build` is then what it does without one of them. `more` is a function whose text follows in its help.
     """
-    app.command(name, help=about)(_make_command(request, build, besides))
+
+    name: str
+    about: str
+    build: str = ""
+    request: str = NO_OPTIONS
+    formats: Mapping[str, str] = field(default_factory=dict)
+    function: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    commands: tuple["CommandEntry", ...] = ()
+    more: str = ""
+
+    @property
+    def help(self) -> str:
+        """What stands beside its name in a list of commands."""
+        return self.about.partition("\n\n")[0]
 
 
-def add_commands(
-    app: typer.Typer,
-    name: str,
-    about: str,
-    *commands: tuple[str, Any, Any, str],
-    alone: tuple[Any, Any] | None = None,
-) -> None:
-    """Add a command that has commands of its own, each as `add_command` takes it.
+class LazyGroup(TyperGroup):
+    """A group that lists its commands from `entries` and imports what belongs to the one that is run."""
 
-    `alone` is the request and what builds the page where none of them is named; without it that shows the help.
-    """
-    group = typer.Typer(help=about, no_args_is_help=alone is None)
-    if alone is not None:
-        group.callback(invoke_without_command=True)(_run_alone(_make_command(*alone, {})))
-    for command in commands:
-        add_command(group, *command)
-    app.add_typer(group, name=name)
+    entries: ClassVar[Sequence[CommandEntry]] = ()
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 (Typer's signature)
+        """The names in the order of the entries."""
+        return [entry.name for entry in self.entries]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """The command of that name, imported now; None where there is none."""
+        entry = next((entry for entry in self.entries if entry.name == cmd_name), None)
+        return entry and load_command(entry)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is named first. Raises InputError suggesting the nearest."""
+        name = args[0]
+        if not ctx.resilient_parsing and not name.startswith("-") and name not in self.list_commands(ctx):
+            raise no_such("command", name, self.list_commands(ctx))
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Show the help where there is no word and nothing to do without; leave the rest to the command that is named first."""
+        if not args and not ctx.resilient_parsing and not self.invoke_without_command:
+            typer.echo(ctx.get_help())
+            ctx.exit()
+        if args and not args[0].startswith("-"):  # reading options that are not there would import pydantic
+            ctx._protected_args, ctx.args = args[:1], args[1:]
+            return ctx.args  # type: ignore[no-any-return]
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Write a line a command, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(entry.name, entry.help) for entry in self.entries])
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """The names and options that begin with what was typed, without importing any command."""
+        named = [CompletionItem(e.name, help=e.help) for e in self.entries if e.name.startswith(incomplete)]
+        return named + super(TyperGroup, self).shell_complete(ctx, incomplete)
 
 
-def _make_command(
-    request: Callable[..., RequestT],
-    build: Callable[[RequestT], Document],
-    besides: Mapping[str, Callable[[Document], str]],
-) -> Callable[..., None]:
-    """The function of a command, with the options of the request as its parameters."""
-    taken = {item.field for item in options_of(request)}
+def load_command(entry: CommandEntry) -> Any:
+    """The command of an entry; its request is imported now, what builds its page when it runs."""
+    app = typer.Typer(rich_markup_mode=None)
+    about = f"{entry.about}\n\n{_find(entry.more)()}" if entry.more else entry.about
+    if entry.commands:
+        group = type("Commands", (LazyGroup,), {"entries": entry.commands})
+        commands = typer.Typer(cls=group, help=about)
+        run = _run_alone(_make_command(entry)) if entry.build else lambda: None
+        commands.callback(invoke_without_command=bool(entry.build))(run)
+        app.add_typer(commands, name=entry.name)
+    elif entry.function:
+        app.command(entry.name, help=about, **entry.settings)(_find(entry.function))
+    else:
+        app.command(entry.name, help=about)(_make_command(entry))
+    return get_group(app).commands[entry.name]
+
+
+def _find(dotted: str) -> Any:
+    module, _, name = dotted.rpartition(".")
+    return getattr(import_module(module), name)
+
+
+def _make_command(entry: CommandEntry) -> Callable[..., None]:
+    """The function of a command, with the options of its request as its parameters."""
+    from loadfactor.base.request import make_request, options_of
+    from loadfactor.interfaces.cli.leave import as_typed
+    from loadfactor.interfaces.render.present import present
+
+    request = _find(entry.request)
+    own = options_of(request)
+    shared = _make_shared(entry.formats)
+    for item in own:  # one that is called as a shared option takes its place
+        shared.pop(item.field, None)
 
     def run(**given: Any) -> None:
-        shared: dict[str, Any] = {
-            field: default if field in taken else given.pop(field) for field, (_, default) in SHARED.items()
-        }
-        asked = make_request(request, {field: value for field, value in given.items() if value is not None})
-        page = as_typed(build(asked))
-        output_format = "json" if shared["json"] else shared["output_format"]
-        present(page, output_format, shared["output"], shared["brief"], besides)
+        show = {name: given.pop(name) for name in shared}
+        fields = {name: value for name, value in given.items() if value is not None}
+        page = as_typed(_find(entry.build)(make_request(request, fields)))
+        output_format = "json" if show.get("json") else show["output_format"]
+        formats = {name: _find(dotted) for name, dotted in entry.formats.items()}
+        present(page, output_format, show.get("output"), show.get("brief", False), formats)
 
-    own = [_parameter(item) for item in options_of(request)]
-    kinds = {field: kind for field, (kind, _) in SHARED.items()} | {"output_format": name_formats(besides)}
-    shared = [
-        inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kinds[field])
-        for field, (_, default) in SHARED.items()
-        if field not in taken
-    ]
-    run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
+    _sign(run, [*map(_make_parameter, own), *shared.values()])
     return run
 
 
@@ -99,17 +146,57 @@ def _run_alone(command: Callable[..., None]) -> Callable[..., None]:
             raise InputError(f"options stand behind the command: loadfactor {ctx.info_name} {ctx.invoked_subcommand} …")
 
     first = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    run.__signature__ = inspect.Signature([first, *signature.parameters.values()])  # type: ignore[attr-defined]
-    run.__annotations__ = {"ctx": typer.Context, **command.__annotations__}
+    _sign(run, [first, *signature.parameters.values()])
     return run
 
 
-def _parameter(item: Option) -> inspect.Parameter:
-    """One option of the command line. Values stay text: the request reads and checks them."""
+def _sign(function: Any, parameters: Sequence[inspect.Parameter]) -> None:
+    function.__signature__ = inspect.Signature(parameters)
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+
+def name_formats(besides: Iterable[str] = ()) -> Any:
+    """The option of formats, those that one command has besides among them."""
+    from loadfactor.interfaces.render.present import Format as Formats
+
+    known = (*get_args(Formats), *besides)
+    shown: dict[str, Any] = {"metavar": "|".join(known), "autocompletion": complete(lambda: known)}
+    annotated: Any = Annotated  # made at run time
+    return annotated[str, typer.Option("--format", help="How to show the answer.", **shown)]
+
+
+Json = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", help="Write the answer to a file: .html, .md, .json, .csv, .txt, or its pictures: .png, .svg."
+    ),
+]
+Brief = Annotated[bool, typer.Option("--brief", help="The sentence and the main table alone.")]
+
+
+def _make_shared(formats: Iterable[str]) -> dict[str, inspect.Parameter]:
+    """The options of every command that shows a page, by their field."""
+    kinds: dict[str, tuple[Any, Any]] = {
+        "output_format": (name_formats(formats), "terminal"),
+        "json": (Json, False),
+        "output": (Output, None),
+        "brief": (Brief, False),
+    }
+    return {
+        name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in kinds.items()
+    }
+
+
+def _make_parameter(item: "Option") -> inspect.Parameter:
+    """One option of a request (`base.request.Option`). Values stay text: the request reads and checks them."""
     shown: dict[str, Any] = {"help": _help(item), "metavar": _metavar(item), "show_default": False}
     if item.choices or item.field in KNOWN:
-        known = KNOWN.get(item.field, lambda: item.choices)
-        shown["autocompletion"] = complete(known)
+        shown["autocompletion"] = complete(KNOWN.get(item.field, lambda: item.choices))
     kind: Any = list[str] if item.many else bool if item.kind is bool else Path if item.kind is Path else str
     if item.is_argument:
         declared: Any = typer.Argument(**shown)
@@ -124,8 +211,8 @@ def _parameter(item: Option) -> inspect.Parameter:
     return inspect.Parameter(item.field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _help(item: Option) -> str:
-    """What the option says, with its default as a person would type it."""
+def _help(item: "Option") -> str:
+    """The help of an option, with its default as a person would type it."""
     if item.required or item.default in (None, (), ""):
         return item.help
     default = item.default
@@ -136,7 +223,7 @@ def _help(item: Option) -> str:
     return f"{item.help} [default: {default:g}]" if isinstance(default, float) else f"{item.help} [default: {default}]"
 
 
-def _metavar(item: Option) -> str:
+def _metavar(item: "Option") -> str:
     if item.is_argument and not item.choices:
         return item.flag
     if item.choices:
@@ -145,3 +232,41 @@ def _metavar(item: Option) -> str:
     if item.kind is Path:  # a comma may be part of its name: the option is repeated
         return f"{name} …" if item.many else name
     return f"{name},…" if item.many else name
+
+
+# -- completion by the shell -------------------------------------------------------------------------------------------
+
+
+def _names_in(dotted: str, attribute: str = "") -> Callable[[], Iterable[str]]:
+    """A function that lists the names in a collection, or in what a function gives; imported when the shell asks."""
+
+    def names() -> Iterable[str]:
+        found = _find(dotted)
+        return [getattr(item, attribute) if attribute else item for item in (found() if callable(found) else found)]
+
+    return names
+
+
+KNOWN: Mapping[str, Callable[[], Iterable[str]]] = {
+    "metrics": _names_in("loadfactor.metrics.METRICS", "name"),
+    "sort": _names_in("loadfactor.metrics.METRICS", "name"),
+    "by": _names_in("loadfactor.tables.schema.DIMENSIONS"),
+    "where": lambda: (f"{name}=" for name in _find("loadfactor.tables.schema.DIMENSIONS")),
+    "basis": _names_in("loadfactor.tables.schema.BASES"),
+    "accelerator": _names_in("loadfactor.catalog.accelerators.accelerators"),
+    "cluster": _names_in("loadfactor.catalog.clusters.clusters", "id"),
+    "model": _names_in("loadfactor.catalog.models.networks"),
+    "source": _names_in("loadfactor.sources.SOURCES", "name"),
+    "timezone": lambda: sorted(_find("zoneinfo.available_timezones")()),
+}
+"""The names that can stand behind an option, by the field of a request."""
+
+
+def complete(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """A completion for Typer: the names that begin with what was typed, after the last comma of a list."""
+
+    def names(incomplete: str) -> list[str]:
+        before, comma, typed = incomplete.rpartition(",")
+        return [before + comma + name for name in known() if name.startswith(typed)]
+
+    return names

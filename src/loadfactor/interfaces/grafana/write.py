@@ -1,18 +1,28 @@
 """The files of `loadfactor generate grafana`: dashboards, and beside them what has Grafana load them."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Final
+from urllib.parse import urlsplit
 
 import yaml
 
 from loadfactor.base.errors import InputError
+from loadfactor.interfaces.document import DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.interfaces.grafana.dashboards import DASHBOARDS
 from loadfactor.interfaces.grafana.gauges import Gauges
 from loadfactor.interfaces.output_files import replacing
+from loadfactor.interfaces.requests import GrafanaRequest, find_currency
 
 DASHBOARDS_FOLDER: Final = "dashboards"
 ON_GRAFANA: Final = "/var/lib/grafana/dashboards/loadfactor"
 """Where Grafana looks for the dashboards, by the file beside them."""
+
+
+def build_page(request: GrafanaRequest) -> Document:
+    """Write the dashboards and the files that have Grafana load them."""
+    currency = find_currency(request.currency, request.store)
+    return write_dashboards(request.output, request.prometheus, request.runbooks, currency)
 
 
 def list_files(currency: str, prometheus: str, runbooks: str) -> dict[str, str]:
@@ -68,3 +78,53 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
 
 def _write_yaml(about: str, content: dict[str, object]) -> str:
     return f"# {about}\n{yaml.safe_dump({'apiVersion': 1, **content}, sort_keys=False)}"
+
+
+DASHBOARD_COLUMNS = (
+    TableColumn("dashboard"),
+    TableColumn(f"file in {DASHBOARDS_FOLDER}"),
+    TableColumn("panels", "number"),
+)
+
+
+def write_dashboards(folder: Path, prometheus: str, runbooks: str | None, currency: str) -> Document:
+    """Write the files; raises InputError where an address is none, or the folder cannot be written."""
+    for name, address in (("--prometheus", prometheus), ("--runbooks", runbooks)):
+        if address is not None:
+            _check_address(name, address)
+    write_files(folder, list_files(currency, prometheus, runbooks or ""))
+    pages = [build(Gauges(currency)) for build in DASHBOARDS]
+    rows = [(page.title, f"{page.uid}.json", sum(len(row.panels) for row in page.rows)) for page in pages]
+    there, provisioning = quote(str(folder / DASHBOARDS_FOLDER)), quote(str(folder / "provisioning"))
+    steps = (
+        Suggestion(
+            f"cp -r {provisioning}/. /etc/grafana/provisioning/", "where Grafana looks for them, and its Prometheus"
+        ),
+        Suggestion(f"mkdir -p {ON_GRAFANA} && cp {there}/* {ON_GRAFANA}/", "the dashboards themselves"),
+    )
+    lead = "Prometheus has to scrape /metrics of the server (`up`). Then, on the machine of Grafana, or import the files by hand:"
+    return Document(
+        headline=f"Wrote {len(pages)} dashboards into {folder}; money is in {currency}.",
+        sections=(
+            Section(tables=(DataTable(DASHBOARD_COLUMNS, rows),)),
+            Section(lead=lead, suggestions=steps),
+        ),
+        data={
+            "folder": str(folder),
+            "currency": currency,
+            "dashboards": [
+                {"title": title, "file": f"{DASHBOARDS_FOLDER}/{file}", "panels": n} for title, file, n in rows
+            ],
+        },
+    )
+
+
+def _check_address(option: str, address: str) -> None:
+    """Raises InputError for what is no address of a web server."""
+    try:
+        parts = urlsplit(address)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and address.isprintable()
+    except ValueError:
+        is_address = False
+    if not is_address or " " in address:
+        raise InputError(f"{option} {address!r} is no address; write it like http://prometheus:9090")

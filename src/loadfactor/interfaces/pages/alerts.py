@@ -3,16 +3,269 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from pathlib import Path
+from shlex import quote
 from typing import Any
 
-from loadfactor.base.units import MS_PER_S
+from loadfactor.base.errors import InputError, no_such
+from loadfactor.base.quantities import parse_duration_s
+from loadfactor.base.units import MS_PER_DAY, MS_PER_MIN, MS_PER_S
 from loadfactor.insight.alerts.alert import Alert
+from loadfactor.insight.alerts.configured import configure
+from loadfactor.insight.alerts.delivery.courier import now_ms
+from loadfactor.insight.alerts.delivery.listed import (
+    LIVING,
+    STATES,
+    AlertBoard,
+    ListedAlert,
+    belongs_to,
+    describe_listed,
+    describe_silence,
+    read_board,
+)
+from loadfactor.insight.alerts.delivery.silence import Silence, check_silence
+from loadfactor.insight.alerts.delivery.silences import add_silence, lift_silence, name_silence
 from loadfactor.insight.alerts.described import describe_alert
+from loadfactor.insight.alerts.replay import replay
 from loadfactor.insight.alerts.rule import Rule
-from loadfactor.interfaces.document import DataTable, Document, Section, TableColumn
+from loadfactor.insight.alerts.rules import RULES
+from loadfactor.interfaces.document import DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.interfaces.formats import counted, duration, instant
+from loadfactor.interfaces.progress import ProgressBar
+from loadfactor.interfaces.requests import (
+    AlertsRequest,
+    LiftedRequest,
+    ReplayRequest,
+    SilencedRequest,
+    StoreRequest,
+    find_store,
+    read_filters,
+    read_moment,
+)
 from loadfactor.metrics.query.calendar import instant as moment
+from loadfactor.metrics.query.calendar import milliseconds
+from loadfactor.metrics.query.reading import iso
+from loadfactor.settings.config import settings
+from loadfactor.store.audit import append_audit
+from loadfactor.store.manifest import has_books
+
+LONGEST_MS = 366 * MS_PER_DAY
+SILENCE_COLUMNS = tuple(map(TableColumn, ("id", "silences", "until", "reason", "by whom")))
+
+
+@dataclass(frozen=True)
+class SilenceList:
+    """Silences as their JSON has them."""
+
+    silences: tuple[Mapping[str, Any], ...]
+
+
+def build_silences_page(request: StoreRequest) -> Document:
+    """The silences that hold now."""
+    return build_silences(request.books.store.folder)
+
+
+def build_silence_page(request: SilencedRequest) -> Document:
+    """Make a silence."""
+    by, how_long = read_filters(request.by, "--by"), (request.length, request.until)
+    return build_made(make_silence(find_store(request.store), request.rule, by, how_long, request.reason))
+
+
+def build_unsilence_page(request: LiftedRequest) -> Document:
+    """End a silence."""
+    return build_lifted(end_silence(find_store(request.store), request.id))
+
+
+def make_silence(
+    folder: Path, rule: str, by: Mapping[str, str], how_long: tuple[str | None, str | None], reason: str, who: str = ""
+) -> Silence:
+    """Silence what matches; `how_long` is a length of time, or until when. Raises InputError, StoreError and DamageError."""
+    if not has_books(folder):
+        raise InputError(f"no books in {folder}; name them with --store")
+    now = now_ms()
+    until = _read_end(now, *how_long)
+    check_silence(rule, by, reason, list(dict.fromkeys(r.name for r in (*RULES, *configure(RULES, settings().alert)))))
+    silence = Silence(name_silence(), rule, dict(by), now, until, reason, who)
+    add_silence(folder, silence)
+    append_audit(
+        folder, "silence", who, id=silence.id, rule=rule or "*", matching=dict(by), until_ms=until, reason=reason
+    )
+    return silence
+
+
+def end_silence(folder: Path, silence_id: str, who: str = "") -> Silence:
+    """End a silence now. Raises InputError where there is none of this id, StoreError and DamageError."""
+    if not has_books(folder):
+        raise InputError(f"no books in {folder}; name them with --store")
+    silence = lift_silence(folder, silence_id, now_ms())
+    append_audit(folder, "unsilence", who, id=silence.id)
+    return silence
+
+
+def build_made(silence: Silence) -> Document:
+    """What was silenced."""
+    until = instant(moment(silence.until_ms))
+    headline = f"Nobody is told of {_name_silence(silence)} until {until}: silence {silence.id}."
+    return Document(headline, data=describe_silence(silence, now_ms()))
+
+
+def build_lifted(silence: Silence) -> Document:
+    """What is silenced no longer."""
+    return Document(
+        f"Silence {silence.id} of {_name_silence(silence)} is over: what fires still is told now.",
+        data=describe_silence(silence, now_ms()),
+    )
+
+
+def build_silences(folder: Path) -> Document:
+    """The silences that hold now."""
+    now = now_ms()
+    found = [silence for silence in read_board(folder, now, ()).silences if silence.is_active(now)]
+    rows = [(s.id, _name_silence(s), instant(moment(s.until_ms)), s.reason, s.who) for s in found]
+    sections = (Section(tables=(DataTable(SILENCE_COLUMNS, rows),)),) if rows else ()
+    headline = f"{counted(len(found), 'silence')}." if found else "Nothing is silenced."
+    return Document(headline, sections, data=SilenceList(tuple(describe_silence(s, now) for s in found)))
+
+
+def _name_silence(silence: Silence) -> str:
+    """What a silence matches, in words."""
+    groups = ", ".join(f"{name} {value}" for name, value in silence.by.items())
+    rule = "all rules" if silence.rule in ("", "*") else silence.rule
+    return f"{rule}, {groups}" if groups else rule
+
+
+def _read_end(now: int, length: str | None, until: str | None) -> int:
+    """When a silence ends. Raises InputError where that is not said once, or is over, or more than a year away."""
+    if (length is None) == (until is None):
+        raise InputError("say for how long, --for 2h, or until when, --until 2026-10-05T18:00; one of the two")
+    if length is not None:
+        end = now + round(parse_duration_s(length) * MS_PER_S)
+    else:
+        at = read_moment(until, UTC)
+        assert at is not None
+        end = milliseconds(at)
+    if not now < end <= now + LONGEST_MS:
+        raise InputError("a silence ends later than now and within a year; choose another end")
+    return end
+
+
+MOST_LISTED = 12
+LONG_AGO_MS = 10 * MS_PER_MIN
+"""Where nothing was judged for so long, the page says so."""
+
+
+@dataclass(frozen=True)
+class FiringAlerts:
+    """Alerts as their JSON has them, and up to when was judged."""
+
+    judged: str | None
+    alerts: Sequence[Mapping[str, Any]]
+
+
+def build_board_page(request: AlertsRequest) -> Document:
+    """The alerts that fire now."""
+    return build_board(request.books.store.folder, request.rule, request.team, request.ended)
+
+
+def build_board(folder: Path, rule_names: Sequence[str], team: str | None, with_ended: bool) -> Document:
+    """What fires now, by rule. Raises InputError for a rule that is none, StoreError and DamageError."""
+    now, rules = now_ms(), configure(RULES, settings().alert)
+    names = [rule.name for rule in rules]
+    for name in rule_names:
+        if name not in names:
+            raise no_such("rule", name, names)
+    board = read_board(folder, now, STATES if with_ended else LIVING)
+    found = [
+        listed
+        for listed in board.alerts
+        if belongs_to(listed.alert, team) and (not rule_names or listed.alert.rule in rule_names)
+    ]
+    judged = None if board.judged_ms is None else iso(moment(board.judged_ms))
+    data = FiringAlerts(judged, [describe_listed(listed, rules) for listed in found])
+    told = [listed for listed in found if listed.alert.state == "firing"]
+    in_order = list(dict.fromkeys(listed.alert.rule for listed in found if listed.alert.state != "pending"))
+    by_name = {rule.name: rule for rule in rules}
+    sections = [
+        _list_rule([a for a in found if a.alert.rule == name and a.alert.state != "pending"], by_name.get(name), now)
+        for name in in_order
+    ]
+    waiting = Counter(listed.alert.rule for listed in found if listed.alert.state == "pending")
+    sections += [_list_pending(waiting, by_name)] if waiting else []
+    sections += [_suggest(told[0], folder)] if told and told[0].silence is None else []
+    sections += [Section("Not told yet", said)] if (said := _say_receivers(board)) else []
+    return Document(_say(told, board), sections, _say_judged(board, now), data=data)
+
+
+def _say(told: Sequence[ListedAlert], board: AlertBoard) -> str:
+    if board.judged_ms is None:
+        return "Nothing was judged yet: `loadfactor up` judges these books as data arrives."
+    if not told:
+        return "Nothing fires."
+    silenced = sum(listed.silence is not None for listed in told)
+    critical = sum(listed.alert.severity == "critical" for listed in told)
+    parts = [f"{critical} critical"] if critical else []
+    parts += [f"{silenced} silenced"] if silenced else []
+    one = "alert fires" if len(told) == 1 else "alerts fire"
+    return f"{len(told):,} {one}{', ' if parts else ''}{', '.join(parts)}."
+
+
+def _say_judged(board: AlertBoard, now: int) -> str:
+    if board.judged_ms is None:
+        return ""
+    until = instant(moment(board.judged_ms))
+    ago = now - board.judged_ms
+    late = f", {duration(ago / MS_PER_S)} ago: is `loadfactor up` running?" if ago > LONG_AGO_MS else "."
+    return f"Judged through {until}{late}"
+
+
+def _list_rule(found: Sequence[ListedAlert], rule: Rule | None, now: int) -> Section:
+    """The alerts of a rule, with what to ask and what to look at."""
+    columns = tuple(TableColumn(name) for name in ("of", "since", "lasts", "evidence"))
+    rows = [
+        (name_group(a.alert), _say_start(a), _say_age(a, now), "; ".join(a.alert.evidence)) for a in found[:MOST_LISTED]
+    ]
+    more = len(found) - len(rows)
+    note = f"and {more:,} more; --format json has all" if more else ""
+    lead = f"{rule.meaning} {rule.ask_first} {rule.look_next}" if rule else ""
+    severity = found[0].alert.severity
+    return Section(f"{found[0].alert.rule} ({severity})", lead, tables=(DataTable(columns, rows, note=note),))
+
+
+def _list_pending(waiting: Counter[str], rules: Mapping[str, Rule]) -> Section:
+    """Rules whose condition holds and has not held for long enough."""
+    columns = (TableColumn("rule"), TableColumn("alerts", "number", digits=9), TableColumn("fires after", "duration"))
+    rows = [(name, count, rules[name].for_s if name in rules else None) for name, count in waiting.most_common()]
+    return Section("Pending", tables=(DataTable(columns, rows),))
+
+
+def _suggest(listed: ListedAlert, folder: Path) -> Section:
+    alert = listed.alert
+    by = f" --by {quote(','.join(f'{name}={value}' for name, value in alert.by.items()))}" if alert.by else ""
+    command = f"loadfactor alerts silence {alert.rule}{by} --for 2h --reason WHY --store {quote(str(folder))}"
+    return Section(suggestions=(Suggestion(command, "have the first of them told to nobody for two hours"),))
+
+
+def _say_start(listed: ListedAlert) -> str:
+    return instant(moment(listed.alert.start_ms))
+
+
+def _say_age(listed: ListedAlert, now: int) -> str:
+    alert = listed.alert
+    length = duration(((now if alert.end_ms is None else alert.end_ms) - alert.start_ms) / MS_PER_S)
+    if alert.end_ms is not None:
+        return f"{length}, ended"
+    return f"{length}, silenced" if listed.silence else length
+
+
+def _say_receivers(board: AlertBoard) -> str:
+    """What receivers do not know."""
+    return "\n".join(
+        f"{name} lacks {counted(a.pending + a.given_up, 'transition')}: {a.why}"
+        for name, a in (board.receivers or {}).items()
+        if (a.pending or a.given_up) and a.why
+    )
+
 
 FLEET = "the fleet"
 MOST_ROWS = 8
@@ -23,6 +276,27 @@ class ListedAlerts:
     """Alerts as their JSON has them."""
 
     alerts: Sequence[Mapping[str, Any]]
+
+
+def build_replay_page(request: ReplayRequest) -> Document:
+    """The alerts that would have fired in an interval of the books."""
+    books = request.books
+    first, last = books.span
+    given = request.window(books)
+    start, end = given[0] or first, given[1] or last
+    if start >= end or end <= first or start >= last:
+        raise InputError(
+            f"nothing of the books lies in that time: they cover {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC;"
+            " change --from and --to"
+        )
+    rules = {rule.name: rule for rule in configure(RULES, settings().alert)}
+    for name in request.rule:
+        if name not in rules:
+            raise no_such("rule", name, rules)
+    chosen = [rules[name] for name in request.rule] or list(rules.values())
+    with ProgressBar() as bar:
+        found = replay(books, chosen, (milliseconds(start), milliseconds(end)), bar)
+    return build_replay(found, chosen, (max(start, first), min(end, last)))
 
 
 def build_replay(alerts: Sequence[Alert], rules: Sequence[Rule], window: tuple[datetime, datetime]) -> Document:

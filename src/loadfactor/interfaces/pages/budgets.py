@@ -2,17 +2,134 @@
 
 from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from shlex import quote
 
-from loadfactor.interfaces.document import Cell, DataTable, Document, Section, TableColumn
+from loadfactor.books.budgets import BudgetReview
+from loadfactor.books.projects import ProjectReview
+from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn
 from loadfactor.interfaces.formats import money, number, percent
+from loadfactor.interfaces.requests import BudgetRequest, ProjectRequest
+from loadfactor.money.budgets import BudgetStatus
+from loadfactor.money.project_cost import ProjectCost
 
-if TYPE_CHECKING:
-    from loadfactor.books.budgets import BudgetReview
-    from loadfactor.money.budgets import BudgetStatus
+
+def build_project_page(request: ProjectRequest) -> Document:
+    """All projects of the settings."""
+    return build_projects(request.books.projects(request.basis))
 
 
-def build_budgets(review: "BudgetReview", store_words: str = "") -> Document:
+def build_projects(review: ProjectReview) -> Document:
+    """Every project, the one that goes furthest over its plan in the sentence on top."""
+    worst = max(
+        review.projects, key=lambda p: (p.over_plan_cost / p.planned_cost if p.planned_cost else 0, p.plan.name)
+    )
+    whole = _summarize_projects(review)
+    return Document(
+        headline=_say_worst(worst, review),
+        subtitle=f"{review.basis.capitalize()} cost of the ledger in {review.currency}, beside [[project]] of loadfactor.toml.",
+        sections=(
+            *((Section("Projects", tables=(whole,)),) if len(review.projects) > 1 else ()),
+            *(_describe_project(project, review.currency) for project in review.projects),
+        ),
+        assumptions=(
+            Assumption("runs that are done", "training jobs that ended completed", "the scheduler's accounting"),
+            Assumption("evaluation", "jobs whose purpose is evaluation", "tagging"),
+            Assumption("staff", "as planned", "loadfactor.toml; it is in no books"),
+        ),
+        data=review,
+    )
+
+
+def _say_worst(project: ProjectCost, review: ProjectReview) -> str:
+    total, planned = (_money(amount, review.currency) for amount in (project.expected_cost, project.planned_cost))
+    spent = _money(project.spent_cost, review.currency)
+    runs = f"{project.spending.runs_done} of {project.plan.runs} runs are done"
+    if not project.spending.training.gpu_hours:
+        return f"{project.plan.name} is planned at {planned}; the books have nothing of it yet."
+    share = abs(project.over_plan_cost / project.planned_cost) if project.planned_cost else Decimal(0)
+    beside = f"{percent(float(share))} {'over' if project.over_plan_cost > 0 else 'under'} its plan of {planned}"
+    return f"{project.plan.name} comes to {total}, {beside}: {runs}, {spent} is spent."
+
+
+def _summarize_projects(review: ProjectReview) -> DataTable:
+    currency = review.currency
+    columns = (
+        TableColumn("project"),
+        TableColumn("runs"),
+        TableColumn("planned", "money", currency),
+        TableColumn("so far", "money", currency),
+        TableColumn("at its end", "money", currency),
+        TableColumn("over plan", "money", currency),
+    )
+    rows = [
+        (
+            p.plan.name,
+            f"{p.spending.runs_done} of {p.plan.runs}",
+            float(p.planned_cost),
+            float(p.spent_cost),
+            float(p.expected_cost),
+            float(p.over_plan_cost),
+        )
+        for p in review.projects
+    ]
+    return DataTable(columns, rows)
+
+
+def _describe_project(project: ProjectCost, currency: str) -> Section:
+    columns = (
+        TableColumn("cost of"),
+        TableColumn("GPU-h planned", "number"),
+        TableColumn("planned", "money", currency),
+        TableColumn("GPU-h so far", "number"),
+        TableColumn("so far", "money", currency),
+        TableColumn("GPU-h at end", "number"),
+        TableColumn("at its end", "money", currency),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            part.name,
+            _hours(part.planned_gpu_hours),
+            float(part.planned_cost),
+            _hours(part.spent_gpu_hours),
+            None if part.spent_cost is None else float(part.spent_cost),
+            _hours(part.expected_gpu_hours),
+            float(part.expected_cost),
+        )
+        for part in project.parts
+    ]
+    whole = (project.planned_cost, project.spent_cost, project.expected_cost)
+    rows.append(("all", "", float(whole[0]), "", float(whole[1]), "", float(whole[2])))
+    price = f"{_money(project.price_per_gpu_hour, currency)} a held GPU-hour"
+    each = number(float(project.gpu_hours_per_run))
+    lead = f"{project.runs_left} runs to come, {project.method}: {each} GPU-hours each at {price}."
+    if unpriced := project.spending.training.gpu_hours - project.spending.training.priced_gpu_hours:
+        lead += f" {number(float(unpriced))} GPU-hours so far have no price; at its end they have this one."
+    if project.spending.lost_gpu_hours:
+        lead += f" {number(float(project.spending.lost_gpu_hours))} GPU-hours were in runs that did not complete."
+    tables = [DataTable(columns, rows)]
+    if project.capital:
+        shares = [(name, float(cost)) for name, cost in project.capital.items()]
+        owned = (TableColumn("of owned GPU-hours"), TableColumn("at its end", "money", currency))
+        tables.append(DataTable(owned, shares, note="the price of an owned GPU-hour, by what it consists of"))
+    return Section(project.plan.name, lead, tables=tables)
+
+
+def _money(amount: Decimal, currency: str) -> str:
+    return money(float(amount), currency)
+
+
+def _hours(hours: Decimal | None) -> float | str:
+    return "" if hours is None else float(hours)
+
+
+def build_budget_page(request: BudgetRequest) -> Document:
+    """The budgets of the settings in a period."""
+    books = request.books
+    review = books.budgets(request.month, request.basis)
+    return build_budgets(review, f" --store {quote(str(books.store.folder))}")
+
+
+def build_budgets(review: BudgetReview, store_words: str = "") -> Document:
     """Where all budgets stand, the one that is overspent most first in the sentence on top."""
     tables = (list_budgets(review), _list_thresholds(review))
     sections = [Section("Budgets", tables=tables[:1]), Section("Thresholds", tables=tables[1:])]
@@ -29,7 +146,7 @@ def build_budgets(review: "BudgetReview", store_words: str = "") -> Document:
     )
 
 
-def write_headline(review: "BudgetReview") -> str:
+def write_headline(review: BudgetReview) -> str:
     """How many budgets are overspent or will be, and the worst of them; what the report says, too."""
     over = [status for status in review.statuses if status.left < 0]
     coming = [s for s in review.statuses if s.left >= 0 and s.forecast and s.forecast.total > s.budget.amount]
@@ -46,7 +163,7 @@ def write_headline(review: "BudgetReview") -> str:
     return "No budget is overspent, and by the forecast none will be."
 
 
-def describe_source(review: "BudgetReview") -> str:
+def describe_source(review: BudgetReview) -> str:
     """What the amounts are read from, and through which day they are complete."""
     costs = {status.budget.column for status in review.statuses}
     of = (
@@ -57,7 +174,7 @@ def describe_source(review: "BudgetReview") -> str:
     return f"{of[0].upper()}{of[1:]}, days complete through {review.complete_through:%Y-%m-%d} (UTC)."
 
 
-def list_budgets(review: "BudgetReview") -> DataTable:
+def list_budgets(review: BudgetReview) -> DataTable:
     """Each budget with what is spent, how fast, and what its period comes to."""
     currency = review.currency
     columns = (
@@ -97,7 +214,7 @@ def name_period(first: date, kind: str) -> str:
     return f"{first:%Y-%m}" if kind == "month" else str(first.year)
 
 
-def _list_thresholds(review: "BudgetReview") -> DataTable:
+def _list_thresholds(review: BudgetReview) -> DataTable:
     columns = (
         TableColumn("budget"),
         TableColumn("threshold"),
@@ -119,7 +236,7 @@ def _list_thresholds(review: "BudgetReview") -> DataTable:
     return DataTable(columns, rows, note="expected: by the forecast, in this period")
 
 
-def _list_anomalies(review: "BudgetReview") -> DataTable | None:
+def _list_anomalies(review: BudgetReview) -> DataTable | None:
     """Days that cost far more than earlier ones like them; None where there is none."""
     rows: list[tuple[Cell, ...]] = [
         (
@@ -147,7 +264,7 @@ def _list_anomalies(review: "BudgetReview") -> DataTable | None:
     return DataTable(columns, rows, note=note) if rows else None
 
 
-def _list_notes(review: "BudgetReview", store_words: str) -> list[str]:
+def _list_notes(review: BudgetReview, store_words: str) -> list[str]:
     notes = []
     methods = sorted({status.forecast.method for status in review.statuses if status.forecast is not None})
     said = {
@@ -167,7 +284,7 @@ def _list_notes(review: "BudgetReview", store_words: str) -> list[str]:
     return notes
 
 
-def _name(status: "BudgetStatus", review: "BudgetReview") -> str:
+def _name(status: BudgetStatus, review: BudgetReview) -> str:
     """Whose budget it is, and of which cost where budgets are of several."""
     costs = {one.budget.column for one in review.statuses}
     return (
@@ -177,16 +294,16 @@ def _name(status: "BudgetStatus", review: "BudgetReview") -> str:
     )
 
 
-def _count(some: "list[BudgetStatus]", review: "BudgetReview") -> str:
+def _count(some: list[BudgetStatus], review: BudgetReview) -> str:
     are = "is" if len(some) == 1 else "are"
     return f"{len(some)} of {len(review.statuses)} budget{'' if len(review.statuses) == 1 else 's'} {are}"
 
 
-def _forecast(status: "BudgetStatus") -> Decimal:
+def _forecast(status: BudgetStatus) -> Decimal:
     return status.forecast.total if status.forecast else Decimal(0)
 
 
-def _amount(amount: Decimal, review: "BudgetReview") -> str:
+def _amount(amount: Decimal, review: BudgetReview) -> str:
     return money(float(amount), review.currency)
 
 

@@ -1,16 +1,154 @@
 """The pages of `loadfactor chargeback`: statements that explain themselves, and what changed since a month was closed."""
 
+import csv
+import io
+import json
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from shlex import quote
+from typing import Any, Final
 
+from loadfactor.base.errors import InputError
+from loadfactor.books.charging.changes import ChargebackChanges
+from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.interfaces.formats import percent
+from loadfactor.interfaces.requests import ChargebackRequest
+from loadfactor.money.statements import Statement, StatementPart
 
-if TYPE_CHECKING:
-    from loadfactor.books.charging.changes import ChargebackChanges
-    from loadfactor.books.charging.fleet_chargeback import FleetChargeback
-    from loadfactor.money.statements import Statement
+FOCUS_COLUMNS: Final = (
+    *(
+        "AvailabilityZone",
+        "BilledCost",
+        "BillingAccountId",
+        "BillingAccountName",
+        "BillingAccountType",
+        "BillingCurrency",
+    ),
+    *("BillingPeriodEnd", "BillingPeriodStart", "CapacityReservationId", "CapacityReservationStatus", "ChargeCategory"),
+    *("ChargeClass", "ChargeDescription", "ChargeFrequency", "ChargePeriodEnd", "ChargePeriodStart"),
+    *("CommitmentDiscountCategory", "CommitmentDiscountId", "CommitmentDiscountName", "CommitmentDiscountQuantity"),
+    *(
+        "CommitmentDiscountStatus",
+        "CommitmentDiscountType",
+        "CommitmentDiscountUnit",
+        "ConsumedQuantity",
+        "ConsumedUnit",
+    ),
+    *(
+        "ContractedCost",
+        "ContractedUnitPrice",
+        "EffectiveCost",
+        "InvoiceId",
+        "InvoiceIssuerName",
+        "ListCost",
+        "ListUnitPrice",
+    ),
+    *(
+        "PricingCategory",
+        "PricingCurrency",
+        "PricingQuantity",
+        "PricingUnit",
+        "ProviderName",
+        "PublisherName",
+        "RegionId",
+    ),
+    *(
+        "RegionName",
+        "ResourceId",
+        "ResourceName",
+        "ResourceType",
+        "ServiceCategory",
+        "ServiceName",
+        "ServiceSubcategory",
+    ),
+    *("SkuId", "SkuMeter", "SkuPriceDetails", "SkuPriceId", "SubAccountId", "SubAccountName", "SubAccountType", "Tags"),
+    *("AllocatedMethodId", "AllocatedMethodDetails", "AllocatedResourceId", "AllocatedResourceName", "AllocatedTags"),
+    *("HostProviderName", "ServiceProviderName", "x_ChargeType"),
+)
+"""Columns of Cost and Usage: those of FOCUS 1.2, those that 1.3 adds, and what tells pools."""
+_ISSUER: Final = "loadfactor"
+_SERVICES: Final = {
+    "storage": ("Storage", "Other (Storage)", "Storage"),
+    "network": ("Networking", "Other (Networking)", "Network"),
+    "egress": ("Networking", "Other (Networking)", "Egress"),
+    "other": ("Other", "Other (Other)", "Other"),
+}
+_COMPUTE: Final = ("Compute", "Other (Compute)", "GPU-hours")
+_SHARE: Final = "share of "
+
+
+def write_focus(document: Document) -> str:
+    """The statements of a page as CSV. Raises InputError where the page has none."""
+    found: Any = document.data
+    if not hasattr(found, "cost_source"):
+        raise InputError("--format focus writes statements; leave --diff out")
+    out = io.StringIO()
+    writer = csv.DictWriter(out, FOCUS_COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_list_rows(found))
+    return out.getvalue()
+
+
+def _list_rows(found: FleetChargeback) -> Iterator[Mapping[str, str]]:
+    for statement in found.statements:
+        for part in statement.parts:
+            yield _write_row(found, statement, part)
+
+
+def _write_row(found: FleetChargeback, statement: Statement, part: StatementPart) -> Mapping[str, str]:
+    start, end = (at.isoformat().replace("+00:00", "Z") for at in (found.start, found.end))
+    kind = statement.pool if statement.pool in _SERVICES else part.name.removeprefix(_SHARE)
+    category, subcategory, service = _SERVICES.get(str(kind), _COMPUTE)
+    owner = " / ".join(str(name) for name in statement.by.values() if name)
+    tags = json.dumps(
+        {name: value for name, value in statement.by.items() if value}, ensure_ascii=False, sort_keys=True
+    )
+    described = f"{statement.pool or owner}: {part.name}, {part.method}"
+    return {
+        "BillingAccountId": "chargeback",
+        "BillingAccountName": "Chargeback",
+        "BillingAccountType": "Internal",
+        "BillingCurrency": found.currency,
+        "BillingPeriodStart": start,
+        "BillingPeriodEnd": end,
+        "ChargePeriodStart": start,
+        "ChargePeriodEnd": end,
+        "ChargeCategory": "Usage",
+        "ChargeDescription": described,
+        "ChargeFrequency": "Usage-Based",
+        **{column: f"{amount:f}" for column, amount in part.amounts.items()},
+        "InvoiceId": found.closing or "",
+        **dict.fromkeys(
+            ("InvoiceIssuerName", "ProviderName", "PublisherName", "HostProviderName", "ServiceProviderName"), _ISSUER
+        ),
+        "PricingCategory": "Other",
+        "PricingCurrency": found.currency,
+        "ServiceCategory": category,
+        "ServiceSubcategory": subcategory,
+        "ServiceName": service,
+        "SubAccountId": owner,
+        "SubAccountName": owner,
+        "SubAccountType": "/".join(found.by) if owner else "",
+        "Tags": tags if owner else "",
+        "AllocatedMethodId": part.method,
+        "AllocatedMethodDetails": _describe_method(found, statement, part),
+        "AllocatedTags": tags if owner else "",
+        "x_ChargeType": f"pool: {statement.pool}" if statement.pool else part.name,
+    }
+
+
+def _describe_method(found: FleetChargeback, statement: Statement, part: StatementPart) -> str:
+    """How a part came to its owner, in the form of FOCUS 1.3: its share of the column's total, and the hours behind it."""
+    column = next(iter(found.totals))
+    whole = found.totals[column].charged
+    element: dict[str, Any] = {"AllocatedRatio": float(part.amounts[column] / whole) if whole else 0.0}
+    hours = {"idle": statement.hours.idle, "unobserved": statement.hours.unobserved, "gpu": statement.hours.total}
+    hours["busy"] = statement.hours.total - statement.hours.idle - statement.hours.unobserved
+    if hours.get(part.name):
+        element |= {"UsageUnit": "GPU-hours", "UsageQuantity": float(hours[part.name])}
+    return json.dumps({"Elements": [element]})
+
 
 MOST_ROWS = 40
 NOTHING = "(none)"
@@ -20,7 +158,23 @@ _TITLES = {"BilledCost": "billed", "EffectiveCost": "effective cost"}
 _HOURS = Decimal("0.1")
 
 
-def build_chargeback(found: "FleetChargeback", store_words: str) -> Document:
+def build_page(request: ChargebackRequest) -> Document:
+    """The statements of a month, or the changes in them since it was closed."""
+    if request.close and request.diff:
+        raise InputError("--close keeps statements and --diff compares them with those kept; use one of the two")
+    if (request.close or request.diff) and request.month is None:
+        raise InputError(f"--{'close' if request.close else 'diff'} is of one month; name it: --month 2026-10")
+    books = request.books
+    words = f" --store {quote(str(books.store.folder))}"
+    if request.diff:
+        return build_changes(books.compare_closed(request.month or "", request.by or None, request.currency), words)
+    by = request.by or ("team",)
+    if request.close:
+        return build_chargeback(books.close_month(request.month or "", by, request.currency), words)
+    return build_chargeback(books.chargeback(request.month, by, request.currency), words)
+
+
+def build_chargeback(found: FleetChargeback, store_words: str) -> Document:
     """Statements of owners and pools, what they are made of, and the totals."""
     columns = [column for column in SHOWN if column in found.totals]
     return Document(
@@ -41,7 +195,7 @@ def build_chargeback(found: "FleetChargeback", store_words: str) -> Document:
     )
 
 
-def _say_who(found: "FleetChargeback", column: str) -> str:
+def _say_who(found: FleetChargeback, column: str) -> str:
     owners = sum(1 for statement in found.statements if statement.pool is None)
     pools = len(found.statements) - owners
     whole = f"{found.totals[column].charged:,f} {found.currency}"
@@ -57,7 +211,7 @@ def _say_who(found: "FleetChargeback", column: str) -> str:
     )
 
 
-def _say_source(found: "FleetChargeback") -> str:
+def _say_source(found: FleetChargeback) -> str:
     source = "the bill" if found.cost_source == "bill" else f"{found.cost_source}, {found.basis} prices (no bill)"
     tagged = (
         ""
@@ -68,7 +222,7 @@ def _say_source(found: "FleetChargeback") -> str:
     return f"From {source}; {found.policy['mode']}{tagged}{seen}."
 
 
-def _list_statements(found: "FleetChargeback", columns: list[str]) -> DataTable:
+def _list_statements(found: FleetChargeback, columns: list[str]) -> DataTable:
     """A row a statement: amounts, hours held, idle and effective, the rate, and how much was observed."""
     has_hours = any(statement.hours.total for statement in found.statements)
     heads = [
@@ -83,9 +237,7 @@ def _list_statements(found: "FleetChargeback", columns: list[str]) -> DataTable:
     return DataTable(heads, rows, note=_say_more(len(found.statements)))
 
 
-def _list_cells(
-    found: "FleetChargeback", statement: "Statement", columns: list[str], has_hours: bool
-) -> Iterator[Cell]:
+def _list_cells(found: FleetChargeback, statement: Statement, columns: list[str], has_hours: bool) -> Iterator[Cell]:
     yield from _name(found, statement)
     if any(s.pool for s in found.statements):
         yield statement.pool or ""
@@ -105,12 +257,12 @@ def _list_cells(
     yield None if statement.pool or hours.coverage_share is None else float(hours.coverage_share)
 
 
-def _name(found: "FleetChargeback", statement: "Statement") -> Iterator[str]:
+def _name(found: FleetChargeback, statement: Statement) -> Iterator[str]:
     for name in found.by:
         yield statement.by[name] or ("" if statement.pool else NOTHING)
 
 
-def _list_parts(found: "FleetChargeback", columns: list[str]) -> DataTable:
+def _list_parts(found: FleetChargeback, columns: list[str]) -> DataTable:
     """A row a part of a statement, with the rule by which it came there."""
     heads = [TableColumn("statement"), TableColumn("part"), TableColumn("by which rule")]
     heads += [TableColumn(f"{_TITLES[column]}, {found.currency}", "money") for column in columns]
@@ -123,7 +275,7 @@ def _list_parts(found: "FleetChargeback", columns: list[str]) -> DataTable:
     return DataTable(heads, rows[:MOST_ROWS], note=_say_more(len(rows)))
 
 
-def _list_totals(found: "FleetChargeback") -> DataTable:
+def _list_totals(found: FleetChargeback) -> DataTable:
     heads = (
         TableColumn("column"),
         *(TableColumn(title, "money") for title in ("bill", "rounding", "charged", "difference")),
@@ -134,7 +286,7 @@ def _list_totals(found: "FleetChargeback") -> DataTable:
     return DataTable(heads, rows, note=f"{found.currency}; bill − rounding = charged")
 
 
-def _list_spreads(found: "FleetChargeback", columns: list[str]) -> Iterator[Section]:
+def _list_spreads(found: FleetChargeback, columns: list[str]) -> Iterator[Section]:
     if found.spreads:
         heads = (TableColumn("pool"), TableColumn("borne by"), *(TableColumn(_TITLES[c], "money") for c in columns))
         rows: list[tuple[Cell, ...]] = [
@@ -148,7 +300,7 @@ def _list_spreads(found: "FleetChargeback", columns: list[str]) -> Iterator[Sect
         yield Section("Pools that owners bear", tables=(DataTable(heads, rows),))
 
 
-def _suggest(found: "FleetChargeback", store_words: str) -> Iterator[Section]:
+def _suggest(found: FleetChargeback, store_words: str) -> Iterator[Section]:
     untagged = any(statement.pool == "untagged" for statement in found.statements)
     commands = []
     if untagged and found.coverage_share is not None:  # without held time there is nothing to list
@@ -169,7 +321,7 @@ def _say_more(count: int) -> str:
     return f"and {count - MOST_ROWS:,} more; --json lists them all" if count > MOST_ROWS else ""
 
 
-def build_changes(found: "ChargebackChanges", store_words: str) -> Document:
+def build_changes(found: ChargebackChanges, store_words: str) -> Document:
     """Statements whose amounts differ from those kept, and by how much."""
     day = found.closed.strftime("%Y-%m-%d %H:%M UTC")
     if not found.statements:

@@ -9,6 +9,8 @@ from loadfactor.collect.discovery.surroundings import ProbedPlaces, Surroundings
 from loadfactor.interfaces.document import DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.interfaces.formats import counted
 from loadfactor.interfaces.output_files import replacing
+from loadfactor.interfaces.requests import InitRequest
+from loadfactor.settings.file import FILE
 
 COLUMNS = (TableColumn("looked for"), TableColumn("found"))
 NOT_FOUND = "not found"
@@ -27,6 +29,11 @@ class FirstConfiguration:
     slurm: tuple[str, ...]
     kubernetes: bool
     cloud: str = ""
+
+
+def build_page(request: InitRequest) -> Document:
+    """Write a first loadfactor.toml; what was found, and the next step."""
+    return write_first_configuration(ProbedPlaces(), Path(FILE), request.force)
 
 
 def write_first_configuration(places: ProbedPlaces, file: Path, force: bool) -> Document:

@@ -1,18 +1,16 @@
 """The page of `loadfactor savings`: the total, a table of levers, and each lever with its evidence and what to do."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from loadfactor.insight.savings import FleetSavings, LeverHolder, LeverSaving
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn, Tile
 from loadfactor.interfaces.formats import money, number, percent
-
-if TYPE_CHECKING:
-    from loadfactor.insight.savings import FleetSavings, LeverHolder, LeverSaving
 
 MOST_ROWS: Final = 25
 NOBODY: Final = "(none)"
 
 
-def build_savings(found: "FleetSavings") -> Document:
+def build_savings(found: FleetSavings) -> Document:
     """The largest saving first; the order in which levers were applied is in a note."""
     ordered = rank_levers(found)
     sections = [
@@ -41,7 +39,7 @@ def build_savings(found: "FleetSavings") -> Document:
     )
 
 
-def say_total(found: "FleetSavings") -> str:
+def say_total(found: FleetSavings) -> str:
     """How much of what was lost would have been saved, and by what first."""
     if not found.lost_gpu_hours:
         return "Nothing was known to be lost in that time."
@@ -54,11 +52,11 @@ def say_total(found: "FleetSavings") -> str:
     return f"Of {whole} lost, {saved} would have been saved at most; first: {first.title.lower()}, {largest}."
 
 
-def _amount(found: "FleetSavings", cost: float | None, hours: float) -> str:
+def _amount(found: FleetSavings, cost: float | None, hours: float) -> str:
     return f"{number(hours)} GPU-hours" if cost is None else money(cost, found.currency)
 
 
-def _list_tiles(found: "FleetSavings") -> tuple[Tile, ...]:
+def _list_tiles(found: FleetSavings) -> tuple[Tile, ...]:
     share = found.saved_gpu_hours / found.lost_gpu_hours if found.lost_gpu_hours else None
     lost, saved = (
         _amount(found, c, h)
@@ -67,12 +65,12 @@ def _list_tiles(found: "FleetSavings") -> tuple[Tile, ...]:
     return Tile("lost", lost), Tile("saved at most", saved, f"{percent(share)} of the GPU-hours lost")
 
 
-def rank_levers(found: "FleetSavings") -> "list[LeverSaving]":
+def rank_levers(found: FleetSavings) -> list[LeverSaving]:
     """Levers, the one that saves most first."""
     return sorted(found.levers, key=lambda lever: (-(lever.saved or 0.0), -lever.gpu_hours))
 
 
-def list_levers(found: "FleetSavings", ordered: "list[LeverSaving]") -> DataTable:
+def list_levers(found: FleetSavings, ordered: list[LeverSaving]) -> DataTable:
     """These levers as a table."""
     columns = (
         TableColumn("lever"),
@@ -100,13 +98,13 @@ def list_levers(found: "FleetSavings", ordered: "list[LeverSaving]") -> DataTabl
     return DataTable(columns, rows, note="ask: who holds most of it")
 
 
-def _name(asked: "LeverHolder") -> str:
+def _name(asked: LeverHolder) -> str:
     """Who it is, and which part is theirs."""
     who = " / ".join(name for name in (asked.team, asked.user) if name is not None)
     return f"{who or 'who runs the cluster'} ({percent(asked.share)})"
 
 
-def _describe(lever: "LeverSaving", found: "FleetSavings") -> Section:
+def _describe(lever: LeverSaving, found: FleetSavings) -> Section:
     rows: list[tuple[Cell, ...]] = [("what says so", sentence) for sentence in lever.evidence]
     rows += [
         ("what to do", lever.action),
@@ -121,7 +119,7 @@ def _describe(lever: "LeverSaving", found: "FleetSavings") -> Section:
     )
 
 
-def _list_groups(found: "FleetSavings") -> Section:
+def _list_groups(found: FleetSavings) -> Section:
     names = tuple(found.rows[0].by)
     columns = (
         *(TableColumn(name) for name in names),
@@ -139,7 +137,7 @@ def _list_groups(found: "FleetSavings") -> Section:
     return Section(f"By {', '.join(names)}", tables=(DataTable(columns, rows, note=note),))
 
 
-def _list_prices(found: "FleetSavings") -> Section:
+def _list_prices(found: FleetSavings) -> Section:
     columns = (
         TableColumn("lever"),
         TableColumn("saved", "money", found.currency),
@@ -165,7 +163,7 @@ def _list_prices(found: "FleetSavings") -> Section:
     return Section("Other prices", lead, tables=(DataTable(columns, rows),))
 
 
-def _list_followed(found: "FleetSavings") -> Section:
+def _list_followed(found: FleetSavings) -> Section:
     columns = (
         TableColumn("lever"),
         TableColumn("done"),
@@ -182,7 +180,7 @@ def _list_followed(found: "FleetSavings") -> Section:
     return Section("Levers that were pulled", tables=(DataTable(columns, rows, note=note),))
 
 
-def _list_notes(found: "FleetSavings") -> tuple[str, ...]:
+def _list_notes(found: FleetSavings) -> tuple[str, ...]:
     """What was left out, and in which order levers were applied."""
     unknown = found.unknown
     notes = []

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from loadfactor.base.errors import InputError
 from loadfactor.collect.discovery.cloud_check import CloudCheck, check_instances
 from loadfactor.collect.discovery.cluster_check import ClusterCheck, check_clusters
 from loadfactor.collect.discovery.exporter_check import AskedGroup, check_groups
@@ -18,10 +19,11 @@ from loadfactor.interfaces.cloud_sources import list_questions
 from loadfactor.interfaces.document import DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.interfaces.exporter_groups import make_asked_group
 from loadfactor.interfaces.formats import counted, duration, instant
-from loadfactor.interfaces.pages.books_check import MARKS
+from loadfactor.interfaces.pages.books import MARKS
+from loadfactor.interfaces.requests import SourcesRequest, find_store
 from loadfactor.interfaces.slurm_clusters import name_slurm, open_slurm
 from loadfactor.metrics.query.calendar import instant as read_ms
-from loadfactor.settings.config import Settings
+from loadfactor.settings.config import Settings, read_settings, settings
 from loadfactor.store.manifest import has_books
 from loadfactor.store.source_status import SourceStatus, read_statuses
 
@@ -80,18 +82,28 @@ class SourcesCheck:
     instances: tuple[CloudCheck, ...] = ()
 
 
-def check_sources(settings: Settings, folder: Path) -> Document:
+def build_page(request: SourcesRequest) -> Document:
+    """The check of the sources that the configuration names."""
+    if request.config is not None and not request.config.is_file():
+        raise InputError(f"there is no file {request.config}; `loadfactor init` writes a loadfactor.toml")
+    chosen = settings() if request.config is None else read_settings(request.config)
+    folder = chosen.store if request.store is None else find_store(request.store)
+    return check_sources(chosen, folder)
+
+
+def check_sources(configured: Settings, folder: Path) -> Document:
     """Ask every configured source; the answer is no where one cannot be reached."""
     asked = [
-        (PrometheusServer(s.label, s.url, s.bearer_token_file, LONGEST_ANSWER_S), s.match) for s in settings.prometheus
+        (PrometheusServer(s.label, s.url, s.bearer_token_file, LONGEST_ANSWER_S), s.match)
+        for s in configured.prometheus
     ]
-    groups = [make_asked_group(group) for group in settings.exporters]
+    groups = [make_asked_group(group) for group in configured.exporters]
     found = asyncio.run(_ask(asked, groups))
-    clusters = check_clusters([ClusterAccess(**one.model_dump()) for one in settings.kubernetes])
-    slurm = check_slurm({name_slurm(one): open_slurm(one) for one in settings.slurm})
-    clouds = [f"cloudwatch {one.label}" for one in settings.cloudwatch]
-    clouds += [f"gcp-monitoring {one.label}" for one in settings.gcp_monitoring]
-    instances = check_instances(list_questions(settings))
+    clusters = check_clusters([ClusterAccess(**one.model_dump()) for one in configured.kubernetes])
+    slurm = check_slurm({name_slurm(one): open_slurm(one) for one in configured.slurm})
+    clouds = [f"cloudwatch {one.label}" for one in configured.cloudwatch]
+    clouds += [f"gcp-monitoring {one.label}" for one in configured.gcp_monitoring]
+    instances = check_instances(list_questions(configured))
     return build_document(found, read_statuses(folder), folder, clusters, slurm, clouds, instances)
 
 

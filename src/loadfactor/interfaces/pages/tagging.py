@@ -1,20 +1,30 @@
 """The pages of `loadfactor untagged` and `loadfactor retag`: held time without an experiment, and what rules of today change."""
 
-from typing import TYPE_CHECKING
+from shlex import quote
 
+from loadfactor.base.paths import read_path
+from loadfactor.books.retagging import Retagging
+from loadfactor.books.untagged import HeldTime, Untagged
 from loadfactor.interfaces.document import Cell, DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.interfaces.formats import money, number, percent
-from loadfactor.interfaces.pages.receipt import name_rows
-
-if TYPE_CHECKING:
-    from loadfactor.books.retagging import Retagging
-    from loadfactor.books.untagged import HeldTime, Untagged
+from loadfactor.interfaces.pages.books import name_rows
+from loadfactor.interfaces.progress import ProgressBar
+from loadfactor.interfaces.requests import RetagRequest, UntaggedRequest
 
 MOST_ROWS = 25
 NOTHING = "(none)"
 
 
-def build_untagged(found: "Untagged", store_words: str) -> Document:
+def build_untagged_page(request: UntaggedRequest) -> Document:
+    """The held time that is not tagged."""
+    books = request.books
+    start, end = request.window(books)
+    with books.snapshot() as snapshot:
+        found = snapshot.find_untagged(request.by, start, end, request.zone, request.basis, request.filters)
+    return build_untagged(found, f" --store {quote(str(books.store.folder))}")
+
+
+def build_untagged(found: Untagged, store_words: str) -> Document:
     """Who holds GPUs without an experiment, the most expensive first, and what would help."""
     lacking = found.without["experiment"]
     if not lacking.gpu_hours:
@@ -44,7 +54,7 @@ def build_untagged(found: "Untagged", store_words: str) -> Document:
     return Document(headline, (section, *_list_rest(found), _say_what_helps(found, store_words)), data=found)
 
 
-def _list_rest(found: "Untagged") -> list[Section]:
+def _list_rest(found: Untagged) -> list[Section]:
     """What lacks a team, a project or a purpose, and whose holder nobody knows."""
     columns = (
         TableColumn("without"),
@@ -54,7 +64,7 @@ def _list_rest(found: "Untagged") -> list[Section]:
     )
     whole = found.held.gpu_hours
 
-    def row(name: str, held: "HeldTime") -> tuple[Cell, ...]:
+    def row(name: str, held: HeldTime) -> tuple[Cell, ...]:
         return name, held.gpu_hours, held.cost, held.gpu_hours / whole if whole else None
 
     rows = [row(name, held) for name, held in found.without.items() if name != "experiment" and held.gpu_hours]
@@ -71,7 +81,7 @@ def _list_rest(found: "Untagged") -> list[Section]:
     return sections
 
 
-def _say_what_helps(found: "Untagged", store_words: str) -> Section:
+def _say_what_helps(found: Untagged, store_words: str) -> Section:
     """Tags that many of the jobs have, a rule for the most expensive group, and what applies them to history."""
     rows: list[tuple[Cell, ...]] = [
         (f"{hint.tag} is filled in on {number(hint.gpu_hours)} of these GPU-hours", "", hint.experiment)
@@ -86,7 +96,14 @@ def _say_what_helps(found: "Untagged", store_words: str) -> Section:
     return Section("Rules that would help", tables=(table,) if rows else (), suggestions=(retag,))
 
 
-def build_retagging(found: "Retagging", has_other_mapping: bool) -> Document:
+def build_retag_page(request: RetagRequest) -> Document:
+    """Tag history anew."""
+    with ProgressBar() as bar:
+        found = request.books.retag(request.mapping and read_path(request.mapping), request.dry_run, bar)
+    return build_retagging(found, request.mapping is not None)
+
+
+def build_retagging(found: Retagging, has_other_mapping: bool) -> Document:
     """What was tagged anew, or would be, in rows and in hours by team and experiment."""
     if not found.rows:
         return Document("Nothing to tag anew: everything in the books is as rules and mapping say.", data=found)

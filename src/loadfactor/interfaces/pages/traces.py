@@ -1,22 +1,213 @@
 """The page of `loadfactor diagnose TRACE…`: the parts of each device's time, causes with their evidence, owners, kernels, ranks."""
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import US_PER_MS
+from loadfactor.insight.causes import Cause
 from loadfactor.insight.diagnosis.finding import JobDiagnosis
 from loadfactor.insight.diagnosis.trace_money import JobRate, price_trace
+from loadfactor.insight.traces.collectives import Skew
 from loadfactor.insight.traces.diagnose import diagnose_captures
-from loadfactor.insight.traces.report import DeviceReport, TraceDiagnosis, TraceFinding
+from loadfactor.insight.traces.report import DeviceReport, TraceCost, TraceDiagnosis, TraceFinding, TraceInBooks
 from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn, Tile
-from loadfactor.interfaces.formats import percent
-from loadfactor.interfaces.pages.trace_books import compare_with_books, list_costs
-from loadfactor.interfaces.pages.trace_tables import list_kernels, list_owners, list_ranks, list_steps
+from loadfactor.interfaces.formats import money, number, percent
+from loadfactor.interfaces.pages.diagnosis import say_job, say_stake
 from loadfactor.sources.traces.read import read_trace
 from loadfactor.tables.trace_events import TraceCapture, no_gpu_events, no_host_events
+
+MOST: Final = 12
+_NAME: Final = 60
+
+
+def _name_judged(report: DeviceReport) -> str:
+    who = f"rank {report.rank}" if report.rank is not None else report.trace[:24]
+    return f"{who}, {str(report.device).removeprefix('/device:')}"
+
+
+def list_owners(reports: Sequence[DeviceReport]) -> Section | None:
+    """Who held the host while GPUs waited, the longest of all devices."""
+    columns = (
+        TableColumn("device"),
+        TableColumn("the launching thread was in"),
+        TableColumn("phase"),
+        TableColumn("waits for"),
+        TableColumn("idle (ms)", "number"),
+        TableColumn("longest (ms)", "number"),
+    )
+    owners = [(owner.idle_us, report, owner) for report in reports for owner in report.host_owners]
+    rows: list[tuple[Cell, ...]] = [
+        (
+            _name_judged(report),
+            f"{owner.name[:_NAME]}{f' ({owner.call[:_NAME]})' if owner.call else ''}",
+            owner.phase[:_NAME],
+            owner.waits_for,
+            owner.idle_us / US_PER_MS,
+            owner.longest_us / US_PER_MS,
+        )
+        for _, report, owner in sorted(owners, key=lambda item: -item[0])[:MOST]
+    ]
+    note = "a correlation in time, not yet a cause"
+    return Section("Idle for the host", tables=(DataTable(columns, rows, note=note),)) if rows else None
+
+
+def list_steps(reports: Sequence[DeviceReport]) -> Section | None:
+    """The steps of the first device that has some."""
+    chosen = next((report for report in reports if report.steps), None)
+    if chosen is None:
+        return None
+    columns = (
+        TableColumn("step"),
+        *(
+            TableColumn(f"{title} (ms)", "number")
+            for title in ("length", "busy", "computing", "comm. exposed", "copies exposed", "idle")
+        ),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            step.step,
+            *(
+                value / US_PER_MS
+                for value in (
+                    step.duration_us,
+                    step.busy_us,
+                    step.compute_us,
+                    step.comm_exposed_us,
+                    step.memcpy_exposed_us,
+                    step.idle_us,
+                )
+            ),
+        )
+        for step in chosen.steps[:MOST]
+    ]
+    return Section(f"Steps of {_name_judged(chosen)}", tables=(DataTable(columns, rows),))
+
+
+def list_kernels(reports: Sequence[DeviceReport]) -> Section | None:
+    """The kernels and copies of the first device that took the longest."""
+    chosen = next((report for report in reports if report.top_kernels), None)
+    if chosen is None:
+        return None
+    columns = (
+        TableColumn("kernel or copy"),
+        TableColumn("kind"),
+        TableColumn("count", "number"),
+        TableColumn("total (ms)", "number"),
+        TableColumn("of all", "percent"),
+        TableColumn("tensor cores"),
+        TableColumn("of peak", "percent"),
+        TableColumn("nearer limit"),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            kernel.name[:_NAME],
+            kernel.kind,
+            kernel.count,
+            kernel.total_us / US_PER_MS,
+            kernel.share,
+            kernel.tensor_cores,
+            kernel.peak_share,
+            kernel.bound,
+        )
+        for kernel in chosen.top_kernels
+    ]
+    note = "tensor cores by the kernel's name; of peak: FLOP/s of matrix products ÷ the dense peak in 16 bits, a lower bound"
+    return Section(f"Kernels of {_name_judged(chosen)}", tables=(DataTable(columns, rows, note=note),))
+
+
+def list_ranks(skew: Skew) -> Section:
+    """Who waited in collectives, and for whom."""
+    columns = (
+        TableColumn("rank"),
+        TableColumn("waited (ms)", "number"),
+        TableColumn("came last", "number"),
+        TableColumn("others waited for it (ms)", "number"),
+        TableColumn("of all waiting", "percent"),
+    )
+    rows = [
+        (str(rank.rank), rank.wait_us / US_PER_MS, rank.times_last, rank.caused_us / US_PER_MS, rank.caused_share)
+        for rank in skew.ranks
+    ]
+    clocks = "agree" if skew.clocks_agree else "do not agree: durations alone are compared"
+    note = (
+        f"{skew.collectives:,} collectives that all ranks have in common, counted from the end; the transfers take"
+        f" {skew.transfer_us / US_PER_MS:,.3g} ms; clocks {clocks} ({skew.end_spread_us:,.3g} µs)"
+    )
+    return Section("Ranks in collectives", tables=(DataTable(columns, rows, note=note),))
+
+
+NOT_ADDED: Final = "causes are bounds one by one: they do not add up"
+SECONDS: Final = (
+    "traces are some seconds of the job, the books all of it: where they differ, ask for a trace of another time"
+)
+
+
+def list_costs(books: TraceInBooks) -> Section:
+    """Each cause in the money of the job that the traces are of."""
+    columns = (
+        TableColumn("cause"),
+        TableColumn("GPU-seconds in the traces", "number"),
+        TableColumn("their cost", "money", books.currency),
+        TableColumn("saved, if all work of the job ran so"),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for cost in books.costs:
+        rows.append((cost.cause, cost.gpu_s, cost.cost, _say_saved(cost, books.currency)))
+    price = books.price_per_gpu_hour
+    rate = "without a known price" if price is None else f"at {money(price, books.currency)} per GPU-hour"
+    hours = f"{number(books.busy_gpu_hours)} of {number(books.held_gpu_hours)} GPU-hours"
+    lead = f"Job {books.job} worked {hours} that it held, {rate}."
+    return Section(f"In the books of job {books.job}", lead, tables=(DataTable(columns, rows, note=NOT_ADDED),))
+
+
+def compare_with_books(diagnosis: JobDiagnosis, traced: TraceDiagnosis) -> Section:
+    """What the books say of the job beside what its traces say, class by class, in the order of the books."""
+    assert traced.in_books is not None
+    currency, costs = traced.in_books.currency, {cost.cause: cost for cost in traced.in_books.costs}
+    columns = (
+        TableColumn("class"),
+        TableColumn("by the books: at stake"),
+        TableColumn("by the traces: saved, if all work ran so"),
+    )
+    classes: dict[Cause, None] = dict.fromkeys(
+        (*(f.class_ for f in diagnosis.findings), *(f.class_ for f in traced.findings))
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for of in classes:
+        known = [f for f in diagnosis.findings if f.class_ == of]
+        seen = [f.cause for f in traced.findings if f.class_ == of]
+        for finding, cause in zip_longest(known, seen):
+            stake = say_stake(finding.gpu_hours, finding.cost, currency) if finding else ""
+            by_books = f"{finding.title}: {stake}" if finding else None
+            rows.append((of, by_books, f"{cause}: {_say_saved(costs[cause], currency)}" if cause else None))
+    lead = say_job(diagnosis, currency)
+    both = [of for of in classes if {f.class_ for f in diagnosis.findings} & {f.class_ for f in traced.findings} & {of}]
+    if both:
+        lead += f" Books and traces agree on {', '.join(both)}."
+    elif diagnosis.findings and traced.findings:
+        lead += " Books and traces name no cause of the same class."
+    most = max((cost.job_gpu_hours_high for cost in traced.in_books.costs), default=0.0)
+    if most > diagnosis.lost_gpu_hours:
+        lead += (
+            f" The traces would save {number(most)} GPU-hours, more than the books know to be lost: not all work of the job"
+            " ran like them, or its activity is an optimistic signal."
+        )
+    return Section("Beside the books", lead, tables=(DataTable(columns, rows, note=SECONDS),) if rows else ())
+
+
+def _say_saved(cost: TraceCost, currency: str) -> str:
+    """What would be saved of all work of the job; GPU-hours where no price is known."""
+    low, high = cost.job_cost_low, cost.job_cost_high
+    if low is None or high is None:
+        ends, unit = (number(cost.job_gpu_hours_low), number(cost.job_gpu_hours_high)), " GPU-h"
+    else:
+        ends, unit = (money(low, currency), money(high, currency)), ""
+    return " – ".join(dict.fromkeys(ends)) + unit
+
 
 UNREADABLE: Final = "not readable"
 PARTS: Final = (

@@ -2,15 +2,14 @@
 
 from datetime import datetime
 from shlex import quote
-from typing import TYPE_CHECKING
 
+from loadfactor.base.errors import InputError
+from loadfactor.books.quotas import QuotaUse
+from loadfactor.books.waits import WaitEstimate, WaitGroup, Waits
 from loadfactor.interfaces.document import Cell, DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.interfaces.formats import UNKNOWN, counted, duration, instant, number
-
-if TYPE_CHECKING:
-    from loadfactor.books.quotas import QuotaUse
-    from loadfactor.books.waits import WaitEstimate, WaitGroup, Waits
-    from loadfactor.metrics.survival import Interval
+from loadfactor.interfaces.requests import WaitsRequest
+from loadfactor.metrics.survival import Interval
 
 MOST_ROWS = 25
 MOST_WAITING = 10
@@ -26,7 +25,19 @@ NO_LIMIT = "no limit"
 ANY = "any"
 
 
-def build_waits(found: "Waits", store_words: str) -> Document:
+def build_page(request: WaitsRequest) -> Document:
+    """The waits of the window, or the estimate that they give of one job."""
+    books = request.books
+    start, end = request.window(books)
+    words = f" --store {quote(str(books.store.folder))}"
+    if request.job is not None:
+        if request.where:
+            raise InputError("--job compares with jobs like it and takes no --where; use one of the two")
+        return build_estimate(books.estimate_wait(request.job, start, end), words)
+    return build_waits(books.find_waits(request.by, start, end, request.filters), words)
+
+
+def build_waits(found: Waits, store_words: str) -> Document:
     """Quantiles of the waits by group, each job and each GPU counted once, and the reasons for them."""
     quotas = [_list_quotas(found)] if found.quotas else []
     if not found.all.waits:
@@ -43,7 +54,7 @@ def build_waits(found: "Waits", store_words: str) -> Document:
     return Document(_say_all(found.all), tuple(sections), subtitle, notes=_say_before(found), data=found)
 
 
-def _say_all(group: "WaitGroup") -> str:
+def _say_all(group: WaitGroup) -> str:
     p50, p90 = group.wait_s_p50, group.wait_s_p90
     if p50.value is None:
         least = "" if p50.low is None else f"; it is {duration(p50.low)} or more"
@@ -58,11 +69,11 @@ def _say_all(group: "WaitGroup") -> str:
     return f"{'; '.join([said, *ends])}."
 
 
-def _bracket(of: "Interval") -> str:
+def _bracket(of: Interval) -> str:
     return f" ({say_interval(of)})" if of.low is not None else ""
 
 
-def say_interval(of: "Interval") -> str:
+def say_interval(of: Interval) -> str:
     """Between what an estimate lies."""
     if of.low is None:
         return UNKNOWN
@@ -75,12 +86,12 @@ def say_interval(of: "Interval") -> str:
     return f"{begin if high.endswith(f' {unit}') else low} to {high}"
 
 
-def _say(of: "Interval") -> tuple[Cell, Cell]:
+def _say(of: Interval) -> tuple[Cell, Cell]:
     """An estimate and its interval as cells."""
     return NOT_REACHED if of.value is None else of.value, say_interval(of)
 
 
-def _list_groups(found: "Waits") -> Section:
+def _list_groups(found: Waits) -> Section:
     columns = (
         *(TableColumn(name) for name in _dimensions(found)),
         TableColumn("waits", "number", digits=9),
@@ -97,7 +108,7 @@ def _list_groups(found: "Waits") -> Section:
     return Section("How long jobs waited", tables=(DataTable(columns, rows, note=_say_more(found)),))
 
 
-def _list_by_gpu(found: "Waits") -> Section:
+def _list_by_gpu(found: Waits) -> Section:
     columns = (
         *(TableColumn(name) for name in _dimensions(found)),
         TableColumn("GPU-hours waited", "number"),
@@ -112,7 +123,7 @@ def _list_by_gpu(found: "Waits") -> Section:
     return Section("Each wait counted once a GPU", tables=(DataTable(columns, rows),))
 
 
-def _list_reasons(found: "Waits") -> Section:
+def _list_reasons(found: Waits) -> Section:
     columns = (
         TableColumn("reason"),
         TableColumn("GPU-hours waited", "number"),
@@ -132,7 +143,7 @@ def _list_reasons(found: "Waits") -> Section:
     return Section("What they waited for", tables=(DataTable(columns, rows),))
 
 
-def _list_waiting(found: "Waits", store_words: str) -> Section:
+def _list_waiting(found: Waits, store_words: str) -> Section:
     columns = (
         TableColumn("job"),
         TableColumn("GPUs", "number"),
@@ -150,7 +161,7 @@ def _list_waiting(found: "Waits", store_words: str) -> Section:
     return Section("Who waits longest", tables=(DataTable(columns, rows),), suggestions=(suggestion,))
 
 
-def _list_quotas(found: "Waits") -> Section:
+def _list_quotas(found: Waits) -> Section:
     columns = (
         TableColumn("queue"),
         TableColumn("cohort"),
@@ -185,7 +196,7 @@ def _list_quotas(found: "Waits") -> Section:
     return Section("Quotas", lead, tables=tuple(tables))
 
 
-def _list_flavors(found: "Waits") -> DataTable:
+def _list_flavors(found: Waits) -> DataTable:
     columns = (
         TableColumn("queue"),
         TableColumn("flavor"),
@@ -207,7 +218,7 @@ def _list_flavors(found: "Waits") -> DataTable:
     return DataTable(columns, rows)
 
 
-def _list_cohorts(found: "Waits") -> DataTable:
+def _list_cohorts(found: Waits) -> DataTable:
     columns = (
         TableColumn("cohort"),
         TableColumn("flavor"),
@@ -222,27 +233,27 @@ def _list_cohorts(found: "Waits") -> DataTable:
     return DataTable(columns, rows, note=note)
 
 
-def _name_queue(quota: "QuotaUse") -> str:
+def _name_queue(quota: QuotaUse) -> str:
     return f"{quota.cluster}: {quota.queue}" if quota.cluster else quota.queue
 
 
-def _dimensions(found: "Waits") -> tuple[str, ...]:
+def _dimensions(found: Waits) -> tuple[str, ...]:
     return tuple(found.rows[0].by)
 
 
-def _named(found: "Waits") -> list[tuple[tuple[str, ...], "WaitGroup"]]:
+def _named(found: Waits) -> list[tuple[tuple[str, ...], WaitGroup]]:
     """All waits, then the groups, each with its names."""
     by = _dimensions(found)
     groups = [(tuple(g.by[name] or NOTHING for name in by), g) for g in found.rows[:MOST_ROWS]]
     return [((ALL, *[""] * (len(by) - 1)), found.all), *groups]
 
 
-def _say_more(found: "Waits") -> str:
+def _say_more(found: Waits) -> str:
     more = len(found.rows) - MOST_ROWS
     return f"and {more:,} more; --json lists them all" if more > 0 else ""
 
 
-def _say_before(found: "Waits") -> tuple[str, ...]:
+def _say_before(found: Waits) -> tuple[str, ...]:
     if not found.waiting_since_before:
         return ()
     waits = counted(found.waiting_since_before, "wait")
@@ -251,7 +262,7 @@ def _say_before(found: "Waits") -> tuple[str, ...]:
     )
 
 
-def build_estimate(found: "WaitEstimate", store_words: str) -> Document:
+def build_estimate(found: WaitEstimate, store_words: str) -> Document:
     """How much longer a job will wait, as an estimate."""
     own = {"size": found.size, "queue": found.queue, "team": found.team}
     alike = ", ".join(f"{name} {own[name] or NOTHING}" for name in found.alike)

@@ -1,14 +1,13 @@
 """The page of `loadfactor waterfall`: where what was paid went, on the way to what was useful."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from loadfactor.books.waterfall_groups import FleetWaterfall, WaterfallGroup
 from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn, Tile
 from loadfactor.interfaces.formats import money, number, percent
+from loadfactor.interfaces.requests import BooksRequest
 from loadfactor.metrics.waterfall import DROPS, LEVELS, WITHOUT_MATH
-
-if TYPE_CHECKING:
-    from loadfactor.books.waterfall_groups import FleetWaterfall, WaterfallGroup
 
 NOTHING: Final = "(none)"
 MOST_ROWS: Final = 25
@@ -43,7 +42,14 @@ CAUSE_TITLES: Final = {
 """Causes of `LossCause`, as people read them."""
 
 
-def build_waterfall(found: "FleetWaterfall") -> Document:
+def build_page(request: BooksRequest) -> Document:
+    """The waterfall of the window."""
+    books = request.books
+    start, end = request.window(books)
+    return build_waterfall(books.waterfall(request.by, start, end, request.zone, request.basis, request.filters))
+
+
+def build_waterfall(found: FleetWaterfall) -> Document:
     """Every step in GPU-hours and money, and by group what is left at each level."""
     sections = [draw_steps(found)]
     if found.rows:
@@ -62,7 +68,7 @@ def build_waterfall(found: "FleetWaterfall") -> Document:
     )
 
 
-def say_useful(found: "FleetWaterfall") -> str:
+def say_useful(found: FleetWaterfall) -> str:
     """How much of what was paid was useful, as far as anybody knows, and the largest loss."""
     hours, cost = found.all.gpu_hours, found.all.cost
     paid = f"{number(hours.paid)} GPU-hours" if cost is None else money(cost.paid, found.currency)
@@ -80,7 +86,7 @@ def say_useful(found: "FleetWaterfall") -> str:
     return f"{said}. The largest loss: {title}, {percent(largest / of.paid)}." if largest > 0 else f"{said}."
 
 
-def _list_tiles(group: "WaterfallGroup") -> tuple[Tile, ...]:
+def _list_tiles(group: WaterfallGroup) -> tuple[Tile, ...]:
     hours = group.gpu_hours
     return tuple(
         Tile(LEVEL_TITLES[level], f"{number(hours.after(level))} GPU-h", percent(hours.after(level) / hours.paid))
@@ -89,7 +95,7 @@ def _list_tiles(group: "WaterfallGroup") -> tuple[Tile, ...]:
     )
 
 
-def draw_steps(found: "FleetWaterfall") -> Section:
+def draw_steps(found: FleetWaterfall) -> Section:
     """Every level, and what goes on the way to it; what took nothing is left out."""
     columns = (
         TableColumn("step"),
@@ -126,13 +132,13 @@ def draw_steps(found: "FleetWaterfall") -> Section:
     return Section("From paid to useful", charts=(chart,), tables=tables if stalls else tables[:1])
 
 
-def list_causes(group: "WaterfallGroup", of: str) -> list[tuple[Cell, ...]]:
+def list_causes(group: WaterfallGroup, of: str) -> list[tuple[Cell, ...]]:
     """The parts of one thing by cause, with GPU-hours, cost and share of what was paid; none where nobody says any cause."""
     parts = [part for part in group.causes if part.of == of and (part.gpu_hours or part.cost)]
     return [(CAUSE_TITLES[part.cause], part.gpu_hours, part.cost, part.share_of_paid) for part in parts]
 
 
-def _list_groups(found: "FleetWaterfall") -> Section:
+def _list_groups(found: FleetWaterfall) -> Section:
     names = tuple(found.rows[0].by)
     columns = (
         *(TableColumn(name) for name in names),
@@ -155,7 +161,7 @@ def _list_groups(found: "FleetWaterfall") -> Section:
     return Section(f"By {', '.join(names)}", tables=(DataTable(columns, rows, note=note),))
 
 
-def list_unknown(found: "FleetWaterfall") -> tuple[str, ...]:
+def list_unknown(found: FleetWaterfall) -> tuple[str, ...]:
     """Sentences on what is not known: prices, FLOPs, and FLOPs that cannot be."""
     notes = []
     share = found.all.priced_share

@@ -21,7 +21,7 @@ from loadfactor.planner.economics.breakeven import MeanDemand, MeanRequest, Repl
 from loadfactor.planner.economics.breakeven_plan import BreakEvenPlan, plan_break_even
 from loadfactor.planner.economics.claimed_floors import lower_floor_needs_price_ratio
 from loadfactor.planner.economics.measured_load import MeasuredLoad
-from loadfactor.planner.economics.request import BREAKEVEN_ABOUT, BreakEvenRequest
+from loadfactor.planner.economics.request import BreakEvenRequest
 
 NEVER = "never"
 
@@ -96,7 +96,9 @@ def take_load(request: BreakEvenRequest, load: MeasuredLoad) -> BreakEvenRequest
     return replace(taken, gpus=gpus, tokens_per_s=load.busiest_tokens_per_gpu_s * gpus)
 
 
-plan_breakeven = make_function("plan_breakeven", BreakEvenRequest, build_document, BREAKEVEN_ABOUT)
+plan_breakeven = make_function(
+    "plan_breakeven", BreakEvenRequest, build_document, "The answer of `loadfactor plan breakeven` as a page."
+)
 
 
 def list_prices() -> Document:

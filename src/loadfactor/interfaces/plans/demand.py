@@ -30,7 +30,7 @@ def _read_books(store: Path | None) -> "JobTrace":
     import numpy as np
 
     from loadfactor.books.job_history import job_history
-    from loadfactor.interfaces.cli.books_request import StoreRequest
+    from loadfactor.interfaces.requests import StoreRequest
     from loadfactor.sources.demand import JobTrace
 
     history = job_history(StoreRequest(store=store).books)

@@ -37,7 +37,7 @@ def find_load(request: MeasuredRequest) -> MeasuredLoad | None:
             raise InputError(f"{given} is about the books: give --store with their folder, too")
         return None
     from loadfactor.books.serving_load import find_serving_load
-    from loadfactor.interfaces.cli.books_request import WindowRequest
+    from loadfactor.interfaces.requests import WindowRequest
 
     asked = WindowRequest(store=request.store, start=request.start, end=request.end, last=request.last)
     with asked.books.snapshot() as books:

@@ -15,7 +15,7 @@ from loadfactor.interfaces.plans.demand import find_demand, read_jobs
 from loadfactor.interfaces.plans.load_duration import draw_load_duration
 from loadfactor.planner.economics.load_duration import LoadDuration, load_duration
 from loadfactor.planner.economics.own_plan import OWNED, OwnPlan, make_question, plan_own
-from loadfactor.planner.economics.request import OWN_ABOUT, OwnRequest
+from loadfactor.planner.economics.request import OwnRequest
 from loadfactor.planner.sizing.sizes import count_demand
 from loadfactor.sources.demand import JobTrace
 
@@ -43,7 +43,9 @@ def build_document(request: OwnRequest) -> Document:
     )
 
 
-plan_ownership = make_function("plan_ownership", OwnRequest, build_document, OWN_ABOUT)
+plan_ownership = make_function(
+    "plan_ownership", OwnRequest, build_document, "The answer of `loadfactor plan own` as a page."
+)
 
 
 def _read_demand(request: OwnRequest) -> tuple[LoadDuration | None, tuple[Assumption, ...]]:

@@ -20,7 +20,7 @@ from loadfactor.interfaces.plans.serving_sections import DemandAxis, draw_sectio
 from loadfactor.planner.economics.measured_load import MeasuredLoad
 from loadfactor.planner.serving.demand import RequestDemand, observe_demand
 from loadfactor.planner.serving.inputs import RequestTrace, build_inputs
-from loadfactor.planner.serving.request import ABOUT, ServingRequest
+from loadfactor.planner.serving.request import ServingRequest
 from loadfactor.planner.serving.serving_plan import ServingPlan, plan_fleet
 from loadfactor.planner.serving.simulation.simulate import Arrivals
 
@@ -77,7 +77,9 @@ def _find_saturated(plan: ServingPlan, demand: RequestDemand) -> float | None:
     return None if capacity is None else capacity.requests_per_gpu_s * (lengths.prompt_mean + lengths.output_mean)
 
 
-plan_serving = make_function("plan_serving", ServingRequest, build_document, ABOUT)
+plan_serving = make_function(
+    "plan_serving", ServingRequest, build_document, "The answer of `loadfactor plan serve` as a page."
+)
 
 
 def _demand(request: ServingRequest) -> tuple[RequestTrace | None, Assumption]:

@@ -13,7 +13,7 @@ from loadfactor.interfaces.plans.size_from_state import build_state_document
 from loadfactor.planner.economics.gpu_price import choose_kept_price
 from loadfactor.planner.sizing.cluster.idle_reasons import StateCounts
 from loadfactor.planner.sizing.question import make_question
-from loadfactor.planner.sizing.request import ABOUT, SizeRequest
+from loadfactor.planner.sizing.request import SizeRequest
 from loadfactor.planner.sizing.size_plan import SizePlan, SizeQuestion, plan_size_from_jobs
 from loadfactor.planner.sizing.state_plan import plan_size_from_state
 from loadfactor.sources.demand import JobTrace, StateTrace
@@ -33,7 +33,7 @@ def build_document(request: SizeRequest) -> Document:
     return build_state_document(trace, plan_size_from_state(trace.name, trace.demand_gpus, question, counts), prices)
 
 
-plan_size = make_function("plan_size", SizeRequest, build_document, ABOUT)
+plan_size = make_function("plan_size", SizeRequest, build_document, "The answer of `loadfactor plan size` as a page.")
 
 
 def _simulate(trace: JobTrace, question: SizeQuestion) -> SizePlan:

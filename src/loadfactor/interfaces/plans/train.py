@@ -23,7 +23,7 @@ from loadfactor.interfaces.plans.train_sections import (
 )
 from loadfactor.interfaces.progress import show_progress
 from loadfactor.planner.training.project import PlannedProject, ProjectNeeds
-from loadfactor.planner.training.request import ABOUT, TrainingRequest
+from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.scaling import NO_PRICE, TrainingFacts, TrainingPlans, plan_runs
 from loadfactor.planner.training.training_plan import TrainingPlan
 
@@ -68,7 +68,9 @@ def build_document(request: TrainingRequest) -> Document:
     )
 
 
-plan_training = make_function("plan_training", TrainingRequest, build_document, ABOUT)
+plan_training = make_function(
+    "plan_training", TrainingRequest, build_document, "The answer of `loadfactor plan train` as a page."
+)
 
 
 def _write_headline(p: TrainingPlan, card: Accelerator) -> str:

@@ -22,7 +22,8 @@ from loadfactor.insight.alerts.delivery.listed import (
 )
 from loadfactor.insight.alerts.rule import Rule
 from loadfactor.insight.alerts.rules import RULES
-from loadfactor.interfaces.pages.silences import lift, make_silence
+from loadfactor.interfaces.pages.alerts import end_silence as lift
+from loadfactor.interfaces.pages.alerts import make_silence
 from loadfactor.interfaces.server.guard import Access
 from loadfactor.interfaces.server.intake import read_body
 from loadfactor.interfaces.server.models import AlertsAnswer, SilenceAnswer, SilenceRequest, SilencesAnswer

@@ -8,7 +8,7 @@ from fastapi import FastAPI, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loadfactor.interfaces.pages.metric_list import list_entries
+from loadfactor.interfaces.pages.lists import list_entries
 from loadfactor.interfaces.server.models import (
     CoverageAnswer,
     DevicesAnswer,

@@ -6,8 +6,7 @@ from fastapi import FastAPI, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loadfactor.interfaces.cli.diagnose import DiagnoseRequest
-from loadfactor.interfaces.cli.savings import SavingsRequest
+from loadfactor.interfaces.requests import DiagnoseRequest, SavingsRequest
 from loadfactor.interfaces.server.bounds import Bounds
 from loadfactor.interfaces.server.endpoints import End, Last, Names, Start, Text
 from loadfactor.interfaces.server.insight_models import DiagnosisAnswer, SavingsAnswer

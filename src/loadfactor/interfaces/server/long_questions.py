@@ -9,11 +9,10 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.request import RequestT, make_request
 from loadfactor.books.books import Books
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.interfaces.cli.diagnose import DiagnoseRequest
-from loadfactor.interfaces.cli.diagnose import build_books_page as build_diagnosis
-from loadfactor.interfaces.cli.savings import SavingsRequest
-from loadfactor.interfaces.cli.savings import build_books_page as build_savings
 from loadfactor.interfaces.formats import duration
+from loadfactor.interfaces.insights import diagnose_books as build_diagnosis
+from loadfactor.interfaces.insights import find_savings as build_savings
+from loadfactor.interfaces.requests import DiagnoseRequest, SavingsRequest
 from loadfactor.interfaces.server.bounds import Bounds
 from loadfactor.interfaces.server.guard import Access, RefusedError
 from loadfactor.interfaces.server.reach import NothingKnownError, keep_to_team

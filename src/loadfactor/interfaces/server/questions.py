@@ -11,7 +11,7 @@ from loadfactor.base.request import make_request
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.interfaces.cli.show import ShowRequest
+from loadfactor.interfaces.requests import ShowRequest
 from loadfactor.interfaces.server.bounds import Bounds
 from loadfactor.interfaces.server.guard import Access
 from loadfactor.interfaces.server.lists import JOB_DIMENSIONS, list_devices, list_jobs

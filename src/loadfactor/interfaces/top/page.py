@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from loadfactor.base.units import W_PER_KW
 from loadfactor.interfaces.document import Cell, DataTable, Document, Section, Style, TableColumn
 from loadfactor.interfaces.formats import counted, instant, number, percent
-from loadfactor.interfaces.readings import NO_NAME
+from loadfactor.interfaces.pages.readings import NO_NAME
 from loadfactor.interfaces.top.rows import GpuHistory, TopAnswer, TopRow
 from loadfactor.interfaces.top.view import TopView
 

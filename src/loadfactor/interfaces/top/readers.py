@@ -11,7 +11,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.collect.fetch_errors import FetchError
-from loadfactor.interfaces.cli.show import ShowRequest
+from loadfactor.interfaces.requests import ShowRequest
 
 LONGEST_ANSWER_S = 30.0
 

@@ -23,7 +23,7 @@ WHOLE: Final = 0.001
 def build_document(request: TrainingValidationRequest) -> Document:
     """The page of a job. Raises InputError where the books or the configuration do not say what a plan needs."""
     from loadfactor.books.job_run import find_job_run, find_said_network
-    from loadfactor.interfaces.cli.books_request import StoreRequest
+    from loadfactor.interfaces.requests import StoreRequest
 
     assert request.job is not None
     with StoreRequest(store=request.store).books.snapshot() as books:

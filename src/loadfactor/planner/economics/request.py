@@ -17,12 +17,6 @@ from loadfactor.base.limits import (
 from loadfactor.base.request import Request, option
 from loadfactor.planner.hardware.engine_names import EngineName
 
-OWN_ABOUT = "Compare owning GPUs with renting them.\n\nWhat an owned GPU-hour costs, and how many to own for a demand."
-BREAKEVEN_ABOUT = (
-    "Compare serving a model yourself with an API.\n\nThe utilization above which it pays, and the demand that takes."
-)
-"""What the commands say they do."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class OwnRequest(Request):

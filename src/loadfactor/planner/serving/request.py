@@ -9,10 +9,6 @@ from loadfactor.base.units import S_PER_DAY
 from loadfactor.planner.hardware.engine_names import EngineName
 from loadfactor.planner.serving.choices import Order, Process, Router, Shape, WeightPrecision
 
-ABOUT = "Plan a serving fleet: layout, replicas, latency, cost."
-"""What the command says it does."""
-
-
 FREE = "Searched where not given."
 
 

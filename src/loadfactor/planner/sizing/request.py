@@ -8,10 +8,6 @@ from loadfactor.base.limits import CLUSTER_GPUS, COST, GPU_HOUR_PRICE, GROWTH_PE
 from loadfactor.base.request import Request, option
 
 Scheduler = Literal["slurm", "fifo", "any", "shortest", "priority", "preempt", "srtf", "srsf", "fair"]
-ABOUT = (
-    "Find the size of a cluster that can be kept full.\n\nWaits, utilization and cost of every size under your jobs."
-)
-"""What the command says it does."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,6 @@ MOST_SEQUENCES, MOST_TOKENS = 1_000_000, 1e18
 MOST_RUNS, MOST_RETRY_PERCENT, MOST_PADDING_PERCENT, MOST_GPU_HOURS = 1_000_000, 10_000, 99, 1e12
 FREE = "Searched where not given."
 Recompute = Literal["none", "selective", "full"]
-ABOUT = "Plan a training run: the best layout, time, and cost."
-"""What the command says it does."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,6 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.limits import GPU_COUNT, TOKEN_COUNT
 from loadfactor.base.request import Request, option
 
-ABOUT_TRAINING = "Compare predicted training speed and memory with measured ones, of tables or of a job of the books."
-ABOUT_MEMORY = "Compare predicted memory with runs that ran: whether they fit, and their published peaks."
-ABOUT_SERVING = "Compare predicted latency and throughput with measured ones."
-ABOUT_MFU = "Compare the MFU that papers print with what its formula gives."
-
-
 FREE = "The fastest that fits where not given."
 OF_JOB = ("store", "model", "seq", "datatype", "tp", "pp", "cp", "ep", "micro_batch", "zero")
 """What is said of a job alone."""

@@ -1,0 +1,222 @@
+"""Commands that are more than one page of the books: the demo, the server, the agent, `record`, `top`, rules for Prometheus.
+
+What they need is imported in them: each loads other heavy packages.
+"""
+
+import shutil
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from loadfactor.base.errors import InputError, no_such
+from loadfactor.base.quantities import parse_duration_s
+from loadfactor.interfaces.cli.commands import Brief, Json, Output, name_formats
+from loadfactor.interfaces.document import Document, Section, Suggestion
+from loadfactor.interfaces.requests import STORE_HELP, DemoRequest, StoreRequest, TopRequest, find_store
+
+if TYPE_CHECKING:
+    from loadfactor.planner.serving.request import ServingRequest
+    from loadfactor.planner.validation.request import ServingValidationRequest, TrainingValidationRequest
+
+LISTEN = "127.0.0.1:9417"
+Format = name_formats()
+DEMO_MARK = ".loadfactor-demo"
+SHORTEST_S, LONGEST_S = 1.0, 60.0
+"""Between samples of `record`."""
+RULE_TARGETS = ("loadfactor", "dcgm")
+
+
+def build_demo(request: DemoRequest) -> Document:
+    """Simulate a fleet, import it as anybody's data is, and report on it."""
+    from loadfactor.books.books import Books
+    from loadfactor.interfaces.progress import ProgressBar
+    from loadfactor.interfaces.reports.inquiry import Inquiry
+    from loadfactor.interfaces.reports.page import build_document
+    from loadfactor.simulator import DEMO, simulate, write_tables
+
+    store = find_store(request.store)
+    if store.exists() and any(store.iterdir()) and not (store / DEMO_MARK).exists():
+        raise InputError(f"{store} holds something else than a demo; choose another folder with --store")
+    shutil.rmtree(store, ignore_errors=True)
+    store.mkdir(parents=True)
+    (store / DEMO_MARK).touch()
+    with ProgressBar() as bar, tempfile.TemporaryDirectory() as folder:
+        bar("simulating a fleet", 0.0)
+        write_tables(simulate(DEMO), Path(folder))
+        books = Books(store)
+        books.add("tables", [folder], progress=bar)
+        bar("writing the report", 0.0)
+        with books.snapshot() as snapshot:
+            report = build_document(Inquiry(snapshot))
+    pictures = f"loadfactor report --store {quote(str(store))} --output demo.html"
+    steps = (
+        Suggestion(pictures, "the same with better pictures, for your manager"),
+        Suggestion("loadfactor import nvidia-smi YOUR.csv --timezone Europe/Berlin", "and now your own"),
+    )
+    return replace(report, sections=(*report.sections, Section(suggestions=steps)))
+
+
+def record(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND…", help="What to run.")],
+    store: Annotated[Path | None, typer.Option(help=STORE_HELP)] = None,
+    every: Annotated[str, typer.Option(metavar="TIME", help="How often to sample, 1s to 60s.")] = "1s",
+    price_per_gpu_hour: Annotated[
+        float | None,
+        typer.Option(help="What an hour of a GPU costs. [default: what the books say, else the catalog]"),
+    ] = None,
+    output_format: Format = "terminal",
+    json: Json = False,
+    output: Output = None,
+    brief: Brief = False,
+) -> None:
+    """Run a command, sample the GPUs it uses, and show what it cost and how full they were."""
+    from loadfactor.books.books import Books
+    from loadfactor.collect.recording import record_command
+    from loadfactor.interfaces.cli.leave import as_typed
+    from loadfactor.interfaces.pages.recorded_run import build_document
+    from loadfactor.interfaces.render.present import present
+    from loadfactor.settings.config import settings
+    from loadfactor.sources.prometheus.query_answers import SOURCE
+
+    every_s = parse_duration_s(every)
+    if not SHORTEST_S <= every_s <= LONGEST_S:
+        raise InputError("--every takes 1s to 60s")
+    if price_per_gpu_hour is not None and price_per_gpu_hour <= 0:
+        raise InputError("--price-per-gpu-hour takes an amount above 0")
+    books = Books(find_store(store), settings().idle_below)
+    with tempfile.TemporaryDirectory(prefix="loadfactor-record-") as folder:
+        run = record_command(command, every_s, Path(folder))
+        if run.gpus:
+            books.add_rows(SOURCE, run.read_rows(price_per_gpu_hour), run.job)
+    with books.snapshot() as snapshot:
+        page = as_typed(build_document(run, snapshot))
+    present(page, "json" if json else output_format, output, brief)
+    sys.exit(run.exit_code)
+
+
+def up(
+    store: Annotated[Path | None, typer.Option(help=STORE_HELP)] = None,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where it listens. Port 0 takes any.")] = LISTEN,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The configuration. [default: loadfactor.toml]")
+    ] = None,
+) -> None:
+    """Collect, keep the books current and serve them until a signal."""
+    from loadfactor.interfaces.server.run import serve
+    from loadfactor.settings.config import choose_file, settings
+
+    chosen = settings() if config is None else choose_file(config)
+    folder = chosen.store if store is None and config is not None else find_store(store)
+    serve(folder, listen, chosen)
+
+
+def agent(context: typer.Context) -> None:
+    """Sample this machine's GPUs; the agent reads its options itself."""
+    from loadfactor_agent.main import main
+
+    main(context.args, "loadfactor agent")
+
+
+def prometheus_rules(
+    against: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(RULE_TARGETS),
+            help="Whose series they read: /metrics of `loadfactor up`, or dcgm-exporter and kube-state-metrics.",
+        ),
+    ] = RULE_TARGETS[0],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; without it they are printed.")
+    ] = None,
+    runbooks: Annotated[
+        str | None, typer.Option(help="Address of these docs where you host them; alerts then link to runbooks.")
+    ] = None,
+    currency: Annotated[
+        str | None, typer.Option(help="Currency of the books: EUR. [default: that of the store]")
+    ] = None,
+    store: Annotated[Path | None, typer.Option(help=STORE_HELP, show_default=False)] = None,
+) -> None:
+    """Write the rules of alerts for Prometheus to a file, or print them. Raises InputError where it cannot be written."""
+    from loadfactor.insight.alerts.configured import configure
+    from loadfactor.insight.alerts.rules import RULES
+    from loadfactor.interfaces.output_files import replacing
+    from loadfactor.interfaces.prometheus_rules.target import write_for
+    from loadfactor.interfaces.requests import find_currency
+    from loadfactor.settings.config import settings
+
+    if against not in RULE_TARGETS:
+        raise no_such("target", against, RULE_TARGETS)
+    rules = configure(RULES, settings().alert)
+    text, written, left_out = write_for(against, rules, find_currency(currency, store), runbooks or "")
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    if output.is_dir():
+        raise InputError(f"--output {output}: is a folder; name a file in it, like {output}/loadfactor.rules.yml")
+    with replacing(output) as beside:
+        beside.write_text(text, encoding="utf-8")
+    left = f"; {left_out} that PromQL cannot say are named in it, with the reason" if left_out else ""
+    typer.echo(f"Wrote {written} rules into {output}{left}. Name the file under rule_files in prometheus.yml.")
+
+
+def build_top(request: TopRequest) -> Document:
+    """One page, or the live one until a person quits it."""
+    from loadfactor.interfaces.top.page import build_history, build_page
+    from loadfactor.interfaces.top.readers import ServerReader, StoreReader
+    from loadfactor.interfaces.top.rows import ask_history, ask_top, find_gpu
+    from loadfactor.interfaces.top.view import ORDERS, TopView
+
+    order = (request.sort or "name").removeprefix("-")
+    if order not in ORDERS:
+        raise no_such("order", order, ORDERS)
+    every_s = parse_duration_s(request.every)
+    parse_duration_s(request.last)
+    if request.server is not None and request.store is not None:
+        raise InputError("--server and --store both say where to read; give one of them")
+    reader = (
+        StoreReader(StoreRequest(store=request.store).books)
+        if request.server is None
+        else ServerReader(request.server, request.token_file)
+    )
+    grouping = "gpu" if request.gpu is not None else request.by
+    view = TopView(grouping, order, (request.sort or "").startswith("-"), request.filter)
+    if not request.once and request.gpu is None and sys.stdout.isatty() and sys.stdin.isatty():
+        from loadfactor.interfaces.top.live import run_live
+
+        run_live(reader, view, request.last, request.where, every_s)
+        raise typer.Exit
+    answer = ask_top(reader, grouping, request.last, request.where)
+    if request.gpu is None or answer.end is None:
+        return build_page(answer, view, request.limit)
+    return build_history(ask_history(reader, find_gpu(answer, request.gpu), answer.end))
+
+
+def build_serving_plan(request: "ServingRequest") -> Document:
+    """The plan of a serving fleet, with a word on what it takes time for."""
+    from rich.console import Console
+
+    from loadfactor.interfaces.plans.serve import build_document
+
+    with Console(stderr=True).status("choosing a layout (the first run compiles the simulation)") as status:
+        return build_document(request, status.update)
+
+
+def build_training_validation(request: "TrainingValidationRequest") -> Document:
+    """The page of the training planner's validation, of one job beside its plan, or of the constants."""
+    from loadfactor.interfaces.validations import about, job_run, training
+
+    if request.job is not None:
+        return job_run.build_document(request)
+    return about.build_training() if request.about else training.build_document(request)
+
+
+def build_serving_validation(request: "ServingValidationRequest") -> Document:
+    """The page of the serving planner's validation, or of the constants."""
+    from loadfactor.interfaces.validations import about, serve
+
+    return about.build_serving() if request.about else serve.build_document(request)

@@ -1,0 +1,159 @@
+"""`loadfactor import SOURCE PATH…`: files into the books."""
+
+import shutil
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from loadfactor.base.errors import InputError
+from loadfactor.base.paths import read_path
+from loadfactor.base.quantities import parse_duration_s
+from loadfactor.interfaces.document import Document
+from loadfactor.interfaces.requests import ImportRequest, find_store, read_moment, read_zone
+
+if TYPE_CHECKING:
+    from loadfactor.store.importing import Progress
+
+FLAGS = {
+    "last": "--last",
+    "start": "--from",
+    "end": "--to",
+    "match": "--match",
+    "bearer_token_file": "--bearer-token-file",
+}
+"""Options of what is fetched over the network."""
+DEFAULT_LAST = "1d"
+STANDARD_INPUT = "-"
+PROMETHEUS = "prometheus"
+"""The source that is fetched over the network."""
+TRAINING = "training-log"
+OF_TRAINING = {"begun": "--start", "gpus": "--gpus"}
+"""The source of logs of training, and what is said for it alone."""
+BILLS = ("focus", "aws-cur", "azure-cost", "gcp-billing")
+STREAMED = "cloudwatch"
+"""Sources that are read from a bucket, too; the last of bills from BigQuery."""
+
+
+def list_sources() -> str:
+    """Every source, and what it reads."""
+    from loadfactor.sources import SOURCES
+
+    return "\n\n".join(f"{source.name}: {source.reads}" for source in SOURCES)
+
+
+def build_page(request: ImportRequest) -> Document:
+    """Import, and the receipt of it."""
+    from loadfactor.books.books import Books
+    from loadfactor.interfaces.pages.books import build_receipt
+    from loadfactor.interfaces.progress import ProgressBar
+    from loadfactor.metrics.query.calendar import milliseconds
+    from loadfactor.settings.config import settings
+    from loadfactor.sources.base import ReadOptions
+
+    if request.source == PROMETHEUS and any("://" in path for path in request.paths):
+        return build_history(request)
+    given = next((name for name in FLAGS if getattr(request, name) is not None), None)
+    if given:
+        raise InputError(f"{FLAGS[given]} is for `loadfactor import {PROMETHEUS} URL` alone; leave it out")
+    check_training(request)
+    zone = read_zone(request.timezone)
+    taken, begun = read_moment(request.at, zone), read_moment(request.begun, zone)
+    options = ReadOptions(
+        timezone=read_zone(request.timezone) if request.timezone or settings().timezone != "UTC" else None,
+        step_s=request.step,
+        node=request.node,
+        pool=request.pool,
+        at_ms=milliseconds(taken) if taken else None,
+        held_by=request.job,
+        price_per_gpu_hour=request.price_per_gpu_hour,
+        currency=request.currency,
+        begun_ms=milliseconds(begun) if begun else None,
+        gpus=request.gpus,
+    )
+    books = Books(find_store(request.store), settings().idle_below)
+    with ProgressBar() as bar, TemporaryDirectory(prefix="loadfactor-") as folder:
+        paths = [find_input(path, Path(folder), request.source, bar) for path in request.paths]
+        receipt = books.add(request.source, paths, options, bar)
+    return build_receipt(receipt, books)
+
+
+def check_training(request: ImportRequest) -> None:
+    """A job is named where its training is read, and what is for training is said there alone."""
+    if request.source == TRAINING and request.job is None:
+        raise InputError(f"name the job: `loadfactor import {TRAINING} {request.paths[0]} --job NAME`")
+    given = next((flag for name, flag in OF_TRAINING.items() if getattr(request, name) is not None), None)
+    if given and request.source != TRAINING:
+        raise InputError(f"{given} is for `loadfactor import {TRAINING} FILE…` alone; leave it out")
+
+
+def find_input(path: str, folder: Path, source: str, progress: "Progress") -> Path:
+    """The path that is meant: standard input and what lies in a bucket are put into `folder` first."""
+    if path == STANDARD_INPUT:
+        return save_standard_input(folder)
+    if path.startswith("bigquery://"):
+        if source != BILLS[-1]:
+            raise InputError(f"bigquery:// is for {BILLS[-1]} alone; export the table and name its files")
+        from loadfactor.collect.bigquery_bills import fetch_table
+
+        return fetch_table(path, folder, progress)
+    if not path.startswith("s3://"):
+        return read_path(path)
+    if source == STREAMED:
+        from loadfactor.collect.s3_files import choose_all, fetch_files
+
+        return fetch_files(path, folder, progress, choose_all)
+    if source not in BILLS:
+        of = ", ".join((*BILLS, STREAMED))
+        raise InputError(
+            f"s3:// is for bills and metric streams ({of}); copy the files first: `aws s3 sync {path} DIR`"
+        )
+    from loadfactor.collect.s3_bills import fetch_bills
+
+    return fetch_bills(path, folder, progress)
+
+
+def save_standard_input(folder: Path) -> Path:
+    """What comes in, as a file: sources may read one twice."""
+    path = folder / "standard-input"
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return path
+
+
+def build_history(request: ImportRequest) -> Document:
+    """Ask a server for the past, a day at a time: days that are over are asked for once."""
+    from loadfactor.books.books import Books
+    from loadfactor.collect.history import import_history
+    from loadfactor.collect.prometheus_server import PrometheusServer
+    from loadfactor.interfaces.pages.books import build_receipt
+    from loadfactor.interfaces.progress import ProgressBar
+    from loadfactor.settings.config import name_server, settings
+
+    if len(request.paths) != 1 or not request.paths[0].startswith(("http://", "https://")):
+        raise InputError("name one server by its URL: `loadfactor import prometheus http://HOST:9090 --last 30d`")
+    url = request.paths[0]
+    server = PrometheusServer(name_server(url), url, request.bearer_token_file)
+    start, end = read_window(request)
+    books = Books(find_store(request.store), settings().idle_below)
+    with ProgressBar() as bar:
+        receipt = import_history(books.add_rows, server, request.match or "", (start, end), bar)
+    return build_receipt(receipt, books)
+
+
+def read_window(request: ImportRequest) -> tuple[int, int]:
+    """From when to when a server is asked, in ms; up to now, and for a day, where nothing else is said."""
+    from loadfactor.metrics.query.calendar import milliseconds
+
+    zone = read_zone(request.timezone)
+    start, end, now = read_moment(request.start, zone), read_moment(request.end, zone), datetime.now(UTC)
+    if start is not None and request.last is not None:
+        raise InputError("--last and --from both say where to begin; give one of them")
+    end = min(end or now, now)
+    start = start or end - timedelta(seconds=parse_duration_s(request.last or DEFAULT_LAST))
+    if start >= end:
+        raise InputError(
+            f"nothing lies between {start:%Y-%m-%d %H:%M} and {end:%Y-%m-%d %H:%M}; give an earlier --from"
+        )
+    return milliseconds(start), milliseconds(end)

@@ -1,0 +1,265 @@
+"""The page of `loadfactor doctor`: whether the books balance, and what is missing, damaged or contradictory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+
+from loadfactor.base.units import BYTES_PER_MIB
+from loadfactor.books.books import Books
+from loadfactor.books.check import Balance, Finding
+from loadfactor.interfaces.document import DataTable, Document, Section, Suggestion, TableColumn
+from loadfactor.interfaces.formats import instant, money, number, percent
+from loadfactor.interfaces.progress import ProgressBar
+from loadfactor.interfaces.requests import BackupRequest, ForgetRequest, StoreRequest, find_store
+from loadfactor.metrics.query.calendar import instant as read_ms
+from loadfactor.store.backup import back_up
+from loadfactor.store.import_records import ImportRecord
+from loadfactor.store.importing import Receipt
+from loadfactor.store.manifest import Loss
+from loadfactor.tables.charges import CHARGES
+
+LOSS_COLUMNS = (TableColumn("in quarantine"), TableColumn("what was in it"))
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """Files and their bytes before and after."""
+
+    files_before: int
+    files: int
+    bytes_before: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class RepairResult:
+    """What is lost, in which files."""
+
+    losses: tuple[Loss, ...]
+
+
+@dataclass(frozen=True)
+class Backup:
+    """What was copied where."""
+
+    folder: str
+    files: int
+    bytes: int
+
+
+def build_backup(request: BackupRequest) -> Document:
+    """Copy the books; how much was copied, and how to ask it."""
+    folder, copied = request.folder, back_up(find_store(request.store), request.folder)
+    data = Backup(str(folder), len(copied.files), sum(f.bytes for f in copied.files))
+    check = Suggestion(f"loadfactor doctor --store {quote(str(folder))}", "Reads every file of the copy.")
+    return Document(
+        f"{data.files:,} files of the books, {data.bytes / BYTES_PER_MIB:,.1f} MiB, and what was live are copied to {folder}.",
+        (Section("Next", suggestions=(check,)),),
+        data=data,
+    )
+
+
+def build_compaction(request: StoreRequest) -> Document:
+    """Merge files that belong together; how many there were and are."""
+    books = request.books
+    before = books.store.manifest
+    with ProgressBar() as bar:
+        books.compact(bar)
+    after = books.store.manifest
+    sizes = [sum(f.bytes for f in manifest.files) for manifest in (before, after)]
+    data = Compaction(len(before.files), len(after.files), *sizes)
+    if before.generation == after.generation:
+        return Document(f"Nothing to merge: {data.files:,} files.", data=data)
+    return Document(f"{data.files_before:,} files became {data.files:,}. No answer changes.", data=data)
+
+
+def build_repair(request: StoreRequest) -> Document:
+    """Repair the books; what is lost, and how to bring it again."""
+    with ProgressBar() as bar:
+        losses = request.books.repair(bar)
+    data = RepairResult(losses)
+    if not losses:
+        return Document("Nothing is lost: every file of the books is whole.", data=data)
+    rows = [(loss.name, loss.what) for loss in losses]
+    section = Section(
+        "Lost",
+        lead="The rest of the books stands. Import again what these rows came from: `loadfactor imports` names the files.",
+        tables=(DataTable(LOSS_COLUMNS, rows),),
+    )
+    return Document(
+        f"{len(losses)} damaged files are in quarantine; what was in them is lost.", (section,), data=data, is_no=True
+    )
+
+
+SHOWN_GAPS = 12
+GAP_COLUMNS = (TableColumn("file"), TableColumn("what"), TableColumn("times", "number", digits=9))
+REPLACED = (TableColumn("what"), TableColumn("number", "number", digits=9))
+
+
+def build_receipt(receipt: Receipt, books: Books) -> Document:
+    """The receipt of an import, in the books it went into."""
+    rows = name_rows(receipt.rows)
+    if receipt.already:
+        return Document(f"Already in the books, nothing added: {rows}.", data=receipt)
+    numbers = ", ".join(map(str, receipt.replaced))
+    place = f" in place of import {numbers}, of the same log when it was shorter" if numbers else ""
+    return Document(f"Imported {rows}{place}.", tuple(_sections(receipt, books)), data=receipt)
+
+
+def name_rows(rows: dict[str, int]) -> str:
+    """How many rows of which tables."""
+    return ", ".join(f"{count:,} {_name_rows(name, count)}" for name, count in rows.items()) or "nothing"
+
+
+def _name_rows(table: str, count: int) -> str:
+    """What the rows of a table are called: one outage, two outages, progress either way."""
+    words = table.replace("_", " ")
+    return words.removesuffix("s") if count == 1 and table != "progress" else words
+
+
+def _sections(receipt: Receipt, books: Books) -> Iterator[Section]:
+    replaced = [gap for gap in receipt.gaps if gap.where == CHARGES.name]
+    if unread := [gap for gap in receipt.gaps if gap.where != CHARGES.name]:
+        rows = [(Path(gap.where).name, gap.what, gap.count) for gap in unread[:SHOWN_GAPS]]
+        title = "About this bill" if CHARGES.name in receipt.rows else "Not measured"
+        yield Section(title, tables=(DataTable(GAP_COLUMNS, rows, note=_say_more(len(unread))),))
+    if replaced:
+        counts = [(gap.what, gap.count) for gap in replaced[:SHOWN_GAPS]]
+        yield Section("Replaced by this delivery", tables=(DataTable(REPLACED, counts, note=_say_more(len(replaced))),))
+    if "samples" in receipt.rows and not books.store.manifest.of("allocations"):
+        yield Section(
+            lead="No allocations say who held these GPUs: their hours have an unknown holder and count as unattributed."
+            " Import allocations, use an exporter with job labels, or import the log with --job JOB."
+        )
+    start, end = books.store.span()
+    if start < end:  # prices alone cover no time
+        there = quote(str(books.store.folder))
+        yield Section(
+            lead=f"The books now cover {instant(read_ms(start))} to {instant(read_ms(end))}.",
+            suggestions=(Suggestion(f"loadfactor report --store {there}", "how full the fleet was, and what it cost"),),
+        )
+
+
+def _say_more(count: int) -> str:
+    return f"and {count - SHOWN_GAPS} more; --json lists them all" if count > SHOWN_GAPS else ""
+
+
+MARKS = {"wrong": "✗", "missing": "!", "note": "·"}
+COLUMNS = (TableColumn(""), TableColumn("found"), TableColumn("what to do"))
+
+
+def build_doctor(request: StoreRequest) -> Document:
+    """The check of the books."""
+    return build_document(request.books)
+
+
+@dataclass(frozen=True)
+class BooksCheck:
+    """Both sides of the books, what is left between them, and the findings, worst first."""
+
+    balances: bool
+    installed_gpu_hours: float
+    booked_gpu_hours: float
+    residual_gpu_hours: float
+    installed_cost: float | None
+    booked_cost: float | None
+    residual_cost: float | None
+    currency: str
+    findings: tuple[Finding, ...]
+
+
+def build_document(books: Books) -> Document:
+    """The check of these books; the answer is no where they do not balance or are damaged."""
+    checked = books.check()
+    found, both = checked.findings, checked.balance
+    data = BooksCheck(
+        both.holds,
+        both.installed_gpu_hours,
+        both.booked_gpu_hours,
+        both.residual_gpu_hours,
+        both.installed_cost,
+        both.booked_cost,
+        both.residual_cost,
+        books.store.currency,
+        found,
+    )
+    rows = [(MARKS[f.grade], say_finding(f, data.currency), f.do) for f in found]
+    return Document(
+        _headline(both, data.currency),
+        (Section(tables=(DataTable(COLUMNS, rows),)),) if rows else (),
+        data=data,
+        is_no=not both.holds or any(f.grade == "wrong" for f in found),
+    )
+
+
+def say_finding(finding: Finding, currency: str) -> str:
+    """What was found, the share that is covered, and the GPU-hours it is about with their cost."""
+    said = [] if finding.coverage is None else [percent(finding.coverage)]
+    if finding.gpu_hours is not None:
+        cost = "" if finding.cost is None else f", {money(finding.cost, currency)}"
+        said.append(f"{'the rest is ' if said else ''}{number(finding.gpu_hours)} GPU-hours{cost}")
+    return f"{finding.what}: {'; '.join(said)}" if said else finding.what
+
+
+def _headline(both: Balance, currency: str) -> str:
+    if both.installed_gpu_hours == both.booked_gpu_hours == 0:
+        return "The books know of no GPU-hours yet: there is nothing to balance."
+    verdict = "The books balance" if both.holds else "The books do not balance"
+    hours = f"{number(both.booked_gpu_hours, 6)} of {number(both.installed_gpu_hours, 6)} GPU-hours booked"
+    return f"{verdict}: {hours} (residual {both.residual_gpu_hours:+.1e}), {_cost(both, currency)}."
+
+
+def _cost(both: Balance, currency: str) -> str:
+    if both.residual_cost is None:
+        return "cost unknown: some GPUs have no price"
+    return f"{money(both.booked_cost, currency)} of {money(both.installed_cost, currency)}"
+
+
+IMPORT_COLUMNS = (
+    TableColumn("import", "number", digits=9),
+    TableColumn("at"),
+    TableColumn("source"),
+    TableColumn("rows"),
+    TableColumn("files"),
+)
+SHOWN_FILES = 2
+
+
+@dataclass(frozen=True)
+class ImportsList:
+    """What was imported, in order."""
+
+    imports: tuple[ImportRecord, ...]
+
+
+def build_forget_page(request: ForgetRequest) -> Document:
+    """Take an import out of the books."""
+    with ProgressBar() as bar:
+        record = request.books.forget(request.number, bar)
+    return Document(f"Import {record.number} is forgotten: {name_rows(record.rows)} from {record.source}.", data=record)
+
+
+def build_imports_page(request: StoreRequest) -> Document:
+    """The imports, in order."""
+    records = tuple(request.books.imports)
+    rows = [
+        (
+            r.number,
+            instant(read_ms(r.at_ms)) if r.at_ms else None,
+            r.source,
+            name_rows(r.rows),
+            _name_files(r.paths),
+        )
+        for r in records
+    ]
+    many = f"{len(records):,} imports" if len(records) != 1 else "1 import"
+    return Document(
+        f"{many}.", (Section(tables=(DataTable(IMPORT_COLUMNS, rows),)),) if rows else (), data=ImportsList(records)
+    )
+
+
+def _name_files(paths: tuple[str, ...]) -> str:
+    names = [Path(path).name for path in paths]
+    more = len(names) - SHOWN_FILES
+    return ", ".join(names[:SHOWN_FILES]) + (f" and {more:,} more" if more > 0 else "")

@@ -1,0 +1,294 @@
+"""The pages of `loadfactor catalog`: known models, accelerators, prices and types of instances, each with its source and date."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import BYTES_PER_GB, FLOPS_PER_TFLOPS
+from loadfactor.catalog.accelerators import Accelerator, accelerators
+from loadfactor.catalog.instances import rented_types
+from loadfactor.catalog.models import catalog_rows, networks
+from loadfactor.catalog.prices import GpuHourPrice, gpu_hour_prices
+from loadfactor.catalog.token_prices import TokenPrice, token_prices
+from loadfactor.interfaces.document import Cell, DataTable, Document, Section, Suggestion, TableColumn
+from loadfactor.interfaces.formats import short
+from loadfactor.interfaces.output_files import replacing
+from loadfactor.interfaces.requests import CatalogRequest, NoRequest, TablesRequest
+from loadfactor.metrics import METRICS, Metric
+from loadfactor.sources.own_tables.templates import describe_kind, make_templates
+from loadfactor.tables.columns import Column, Table
+from loadfactor.tables.schema import GIVEN
+
+TABLE_COLUMNS = (TableColumn("column"), TableColumn("written as"), TableColumn("meaning"))
+
+
+@dataclass(frozen=True)
+class ColumnEntry:
+    """One column: its kind, how a value is written, what it means, and what an empty cell means (None: not allowed)."""
+
+    name: str
+    kind: str
+    written: str
+    meaning: str
+    empty: str | None
+    required: bool
+    one_of: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """One table, with the columns that identify a row."""
+
+    name: str
+    says: str
+    key: tuple[str, ...]
+    columns: tuple[ColumnEntry, ...]
+
+
+def build_tables_page(request: TablesRequest) -> Document:
+    """The list of tables, or the templates that were written. Raises InputError where a file exists already."""
+    if request.write is None:
+        return build_tables()
+    paths = _write_templates(request.write)
+    next_step = Suggestion(f"loadfactor import tables {quote(str(request.write))}", "when what you know is filled in")
+    return Document(
+        f"Wrote {', '.join(path.name for path in paths)}.", (Section(suggestions=(next_step,)),), data=paths
+    )
+
+
+def _write_templates(folder: Path) -> tuple[Path, ...]:
+    """Write an empty CSV of every table and a README into the folder.
+
+    Raises InputError, with nothing written, when one of these files exists already or the folder cannot be made.
+    """
+    paths = {folder / name: text for name, text in make_templates().items()}
+    existing = [path.name for path in paths if path.exists()]
+    if existing:
+        raise InputError(f"{folder} holds {existing[0]} already, and nothing is overwritten; name another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--write {folder}: the folder cannot be made ({error.strerror})") from error
+    for path, text in paths.items():
+        with replacing(path, "--write") as beside:
+            beside.write_text(text, encoding="utf-8", newline="\n")
+    return tuple(paths)
+
+
+def build_tables() -> Document:
+    """The tables in the order of their definition."""
+    sections = (
+        Section(
+            lead="A time is ISO 8601 with its zone (2026-05-01T12:00:00Z) or epoch milliseconds; a number is in the"
+            " unit its column's name ends with. `loadfactor tables --write DIR` makes empty files to fill in,"
+            " `loadfactor import tables DIR` reads them.",
+        ),
+        *(Section(tables=(_tabulate(table),)) for table in GIVEN),
+    )
+    return Document(f"{len(GIVEN)} tables take your own data, as Parquet or CSV.", sections, data=_entries())
+
+
+def _tabulate(table: Table) -> DataTable:
+    rows = tuple((c.name, describe_kind(c), f"{c.meaning} {_when_empty(c)}") for c in table.columns)
+    return DataTable(TABLE_COLUMNS, rows, title=f"{table.name}: one row says “{table.says}”")
+
+
+def _when_empty(column: Column) -> str:
+    return f"(empty: {column.empty})" if column.empty else "(required)"
+
+
+def _entries() -> tuple[TableEntry, ...]:
+    return tuple(
+        TableEntry(
+            table.name,
+            table.says,
+            table.key,
+            tuple(
+                ColumnEntry(c.name, c.kind, describe_kind(c), c.meaning, c.empty or None, c.required, c.one_of)
+                for c in table.columns
+            ),
+        )
+        for table in GIVEN
+    )
+
+
+METRIC_COLUMNS = (TableColumn("metric"), TableColumn("unit"), TableColumn("meaning"))
+
+
+@dataclass(frozen=True)
+class MetricEntry:
+    """What a metric says of itself. `better` is the direction: higher, lower or neither."""
+
+    name: str
+    unit: str
+    title: str
+    meaning: str
+    better: str
+    topic: str
+
+
+def build_metrics(_request: NoRequest = NoRequest()) -> Document:
+    """The metrics by topic, and as data one entry each."""
+    topics = dict.fromkeys(m.topic for m in METRICS)
+    sections = tuple(Section(tables=(_table(topic),)) for topic in topics)
+    return Document(
+        f"{len(METRICS)} metrics; any cost_per_<unit> of a unit in your progress table is a metric, too.",
+        sections,
+        data=list_entries(),
+    )
+
+
+def list_entries() -> tuple[MetricEntry, ...]:
+    """An entry for each metric."""
+    return tuple(MetricEntry(m.name, m.unit, m.title, m.meaning, m.better, m.topic) for m in METRICS)
+
+
+def _table(topic: str) -> DataTable:
+    rows = tuple((m.name, m.unit, _meaning(m)) for m in METRICS if m.topic == topic)
+    return DataTable(METRIC_COLUMNS, rows, title=topic)
+
+
+def _meaning(metric: Metric) -> str:
+    return metric.meaning if metric.better == "neither" else f"{metric.meaning} {metric.better.capitalize()} is better."
+
+
+ORIGIN = (TableColumn("source"), TableColumn("as of"), TableColumn("status"))
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model of the catalog, with the spellings it is found by."""
+
+    id: str
+    parameters: int
+    active_parameters: int
+    layers: int
+    max_context: int
+    aliases: tuple[str, ...]
+    source: str
+    retrieved_on: date
+    status: str
+
+
+@dataclass(frozen=True)
+class PriceList:
+    """The dated prices of the catalog: USD per GPU-hour, and USD per million tokens of an API."""
+
+    gpu_hours: tuple[GpuHourPrice, ...]
+    tokens: tuple[TokenPrice, ...]
+
+
+def build_catalog(request: CatalogRequest) -> Document:
+    """The list that the request names."""
+    pages = {
+        "models": build_models,
+        "accelerators": build_accelerators,
+        "prices": build_prices,
+        "instances": build_instances,
+    }
+    return pages[request.part]()
+
+
+def build_models() -> Document:
+    """Every model with its size and where its shape was read."""
+    data = tuple(_model(row) for row in catalog_rows().values())
+    columns = (TableColumn("model"), TableColumn("parameters"), TableColumn("active"), TableColumn("layers", "number"))
+    rows = [
+        (m.id, short(m.parameters), short(m.active_parameters), m.layers, m.source, str(m.retrieved_on), m.status)
+        for m in data
+    ]
+    headline = f"{len(data)} models; a path to a Hugging Face config.json works wherever a name does."
+    return Document(headline, (_section((*columns, *ORIGIN), rows),), data=data)
+
+
+def _model(row: Any) -> ModelEntry:
+    shape = networks()[row["id"]]
+    return ModelEntry(
+        row["id"],
+        shape.parameters,
+        shape.active_parameters,
+        shape.layers,
+        shape.max_context,
+        tuple(row.get("aliases", ())),
+        row["source"],
+        row["retrieved_on"],
+        row["status"],
+    )
+
+
+def build_accelerators() -> Document:
+    """Every accelerator with what limits it, and where that was read; as data every fact with its own source."""
+    data = tuple(accelerators().values())
+    columns = (
+        TableColumn("accelerator"),
+        TableColumn("name"),
+        TableColumn("memory (GB)", "number"),
+        TableColumn("memory (GB/s)", "number"),
+        TableColumn("bf16 (TFLOP/s)", "number"),
+        *ORIGIN,
+    )
+    return Document(f"{len(data)} accelerators.", (_section(columns, [_accelerator(a) for a in data]),), data=data)
+
+
+def _accelerator(item: Accelerator) -> Sequence[Cell]:
+    origin = item.facts["memory_bytes"]
+    return (
+        item.id,
+        item.name,
+        item.memory_bytes / BYTES_PER_GB,
+        item.memory_bandwidth_bytes_per_s / BYTES_PER_GB,
+        item.peak_flops("bf16") / FLOPS_PER_TFLOPS if "peak_bf16_flops" in item.facts else None,
+        origin.source,
+        str(origin.retrieved_on),
+        origin.status,
+    )
+
+
+def build_prices() -> Document:
+    """Every price of a GPU-hour and of tokens, dated."""
+    data = PriceList(gpu_hour_prices(), token_prices())
+    gpu_columns = (
+        TableColumn("accelerator"),
+        TableColumn("kind"),
+        TableColumn("per GPU-hour", "money"),
+        TableColumn("low", "money"),
+        TableColumn("high", "money"),
+        *ORIGIN,
+    )
+    gpu_rows = [(p.accelerator, p.kind, p.typical, p.low, p.high, p.source, p.as_of, p.status) for p in data.gpu_hours]
+    token_columns = (
+        TableColumn("API and model"),
+        TableColumn("input, per million", "money"),
+        TableColumn("output, per million", "money"),
+        *ORIGIN,
+    )
+    token_rows = [
+        (p.id, p.input_price_per_mtok, p.output_price_per_mtok, p.source, p.as_of, p.status) for p in data.tokens
+    ]
+    sections = (_section(gpu_columns, gpu_rows, "A GPU-hour"), _section(token_columns, token_rows, "Tokens of an API"))
+    headline = f"{len(gpu_rows)} dated prices of a GPU-hour and {len(token_rows)} of tokens, in USD."
+    return Document(headline, sections, data=data)
+
+
+def build_instances() -> Document:
+    """Every type of instance with GPUs that bills are read by: how many GPUs of which model, and where that was read."""
+    data = tuple(rented_types().values())
+    columns = (
+        TableColumn("instance type"),
+        TableColumn("provider"),
+        TableColumn("GPUs", "number"),
+        TableColumn("accelerator"),
+        *ORIGIN,
+    )
+    rows = [(t.name, t.provider, t.whole_gpus, t.accelerator, t.source, str(t.retrieved_on), t.status) for t in data]
+    providers = ", ".join(dict.fromkeys(t.provider for t in data))
+    headline = f"{len(data)} types of instances with GPUs, of {providers}."
+    return Document(headline, (_section(columns, rows),), data=data)
+
+
+def _section(columns: Sequence[TableColumn], rows: Sequence[Sequence[Cell]], title: str = "") -> Section:
+    return Section(title, tables=(DataTable(columns, rows),))

@@ -1,0 +1,201 @@
+"""Readings as a document: a row a metric, or a row a group with a column a metric; units and coverage beside the values."""
+
+import sys
+from collections.abc import Sequence
+
+from loadfactor.base.errors import InputError
+from loadfactor.base.spelling import spell_out
+from loadfactor.base.units import ONES_PER_MILLION
+from loadfactor.interfaces.document import Cell, DataTable, Document, Section, Style, TableColumn, write_cell
+from loadfactor.interfaces.formats import UNKNOWN, draw_bins, instant, percent
+from loadfactor.interfaces.requests import ShowRequest
+from loadfactor.metrics import metric
+from loadfactor.metrics.metric import PerUnit
+from loadfactor.metrics.query.reading import Reading, Value
+from loadfactor.tables.schema import DEFAULT_CURRENCY
+
+NO_NAME = "(none)"
+DIGITS = 4
+MOST_NAMED = 3
+"""Metrics named in a headline."""
+SMALLEST_COST = 0.01
+"""Of one unit; less is shown for a million of them, as a price of tokens always is."""
+STYLES: dict[str, Style] = {"share": "percent", "s": "duration"}
+BASIS_NAMES = {
+    "sm_active": "SM active",
+    "engine_active": "engine active",
+    "gpu_util": "GPU_UTIL",
+    "effective": "effective prices",
+    "contracted": "contracted prices",
+    "owned": "own costs",
+    "list": "list prices",
+    "estimate": "estimated prices (the catalog's dated list prices: none were imported)",
+}
+
+
+def build_page(request: ShowRequest) -> Document:
+    """The readings that `loadfactor show` was asked for."""
+    if not request.by and (request.sort or request.reverse or request.limit):
+        raise InputError("--sort, --reverse and --limit order groups; say which with --by")
+    if request.without_idle:
+        _say_what_ignores_idle(request.metrics)
+    books = request.books
+    start, end = request.window(books)
+    readings = books.show(
+        request.metrics,
+        request.by,
+        start,
+        end,
+        timezone=request.zone,
+        basis=request.basis,
+        where=request.filters,
+        without_idle=request.without_idle,
+    )
+    by = request.sort or ""
+    descending = by.startswith("-") != request.reverse
+    return build_document(readings.arrange(by.removeprefix("-"), descending, request.limit))
+
+
+def _say_what_ignores_idle(names: Sequence[str]) -> None:
+    """Say on stderr which of the metrics are no unit costs. Raises InputError where none of those named is one."""
+    others = [name for name in names if not isinstance(metric(name).kind, PerUnit)]
+    if names and len(others) == len(names):
+        raise InputError(
+            f"--without-idle changes unit costs alone, and {', '.join(others)} is none; ask for a cost_per_… as well"
+        )
+    if others:
+        line = f"--without-idle changes unit costs alone; as without it: {spell_out(', '.join(others))}"
+        print(f"loadfactor: {line}", file=sys.stderr)
+
+
+def build_document(readings: Sequence[Reading]) -> Document:
+    """The readings as a page. Its data, and so its JSON and CSV, are the readings themselves."""
+    if not readings:
+        table = DataTable([TableColumn(name) for name in ("metric", "unit", "value", "from", "to", "coverage")], ())
+        headline = "Nothing in this window; widen --from and --to."
+        return Document(headline, (Section(tables=(table,)),), data=readings)
+    by = list(readings[0].by)
+    table = _group_table(by, readings) if by else _metric_table(readings)
+    start, end = min(r.start for r in readings), max(r.end for r in readings)
+    subtitle = f"{instant(start)} to {instant(end)}. {basis_text(readings)}".rstrip()
+    return Document(_headline(by, readings), (Section(tables=(table,)),), subtitle, data=readings)
+
+
+def value_text(reading: Reading) -> str:
+    """A reading's value as a person writes it; a list (a histogram) as a row of bars."""
+    return write_cell(_cell(reading, _counts_millions([reading])), _column([reading]))
+
+
+def is_per_million(unit: str, values: Sequence[Value]) -> bool:
+    """True where costs of one unit are too small to read: they are shown for a million."""
+    known = [value for value in values if isinstance(value, float)]
+    if "per million" in unit:
+        return False
+    return "token" in unit or (bool(known) and max(known) < SMALLEST_COST)
+
+
+def coverage_text(reading: Reading) -> str:
+    """Coverage where something was missing; nothing where everything was known."""
+    return "" if reading.coverage == 1 else percent(reading.coverage)
+
+
+def currency_of(readings: Sequence[Reading]) -> str:
+    """The currency of the amounts among these readings; the default currency where there is none."""
+    return next((r.currency for r in readings if r.currency), DEFAULT_CURRENCY)
+
+
+def basis_text(readings: Sequence[Reading], with_shares: bool = False) -> str:
+    """What the readings are based on, once for all of them: activity signals and the kind of money.
+
+    Where groups differ in the shares of the signals, the shares are left out (`with_shares` keeps them).
+    """
+    activity = [part for r in readings for part in (r.activity_basis or "").split(", ")]
+    if not with_shares:
+        activity = [part.rsplit(" ", 1)[0] if part.endswith("%") else part for part in activity]
+    cost = [part for r in readings if r.value is not None for part in (r.cost_basis or "").split(", ")]
+    said = [", ".join(dict.fromkeys(_spell(part) for part in parts if part)) for parts in (activity, cost)]
+    return f"Based on: {'; '.join(part for part in said if part)}." if any(said) else ""
+
+
+def _spell(basis: str) -> str:
+    """A basis in words: "gpu_util (optimistic) 4%" is "GPU_UTIL (optimistic) 4 %"."""
+    name, _, rest = basis.partition(" ")
+    return f"{BASIS_NAMES.get(name.rstrip(','), name)} {rest.replace('%', ' %')}".strip()
+
+
+def _headline(by: Sequence[str], readings: Sequence[Reading]) -> str:
+    names = list(dict.fromkeys(r.metric for r in readings))
+    titles = list(dict.fromkeys(metric(name).title for name in names))
+    if not by and len(names) == 1:
+        return f"{titles[0]}: {value_text(readings[0])}{_unit_beside(readings[0])}."
+    rest = len(titles) - MOST_NAMED
+    said = ", ".join(titles[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return f"{said} by {', '.join(by)}" if by else said
+
+
+def _metric_table(readings: Sequence[Reading]) -> DataTable:
+    columns = [TableColumn("metric"), TableColumn("value", "number"), TableColumn("unit")]
+    rows: list[list[Cell]] = [[r.metric, value_text(r), _unit_beside(r).strip()] for r in readings]
+    if any(map(coverage_text, readings)):
+        columns.append(TableColumn("coverage", "percent"))
+        rows = [[*row, coverage_text(r)] for row, r in zip(rows, readings, strict=True)]
+    return DataTable(columns, rows)
+
+
+def _group_table(by: Sequence[str], readings: Sequence[Reading]) -> DataTable:
+    """A row a group: its names, a value a metric, and the least coverage where any is missing."""
+    groups: dict[tuple[str | None, ...], list[Reading]] = {}
+    for reading in readings:
+        groups.setdefault(tuple(reading.by.values()), []).append(reading)
+    of_metrics = list(zip(*groups.values(), strict=True))
+    columns = [*(TableColumn(name) for name in by), *map(_column, of_metrics)]
+    millions = [_counts_millions(column) for column in of_metrics]
+    rows: list[list[Cell]] = [
+        [*(part or NO_NAME for part in key), *map(_cell, row, millions)] for key, row in groups.items()
+    ]
+    if any(map(coverage_text, readings)):
+        columns.append(TableColumn("coverage", "percent"))
+        least = (min(row, key=lambda r: 1 if r.coverage is None else r.coverage) for row in groups.values())
+        rows = [[*row, coverage_text(worst)] for row, worst in zip(rows, least, strict=True)]
+    return DataTable(columns, rows)
+
+
+def _column(readings: Sequence[Reading]) -> TableColumn:
+    """The column of one metric, its unit in the heading where the cells do not show it."""
+    reading = readings[0]
+    title = metric(reading.metric).title
+    if any(isinstance(r.value, list) for r in readings):
+        return TableColumn(f"{title}, 0 to 100 %")
+    if reading.currency:
+        if _counts_millions(readings):
+            one = _per(reading)
+            title = title.replace(f"per {one}", f"per million {one}s")
+        return TableColumn(f"{title} ({reading.currency})", "money", reading.currency)
+    style = STYLES.get(reading.unit, "number")
+    return TableColumn(title if reading.unit in STYLES else f"{title} ({reading.unit})", style, digits=DIGITS)
+
+
+def _cell(reading: Reading, counts_millions: bool) -> Cell:
+    if isinstance(reading.value, list):
+        return draw_bins(reading.value)
+    if reading.value is None:
+        return UNKNOWN
+    return reading.value * ONES_PER_MILLION if counts_millions else reading.value
+
+
+def _counts_millions(readings: Sequence[Reading]) -> bool:
+    """True where these readings of one metric are costs shown for a million units."""
+    return bool(_per(readings[0])) and is_per_million(readings[0].unit, [r.value for r in readings])
+
+
+def _per(reading: Reading) -> str:
+    """What a unit cost is of; empty for what is none."""
+    return reading.unit.partition(" per ")[2] if reading.currency else ""
+
+
+def _unit_beside(reading: Reading) -> str:
+    """The unit where the value itself does not say it; what one amount of money buys, always."""
+    if reading.currency:
+        per = _per(reading)
+        return f" per million {per}s" if _counts_millions([reading]) else f" per {per}" if per else ""
+    return "" if reading.unit in STYLES else f" {reading.unit}"

@@ -1,0 +1,502 @@
+"""Requests: what each command takes, and what the same questions take over HTTP and in Python.
+
+First the parts that questions of the books share (the store, the window, the zone, the filters), then a class a command. Nothing
+heavy is imported here: the command line reads these classes for its help.
+"""
+
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, tzinfo
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Literal
+
+from loadfactor.base.errors import DamageError, InputError
+from loadfactor.base.limits import WAIT_H
+from loadfactor.base.paths import read_store
+from loadfactor.base.quantities import parse_duration_s
+from loadfactor.base.request import Request, option
+
+if TYPE_CHECKING:
+    from loadfactor.books.books import Books
+    from loadfactor.books.snapshot import Snapshot
+
+MOMENT = "2026-10 (the start of that month), 2026-10-05 or 2026-10-05T08:00+01:00"
+
+STORE_HELP = "Folder of the books. [default: books, or what loadfactor.toml says]"
+
+KEY_HELP = "File with the key. [default: what loadfactor.toml says]"
+DIMENSIONS = (
+    "device, node, accelerator, pool, job, experiment, user, team, project, purpose, state, hour, day, week, month"
+)
+"""The dimensions in words; the tables, which define them, take a while to import."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreRequest(Request):
+    """A question of the books as a whole."""
+
+    store: Path | None = option(STORE_HELP, None)
+
+    @property
+    def books(self) -> "Books":
+        """The books of a folder that exists. Raises InputError saying how to begin where it does not."""
+        from loadfactor.books.books import Books  # the query engine takes a second to load
+        from loadfactor.settings.config import settings
+
+        books = Books.open(find_store(self.store), idle_below=settings().idle_below)
+        say_losses(books)
+        return books
+
+
+def read_filters(pieces: Sequence[str], flag: str) -> dict[str, str]:
+    """Dimension → value of pieces like team=vision; a piece without a sign belongs to the value before it."""
+    pairs: list[str] = []
+    for piece in pieces:
+        if "=" not in piece and pairs:
+            pairs[-1] += f",{piece}"
+        else:
+            pairs.append(piece)
+    found = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign or not value:
+            raise InputError(f"{flag} {pair!r} is no filter; write {flag} team=vision")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def say_losses(books: "Books") -> None:
+    """Say on stderr that the books lack what was in damaged files; a damaged manifest is said by the first question."""
+    with suppress(DamageError):
+        losses = books.store.manifest.losses
+        if losses:
+            files = "a damaged file" if len(losses) == 1 else f"{len(losses)} damaged files"
+            line = f"these books lack what was in {files}: import it again (`loadfactor imports` names the files)"
+            print(f"loadfactor: {line}", file=sys.stderr)
+
+
+def say_booked_otherwise(books: "Books") -> None:
+    """Say on stderr that a question takes as long as booking everything, and how to have that once."""
+    with suppress(DamageError):
+        if books.is_booked_otherwise:
+            line = "this ledger was booked by another version or with another idle_below: every question books it anew"
+            command = f"loadfactor compact --store {quote(str(books.store.folder))}"
+            print(f"loadfactor: {line}; `{command}` writes it once", file=sys.stderr)
+
+
+def find_store(given: Path | None) -> Path:
+    """The folder of the books: the one given, else the one in the settings; what it points to where it is a link."""
+    from loadfactor.settings.config import settings  # pydantic takes a while to load
+
+    return settings().store if given is None else read_store(given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanRequest(Request):
+    """A question of some interval of the books."""
+
+    start: str | None = option(f"Start of the window: {MOMENT}.", None, name="--from")
+    end: str | None = option("End of the window, itself not included.", None, name="--to")
+    last: str | None = option("The last part of the window alone: 90min, 12h, 7d, 4w.", None)
+    store: Path | None = option(STORE_HELP, None)
+    timezone: str | None = option("Where days begin, and which zone times without one mean.", None)
+
+    @property
+    def books(self) -> "Books":
+        """The books it asks; says where answers take long, because these are booked otherwise."""
+        books = StoreRequest(store=self.store).books
+        say_booked_otherwise(books)
+        return books
+
+    @property
+    def zone(self) -> tzinfo:
+        """The zone given, else the one in the settings."""
+        return read_zone(self.timezone)
+
+    def window(self, books: "Books | Snapshot") -> tuple[datetime | None, datetime | None]:
+        """The start and the end of the window; None where the books decide. Raises InputError where it cannot be."""
+        start, end = read_moment(self.start, self.zone), read_moment(self.end, self.zone)
+        if self.last is None:
+            return start, end
+        length = timedelta(seconds=parse_duration_s(self.last))
+        if start is not None:
+            raise InputError("--last and --from both say where the window begins; give one of them")
+        return (end or books.span[1]) - length, end
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowRequest(SpanRequest):
+    """A question of some part of the books, whatever its money."""
+
+    by: tuple[str, ...] = option(f"Split by one or several of {DIMENSIONS}.", ())
+    where: tuple[str, ...] = option("Only these: team=vision,job=4711.", ())
+
+    @property
+    def filters(self) -> dict[str, str]:
+        """`--where` as dimension → value."""
+        return read_filters(self.where, "--where")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BooksRequest(WindowRequest):
+    """A question of some part of the books, in one kind of money."""
+
+    basis: str | None = option(
+        "Kind of money: effective, contracted, owned, list or estimate. [default: the best there is]", None
+    )
+
+
+def read_zone(name: str | None) -> tzinfo:
+    """The zone of this name, else the one in the settings."""
+    from loadfactor.settings.config import settings, zone
+
+    return zone(name or settings().timezone)
+
+
+def read_moment(text: str | None, zone: tzinfo) -> datetime | None:
+    """A point in time as people write it; one without a zone is meant in `zone`. Raises InputError when it is none.
+
+    >>> from datetime import UTC
+    >>> read_moment("2026-10", UTC).isoformat(), read_moment("2026-10-05T08:00+01:00", UTC).isoformat()
+    ('2026-10-01T00:00:00+00:00', '2026-10-05T08:00:00+01:00')
+    """
+    if text is None:
+        return None
+    try:
+        day = f"{text}-01" if len(text) == len("2026-10") else text
+        if len(day) == len("2026-10-05"):
+            return datetime.combine(date.fromisoformat(day), time(), zone)
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InputError(f"{text!r} is no time; write {MOMENT}") from error
+    return at if at.tzinfo else at.replace(tzinfo=zone)
+
+
+def find_currency(currency: str | None, store: Path | None) -> str:
+    """The currency given, else that of the books, else that of the settings. Raises InputError for what is none."""
+    from loadfactor.settings.config import settings
+    from loadfactor.tables.schema import DEFAULT_CURRENCY
+
+    if currency is not None:
+        if not re.fullmatch("[A-Z]{3}", currency):
+            raise InputError(f"--currency {currency!r} is no currency; write three capital letters, like EUR")
+        return currency
+    if store is not None or (find_store(None) / "manifest.json").exists():
+        return StoreRequest(store=store).books.store.currency
+    return settings().currency or DEFAULT_CURRENCY
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitRequest(Request):
+    """Options of `loadfactor init`."""
+
+    force: bool = option("Replace a loadfactor.toml that is there.", False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoRequest(Request):
+    """Options of `loadfactor demo`."""
+
+    store: Path = option("Where to keep its books; an earlier demo there is replaced.", Path("demo"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportRequest(Request):
+    """Options of `loadfactor import`."""
+
+    source: str = option("What kind of files these are.", is_argument=True)
+    paths: tuple[str, ...] = option(
+        "Files or a folder, as the source asks, - for standard input; of bills and cloudwatch s3://bucket/prefix, "
+        "of gcp-billing bigquery://project.dataset.table, of prometheus the URL.",
+        is_argument=True,
+    )
+    store: Path | None = option(STORE_HELP, None)
+    price_per_gpu_hour: float | None = option("One flat price for every GPU, at any time.", None, above=0)
+    job: str | None = option(
+        "The job that the files are of: that held every GPU of a log, or made what they count.", None, short="--held-by"
+    )
+    timezone: str | None = option("Zone of times that carry none: Europe/Berlin.", None)
+    step: float | None = option("Seconds between samples, where the files do not show it.", None, above=0)
+    node: str | None = option("The machine a node-local log was taken on.", None)
+    pool: str | None = option("The pool its GPUs belong to.", None)
+    currency: str | None = option("Currency of a bill whose file names none: USD.", None)
+    at: str | None = option("When a snapshot without a time was taken.", None)
+    begun: str | None = option("training-log: when the run began, where its log says no time.", None, name="--start")
+    gpus: int | None = option("training-log: how many GPUs it ran on, where its log does not say.", None, above=0)
+    last: str | None = option("prometheus: how far back to ask for: 12h, 30d. [default: 1d]", None)
+    start: str | None = option("prometheus: ask from here on.", None, name="--from")
+    end: str | None = option("prometheus: ask up to here. [default: now]", None, name="--to")
+    match: str | None = option('prometheus: only these series: {cluster="a"}.', None)
+    bearer_token_file: Path | None = option("prometheus: file with the token that the server asks for.", None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportRequest(BooksRequest):
+    """Options of `loadfactor report`."""
+
+    job: str | None = option(
+        "The page of this job instead: what it cost and made, where money leaked and why, jobs like it.", None
+    )
+    why: bool = option(
+        "Also why GPUs were not fuller, and what to change: what `diagnose --jobs 3` and `savings` say. Takes a while.",
+        False,
+    )
+    trace: tuple[Path, ...] = option("With --job: traces of it, whose seconds become its money.", ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowRequest(BooksRequest):
+    """Options of `loadfactor show`."""
+
+    metrics: tuple[str, ...] = option("Names of metrics; all of them when none is given.", (), is_argument=True)
+    sort: str | None = option("Order groups by a metric or dimension, smallest first; -NAME: largest first.", None)
+    reverse: bool = option("Turn the order round.", False)
+    limit: int | None = option("Show at most so many groups.", None, at_least=1)
+    without_idle: bool = option("Unit costs without the cost of idle and unobserved time.", False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavingsRequest(SpanRequest):
+    """Options of `loadfactor savings`."""
+
+    by: tuple[str, ...] = option("Split by team or user, or both.", ())
+    jobs: int = option(
+        "How many jobs, those that lose most, are diagnosed for what their code could do.", 5, at_least=0
+    )
+    spot_price: float | None = option("Price of a spot GPU-hour, for jobs that report checkpoints.", None, above=0)
+    spot_hours: float = option("Hours between interruptions of one spot instance.", 24.0, within=WAIT_H)
+    commit_price: float | None = option("Price of a committed GPU-hour, for the base of the demand.", None, above=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitsRequest(WindowRequest):
+    """Options of `loadfactor waits`."""
+
+    by: tuple[str, ...] = option(
+        "Split by one or several of size, queue, reason, team, user, project, experiment, purpose, pool.", ("size",)
+    )
+    job: str | None = option("Estimate how much longer this job will wait.", None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetRequest(StoreRequest):
+    """Options of `loadfactor budget`."""
+
+    month: str | None = option("Periods that this month lies in: 2026-10. [default: the last one with costs]", None)
+    basis: str | None = option(
+        "Kind of money of the ledger: effective, contracted, owned, list or estimate. [default: the best there is]",
+        None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectRequest(StoreRequest):
+    """Options of `loadfactor project`."""
+
+    basis: str | None = option(
+        "Kind of money: effective, contracted, owned, list or estimate. [default: the best there is]", None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareRequest(StoreRequest):
+    """Options of `loadfactor bill compare`."""
+
+    month: str | None = option("The month to compare: 2026-10. [default: all that both speak of]", None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayRequest(SpanRequest):
+    """Options of `loadfactor alerts test`."""
+
+    rule: tuple[str, ...] = option("Only these rules, by name.", ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SilencedRequest(StoreRequest):
+    """Options of `loadfactor alerts silence`."""
+
+    rule: str = option("Alerts of this rule.", "", is_argument=True)
+    by: tuple[str, ...] = option("Only of these groups, or in these names: job=4711,team=vision.", ())
+    length: str | None = option("For how long: 30min, 2h, 7d.", None, name="--for")
+    until: str | None = option("Until when, UTC: 2026-10-05T18:00.", None)
+    reason: str = option("Why, for those who wonder later.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiftedRequest(StoreRequest):
+    """Options of `loadfactor alerts unsilence`."""
+
+    id: str = option("Id of the silence.", is_argument=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlertsRequest(StoreRequest):
+    """Options of `loadfactor alerts`."""
+
+    rule: tuple[str, ...] = option("Only of these rules, by name.", ())
+    team: str | None = option("Only of this team.", None)
+    ended: bool = option("Those of the last 30 days that ended, too.", False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnoseRequest(SpanRequest):
+    """Options of `loadfactor diagnose`."""
+
+    trace: tuple[Path, ...] = option(
+        "Traces: files, folders of them, or a folder that `nsys export` wrote.", (), is_argument=True
+    )
+    job: str | None = option(
+        "Of this job: with traces, their seconds become its money, beside what its books say.", None
+    )
+    team: str | None = option("Of the jobs of this team.", None)
+    jobs: int = option("How many jobs of a team or of the fleet are looked at, those that lost most.", 20, at_least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcesRequest(Request):
+    """Options of `loadfactor check`."""
+
+    config: Path | None = option("The configuration. [default: loadfactor.toml]", None)
+    store: Path | None = option(STORE_HELP, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopRequest(Request):
+    """Options of `loadfactor top`."""
+
+    by: Literal["gpu", "node", "job", "team"] = option("What a row is.", "node")
+    sort: str | None = option(
+        "Order by name, gpus, utilization, sm_activity, memory, power_w, temperature_c or cost_per_hour; -NAME: largest first.",
+        None,
+    )
+    filter: str = option("Only rows whose names have this in them.", "")
+    where: tuple[str, ...] = option("Only these: team=vision,job=4711.", ())
+    gpu: str | None = option("The last hour of one GPU, by the beginning of its name.", None)
+    last: str = option("The window: 1min, 5min, 1h, before the last sample.", "5min")
+    limit: int | None = option("Print at most so many rows.", None, at_least=1)
+    every: str = option("How often to look again.", "2s")
+    once: bool = option("Print one page.", False)
+    server: str | None = option("Address of a `loadfactor up` to ask: http://127.0.0.1:9417.", None)
+    token_file: Path | None = option("File with the token that server asks for.", None)
+    store: Path | None = option(STORE_HELP, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablesRequest(Request):
+    """Options of `loadfactor tables`."""
+
+    write: Path | None = option("Write an empty CSV of each table into this folder.", None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogRequest(Request):
+    """Options of `loadfactor catalog`."""
+
+    part: Literal["models", "accelerators", "prices", "instances"] = option("Which list.", is_argument=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChargebackRequest(StoreRequest):
+    """Options of `loadfactor chargeback`."""
+
+    month: str | None = option("The month to charge, 2026-10. [default: all that the books know]", None)
+    by: tuple[str, ...] = option(
+        "Statements by one or several of team, project, experiment, user, purpose. [default: team]", ()
+    )
+    currency: str | None = option("Charge only lines of bills in this currency.", None)
+    close: bool = option("Keep the statements of the month, in place of those kept before.", False)
+    diff: bool = option("Show what changed since the month was closed.", False)
+    store: Path | None = option(STORE_HELP, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UntaggedRequest(BooksRequest):
+    """Options of `loadfactor untagged`."""
+
+    by: tuple[str, ...] = option(
+        "List by user, team, project, queue, pool, job, or a tag: namespace, account, job_name, label.NAME.",
+        ("user", "team"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetagRequest(StoreRequest):
+    """Options of `loadfactor retag`."""
+
+    mapping: Path | None = option("CSV to use in place of the mapping that loadfactor.toml names.", None)
+    dry_run: bool = option("Say what would change, and change nothing.", False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForgetRequest(StoreRequest):
+    """Options of `loadfactor forget`."""
+
+    number: int = option("Number of the import.", is_argument=True, at_least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenCreateRequest(StoreRequest):
+    """Options of `loadfactor token create`."""
+
+    write: bool = option("It may send samples and upload files, and read nothing.", False)
+    read: bool = option("It may read everything.", False)
+    read_team: str | None = option("It may read what concerns this team alone.", None)
+    name: str | None = option("What it is for, in your words.", None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenRevokeRequest(StoreRequest):
+    """Options of `loadfactor token revoke`."""
+
+    id: str = option("Id of the token.", is_argument=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyRequest(Request):
+    """Options of `loadfactor pseudonym make-key`."""
+
+    file: Path = option("A file that does not exist yet, outside the books.", is_argument=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PseudonymOfRequest(Request):
+    """Options of `loadfactor pseudonym of`."""
+
+    names: tuple[str, ...] = option("Users.", is_argument=True)
+    key_file: Path | None = option(KEY_HELP, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevealRequest(Request):
+    """Options of `loadfactor pseudonym reveal`."""
+
+    pseudonyms: tuple[str, ...] = option("Pseudonyms, p-….", is_argument=True)
+    key_file: Path | None = option(KEY_HELP, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackupRequest(StoreRequest):
+    """Options of `loadfactor backup`."""
+
+    folder: Path = option("A folder that does not exist yet, or is empty.", is_argument=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrafanaRequest(Request):
+    """Options of `loadfactor generate grafana`."""
+
+    output: Path = option("Folder to write into; files of these names are replaced.")
+    prometheus: str = option("Address under which Grafana reaches Prometheus.", "http://localhost:9090")
+    runbooks: str | None = option("Address of these docs where you host them; panels then link to runbooks.", None)
+    currency: str | None = option("Currency of the books: EUR. [default: that of the store]", None)
+    store: Path | None = option(STORE_HELP, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoRequest(Request):
+    """Nothing: a command without options of its own."""

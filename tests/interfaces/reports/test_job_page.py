@@ -1,0 +1,175 @@
+"""`report --job`: what a job cost and made, where its money leaked, and jobs like it, with numbers worked out by hand."""
+
+import json
+from math import fsum
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.books.test_loss_causes import lost, section
+from tests.books.test_waterfall import START, Row, configured, made, make_books, tokens_at
+from tests.ledger.fleets import HOUR, add, batch
+
+from loadfactor.base.errors import InputError
+from loadfactor.books.books import Books
+from loadfactor.books.job_account import AlikeValue
+from loadfactor.books.snapshot import Snapshot
+from loadfactor.interfaces.document import Document
+from loadfactor.interfaces.render.json import render_json
+from loadfactor.interfaces.render.terminal import render_text
+from loadfactor.interfaces.reports.facts import ComparisonFacts, LeaksFacts
+from loadfactor.interfaces.reports.inquiry import Inquiry
+from loadfactor.interfaces.reports.page import build_document
+from loadfactor.metrics.query.calendar import instant
+
+__all__ = ["configured"]
+
+
+def build(books: Books, job: str, **window: Any) -> Document:
+    with books.snapshot() as snapshot:
+        return build_document(Inquiry(snapshot, job=job, **window))
+
+
+def cells(page: Document, title: str) -> dict[str, list[Any]]:
+    """The first table of a section: its rows by what stands first."""
+    found = next(part for part in page.sections if part.title == title)
+    return {str(row[0]): list(row[1:]) for row in found.tables[0].rows}
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Document:
+    """A GPU for ten hours at $2: one idle, nine at 80 %; of five hours at the peak one was lost to a restart."""
+    progress = [made("train", tokens_at(0.4)), lost(0.1, "restart", 0)]
+    return build(make_books(tmp_path, progress, [section("checkpoint", 120, 150)]), "train")
+
+
+def test_the_invoice_adds_up(page: Document) -> None:
+    """$14.40 effective, $3.60 underused, $2.00 idle and nothing unobserved are the $20.00 that it cost."""
+    rows = cells(page, "What it cost")
+    costs = {name: row[1] for name, row in rows.items()}
+    wanted = {"Effective": 14.4, "Underused": 3.6, "Idle": 2.0, "Unobserved": 0.0, "Total": 20.0}
+    assert costs == pytest.approx(wanted, rel=1e-9)
+    assert [row[0] for row in rows.values()] == pytest.approx([7.2, 1.8, 1.0, 0.0, 10.0], rel=1e-9)
+    assert page.headline.startswith("Job train cost $20.00 for 10 GPU-hours.")
+
+
+def test_what_it_made_and_what_a_unit_cost(page: Document) -> None:
+    """Tokens of five hours at the peak, those of one of them lost: MFU is 50 %, and each kept one bears the whole cost."""
+    (tokens,) = cells(page, "What it made").values()
+    assert tokens[:3] == pytest.approx([tokens_at(0.5), tokens_at(0.4), tokens_at(0.1)], rel=1e-9)
+    assert tokens[3] == f"${20 / tokens_at(0.4) * 1e6:.3g} per million"
+    assert next(tile.value for tile in page.tiles if tile.title == "MFU") == "50.0 %"
+
+
+def test_the_leaks_and_what_was_useful_are_what_it_cost(page: Document) -> None:
+    """Of $20 $4.40 were active without the network's FLOPs, $3.60 not active, $2 idle and $2 lost to a restart: $8 were useful."""
+    facts = next(fact for fact in page.data.sections if isinstance(fact, LeaksFacts))
+    found = {(leak.name, leak.cause): leak.cost for leak in facts.leaks}
+    wanted = {("not_math", None): 4.4, ("underused", None): 3.6, ("idle", None): 2.0, ("lost_work", "restart"): 2.0}
+    assert found == pytest.approx(wanted, rel=1e-9)
+    assert next(iter(found)) == ("not_math", None)
+    assert fsum(leak.share_of_cost or 0 for leak in facts.leaks) == pytest.approx(0.6, rel=1e-9)
+    stalls = next(part for part in page.sections if part.title == "From paid to useful").tables[1]
+    assert next(row[:3] for row in stalls.rows) == ("checkpoint stalls", pytest.approx(0.5), pytest.approx(1.0))
+
+
+def test_the_page_fits_and_programs_read_it(page: Document) -> None:
+    """No line is wider than the terminal; the JSON has the keys of the report, and what the job used of its GPUs."""
+    assert max(map(len, render_text(page, 80).splitlines())) <= 80
+    body = json.loads(render_json(page))
+    assert {"headline", "from", "to", "readings", "sections"} == set(body)
+    assert [part["name"] for part in body["sections"]] == ["invoice", "made", "leaks", "alike", "useful", "job", "next"]
+    assert body["sections"][5]["job"] == "train"
+    assert {reading["by"]["job"] for reading in body["readings"]} == {"train"}
+
+
+def test_a_job_of_which_little_is_known(tmp_path: Path) -> None:
+    """It serves, and says nothing of its work: its MFU is unknown, and its active time is no loss."""
+    page = build(make_books(tmp_path, [made("train", 1e9)]), "serve")
+    facts = next(fact for fact in page.data.sections if isinstance(fact, LeaksFacts))
+    assert {leak.name: leak.is_unknown for leak in facts.leaks} == {
+        "underused": False,
+        "idle": False,
+        "uncounted": True,
+    }
+    assert next(tile.value for tile in page.tiles if tile.title == "MFU") == "–"
+    assert "Nobody said what it made" in render_text(page, 200)
+
+
+def make_fleet(folder: Path) -> Books:
+    """Jobs of four hours at $2 with their GPUs, activity, team, experiment and purpose, and the steps that they made."""
+    jobs = {
+        "one": (1, 0.5, "a", "ft-1", "training", 100),
+        "p1": (1, 0.6, "a", None, "training", 50),
+        "p2": (2, 0.7, "a", None, "training", 100),
+        "p3": (1, 0.8, "b", "ft-1", None, 200),
+        "large": (4, 0.9, "a", None, "training", 1),
+        "notebook": (1, 0.9, "a", None, "notebook", 1),
+        "stranger": (1, 0.9, "b", "ft-2", "training", 1),
+    }
+    end = START + 4 * HOUR
+    tables: dict[str, list[Row]] = {"devices": [], "allocations": [], "samples": [], "progress": []}
+    for job, (gpus, active, team, experiment, purpose, steps) in jobs.items():
+        for k in range(gpus):
+            device = {"device_id": f"{job}-{k}", "from_utc": START, "to_utc": end}
+            tables["devices"].append(device | {"accelerator": "H100"})
+            who = {"job_id": job, "team": team, "experiment_id": experiment, "purpose": purpose}
+            tables["allocations"].append(device | who)
+            tables["samples"] += [
+                {"device_id": f"{job}-{k}", "from_utc": START + h * HOUR, "to_utc": START + (h + 1) * HOUR}
+                | {"sm_active_share": active}
+                for h in range(4)
+            ]
+        tables["progress"].append(made(job, steps, "step") | {"to_utc": end})
+    late = {"device_id": "late-0", "from_utc": START + 3 * HOUR, "to_utc": end}
+    tables["devices"].append(late)
+    tables["allocations"].append(late | {"job_id": "late"})
+    tables["prices"] = [{"basis": "contracted", "price_per_gpu_hour": 2.0}]
+    books = Books(folder / "store")
+    add(books, [batch(name, rows) for name, rows in tables.items()], "fleet", folder)
+    return books
+
+
+def test_beside_jobs_like_it(tmp_path: Path) -> None:
+    """Three are like it: 60, 70 and 80 % utilized, a step for 16, 16 and 4 cents. MFU is known of none of them."""
+    page = build(make_fleet(tmp_path), "one")
+    facts = next(fact for fact in page.data.sections if isinstance(fact, ComparisonFacts))
+    assert facts.alike == 3
+    compared = {of.metric: of for of in facts.compared}
+    assert set(compared) == {"utilization", "mfu", "cost_per_step"}
+    assert compared["mfu"] == AlikeValue("mfu", "share", None, None, 0)
+    used, step = compared["utilization"], compared["cost_per_step"]
+    assert (used.value, used.median, used.jobs) == (pytest.approx(0.5), pytest.approx(0.7), 3)
+    assert (step.value, step.median, step.jobs) == (pytest.approx(0.08), pytest.approx(0.16), 3)
+
+
+def test_two_jobs_like_it_are_too_few(tmp_path: Path) -> None:
+    """The one with two GPUs has p1, the one and the large one beside it; the one of another team has p3 alone, and no median."""
+    books = make_fleet(tmp_path)
+    (few,) = (fact for fact in build(books, "stranger").data.sections if isinstance(fact, ComparisonFacts))
+    assert (few.alike, few.compared[0].median, few.compared[0].jobs) == (1, None, 1)
+    (more,) = (fact for fact in build(books, "p2").data.sections if isinstance(fact, ComparisonFacts))
+    assert (more.alike, more.compared[0].median) == (3, pytest.approx(0.6))
+
+
+def test_the_page_asks_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two questions of the ledger, however many jobs there are: on a large store each takes long."""
+    books, asked = make_fleet(tmp_path), []
+    show = Snapshot.show
+
+    def count(self: Snapshot, *given: Any, **options: Any) -> Any:
+        asked.append(given)
+        return show(self, *given, **options)
+
+    monkeypatch.setattr(Snapshot, "show", count)
+    build(books, "one")
+    assert len(asked) == 2
+
+
+def test_a_job_that_held_nothing_then(tmp_path: Path) -> None:
+    """It says so in one line; so does one that nobody knows."""
+    books = make_fleet(tmp_path)
+    with pytest.raises(InputError, match="held no GPUs from"):
+        build(books, "late", end=instant(START + 2 * HOUR))
+    with pytest.raises(InputError, match="nobody-knows"):
+        build(books, "nobody-knows")
