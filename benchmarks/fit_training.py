@@ -24,8 +24,7 @@ from loadfactor.planner.training.machine import (
 from loadfactor.planner.training.memory import estimate_memory
 from loadfactor.planner.training.search import search_layouts
 from loadfactor.planner.training.step import estimate_step
-from loadfactor.planner.validation.measurement_files import read_measurement_files
-from loadfactor.planner.validation.row_cells import RowRefused
+from loadfactor.planner.validation.measurement_files import RowRefused, read_measurement_files
 from loadfactor.planner.validation.training_rows import MeasuredRun, read_row
 
 WEIGHTS = {

@@ -16,9 +16,9 @@ from loadfactor.base.units import NS_PER_S
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import network
+from loadfactor.planner.serving.demand import Lengths, fit_lengths
 from loadfactor.planner.serving.fleet_run import Policy, build_fleet
-from loadfactor.planner.serving.lengths import Lengths, fit_lengths
-from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
+from loadfactor.planner.serving.layouts import ReplicaLayout, choose_precision
 from loadfactor.planner.serving.service import Traffic, find_benchmark
 from loadfactor.planner.serving.simulation.fleet import ServingFleet, Slo
 from loadfactor.planner.serving.simulation.simulate import Arrivals, Run, simulate

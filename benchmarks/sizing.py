@@ -7,7 +7,7 @@ import time
 
 from loadfactor.base.units import H_PER_YEAR, S_PER_HOUR
 from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
-from loadfactor.planner.sizing.cluster.workload import draw_poisson_jobs
+from loadfactor.planner.sizing.cluster.jobs import draw_poisson_jobs
 from loadfactor.planner.sizing.queueing import queue_wait
 
 NAME = "sizing"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadfactor.money.commitments import CommitmentLine, CommitmentUse, measure_commitments
-from loadfactor.planner.economics.commitment import Commitment
+from loadfactor.planner.economics.renting import Commitment
 
 SETTINGS = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 

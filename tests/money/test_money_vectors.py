@@ -14,9 +14,8 @@ from loadfactor.money.budgets import compute_burn_rate
 from loadfactor.money.commitments import CommitmentLine, CommitmentUse, measure_commitments
 from loadfactor.money.forecast import project_run_rate
 from loadfactor.money.remainder import largest_remainder
-from loadfactor.planner.economics.commitment import Commitment
 from loadfactor.planner.economics.ownership import OwnedCost, OwnedServer, capital_recovery_factor, compute_owned_cost
-from loadfactor.planner.economics.spot import SpotOffer, cost_spot
+from loadfactor.planner.economics.renting import Commitment, SpotOffer, cost_spot
 
 Inputs = Mapping[str, Any]
 ANSWERED = r"(tco|commit|spot|lr|budget)\..*"

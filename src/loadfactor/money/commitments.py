@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from loadfactor.money.currency import EXACT
-from loadfactor.planner.economics.commitment import (
+from loadfactor.planner.economics.renting import (
     commitment_coverage,
     commitment_utilization,
     effective_savings_rate,

@@ -10,7 +10,7 @@ from loadfactor.books.books import Books
 from loadfactor.insight.levers.offers import PriceOffers
 from loadfactor.insight.levers.price_saving import PriceSaving
 from loadfactor.insight.savings import find_savings
-from loadfactor.planner.economics.spot import SpotOffer, cost_spot
+from loadfactor.planner.economics.renting import SpotOffer, cost_spot
 
 HOURS = 10
 

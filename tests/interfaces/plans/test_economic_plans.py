@@ -13,7 +13,7 @@ from loadfactor.books.books import Books
 from loadfactor.catalog.servers import servers
 from loadfactor.interfaces.cli import app
 from loadfactor.planner.sizing.cluster import SCHEDULERS
-from loadfactor.planner.sizing.cluster.workload import draw_poisson_jobs
+from loadfactor.planner.sizing.cluster.jobs import draw_poisson_jobs
 from loadfactor.planner.sizing.request import Scheduler
 
 RUNNER = CliRunner(env={"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"})

@@ -14,23 +14,27 @@ from loadfactor.planner.economics.breakeven import (
     ReplicaCost,
     compare_at_demand,
     find_break_even,
+    lower_floor_needs_price_ratio,
     vary_inputs,
 )
-from loadfactor.planner.economics.claimed_floors import lower_floor_needs_price_ratio
-from loadfactor.planner.economics.commitment import Commitment
-from loadfactor.planner.economics.depreciation import depreciate
-from loadfactor.planner.economics.load_duration import load_duration
-from loadfactor.planner.economics.marginal import judge_gpu
-from loadfactor.planner.economics.ownership import OwnedServer, compute_owned_cost
-from loadfactor.planner.economics.price_risk import average_price_share, find_break_even_change, vary_rent_price
-from loadfactor.planner.economics.spot import SpotOffer, cost_spot
-from loadfactor.planner.economics.tiers import (
+from loadfactor.planner.economics.load_duration import (
     Tier,
     choose_owned_gpus,
     cost_own_and_rent,
     draw_screening_curve,
     find_cheapest_mix,
+    judge_gpu,
+    load_duration,
     own_for_normal_demand,
+)
+from loadfactor.planner.economics.ownership import OwnedServer, compute_owned_cost, depreciate
+from loadfactor.planner.economics.renting import (
+    Commitment,
+    SpotOffer,
+    average_price_share,
+    cost_spot,
+    find_break_even_change,
+    vary_rent_price,
 )
 
 DAY = [20] * 6 + [40] * 6 + [60] * 4 + [80] * 8

@@ -9,7 +9,7 @@ import pytest
 
 from loadfactor.base.units import H_PER_DAY, S_PER_DAY, S_PER_HOUR
 from loadfactor.planner.hardware.checkpoint import daly_interval_s, job_mtbf_s, plan_checkpoints, young_interval_s
-from loadfactor.planner.hardware.collectives import Fabric, all_reduce_s
+from loadfactor.planner.hardware.kernels import Fabric, all_reduce_s
 
 Inputs = dict[str, Any]
 FOLDER = Path(__file__).parents[2] / "vectors"

@@ -6,7 +6,7 @@ import pytest
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import network
-from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
+from loadfactor.planner.serving.layouts import ReplicaLayout, choose_precision
 from loadfactor.planner.serving.simulation.fleet import Batching, ServingFleet
 from loadfactor.planner.serving.simulation.simulate import Arrivals
 from loadfactor.planner.serving.simulation.state import Costs, StepRates, as_record

@@ -7,15 +7,18 @@ from loadfactor.base.errors import PlanError
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import network
-from loadfactor.planner.serving.cache_memory import cache_bytes_per_sequence, measure_memory
 from loadfactor.planner.serving.latency import fill_s
 from loadfactor.planner.serving.layout_search import list_options
-from loadfactor.planner.serving.layouts import AskedLayout, explain_no_layout, list_layouts
-from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
+from loadfactor.planner.serving.layouts import (
+    AskedLayout,
+    ReplicaLayout,
+    choose_precision,
+    explain_no_layout,
+    list_layouts,
+)
 from loadfactor.planner.serving.service import Traffic
-from loadfactor.planner.serving.simulation.costs import tabulate_costs
-from loadfactor.planner.serving.simulation.fleet import Slo
-from loadfactor.planner.serving.step import Replica, step_time
+from loadfactor.planner.serving.simulation.fleet import Slo, tabulate_costs
+from loadfactor.planner.serving.step import Replica, cache_bytes_per_sequence, measure_memory, step_time
 
 
 def build(model: str, chip: str, layout: ReplicaLayout, weights: str | None = None) -> Replica:

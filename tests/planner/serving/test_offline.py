@@ -7,10 +7,9 @@ import pytest
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import network
-from loadfactor.planner.serving.cache_memory import measure_memory
-from loadfactor.planner.serving.offline import predict_offline
-from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
-from loadfactor.planner.serving.step import Replica
+from loadfactor.planner.serving.latency import predict_offline
+from loadfactor.planner.serving.layouts import ReplicaLayout, choose_precision
+from loadfactor.planner.serving.step import Replica, measure_memory
 
 
 def build_replica(model: str = "llama-3.1-8b", card: str = "h100-sxm", engine: str = "trtllm") -> Replica:

@@ -10,16 +10,21 @@ from loadfactor.base.errors import InputError, PlanError
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.engines import read_engine_constants
 from loadfactor.catalog.models import network
-from loadfactor.planner.hardware.engine_names import EngineName
-from loadfactor.planner.serving.batch_gains import compute_batch_gains
-from loadfactor.planner.serving.cache_memory import cache_bytes_per_sequence, check_fits, measure_memory, most_sequences
+from loadfactor.planner.hardware import EngineName
 from loadfactor.planner.serving.latency import predict_latency, prompt_time
-from loadfactor.planner.serving.passes import count_pass_values
-from loadfactor.planner.serving.replica_layout import ReplicaLayout, choose_precision
+from loadfactor.planner.serving.layouts import ReplicaLayout, choose_precision
+from loadfactor.planner.serving.levers import compute_batch_gains
+from loadfactor.planner.serving.matrices import count_pass_values
 from loadfactor.planner.serving.service import Traffic, evaluate_batch, find_capacity
-from loadfactor.planner.serving.simulation.costs import Speculation, tabulate_costs
-from loadfactor.planner.serving.simulation.fleet import Slo
-from loadfactor.planner.serving.step import Replica, step_time
+from loadfactor.planner.serving.simulation.fleet import Slo, Speculation, tabulate_costs
+from loadfactor.planner.serving.step import (
+    Replica,
+    cache_bytes_per_sequence,
+    check_fits,
+    measure_memory,
+    most_sequences,
+    step_time,
+)
 
 
 def replica(

@@ -10,12 +10,19 @@ from tests.planner.serving.plain_queue import simulated_wait
 
 from loadfactor.base.errors import PlanError
 from loadfactor.base.units import NS_PER_S
-from loadfactor.planner.serving.cache_memory import cache_tokens
-from loadfactor.planner.serving.simulation.costs import Speculation, tabulate_costs
-from loadfactor.planner.serving.simulation.fleet import Autoscale, Batching, Failures, PrefixCache, ServingFleet, Slo
+from loadfactor.planner.serving.simulation.fleet import (
+    Autoscale,
+    Batching,
+    Failures,
+    PrefixCache,
+    ServingFleet,
+    Slo,
+    Speculation,
+    tabulate_costs,
+)
 from loadfactor.planner.serving.simulation.simulate import Arrivals, Run, simulate
 from loadfactor.planner.serving.simulation.state import Costs
-from loadfactor.planner.serving.step import Replica, step_time
+from loadfactor.planner.serving.step import Replica, cache_tokens, step_time
 from loadfactor.planner.sizing.queueing import queue_wait
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from loadfactor.planner.serving.cost_multiplier import duty_multiplier, exponential_peak_multiplier
-from loadfactor.planner.serving.roofline import batch_speedup, cache_to_weights, compute_share, steady_batch
+from loadfactor.planner.serving.fleet_run import duty_multiplier, exponential_peak_multiplier
+from loadfactor.planner.serving.service import batch_speedup, cache_to_weights, compute_share, steady_batch
 from loadfactor.planner.sizing.queueing import erlang_c, queue_wait
 
 Formula = Callable[[dict[str, Any]], float]

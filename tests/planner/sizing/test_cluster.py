@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from loadfactor.base.errors import PlanError
 from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
-from loadfactor.planner.sizing.cluster.jobs import Jobs, make_jobs
+from loadfactor.planner.sizing.cluster.jobs import Jobs, draw_poisson_jobs, make_jobs
 from loadfactor.planner.sizing.cluster.outcome import Outcome, average_batches
-from loadfactor.planner.sizing.cluster.workload import draw_poisson_jobs
 from loadfactor.planner.sizing.queueing import erlang_b, queue_wait
 
 POLICIES = (

@@ -6,8 +6,8 @@ import pytest
 
 from loadfactor.interfaces.plans.size import read_counts
 from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
-from loadfactor.planner.sizing.cluster.idle_reasons import explain_idle
 from loadfactor.planner.sizing.cluster.jobs import make_jobs
+from loadfactor.planner.sizing.state_plan import explain_idle
 from loadfactor.sources.demand import JobTrace, StateTrace
 from loadfactor.sources.demand_files import read_demand
 

@@ -7,12 +7,10 @@ from loadfactor.planner.hardware.checkpoint import daly_interval_s, efficiency_s
 from loadfactor.planner.sizing.queueing import (
     erlang_b,
     erlang_c,
-    queue_wait,
-    servers_for_wait_share,
-)
-from loadfactor.planner.sizing.staffing import (
     halfin_whitt_waiting_share,
     pooled_cv,
+    queue_wait,
+    servers_for_wait_share,
     square_root_staffing,
     stranded_share,
 )

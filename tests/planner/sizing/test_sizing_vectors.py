@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from loadfactor.planner.economics import tiers
+from loadfactor.planner.economics import load_duration as tiers
 from loadfactor.planner.economics.breakeven import ApiPrice, MeanRequest, ReplicaCost, find_break_even
 from loadfactor.planner.economics.load_duration import load_duration
-from loadfactor.planner.sizing import queueing, staffing
+from loadfactor.planner.sizing import queueing
+from loadfactor.planner.sizing import queueing as staffing
 
 Inputs = Mapping[str, Any]
 FOLDER = Path(__file__).parents[2] / "vectors"

@@ -8,9 +8,8 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.units import BYTES_PER_GIB
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import network
-from loadfactor.planner.training.adapters import Adapters
-from loadfactor.planner.training.evaluation import evaluate_layout
-from loadfactor.planner.training.job import TrainingJob
+from loadfactor.planner.training.explanations import evaluate_layout
+from loadfactor.planner.training.job import Adapters, TrainingJob
 from loadfactor.planner.training.layout import TrainingLayout
 from loadfactor.planner.training.machine import build_machine
 from loadfactor.planner.training.request import TrainingRequest

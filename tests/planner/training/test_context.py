@@ -9,10 +9,10 @@ from loadfactor import plan_training
 from loadfactor.base.errors import PlanError
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import network
-from loadfactor.planner.training.exchange import context_exchange_s
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import TrainingLayout
 from loadfactor.planner.training.machine import MODERN, build_machine
+from loadfactor.planner.training.step import context_exchange_s
 from loadfactor.planner.validation.row_software import list_unread, recognize_software
 
 H100 = build_machine(accelerator("h100-sxm"))

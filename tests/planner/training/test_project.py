@@ -6,8 +6,8 @@ import pytest
 
 from loadfactor import plan_training
 from loadfactor.base.errors import InputError
-from loadfactor.planner.training.project import ProjectNeeds, cost_project
 from loadfactor.planner.training.scaling import TrainingPlans
+from loadfactor.planner.training.training_plan import ProjectNeeds, cost_project
 
 RUN: dict[str, Any] = {
     "model": "llama-3.1-8b",

@@ -7,13 +7,12 @@ from loadfactor.base.errors import PlanError
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import network
 from loadfactor.catalog.prices import choose_price
+from loadfactor.planner.training.explanations import PEAK_RANGE
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
 from loadfactor.planner.training.machine import MEGATRON_2021, MODERN, build_machine
 from loadfactor.planner.training.memory import estimate_memory
-from loadfactor.planner.training.open_choices import PEAK_RANGE
-from loadfactor.planner.training.search import find_pareto_front, pick_distinct, search_layouts
-from loadfactor.planner.training.search_space import EVERYTHING, SearchSpace
+from loadfactor.planner.training.search import EVERYTHING, SearchSpace, find_pareto_front, pick_distinct, search_layouts
 from loadfactor.planner.training.step import TERMS, estimate_step
 from loadfactor.planner.training.training_plan import Reliability, TrainingPlan, plan_run
 

@@ -7,7 +7,7 @@ import pytest
 
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.catalog.models import network
-from loadfactor.planner.training.evaluation import evaluate_layout
+from loadfactor.planner.training.explanations import evaluate_layout
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, NONE, TrainingLayout
 from loadfactor.planner.training.machine import (
@@ -18,8 +18,7 @@ from loadfactor.planner.training.machine import (
     Software,
     build_machine,
 )
-from loadfactor.planner.training.search import search_layouts
-from loadfactor.planner.training.search_space import SearchSpace
+from loadfactor.planner.training.search import SearchSpace, search_layouts
 
 ONE_NODE = TrainingLayout(data=8, micro_batch=2, zero=3)
 

@@ -13,6 +13,8 @@ from loadfactor.catalog.measurements import read_published_rows
 from loadfactor.catalog.models import Network, network, networks
 from loadfactor.planner.training.flops import (
     HARDWARE,
+    Utilization,
+    compute_utilization,
     mfu_share,
     paid_mfu_share,
     palm_flops_per_token,
@@ -22,7 +24,6 @@ from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import FULL, SELECTIVE, TrainingLayout
 from loadfactor.planner.training.machine import MEGATRON_2022, build_machine
 from loadfactor.planner.training.memory import activation_bytes_per_layer
-from loadfactor.planner.training.utilization import Utilization, compute_utilization
 from loadfactor.planner.validation.mfu_claims import validate_mfu
 from loadfactor.planner.validation.training_rows import read_row
 

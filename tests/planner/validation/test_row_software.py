@@ -6,7 +6,7 @@ import pytest
 
 from loadfactor.catalog.accelerators import accelerator
 from loadfactor.planner.training.machine import EAGER, MODERN, MOSAIC_2023, NEMO, NEMO_2024, TORCHTITAN, XLA, Software
-from loadfactor.planner.validation.row_cells import RowRefused
+from loadfactor.planner.validation.measurement_files import RowRefused
 from loadfactor.planner.validation.row_software import list_unread, read_datatype, recognize_software
 from loadfactor.planner.validation.training import compare_rows
 

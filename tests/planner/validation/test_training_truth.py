@@ -6,8 +6,7 @@ import pytest
 
 from loadfactor.catalog.constants import read_left_out_errors
 from loadfactor.planner.validation.measurement_files import read_measurement_files
-from loadfactor.planner.validation.training import compare_rows
-from loadfactor.planner.validation.training_errors import Comparison, summarize_errors
+from loadfactor.planner.validation.training import Comparison, compare_rows, summarize_errors
 
 
 def compared(shared: Path, name: str) -> list[Comparison]:

@@ -16,9 +16,8 @@ from loadfactor.insight.levers.power_cap import find_power_caps
 from loadfactor.insight.levers.price_saving import KeptHours, PriceSaving
 from loadfactor.insight.levers.situation import Situation
 from loadfactor.insight.levers.wording import say_hours
-from loadfactor.planner.economics.load_duration import load_duration
-from loadfactor.planner.economics.spot import SpotOffer, cost_spot
-from loadfactor.planner.economics.tiers import choose_owned_gpus, cost_own_and_rent
+from loadfactor.planner.economics.load_duration import choose_owned_gpus, cost_own_and_rent, load_duration
+from loadfactor.planner.economics.renting import SpotOffer, cost_spot
 
 PRICE_LEVERS: Final = ("cheaper_gpu", "spot", "committed_base", "power_cap")
 """Their names."""

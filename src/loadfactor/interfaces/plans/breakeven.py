@@ -16,11 +16,22 @@ from loadfactor.interfaces.plans.measured_load import (
     state_load,
 )
 from loadfactor.interfaces.plans.throughput import plan_throughput, read_throughput
-from loadfactor.planner.economics.api_choice import DEFAULT_MODEL, ApiChoice, choose_api, choose_model
-from loadfactor.planner.economics.breakeven import MeanDemand, MeanRequest, ReplicaCost, find_gpu_hour_price
-from loadfactor.planner.economics.breakeven_plan import BreakEvenPlan, plan_break_even
-from loadfactor.planner.economics.claimed_floors import lower_floor_needs_price_ratio
-from loadfactor.planner.economics.measured_load import MeasuredLoad
+from loadfactor.planner.economics.breakeven import (
+    MeanDemand,
+    MeanRequest,
+    ReplicaCost,
+    find_gpu_hour_price,
+    lower_floor_needs_price_ratio,
+)
+from loadfactor.planner.economics.breakeven_plan import (
+    DEFAULT_MODEL,
+    ApiChoice,
+    BreakEvenPlan,
+    MeasuredLoad,
+    choose_api,
+    choose_model,
+    plan_break_even,
+)
 from loadfactor.planner.economics.request import BreakEvenRequest
 
 NEVER = "never"

@@ -7,7 +7,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.catalog.prices import ChosenPrice, choose_price
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Section, TableColumn
 from loadfactor.interfaces.formats import counted, duration, money, number, percent
-from loadfactor.planner.economics.measured_load import MeasuredLoad
+from loadfactor.planner.economics.breakeven_plan import MeasuredLoad
 
 PLAN_CURRENCY = "USD"
 """That of API prices and of the catalog."""

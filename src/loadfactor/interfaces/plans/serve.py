@@ -17,7 +17,7 @@ from loadfactor.interfaces.plans.assumptions import state_price
 from loadfactor.interfaces.plans.measured_load import choose_measured_price, draw_load, find_load, state_load
 from loadfactor.interfaces.plans.serving_notes import write_headline, write_notes
 from loadfactor.interfaces.plans.serving_sections import DemandAxis, draw_sections
-from loadfactor.planner.economics.measured_load import MeasuredLoad
+from loadfactor.planner.economics.breakeven_plan import MeasuredLoad
 from loadfactor.planner.serving.demand import RequestDemand, observe_demand
 from loadfactor.planner.serving.inputs import RequestTrace, build_inputs
 from loadfactor.planner.serving.request import ServingRequest

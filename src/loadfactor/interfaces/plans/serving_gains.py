@@ -2,10 +2,9 @@
 
 from loadfactor.interfaces.document import DataTable, Section, TableColumn
 from loadfactor.interfaces.formats import number, percent
-from loadfactor.planner.serving.batch_gains import KAPPA_OF_27, MANY
-from loadfactor.planner.serving.cost_multiplier import duty_multiplier, exponential_peak_multiplier
+from loadfactor.planner.serving.fleet_run import duty_multiplier, exponential_peak_multiplier
+from loadfactor.planner.serving.levers import KAPPA_OF_27, MANY, OPEN_SHARE
 from loadfactor.planner.serving.serving_plan import ServingPlan
-from loadfactor.planner.serving.traffic_cost import OPEN_SHARE
 
 PEAK_QUANTILE = 0.95
 

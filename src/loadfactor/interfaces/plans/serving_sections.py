@@ -9,7 +9,7 @@ from loadfactor.interfaces.document import Cell, DataTable, Section, Style, Tabl
 from loadfactor.interfaces.formats import money, number, percent
 from loadfactor.interfaces.plans.serving_gains import draw_batch_gains
 from loadfactor.interfaces.plans.serving_notes import round_off
-from loadfactor.planner.serving.cost_by_demand import EFFICIENT, CostPoint
+from loadfactor.planner.serving.levers import EFFICIENT, CostPoint
 from loadfactor.planner.serving.serving_plan import ServingPlan
 
 PER_MTOK = "per million tokens"

@@ -10,12 +10,10 @@ from loadfactor.interfaces.plans.assumptions import state_price
 from loadfactor.interfaces.plans.demand import find_demand, read_jobs
 from loadfactor.interfaces.plans.size_from_jobs import build_jobs_document
 from loadfactor.interfaces.plans.size_from_state import build_state_document
-from loadfactor.planner.economics.gpu_price import choose_kept_price
-from loadfactor.planner.sizing.cluster.idle_reasons import StateCounts
-from loadfactor.planner.sizing.question import make_question
+from loadfactor.planner.economics.ownership import choose_kept_price
 from loadfactor.planner.sizing.request import SizeRequest
-from loadfactor.planner.sizing.size_plan import SizePlan, SizeQuestion, plan_size_from_jobs
-from loadfactor.planner.sizing.state_plan import plan_size_from_state
+from loadfactor.planner.sizing.size_plan import SizePlan, SizeQuestion, make_question, plan_size_from_jobs
+from loadfactor.planner.sizing.state_plan import StateCounts, plan_size_from_state
 from loadfactor.sources.demand import JobTrace, StateTrace
 
 

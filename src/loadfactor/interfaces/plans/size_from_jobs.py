@@ -5,7 +5,7 @@ from loadfactor.interfaces.charts import Chart, Mark, Reference, Series
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn
 from loadfactor.interfaces.formats import counted, duration, money, number, percent
 from loadfactor.planner.sizing.closed_forms import Staffing
-from loadfactor.planner.sizing.cluster.policy import SCHEDULERS
+from loadfactor.planner.sizing.cluster import SCHEDULERS
 from loadfactor.planner.sizing.request import SizeRequest
 from loadfactor.planner.sizing.size_plan import SizePlan
 from loadfactor.planner.sizing.sizes import SizePoint

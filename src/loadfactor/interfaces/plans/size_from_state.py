@@ -5,8 +5,7 @@ from loadfactor.interfaces.charts import Chart, Reference, Series
 from loadfactor.interfaces.document import Assumption, DataTable, Document, Section, TableColumn
 from loadfactor.interfaces.formats import counted, duration, money, number, percent
 from loadfactor.interfaces.plans.load_duration import draw_load_duration
-from loadfactor.planner.sizing.cluster.idle_reasons import IdleReasons
-from loadfactor.planner.sizing.state_plan import StatePlan
+from loadfactor.planner.sizing.state_plan import IdleReasons, StatePlan
 from loadfactor.sources.demand import DemandTrace, StateTrace
 
 

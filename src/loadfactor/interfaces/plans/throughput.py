@@ -9,9 +9,9 @@ from loadfactor.catalog.models import read_network
 from loadfactor.interfaces.document import Assumption
 from loadfactor.interfaces.formats import counted, duration, number
 from loadfactor.planner.economics.request import BreakEvenRequest
+from loadfactor.planner.serving.layout_search import choose_throughput, measured_tokens_per_s
 from loadfactor.planner.serving.service import Traffic
 from loadfactor.planner.serving.simulation.fleet import Slo
-from loadfactor.planner.serving.throughput import choose_throughput, measured_tokens_per_s
 
 
 @dataclass(frozen=True)

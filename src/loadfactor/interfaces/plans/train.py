@@ -22,10 +22,9 @@ from loadfactor.interfaces.plans.train_sections import (
     write_time,
 )
 from loadfactor.interfaces.progress import show_progress
-from loadfactor.planner.training.project import PlannedProject, ProjectNeeds
 from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.scaling import NO_PRICE, TrainingFacts, TrainingPlans, plan_runs
-from loadfactor.planner.training.training_plan import TrainingPlan
+from loadfactor.planner.training.training_plan import PlannedProject, ProjectNeeds, TrainingPlan
 
 SOFTWARE_WORDS = {
     "modern": "flash attention, overlap, kernels of 2023 and 2024",

@@ -4,11 +4,10 @@ from loadfactor.base.units import BYTES_PER_GIB, FLOPS_PER_TFLOPS, S_PER_DAY
 from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Cell, DataTable, Section, TableColumn
 from loadfactor.interfaces.formats import about_money, counted, duration, number, percent, short
-from loadfactor.planner.training.evaluation import EvaluatedLayout
+from loadfactor.planner.training.explanations import EvaluatedLayout
 from loadfactor.planner.training.layout import NONE, RECOMPUTE, TrainingLayout
-from loadfactor.planner.training.project import PlannedProject
 from loadfactor.planner.training.scaling import TrainingPlans
-from loadfactor.planner.training.training_plan import TrainingPlan
+from loadfactor.planner.training.training_plan import PlannedProject, TrainingPlan
 
 TERM_NAMES = {
     "matmul_s": "matrix products",

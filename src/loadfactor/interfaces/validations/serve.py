@@ -6,8 +6,7 @@ from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn
 from loadfactor.interfaces.formats import percent
 from loadfactor.planner.validation.request import ServingValidationRequest
-from loadfactor.planner.validation.serving import ServingValidation, validate_serving
-from loadfactor.planner.validation.serving_errors import ServingErrors
+from loadfactor.planner.validation.serving import ServingErrors, ServingValidation, validate_serving
 
 COLUMNS = (
     *(TableColumn(title) for title in ("system", "backend", "model")),

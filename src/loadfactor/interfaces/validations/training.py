@@ -11,11 +11,11 @@ from loadfactor.interfaces.progress import show_progress
 from loadfactor.planner.training.layout import TrainingLayout
 from loadfactor.planner.validation.request import TrainingValidationRequest
 from loadfactor.planner.validation.training import (
+    Comparison,
     SkippedRow,
     TrainingValidation,
     validate_training,
 )
-from loadfactor.planner.validation.training_errors import Comparison
 
 ROWS_SHOWN = 12  # of a file, on the page; the JSON has them all
 UNITS = {

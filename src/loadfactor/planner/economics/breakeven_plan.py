@@ -2,19 +2,164 @@
 
 from dataclasses import dataclass, field, replace
 
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import S_PER_DAY, S_PER_HOUR
+from loadfactor.catalog.token_prices import TokenPrice, hosted_prices, token_price
 from loadfactor.planner.economics.breakeven import (
     ApiPrice,
     BreakEven,
+    ClaimedFloor,
     MeanDemand,
     MeanRequest,
     ReplicaCost,
     Sensitivity,
     compare_at_demand,
     find_break_even,
+    reproduce_claimed_floors,
     vary_inputs,
 )
-from loadfactor.planner.economics.claimed_floors import ClaimedFloor, reproduce_claimed_floors
-from loadfactor.planner.economics.measured_load import MeasuredLoad
+from loadfactor.planner.economics.request import BreakEvenRequest
+
+DEFAULT_MODEL = "llama-3.1-8b"  # small, and hosted by many
+
+
+@dataclass(frozen=True)
+class ApiChoice:
+    """The API's name and price; `listed` is the catalog's entry, None where the price was given.
+
+    `offers` are all list prices of the same network where the choice was not the user's.
+    """
+
+    name: str
+    price: ApiPrice
+    listed: TokenPrice | None = None
+    offers: tuple[TokenPrice, ...] = ()
+
+
+def choose_model(request: BreakEvenRequest) -> str:
+    """The network whose throughput is planned; empty where only a throughput is known, the default where nothing is given.
+
+    Raises InputError where an API is named but nothing about what would take its place.
+    """
+    if request.model or request.is_measured:
+        return request.model
+    if request.api or request.api_price:
+        raise InputError(
+            "say what would replace the API: --tokens-per-s (in and out), --output-tokens-per-s, or --model"
+        )
+    return DEFAULT_MODEL
+
+
+def choose_api(request: BreakEvenRequest, model: str) -> ApiChoice:
+    """The API to compare with. `model` is the network served, empty where only its throughput is known.
+
+    Of several that host the same network the middle one by what the mean request costs is taken.
+    Raises InputError where nothing is named and no such API is listed.
+    """
+    if request.api and request.api_price:
+        raise InputError("name the API once: --api openai/gpt-4o-mini or --api-price 0.15,0.60 per million tokens")
+    if request.api_price:
+        if len(request.api_price) > 2:
+            raise InputError(f"--api-price takes one number or input,output as 0.15,0.60, got {len(request.api_price)}")
+        return ApiChoice("the API", ApiPrice(request.api_price[0], request.api_price[-1]))
+    if request.api:
+        listed = token_price(request.api)
+        return ApiChoice(listed.id, read_price(listed), listed)
+    offers = hosted_prices(model)
+    if not offers:
+        of = f" that hosts {model}" if model else ""
+        raise InputError(
+            f"the catalog knows no API{of}; name one: --api openai/gpt-4o-mini (see --api list), or "
+            "--api-price 0.15,0.60 per million tokens"
+        )
+    mean = MeanRequest(request.input_tokens, request.output_tokens)
+    ranked = sorted(offers, key=lambda offer: mean.cost(read_price(offer)))
+    listed = ranked[(len(ranked) - 1) // 2]
+    return ApiChoice(listed.id, read_price(listed), listed, offers)
+
+
+def read_price(listed: TokenPrice) -> ApiPrice:
+    """The price of a catalog entry."""
+    return ApiPrice(listed.input_price_per_mtok, listed.output_price_per_mtok)
+
+
+@dataclass(frozen=True)
+class MeasuredLoad:
+    """Requests and tokens over `span_s` seconds, nights included, of jobs that held `gpu_s` GPU-seconds of it.
+
+    `duty_share`: the share of the counted time in which tokens came; `counted_share`: that of the held time that is counted, the
+    rest made an unknown number. `busiest_…` is the highest of an hour. `cost` is None where no price is known.
+    """
+
+    jobs: tuple[str, ...]
+    span_s: float
+    gpu_s: float
+    cost: float | None
+    currency: str
+    requests: float
+    prompt_tokens: float
+    output_tokens: float
+    duty_share: float
+    counted_share: float
+    busiest_tokens_per_gpu_s: float
+    busiest_requests_per_s: float
+    gpus_per_replica: int
+
+    @property
+    def requests_per_s(self) -> float:
+        """Mean demand.
+
+        >>> load = MeasuredLoad(("chat",), 7200, 14400, 8, "USD", 3600, 1.8e6, 0.36e6, 0.5, 1, 300, 1, 2)
+        >>> load.requests_per_s, load.input_tokens, load.output_tokens_each, load.peak_ratio
+        (0.5, 500.0, 100.0, 2.0)
+        >>> load.tokens_per_gpu_s, load.price_per_gpu_hour, load.cost_per_hour, load.share_of(300)
+        (150.0, 2.0, 4.0, 0.5)
+        """
+        return self.requests / self.span_s
+
+    @property
+    def requests_per_day(self) -> float:
+        """The same by day."""
+        return self.requests_per_s * S_PER_DAY
+
+    @property
+    def input_tokens(self) -> float:
+        """Of the mean request; those from a cache, too."""
+        return self.prompt_tokens / self.requests
+
+    @property
+    def output_tokens_each(self) -> float:
+        """Output tokens of the mean request."""
+        return self.output_tokens / self.requests
+
+    @property
+    def peak_ratio(self) -> float:
+        """Demand of the busiest hour over the mean."""
+        return max(1.0, self.busiest_requests_per_s / self.requests_per_s)
+
+    @property
+    def gpus(self) -> float:
+        """Held on average."""
+        return self.gpu_s / self.span_s
+
+    @property
+    def tokens_per_gpu_s(self) -> float:
+        """Input and output tokens a second of a held GPU."""
+        return (self.prompt_tokens + self.output_tokens) / self.gpu_s
+
+    @property
+    def price_per_gpu_hour(self) -> float | None:
+        """What a held GPU-hour cost."""
+        return None if self.cost is None else self.cost / self.gpu_s * S_PER_HOUR
+
+    @property
+    def cost_per_hour(self) -> float | None:
+        """What the held GPUs cost an hour."""
+        return None if self.cost is None else self.cost / self.span_s * S_PER_HOUR
+
+    def share_of(self, saturated_tokens_per_gpu_s: float) -> float:
+        """The mean load as a share of what the held GPUs would serve if they were always saturated."""
+        return self.tokens_per_gpu_s / saturated_tokens_per_gpu_s
 
 
 @dataclass(frozen=True)

@@ -3,24 +3,36 @@
 from dataclasses import dataclass
 
 from loadfactor.base.units import PERCENT, W_PER_KW
-from loadfactor.planner.economics.commitment import Commitment
-from loadfactor.planner.economics.depreciation import METHODS, depreciate
-from loadfactor.planner.economics.gpu_price import require_server
-from loadfactor.planner.economics.load_duration import LoadDuration
-from loadfactor.planner.economics.marginal import MarginalGpu, judge_gpu
-from loadfactor.planner.economics.ownership import OwnedCost, OwnedServer, compute_owned_cost
-from loadfactor.planner.economics.price_risk import PriceScenario, find_break_even_change, vary_rent_price
-from loadfactor.planner.economics.request import OwnRequest
-from loadfactor.planner.economics.spot import SpotCost, SpotOffer, cost_spot
-from loadfactor.planner.economics.tiers import (
+from loadfactor.planner.economics.load_duration import (
     Crossing,
+    LoadDuration,
+    MarginalGpu,
     Mix,
     Tier,
     choose_owned_gpus,
     draw_screening_curve,
     find_cheapest_mix,
+    judge_gpu,
     own_for_normal_demand,
 )
+from loadfactor.planner.economics.ownership import (
+    METHODS,
+    OwnedCost,
+    OwnedServer,
+    compute_owned_cost,
+    depreciate,
+    require_server,
+)
+from loadfactor.planner.economics.renting import (
+    Commitment,
+    PriceScenario,
+    SpotCost,
+    SpotOffer,
+    cost_spot,
+    find_break_even_change,
+    vary_rent_price,
+)
+from loadfactor.planner.economics.request import OwnRequest
 
 OWNED, COMMITTED, ON_DEMAND, SPOT = "owned", "committed", "on demand", "spot"
 

@@ -15,7 +15,7 @@ from loadfactor.base.limits import (
     WAIT_H,
 )
 from loadfactor.base.request import Request, option
-from loadfactor.planner.hardware.engine_names import EngineName
+from loadfactor.planner.hardware import EngineName
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,16 +6,113 @@ variation, or a Markov-modulated process that switches between a calm and a burs
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from math import log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.base.errors import PlanError
 from loadfactor.base.units import H_PER_DAY, NS_PER_S, S_PER_DAY, S_PER_HOUR
-from loadfactor.planner.serving.arrival_process import Bursts, GammaGaps
 from loadfactor.planner.serving.choices import Process, Shape
-from loadfactor.planner.serving.lengths import Lengths, fit_lengths
 from loadfactor.planner.serving.simulation.simulate import Arrivals
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Prompt and output tokens of requests: lognormal, or pairs drawn again from `sample`."""
+
+    prompt_mean: float
+    output_mean: float
+    prompt_cv: float = 1.0
+    output_cv: float = 1.0
+    longest: int = 131_072
+    sample: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.prompt_mean < 1 or self.output_mean < 1:
+            raise PlanError(f"mean lengths are at least one token, got {self.prompt_mean:g} and {self.output_mean:g}")
+        if self.prompt_cv < 0 or self.output_cv < 0:
+            raise PlanError("a coefficient of variation is 0 (all alike) or more")
+
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """`count` prompts and outputs."""
+        if self.sample is not None:
+            picked = rng.integers(len(self.sample[0]), size=count)
+            return self.sample[0][picked], self.sample[1][picked]
+        kinds = ((self.prompt_mean, self.prompt_cv), (self.output_mean, self.output_cv))
+        first, second = (_lognormal(rng, mean, cv, count, self.longest) for mean, cv in kinds)
+        return first, second
+
+
+def fit_lengths(prompts: NDArray[np.int64], outputs: NDArray[np.int64]) -> Lengths:
+    """Lengths fitted to a trace: its means and coefficients of variation, and its own pairs to draw from.
+
+    Requests without a prompt or an output are left out. Raises PlanError when none is left.
+    """
+    real = (prompts > 0) & (outputs > 0)
+    if not real.any():
+        raise PlanError("the trace has no request with a prompt and an output")
+    p, o = prompts[real], outputs[real]
+    return Lengths(
+        float(p.mean()),
+        float(o.mean()),
+        float(p.std() / p.mean()),
+        float(o.std() / o.mean()),
+        int((p + o).max()),
+        (p, o),
+    )
+
+
+def _lognormal(rng: np.random.Generator, mean: float, cv: float, count: int, longest: int) -> NDArray[np.int64]:
+    if cv == 0:
+        return np.full(count, round(mean), np.int64)
+    spread = log(1 + cv * cv)
+    drawn = rng.lognormal(log(mean) - spread / 2, sqrt(spread), count)
+    return np.clip(np.rint(drawn), 1, longest).astype(np.int64)
+
+
+class GammaGaps:
+    """Gamma gaps of mean 1 on a clock that runs with the rate; what is left of a gap carries into the next hour."""
+
+    def __init__(self, rng: np.random.Generator, cv: float) -> None:
+        self.rng, self.shape = rng, 1 / cv**2
+        self.next = float(rng.gamma(self.shape, 1 / self.shape))
+
+    def draw_until(self, amount: float) -> NDArray[np.float64]:
+        """Times of requests on that clock in the next `amount` of it."""
+        found: list[NDArray[np.float64]] = []
+        while self.next < amount:
+            count = max(64, int((amount - self.next) * 1.05))
+            at = self.next + np.concatenate([[0.0], np.cumsum(self.rng.gamma(self.shape, 1 / self.shape, count))])
+            found.append(at[:-1][at[:-1] < amount])
+            later = at[at >= amount]
+            self.next = float(later[0]) if later.size else float(at[-1])
+        self.next -= amount
+        return np.concatenate(found) if found else np.zeros(0)
+
+
+class Bursts:
+    """A two-state Markov-modulated Poisson process whose mean rate is 1 × the hour's."""
+
+    def __init__(self, rng: np.random.Generator, levels: tuple[float, float], share: float, burst_s: float) -> None:
+        self.rng, self.level = rng, levels
+        self.mean_s = (burst_s * (1 - share) / share, burst_s)
+        self.bursting = int(rng.random() < share)
+        self.ends_s = float(rng.exponential(self.mean_s[self.bursting]))
+
+    def draw_within(self, start: float, stop: float, rate: float) -> NDArray[np.float64]:
+        """Times of requests from `start` to `stop` (s) at a mean rate per second."""
+        found = []
+        while start < stop:
+            upto = min(stop, self.ends_s)
+            count = self.rng.poisson(rate * self.level[self.bursting] * (upto - start))
+            found.append(np.sort(self.rng.uniform(start, upto, count)))
+            if upto == self.ends_s:
+                self.bursting = 1 - self.bursting
+                self.ends_s += float(self.rng.exponential(self.mean_s[self.bursting]))
+            start = upto
+        return np.concatenate(found)
+
 
 FLAT_DAY = (1.0,) * H_PER_DAY
 # Requests by hour of a working day, in any unit: an interactive service in one time zone (assumed).

@@ -10,16 +10,13 @@ from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.engines import EngineConstants
 from loadfactor.catalog.models import Network
 from loadfactor.catalog.prices import ChosenPrice
-from loadfactor.planner.serving.demand import RequestDemand, build_demand
+from loadfactor.planner.serving.demand import Lengths, RequestDemand, build_demand
 from loadfactor.planner.serving.fleet_run import Policy
-from loadfactor.planner.serving.layouts import AskedLayout
-from loadfactor.planner.serving.lengths import Lengths
-from loadfactor.planner.serving.replica_layout import choose_precision
+from loadfactor.planner.serving.layouts import AskedLayout, choose_precision
 from loadfactor.planner.serving.request import ServingRequest
 from loadfactor.planner.serving.service import Traffic
 from loadfactor.planner.serving.serving_plan import ServingInputs
-from loadfactor.planner.serving.simulation.costs import Speculation
-from loadfactor.planner.serving.simulation.fleet import Autoscale, Failures, PrefixCache, Slo
+from loadfactor.planner.serving.simulation.fleet import Autoscale, Failures, PrefixCache, Slo, Speculation
 from loadfactor.planner.serving.simulation.simulate import Arrivals
 
 

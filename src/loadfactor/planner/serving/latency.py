@@ -9,14 +9,55 @@ output tokens and every prompt is computed once:
 The time to the first token is the queue and the prompt, which depend on who arrives with whom: it is simulated (first_token.py).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
+from loadfactor.base.units import NS_PER_S
 from loadfactor.planner.hardware.kernels import Real
-from loadfactor.planner.serving.cache_memory import most_sequences
-from loadfactor.planner.serving.first_token import simulate_first_token_s, tabulate_steps
-from loadfactor.planner.serving.step import Replica, step_time
+from loadfactor.planner.serving.simulation.fleet import Batching, PrefixCache, ServingFleet, tabulate_costs
+from loadfactor.planner.serving.simulation.simulate import Arrivals, simulate
+from loadfactor.planner.serving.simulation.state import Costs
+from loadfactor.planner.serving.step import Replica, cache_tokens, most_sequences, step_time
+
+WAVES = 10  # requests of a load test over its concurrency, as public load generators send by default
+SHORTEST = 0.8  # of the nominal length
+SPARE_TIME = 1.1  # simulated beyond what the equations say that the waves take
+
+
+def tabulate_steps(r: Replica) -> Costs:
+    """The step times of a replica, for any number of load tests of it."""
+    ranks = r.layout.attention_dp
+    return tabulate_costs(r, r.engine.chunk_tokens * ranks, r.engine.max_sequences * ranks)
+
+
+def simulate_first_token_s(
+    r: Replica, costs: Costs, concurrency: int, prompt: int, output: int, wave_s: float, cached_share: float = 0.0
+) -> float:
+    """Mean seconds to the first token inside the engine; `wave_s` is about how long one wave of requests takes."""
+    rng = np.random.default_rng(0)
+    ranks, context = r.layout.attention_dp, prompt + output / 2
+    batching = Batching(
+        cache_tokens=max(cache_tokens(r, context), prompt + output + 1),
+        max_sequences=r.engine.max_sequences * ranks,
+        chunk_tokens=r.engine.chunk_tokens * ranks,
+        mixed=r.engine.mixed,
+        max_context=prompt + output,
+        queue_limit=concurrency + 1,
+        poll_steps=r.engine.poll_steps,
+    )
+    fleet = ServingFleet(costs, batching, 1, prefix=PrefixCache(cached_share=cached_share), closed_loop=True)
+    first_wave = Arrivals(
+        np.zeros(concurrency, np.int64),
+        rng.integers(max(int(prompt * SHORTEST), 1), prompt, concurrency, endpoint=True),
+        rng.integers(max(int(output * SHORTEST), min(output, 2)), output, concurrency, endpoint=True),
+    )
+    seen: list[NDArray[np.int64]] = []
+    simulate(fleet, [first_wave], horizon_s=wave_s * WAVES * SPARE_TIME, records=seen.append, most_output=output + 1)
+    rows = np.concatenate(seen) if seen else np.zeros((0, 6), np.int64)
+    rows = rows[np.argsort(rows[:, 0], kind="stable")][: WAVES * concurrency]
+    return float((rows[:, 2] - rows[:, 0]).mean()) / NS_PER_S if len(rows) else wave_s
 
 
 @dataclass(frozen=True)
@@ -122,3 +163,34 @@ def _simulate_ttft(r: Replica, concurrency: Real, prompt: float, output: float, 
         for c, w in zip(many, waves, strict=True)
     ]
     return np.array(found) if np.ndim(concurrency) else found[0]
+
+
+MOST_TOGETHER = 4096  # sequences that engines run together where nobody waits for an answer
+
+
+def predict_offline(r: Replica, requests: float | None, prompt: float, output: float) -> float:
+    """Output tokens per second of the whole replica over a run of `requests`, or over one without an end (None).
+
+    Requests start as memory frees up for all their tokens. Those of one length start and end together, so that a run is a row
+    of waves of which the last may be small:
+
+        seconds = waves × cycle(batch) + cycle(rest)        cycle(b) = output × step(b) + b × what a prompt adds
+
+    Nobody is told of single tokens, so that the host does nothing for each sequence and step.
+    """
+    r = replace(r, engine=replace(r.engine, sequence_s=0.0))
+    together = max(min(most_sequences(r, prompt + output), float(MOST_TOGETHER * r.layout.attention_dp)), 1.0)
+    if requests is None:
+        return float(together * output / _cycle_s(r, together, prompt, output))
+    batch = min(together, requests)
+    waves, rest = divmod(requests, batch)
+    seconds = waves * _cycle_s(r, batch, prompt, output) + (_cycle_s(r, rest, prompt, output) if rest else 0.0)
+    return float(requests * output / seconds)
+
+
+def _cycle_s(r: Replica, batch: float, prompt: float, output: float) -> Real:
+    """Seconds in which `batch` sequences get all their tokens and as many prompts are computed."""
+    context = prompt + output / 2
+    decode_step = step_time(r, batch, batch * context).total_s
+    _, added = prompt_time(r, prompt, batch, context)
+    return output * decode_step + batch * added

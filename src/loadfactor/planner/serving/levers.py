@@ -3,17 +3,81 @@
 A lever that makes a replica faster makes tokens cheaper at scale, and needs more users to get there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from loadfactor.planner.serving.cost_by_demand import FleetPricing
+from loadfactor.base.units import H_PER_DAY, S_PER_DAY, S_PER_MIN, TOKENS_PER_MTOK
 from loadfactor.planner.serving.demand import RequestDemand
-from loadfactor.planner.serving.layout_search import LayoutOption
-from loadfactor.planner.serving.replica_layout import choose_precision
-from loadfactor.planner.serving.service import Traffic, find_benchmark, find_capacity, improve_kernels
-from loadfactor.planner.serving.simulation.costs import Speculation
-from loadfactor.planner.serving.simulation.fleet import Slo
-from loadfactor.planner.serving.step import Replica
+from loadfactor.planner.serving.fleet_run import CostMultiplier, FleetRun, find_fewest_replicas, run_fleet
+from loadfactor.planner.serving.layout_search import LayoutOption, count_replicas
+from loadfactor.planner.serving.layouts import choose_precision, compute_datatype
+from loadfactor.planner.serving.service import (
+    Traffic,
+    batch_for_compute_share,
+    batch_speedup,
+    compute_share,
+    find_benchmark,
+    find_capacity,
+    improve_kernels,
+)
+from loadfactor.planner.serving.simulation.fleet import Slo, Speculation
+from loadfactor.planner.serving.step import Replica, cache_bytes_per_sequence, measure_memory, most_sequences, step_time
+
+EFFICIENT = 1.5  # times the cost at unlimited demand
+UNLIMITED_REQUESTS_PER_DAY = 1e12
+ALMOST_NO_DEMAND = 1e-9  # of today's
+FACTORS = tuple(10 ** (i / 8) for i in range(-16, 17))  # a hundredth to a hundred times today's demand
+
+
+@dataclass(frozen=True)
+class CostPoint:
+    """A demand, the fleet it needs, and what a token costs then, prompt and output tokens alike."""
+
+    demand_factor: float
+    requests_per_day: float
+    replicas: int
+    gpus: float
+    cost_per_mtok: float
+    load_factor: float  # mean load over the capacity paid for
+
+
+@dataclass(frozen=True)
+class FleetPricing:
+    """How a fleet of fixed size is priced by equation: replicas for the peak with headroom, at a price per GPU-hour."""
+
+    price_per_gpu_hour: float
+    headroom_share: float
+
+    def price_demand(self, option: LayoutOption, demand: RequestDemand, factor: float) -> CostPoint:
+        """The fleet for the peak of `factor` times the demand."""
+        scaled, capacity = demand.scale(factor), option.require_capacity()
+        replicas = count_replicas(scaled.peak_rate_per_s(), capacity, self.headroom_share)
+        gpus = replicas * capacity.gpus
+        tokens = scaled.requests_per_day * (scaled.lengths.prompt_mean + scaled.lengths.output_mean)
+        cost = gpus * self.price_per_gpu_hour * H_PER_DAY / (tokens / TOKENS_PER_MTOK)
+        load_factor = scaled.requests_per_day / S_PER_DAY / (replicas * capacity.requests_per_s)
+        return CostPoint(factor, scaled.requests_per_day, replicas, gpus, cost, load_factor)
+
+    def price_unlimited_demand(self, option: LayoutOption, demand: RequestDemand) -> float:
+        """Cost per million tokens once whole replicas no longer matter: peaks and headroom stay."""
+        return self.price_demand(option, demand, UNLIMITED_REQUESTS_PER_DAY / demand.requests_per_day).cost_per_mtok
+
+    def find_efficient_requests_per_day(self, option: LayoutOption, demand: RequestDemand) -> float:
+        """The least demand whose tokens cost at most `EFFICIENT` times those of unlimited demand, found on one replica's sawtooth.
+
+        One replica costs the same whatever it serves, so its cost per token falls as 1/demand until the peak fills it.
+        """
+        floor = self.price_unlimited_demand(option, demand)
+        one = self.price_demand(option, demand, ALMOST_NO_DEMAND)
+        return one.requests_per_day * one.cost_per_mtok / (EFFICIENT * floor)
+
+
+def price_demands(
+    option: LayoutOption, demand: RequestDemand, pricing: FleetPricing, factors: Sequence[float] = FACTORS
+) -> tuple[CostPoint, ...]:
+    """The curve of cost per token against demand."""
+    return tuple(pricing.price_demand(option, demand, factor) for factor in factors)
+
 
 Change = tuple[Replica, Traffic]
 
@@ -97,4 +161,110 @@ def compare_levers(
         other_cost = pricing.price_unlimited_demand(other, demand)
         needed = pricing.find_efficient_requests_per_day(other, demand)
         found.append(LeverEffect(lever.name, lever.assumes, other_cost, other_cost / cost, needed, needed / efficient))
+    return tuple(found)
+
+
+MANY = 64
+HALF = 0.5
+KAPPA_OF_27 = (MANY - 27) / (27 * MANY - MANY)  # at which a batch of 64 gains 27 times
+
+
+@dataclass(frozen=True)
+class BatchGains:
+    """What batching does at one context, in the plain roofline and by the step equation. None: at no batch."""
+
+    context: float
+    kappa: float
+    speedup_limit: float
+    roofline_speedup_at_64: float
+    predicted_speedup_at_64: float
+    most_sequences: float
+    compute_share_at_1: float
+    compute_share_at_64: float
+    compute_share_limit: float
+    batch_for_half: float | None
+    largest_kappa_for_half: float
+
+    @property
+    def both_hold(self) -> bool:
+        """Whether a batch that fits reaches half of the chip."""
+        return self.batch_for_half is not None and self.batch_for_half <= self.most_sequences
+
+
+def compute_batch_gains(r: Replica, context: float) -> BatchGains:
+    """The figures for a replica with sequences of `context` tokens."""
+    chip = r.accelerator
+    weights = measure_memory(r).weight_bytes
+    kappa = cache_bytes_per_sequence(r, context) / weights
+    bandwidth = chip.memory_bandwidth_bytes_per_s
+    peak = chip.peak_flops(compute_datatype(r.precision.expert_bits, r.precision.name, chip))
+    # FLOPs of one token over the bytes of the weights: 1 for dense 16-bit weights, less where experts are stored and not used
+    intensity = 2 * r.network.matmul_parameters / r.layout.gpus / weights
+    one = float(step_time(r, 1.0, context).total_s)
+    many = float(step_time(r, float(MANY), MANY * context).total_s)
+    return BatchGains(
+        context,
+        kappa,
+        (1 + kappa) / kappa,
+        batch_speedup(MANY, kappa),
+        MANY * one / many,
+        most_sequences(r, context),
+        compute_share(1, kappa, bandwidth, peak, intensity),
+        compute_share(MANY, kappa, bandwidth, peak, intensity),
+        intensity * bandwidth / peak / kappa,
+        batch_for_compute_share(HALF, kappa, bandwidth, peak, intensity),
+        intensity * bandwidth / peak / HALF,
+    )
+
+
+OPEN_SHARE = 0.4
+REPLICAS_OF_LOAD = 8.0  # mean rate while open, in capacities of one replica: enough that whole replicas hardly matter
+MOST_REQUESTS = 100_000  # of one simulated stretch
+LONGEST_S, SHORTEST_S = 7200.0, 600.0
+BURSTS_IN_STRETCH = 12
+
+
+@dataclass(frozen=True)
+class TrafficCost:
+    """One kind of traffic: replicas it needs, share of requests within the objective, and its multiplier by cause."""
+
+    name: str
+    condition: str
+    replicas: int
+    slo_share: float | None
+    causes: CostMultiplier
+
+    @property
+    def multiplier(self) -> float:
+        """Times the benchmark price."""
+        return self.causes.multiplier
+
+
+def simulate_traffic_costs(
+    option: LayoutOption, demand: RequestDemand, traffic: Traffic, slo: Slo, wanted_share: float, seed: int = 1
+) -> tuple[TrafficCost, ...]:
+    """The four services; lengths are those of `demand`. A stretch is simulated open, then, where there are such hours, closed."""
+    rate = REPLICAS_OF_LOAD * option.require_capacity().requests_per_s
+    minutes = max(SHORTEST_S, min(LONGEST_S, MOST_REQUESTS / rate)) // S_PER_MIN
+    open_s = minutes * S_PER_MIN  # whole ones: duty counts minutes
+    even = RequestDemand(rate * S_PER_DAY, demand.lengths)
+    burst_s = open_s / BURSTS_IN_STRETCH
+    mild = replace(even, process="bursts", burst_s=burst_s * 0.2, burst_share=0.2, burst_factor=1.6)
+    wild = replace(even, process="bursts", burst_s=burst_s * 0.1, burst_share=0.1, burst_factor=4.0)
+    kinds = (
+        ("even, always open", "Poisson arrivals", even, 1.0),
+        ("open 40 %", "Poisson arrivals while open", even, OPEN_SHARE),
+        ("open 40 %, bursty", "a fifth of it at 1.6 × the calm rate", mild, OPEN_SHARE),
+        ("open 40 %, wild", "a tenth of it at 4 × the calm rate", wild, OPEN_SHARE),
+    )
+    found = []
+    for name, condition, kind, open_share in kinds:
+        burst = kind.burst_levels[1] if kind.process == "bursts" else 1.0
+
+        def run(n: int, kind: RequestDemand = kind, horizon_s: float = open_s / open_share) -> FleetRun:
+            arrivals = kind.arrivals(open_s / S_PER_DAY, seed)
+            return run_fleet(option, n, arrivals, traffic, slo, horizon_s=horizon_s, seed=seed)
+
+        n, fleet_run = find_fewest_replicas(run, int(REPLICAS_OF_LOAD * burst), wanted_share)
+        found.append(TrafficCost(name, condition, n, fleet_run.run.total.slo_share, fleet_run.multiplier))
     return tuple(found)

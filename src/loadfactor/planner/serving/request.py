@@ -6,7 +6,7 @@ from pathlib import Path
 from loadfactor.base.limits import GPU_COUNT, GPU_HOUR_PRICE, LATENCY_MS, LATENCY_S, MOST_GPUS, SEED, TOKEN_COUNT
 from loadfactor.base.request import Request, option
 from loadfactor.base.units import S_PER_DAY
-from loadfactor.planner.hardware.engine_names import EngineName
+from loadfactor.planner.hardware import EngineName
 from loadfactor.planner.serving.choices import Order, Process, Router, Shape, WeightPrecision
 
 FREE = "Searched where not given."

@@ -9,9 +9,12 @@ import numpy as np
 from loadfactor.base.errors import PlanError
 from loadfactor.planner.economics.load_duration import LoadDuration
 from loadfactor.planner.sizing.cluster.jobs import Jobs
-from loadfactor.planner.sizing.queueing import QueueWait, erlang_b, queue_wait, servers_for_wait_share
-from loadfactor.planner.sizing.staffing import (
+from loadfactor.planner.sizing.queueing import (
+    QueueWait,
+    erlang_b,
     pooled_cv,
+    queue_wait,
+    servers_for_wait_share,
     square_root_staffing,
     stranded_share,
     utilization_at_quantile,

@@ -1,14 +1,19 @@
 """Plan of a cluster's size from a history of jobs: the cost of every size, the size to choose, and the judgement on one GPU."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from loadfactor.base.errors import PlanError
 from loadfactor.base.limits import MOST_CLUSTER_GPUS
-from loadfactor.base.units import H_PER_YEAR, S_PER_HOUR
-from loadfactor.planner.economics.load_duration import LoadDuration, load_duration
-from loadfactor.planner.economics.marginal import MarginalGpu, judge_gpu
-from loadfactor.planner.economics.tiers import choose_owned_gpus, cost_own_and_rent
+from loadfactor.base.units import H_PER_YEAR, PERCENT, S_PER_HOUR
+from loadfactor.planner.economics.load_duration import (
+    LoadDuration,
+    MarginalGpu,
+    choose_owned_gpus,
+    cost_own_and_rent,
+    judge_gpu,
+    load_duration,
+)
 from loadfactor.planner.sizing.closed_forms import (
     HeldGpus,
     Pooling,
@@ -20,10 +25,11 @@ from loadfactor.planner.sizing.closed_forms import (
     staff,
     strand_nodes,
 )
-from loadfactor.planner.sizing.cluster import Cluster, SchedulingPolicy, simulate
+from loadfactor.planner.sizing.cluster import SCHEDULERS, Cluster, SchedulingPolicy, simulate
 from loadfactor.planner.sizing.cluster.jobs import Jobs
 from loadfactor.planner.sizing.cluster.outcome import BatchMeans, Outcome, SizeClass, average_batches
 from loadfactor.planner.sizing.queueing import QueueWait
+from loadfactor.planner.sizing.request import SizeRequest
 from loadfactor.planner.sizing.sizes import (
     SizeCost,
     SizePoint,
@@ -145,7 +151,7 @@ def plan_size_from_jobs(
 ) -> SizePlan:
     """Sweep the sizes and judge the next and the last GPU; `on_sizes` hears how many sizes there are, `on_point` of each.
 
-    >>> from loadfactor.planner.sizing.cluster.workload import draw_poisson_jobs
+    >>> from loadfactor.planner.sizing.cluster.jobs import draw_poisson_jobs
     >>> jobs = draw_poisson_jobs(500, 0.01, 1600.0, gpus=(1, 8), gpu_shares=(0.5, 0.5), seed=3)
     >>> plan = plan_size_from_jobs(jobs, SizeQuestion(SizeCost(2.0, 2.0), have_gpus=160))
     >>> plan.smaller_is_cheaper, plan.offered_gpus < plan.cheapest.gpus < 160
@@ -258,3 +264,30 @@ def _rent_peaks(demand: LoadDuration, question: SizeQuestion) -> tuple[int | Non
         return None, None
     base = choose_owned_gpus(demand, price, rent_price)
     return base, cost_own_and_rent(demand, base, price, rent_price) / demand.mean_gpus
+
+
+def make_question(
+    request: SizeRequest,
+    price_per_gpu_hour: float,
+    rent_price: float,
+    have_gpus: int | None = None,
+    team_of_job: Sequence[str] | None = None,
+) -> SizeQuestion:
+    """The question. `have_gpus` holds where the request names none; waiting costs as much as a GPU-hour where nothing is said."""
+    delay_cost = price_per_gpu_hour if request.delay_cost is None else request.delay_cost
+    policy, _ = SCHEDULERS[request.scheduler]
+    return SizeQuestion(
+        cost=SizeCost(price_per_gpu_hour, delay_cost),
+        policy=replace(policy, interval_s=request.scheduler_interval_s, spread=request.spread),
+        gpus_per_node=request.gpus_per_node,
+        have_gpus=have_gpus if request.gpus is None else request.gpus,
+        sizes=request.sizes,
+        teams=request.teams,
+        team_correlation=request.team_correlation,
+        team_of_job=team_of_job,
+        rent_price=rent_price,
+        api_price=request.api_price_per_gpu_hour,
+        value=request.value_per_gpu_hour,
+        yearly_growth_share=request.growth_percent / PERCENT,
+        life_years=request.life_years,
+    )

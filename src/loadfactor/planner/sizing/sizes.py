@@ -111,7 +111,7 @@ def count_demand(jobs: Jobs) -> Floats:
 def choose_sizes(jobs: Jobs, gpus_per_node: int = 8) -> tuple[int, ...]:
     """Whole nodes from below the offered load (but never below the largest job) to beyond the peak, at most 50 sizes.
 
-    >>> from loadfactor.planner.sizing.cluster.workload import draw_poisson_jobs
+    >>> from loadfactor.planner.sizing.cluster.jobs import draw_poisson_jobs
     >>> choose_sizes(draw_poisson_jobs(2000, 0.01, 2000.0, gpus=(1, 8), gpu_shares=(0.5, 0.5)))[:3]
     (56, 64, 72)
     """

@@ -6,8 +6,7 @@ from typing import Literal
 
 from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.constants import TrainingConstants, read_training_constants
-from loadfactor.planner.hardware.collectives import Fabric
-from loadfactor.planner.hardware.kernels import KernelSpeed
+from loadfactor.planner.hardware.kernels import Fabric, KernelSpeed
 
 Scales = Literal["tensor", "row", "block"]
 NARROW = ("fp8", "fp4", "int8")

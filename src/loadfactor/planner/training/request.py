@@ -5,11 +5,10 @@ from typing import Literal
 
 from loadfactor.base.limits import COST, GPU_COUNT, GPU_HOUR_PRICE, PAUSE_S, TOKEN_COUNT, WAIT_H
 from loadfactor.base.request import Request, option
-from loadfactor.planner.training.adapters import DEFAULT_RANK, Adapters
+from loadfactor.planner.training.job import DEFAULT_RANK, Adapters
 from loadfactor.planner.training.layout import RECOMPUTE
-from loadfactor.planner.training.project import ProjectNeeds
-from loadfactor.planner.training.search_space import SearchSpace
-from loadfactor.planner.training.training_plan import Reliability
+from loadfactor.planner.training.search import SearchSpace
+from loadfactor.planner.training.training_plan import ProjectNeeds, Reliability
 
 MOST_SEQUENCES, MOST_TOKENS = 1_000_000, 1e18
 MOST_RUNS, MOST_RETRY_PERCENT, MOST_PADDING_PERCENT, MOST_GPU_HOURS = 1_000_000, 10_000, 99, 1e12

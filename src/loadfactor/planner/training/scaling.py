@@ -10,8 +10,7 @@ from loadfactor.catalog.accelerators import Accelerator
 from loadfactor.catalog.clusters import PublishedCluster
 from loadfactor.catalog.models import Network
 from loadfactor.catalog.prices import ChosenPrice
-from loadfactor.planner.training.batch import choose_batch, choose_seq
-from loadfactor.planner.training.evaluation import evaluate_layout
+from loadfactor.planner.training.explanations import evaluate_layout
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.machine import (
     DATATYPES,
@@ -21,9 +20,35 @@ from loadfactor.planner.training.machine import (
     choose_datatype,
     choose_software,
 )
-from loadfactor.planner.training.project import PlannedProject, cost_project
 from loadfactor.planner.training.request import TrainingRequest
-from loadfactor.planner.training.training_plan import TrainingPlan, plan_run
+from loadfactor.planner.training.training_plan import PlannedProject, TrainingPlan, cost_project, plan_run
+
+USUAL_SEQ = 8192
+USUAL_BATCH_TOKENS = 4 * 2**20  # Llama 3 started at 4 M tokens
+
+
+def choose_seq(network: Network) -> int:
+    """Tokens in a sequence: 8,192, or all the network can see.
+
+    >>> from loadfactor.catalog.models import network
+    >>> choose_seq(network("gpt3-175b")), choose_seq(network("llama-3.1-70b"))
+    (2048, 8192)
+    """
+    return min(network.max_context, USUAL_SEQ)
+
+
+def choose_batch(seq: int, gpus: int) -> int:
+    """Sequences in a step: about 4 M tokens, rounded to the GPUs (or a half, a quarter … of them) so that ranks divide it.
+
+    >>> choose_batch(8192, 512), choose_batch(2048, 3072), choose_batch(8192, 576)
+    (512, 3072, 576)
+    """
+    wanted = max(USUAL_BATCH_TOKENS // seq, 1)
+    share = gpus
+    while share > 1.5 * wanted and share % 2 == 0:
+        share //= 2
+    return max(round(wanted / share), 1) * share
+
 
 AGES: tuple[Literal["eager", "modern", "nemo"], ...] = ("eager", "modern", "nemo")  # of software, from the slowest
 NO_PRICE = "no price in the catalog; give --price-per-gpu-hour"

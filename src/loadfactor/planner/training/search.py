@@ -1,17 +1,138 @@
 """Search over the legal layouts of a training job, scored by the equations that give the breakdown of a step."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from loadfactor.catalog.models import Network
 from loadfactor.planner.training.job import TrainingJob
-from loadfactor.planner.training.layout import TrainingLayout
+from loadfactor.planner.training.layout import FULL, NONE, SELECTIVE, TrainingLayout
 from loadfactor.planner.training.memory import estimate_memory, recompute_as_needed
-from loadfactor.planner.training.search_space import EVERYTHING, SearchSpace, enumerate_layouts
 from loadfactor.planner.training.step import estimate_step
+
+MISSING_LAYERS = 2  # a pipeline may be this many layers short: the embedding and the head stand in for them
+MISSING_SHARE = 0.05  # or this share of the layers
+MOST_MISSING_SHARE = 0.2  # where the number of stages is given
+SHORTEST_CONTEXT_SHARD = 1024  # tokens; below that a context rank has too little to hide its ring behind
+MOST_INTERLEAVED = 32
+MOST_SEQUENCES = 64  # in a micro-batch
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """Values the search may try for each field of a layout; an empty tuple allows every legal one."""
+
+    tensor: Sequence[int] = ()
+    pipeline: Sequence[int] = ()
+    context: Sequence[int] = ()
+    expert: Sequence[int] = ()
+    micro_batch: Sequence[int] = ()
+    interleave: Sequence[int] = ()
+    recompute: Sequence[int] = ()
+    zero: Sequence[int] = (0, 1, 2, 3)
+
+
+EVERYTHING = SearchSpace()
+
+
+def list_divisors(number: int) -> list[int]:
+    """The divisors of a number, in order.
+
+    >>> list_divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def list_tensor_degrees(network: Network) -> list[int]:
+    """Tensor ranks that cut heads, key-value heads and the MLP evenly; beyond one key-value head a rank, ranks share copies.
+
+    >>> from loadfactor.catalog.models import network
+    >>> list_tensor_degrees(network("llama-3.1-70b"))
+    [1, 2, 4, 8, 16, 32, 64]
+    """
+    shared = network.kv_heads == 1 or network.latent is not None
+    width = network.experts.ffn_hidden if network.experts else network.ffn_hidden
+    kv = network.kv_heads
+    return [t for t in list_divisors(network.heads) if (shared or kv % t == 0 or t % kv == 0) and width % t == 0]
+
+
+def _list_aligned(network: Network, domain: int) -> list[int]:
+    """Tensor ranks that tile a scale-up domain, or are tiled by it: six would straddle nodes of eight."""
+    return [t for t in list_tensor_degrees(network) if domain % t == 0 or t % domain == 0 or t & (t - 1) == 0]
+
+
+def list_pipeline_degrees(network: Network, gpus: int) -> list[int]:
+    """Pipeline stages that the layers fill but for a few places, as the embedding and the head may take.
+
+    >>> from loadfactor.catalog.models import network
+    >>> list_pipeline_degrees(network("deepseek-v3"), 16)      # 61 layers: three of 16 stages have one less
+    [1, 2, 4, 8, 16]
+    """
+    most = min(network.layers, gpus)
+    return [p for p in range(1, most + 1) if gpus % p == 0 and is_even_enough(network.layers, p)]
+
+
+def is_even_enough(layers: int, stages: int, missing_share: float = MISSING_SHARE) -> bool:
+    """True where the other stages wait little for the fullest, and none is empty."""
+    missing = -layers % stages
+    return stages <= layers and missing <= max(MISSING_LAYERS, missing_share * layers)
+
+
+def enumerate_layouts(job: TrainingJob, gpus: int, space: SearchSpace = EVERYTHING) -> Iterator[TrainingLayout]:
+    """Every legal layout of `gpus` GPUs for this job, as arrays, a few (tensor, pipeline, context) grids at a time.
+
+    Legal: the degrees multiply to the GPUs; tensor ranks divide heads, key-value heads and the MLP; stages divide the layers;
+    data ranks divide the batch; interleaving needs as many micro-batches as a multiple of the stages; experts divide over data
+    ranks.
+    """
+    k, n = space, job.network
+    longest = max(job.seq // SHORTEST_CONTEXT_SHARD, 1)
+    contexts = k.context or [
+        c for c in (1, 2, 4, 8, 16, 32) if c == 1 or (c <= longest and job.software.flash_attention)
+    ]
+    recomputes = k.recompute or ((NONE, FULL) if job.software.flash_attention else (NONE, SELECTIVE, FULL))
+    by_heads = job.software.context_by == "all-to-all"
+    for t in k.tensor or _list_aligned(n, job.machine.fabric.domain_gpus):
+        for p in k.pipeline or list_pipeline_degrees(n, gpus):
+            for c in contexts:
+                data, rest = divmod(gpus, t * p * c)
+                if rest or data == 0 or job.global_batch % data or (by_heads and n.heads % (t * c)):
+                    continue
+                share = job.global_batch // data
+                micros = [b for b in (k.micro_batch or list_divisors(share)) if share % b == 0 and b <= MOST_SEQUENCES]
+                ranks = data * c * t if k.expert else data  # searched are only those that are spread over data ranks
+                experts = [
+                    e for e in (k.expert or list_divisors(n.experts.count if n.experts else 1)) if ranks % e == 0
+                ]
+                chunks = k.interleave or [v for v in list_divisors(-(-n.layers // p)) if v <= MOST_INTERLEAVED]
+                # stages that are given may be uneven: the fullest one is counted
+                uneven = 1.0 if k.pipeline and k.interleave else MOST_MISSING_SHARE if k.pipeline else MISSING_SHARE
+                chunks = [v for v in chunks if (p > 1 or v == 1) and is_even_enough(n.layers, p * v, uneven)]
+                stages = list(k.zero)
+                if data * c == 1:
+                    stages = stages[:1]
+                grid = np.meshgrid(experts, micros, chunks, recomputes, stages, indexing="ij")
+                e, b, v, r, z = (g.ravel() for g in grid)
+                keep = (v == 1) | ((share // b) % p == 0)
+                one = np.ones(int(keep.sum()), dtype=np.int64)
+                yield TrainingLayout(
+                    t * one,
+                    p * one,
+                    data * one,
+                    c * one,
+                    e[keep],
+                    b[keep],
+                    v[keep],
+                    r[keep],
+                    z[keep],
+                    (one * t > 1) & job.software.overlaps,
+                    1.0 * one,
+                )
+
 
 CHUNK = 8192  # layouts scored at once: their arrays stay in the processor's cache, and memory stays bounded
 MEMORY_STEP = 0.999  # of the memory of the layout before it on the front, at most

@@ -1,22 +1,33 @@
 """Plan of a training run on N GPUs: the best layout with its time, memory and cost, and the layouts that lose to it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from loadfactor.base.errors import PlanError
-from loadfactor.base.units import S_PER_DAY, S_PER_HOUR, TOKENS_PER_MTOK
+from loadfactor.base.units import PERCENT, S_PER_DAY, S_PER_HOUR, TOKENS_PER_MTOK
 from loadfactor.catalog.constants import read_left_out_errors
 from loadfactor.catalog.prices import ChosenPrice
 from loadfactor.planner.hardware.checkpoint import LEAST_EFFICIENCY_SHARE, CheckpointPlan, job_mtbf_s, plan_checkpoints
-from loadfactor.planner.training.evaluation import EvaluatedLayout, evaluate_layout
+from loadfactor.planner.training.explanations import (
+    EvaluatedLayout,
+    check_request,
+    evaluate_layout,
+    explain_loss,
+    explain_no_legal_layout,
+    explain_nothing_fits,
+    list_open_recomputation,
+)
+from loadfactor.planner.training.flops import compute_utilization
 from loadfactor.planner.training.job import TrainingJob
 from loadfactor.planner.training.layout import TrainingLayout
-from loadfactor.planner.training.open_choices import list_open_recomputation
-from loadfactor.planner.training.reasons import explain_loss
-from loadfactor.planner.training.refusals import check_request, explain_no_legal_layout, explain_nothing_fits
-from loadfactor.planner.training.search import ScoredLayouts, find_pareto_front, pick_distinct, search_layouts
-from loadfactor.planner.training.search_space import EVERYTHING, SearchSpace
-from loadfactor.planner.training.utilization import compute_utilization
+from loadfactor.planner.training.search import (
+    EVERYTHING,
+    ScoredLayouts,
+    SearchSpace,
+    find_pareto_front,
+    pick_distinct,
+    search_layouts,
+)
 
 LONGEST_D = 100_000
 RIVALS = 6  # other ways to cut the job that are shown beside the best
@@ -205,3 +216,59 @@ def _list_too_large(job: TrainingJob, found: ScoredLayouts, best: EvaluatedLayou
     """Layouts that would be faster but do not fit: what more memory would buy."""
     picked = [i for i in pick_distinct(found, 2, fitting=False) if found.step_s[i] < best.step_s]
     return [_evaluate_rival(job, found.layouts.pick(i), best) for i in picked]
+
+
+@dataclass(frozen=True)
+class ProjectNeeds:
+    """What a project needs beside one run: how many runs have to succeed, and what else is paid.
+
+    `retry_percent`: GPU-hours of runs that fail, of those that succeed. `padding_percent`: tokens that are padding, of those that
+    a run works on. `storage_cost` and `staff_cost` are of the whole project, in the currency of the plan's price.
+    """
+
+    runs: int = 1
+    retry_percent: float = 0.0
+    padding_percent: float = 0.0
+    evaluation_gpu_hours: float = 0.0
+    storage_cost: float = 0.0
+    staff_cost: float = 0.0
+
+    @property
+    def work_share(self) -> float:
+        """Share of a run's tokens that are no padding."""
+        return 1 - self.padding_percent / PERCENT
+
+
+@dataclass(frozen=True)
+class PlannedProject:
+    """A project's cost by part, in the order they are paid; the parts sum to `cost`. None without a price of a GPU-hour."""
+
+    needs: ProjectNeeds
+    gpu_hours: Mapping[str, float]
+    costs: Mapping[str, float] | None
+    cost: float | None
+    cost_range: tuple[float, float] | None
+    """From the lower to the upper end of the range of the runs' time; evaluation, storage and staff are as given."""
+
+
+def cost_project(plan: TrainingPlan, needs: ProjectNeeds) -> PlannedProject:
+    """The cost of a project whose successful runs are each as `plan`, which works on real tokens and padding.
+
+    On paper: 10 runs of 100 GPU-hours at $2, a fifth of them padding, 30 % of retries, 50 GPU-hours of evaluation, $300 and
+    $5,000: 1,600 + 400 + 600 + 100 + 300 + 5,000 = $8,000 (tests/planner/training/test_project.py).
+    """
+    runs_h = needs.runs * plan.gpu_hours
+    hours = {
+        "runs": runs_h * needs.work_share,
+        "padding": runs_h * (1 - needs.work_share),
+        "retries": runs_h * needs.retry_percent / PERCENT,
+        "evaluation": needs.evaluation_gpu_hours,
+    }
+    price = plan.price_per_gpu_hour
+    if price is None:
+        return PlannedProject(needs, hours, None, None, None)
+    costs = {name: h * price for name, h in hours.items()} | {"storage": needs.storage_cost, "staff": needs.staff_cost}
+    total = sum(costs.values())
+    uncertain = costs["runs"] + costs["padding"] + costs["retries"]
+    low, high = plan.time_range
+    return PlannedProject(needs, hours, costs, total, (total + (low - 1) * uncertain, total + (high - 1) * uncertain))

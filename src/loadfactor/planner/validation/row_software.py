@@ -19,7 +19,7 @@ from loadfactor.planner.training.machine import (
     XLA,
     Software,
 )
-from loadfactor.planner.validation.row_cells import Row, RowRefused, read_text
+from loadfactor.planner.validation.measurement_files import Row, RowRefused, read_text
 
 FUSED_SINCE = 2205  # arXiv numbers from May 2022 on: Megatron sums weight gradients inside the product (2205.05198)
 FLASH_SINCE = 2206  # arXiv numbers from June 2022 on: FlashAttention (2205.14135) is in use

@@ -1,15 +1,207 @@
 """Validation of the training planner: files of measurements, published or a user's own, beside its predictions."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from loadfactor.base.units import BYTES_PER_GIB
 from loadfactor.catalog.measurements import TRAINING, read_published_rows
-from loadfactor.planner.validation.measurement_files import MeasurementFile, fill_sources, read_measurement_files
-from loadfactor.planner.validation.memory_rows import compare_memory, has_memory
+from loadfactor.planner.training.job import TrainingJob
+from loadfactor.planner.training.layout import NONE, SELECTIVE, TrainingLayout
+from loadfactor.planner.training.memory import estimate_memory
+from loadfactor.planner.training.search import search_layouts
+from loadfactor.planner.training.step import estimate_step
+from loadfactor.planner.validation.measurement_files import (
+    MeasurementFile,
+    Row,
+    RowRefused,
+    fill_sources,
+    read_measurement_files,
+    read_number,
+)
 from loadfactor.planner.validation.request import TrainingValidationRequest
-from loadfactor.planner.validation.row_cells import Row, RowRefused
-from loadfactor.planner.validation.training_errors import Comparison, TrainingErrors, compare_runs, summarize_errors
 from loadfactor.planner.validation.training_rows import MeasuredRun, read_row
+
+SMALLEST_SWEEP = 3  # layouts of one job that make choosing one a question
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One row of a file: the number measured and the one predicted, in the row's own quantity, for `predicted_layout`."""
+
+    file: str
+    row: int
+    run: MeasuredRun = field(repr=False)
+    predicted_layout: TrainingLayout = field(repr=False)
+    predicted: float
+    fits: bool
+    skipped: None = None
+
+    @property
+    def model(self) -> str:
+        """What the row calls its network."""
+        return self.run.label
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the run."""
+        return int(self.run.layout.gpus)
+
+    @property
+    def layout(self) -> str:
+        """The layout of the prediction in words."""
+        return str(self.predicted_layout)
+
+    @property
+    def quantity(self) -> str:
+        """The column of the measured number."""
+        return self.run.quantity
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Techniques that the row names and the prediction knows nothing of."""
+        return self.run.unread
+
+    @property
+    def measured(self) -> float:
+        """The number measured."""
+        return self.run.value
+
+    @property
+    def error(self) -> float:
+        """(predicted − measured) ÷ measured."""
+        return self.predicted / self.measured - 1
+
+    def measures_memory(self) -> bool:
+        """True for a part of the memory rather than a speed."""
+        return self.quantity.endswith("_gib")
+
+    @property
+    def hfu_share(self) -> float | None:
+        """HFU of the prediction; None for memory."""
+        return (
+            None
+            if self.measures_memory()
+            else self.run.compute_utilization(self.predicted_layout, self.predicted).hfu_share
+        )
+
+    @property
+    def mfu_share(self) -> float | None:
+        """MFU of the prediction; None for memory."""
+        return (
+            None
+            if self.measures_memory()
+            else self.run.compute_utilization(self.predicted_layout, self.predicted).mfu_share
+        )
+
+
+@dataclass(frozen=True)
+class TrainingErrors:
+    """The errors of a file, as shares of the measured values; None where nothing was compared or no job has several layouts."""
+
+    file: str
+    rows: int
+    skipped: int
+    mean_abs_error: float | None = None
+    median_abs_error: float | None = None
+    max_abs_error: float | None = None
+    bias: float | None = None
+    regret_mean: float | None = None
+    regret_max: float | None = None
+    rank_correlation: float | None = None
+
+
+def compare_runs(runs: Sequence[tuple[int, MeasuredRun]], file: str = "") -> list[Comparison]:
+    """The prediction of every numbered run; runs of one job are predicted together."""
+    same_job: dict[TrainingJob, list[tuple[int, MeasuredRun]]] = {}
+    results = []
+    for number, run in runs:
+        if run.free:
+            results.append(_search_free_fields(file, number, run))
+        else:
+            same_job.setdefault(run.job, []).append((number, run))
+    for job, members in same_job.items():
+        layouts = TrainingLayout.join([run.layout for _, run in members])
+        seconds, fits = estimate_step(job, layouts).step_s, estimate_memory(job, layouts).fits
+        for (number, run), s, f in zip(members, seconds, fits, strict=True):
+            results.append(Comparison(file, number, run, run.layout, run.value_at(float(s)), bool(f)))
+    return sorted(results, key=lambda r: r.row)
+
+
+def _search_free_fields(file: str, number: int, run: MeasuredRun) -> Comparison:
+    """What the row does not give is set as a user would: to the fastest that fits, or to the leanest when nothing does."""
+    found = search_layouts(run.job, run.layout.gpus, run.space)
+    if not len(found):
+        s = float(estimate_step(run.job, run.layout).step_s[0])
+        fits = bool(estimate_memory(run.job, run.layout).fits[0])
+        return Comparison(file, number, run, run.layout, run.value_at(s), fits)
+    i = 0 if found.fits[0] else int(np.argmin(found.memory_bytes))
+    return Comparison(
+        file, number, run, found.layouts.pick(i), run.value_at(float(found.step_s[i])), bool(found.fits[i])
+    )
+
+
+def summarize_errors(
+    results: Sequence[Comparison], file: str = "", rows: int | None = None, skipped: int = 0
+) -> TrainingErrors:
+    """Mean, median and largest absolute error, bias, and for sweeps over layouts the regret and the rank correlation.
+
+    The regret of a sweep is how much slower the layout predicted fastest was measured than the one measured fastest.
+    """
+    rows = len(results) if rows is None else rows
+    if not results:
+        return TrainingErrors(file, rows, skipped)
+    e = np.array([r.error for r in results])
+    regrets, ranks = [], []
+    for real, foretold in _list_sweeps(results):
+        regrets.append(float(real[np.argmin(foretold)] / real.min() - 1))
+        ranks.append(rank_correlation(real, foretold))
+    return TrainingErrors(
+        file,
+        rows,
+        skipped,
+        float(np.abs(e).mean()),
+        float(np.median(np.abs(e))),
+        float(np.abs(e).max()),
+        float(e.mean()),
+        float(np.mean(regrets)) if regrets else None,
+        float(np.max(regrets)) if regrets else None,
+        float(np.mean(ranks)) if ranks else None,
+    )
+
+
+def _list_sweeps(results: Sequence[Comparison]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Measured and predicted seconds of the layouts of one job on as many GPUs, where there are enough of them."""
+    sweeps: dict[tuple[TrainingJob, int], list[Comparison]] = {}
+    for r in results:
+        if not r.measures_memory():
+            sweeps.setdefault((r.run.job, r.gpus), []).append(r)
+    return [
+        (np.array([r.run.step_s for r in rows]), np.array([r.run.step_s_at(r.predicted) for r in rows]))
+        for rows in sweeps.values()
+        if len({r.run.layout for r in rows}) >= SMALLEST_SWEEP
+    ]
+
+
+def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
+    """Spearman's rank correlation, ties sharing their mean rank.
+
+    >>> round(rank_correlation(np.array([1.0, 2, 3, 4]), np.array([10.0, 20, 40, 30])), 2)
+    0.8
+    """
+    ra, rb = _ranks(a), _ranks(b)
+    if ra.std() == 0 or rb.std() == 0:
+        return 0.0
+    return float(np.corrcoef(ra, rb)[0, 1])
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    result: np.ndarray = (ends - (counts - 1) / 2)[inverse]
+    return result
+
 
 ONE_OF = ("gpus", "chips", "layers")  # a file without any of these columns measures something else
 
@@ -82,3 +274,37 @@ def _explain_other_file(file: MeasurementFile) -> str | None:
     if not file.rows:
         return "no rows"
     return None if any(k in file.rows[0] for k in ONE_OF) else "no training runs: no column gpus, chips or layers"
+
+
+STATE = ("weights_bytes", "gradients_bytes", "optimizer_bytes")
+ACTIVATIONS = ("activations_bytes",)
+COLUMNS = ("params_and_optimizer_gib", "activations_none_gib", "activations_seqpar_selective_gib")
+
+
+def has_memory(row: Row) -> bool:
+    """True for a row of memory parts rather than of speed."""
+    return any(name in row for name in COLUMNS)
+
+
+def compare_memory(number: int, row: Row, file: str = "") -> list[Comparison]:
+    """Each part the row gives beside its prediction, for the layout of that name in arXiv:2205.05198 Table 5.
+
+    Raises RowRefused when the name is not one of that table.
+    """
+    name = (row.get("model") or "").strip()
+    known = [r for r in read_published_rows("korthikanti2022_table5.csv") if r["model"] == name]
+    if not known:
+        raise RowRefused(f"no layout is known for the memory of {name!r}")
+    run = read_row(known[0])
+    plain = replace(run.layout, recompute=NONE, sequence_parallel=False)
+    lean = replace(run.layout, recompute=SELECTIVE, sequence_parallel=True)
+    results = []
+    for column, layout, parts in zip(COLUMNS, (plain, plain, lean), (STATE, ACTIVATIONS, ACTIVATIONS), strict=True):
+        value = read_number(row, column)
+        if value is None:
+            continue
+        needs = estimate_memory(run.job, layout)
+        predicted = sum(float(needs.parts[p][0]) for p in parts) / BYTES_PER_GIB
+        measured = replace(run, label=name, layout=layout, quantity=column, value=value, free=())
+        results.append(Comparison(file, number, measured, layout, predicted, bool(needs.fits[0])))
+    return results

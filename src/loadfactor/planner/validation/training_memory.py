@@ -5,11 +5,15 @@ from dataclasses import dataclass, field
 
 from loadfactor.base.units import BYTES_PER_GB, BYTES_PER_GIB
 from loadfactor.planner.training.memory import estimate_memory
-from loadfactor.planner.validation.measurement_files import MeasurementFile, read_measurement_files
+from loadfactor.planner.validation.measurement_files import (
+    MeasurementFile,
+    Row,
+    RowRefused,
+    read_measurement_files,
+    read_number,
+)
 from loadfactor.planner.validation.request import MemoryValidationRequest
-from loadfactor.planner.validation.row_cells import Row, RowRefused, read_number
-from loadfactor.planner.validation.training import SkippedRow, compare_rows, list_published_files
-from loadfactor.planner.validation.training_errors import Comparison
+from loadfactor.planner.validation.training import Comparison, SkippedRow, compare_rows, list_published_files
 
 
 @dataclass(frozen=True)

@@ -9,24 +9,205 @@ import numpy as np
 
 from loadfactor.base.compiled import inner
 from loadfactor.base.units import NS_PER_S
-from loadfactor.planner.serving.simulation.accounting import count_system, count_value, settle
-from loadfactor.planner.serving.simulation.counters import AT, END_TO_END, QUEUE, TPOT, TTFT
-from loadfactor.planner.serving.simulation.queues import pop, push
-from loadfactor.planner.serving.simulation.running import join_batch, link_running, release
 from loadfactor.planner.serving.simulation.state import (
+    AT,
+    BY_TIME,
     DECODE,
+    END_TO_END,
     NEVER,
+    NEXT_FREE,
     NONE,
     NOW,
     PREFILL,
+    QUEUE,
     RECORDED,
+    SHORTEST_FIRST,
+    TPOT,
+    TTFT,
     Clock,
     Costs,
     Pool,
     Replicas,
     Rules,
+    count_system,
+    count_value,
+    settle,
 )
-from loadfactor.planner.serving.simulation.step_cost import step_seconds
+
+
+@inner
+def _before(pool: Pool, order: int, a: int, b: int) -> bool:
+    if order == BY_TIME and pool.start[a] != pool.start[b]:
+        return bool(pool.start[a] < pool.start[b])
+    if order == SHORTEST_FIRST:
+        left = pool.prompt[a] - pool.cached[a] + pool.output[a] - pool.produced[a]
+        right = pool.prompt[b] - pool.cached[b] + pool.output[b] - pool.produced[b]
+        if left != right:
+            return bool(left < right)
+    return bool(pool.key[a] < pool.key[b])
+
+
+@inner
+def push(pool: Pool, replicas: Replicas, order: int, row: int, request: int) -> bool:
+    """Put a request in the queue of `row`; False when it is full."""
+    queue = replicas.queue[row]
+    place = replicas.queued[row]
+    if place >= queue.size:
+        return False
+    replicas.queued[row] = place + 1
+    while place > 0:
+        parent = (place - 1) // 2
+        if not _before(pool, order, request, queue[parent]):
+            break
+        queue[place] = queue[parent]
+        place = parent
+    queue[place] = request
+    return True
+
+
+@inner
+def pop(pool: Pool, replicas: Replicas, order: int, row: int) -> int:
+    """Take the request whose turn it is from the queue of `row`, which must not be empty."""
+    queue = replicas.queue[row]
+    top = queue[0]
+    size = replicas.queued[row] - 1
+    replicas.queued[row] = size
+    last = queue[size]
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        if child + 1 < size and _before(pool, order, queue[child + 1], queue[child]):
+            child += 1
+        if not _before(pool, order, queue[child], last):
+            break
+        queue[place] = queue[child]
+        place = child
+    queue[place] = last
+    return int(top)
+
+
+@inner
+def link_running(pool: Pool, replicas: Replicas, r: int, q: int) -> None:
+    last = replicas.each[r].last_run
+    pool.prev_run[q] = last
+    pool.next_run[q] = NONE
+    if last == NONE:
+        replicas.each[r].first_run = q
+    else:
+        pool.next_run[last] = q
+    replicas.each[r].last_run = q
+
+
+@inner
+def _unlink_running(pool: Pool, replicas: Replicas, r: int, q: int) -> None:
+    before, after = pool.prev_run[q], pool.next_run[q]
+    if before == NONE:
+        replicas.each[r].first_run = after
+    else:
+        pool.next_run[before] = after
+    if after == NONE:
+        replicas.each[r].last_run = before
+    else:
+        pool.prev_run[after] = before
+
+
+@inner
+def join_batch(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> None:
+    """From now on `q` gets a token in every decode step."""
+    context = pool.prompt[q] + pool.produced[q] - 1  # its newest token is not in the cache yet
+    pool.context_at[q] = context
+    pool.joined_at[q] = replicas.each[r].decodes
+    pool.finish_at[q] = replicas.each[r].decodes + pool.output[q] - pool.produced[q]
+    pool.running[q] = 1
+    place = pool.finish_at[q] % replicas.due.shape[1]
+    head = replicas.due[r, place]
+    pool.next_due[q] = head
+    pool.prev_due[q] = NONE
+    if head != NONE:
+        pool.prev_due[head] = q
+    replicas.due[r, place] = q
+    replicas.phase[r, (context - replicas.each[r].decodes) % rules.block_tokens] += 1
+    replicas.each[r].batch += 1
+    replicas.each[r].context += context
+
+
+@inner
+def leave_batch(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> None:
+    """`q` stops decoding: out of the lists and sums of the batch."""
+    ran = replicas.each[r].decodes - pool.joined_at[q]
+    place = pool.finish_at[q] % replicas.due.shape[1]
+    if pool.prev_due[q] == NONE:
+        replicas.due[r, place] = pool.next_due[q]
+    else:
+        pool.next_due[pool.prev_due[q]] = pool.next_due[q]
+    if pool.next_due[q] != NONE:
+        pool.prev_due[pool.next_due[q]] = pool.prev_due[q]
+    replicas.phase[r, (pool.context_at[q] - pool.joined_at[q]) % rules.block_tokens] -= 1
+    replicas.each[r].batch -= 1
+    replicas.each[r].context -= pool.context_at[q] + ran
+    pool.produced[q] += ran
+    pool.running[q] = 0
+
+
+@inner
+def blocks_held(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> int:
+    """Blocks a sequence occupies now."""
+    if pool.running[q] == 0:
+        return int(pool.held[q])
+    context = pool.context_at[q] + replicas.each[r].decodes - pool.joined_at[q]
+    return max(int(pool.held[q]), int((context + rules.block_tokens - 1) // rules.block_tokens))
+
+
+@inner
+def release(pool: Pool, replicas: Replicas, rules: Rules, r: int, q: int) -> None:
+    """Take a request off its replica, wherever it stands there: blocks free, lists and sums without it."""
+    replicas.each[r].free += blocks_held(pool, replicas, rules, r, q)
+    if pool.running[q]:
+        leave_batch(pool, replicas, rules, r, q)
+    if replicas.each[r].partial == q:
+        replicas.each[r].partial = NONE
+    _unlink_running(pool, replicas, r, q)
+    replicas.each[r].present -= 1
+
+
+@inner
+def forget(pool: Pool, clock: Clock, q: int) -> None:
+    """Give a request's place in the pool back."""
+    pool.next_run[q] = clock.scalars[NEXT_FREE]
+    clock.scalars[NEXT_FREE] = q
+
+
+@inner
+def step_seconds(costs: Costs, batch: int, context: float, tokens: int, pairs: float, window_pairs: float) -> float:
+    """Length of a step of `batch` decodes over `context` cached tokens and `tokens` of prompts: the tables of `Costs`."""
+    attention = (
+        pairs * costs.rates.pair_s + window_pairs * costs.rates.pair_window_s + tokens * costs.rates.prompt_token_s
+    )
+    prompt = 0.0
+    if tokens > 0:
+        prompt = _by_tokens(costs, tokens) + attention
+        if batch == 0:
+            return float(prompt + costs.head_s[1])
+    both = _by_tokens(costs, tokens + batch * costs.rates.decode_tokens) + attention
+    rows = batch * costs.rates.decode_tokens + (1 if tokens > 0 else 0)
+    both += costs.head_s[min(rows, costs.head_s.size - 1)]
+    both += (
+        costs.rates.context_s * context
+        + costs.rates.window_s * min(context, costs.rates.window * batch)
+        + costs.rates.sequence_s * batch
+    )
+    # a speculative step is worth `accepted` plain ones: its decode part is spread over them
+    return float(prompt + (both - prompt) / costs.rates.accepted)
+
+
+@inner
+def _by_tokens(costs: Costs, tokens: int) -> float:
+    last = costs.tokens_s.size - 1
+    if tokens <= last:
+        return float(costs.tokens_s[tokens])
+    return float(costs.tokens_s[last] + (tokens - last) * costs.rates.token_slope_s)
 
 
 @inner

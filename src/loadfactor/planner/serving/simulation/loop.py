@@ -4,41 +4,181 @@ import numpy as np
 
 from loadfactor.base.compiled import entry, inner
 from loadfactor.base.units import MS_PER_S, NS_PER_S
-from loadfactor.planner.serving.simulation.accounting import count_system, serves, settle_all
-from loadfactor.planner.serving.simulation.batching import end_step, start_step
-from loadfactor.planner.serving.simulation.counters import (
-    AT,
-    REJECTED_DOES_NOT_FIT,
-    REJECTED_EMPTY,
-    REJECTED_QUEUE_FULL,
-    REJECTED_TOO_LONG,
-)
-from loadfactor.planner.serving.simulation.prefix_cache import cached_blocks, remember
-from loadfactor.planner.serving.simulation.queues import pop, push
-from loadfactor.planner.serving.simulation.routing import route
-from loadfactor.planner.serving.simulation.running import forget, release
-from loadfactor.planner.serving.simulation.scaling import change_status, scale
+from loadfactor.planner.serving.simulation.batching import end_step, forget, pop, push, release, start_step
 from loadfactor.planner.serving.simulation.state import (
     ACTIVE,
+    AT,
     BOTH,
     BY_TIME,
+    CHANCE,
     DECODE,
     DOWN,
+    DRAINING,
     IN_SYSTEM,
     NEVER,
     NEXT_FREE,
     NEXT_SCALE,
     NONE,
     NOW,
+    OFF,
+    PREFIX_AFFINE,
     RECORDED,
+    REJECTED_DOES_NOT_FIT,
+    REJECTED_EMPTY,
+    REJECTED_QUEUE_FULL,
+    REJECTED_TOO_LONG,
+    ROUND_ROBIN,
     SEQUENCE,
+    SHARED_QUEUE,
+    SPARE_SINCE,
     STARTING,
+    TURN,
     Clock,
     Costs,
     Pool,
     Replicas,
     Rules,
+    count_system,
+    serves,
+    settle,
+    settle_all,
 )
+
+
+@inner
+def cached_blocks(replicas: Replicas, replica: int, hashes: np.ndarray) -> int:
+    """How many of a prompt's leading blocks the replica holds."""
+    sets = replicas.prefix_key.shape[1]
+    found = 0
+    for block in hashes:
+        row = replicas.prefix_key[replica, block % sets]
+        held = False
+        for way in range(row.size):
+            if row[way] == block:
+                held = True
+        if not held:
+            break
+        found += 1
+    return found
+
+
+@inner
+def remember(replicas: Replicas, replica: int, hashes: np.ndarray, now: int) -> None:
+    """Put a prompt's blocks into the cache, each over the least recently used of its set."""
+    sets = replicas.prefix_key.shape[1]
+    for block in hashes:
+        row = replicas.prefix_key[replica, block % sets]
+        used = replicas.prefix_used[replica, block % sets]
+        oldest = 0
+        for way in range(row.size):
+            if row[way] == block:
+                oldest = way
+                break
+            if used[way] < used[oldest]:
+                oldest = way
+        row[oldest] = block
+        used[oldest] = now + 1
+
+
+@inner
+def draw_chance(clock: Clock) -> float:
+    """The next number of a fixed pseudo-random sequence, above 0 and at most 1 (Lehmer's, modulus 2³¹ − 1)."""
+    value = clock.scalars[CHANCE] * np.int64(48271) % np.int64(2147483647)
+    clock.scalars[CHANCE] = value
+    return float(value / 2147483647.0)
+
+
+@inner
+def change_status(replicas: Replicas, rules: Rules, clock: Clock, r: int, status: int) -> None:
+    """Change the status of a replica, with the timer that status carries."""
+    settle(replicas, clock, rules, r)
+    now = clock.scalars[NOW]
+    replicas.each[r].status = status
+    replicas.each[r].timer = NEVER
+    if status == STARTING:
+        replicas.each[r].timer = now + rules.cold_start_ns
+        clock.counters[AT.cold_starts] += 1
+    elif status == DOWN:
+        replicas.each[r].timer = now + rules.repair_ns
+    elif status == ACTIVE and rules.mtbf_ns > 0:
+        replicas.each[r].timer = now + np.int64(-np.log(draw_chance(clock)) * rules.mtbf_ns) + 1
+
+
+@inner
+def scale(replicas: Replicas, rules: Rules, clock: Clock) -> None:
+    """One look of the autoscaler: enough replicas for the sequences outstanding, at most one fewer per look, and not at once."""
+    now = clock.scalars[NOW]
+    clock.scalars[NEXT_SCALE] = now + rules.scale_interval_ns
+    count = replicas.each.size
+    waiting, up = replicas.queued[count], 0
+    for r in range(count):
+        waiting += replicas.each[r].outstanding
+        if replicas.each[r].status == ACTIVE or replicas.each[r].status == STARTING:
+            up += 1
+        if (
+            replicas.each[r].status == DRAINING
+            and replicas.each[r].outstanding == 0
+            and replicas.each[r].step_end == NEVER
+        ):
+            change_status(replicas, rules, clock, r, OFF)
+    wanted = min(max(int(np.ceil(waiting / rules.scale_target)), rules.least), count)
+    if wanted >= up:
+        clock.scalars[SPARE_SINCE] = NEVER
+        for status in (DRAINING, OFF):  # one that is still warm first
+            for r in range(count):
+                if up < wanted and replicas.each[r].status == status:
+                    change_status(replicas, rules, clock, r, ACTIVE if status == DRAINING else STARTING)
+                    up += 1
+        return
+    if clock.scalars[SPARE_SINCE] == NEVER:
+        clock.scalars[SPARE_SINCE] = now
+    if now - clock.scalars[SPARE_SINCE] < rules.scale_down_lag_ns:
+        return
+    for r in range(count - 1, -1, -1):
+        if replicas.each[r].status == ACTIVE:
+            change_status(replicas, rules, clock, r, DRAINING)
+            return
+
+
+CROWDED = 2.0  # a replica with this many times the average outstanding work loses its claim to a prefix
+
+
+@inner
+def route(replicas: Replicas, clock: Clock, rules: Rules, hashes: np.ndarray, wanted: int) -> int:
+    """The replica for a new request (role not `DECODE`) or a transfer (`wanted` = DECODE); NONE when none is up."""
+    count = replicas.each.size
+    if rules.router == SHARED_QUEUE and wanted != DECODE:
+        return int(count)
+    best, least, total, up = NONE, 0, 0, 0
+    for offset in range(count):
+        r = (clock.scalars[TURN] + offset) % count
+        if replicas.each[r].status != ACTIVE or (replicas.each[r].role == DECODE) != (wanted == DECODE):
+            continue
+        if rules.router == ROUND_ROBIN:
+            clock.scalars[TURN] = r + 1
+            return int(r)
+        up += 1
+        total += replicas.each[r].outstanding
+        if best == NONE or replicas.each[r].outstanding < least:
+            best, least = r, replicas.each[r].outstanding
+    clock.scalars[TURN] += 1
+    if rules.router == PREFIX_AFFINE and hashes.size and wanted != DECODE and up:
+        longest = 0
+        limit = CROWDED * (total / up) + 2
+        for r in range(count):
+            if (
+                replicas.each[r].status != ACTIVE
+                or replicas.each[r].role == DECODE
+                or replicas.each[r].outstanding > limit
+            ):
+                continue
+            found = cached_blocks(replicas, r, hashes)
+            if found > longest or (
+                found == longest and found > 0 and replicas.each[r].outstanding < replicas.each[best].outstanding
+            ):
+                longest, best = found, r
+    return int(best)
+
 
 NEED_ARRIVALS, REACHED, EMPTY, RECORDS_FULL = 0, 1, 2, 3
 MORE_TO_COME, TO_THE_END, UNTIL_EMPTY = 0, 1, 2

@@ -9,7 +9,70 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.planner.serving.simulation.counters import AT, BINS, HISTOGRAMS, REASONS
+from loadfactor.base.compiled import inner
+
+
+class Counters(NamedTuple):
+    """Sums over a stretch of simulated time, an hour or the whole run. Times are whole nanoseconds, so that they add up exactly."""
+
+    requests: int = 0  # that came, rejected ones too
+    finished: int = 0  # got their last token
+    in_slo: int = 0  # finished within the objective
+    preempted: int = 0  # times a sequence lost its cache to another
+    retried: int = 0  # started again because their replica failed
+    steps: int = 0  # of an engine
+    failures: int = 0  # of replicas
+    cold_starts: int = 0  # of replicas
+    # tokens: in (or wanted) = out + rejected once the system is empty
+    prompt_tokens_in: int = 0
+    prompt_tokens_out: int = 0  # of finished requests
+    prompt_tokens_rejected: int = 0
+    prompt_tokens_computed: int = 0  # without those found in the cache, with those computed again
+    output_tokens_asked: int = 0
+    output_tokens_out: int = 0  # of finished requests
+    output_tokens_rejected: int = 0
+    output_tokens_made: int = 0  # left an engine, those of requests given up later too
+    # time of replicas: paid = busy + idle + starting + down
+    paid_ns: int = 0
+    busy_ns: int = 0  # a step is running
+    idle_ns: int = 0
+    starting_ns: int = 0
+    down_ns: int = 0
+    # time of requests
+    decoding_ns: int = 0  # sequences decoding × busy time
+    present_ns: int = 0  # sequences in a replica, decoding or in their prompt, × busy time
+    system_ns: int = 0  # requests in the system × time, by the clock
+    sojourn_ns: int = 0  # the same, summed over finished requests
+    # work of one accelerator of each replica
+    cache_fill_ns: float = 0.0  # share of cache blocks in use × busy time
+    moved_bytes: float = 0.0
+    flops: float = 0.0
+
+
+# Where each field stands in the arrays of the clock; constants when compiled.
+AT: Any = Counters(*range(len(Counters._fields)))
+
+
+def take_counters(counters: NDArray[np.int64], sums: NDArray[np.float64]) -> Counters:
+    """What has been counted since the last call, fractions from `sums`; both start again at zero."""
+    kinds = Counters.__annotations__.values()
+    found = Counters._make(float(sums[i]) if kind is float else int(counters[i]) for i, kind in enumerate(kinds))
+    counters[:] = 0
+    sums[:] = 0.0
+    return found
+
+
+# Reasons of a rejection, in the order they are tested.
+REJECTED_EMPTY, REJECTED_TOO_LONG, REJECTED_DOES_NOT_FIT, REJECTED_QUEUE_FULL = 0, 1, 2, 3
+REASONS = ("empty prompt or output", "longer than the context", "does not fit in the cache", "queue full")
+
+# Histograms, logarithmic bins.
+TTFT, TPOT, QUEUE, END_TO_END = 0, 1, 2, 3
+HISTOGRAMS = 4
+BINS = 1600
+BIN_RATIO = 1.015
+LEAST_NS = 1_000.0
+
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -205,3 +268,59 @@ def as_record(values: NamedTuple) -> Any:
     """The whole numbers and fractions of a named tuple as one NumPy record, which compiled code takes by reference."""
     kinds = [(n, np.float64 if isinstance(v, float) else np.int64) for n, v in zip(values._fields, values, strict=True)]
     return np.array([tuple(values)], kinds)[0]
+
+
+@inner
+def settle(replicas: Replicas, clock: Clock, rules: Rules, r: int) -> None:
+    """Book the time of replica `r` since it was last settled; call before anything about it changes."""
+    now = clock.scalars[NOW]
+    spent = now - replicas.each[r].settled
+    replicas.each[r].settled = now
+    status = replicas.each[r].status
+    if spent == 0 or status == OFF:
+        return
+    counters = clock.counters
+    counters[AT.paid_ns] += spent
+    if status == STARTING:
+        counters[AT.starting_ns] += spent
+    elif status == DOWN:
+        counters[AT.down_ns] += spent
+    elif replicas.each[r].step_end != NEVER:
+        counters[AT.busy_ns] += spent
+        counters[AT.decoding_ns] += spent * replicas.each[r].step_batch
+        counters[AT.present_ns] += spent * replicas.each[r].present
+        clock.sums[AT.cache_fill_ns] += spent * (1.0 - replicas.each[r].free / rules.blocks)
+    else:
+        counters[AT.idle_ns] += spent
+
+
+@inner
+def settle_all(replicas: Replicas, clock: Clock, rules: Rules) -> None:
+    """Book everybody's time up to now, as the end of an hour needs."""
+    for r in range(replicas.each.size):
+        settle(replicas, clock, rules, r)
+    count_system(clock, 0)
+
+
+@inner
+def count_system(clock: Clock, change: int) -> None:
+    """Requests in the system × time, for Little's law."""
+    s = clock.scalars
+    clock.counters[AT.system_ns] += s[IN_SYSTEM] * (s[NOW] - s[LAST_SETTLED])
+    s[LAST_SETTLED] = s[NOW]
+    s[IN_SYSTEM] += change
+
+
+@inner
+def count_value(clock: Clock, kind: int, value_ns: float) -> None:
+    """Count one value into its logarithmic histogram."""
+    place = 0
+    if value_ns > LEAST_NS:
+        place = min(int(np.log(value_ns / LEAST_NS) / np.log(BIN_RATIO)) + 1, BINS - 1)
+    clock.histograms[kind, place] += 1
+
+
+@inner
+def serves(status: int) -> bool:
+    """Whether a replica in this status runs steps."""
+    return status in (ACTIVE, DRAINING)

@@ -9,20 +9,24 @@ from typing import NamedTuple
 import numpy as np
 
 from loadfactor.base.compiled import entry, inner
-from loadfactor.planner.sizing.cluster.events import (
+from loadfactor.planner.sizing.cluster.jobs import MILLI, Floats, Ints
+from loadfactor.planner.sizing.cluster.state import (
     FRAGMENTED,
     GANG,
+    NEVER,
+    NO_SIZE,
     ORDER,
+    JobArrays,
+    State,
     book_busy,
     book_waiting,
     end_jobs,
+    has_room,
     next_event_s,
+    pop,
+    push,
     start_job,
 )
-from loadfactor.planner.sizing.cluster.heap import pop, push
-from loadfactor.planner.sizing.cluster.jobs import MILLI, Floats, Ints
-from loadfactor.planner.sizing.cluster.placement import has_room
-from loadfactor.planner.sizing.cluster.state import NEVER, NO_SIZE, JobArrays, State
 
 STRICT, SKIP, LOSS = 0, 1, 2
 

@@ -11,10 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.base.compiled import entry, inner
-from loadfactor.planner.sizing.cluster.events import FRAGMENTED, GANG, asked_milli, book_waiting
 from loadfactor.planner.sizing.cluster.jobs import MILLI, Floats, Ints
-from loadfactor.planner.sizing.cluster.placement import copy_counts
-from loadfactor.planner.sizing.cluster.state import NEVER, NO_SIZE, JobArrays, State
+from loadfactor.planner.sizing.cluster.state import (
+    FRAGMENTED,
+    GANG,
+    NEVER,
+    NO_SIZE,
+    JobArrays,
+    State,
+    asked_milli,
+    book_waiting,
+    copy_counts,
+)
 
 REMAINING, REMAINING_GPU_TIME, ATTAINED, PRIORITY = 0, 1, 2, 3
 DONE_S = 1e-9  # work shorter than this is rounding

@@ -1,25 +1,65 @@
 """Refusals of impossible training runs: the constraint that fails and the nearest value that works, one line each."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from loadfactor.base.errors import PlanError
-from loadfactor.base.units import BYTES_PER_GIB
+from loadfactor.base.units import BYTES_PER_GIB, PERCENT
+from loadfactor.catalog.constants import read_left_out_errors
 from loadfactor.catalog.models import Network
 from loadfactor.planner.training.job import TrainingJob
-from loadfactor.planner.training.layout import RECOMPUTE
-from loadfactor.planner.training.memory import estimate_memory
-from loadfactor.planner.training.search import ScoredLayouts, search_layouts
-from loadfactor.planner.training.search_space import (
+from loadfactor.planner.training.layout import FULL, NONE, RECOMPUTE, SELECTIVE, TrainingLayout
+from loadfactor.planner.training.memory import estimate_memory, recompute_as_needed
+from loadfactor.planner.training.search import (
     MOST_MISSING_SHARE,
+    ScoredLayouts,
     SearchSpace,
     is_even_enough,
     list_divisors,
     list_pipeline_degrees,
     list_tensor_degrees,
+    search_layouts,
 )
+from loadfactor.planner.training.step import estimate_step
+
+
+@dataclass(frozen=True)
+class EvaluatedLayout:
+    """Seconds by term and bytes by part of one layout, and why it loses to the best one (None for the best)."""
+
+    layout: TrainingLayout
+    terms: Mapping[str, float]
+    memory_parts: Mapping[str, float]
+    usable_bytes: float
+    why_it_loses: str | None = None
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step: the sum of its terms."""
+        return sum(self.terms.values())
+
+    @property
+    def memory_bytes(self) -> float:
+        """Bytes of the fullest rank: the sum of its parts."""
+        return sum(self.memory_parts.values())
+
+    @property
+    def fits(self) -> bool:
+        """True when the fullest rank stays within the usable memory."""
+        return self.memory_bytes <= self.usable_bytes
+
+
+def evaluate_layout(job: TrainingJob, layout: TrainingLayout) -> EvaluatedLayout:
+    """One layout by the equations that the search uses."""
+    needs = estimate_memory(job, layout)
+    terms, parts = (
+        {name: float(np.ravel(value)[0]) for name, value in many.items()}
+        for many in (estimate_step(job, layout).terms, needs.parts)
+    )
+    return EvaluatedLayout(layout, terms, parts, needs.usable_bytes)
+
 
 MOST_DOUBLINGS = 8  # of the GPUs, looking for a number on which something fits
 
@@ -173,3 +213,120 @@ def _find_enough_gpus(job: TrainingJob, gpus: int, space: SearchSpace) -> int | 
         if len(found) and found.fits.any():
             return more
     return None
+
+
+WORTH_SAYING = 0.1  # of the whole difference: smaller terms are left out
+MOST_REASONS = 3
+
+# Terms that have one cause.
+GROUPS = (
+    ("bubble", ("bubble_s",)),
+    ("kernels", ("matmul_s", "attention_s", "elementwise_s")),
+    ("head", ("head_s",)),
+    ("recompute", ("recompute_s",)),
+    ("tensor", ("tensor_s",)),
+    ("context", ("context_s",)),
+    ("expert", ("expert_s",)),
+    ("send", ("pipeline_send_s",)),
+    ("data", ("data_s",)),
+    ("launch", ("launch_s",)),
+    ("optimizer", ("optimizer_s", "overhead_s")),
+)
+
+
+def explain_loss(job: TrainingJob, one: EvaluatedLayout, best: EvaluatedLayout) -> str:
+    """How much slower than `best` a layout is and through which terms; and whether it fits at all."""
+    gap = one.step_s - best.step_s
+    said = [] if one.fits else [describe_need(one)]
+    if gap <= 0:
+        return f"would be {_format_percent(-gap / best.step_s)} faster, but {said[0]}" if said else "is as fast"
+    parts = []
+    for name, terms in GROUPS:
+        more = sum(one.terms[t] - best.terms[t] for t in terms)
+        if more > WORTH_SAYING * gap:
+            parts.append((more, f"{_describe(name, job, one.layout)} +{_format_percent(more / best.step_s)}"))
+    parts.sort(reverse=True)
+    return "; ".join(
+        [f"{_format_percent(gap / best.step_s)} slower: " + ", ".join(p for _, p in parts[:MOST_REASONS]), *said]
+    )
+
+
+def _format_percent(share: float) -> str:
+    return f"{share * PERCENT:.1f} %"
+
+
+def describe_need(one: EvaluatedLayout) -> str:
+    """What the fullest rank needs of what is usable, with the largest part."""
+    name, size = max(one.memory_parts.items(), key=lambda item: item[1])
+    return (
+        f"needs {one.memory_bytes / BYTES_PER_GIB:.0f} of {one.usable_bytes / BYTES_PER_GIB:.0f} GiB "
+        f"({name.removesuffix('_bytes')} {size / BYTES_PER_GIB:.0f})"
+    )
+
+
+def _describe(name: str, job: TrainingJob, x: TrainingLayout) -> str:
+    """The reason with the numbers that cause it."""
+    micro = x.micro_batches(job.global_batch)
+    domain = job.machine.fabric.domain_gpus
+    far = "across nodes" if x.tensor > domain else "inside the node"
+    return {
+        "bubble": f"pipeline bubble ({x.pipeline} stages, {micro} micro-batches)",
+        "kernels": f"smaller kernels (1/{x.tensor} of each matrix, micro-batch {x.micro_batch})",
+        "head": f"logits of {micro} micro-batches on the last stage",
+        "recompute": x.recomputed,
+        "tensor": f"exposed tensor exchange ({x.tensor} ranks {far})",
+        "context": f"exposed context ring ({x.context} ranks)",
+        "expert": f"expert all-to-all ({x.expert} ranks)",
+        "send": f"sends between {x.pipeline} stages",
+        "data": f"exposed exchange over {x.data} data ranks" + (" for every micro-batch" if x.zero == 3 else ""),
+        "launch": "kernel launches",
+        "optimizer": "optimizer step",
+    }[name]
+
+
+PEAK_RANGE = (0.82, 1.35)  # published peaks over predicted ones, four of five of 27 (`validate memory`)
+
+
+def list_open_recomputation(job: TrainingJob, best: EvaluatedLayout) -> tuple[EvaluatedLayout, ...]:
+    """The best layout with other recomputation, where the errors of time or memory can turn the choice, with the reason.
+
+    Less of it where it would fit if memory is predicted too high; more of it where it is hardly slower, or where memory may be
+    predicted too low.
+    """
+    low, high = PEAK_RANGE
+    close = 1 + read_left_out_errors().layout_spread
+    is_tight = best.memory_bytes * high > best.usable_bytes
+    found = []
+    for one in _vary_recomputation(job, best):
+        change = one.step_s / best.step_s - 1
+        if one.memory_bytes > one.usable_bytes:
+            if change < 0 and one.memory_bytes * low <= one.usable_bytes:
+                over = (one.memory_bytes / one.usable_bytes - 1) * PERCENT
+                why = f"{_write(-change)} faster; {describe_need(one)}, so it fits if that is predicted {over:.0f} % too high"
+                found.append(replace(one, why_it_loses=why))
+        elif one.memory_bytes < best.memory_bytes and is_tight and one.memory_bytes * high <= one.usable_bytes:
+            why = f"{_write(change)} slower, and fits where memory is predicted a quarter too low"
+            found.append(replace(one, why_it_loses=why))
+        elif 0 <= change < close - 1:
+            found.append(replace(one, why_it_loses=f"{_write(change)} slower, which is too close to call"))
+    return tuple(found)
+
+
+def _vary_recomputation(job: TrainingJob, best: EvaluatedLayout) -> Iterator[EvaluatedLayout]:
+    """The same layout with none, selective, as little as needed and full recomputation, each once and none like the best."""
+    seen = {(round(best.step_s, 9), best.memory_bytes)}
+    for mode in (NONE, SELECTIVE, FULL):
+        whole = replace(best.layout, recompute=mode, recompute_share=1.0)
+        ways: list[TrainingLayout] = [whole]
+        if mode == FULL:
+            ways.insert(0, recompute_as_needed(job, whole.as_arrays()).pick(0))
+        for layout in ways:
+            one = evaluate_layout(job, layout)
+            key = (round(one.step_s, 9), one.memory_bytes)
+            if key not in seen:
+                seen.add(key)
+                yield one
+
+
+def _write(share: float) -> str:
+    return f"{share * PERCENT:.1f} %"
