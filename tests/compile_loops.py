@@ -5,9 +5,8 @@ from tempfile import TemporaryDirectory
 
 import loadfactor
 from loadfactor.base.units import BYTES_PER_MIB
-from loadfactor.planner.sizing.cluster import Cluster, simulate
+from loadfactor.planner.sizing.cluster import SCHEDULERS, Cluster, simulate
 from loadfactor.planner.sizing.cluster.jobs import make_jobs
-from loadfactor.planner.sizing.cluster.policy import SCHEDULERS
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.dcgm import SOURCE as DCGM
 from loadfactor.sources.prometheus.remote_write import compile_scanner

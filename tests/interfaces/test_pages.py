@@ -29,9 +29,9 @@ from loadfactor.interfaces.reports.fleet_why import build_fleet_why
 from loadfactor.interfaces.reports.inquiry import Inquiry, WhyQuestion
 from loadfactor.interfaces.reports.page import build_document as build_report
 from loadfactor.interfaces.requests import DiagnoseRequest, SavingsRequest
-from loadfactor.interfaces.validations.mfu import build_document as build_mfu_validation
 from loadfactor.interfaces.validations.serve import build_document as build_serving_validation
 from loadfactor.interfaces.validations.training import build_document as build_training_validation
+from loadfactor.interfaces.validations.training import build_mfu_document as build_mfu_validation
 from loadfactor.planner.validation.request import MfuRequest, ServingValidationRequest, TrainingValidationRequest
 from loadfactor.settings.config import settings
 

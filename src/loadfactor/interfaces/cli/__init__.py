@@ -415,7 +415,7 @@ COMMANDS = (
             CommandEntry(
                 "memory",
                 "Compare predicted memory with runs that ran: whether they fit, and their published peaks.",
-                "loadfactor.interfaces.validations.memory.build_document",
+                "loadfactor.interfaces.validations.training.build_memory_document",
                 "loadfactor.planner.validation.request.MemoryValidationRequest",
             ),
             CommandEntry(
@@ -427,7 +427,7 @@ COMMANDS = (
             CommandEntry(
                 "mfu",
                 "Compare the MFU that papers print with what its formula gives.",
-                "loadfactor.interfaces.validations.mfu.build_document",
+                "loadfactor.interfaces.validations.training.build_mfu_document",
                 "loadfactor.planner.validation.request.MfuRequest",
             ),
         ),

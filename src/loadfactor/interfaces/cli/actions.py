@@ -208,15 +208,15 @@ def build_serving_plan(request: "ServingRequest") -> Document:
 
 def build_training_validation(request: "TrainingValidationRequest") -> Document:
     """The page of the training planner's validation, of one job beside its plan, or of the constants."""
-    from loadfactor.interfaces.validations import about, job_run, training
+    from loadfactor.interfaces.validations import job_run, training
 
     if request.job is not None:
         return job_run.build_document(request)
-    return about.build_training() if request.about else training.build_document(request)
+    return training.build_training() if request.about else training.build_document(request)
 
 
 def build_serving_validation(request: "ServingValidationRequest") -> Document:
     """The page of the serving planner's validation, or of the constants."""
-    from loadfactor.interfaces.validations import about, serve
+    from loadfactor.interfaces.validations import serve
 
-    return about.build_serving() if request.about else serve.build_document(request)
+    return serve.build_serving() if request.about else serve.build_document(request)

@@ -10,9 +10,7 @@ from loadfactor.interfaces.charts import Chart, Reference, Series
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn
 from loadfactor.interfaces.formats import counted, duration, money, number, percent
 from loadfactor.interfaces.functions import make_function
-from loadfactor.interfaces.plans.assumptions import state_price
-from loadfactor.interfaces.plans.demand import find_demand, read_jobs
-from loadfactor.interfaces.plans.load_duration import draw_load_duration
+from loadfactor.interfaces.plans.inputs import draw_load_duration, find_demand, read_jobs, state_price
 from loadfactor.planner.economics.load_duration import LoadDuration, load_duration
 from loadfactor.planner.economics.own_plan import OWNED, OwnPlan, make_question, plan_own
 from loadfactor.planner.economics.request import OwnRequest

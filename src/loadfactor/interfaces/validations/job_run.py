@@ -10,7 +10,7 @@ from loadfactor.catalog.prices import find_price
 from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn
 from loadfactor.interfaces.formats import counted, duration, number, percent
-from loadfactor.interfaces.plans.train_sections import draw_step, write_layout
+from loadfactor.interfaces.plans.train import draw_step, write_layout
 from loadfactor.planner.training.job_run import JobRun, PlannedRun
 from loadfactor.planner.training.request import TrainingRequest
 from loadfactor.planner.training.scaling import TrainingFacts, plan_runs

@@ -1,10 +1,13 @@
 """The page of `validate serve`: mean errors by system, engine and model, rows left out, predicted against measured."""
 
 from collections import Counter
+from collections.abc import Iterator
 
+from loadfactor.catalog.constants import read_serving_errors
+from loadfactor.catalog.engines import list_engine_constants
 from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn
-from loadfactor.interfaces.formats import percent
+from loadfactor.interfaces.formats import number, percent
 from loadfactor.planner.validation.request import ServingValidationRequest
 from loadfactor.planner.validation.serving import ServingErrors, ServingValidation, validate_serving
 
@@ -72,3 +75,62 @@ def _draw_skipped(v: ServingValidation) -> tuple[Section, ...]:
 def _write_row(e: ServingErrors) -> tuple[Cell, ...]:
     numbers = (e.tpot_mean_abs_error, e.ttft_mean_abs_error, e.throughput_mean_abs_error, e.speedup_mean_abs_error)
     return (e.system, e.backend, e.model.rpartition("/")[2], float(e.rows), float(e.skipped), *numbers)
+
+
+NOT_CONSTANTS = ("accelerator", "engine", "fitted_on")
+
+
+def build_serving() -> Document:
+    """The constants of the serving equations by accelerator and engine."""
+    said = list_engine_constants()
+    columns = (TableColumn("constant"), TableColumn("value"))
+    sections = []
+    for block in (said["default"], *said["fitted"]):
+        where = f"{block['engine']} on {block['accelerator']}" if "engine" in block else "Elsewhere"
+        rows = [(name.replace("_", " "), _write(value)) for name, value in block.items() if name not in NOT_CONSTANTS]
+        sections.append(Section(where, tables=(DataTable(columns, rows, note=f"fitted on {block['fitted_on']}"),)))
+    fitted = len(said["fitted"])
+    return Document(
+        f"{fitted} pairs of accelerator and engine have constants of their own; others take those of their kin, then the medians.",
+        (*_tabulate_left_out(), *sections),
+        notes=_write_ranges(),
+        data=said,
+    )
+
+
+LEFT_OUT = {"fitted": "Each network left out in turn", "borrowed": "Each accelerator and engine left out in turn"}
+QUANTITIES = {"tpot": "time per token", "tokens_per_s": "tokens per second", "ttft": "time to first token"}
+
+
+def _tabulate_left_out() -> Iterator[Section]:
+    errors = read_serving_errors()
+    columns = (
+        *(TableColumn(name) for name in ("accelerator", "engine", "network")), TableColumn("rows", "number"),
+        *(TableColumn(name, "percent") for name in ("TPOT, fitted", "left out", "in range", "TTFT, left out", "in range")),
+    )  # fmt: skip
+    for kind, title in LEFT_OUT.items():
+        rows = [
+            (n.accelerator, n.engine, n.model.rpartition("/")[2], n.rows, n.fitted_error["tpot"],
+             n.left_out_error["tpot"], n.covered_share["tpot"], n.left_out_error["ttft"], n.covered_share["ttft"])
+            for n in errors.networks
+            if n.kind == kind
+        ]  # fmt: skip
+        note = "in range: inside the range that the other networks give, which should hold 80 %"
+        yield Section(title, tables=(DataTable(columns, rows, note=note),))
+
+
+def _write_ranges() -> list[str]:
+    errors, found = read_serving_errors(), []
+    for kind, title in LEFT_OUT.items():
+        for quantity, name in QUANTITIES.items():
+            low, high = errors.ranges[kind][quantity]
+            found.append(
+                f"{title}: {name} {percent(errors.mean(kind, 'left_out_error', quantity))} off on average, "
+                f"{number(low)} to {number(high)} times the prediction in four of five cases "
+                f"({percent(errors.mean(kind, 'covered_share', quantity))} of the rows)."
+            )
+    return found
+
+
+def _write(value: object) -> str:
+    return number(value) if isinstance(value, float) else str(value).lower()

@@ -4,18 +4,146 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
+from loadfactor.base.units import BYTES_PER_GIB, PERCENT
+from loadfactor.catalog.constants import LeftOutErrors, read_constants, read_left_out_errors
 from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Assumption, DataTable, Document, Section, TableColumn
-from loadfactor.interfaces.formats import counted, percent
+from loadfactor.interfaces.formats import counted, number, percent
 from loadfactor.interfaces.progress import show_progress
 from loadfactor.planner.training.layout import TrainingLayout
-from loadfactor.planner.validation.request import TrainingValidationRequest
+from loadfactor.planner.validation.mfu_claims import MfuValidation, validate_mfu
+from loadfactor.planner.validation.request import MemoryValidationRequest, MfuRequest, TrainingValidationRequest
 from loadfactor.planner.validation.training import (
     Comparison,
     SkippedRow,
     TrainingValidation,
     validate_training,
 )
+from loadfactor.planner.validation.training_memory import MemoryComparison, MemoryValidation, validate_memory
+
+FORMULA = "MFU = tokens/s × (6N + 12·L·H·Q·T) ÷ (chips × peak)"
+
+
+def build_mfu_document(_request: MfuRequest) -> Document:
+    """The page of the published table."""
+    result = validate_mfu()
+    return Document(
+        headline=_write_mfu_headline(result),
+        sections=(
+            Section(FORMULA, charts=(_draw_claims(result),), tables=(_tabulate_shares(result), _tabulate_paid(result))),
+            Section("Notes", tables=(_tabulate_notes(result),)),
+        ),
+        assumptions=[Assumption(c.model, percent(c.published_share), c.source) for c in result.claims],
+        data=result,
+    )
+
+
+def _write_mfu_headline(result: MfuValidation) -> str:
+    follow = ", ".join(c.model for c in result.claims if c.follows)
+    others = (
+        f"{c.model} does not: printed {percent(c.published_share)}, its inputs give {percent(c.recomputed_share)}"
+        for c in result.claims
+        if not c.follows
+    )
+    return "; ".join((f"{follow} follow from their own formula", *others)) + "."
+
+
+def _tabulate_shares(result: MfuValidation) -> DataTable:
+    columns = [TableColumn("model"), TableColumn("chips", "number"), TableColumn("chip")]
+    columns += [TableColumn(c, "percent") for c in ("published", "recomputed")]
+    rows = [
+        (c.model, c.chips, c.chip, c.published_share, c.recomputed_share, "follows" if c.follows else "does not follow")
+        for c in result.claims
+    ]
+    return DataTable([*columns, TableColumn("verdict")], rows, "MFU published and recomputed")
+
+
+def _tabulate_paid(result: MfuValidation) -> DataTable:
+    columns = [TableColumn("model")]
+    columns += [TableColumn(c, "percent") for c in ("without attention", "HFU", "over every chip-hour paid")]
+    rows = [(c.model, c.without_attention_share, c.hfu_share, c.paid_share) for c in result.claims]
+    return DataTable(columns, rows, "The same runs counted otherwise", "HFU adds recomputed work")
+
+
+def _tabulate_notes(result: MfuValidation) -> DataTable:
+    rows = [(c.model, c.note) for c in result.claims if c.note]
+    return DataTable((TableColumn("model"), TableColumn("note")), rows)
+
+
+def _draw_claims(result: MfuValidation) -> Chart:
+    published = Series("published", [c.published_share * PERCENT for c in result.claims])
+    recomputed = Series("recomputed", [c.recomputed_share * PERCENT for c in result.claims])
+    names = [c.model for c in result.claims]
+    return Chart("MFU published and recomputed (%)", "bar", names, (published, recomputed), x_label="MFU (%)")
+
+
+ROWS_SHOWN = 12  # on the page; the JSON has them all
+
+
+def build_memory_document(request: MemoryValidationRequest) -> Document:
+    """The page of a request."""
+    result = validate_memory(request, partial(show_progress, what="predicting"))
+    wrong = [row for row in result.rows if not row.fits]
+    known = sorted((row for row in result.rows if row.error is not None), key=lambda row: -abs(row.error or 0.0))
+    sections = []
+    if wrong:
+        sections.append(Section("Said not to fit, though it ran", tables=(_tabulate_wrong(wrong, request.all_rows),)))
+    if known:
+        sections.append(Section("Published peaks", tables=(_tabulate_peaks(known, request.all_rows),)))
+    return Document(
+        _write_memory_headline(result),
+        sections,
+        assumptions=(
+            Assumption("what a row does not give of the layout", "the fastest that fits", "layout search"),
+            Assumption("usable", "96 % of what the driver shows", "the rest is the driver, NCCL and fragmentation"),
+        ),
+        data=result,
+        is_no=not result.rows,
+    )
+
+
+def _write_memory_headline(result: MemoryValidation) -> str:
+    if not result.rows:
+        return "No row could be compared."
+    said = f"Of {counted(len(result.rows), 'run')} that ran, {result.fitting:,} are said to fit"
+    if result.mean_abs_error is None:
+        return f"{said}; none of them has a published peak."
+    return f"{said}; published peaks are predicted within {percent(result.mean_abs_error)} on average."
+
+
+def _tabulate_wrong(wrong: list[MemoryComparison], all_rows: bool) -> DataTable:
+    columns = (
+        TableColumn("model, GPUs"), TableColumn("layout"), TableColumn("needs (GiB)", "number"),
+        TableColumn("usable (GiB)", "number"), TableColumn("largest part"),
+    )  # fmt: skip
+    shown = wrong if all_rows else wrong[:ROWS_SHOWN]
+    rows = [
+        (_name(r), r.layout, r.predicted_bytes / BYTES_PER_GIB, r.usable_bytes / BYTES_PER_GIB, r.largest_part)
+        for r in shown
+    ]
+    return DataTable(columns, rows, note=_say_more(len(shown), len(wrong)))
+
+
+def _tabulate_peaks(known: list[MemoryComparison], all_rows: bool) -> DataTable:
+    columns = (
+        TableColumn("model, GPUs"), TableColumn("layout"), TableColumn("measured (GiB)", "number"),
+        TableColumn("predicted (GiB)", "number"), TableColumn("error", "percent"),
+    )  # fmt: skip
+    shown = known if all_rows else known[:ROWS_SHOWN]
+    rows = [
+        (_name(r), r.layout, (r.measured_bytes or 0.0) / BYTES_PER_GIB, r.predicted_bytes / BYTES_PER_GIB, r.error)
+        for r in shown
+    ]
+    return DataTable(columns, rows, note=_say_more(len(shown), len(known)))
+
+
+def _name(row: MemoryComparison) -> str:
+    return f"{row.model.split(' ')[0]} on {row.gpus} {row.accelerator}"
+
+
+def _say_more(shown: int, every: int) -> str:
+    return "" if shown == every else f"{shown} of {every}; --all shows every row"
+
 
 ROWS_SHOWN = 12  # of a file, on the page; the JSON has them all
 UNITS = {
@@ -153,3 +281,56 @@ def _draw_times(result: TrainingValidation) -> tuple[Chart, ...]:
             x_label="measured (s)", y_label="predicted (s)", x_log=True, y_log=True,
         ),
     )  # fmt: skip
+
+
+NOT_CONSTANTS = ("accelerator", "engine", "fitted_on")
+
+
+def build_training() -> Document:
+    """The constants of the training equations, and their errors source by source."""
+    errors = read_left_out_errors()
+    ranges = [
+        f"{kind}: {number(low)} to {number(high)} times the predicted seconds"
+        for kind, (low, high) in errors.ranges.items()
+    ]
+    return Document(
+        f"On sources that the constants were not fitted to, the mean error is {percent(errors.left_out_error)}; the stated range "
+        f"of four in five holds {percent(errors.covered_share)} of the rows.",
+        (_tabulate_sources(errors), _tabulate_constants()),
+        notes=(*ranges, f"Leads of a layout below {percent(errors.layout_spread)} are too small to tell."),
+        data=errors,
+    )
+
+
+def _tabulate_sources(errors: LeftOutErrors) -> Section:
+    columns = (
+        TableColumn("source"), TableColumn("rows", "number"), TableColumn("error, fitted", "percent"),
+        TableColumn("error, left out", "percent"), TableColumn("in range", "percent"),
+    )  # fmt: skip
+    rows = [
+        (s.file.removesuffix(".csv"), s.rows, s.fitted_error, s.left_out_error, s.covered_share) for s in errors.sources
+    ]
+    total = sum(s.rows for s in errors.sources)
+    fitted = sum(s.fitted_error for s in errors.sources) / len(errors.sources)
+    rows.append(("mean of the sources", total, fitted, errors.left_out_error, errors.covered_share))
+    note = "errors are of seconds of a step; in range: inside the range that the other sources give, which should hold 80 %"
+    return Section("Each source left out in turn", tables=(DataTable(columns, rows, note=note),))
+
+
+def _tabulate_constants() -> Section:
+    columns = (
+        TableColumn("constant"), TableColumn("value", "number"), TableColumn("before", "number"), TableColumn("meaning"),
+        TableColumn("fitted on"),
+    )  # fmt: skip
+    rows = [
+        (
+            name.replace("_", " "),
+            float(c["value"]),
+            float(c["prior"]) if "prior" in c else None,
+            c["meaning"],
+            c["fitted_on"],
+        )
+        for name, c in read_constants("training.toml").items()
+    ]
+    note = "before: what physics and papers say, which the fit starts from and is held to"
+    return Section("Constants", tables=(DataTable(columns, rows, note=note),))

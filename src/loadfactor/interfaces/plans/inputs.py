@@ -1,13 +1,75 @@
-"""Plans of serving from what was measured: the load in a store in place of a request's own numbers, and the section about it."""
+"""The demand a plan is made for: a file, or the jobs in the books."""
 
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from loadfactor.base.errors import InputError
+
+if TYPE_CHECKING:
+    from loadfactor.planner.sizing.cluster.jobs import Jobs
+    from loadfactor.sources.demand import Demand, JobTrace
+from collections.abc import Sequence
+from typing import Protocol
+
 from loadfactor.catalog.prices import ChosenPrice, choose_price
+from loadfactor.interfaces.charts import Chart, Reference, Series
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Section, TableColumn
 from loadfactor.interfaces.formats import counted, duration, money, number, percent
 from loadfactor.planner.economics.breakeven_plan import MeasuredLoad
+from loadfactor.planner.economics.load_duration import LoadDuration
+
+
+def state_price(name: str, price: ChosenPrice) -> Assumption:
+    """What a GPU-hour costs, what kind of price that is, where it comes from and how old it is."""
+    amount = f"{money(price.per_gpu_hour, price.currency)} per GPU-hour"
+    listed = price.listed
+    if listed is not None and listed.low is not None and listed.high is not None:
+        amount += f" ({money(listed.low, price.currency)} to {money(listed.high, price.currency)})"
+    return Assumption(name, f"{amount}, {price.basis}" if price.basis else amount, price.source, price.as_of)
+
+
+def find_demand(path: Path | None, store: Path | None) -> "Demand":
+    """The trace in the file, or the history of the books; exactly one must be given."""
+    if (path is None) == (store is None):
+        raise InputError("give the demand once: a CSV file of jobs or hours, or --store with the folder of your books")
+    from loadfactor.sources.demand_files import read_demand
+
+    return read_demand(path) if path is not None else _read_books(store)
+
+
+def read_jobs(trace: "JobTrace") -> "Jobs":
+    """The jobs of a trace as the simulation takes them."""
+    from loadfactor.planner.sizing.cluster.jobs import make_jobs
+
+    return make_jobs(trace.submit_s, trace.gpus, trace.duration_s, trace.limit_s, trace.priority)
+
+
+def _read_books(store: Path | None) -> "JobTrace":
+    import numpy as np
+
+    from loadfactor.books.job_history import job_history
+    from loadfactor.interfaces.requests import StoreRequest
+    from loadfactor.sources.demand import JobTrace
+
+    history = job_history(StoreRequest(store=store).books)
+    notes = []
+    if history.still_held:
+        notes.append(f"{history.still_held} jobs still held")
+    if history.not_waited:
+        notes.append(f"{history.not_waited} jobs without a submission time, taken as submitted when they started")
+    # the simulator holds whole GPUs or one share of one: anything between is rounded up
+    gpus = np.where(history.gpus > 1, np.ceil(history.gpus - 1e-9), history.gpus)
+    known = history.team if (history.team != "").any() else None
+    return JobTrace(
+        f"books in {store}",
+        history.submit_s,
+        gpus,
+        history.duration_s,
+        team=known,
+        have_gpus=history.installed_gpus,
+        left_out=tuple(notes),
+    )
+
 
 PLAN_CURRENCY = "USD"
 """That of API prices and of the catalog."""
@@ -89,3 +151,22 @@ def draw_load(load: MeasuredLoad, saturated_tokens_per_gpu_s: float, floor_share
     if floor_share is not None:
         lead = f"The measured load lies {'above' if share >= floor_share else 'below'} the floor."
     return Section("What was measured", lead, tables=(DataTable((TableColumn("what"), TableColumn("value")), rows),))
+
+
+def draw_load_duration(demand: LoadDuration, references: Sequence[Reference]) -> Chart:
+    """GPUs wanted for at least each share of the time."""
+    step = max(1, len(demand.demand_gpus) // 500)
+    reached, at = 0.0, []
+    for share in demand.time_share:
+        at.append(reached)
+        reached += float(share)
+    values = [float(d) for d in demand.demand_gpus]
+    return Chart(
+        "Load-duration curve: GPUs wanted for at least this share of the time",
+        "step",
+        [*at[::step], 1.0],
+        (Series("GPUs wanted", [*values[::step], values[-1]]),),
+        "share of time",
+        "GPUs",
+        references=references,
+    )
