@@ -23,7 +23,7 @@ from loadfactor.planner.serving.service import Traffic, find_benchmark
 from loadfactor.planner.serving.simulation.fleet import ServingFleet, Slo
 from loadfactor.planner.serving.simulation.simulate import Arrivals, Run, simulate
 from loadfactor.planner.serving.step import Replica
-from loadfactor.sources.public_traces.requests.reader import read_requests
+from loadfactor.sources.public_traces.request_traces import read_requests
 
 NAME = "serving"
 PEER_REQUESTS_PER_S = 100.0

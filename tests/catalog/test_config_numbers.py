@@ -7,7 +7,7 @@ import pytest
 
 from loadfactor.base.errors import InputError
 from loadfactor.catalog.models import from_hf_config, read_network
-from loadfactor.catalog.models.config_numbers import KEYS_READ
+from loadfactor.catalog.models.hf_config import KEYS_READ
 
 LLAMA = {
     "model_type": "llama",

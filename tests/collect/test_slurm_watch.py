@@ -18,8 +18,7 @@ from loadfactor.collect.slurm_commands import SlurmAccess, SlurmCommands
 from loadfactor.collect.slurm_watch import SlurmWatch
 from loadfactor.settings.config import Settings
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.slurm.live_decoder import ACCOUNTING, QUEUE, LiveSlurmDecoder
-from loadfactor.sources.slurm.live_jobs import Saying
+from loadfactor.sources.slurm.live_decoder import ACCOUNTING, QUEUE, LiveSlurmDecoder, Saying
 
 TIMEOUT_S = 1.5
 

@@ -18,7 +18,7 @@ from loadfactor.sources.demand_files import read_demand
 from loadfactor.sources.files import PIECE_BYTES, FileChunks, read_file
 from loadfactor.sources.own_tables import SOURCE as TABLES
 from loadfactor.sources.parsing.text_blocks import split_blocks
-from loadfactor.sources.public_traces.requests.reader import read_requests
+from loadfactor.sources.public_traces.request_traces import read_requests
 
 NAMES = {
     "tables": "samples.csv",

@@ -7,7 +7,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.settings.config import Settings, read_settings
 from loadfactor.settings.file import CHOSEN, Signature, sign_file
 from loadfactor.store.entry import ChangeRows, Entry
-from loadfactor.tables.tagging.rules import Tagging, TagRule, read_rules
+from loadfactor.tables.tagging_rules import Tagging, TagRule, read_rules
 
 if TYPE_CHECKING:  # Arrow takes longer to import than most answers
     import pyarrow as pa
@@ -43,8 +43,7 @@ def make_entry(settings: Settings, mapping: Path | None = None) -> Entry:
     tag = make_tagger(read_tagging(settings, mapping))
     if settings.privacy.users == "names":
         return Entry(tag=tag)
-    from loadfactor.base.privacy.key_file import read_key
-    from loadfactor.base.privacy.masking import mask_rows, reveal_rows
+    from loadfactor.base.privacy import mask_rows, read_key, reveal_rows
 
     pseudonyms = read_key(settings.privacy.key_file)
 
@@ -62,7 +61,7 @@ def read_tagging(settings: Settings, mapping: Path | None = None) -> Tagging:
     path = mapping or settings.tagging.mapping
     rows: tuple[TagRule, ...] = ()
     if path is not None:
-        from loadfactor.tables.tagging.mapping import read_mapping
+        from loadfactor.tables.tagging_rules import read_mapping
 
         try:
             rows = read_mapping(path.read_text(encoding="utf-8"), str(path))
@@ -76,13 +75,13 @@ def make_tagger(tagging: Tagging) -> ChangeRows | None:
     """What tags rows; None where there are no rules."""
     if not tagging:
         return None
-    from loadfactor.tables.tagging.apply import apply_rules
+    from loadfactor.tables.tagging import apply_rules
 
     return lambda table, rows: apply_rules(tagging, rows, table)
 
 
 def restore_said(table: str, rows: "pa.Table") -> "pa.Table":
     """Rows as rules make them where there are none: as their source said them."""
-    from loadfactor.tables.tagging.apply import apply_rules
+    from loadfactor.tables.tagging import apply_rules
 
     return apply_rules(Tagging(), rows, table)

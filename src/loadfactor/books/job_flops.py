@@ -16,7 +16,7 @@ from loadfactor.metrics.work import HARDWARE_FLOP, IN_SECTION, MODEL_FLOP, TRAIN
 from loadfactor.planner.training.flops import MODEL, FlopsConvention, training_flops_per_token
 from loadfactor.settings.networks import RECOMPUTED, JobNetwork
 from loadfactor.store.session import Session
-from loadfactor.tables.tagging.apply import give_texts
+from loadfactor.tables.tagging import give_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ from loadfactor.metrics.work import TRAIN_TOKEN
 from loadfactor.planner.training.job_run import JobRun
 from loadfactor.settings.config import settings
 from loadfactor.tables.schema import Span
-from loadfactor.tables.tagging.apply import give_texts
+from loadfactor.tables.tagging import give_texts
 from loadfactor.tables.work import SECTION_KINDS
 
 STEP: Final = "step"

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadfactor.base.privacy import PREFIX
 from loadfactor.books.entry_rules import make_entry, restore_said
 from loadfactor.books.rebuild import refresh
 from loadfactor.books.snapshot import Snapshot
@@ -78,6 +77,8 @@ def _mask_too(tag: ChangeRows, mask: ChangeRows) -> ChangeRows:
 def _names_somebody(writer: Writer) -> bool:
     """True where an allocation has a user that is no pseudonym."""
     writer.view_table("allocations", "allocations")
+    from loadfactor.base.privacy import PREFIX  # brings cryptography, which takes 50 ms to import
+
     return bool(writer.fetch_one(f"SELECT 1 FROM allocations WHERE NOT starts_with(user, '{PREFIX}') LIMIT 1"))
 
 

@@ -9,8 +9,8 @@ from loadfactor.base.errors import InputError, no_such
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 from loadfactor.metrics.query.reading import Readings, iso
 from loadfactor.store.session import Session
-from loadfactor.tables.tagging.facts import ORIGINAL, read_object
-from loadfactor.tables.tagging.rules import GIVES, PREFIXES, TAGS
+from loadfactor.tables.tagging import ORIGINAL, read_object
+from loadfactor.tables.tagging_rules import GIVES, PREFIXES, TAGS
 
 ASKED: Final = ("allocated_gpu_hours", "cost")
 OF_A_JOB: Final = ("user", "team", "project", "queue", "pool", "job")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.books.compiled_sql import Queries, recall
-from loadfactor.sources.slurm.waiting import LATER
+from loadfactor.sources.slurm.job_rows import LATER
 from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import ALWAYS, Span

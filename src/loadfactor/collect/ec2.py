@@ -11,7 +11,7 @@ from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.instance_watch import NotPermittedError
 from loadfactor.sources.clouds.ec2 import PRICES, REQUESTS, TYPES, SpotRequest, read_instance
 from loadfactor.sources.clouds.live_instances import INSTANCES, Said
-from loadfactor.sources.kubernetes.tags import choose_texts
+from loadfactor.sources.kubernetes.fields import choose_texts
 
 SERVICE: Final = "ec2"
 SPOT_REQUESTS, SPOT_PRICES = "spot requests", "spot prices"

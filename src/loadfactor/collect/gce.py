@@ -9,7 +9,7 @@ from loadfactor.collect.fetch_errors import FetchError
 from loadfactor.collect.instance_watch import NotPermittedError
 from loadfactor.sources.clouds.gce import PREEMPTED_BY, PREEMPTIONS, read_instance
 from loadfactor.sources.clouds.live_instances import INSTANCES, Said
-from loadfactor.sources.kubernetes.tags import choose_texts
+from loadfactor.sources.kubernetes.fields import choose_texts
 
 PAGE: Final = 500
 """Instances or operations of a page: the most there may be."""

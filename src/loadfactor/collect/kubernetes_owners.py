@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from loadfactor.base.units import S_PER_MIN
 from loadfactor.collect.kubernetes_api import KubernetesApi, KubernetesError
-from loadfactor.sources.kubernetes.fields import part, parts, text
-from loadfactor.sources.kubernetes.pruning import prune
+from loadfactor.sources.kubernetes.fields import part, parts, prune, text
 
 LONGEST_CHAIN: Final = 6
 ASK_AGAIN_S: Final = 10.0 * S_PER_MIN

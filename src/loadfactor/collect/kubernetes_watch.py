@@ -25,14 +25,12 @@ from loadfactor.collect.kubernetes_api import (
 )
 from loadfactor.collect.kubernetes_owners import OwnerSearch
 from loadfactor.collect.listed_body import pack_listed
+from loadfactor.sources.kubernetes.claims import read_listed
 from loadfactor.sources.kubernetes.decoder import NODE, POD, SLICE, WORKLOAD
-from loadfactor.sources.kubernetes.fields import part, text
+from loadfactor.sources.kubernetes.fields import part, prune, text
 from loadfactor.sources.kubernetes.live_decoder import ALIVE, DELETED, LISTED, LISTING
 from loadfactor.sources.kubernetes.nodes import read_node
-from loadfactor.sources.kubernetes.pods import read_pod
-from loadfactor.sources.kubernetes.pruning import prune
-from loadfactor.sources.kubernetes.slices import read_listed
-from loadfactor.sources.kubernetes.workloads import read_workload
+from loadfactor.sources.kubernetes.pods import read_pod, read_workload
 from loadfactor.store.source_status import MOST_FAILURES, Failure, SourceStatus
 
 FIRST_PAUSE_S: Final = 1.0

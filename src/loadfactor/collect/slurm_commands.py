@@ -13,11 +13,10 @@ from loadfactor.base.errors import SourceError
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.collect.commands import CommandError, run_command
 from loadfactor.sources.base import Input
-from loadfactor.sources.slurm.job_gpus import ShardSizes, measure_gpus
-from loadfactor.sources.slurm.job_table import JOBS
+from loadfactor.sources.slurm.gpus import Notes, ShardSizes, measure_gpus
+from loadfactor.sources.slurm.jobs import JOBS
 from loadfactor.sources.slurm.node_rows import NodeRecord
-from loadfactor.sources.slurm.notes import Notes
-from loadfactor.sources.slurm.sacct_jobs import SacctText
+from loadfactor.sources.slurm.sacct import SacctText
 from loadfactor.sources.slurm.scontrol import decode_scontrol_jobs, decode_scontrol_nodes
 
 FIELDS: Final = (

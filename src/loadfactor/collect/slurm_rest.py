@@ -13,7 +13,7 @@ from loadfactor.base.errors import SourceError
 from loadfactor.collect.commands import CommandError, TooMuchSaidError
 from loadfactor.collect.slurm_commands import MOST_BYTES, Answer, NodeAnswer, hold_gpus
 from loadfactor.sources.base import Input
-from loadfactor.sources.slurm.job_table import JOBS
+from loadfactor.sources.slurm.jobs import JOBS
 from loadfactor.sources.slurm.rest_json import Document, decode_rest_jobs, decode_rest_nodes, parse_documents
 
 SOCKET: Final = "unix:"

@@ -28,10 +28,11 @@ from loadfactor.sources.slurm.live_decoder import (
     QUEUE,
     THROUGH,
     VANISHED,
+    Saying,
+    is_open,
     write_node,
     write_sayings,
 )
-from loadfactor.sources.slurm.live_jobs import Saying, is_open
 from loadfactor.store.source_status import SourceStatus
 
 OVERLAP_S: Final = S_PER_HOUR

@@ -33,7 +33,7 @@ from loadfactor.settings.notify import AlertsTable
 from loadfactor.settings.owned import OwnedPools
 from loadfactor.settings.projects import ProjectPlans
 from loadfactor.tables.schema import CURRENCY, IDLE_BELOW
-from loadfactor.tables.tagging.rules import read_rules
+from loadfactor.tables.tagging_rules import read_rules
 
 
 def name_server(url: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from loadfactor.base.errors import no_such
-from loadfactor.tables.tagging.rules import TagRule, check_texts, read_match
+from loadfactor.tables.tagging_rules import TagRule, check_texts, read_match
 
 DATATYPES: Final = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 """Datatypes whose dense peak the catalog may know."""

@@ -9,12 +9,10 @@
 - `faults`: small fleets for some hours with known faults in them, for rules of alerts
 """
 
-from loadfactor.simulator.presets import DEMO, SMALL, bench
-from loadfactor.simulator.scenario import Deployment, NodeGroup, Scenario, Team
+from loadfactor.simulator.scenario import DEMO, SMALL, Deployment, NodeGroup, Scenario, Team, bench
 from loadfactor.simulator.simulation import Simulation, simulate
-from loadfactor.simulator.table_rows import TableBatch, make_samples, make_tables
+from loadfactor.simulator.table_rows import TableBatch, make_samples, make_tables, write_tables
 from loadfactor.simulator.truth import TrueTotals, TrueWaits, Truth, truth
-from loadfactor.simulator.write import write_tables
 
 __all__ = [
     "DEMO",

@@ -1,13 +1,16 @@
 """The scenario of a simulation, frozen: the same scenario always makes the same rows, to the byte."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import cached_property
+from typing import Final, Literal
 from zoneinfo import ZoneInfo
 
 from loadfactor.base.errors import PlanError
-from loadfactor.base.units import MS_PER_DAY, MS_PER_S
-from loadfactor.simulator.workloads import WORKLOADS
+from loadfactor.base.units import MS_PER_DAY, MS_PER_S, S_PER_HOUR
+
+Shape = Literal["steady", "sawtooth", "notebook", "serving"]
+SHAPES: Final[tuple[Shape, ...]] = ("steady", "sawtooth", "notebook", "serving")
 
 
 @dataclass(frozen=True)
@@ -115,3 +118,326 @@ class Scenario:
     def gpus(self) -> int:
         """Physical GPUs ever installed."""
         return sum(g.nodes * g.gpus_per_node for g in self.groups)
+
+
+TEAMS: Final = (
+    Team(
+        "foundation",
+        0.16,
+        ("amara", "dmitri", "yuki"),
+        ("atlas-7b", "atlas-data-mix"),
+        (("pretrain", 0.3), ("finetune", 0.35), ("sweep", 0.25), ("notebook", 0.1)),
+    ),
+    Team(
+        "assistant",
+        0.2,
+        ("noor", "felix", "ines", "tomasz"),
+        ("chat", "tool-use", "safety-eval"),
+        (("finetune", 0.4), ("batch-inference", 0.4), ("notebook", 0.2)),
+    ),
+    Team(
+        "vision",
+        0.22,
+        ("priya", "lars", "chen"),
+        ("inspection", "segmentation"),
+        (("vision-starved", 0.45), ("sweep", 0.35), ("notebook", 0.2)),
+    ),
+    Team(
+        "speech",
+        0.17,
+        ("marta", "kofi"),
+        ("asr-streaming", "tts"),
+        (("small-batch", 0.6), ("batch-inference", 0.15), ("notebook", 0.25)),
+    ),
+    Team(
+        "research",
+        0.25,
+        ("elif", "jonas", "mei", "sofia", "ravi"),
+        ("long-context", "rl-reasoning", "sparse"),
+        (("sweep", 0.45), ("small-batch", 0.2), ("finetune", 0.1), ("notebook", 0.25)),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One kind of work. Shares are of one; `mfu_share` is what its tokens need of the accelerator's peak while it computes."""
+
+    name: str
+    purpose: str
+    shape: Shape
+    gpus: tuple[int, ...]  # how many it asks for, equally likely
+    hours: float  # median length, before the scenario scales all batch work to the load it wants
+    hours_sigma: float  # of the logarithm
+    sm_share: float
+    noise_share: float
+    engine_gap_share: float  # how much of the time without SM activity the engine is active all the same
+    tensor_ratio: float  # of SM active
+    dram_ratio: float
+    mem_share: float
+    startup_s: int  # image pull and loading, before the first kernel
+    checkpoint_s: int  # 0: keeps nothing
+    crash_share: float  # dies of its own fault
+    tail_share: float  # sits idle after its work is done
+    main_pool_share: float  # odds of asking for the larger pool
+    params: float = 0  # of the network, 0 where FLOPs are not known
+    mfu_share: float = 0
+    tokens_per_step: int = 0
+    samples_per_gpu_s: float = 0
+    samples_per_step: int = 0
+    samples_per_epoch: int = 0
+
+
+WORKLOADS: Final = (
+    Workload(
+        "pretrain",
+        "training",
+        "steady",
+        (16, 32, 64),
+        hours=14,
+        hours_sigma=0.7,
+        sm_share=0.84,
+        noise_share=0.02,
+        engine_gap_share=0.8,
+        tensor_ratio=0.62,
+        dram_ratio=0.55,
+        mem_share=0.91,
+        startup_s=420,
+        checkpoint_s=S_PER_HOUR,
+        crash_share=0.12,
+        tail_share=0.1,
+        main_pool_share=1.0,
+        params=7.2e9,
+        mfu_share=0.40,
+        tokens_per_step=2**21,
+    ),
+    Workload(
+        "finetune",
+        "training",
+        "steady",
+        (4, 8, 8, 16),
+        hours=5,
+        hours_sigma=0.8,
+        sm_share=0.71,
+        noise_share=0.035,
+        engine_gap_share=0.75,
+        tensor_ratio=0.52,
+        dram_ratio=0.6,
+        mem_share=0.84,
+        startup_s=240,
+        checkpoint_s=S_PER_HOUR // 2,
+        crash_share=0.1,
+        tail_share=0.2,
+        main_pool_share=0.75,
+        params=8.0e9,
+        mfu_share=0.31,
+        tokens_per_step=2**19,
+    ),
+    Workload(
+        "small-batch",
+        "training",
+        "steady",
+        (1, 2, 4, 8),
+        hours=6,
+        hours_sigma=0.9,
+        sm_share=0.30,
+        noise_share=0.03,
+        engine_gap_share=0.6,
+        tensor_ratio=0.3,
+        dram_ratio=0.5,
+        mem_share=0.33,
+        startup_s=120,
+        checkpoint_s=S_PER_HOUR // 2,
+        crash_share=0.08,
+        tail_share=0.2,
+        main_pool_share=0.3,
+        params=1.3e9,
+        mfu_share=0.11,
+        tokens_per_step=2**15,
+    ),
+    Workload(
+        "vision-starved",
+        "training",
+        "sawtooth",
+        (1, 4, 8),
+        hours=7,
+        hours_sigma=0.7,
+        sm_share=0.78,
+        noise_share=0.04,
+        engine_gap_share=0.3,
+        tensor_ratio=0.35,
+        dram_ratio=0.6,
+        mem_share=0.55,
+        startup_s=180,
+        checkpoint_s=S_PER_HOUR,
+        crash_share=0.06,
+        tail_share=0.15,
+        main_pool_share=0.35,
+        samples_per_gpu_s=410,
+        samples_per_step=2048,
+        samples_per_epoch=1_281_167,
+    ),
+    Workload(
+        "sweep",
+        "training",
+        "steady",
+        (1, 1, 1, 2),
+        hours=1.6,
+        hours_sigma=1.0,
+        sm_share=0.52,
+        noise_share=0.06,
+        engine_gap_share=0.6,
+        tensor_ratio=0.4,
+        dram_ratio=0.45,
+        mem_share=0.4,
+        startup_s=90,
+        checkpoint_s=0,
+        crash_share=0.15,
+        tail_share=0.1,
+        main_pool_share=0.4,
+        samples_per_gpu_s=900,
+        samples_per_step=512,
+        samples_per_epoch=50_000,
+    ),
+    Workload(
+        "batch-inference",
+        "batch-inference",
+        "steady",
+        (1, 2, 4),
+        hours=3,
+        hours_sigma=0.8,
+        sm_share=0.63,
+        noise_share=0.05,
+        engine_gap_share=0.85,
+        tensor_ratio=0.3,
+        dram_ratio=1.15,
+        mem_share=0.88,
+        startup_s=180,
+        checkpoint_s=S_PER_HOUR // 4,
+        crash_share=0.04,
+        tail_share=0.1,
+        main_pool_share=0.5,
+    ),
+    Workload(
+        "notebook",
+        "notebook",
+        "notebook",
+        (1,),
+        hours=7,
+        hours_sigma=0.5,
+        sm_share=0.42,
+        noise_share=0.08,
+        engine_gap_share=0.5,
+        tensor_ratio=0.25,
+        dram_ratio=0.5,
+        mem_share=0.27,
+        startup_s=60,
+        checkpoint_s=0,
+        crash_share=0,
+        tail_share=0,
+        main_pool_share=0.05,
+    ),
+    Workload(
+        "serving",
+        "serving",
+        "serving",
+        (1, 2, 8),
+        hours=0,  # as long as the simulation
+        hours_sigma=0,
+        sm_share=0.58,
+        noise_share=0.03,
+        engine_gap_share=0.7,
+        tensor_ratio=0.22,
+        dram_ratio=1.25,
+        mem_share=0.92,
+        startup_s=300,
+        checkpoint_s=0,
+        crash_share=0,
+        tail_share=0,
+        main_pool_share=0,
+    ),
+)
+DEMO: Final = Scenario(
+    start=date(2026, 10, 19),  # a Monday; summer time ends in Europe on the 25th
+    days=14,
+    step_s=60,
+    seed=20261019,
+    groups=(
+        NodeGroup("h100", "h100-sxm", "h100", 15, 2.60, 2.95),
+        NodeGroup("h100n", "h100-sxm", "h100", 2, 2.60, 2.95, bought_day=5.4),
+        NodeGroup("a100", "a100-sxm", "a100", 6, 1.35, 1.50),
+        NodeGroup("a100o", "a100-sxm", "a100", 1, 1.35, 1.50, retired_day=9.6),
+        NodeGroup("a100s", "a100-sxm", "a100", 1, 1.35, 1.50, exporter="nvidia-smi"),
+    ),
+    teams=TEAMS,
+    deployments=(
+        Deployment("chat-70b", "assistant", "h100", 3, 8, 70e9, 4.2, 0.56),
+        Deployment("chat-8b", "assistant", "a100", 6, 1, 8e9, 5.5, 0.44),
+        Deployment("asr-live", "speech", "a100", 4, 1, 0, 9.0, 0.21),
+        Deployment("embed", "platform", "a100", 2, 1, 0.34e9, 60.0, 0.31),
+    ),
+    jobs=1500,
+    load=0.94,
+    price_change_day=8.395833,  # 09:30 UTC on a Tuesday, in the middle of an hour and of many jobs
+    price_change_ratio=0.9,
+    profiles_pipes=True,
+)
+SMALL: Final = replace(
+    DEMO,
+    start=date(2026, 10, 24),
+    days=2,
+    step_s=37,
+    seed=7,
+    groups=(
+        NodeGroup("h", "h100-sxm", "h100", 2, 2.5, 3.0, gpus_per_node=2),
+        NodeGroup("hn", "h100-sxm", "h100", 1, 2.5, 3.0, gpus_per_node=1, bought_day=0.77),
+        NodeGroup("a", "a100-sxm", "a100", 1, 1.3, 1.5, gpus_per_node=3),
+        NodeGroup("as", "a100-sxm", "a100", 1, 1.3, 1.5, gpus_per_node=1, retired_day=1.61, exporter="nvidia-smi"),
+    ),
+    deployments=(Deployment("chat", "assistant", "a100", 1, 1, 8e9, 5.0, 0.4),),
+    jobs=40,
+    load=0.94,
+    node_failures_per_day=0.4,
+    gpu_failures_per_day=0.2,
+    drains_per_day=0.3,
+    missing_share=0.01,
+    exporter_failures_per_day=0.4,
+    price_change_day=0.9876,
+)
+
+
+def bench(gpus: int, days: int, step_s: int) -> Scenario:
+    """A fleet for benchmarks: two thirds H100, one third A100, in nodes of eight; about 3.3 jobs per GPU and day.
+
+    >>> scenario = bench(1024, 30, 30)
+    >>> scenario.gpus, scenario.jobs
+    (1024, 100147)
+    """
+    if gpus < 24:
+        raise PlanError(f"bench needs at least 24 GPUs, got {gpus}; SMALL has fewer")
+    nodes = gpus // 8
+    a100 = nodes // 3
+    return replace(
+        DEMO,
+        days=days,
+        step_s=step_s,
+        groups=(
+            NodeGroup("h100", "h100-sxm", "h100", nodes - a100, 2.60, 2.95),
+            NodeGroup("a100", "a100-sxm", "a100", a100, 1.35, 1.50),
+        ),
+        deployments=(
+            Deployment("chat-70b", "assistant", "h100", max(1, nodes // 10), 8, 70e9, 4.2, 0.56),
+            Deployment("chat-8b", "assistant", "a100", max(1, nodes // 4), 1, 8e9, 5.5, 0.44),
+        ),
+        jobs=round(gpus * days * 3.26),
+        load=0.85,
+        price_change_day=min(8.395833, days / 2),
+    )
+
+
+def find_workload(name: str) -> int:
+    """The place of a workload in WORKLOADS; KeyError when there is none of that name."""
+    for i, w in enumerate(WORKLOADS):
+        if w.name == name:
+            return i
+    raise KeyError(name)

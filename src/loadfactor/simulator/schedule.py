@@ -7,19 +7,72 @@ or GPU kills what runs on it, and the job is requeued; a drained node finishes i
 
 import heapq
 from bisect import bisect_left, insort
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 
-from loadfactor.base.units import MS_PER_S
+import numpy as np
+
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S
 from loadfactor.simulator.demand import FOREVER_MS, SubmittedJob
-from loadfactor.simulator.fleet import Node
-from loadfactor.simulator.incidents import Incident
-from loadfactor.simulator.outcome import Outage, Schedule, ScheduledRun, ScheduledWait
-from loadfactor.simulator.workloads import WORKLOADS
+from loadfactor.simulator.fleet import Incident, Node, SimulatedFleet
+from loadfactor.simulator.scenario import WORKLOADS, Scenario, find_workload
 
 LONGEST_LIMIT = 3.0  # times what a job needs; people do not know better
 BACKFILL_DEPTH = 16  # jobs looked at behind a head that cannot start
 END, UP, BUY, DOWN, RETIRE, DRAIN, ARRIVE, CANCEL = range(8)  # at one instant, in this order
+PODS = (("notebook", 0.25), ("small-batch", 0.125), ("serving", 0.5))
+"""Workload and share. The signals of the GPU are those of the last pod that holds it: a collector sees the GPU, not the pod."""
+
+
+@dataclass(slots=True)
+class ScheduledRun:
+    """One attempt of a job: when, where, how it ended, and what of its compute had been done and kept before."""
+
+    job: SubmittedJob
+    attempt: int
+    from_ms: int
+    to_ms: int
+    end_state: str
+    devices: tuple[int, ...]
+    work_from_ms: int  # start-up over
+    work_to_ms: int  # the idle tail begins
+    share: float = 1.0
+    alive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledWait:
+    """One wait of a job, from `since_ms` until it started, was cancelled, or the simulation ended (until_ms None).
+
+    `reason`: why it did not start at once, if it did not, in Slurm's words.
+    """
+
+    job: SubmittedJob
+    attempt: int
+    since_ms: int
+    reason: str
+    until_ms: int | None = None
+    started: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """GPUs of one node that could not be used."""
+
+    devices: tuple[int, ...]
+    whole_node: str | None
+    from_ms: int
+    to_ms: int
+    reason: str
+
+
+@dataclass
+class Schedule:
+    """The runs, waits and outages of one pool."""
+
+    runs: list[ScheduledRun] = field(default_factory=list)
+    waits: list[ScheduledWait] = field(default_factory=list)
+    outages: list[Outage] = field(default_factory=list)
 
 
 def schedule_jobs(jobs: list[SubmittedJob], nodes: list[Node], incidents: list[Incident], end_ms: int) -> Schedule:
@@ -280,3 +333,56 @@ def _find_limit_ms(job: SubmittedJob) -> int:
         return FOREVER_MS
     need = WORKLOADS[job.workload].startup_s * MS_PER_S + job.work_ms
     return round(need * min(job.limit_ratio, LONGEST_LIMIT) / MS_PER_S) * MS_PER_S
+
+
+def build_shared_runs(scenario: Scenario, fleet: SimulatedFleet) -> list[ScheduledRun]:
+    """The runs on divided GPUs. An eighth of the divided GPU is never given away."""
+    rng = np.random.default_rng((scenario.seed, 5))
+    runs: list[ScheduledRun] = []
+    if fleet.divided is not None:
+        for p, (work, share) in enumerate(PODS):
+            # From some time in the first day to some time in the last, so that the GPU is also seen half free.
+            since = scenario.start_ms + int(rng.integers(0, MS_PER_DAY // MS_PER_S // 2)) * MS_PER_S
+            until = scenario.end_ms - int(rng.integers(1, MS_PER_DAY // MS_PER_S // 2)) * MS_PER_S
+            runs.append(_build_run(scenario, f"pod-{p}-{work}", work, fleet.divided, share, since, until, rng))
+    for m, device in enumerate(fleet.mig):
+        at, number = scenario.start_ms, 0
+        while at < scenario.end_ms:
+            since = at + int(rng.exponential(5 * MS_PER_HOUR) / MS_PER_S) * MS_PER_S
+            until = since + int(rng.lognormal(np.log(6), 0.7) * MS_PER_HOUR / MS_PER_S) * MS_PER_S
+            if since >= scenario.end_ms:
+                break
+            work = "notebook" if rng.random() < 0.7 else "sweep"
+            runs.append(_build_run(scenario, f"mig-{m}-{number}", work, device, 1.0, since, until, rng))
+            at, number = until, number + 1
+    return runs
+
+
+def _build_run(
+    scenario: Scenario,
+    job_id: str,
+    work: str,
+    device: int,
+    share: float,
+    since: int,
+    until: int,
+    rng: np.random.Generator,
+) -> ScheduledRun:
+    kind = find_workload(work)
+    team = scenario.teams[int(rng.integers(0, len(scenario.teams)))]
+    job = SubmittedJob(
+        job_id=job_id,
+        workload=kind,
+        team=team.name,
+        user=team.users[int(rng.integers(0, len(team.users)))],
+        project=team.projects[int(rng.integers(0, len(team.projects)))],
+        experiment_id=None,
+        pool="",
+        gpus=1,
+        submitted_ms=since,
+        eligible_ms=since,
+        work_ms=FOREVER_MS,
+    )
+    work_from = min(since + WORKLOADS[kind].startup_s * MS_PER_S, until)
+    end, state = (until, "completed") if until <= scenario.end_ms else (scenario.end_ms, "running")
+    return ScheduledRun(job, 0, since, end, state, (device,), work_from, end, share)

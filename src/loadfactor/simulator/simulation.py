@@ -4,14 +4,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadfactor.simulator.calendar import Calendar, build_calendar
-from loadfactor.simulator.demand import SubmittedJob, build_jobs
-from loadfactor.simulator.fleet import Floats, GpuPrice, Ints, SimulatedFleet, build_fleet, build_prices
-from loadfactor.simulator.incidents import ExporterFailure, build_exporter_failures, build_incidents
-from loadfactor.simulator.outcome import Outage, ScheduledRun, ScheduledWait
+from loadfactor.simulator.demand import Calendar, SubmittedJob, build_calendar, build_jobs
+from loadfactor.simulator.fleet import (
+    ExporterFailure,
+    Floats,
+    GpuPrice,
+    Ints,
+    SimulatedFleet,
+    build_exporter_failures,
+    build_fleet,
+    build_incidents,
+    build_prices,
+)
 from loadfactor.simulator.scenario import Scenario
-from loadfactor.simulator.schedule import schedule_jobs
-from loadfactor.simulator.shared_gpus import build_shared_runs
+from loadfactor.simulator.schedule import Outage, ScheduledRun, ScheduledWait, build_shared_runs, schedule_jobs
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_S
-from loadfactor.simulator.outcome import ScheduledWait
-from loadfactor.simulator.progress import ProgressRow, list_progress
+from loadfactor.simulator.scenario import WORKLOADS
+from loadfactor.simulator.schedule import ScheduledWait
 from loadfactor.simulator.simulation import Simulation
+from loadfactor.simulator.table_rows import ProgressRow, list_progress
 from loadfactor.simulator.truth_cells import measure_cells
-from loadfactor.simulator.workloads import WORKLOADS
 
 QUANTILES = (0.5, 0.9, 0.99)
 

@@ -15,20 +15,15 @@ from loadfactor.base.errors import SourceError
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
 from loadfactor.sources.files import find_with, read_with
-from loadfactor.sources.own_tables.headings import check_headings
-from loadfactor.sources.own_tables.parquet_rows import decode_parquet
-from loadfactor.sources.own_tables.text_rows import convert_cells, decode_csv
+from loadfactor.sources.own_tables.parquet_rows import check_headings, convert_cells, decode_csv, decode_parquet
 from loadfactor.sources.parsing.cells import quote
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS, TextBatch
 from loadfactor.sources.parsing.text_blocks import join_pieces, split_blocks
 from loadfactor.tables.schema import PRICES
 
 _ENDINGS: Final = (".csv", ".toml", ".json", ".parquet")
-
 _LIMIT_BYTES: Final = 16 * BYTES_PER_MIB  # some 100,000 prices; all but CSV is read whole
-
 _WRITE_CSV: Final = "write a list this long as CSV"
-
 _LISTS: Final = ("price", "prices")
 
 

@@ -11,7 +11,7 @@ from tests.torture.answers import ask
 from tests.torture.fleet import WORK, at
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.privacy.key_file import make_key, read_key
+from loadfactor.base.privacy import make_key, read_key
 from loadfactor.books.books import Books
 from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody
 

@@ -8,8 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from loadfactor.base.errors import InputError
-from loadfactor.base.privacy.key_file import make_key, read_key
-from loadfactor.base.privacy.pseudonyms import PSEUDONYM, Pseudonyms
+from loadfactor.base.privacy import PSEUDONYM, Pseudonyms, make_key, read_key
 
 KEY, OTHER = Pseudonyms(b"k" * 64), Pseudonyms(b"o" * 64)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from loadfactor.collect.kubernetes_api import RESOURCES, name_plural
-from loadfactor.sources.kubernetes.owners import PURPOSES
+from loadfactor.sources.kubernetes.pods import PURPOSES
 
 ROOT = Path(__file__).parents[3]
 RULE = re.compile(r"apiGroups: \[(.*?)\],?\s+resources: \[(.*?)\],?\s+verbs: \[(.*?)\]")

@@ -9,8 +9,8 @@ import pytest
 from tests.sources.kubernetes.decoding import decode
 from tests.sources.kubernetes.objects import container, listed, ms, node, pod
 
+from loadfactor.sources.kubernetes.fields import prune
 from loadfactor.sources.kubernetes.live_decoder import LiveKubernetesDecoder
-from loadfactor.sources.kubernetes.pruning import prune
 
 GPUS = [f"GPU-0000000{i}-1111-2222-3333-444444444444" for i in range(3)]
 LAYERS = {

@@ -5,8 +5,8 @@ from tests.sources.kubernetes.decoding import decode
 from tests.sources.kubernetes.objects import listed, ms, node
 from tests.sources.kubernetes.test_claims import GPUS, LAYERS, asking, claim, gpu, mig, resource_slice, spans
 
+from loadfactor.sources.kubernetes.fields import prune
 from loadfactor.sources.kubernetes.live_decoder import LISTED, LISTING, LiveKubernetesDecoder
-from loadfactor.sources.kubernetes.pruning import prune
 
 CREATED = -24.0
 """The hour at which the slices of these tests were created."""

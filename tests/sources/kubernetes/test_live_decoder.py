@@ -10,8 +10,8 @@ from tests.sources.kubernetes.test_anything import ODD, PATHS, WHOLE
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap
+from loadfactor.sources.kubernetes.fields import prune
 from loadfactor.sources.kubernetes.live_decoder import LiveKubernetesDecoder
-from loadfactor.sources.kubernetes.pruning import prune
 from loadfactor.store.row_checks import validate_rows
 
 SEVENTH = [container({"nvidia.com/mig-1g.10gb": 1})]

@@ -6,7 +6,7 @@ import pytest
 from tests.sources.kubernetes.decoding import decode, gpu_hours
 from tests.sources.kubernetes.objects import at, condition, container, listed, ms, node, owned, owner, pod
 
-from loadfactor.sources.kubernetes.pruning import prune
+from loadfactor.sources.kubernetes.fields import prune
 
 NODE = node("n1")
 

@@ -10,8 +10,8 @@ from tests.sources.kubernetes.objects import at, condition, listed, ms, node, po
 from loadfactor import Books
 from loadfactor.interfaces.pages.waits import build_waits
 from loadfactor.sources.base import ReadOptions
+from loadfactor.sources.kubernetes.fields import prune
 from loadfactor.sources.kubernetes.live_decoder import ALIVE, LISTED, LISTING, LiveKubernetesDecoder
-from loadfactor.sources.kubernetes.pruning import prune
 
 PENDING = condition(
     "QuotaReserved", "False", 1, "Pending", "couldn't assign flavors to pod set main: insufficient quota"

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from loadfactor.base.errors import SourceError
-from loadfactor.sources.public_traces.requests.chunk import RequestChunk, TraceReport
-from loadfactor.sources.public_traces.requests.reader import read_requests
+from loadfactor.sources.public_traces.request_traces import RequestChunk, TraceReport, read_requests
 
 
 def azure(path: Path, *rows: str) -> Path:

@@ -14,7 +14,7 @@ from tests.sources.slurm.sacct_files import FIELDS, Books, job, tres, write_sacc
 
 from loadfactor import Books as Stored
 from loadfactor.sources.base import ReadOptions
-from loadfactor.sources.slurm.job_summaries import NOT_ITS_GPUS, SHARED, UNREADABLE, read_summary
+from loadfactor.sources.slurm.job_rows import NOT_ITS_GPUS, SHARED, UNREADABLE, read_summary
 from loadfactor.sources.slurm.live_decoder import ACCOUNTING, LiveSlurmDecoder
 
 GIB = 2**30

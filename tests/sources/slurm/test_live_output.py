@@ -13,7 +13,7 @@ from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.slurm import SOURCE
 from loadfactor.sources.slurm.decoder import decode_slurm
-from loadfactor.sources.slurm.tres import list_indices
+from loadfactor.sources.slurm.gpus import list_indices
 
 AT = int(datetime(2026, 10, 1, 9, tzinfo=UTC).timestamp())
 JOB = """JobId=104 JobName=a b=c StartTime=never

@@ -8,7 +8,7 @@ from tests.sources.reading import read
 
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.training_logs import SOURCE
-from loadfactor.sources.training_logs.event_records import mask_crc32c
+from loadfactor.sources.training_logs.event_files import mask_crc32c
 
 Amounts = dict[tuple[str, bool], float]
 

@@ -8,7 +8,7 @@ import pytest
 from tests.sources.training_logs.logs import add_up, event, megatron_line, read_run, write
 
 from loadfactor.base.errors import LoadfactorError
-from loadfactor.sources.training_logs.family import read_number
+from loadfactor.sources.training_logs.families import read_number
 
 BEGAN_MS = 1_778_587_200_000
 PLAIN = "[before the start of training step] datetime: 2026-05-12 12:00:00 \n" + "".join(

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from tests.tables.tagging.rule_oracle import tag_row
 
 from loadfactor.tables.schema import table
-from loadfactor.tables.tagging.apply import apply_rules
-from loadfactor.tables.tagging.mapping import read_mapping
-from loadfactor.tables.tagging.rules import Tagging, read_rules
+from loadfactor.tables.tagging import apply_rules
+from loadfactor.tables.tagging_rules import Tagging, read_mapping, read_rules
 
 SCHEMA = table("allocations").schema
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from loadfactor.base.errors import InputError
-from loadfactor.tables.tagging.mapping import read_mapping
-from loadfactor.tables.tagging.rules import read_rules
+from loadfactor.tables.tagging_rules import read_mapping, read_rules
 
 
 @pytest.mark.parametrize(

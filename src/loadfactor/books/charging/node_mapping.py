@@ -11,7 +11,7 @@ from typing import Final
 from loadfactor.base.errors import InputError
 from loadfactor.settings.billing import BillingSettings
 from loadfactor.tables.schema import ALWAYS, Span
-from loadfactor.tables.tagging.mapping import DATES, FROM, TO, read_limit
+from loadfactor.tables.tagging_rules import DATES, FROM, TO, read_limit
 
 HEADER: Final = ("resource", "node")
 

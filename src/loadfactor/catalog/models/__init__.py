@@ -40,7 +40,6 @@ __all__ = [
     "networks",
     "read_network",
 ]
-
 PIECES = {
     "experts": Experts,
     "latent": LatentAttention,

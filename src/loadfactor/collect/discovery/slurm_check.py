@@ -10,7 +10,7 @@ from loadfactor.collect.commands import CommandError
 from loadfactor.collect.discovery.shortfalls import Shortfall, note_clock
 from loadfactor.collect.slurm_commands import FIELDS, SlurmCommands
 from loadfactor.collect.slurm_watch import Slurm
-from loadfactor.sources.slurm.tres import tally
+from loadfactor.sources.slurm.gpus import tally
 
 FIELD_COSTS: Final = {
     "Restarts": "runs of requeued jobs are numbered in their order",

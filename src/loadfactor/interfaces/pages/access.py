@@ -8,8 +8,7 @@ from time import time
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.paths import read_path
-from loadfactor.base.privacy.key_file import make_key, read_key
-from loadfactor.base.privacy.pseudonyms import Pseudonyms
+from loadfactor.base.privacy import Pseudonyms, make_key, read_key
 from loadfactor.base.units import MS_PER_S
 from loadfactor.interfaces.document import DataTable, Document, Section, TableColumn
 from loadfactor.interfaces.formats import counted, instant

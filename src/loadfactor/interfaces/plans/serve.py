@@ -22,7 +22,7 @@ from loadfactor.planner.serving.serving_plan import ServingPlan, plan_fleet
 from loadfactor.planner.serving.simulation.simulate import Arrivals
 
 if TYPE_CHECKING:  # imported with a trace: most plans have none
-    from loadfactor.sources.public_traces.requests.chunk import TraceReport
+    from loadfactor.sources.public_traces.request_traces import TraceReport
 from typing import Any
 
 from loadfactor.base.units import H_PER_DAY, MS_PER_S
@@ -453,7 +453,7 @@ def _demand(request: ServingRequest) -> tuple[RequestTrace | None, Assumption]:
     if request.trace is None:
         words = f"{request.shape} hours, {request.arrivals} arrivals"
         return None, Assumption("shape of demand", words, "assumed; --shape, --arrivals, --trace")
-    from loadfactor.sources.public_traces.requests.chunk import TraceReport
+    from loadfactor.sources.public_traces.request_traces import TraceReport
 
     report = TraceReport()
     demand = observe_demand(_read_requests(request, report))
@@ -464,7 +464,7 @@ def _demand(request: ServingRequest) -> tuple[RequestTrace | None, Assumption]:
 
 
 def _read_requests(request: ServingRequest, report: "TraceReport | None") -> Iterator[Arrivals]:
-    from loadfactor.sources.public_traces.requests.reader import read_requests
+    from loadfactor.sources.public_traces.request_traces import read_requests
 
     assert request.trace is not None
     for chunk in read_requests(request.trace, report, request.trace_scale, request.seed):

@@ -17,7 +17,7 @@ from loadfactor.sources.clouds.live_instances import LiveInstanceDecoder, Said, 
 from loadfactor.sources.files import find_with, read_with
 from loadfactor.sources.parsing.cells import TableRow, write_tables
 from loadfactor.sources.parsing.text_blocks import join_pieces
-from loadfactor.sources.slurm.tres import MOST_ON_NODE
+from loadfactor.sources.slurm.gpus import MOST_ON_NODE
 
 OVER: Final = frozenset(("STOPPING", "STOPPED", "SUSPENDING", "SUSPENDED", "TERMINATED", "DEPROVISIONING"))
 

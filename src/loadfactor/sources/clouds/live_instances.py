@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.kubernetes.tags import choose_texts, write_tags
+from loadfactor.sources.kubernetes.fields import choose_texts, write_tags
 from loadfactor.sources.parsing.cells import TableRow, write_tables
 from loadfactor.tables.schema import table
 

@@ -8,14 +8,19 @@ from typing import Final
 
 from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.sources.base import Gap, Gaps, Rows
-from loadfactor.sources.kubernetes.claims import read_claim, read_slice
+from loadfactor.sources.kubernetes.claims import Inventory, read_claim, read_listed, read_slice
 from loadfactor.sources.kubernetes.cluster import ClusterFacts, Row
 from loadfactor.sources.kubernetes.fields import Object, part, text
-from loadfactor.sources.kubernetes.inventory import Inventory
-from loadfactor.sources.kubernetes.node_outages import NodeOutages
-from loadfactor.sources.kubernetes.nodes import read_node
-from loadfactor.sources.kubernetes.owners import read_owner
-from loadfactor.sources.kubernetes.pods import PodFacts, find_deletion, name_deletion, read_pod
+from loadfactor.sources.kubernetes.nodes import NodeOutages, read_node
+from loadfactor.sources.kubernetes.pods import (
+    PodFacts,
+    WorkloadFacts,
+    find_deletion,
+    name_deletion,
+    read_owner,
+    read_pod,
+    read_workload,
+)
 from loadfactor.sources.kubernetes.quotas import (
     QueueFacts,
     name_cohort,
@@ -24,8 +29,6 @@ from loadfactor.sources.kubernetes.quotas import (
     read_flavor,
     read_local_queue,
 )
-from loadfactor.sources.kubernetes.slices import read_listed
-from loadfactor.sources.kubernetes.workloads import WorkloadFacts, read_workload
 from loadfactor.sources.parsing.cells import TableRow, write_tables
 from loadfactor.tables.quotas import OF_COHORT
 from loadfactor.tables.schema import LABELS

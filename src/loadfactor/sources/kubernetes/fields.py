@@ -1,20 +1,54 @@
 """Fields of objects that anybody may have written: what is not there, or is something else, reads as nothing."""
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
 from loadfactor.base.units import BYTES_PER_KB, BYTES_PER_KIB, MS_PER_S
+from loadfactor.sources.parsing.environment_tags import tag_variables
 
 Object = Mapping[str, Any]
 """An object of the API, or a part of one."""
-
 _NOTHING: Final[Object] = {}
 _BINARY: Final = {f"{letter}i": BYTES_PER_KIB ** (power + 1) for power, letter in enumerate("KMGTPE")}
 _DECIMAL: Final = {letter: BYTES_PER_KB ** (power + 1) for power, letter in enumerate("kMGTPE")}
 _SMALL: Final = {"m": BYTES_PER_KB**-1, "u": BYTES_PER_KB**-2, "n": BYTES_PER_KB**-3}
 _SUFFIXES: Final = {**_BINARY, **_DECIMAL, **_SMALL}
+MOST_BYTES: Final = 4 * BYTES_PER_KIB
+"""Of all tags of a pod; what comes after that in the order of names is left out."""
+LONGEST_TEXT: Final = 200
+_NO_LABELS: Final = ("pod-template-hash", "controller-uid", "controller-revision-hash", "pod-template-generation")
+"""Names, or ends of names, of labels that only number things."""
+_NO_ANNOTATIONS: Final = re.compile(
+    r"^(kubectl\.kubernetes\.io|kubernetes\.io|cni\.|k8s\.|k8s\.v1\.cni|checksum|prometheus\.io|sidecar\.istio\.io|istio\.io"
+    r"|deployment\.kubernetes\.io|autoscaling\.|policies\.|cluster-autoscaler\.|hami\.io/(?!.*name))",
+)
+"""Annotations that controllers write for themselves; kubectl's holds whole objects."""
+_SECRET: Final = re.compile(
+    r"secret|passw|token|credential|api[-_.]?key|private[-_.]?key|auth(?!or)|cookie|session", re.IGNORECASE
+)
+_METADATA: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "ownerReferences")
+_SPEC: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pod": ("nodeName", "resourceClaims"),
+    "Node": ("unschedulable", "taints"),
+    "Workload": ("active", "queueName", "priorityClassName", "priorityClassRef"),
+    "ClusterQueue": ("cohort", "cohortName", "resourceGroups"),
+    "Cohort": ("parent", "parentName", "resourceGroups"),
+    "LocalQueue": ("clusterQueue",),
+    "ResourceFlavor": ("nodeLabels",),
+    "ResourceSlice": ("driver", "pool", "nodeName", "devices"),
+}
+_STATUS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pod": ("phase", "reason", "startTime", "resourceClaimStatuses"),
+    "Node": ("allocatable", "capacity"),
+    "Workload": ("admission", "requeueState"),
+}
+_GIVEN: Final = ("driver", "pool", "device", "adminAccess", "shareID", "consumedCapacity")
+_ASKED: Final = ("deviceClassName", "count", "allocationMode", "adminAccess", "selectors")
+_NODE_ANNOTATIONS: Final = "hami.io/node-nvidia-register"
 
 
 def part(of: object, *names: str) -> Object:
@@ -99,3 +133,135 @@ def since(condition: Object) -> int | None:
 def _clean(found: str) -> str:
     """Text that can be stored: halves of characters, which JSON can write, are question marks."""
     return found if found.isascii() else found.encode(errors="replace").decode()
+
+
+def choose_texts(labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, str]:
+    """Labels and annotations worth keeping, as label.KEY and annotation.KEY.
+
+    >>> choose_texts({"experiment": "e1", "pod-template-hash": "5d8"}, {"slack-token": "xoxb", "owner": "ann"})
+    {'label.experiment': 'e1', 'annotation.owner': 'ann'}
+    """
+    found = {
+        f"label.{name}": value
+        for name, value in sorted(labels.items())
+        if value and not name.endswith(_NO_LABELS) and not _SECRET.search(name)
+    }
+    found |= {
+        f"annotation.{name}": value
+        for name, value in sorted(annotations.items())
+        if value
+        and len(value) <= LONGEST_TEXT
+        and not value.startswith(("{", "["))
+        and not _NO_ANNOTATIONS.match(name)
+        and not _SECRET.search(name)
+    }
+    return found
+
+
+def list_variables(container: Object) -> list[tuple[str, str]]:
+    """The variables of a container's environment that tags are made of, as far as they are written there.
+
+    >>> list_variables({"env": [{"name": "WANDB_PROJECT", "value": "llm"}, {"name": "WANDB_RUN_ID", "value": "$(POD_NAME)"}]})
+    [('WANDB_PROJECT', 'llm')]
+    """
+    found = [(text(variable, "name"), text(variable, "value")) for variable in parts(container, "env")]
+    return [(name, value) for name, value in found if "$(" not in value and tag_variables([(name, value)])]
+
+
+def tag_environment(spec: Object) -> dict[str, str]:
+    """The tags of the environments of a pod's containers."""
+    return tag_variables(v for container in parts(spec, "containers") for v in list_variables(container))
+
+
+def write_tags(texts: Mapping[str, str]) -> str | None:
+    """Texts as the JSON object of the column `tags`; None where there is none. Those without a value are left out."""
+    kept: dict[str, str] = {}
+    size = 2
+    for name, value in texts.items():
+        if not value:
+            continue
+        size += len(json.dumps({name: value}, ensure_ascii=False).encode(errors="replace"))
+        if size > MOST_BYTES:
+            break
+        kept[name] = value
+    return json.dumps(kept, sort_keys=True, ensure_ascii=False) if kept else None
+
+
+def prune(kind: str, found: Object) -> dict[str, Any]:
+    """The parts of an object that `KubernetesDecoder` reads."""
+    metadata = part(found, "metadata")
+    labels, annotations = texts(metadata, "labels"), texts(metadata, "annotations")
+    kept = choose_texts(labels if kind != "Node" else {}, annotations)
+    pruned: dict[str, Any] = {
+        "kind": kind,
+        "metadata": {
+            **_pick(metadata, _METADATA),
+            "labels": labels if kind == "Node" else _strip(kept, "label.") | _pick_hash(labels),
+            "annotations": _pick(annotations, (_NODE_ANNOTATIONS,)) if kind == "Node" else _strip(kept, "annotation."),
+        },
+        "spec": _pick(part(found, "spec"), _SPEC.get(kind, ())),
+        "status": _pick(part(found, "status"), _STATUS.get(kind, ())),
+    }
+    if kind == "Pod":
+        pruned["spec"] |= _prune_containers(part(found, "spec"))
+        for name in ("containerStatuses", "initContainerStatuses"):
+            pruned["status"][name] = [_prune_state(c) for c in parts(part(found, "status"), name)]
+    if kind in ("ClusterQueue", "Cohort"):
+        pruned["metadata"] |= _pick(metadata, ("generation",))
+    if kind == "ResourceClaim":
+        pruned |= _prune_claim(part(found, "spec", "devices"), part(found, "status"))
+    if kind == "Workload":
+        pruned["spec"]["podSets"] = [
+            {**_pick(s, ("name", "count")), "template": {"spec": _prune_containers(part(s, "template", "spec"))}}
+            for s in parts(part(found, "spec"), "podSets")
+        ]
+    pruned["status"]["conditions"] = [
+        _pick(c, ("type", "status", "reason", "message", "lastTransitionTime"))
+        for c in parts(part(found, "status"), "conditions")
+        if kind != "Node" or text(c, "type") == "Ready"
+    ]
+    return pruned
+
+
+def _pick(of: Object, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: of[name] for name in names if name in of}
+
+
+def _pick_hash(labels: Mapping[str, str]) -> dict[str, str]:
+    """The label that says which part of a ReplicaSet's name was generated."""
+    return _pick(labels, ("pod-template-hash",))
+
+
+def _strip(kept: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name.removeprefix(prefix): value for name, value in kept.items() if name.startswith(prefix)}
+
+
+def _prune_containers(spec: Object) -> dict[str, Any]:
+    return {name: [_prune_container(c) for c in parts(spec, name)] for name in ("containers", "initContainers")}
+
+
+def _prune_container(container: Object) -> dict[str, Any]:
+    """What a container asks for, and of its environment the variables that tags are made of."""
+    told = [{"name": name, "value": value} for name, value in list_variables(container)]
+    return _pick(container, ("name", "resources", "restartPolicy")) | ({"env": told} if told else {})
+
+
+def _prune_claim(asked: Object, status: Object) -> dict[str, Any]:
+    """Which devices a claim asks for and which it was given, without the configurations of drivers."""
+    requests = [
+        _pick(request, _ASKED)
+        | {"exactly": _pick(part(request, "exactly"), _ASKED)}
+        | {"firstAvailable": [_pick(one, _ASKED) for one in parts(request, "firstAvailable")]}
+        for request in parts(asked, "requests")
+    ]
+    given = [_pick(result, _GIVEN) for result in parts(part(status, "allocation", "devices"), "results")]
+    allocation = {"allocation": {"devices": {"results": given}}} if part(status, "allocation") else {}
+    return {"spec": {"devices": {"requests": requests}}, "status": _pick(status, ("reservedFor",)) | allocation}
+
+
+def _prune_state(container: Object) -> dict[str, Any]:
+    """Whether a container has ended, when and why; nothing of its image."""
+    state = part(container, "state")
+    if "terminated" not in state:
+        return {"state": {}}
+    return {"state": {"terminated": _pick(part(state, "terminated"), ("finishedAt", "reason"))}}

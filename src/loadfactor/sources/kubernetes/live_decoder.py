@@ -12,19 +12,13 @@ from typing import Any, Final
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.kubernetes.asked import Ask
-from loadfactor.sources.kubernetes.claims import ClaimFacts, DeviceFacts, Grant
+from loadfactor.sources.kubernetes.claims import ClaimFacts, DeviceFacts, Grant, Installed, SliceFacts, SliceGpu
+from loadfactor.sources.kubernetes.cluster import PodGrants
 from loadfactor.sources.kubernetes.decoder import CLAIM, CLUSTER_QUEUE, COHORT, NODE, SLICE, KubernetesDecoder
 from loadfactor.sources.kubernetes.fields import Object, part, text
-from loadfactor.sources.kubernetes.granted import PodGrants
-from loadfactor.sources.kubernetes.inventory import Installed
-from loadfactor.sources.kubernetes.nodes import NodeFacts
-from loadfactor.sources.kubernetes.owners import OwnerFacts
-from loadfactor.sources.kubernetes.pods import PodFacts
+from loadfactor.sources.kubernetes.nodes import Ask, Held, NodeFacts
+from loadfactor.sources.kubernetes.pods import OwnerFacts, PodFacts, WorkloadFacts
 from loadfactor.sources.kubernetes.quotas import QueueFacts, QueueQuota, name_cohort
-from loadfactor.sources.kubernetes.slices import SliceFacts, SliceGpu
-from loadfactor.sources.kubernetes.stages import Held
-from loadfactor.sources.kubernetes.workloads import WorkloadFacts
 
 LISTING, LISTED, ALIVE = "LISTING", "LISTED", "ALIVE"
 ADDED, DELETED = "ADDED", "DELETED"
@@ -32,9 +26,7 @@ _VERSION: Final = 2
 _BEFORE_DEVICES: Final = 1
 """A state that knew of claims how many GPUs they are, not which."""
 _QUICK: Final = 1
-
 _CLAIMS: Final = [one.name for one in fields(PodFacts)].index("claims")
-
 Event = Sequence[Any]
 
 

@@ -2,12 +2,12 @@
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from loadfactor.base.units import PERCENT
 from loadfactor.sources.gpu_scrapes.known_devices import count_slices
-from loadfactor.sources.kubernetes.asked import AWS_SHARES, MIG, NVIDIA, SHARED, Ask, count_partitions, is_gpu
 from loadfactor.sources.kubernetes.fields import (
     Object,
     condition,
@@ -21,6 +21,25 @@ from loadfactor.sources.kubernetes.fields import (
     texts,
 )
 
+NVIDIA: Final = "nvidia.com/gpu"
+SHARED: Final = ".shared"
+MIG: Final = "nvidia.com/mig-"
+AWS_SHARES: Final = "k8s.amazonaws.com/vgpu"
+_OF_CLASS: Final = "deviceclass.resource.kubernetes.io/"
+"""A class of devices asked for like a resource: the scheduler makes the claim."""
+WHOLE: Final = (
+    *("amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi"),
+    *(f"{_OF_CLASS}gpu.{maker}.com" for maker in ("nvidia", "amd", "intel")),
+)
+"""Resources of which a unit is always a whole GPU; a TPU is none."""
+_AMD_PARTS: Final = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8}
+_AMD_PART: Final = re.compile(r"amd\.com/([sdtqc]px)_nps\d")
+"""A partition of a GPU of AMD: how its dies are divided, and its memory."""
+_BESIDE: Final = re.compile(r"gpu\.intel\.com/(\w+_monitoring|millicores|memory\.max|tiles)")
+"""What is asked for beside a GPU, or to look at all of them: holds none."""
+MEMORY_MB, MEMORY_PERCENT, CORES = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"
+"""What HAMi lets a container ask for of each of its GPUs."""
+_ANY: Final = re.compile(r"gpu|/mig-|accelerator|cuda", re.IGNORECASE)
 _PROFILE: Final = re.compile(r"(\d+)g\.\d+gb", re.IGNORECASE)
 _FOUR_SLICES: Final = ("1g.6gb", "2g.12gb", "4g.24gb", "1g.24gb", "2g.48gb", "4g.96gb")
 """Profiles of GPUs that MIG cuts into four (A30, RTX PRO 6000), where nobody names the GPU."""
@@ -35,6 +54,94 @@ _GPU_LABEL: Final = re.compile(
 """Labels of nodes with GPUs, with or without a device plugin; drivers of claims are put where they are."""
 _REGISTERED: Final = "hami.io/node-nvidia-register"
 _REASON_CHARACTERS: Final = 200
+Row = dict[str, Any]
+NOT_READY: Final = "not ready"
+CORDONED: Final = "cordoned"
+
+
+class Ask(NamedTuple):
+    """Units of one resource; of HAMi also the memory (MB or percent) and the cores (percent) of each."""
+
+    resource: str
+    units: float
+    memory_mb: float | None = None
+    memory_percent: float | None = None
+    cores_percent: float | None = None
+
+
+Asks = tuple[Ask, ...]
+
+
+def is_gpu(resource: str) -> bool:
+    """Whether a unit of this resource is an accelerator, or a part of one.
+
+    >>> is_gpu("nvidia.com/mig-1g.10gb"), is_gpu("nvidia.com/gpu.shared"), is_gpu("nvidia.com/gpumem"), is_gpu("cpu")
+    (True, True, False, False)
+    """
+    known = resource.removesuffix(SHARED) == NVIDIA or resource in (*WHOLE, AWS_SHARES)
+    return known or resource.startswith(MIG) or count_partitions(resource) is not None
+
+
+def count_partitions(resource: str) -> int | None:
+    """How many partitions of this resource a GPU of AMD has; None where it is none.
+
+    >>> count_partitions("amd.com/cpx_nps4"), count_partitions("amd.com/gpu")
+    (8, None)
+    """
+    found = _AMD_PART.fullmatch(resource)
+    return _AMD_PARTS[found[1]] if found else None
+
+
+def sounds_like_gpu(name: str) -> bool:
+    """Whether the name of a resource or of a driver speaks of GPUs that may be held.
+
+    >>> sounds_like_gpu("gpu.example.com"), sounds_like_gpu("dra.net")
+    (True, False)
+    """
+    return bool(_ANY.search(name)) and not _BESIDE.fullmatch(name)
+
+
+def list_unknown(pod: Object) -> Iterator[str]:
+    """Resources of a pod whose names speak of GPUs and that nobody here knows."""
+    for container in (*parts(pod, "containers"), *parts(pod, "initContainers")):
+        for name in _limits(container):
+            if sounds_like_gpu(name) and not is_gpu(name) and name not in (MEMORY_MB, MEMORY_PERCENT, CORES):
+                yield name
+
+
+def list_asked(pod: Object) -> tuple[Asks, ...]:
+    """What a pod's spec asks for at each stage of its life, of which the largest counts: its containers, and each init container.
+
+    Init containers run one after the other, before the others; those that restart always go on beside what follows them.
+    """
+    beside: Asks = ()
+    stages = []
+    for container in parts(pod, "initContainers"):
+        asked = _read_container(container)
+        if text(container, "restartPolicy") == "Always":
+            beside += asked
+        elif asked:
+            stages.append(beside + asked)
+    running = beside + tuple(ask for container in parts(pod, "containers") for ask in _read_container(container))
+    return tuple(stage for stage in (running, *stages) if stage)
+
+
+def _read_container(container: Object) -> Asks:
+    limits = _limits(container)
+    memory_mb, percent, cores = (quantity(limits, name) or None for name in (MEMORY_MB, MEMORY_PERCENT, CORES))
+    found = []
+    for name in limits:
+        units = quantity(limits, name) if is_gpu(name) else None
+        if units:
+            divided = (memory_mb, percent, cores) if name == NVIDIA else (None, None, None)
+            found.append(Ask(name, units, *divided))
+    return tuple(found)
+
+
+def _limits(container: Object) -> Mapping[str, object]:
+    """Limits; requests of extended resources are the same, and where only they are there, they count."""
+    resources = part(container, "resources")
+    return {**part(resources, "requests"), **part(resources, "limits")}
 
 
 @dataclass(frozen=True)
@@ -182,3 +289,81 @@ def _read_cordon(node: Object) -> tuple[int | None, str] | None:
         if not text(t, "key").startswith("node.kubernetes.io/") and not is_gpu(text(t, "key"))
     ]
     return when, f"cordoned ({', '.join(other)})"[:_REASON_CHARACTERS] if other else "cordoned"
+
+
+class Held(NamedTuple):
+    """How many units, and which part of a GPU each is; None: all of it, or parts that differ, added up in `gpus`.
+
+    `is_sure`: the node said how it divides its GPUs; else a unit was taken for a whole one.
+    """
+
+    gpus: float
+    share: float | None
+    is_sure: bool
+
+    @property
+    def total(self) -> float:
+        """In whole GPUs."""
+        return self.gpus * (1.0 if self.share is None else self.share)
+
+
+NOTHING = Held(0.0, None, True)
+
+
+def add_up(stages: tuple[Asks, ...], node: NodeFacts | None) -> Held:
+    """What the stage that needs most takes."""
+    return max((_add_stage(stage, node) for stage in stages), key=lambda held: held.total, default=NOTHING)
+
+
+def _add_stage(stage: Asks, node: NodeFacts | None) -> Held:
+    found = [(ask, find_share(ask, node)) for ask in stage]
+    is_sure = all(
+        share is not None and (node is not None or ask.resource.removesuffix(SHARED) != NVIDIA) for ask, share in found
+    )
+    units = [(ask.units, 1.0 if share is None else share) for ask, share in found]
+    shares = {share for _, share in units}
+    if len(shares) == 1:
+        share = shares.pop()
+        return Held(sum(n for n, _ in units), share if share < 1 else None, is_sure)
+    return Held(sum(n * share for n, share in units), None, is_sure)
+
+
+class NodeOutages:
+    """What is out of use by now, and the rows of what began or ended."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, tuple[int, str]] = {}
+        """Since when, and why, by the node's name and what is wrong with it."""
+        self._rows: list[Row] = []
+
+    def see(self, node: NodeFacts, at_ms: int | None) -> None:
+        """A node as it is now."""
+        if not node.has_gpus:
+            return
+        for what, found in ((NOT_READY, node.not_ready), (CORDONED, node.cordoned)):
+            key = f"{node.name}\n{what}"
+            if found is None:
+                self._close(key, (node.ready_ms if what == NOT_READY else None) or at_ms)
+            elif key not in self.open and (from_ms := found[0] or at_ms) is not None:
+                self.open[key] = from_ms, found[1]
+                self._tell(key, None)
+
+    def end(self, name: str, at_ms: int | None) -> None:
+        """A node is no longer there, and nothing of it is out of use."""
+        for what in (NOT_READY, CORDONED):
+            self._close(f"{name}\n{what}", at_ms)
+
+    def take(self) -> Iterator[Row]:
+        """The rows since they were taken last."""
+        rows, self._rows = self._rows, []
+        yield from rows
+
+    def _close(self, key: str, at_ms: int | None) -> None:
+        if key in self.open and at_ms is not None:
+            self._tell(key, at_ms)
+            del self.open[key]
+
+    def _tell(self, key: str, to_ms: int | None) -> None:
+        from_ms, reason = self.open[key]
+        to_ms = None if to_ms is None else max(to_ms, from_ms)
+        self._rows.append({"node": key.partition("\n")[0], "from_utc": from_ms, "to_utc": to_ms, "reason": reason})

@@ -4,14 +4,50 @@ A pod holds its GPUs from the moment it is bound to a node, because from then on
 finished, or until it is deleted. A pod that its node refuses never held any.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from loadfactor.sources.kubernetes.asked import Asks, list_asked, list_unknown
-from loadfactor.sources.kubernetes.fields import Object, condition, instant, is_true, part, parts, since, text, texts
-from loadfactor.sources.kubernetes.owners import find_controller
-from loadfactor.sources.kubernetes.tags import choose_texts, tag_environment
+from loadfactor.sources.kubernetes.fields import (
+    Object,
+    choose_texts,
+    condition,
+    instant,
+    is_true,
+    part,
+    parts,
+    quantity,
+    since,
+    tag_environment,
+    text,
+    texts,
+)
+from loadfactor.sources.kubernetes.nodes import Asks, is_gpu, list_asked, list_unknown
 
+_LONGEST_CHAIN: Final = 8
+_PURPOSES: Final = {
+    "training": ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob", "JobSet", "RayJob"),
+    "serving": (
+        "Deployment", "LeaderWorkerSet", "InferenceService", "LLMInferenceService", "RayService", "Revision", "Service",
+        "InferencePool", "DynamoGraphDeployment", "NIMService",
+    ),
+    "notebook": ("Notebook", "Workspace", "JupyterServer"),
+    "batch": ("Job", "CronJob", "Workflow", "PipelineRun", "SparkApplication", "AppWrapper"),
+}  # fmt: skip
+PURPOSES: Final = {kind: purpose for purpose, kinds in _PURPOSES.items() for kind in kinds}
+"""What things of a kind are usually for: a hint, which a rule may overrule."""
+_LABELS: Final = (
+    ("training.kubeflow.org/job-name", ""),
+    ("ray.io/cluster", "RayCluster"),
+    ("leaderworkerset.sigs.k8s.io/name", "LeaderWorkerSet"),
+    ("jobset.sigs.k8s.io/jobset-name", "JobSet"),
+    ("serving.kserve.io/inferenceservice", "InferenceService"),
+    ("serving.knative.dev/service", "Service"),
+    ("notebook-name", "Notebook"),
+    ("hub.jupyter.org/username", "Notebook"),
+)
+"""Labels that controllers put on pods, naming what the pod's own owner belongs to; the kind where the label says it."""
+_TEMPLATE_HASH: Final = "pod-template-hash"
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 WORKLOAD_ANNOTATION: Final = "kueue.x-k8s.io/workload"
 LOST: Final = "node_lost"
@@ -20,7 +56,6 @@ EVICTED: Final = "evicted"
 CANCELLED: Final = "cancelled"
 REFUSED: Final = "refused"
 """How a pod ended that its node did not take: it held nothing."""
-
 _DISRUPTIONS: Final = {
     "PreemptionByScheduler": PREEMPTED,
     "PreemptionByKubeScheduler": PREEMPTED,
@@ -44,6 +79,83 @@ _REASONS: Final = {
 }
 _OUT_OF: Final = "OutOf"  # nvidia.com/gpu, cpu, memory: the kubelet did not take it
 _REASON_CHARACTERS: Final = 200
+
+
+@dataclass(frozen=True)
+class OwnerFacts:
+    """An object that owns pods, or owners of pods."""
+
+    uid: str
+    kind: str
+    name: str
+    above: tuple[str, str, str] | None = None  # uid, kind and name of what owns it
+    labels: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """The topmost owner that is known, and what labels and annotations the owners bear: the nearest one's count."""
+
+    kind: str
+    name: str
+    uids: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+
+
+def read_owner(found: Object) -> OwnerFacts | None:
+    """The facts of an object as an owner; None where it is none."""
+    metadata = part(found, "metadata")
+    uid, name = text(metadata, "uid"), text(metadata, "name")
+    if not uid or not name:
+        return None
+    labels, annotations = (tuple(sorted(texts(metadata, name).items())) for name in ("labels", "annotations"))
+    return OwnerFacts(uid, text(found, "kind"), name, find_controller(metadata), labels, annotations)
+
+
+def find_controller(metadata: Object) -> tuple[str, str, str] | None:
+    """Uid, kind and name of the owner that controls an object, or of its first one; None where nothing owns it."""
+    owners = [o for o in parts(metadata, "ownerReferences") if text(o, "uid") and text(o, "name")]
+    owner = next((o for o in owners if o.get("controller") is True), owners[0] if owners else None)
+    return None if owner is None else (text(owner, "uid"), text(owner, "kind"), text(owner, "name"))
+
+
+def follow_up(
+    above: tuple[str, str, str] | None, labels: Mapping[str, str], known: Mapping[str, OwnerFacts]
+) -> Ownership | None:
+    """The chain of owners from a pod up, as far as it is known; None for a pod of its own.
+
+    Where an owner cannot be asked, its pods' labels may say what is above it.
+    """
+    uids: list[str] = []
+    borne: dict[str, dict[str, str]] = {"labels": {}, "annotations": {}}
+    top = None
+    while above is not None and above[0] not in uids and len(uids) < _LONGEST_CHAIN:
+        top = above
+        uids.append(above[0])
+        facts = known.get(above[0])
+        above = facts.above if facts else None
+        if facts:
+            borne["labels"] = {**dict(facts.labels), **borne["labels"]}
+            borne["annotations"] = {**dict(facts.annotations), **borne["annotations"]}
+    if top is None:
+        return None
+    kind, name = top[1:]
+    if top[0] not in known:
+        kind, name = _read_labels(kind, name, labels)
+    return Ownership(kind, name, tuple(uids), *(tuple(sorted(of.items())) for of in borne.values()))
+
+
+def _read_labels(kind: str, name: str, labels: Mapping[str, str]) -> tuple[str, str]:
+    """What labels of a pod say of the owner above one that is not known."""
+    generated = labels.get(_TEMPLATE_HASH)
+    if kind == "ReplicaSet" and generated and name.endswith(f"-{generated}"):
+        return "Deployment", name.removesuffix(f"-{generated}")
+    for label, of in _LABELS:
+        if labels.get(label) and (kind not in PURPOSES or (kind, of) == ("Job", "JobSet")):
+            return of or kind, labels[label]
+    return kind, name
 
 
 @dataclass(frozen=True)
@@ -214,3 +326,93 @@ def _list_claims(pod: Object) -> tuple[str, ...]:
         for c in parts(part(pod, "spec"), "resourceClaims")
     ]
     return tuple(sorted({name for name in named if name}))
+
+
+@dataclass(frozen=True)
+class WorkloadFacts:
+    """A workload as it was seen last. `pod_sets`: how many pods, and what each asks for."""
+
+    uid: str
+    namespace: str
+    name: str
+    owner: tuple[str, str, str] | None
+    queue: str
+    cluster_queue: str
+    priority: str
+    created_ms: int | None
+    admitted_ms: int | None
+    evicted_ms: int | None
+    evicted_why: str
+    was_evicted: bool
+    """An earlier admission ended, or may have: the wait since creation is not one."""
+    finished_ms: int | None
+    waits_for: str
+    """Why it was not admitted, before it was for the first time."""
+    is_held: bool
+    pod_sets: tuple[tuple[float, tuple[Asks, ...]], ...]
+    texts: tuple[tuple[str, str], ...]
+    flavors: tuple[tuple[str, str], ...] = ()
+    """The flavor of the GPUs of each pod set that was admitted, by its name."""
+
+    @property
+    def job_id(self) -> str:
+        """What the books call its wait: as its owner."""
+        return f"{self.namespace}/{self.owner[2] if self.owner else self.name}"
+
+
+def read_workload(workload: Object) -> WorkloadFacts | None:
+    """The facts of a workload; None where none of its pods asks for a GPU, or it says too little of itself."""
+    metadata, spec, status = (part(workload, name) for name in ("metadata", "spec", "status"))
+    counts = {text(a, "name"): quantity(a, "count") for a in parts(part(status, "admission"), "podSetAssignments")}
+    pod_sets = tuple(
+        (count, stages)
+        for pods in parts(spec, "podSets")
+        if (stages := list_asked(part(pods, "template", "spec")))
+        and (count := counts.get(text(pods, "name")) or quantity(pods, "count"))
+    )
+    if not text(metadata, "name") or not pod_sets:
+        return None
+    environment: dict[str, str] = {}
+    for pods in parts(spec, "podSets"):
+        environment = tag_environment(part(pods, "template", "spec")) | environment
+    was_evicted = bool(part(status, "requeueState")) or any(
+        condition(workload, name) for name in ("Evicted", "Requeued")
+    )
+    admitted, evicted, reserved = (condition(workload, name) for name in ("Admitted", "Evicted", "QuotaReserved"))
+    finished = condition(workload, "Finished")
+    priority = text(spec, "priorityClassName") or text(part(spec, "priorityClassRef"), "name")
+    return WorkloadFacts(
+        text(metadata, "uid") or text(metadata, "name"),
+        text(metadata, "namespace") or "default",
+        text(metadata, "name"),
+        find_controller(metadata),
+        text(spec, "queueName"),
+        text(part(status, "admission"), "clusterQueue"),
+        priority,
+        instant(metadata, "creationTimestamp"),
+        since(admitted) if is_true(admitted) else None,
+        since(evicted) if is_true(evicted) else None,
+        _explain_condition(evicted) if is_true(evicted) else "",
+        was_evicted,
+        since(finished) if is_true(finished) else None,
+        "" if is_true(admitted) or was_evicted else _explain_condition(reserved),
+        spec.get("active") is False,
+        pod_sets,
+        tuple((environment | choose_texts(texts(metadata, "labels"), texts(metadata, "annotations"))).items()),
+        tuple(_list_flavors(part(status, "admission"))),
+    )
+
+
+def _list_flavors(admission: Object) -> Iterator[tuple[str, str]]:
+    """Pod sets with the flavor of their GPUs; of several resources that are GPUs the first one's."""
+    for assigned in parts(admission, "podSetAssignments"):
+        flavors = texts(assigned, "flavors")
+        found = next((flavors[resource] for resource in sorted(flavors) if is_gpu(resource)), "")
+        if found:
+            yield text(assigned, "name"), found
+
+
+def _explain_condition(found: Object) -> str:
+    """Reason and message of a condition, in one line."""
+    told = ": ".join(t for t in (text(found, "reason"), text(found, "message")) if t)
+    return " ".join(told.split())[:_REASON_CHARACTERS]

@@ -8,13 +8,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from loadfactor.sources.kubernetes.asked import CORES, MEMORY_MB, MEMORY_PERCENT, Ask, is_gpu, sounds_like_gpu
 from loadfactor.sources.kubernetes.fields import Object, instant, part, parts, quantity, text, texts
-from loadfactor.sources.kubernetes.nodes import PRODUCT_LABELS, NodeFacts, find_share
+from loadfactor.sources.kubernetes.nodes import (
+    CORES,
+    MEMORY_MB,
+    MEMORY_PERCENT,
+    PRODUCT_LABELS,
+    Ask,
+    NodeFacts,
+    find_share,
+    is_gpu,
+    sounds_like_gpu,
+)
 from loadfactor.tables.quotas import OF_COHORT
 
 Row = dict[str, Any]
-
 _OF_A_GPU: Final = (MEMORY_MB, MEMORY_PERCENT, CORES)
 
 

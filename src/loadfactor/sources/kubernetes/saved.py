@@ -24,7 +24,6 @@ _DEEPEST: Final = 8
 _BETWEEN: Final = " \t\r\n,\x1e"
 _AHEAD: Final = ("deletionTimestamp", "requeueAt")
 """Instants that may lie ahead of the moment in which an object was saved."""
-
 Event = tuple[str, Object]
 """LISTED, ADDED, MODIFIED or DELETED, and the object."""
 

@@ -1,7 +1,8 @@
 """Decoder of Parquet in the columns of a table: batch by batch, types checked against the kinds of the columns."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import tzinfo
+from difflib import get_close_matches
 from typing import Final
 
 import pyarrow as pa
@@ -10,9 +11,9 @@ import pyarrow.parquet as pq
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import BYTES_PER_MIB
-from loadfactor.sources.base import Rows
-from loadfactor.sources.own_tables.headings import check_headings
-from loadfactor.sources.parsing.csv_text import BATCH_ROWS
+from loadfactor.sources.base import Input, Rows
+from loadfactor.sources.parsing.cells import CellPosition, parse_cells, quote
+from loadfactor.sources.parsing.csv_text import BATCH_ROWS, TextBatch, split_csv
 from loadfactor.sources.parsing.times import InstantColumn
 from loadfactor.tables.columns import Column, Table, arrow_type
 from loadfactor.tables.schema import DATED_BY_DAY
@@ -27,6 +28,26 @@ _WANTED: Final = {
     "flag": "true or false",
     "exact": "decimals or whole numbers",
 }
+
+
+def check_headings(label: str, names: Sequence[str], table: Table) -> None:
+    """SourceError naming the column the table does not have, and the nearest it has; or the required one that is missing."""
+    known = [c.name for c in table.columns]
+    for i, name in enumerate(names):
+        if name not in known:
+            near = get_close_matches(name.strip().lower(), known, 1, 0.0)[0]
+            raise SourceError(
+                f"{label}: {table.name} has no column {quote(name)}; the nearest is {near}; "
+                f"`loadfactor tables` lists them"
+            )
+        if name in names[:i]:
+            raise SourceError(f"{label}: two columns are called {name}; keep one")
+    missing = [c.name for c in table.columns if c.required and c.name not in names]
+    if missing:
+        raise SourceError(
+            f"{label}: {table.name} needs the column{'s' if len(missing) > 1 else ''} {', '.join(missing)}; "
+            f"`loadfactor tables` says what belongs in it"
+        )
 
 
 def decode_parquet(source: pa.NativeFile, label: str, table: Table, zone: tzinfo | None) -> Iterator[Rows]:
@@ -101,3 +122,31 @@ def _find_converter(
     elif types.is_integer(plain) or (kind != "mask" and (types.is_floating(plain) or types.is_decimal(plain))):
         return cast
     raise SourceError(f"{label}: column {column.name} holds {stored}, and must hold {_WANTED[kind]}; write it as that")
+
+
+def decode_csv(source: Input, table: Table, zone: tzinfo | None) -> Iterator[Rows]:
+    """The rows of one CSV. Raises SourceError; see `convert_cells`, `check_headings` and `split_csv`."""
+    names, batches = split_csv(source)
+    check_headings(source.label, names, table)
+    yield from convert_cells(source.label, table, batches, zone)
+
+
+def convert_cells(label: str, table: Table, batches: Iterator[TextBatch], zone: tzinfo | None) -> Iterator[Rows]:
+    """Batches of text cells as rows of a table. SourceError names input, row, column and value of a cell that holds none.
+
+    Prices and exchange rates may be dated by the day: they begin at its midnight UTC.
+    """
+    instants = {
+        c.name: InstantColumn(label, c.name, zone, days=table in DATED_BY_DAY)
+        for c in table.columns
+        if c.kind == "instant"
+    }
+    for batch in batches:
+        columns = {}
+        for name in batch.cells.schema.names:
+            cells = batch.cells.column(name)
+            if name in instants:
+                columns[name] = instants[name].from_text(cells, batch.first_row)
+            else:
+                columns[name] = parse_cells(cells, table.column(name).kind, CellPosition(label, name, batch.first_row))
+        yield Rows(table.name, pa.table(columns), label)

@@ -13,10 +13,8 @@ from typing import Any, Final
 from loadfactor.base.errors import SourceError
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.progress_records.decoder import BATCH_ROWS, make_batch, take_record
-from loadfactor.sources.progress_records.lineage import Row, list_rows
-from loadfactor.sources.progress_records.process import Bin, ProcessProgress, StepPiece
-from loadfactor.sources.progress_records.records import Begin, Epoch
+from loadfactor.sources.progress_records.decoder import BATCH_ROWS, Row, list_rows, make_batch, take_record
+from loadfactor.sources.progress_records.records import Begin, Bin, Epoch, ProcessProgress, StepPiece
 from loadfactor.tables.schema import table
 
 PROGRESS_ORIGIN: Final = "progress"

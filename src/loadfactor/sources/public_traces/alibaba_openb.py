@@ -22,7 +22,7 @@ from loadfactor.base.units import MILLIGPUS_PER_GPU, MS_PER_S
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows, Source
 from loadfactor.sources.files import find_csvs_with, read_with
 from loadfactor.sources.parsing.csv_text import BATCH_ROWS
-from loadfactor.sources.public_traces.trace_columns import convert_seconds, read_columns
+from loadfactor.sources.public_traces import convert_seconds, read_columns
 from loadfactor.tables.columns import Kind
 
 POOL: Final = "openb"

@@ -10,14 +10,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from loadfactor.sources.base import Gap, Input, ReadOptions, Rows
+from loadfactor.sources.slurm.gpus import Notes
 from loadfactor.sources.slurm.job_rows import JobSurroundings, book_jobs
+from loadfactor.sources.slurm.jobs import find_repeated, number_runs, number_single_runs
 from loadfactor.sources.slurm.node_rows import NodeRecord, list_nodes, measure_shards
-from loadfactor.sources.slurm.notes import Notes
 from loadfactor.sources.slurm.rest_json import count_others, decode_rest_jobs, decode_rest_nodes, parse_documents
-from loadfactor.sources.slurm.runs import find_repeated, number_runs, number_single_runs
-from loadfactor.sources.slurm.sacct_jobs import SacctText, make_keys
-from loadfactor.sources.slurm.scontrol import decode_scontrol_jobs, decode_scontrol_nodes
-from loadfactor.sources.slurm.scontrol_text import KINDS
+from loadfactor.sources.slurm.sacct import SacctText, make_keys
+from loadfactor.sources.slurm.scontrol import KINDS, decode_scontrol_jobs, decode_scontrol_nodes
 
 _CONTROL: Final = re.compile(rb"\s*(?:%s)=" % "|".join(KINDS).encode())
 _BOM: Final = b"\xef\xbb\xbf"

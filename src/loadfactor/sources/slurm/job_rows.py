@@ -4,24 +4,34 @@ A job that was started waited as its allocation's times say; it has queue events
 suspended job holds its GPUs, because Slurm keeps them allocated while its processes stand still.
 """
 
-from collections.abc import Iterator
+import base64
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from loadfactor.base.units import H_PER_YEAR, MS_PER_HOUR
+from loadfactor.base.units import BYTES_PER_MIB, H_PER_YEAR, MS_PER_HOUR, PERCENT
 from loadfactor.sources.base import Rows
-from loadfactor.sources.slurm.job_gpus import JobGpus, ShardSizes, measure_gpus, note_unsized
-from loadfactor.sources.slurm.job_summaries import read_summaries
-from loadfactor.sources.slurm.job_table import OPEN_STATES
-from loadfactor.sources.slurm.notes import Notes
-from loadfactor.sources.slurm.placing import place_jobs
-from loadfactor.sources.slurm.tags import write_tags
-from loadfactor.sources.slurm.waiting import list_events
+from loadfactor.sources.slurm.gpus import (
+    JobGpus,
+    Notes,
+    Places,
+    ShardSizes,
+    expand_hostlist,
+    measure_gpus,
+    note_unsized,
+    place_jobs,
+    write_placed,
+)
+from loadfactor.sources.slurm.jobs import OPEN_STATES
 
 ROWS_AT_ONCE: Final = 50_000
 LONGEST_RUN_MS: Final = 10 * H_PER_YEAR * MS_PER_HOUR
@@ -31,6 +41,30 @@ BACKWARDS: Final = "jobs that end before they start, or after ten years: not boo
 LATE_SUBMIT: Final = "jobs that were submitted after they started: their wait is unknown"
 GIVEN_NONE: Final = "jobs that asked for GPUs and were given none: not booked"
 ASKED_ONLY: Final = "jobs of which nobody says what they were given: what they asked for is booked"
+MOST_TASKS: Final = 1_000_000  # of one array; Slurm allows 4 million, and nobody waits with so many
+_CONDENSED: Final = re.compile(r"(\d+)_\[([^\]]*)\]?")
+_TASKS: Final = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+TAGS: Final = (
+    "account", "admin_comment", "cluster", "comment", "job_name", "partition", "qos", "reservation", "wckey",
+)  # fmt: skip
+"""Keys of tags, sorted; each a column of JOBS."""
+_SPECIAL: Final = r'["\\\x00-\x1f]'
+CUT_OFF: Final = (
+    "lists of waiting tasks of arrays that Slurm cut off: the tasks that are named wait (sacct --array names all)"
+)
+HELD: Final = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue")
+"""Reasons of jobs that somebody holds back."""
+LATER: Final = ("BeginTime", "Dependency", *HELD)
+"""Reasons of jobs that may not start yet, whatever their eligible time says."""
+MARK: Final = "JS1:"
+"""What a summary begins with."""
+UNREADABLE: Final = "summaries of jobstats that cannot be read: left out"
+NOT_ITS_GPUS: Final = "summaries of jobstats that name other nodes, or more GPUs, than the job held: left out"
+SHARED: Final = "summaries of jobstats of jobs that hold parts of GPUs: left out, they measure whole ones"
+_EMPTY: Final = ("", "None", "Short")
+"""What stands there of a job that was not measured, or too short to be."""
+_MOST_BYTES: Final = BYTES_PER_MIB
+_GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 @dataclass(frozen=True)
@@ -155,3 +189,254 @@ def _subtract(jobs: pa.Table, later: str, earlier: str) -> NDArray[np.int64]:
 def _note(notes: Notes, label: str, what: str, wrong: NDArray[np.bool_], jobs: pa.Table) -> None:
     if wrong.any():
         notes.add(label, what, int(wrong.sum()), jobs["line"][int(wrong.argmax())].as_py())
+
+
+def expand_array(job_id: str) -> tuple[list[str], bool]:
+    """The jobs of a line: of waiting tasks that share one each of them, else the job itself; and whether the list was cut off.
+
+    >>> expand_array("2_[3-5,8%2]"), expand_array("7_[1-5:2,...]"), expand_array("7_1")
+    ((['2_3', '2_4', '2_5', '2_8'], False), (['7_1', '7_3', '7_5'], True), (['7_1'], False))
+    """
+    found = _CONDENSED.fullmatch(job_id)
+    if found is None:
+        return [job_id], False
+    listed, _, _ = found[2].partition("%")
+    tasks: dict[int, None] = {}
+    is_cut = not job_id.endswith("]")
+    for part in listed.split(","):
+        span = _TASKS.fullmatch(part)
+        if span is None:  # Slurm ends a list that is too long with …
+            is_cut = True
+            continue
+        first, last, step = int(span[1]), int(span[2] or span[1]), int(span[3] or 1)
+        if step < 1 or not 0 <= last - first < MOST_TASKS or len(tasks) > MOST_TASKS:
+            is_cut = True
+            continue
+        tasks.update(dict.fromkeys(range(first, last + 1, step)))
+    if not tasks:
+        return [job_id], True
+    return [f"{found[1]}_{task}" for task in tasks], is_cut
+
+
+def write_tags(jobs: pa.Table) -> pa.Array:
+    """The tags of each job; null where it has none."""
+    parts = []
+    for name in TAGS:
+        texts = jobs[name].combine_chunks()
+        if name == "admin_comment":
+            summary = pc.fill_null(pc.starts_with(texts, MARK), False)
+            texts = pc.if_else(summary, pa.scalar(None, pa.string()), texts)
+        if texts.null_count < len(texts):
+            parts.append(pc.binary_join_element_wise(f'"{name}":', _quote(texts), ""))
+    if not parts:
+        return pa.nulls(jobs.num_rows, pa.string())
+    members = pc.binary_join_element_wise(*parts, ",", null_handling="skip")
+    objects = pc.binary_join_element_wise("{", members, "}", "")
+    return pc.if_else(pc.equal(members, ""), pa.scalar(None, pa.string()), objects)
+
+
+def _quote(texts: pa.Array) -> pa.Array:
+    """Texts as JSON."""
+    quoted = pc.binary_join_element_wise('"', texts, '"', "")
+    special = pc.fill_null(pc.match_substring_regex(texts, _SPECIAL), False)
+    if not pc.any(special).as_py():
+        return quoted
+    escaped = [json.dumps(t, ensure_ascii=False) for t in texts.filter(special).to_pylist()]
+    return pc.replace_with_mask(quoted, special, pa.array(escaped, pa.string()))
+
+
+def list_events(
+    jobs: pa.Table,
+    waits: NDArray[np.bool_],
+    booked: NDArray[np.bool_],
+    gpus: NDArray[np.float64],
+    pool: str | None,
+    label: str,
+    notes: Notes,
+) -> Iterator[pa.Table]:
+    """Events of jobs that were never started (`waits`), and of those `booked` whose reason is known, with the GPUs asked for."""
+    explained = booked & jobs["reason"].is_valid().to_numpy()
+    wanted = waits | explained
+    if not wanted.any():
+        return
+    chosen, gpus, waits = jobs.filter(pa.array(wanted)), gpus[wanted], waits[wanted]
+    own = pa.table(
+        {
+            "job_id": chosen["job_id"],
+            "job_number": chosen["job_number"],
+            "gpus": pa.array(gpus),
+            "reason": chosen["reason"],
+            "pool": pa.array([pool] * chosen.num_rows, pa.string()),
+            "queue": chosen["partition"],
+            "user": chosen["user"],
+            "team": chosen["account"],
+            "tags": write_tags(chosen),
+        }
+    )
+    rows = _expand_tasks(chosen, waits, label, notes)
+    pending = pc.is_in(chosen["state"], pa.array(["pending"])).to_numpy() & waits
+    reasons = chosen["reason"]
+    later = pc.is_in(reasons, pa.array(LATER))
+    early = pending & later.to_numpy()
+    held = pending & pc.is_in(reasons, pa.array(HELD)).to_numpy()
+    may_start = own.set_column(own.schema.get_field_index("reason"), "reason", pc.if_else(later, None, reasons))
+    again = pc.fill_null(pc.greater(chosen["attempt"], 0.0), False).to_numpy()
+    for event, column, here in (
+        ("submitted", "submitted", ~again),
+        ("requeued", "submitted", again),
+        ("held", "submitted", held),
+        ("eligible", "eligible", ~early),
+        ("cancelled", "ended", waits & ~pending),
+    ):
+        at = chosen[column].combine_chunks()
+        here = here & at.is_valid().to_numpy(zero_copy_only=False)
+        if here.any():
+            picked = rows.filter(pa.array(here[rows["row"].to_numpy()]))
+            events = (may_start if event == "eligible" else own).take(picked["row"])
+            events = events.set_column(0, "job_id", picked["job_id"])
+            yield events.append_column("at_utc", at.take(picked["row"].combine_chunks())).append_column(
+                "event", pa.array(np.full(events.num_rows, event), pa.string())
+            )
+
+
+def _expand_tasks(jobs: pa.Table, waits: NDArray[np.bool_], label: str, notes: Notes) -> pa.Table:
+    """One entry a job: its row and its id; a condensed line of an array is one job a task."""
+    rows, ids = np.arange(jobs.num_rows), jobs["job_id"]
+    condensed = waits & pc.match_substring(ids, "[").to_numpy()
+    if not condensed.any():
+        return pa.table({"row": rows, "job_id": ids})
+    plain = pa.table({"row": rows, "job_id": ids}).filter(pa.array(~condensed))
+    parts = [plain]
+    for row in np.flatnonzero(condensed):
+        tasks, is_cut = expand_array(ids[int(row)].as_py())
+        notes.add(label, CUT_OFF, int(is_cut), jobs["line"][int(row)].as_py())
+        parts.append(pa.table({"row": np.full(len(tasks), row), "job_id": tasks}))
+    return pa.concat_tables(parts).combine_chunks()
+
+
+@dataclass(frozen=True)
+class NodeSummary:
+    """What is said of a job's GPUs on one node. `named` of them are spoken of; of `measured` ones the mean utilization is known."""
+
+    named: int
+    measured: int
+    busy_share: float | None  # mean over the measured ones
+    mem_peak_share: float | None  # of the memory of the measured ones; None where it is not known of all
+
+
+def read_summary(text: str) -> dict[str, NodeSummary]:
+    """What a summary says, by node; empty where the job was not measured. ValueError where it cannot be read.
+
+    >>> read_summary("JS1:Short")
+    {}
+    """
+    packed = "".join(text.removeprefix(MARK).split())
+    if packed in _EMPTY:
+        return {}
+    try:
+        stream = zlib.decompressobj(_GZIP)
+        data = stream.decompress(base64.b64decode(packed, validate=True), _MOST_BYTES)
+        if not stream.eof:
+            raise ValueError("it breaks off, or is too large")
+        nodes = json.loads(data)["nodes"]
+        return {str(name): _read_node(node) for name, node in nodes.items()}
+    except (zlib.error, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _read_node(node: Mapping[str, Any]) -> NodeSummary:
+    """ValueError where a number is none, or cannot be true."""
+    busy, used, total = (
+        {gpu: _read_number(value) for gpu, value in node.get(name, {}).items()}
+        for name in ("gpu_utilization", "gpu_used_memory", "gpu_total_memory")
+    )
+    if any(value > PERCENT for value in busy.values()):
+        raise ValueError("a GPU is busy for more than all of the time")
+    if any(value > total.get(gpu, value) for gpu, value in used.items()):
+        raise ValueError("a GPU uses more memory than it has")
+    memory = sum(total.get(gpu, 0.0) for gpu in busy)
+    is_known = bool(memory) and all(gpu in used and total.get(gpu) for gpu in busy)
+    return NodeSummary(
+        len({*busy, *used, *total}),
+        len(busy),
+        sum(busy.values()) / len(busy) / PERCENT if busy else None,
+        sum(used[gpu] for gpu in busy) / memory if is_known else None,
+    )
+
+
+def _read_number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{value!r} is no measurement")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class JobSummaries:
+    """Summaries of a table of jobs, by row and by the job's own name of the node."""
+
+    of: Mapping[int, Mapping[str, NodeSummary]]
+
+    def place(self, jobs: pa.Table, gpus: NDArray[np.float64]) -> pa.Table:
+        """The jobs with GPUs by node (`placed`) where a summary speaks of every GPU that the job held, and Slurm does not say."""
+        if not self.of:
+            return jobs
+        placed = jobs["placed"].to_pylist()
+        for row, nodes in self.of.items():
+            named = {node: float(said.named) for node, said in nodes.items()}
+            if len(nodes) > 1 and placed[row] is None and all(named.values()) and sum(named.values()) == gpus[row]:
+                placed[row] = write_placed(named)
+        return jobs.set_column(jobs.column_names.index("placed"), "placed", pa.array(placed, pa.string()))
+
+    def list_columns(self, places: Places) -> dict[str, pa.Array]:
+        """The columns of `allocations` that say them, by entry of `places`; none of them where there is no summary."""
+        if not self.of:
+            return {}
+        said = [
+            self.of.get(row, {}).get(node)
+            for row, node in zip(places.row.to_pylist(), places.node.to_pylist(), strict=True)
+        ]
+        known = [one if one is not None and one.measured else None for one in said]
+        return {
+            "summary_gpus": pa.array([one and float(one.measured) for one in known], pa.float64()),
+            "summary_busy_share": pa.array([one and one.busy_share for one in known], pa.float64()),
+            "summary_mem_peak_share": pa.array([one and one.mem_peak_share for one in known], pa.float64()),
+        }
+
+
+def read_summaries(
+    jobs: pa.Table, gpus: NDArray[np.float64], share: NDArray[np.float64], notes: Notes, label: str
+) -> JobSummaries:
+    """The summaries of jobs that held so many GPUs, or parts of them (`share`, NaN for whole ones). What is wrong is counted."""
+    found: dict[int, dict[str, NodeSummary]] = {}
+    summed = pc.fill_null(pc.starts_with(jobs["admin_comment"].combine_chunks(), MARK), False)
+    rows = np.flatnonzero(summed.to_numpy(zero_copy_only=False))
+    columns = (jobs.take(pa.array(rows))[name].to_pylist() for name in ("admin_comment", "nodes", "line"))
+    for row, text, nodes, line in zip(rows.tolist(), *columns, strict=True):
+        try:
+            said, held_on = read_summary(text), expand_hostlist(nodes) if nodes else ()
+        except ValueError:
+            notes.add(label, UNREADABLE, 1, line)
+            continue
+        if not any(node.named for node in said.values()):
+            continue
+        if not np.isnan(share[row]):
+            notes.add(label, SHARED, 1, line)
+            continue
+        matched = _match_nodes(said, held_on)
+        if matched is None or sum(node.named for node in said.values()) > gpus[row]:
+            notes.add(label, NOT_ITS_GPUS, 1, line)
+            continue
+        found[row] = matched
+    return JobSummaries(found)
+
+
+def _match_nodes(said: Mapping[str, NodeSummary], nodes: Sequence[str]) -> dict[str, NodeSummary] | None:
+    """What is said, by the names that the job has of its nodes; None where it is of other ones.
+
+    Exporters may be known by a name with a domain; of a job on one node that is the one, whatever it is called.
+    """
+    if len(said) == 1 == len(nodes):
+        return {nodes[0]: next(iter(said.values()))}
+    own = {node.partition(".")[0]: node for node in nodes}
+    named = {own.get(name.partition(".")[0], ""): one for name, one in said.items()}
+    return None if "" in named or len(named) < len(said) or len(own) < len(nodes) else named

@@ -14,9 +14,7 @@ import pyarrow as pa
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Rows
 from loadfactor.sources.parsing.cells import quote
-from loadfactor.sources.slurm.job_gpus import ShardSizes
-from loadfactor.sources.slurm.notes import Notes
-from loadfactor.sources.slurm.tres import MOST_ON_NODE, measure_share, tally
+from loadfactor.sources.slurm.gpus import MOST_ON_NODE, Notes, ShardSizes, measure_share, tally
 from loadfactor.tables.schema import DEVICES, OUTAGES
 
 NO_SINCE: Final = "nodes out of use, and nobody says since when: give --at, when the output was taken"

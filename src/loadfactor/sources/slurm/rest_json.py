@@ -7,20 +7,39 @@ from typing import Any, Final
 import pyarrow as pa
 
 from loadfactor.base.errors import SourceError
-from loadfactor.base.units import BYTES_PER_MIB
+from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
+from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S
 from loadfactor.sources.base import Input
 from loadfactor.sources.parsing.text_blocks import join_pieces
-from loadfactor.sources.slurm.hostlists import expand_hostlist
-from loadfactor.sources.slurm.job_gpus import find_grant
-from loadfactor.sources.slurm.job_table import make_jobs, name_job, read_state, read_text
-from loadfactor.sources.slurm.json_values import dig, first_word, list_words, read_id, read_number, read_seconds
+from loadfactor.sources.slurm.gpus import (
+    count_gpus,
+    count_placed,
+    expand_hostlist,
+    find_grant,
+    write_indices,
+    write_placed,
+)
+from loadfactor.sources.slurm.jobs import make_jobs, name_job, read_state, read_text
 from loadfactor.sources.slurm.node_rows import NodeRecord, read_node_state
-from loadfactor.sources.slurm.placing import count_placed, write_indices, write_placed
-from loadfactor.sources.slurm.tres import count_gpus
 
 LIMIT_BYTES: Final = 512 * BYTES_PER_MIB
 _LISTS: Final = ("jobs", "nodes", "sinfo", "reservations", "partitions", "statistics")
 Document = dict[str, Any]
+_QUEUED: Final = {
+    "cluster": "cluster",
+    "user": "user_name",
+    "account": "account",
+    "wckey": "wckey",
+    "qos": "qos",
+    "partition": "partition",
+    "job_name": "name",
+    "comment": "comment",
+    "admin_comment": "admin_comment",
+    "reservation": "resv_name",
+    "reason": "state_reason",
+    "nodes": "nodes",
+}
+_QUEUED_TIMES: Final = {"submitted": "submit", "eligible": "eligible", "started": "start", "ended": "end"}
 
 
 def parse_documents(source: Input) -> list[Document]:
@@ -169,23 +188,6 @@ def _read_recorded(job: Document) -> dict[str, Any]:
     }
 
 
-_QUEUED: Final = {
-    "cluster": "cluster",
-    "user": "user_name",
-    "account": "account",
-    "wckey": "wckey",
-    "qos": "qos",
-    "partition": "partition",
-    "job_name": "name",
-    "comment": "comment",
-    "admin_comment": "admin_comment",
-    "reservation": "resv_name",
-    "reason": "state_reason",
-    "nodes": "nodes",
-}
-_QUEUED_TIMES: Final = {"submitted": "submit", "eligible": "eligible", "started": "start", "ended": "end"}
-
-
 def _name_parts(name: str, number: str) -> dict[str, str | None]:
     return {"job_id": name, "job_number": number if number != name else None}
 
@@ -217,3 +219,55 @@ def _count(value: Any) -> int | None:
 def _whole(value: Any) -> str | None:
     number = _count(value)
     return None if number is None else str(number)
+
+
+def read_number(value: Any) -> float | None:
+    """A number; None where it is not set or infinite.
+
+    >>> read_number(4), read_number({"set": True, "infinite": False, "number": 4}), read_number({"set": False, "number": 0})
+    (4.0, 4.0, None)
+    """
+    if isinstance(value, dict):
+        if value.get("infinite") or value.get("set") is False:
+            return None
+        value = value.get("number")
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+def read_id(value: Any) -> str | None:
+    """A number that names something; 0 names nothing."""
+    number = read_number(value)
+    return str(int(number)) if number and number == number and abs(number) < LATEST_MS else None
+
+
+def read_seconds(value: Any) -> int | None:
+    """An instant in seconds since 1970 as ms; None where it is none that a job can have."""
+    number = read_number(value)
+    if number is None or not EARLIEST_MS <= number * MS_PER_S <= LATEST_MS:
+        return None
+    return int(number) * MS_PER_S
+
+
+def dig(value: Any, *keys: str) -> Any:
+    """What lies under these keys, None where one of them is missing."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def first_word(value: Any) -> str | None:
+    """A state: a text, or the first of a list of them, whose others are flags."""
+    if isinstance(value, list):
+        value = value[0] if value else None
+    return value if isinstance(value, str) else None
+
+
+def list_words(value: Any) -> list[str]:
+    """A text, or a list of them, as a list."""
+    values = value if isinstance(value, list) else [value]
+    return [each for each in values if isinstance(each, str)]

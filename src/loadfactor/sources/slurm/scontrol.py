@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any, Final
 
@@ -10,17 +11,16 @@ import pyarrow as pa
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Input
-from loadfactor.sources.slurm.hostlists import expand_hostlist
-from loadfactor.sources.slurm.job_gpus import find_grant
-from loadfactor.sources.slurm.job_table import INSTANTS, make_jobs, name_job, read_state, read_text
-from loadfactor.sources.slurm.job_times import JobTimes
+from loadfactor.sources.parsing.text_blocks import split_lines
+from loadfactor.sources.slurm.gpus import Notes, count_placed, expand_hostlist, find_grant, write_indices, write_placed
+from loadfactor.sources.slurm.jobs import INSTANTS, JobTimes, make_jobs, name_job, read_state, read_text
 from loadfactor.sources.slurm.node_rows import NodeRecord, read_node_state
-from loadfactor.sources.slurm.notes import Notes
-from loadfactor.sources.slurm.placing import count_placed, write_indices, write_placed
-from loadfactor.sources.slurm.scontrol_text import ControlRecord, split_records
 
 _TIMES: Final = dict(zip(INSTANTS, ("SubmitTime", "EligibleTime", "StartTime", "EndTime"), strict=True))
 _REASON: Final = re.compile(r"(.*?)\s*\[[^@\[\]]*@([^\]]+)\]")  # bad GPU [root@2026-10-01T10:00:00]
+KINDS: Final = ("JobId", "NodeName", "ReservationName", "PartitionName")
+"""Fields that records begin with."""
+_FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z][\w/:.-]*)=")
 
 
 def decode_scontrol_jobs(source: Input, zone: tzinfo | None, notes: Notes) -> pa.Table:
@@ -62,6 +62,19 @@ def decode_scontrol_nodes(source: Input, zone: tzinfo | None, notes: Notes) -> I
             since,
             tuple(filter(None, of.get("Partitions", "").split(","))),
         )
+
+
+@dataclass(frozen=True)
+class ControlRecord:
+    """One job, node, partition or reservation: `kind` of KINDS, the line it begins in, its fields in their order."""
+
+    kind: str
+    line: int
+    fields: tuple[tuple[str, str], ...]
+
+    def first(self) -> dict[str, str]:
+        """The fields by name; of several with one name the first, because texts of users may look like fields."""
+        return dict(reversed(self.fields))
 
 
 def _read_job(record: ControlRecord, of: dict[str, str]) -> dict[str, Any]:
@@ -112,3 +125,33 @@ def _place(fields: Sequence[tuple[str, str]]) -> dict[str, str]:
             out |= dict.fromkeys(nodes, value)
             nodes = ()
     return out
+
+
+def split_records(source: Input) -> Iterator[ControlRecord]:
+    """The records of a text; lines before the first one are read over. SourceError where it is no text."""
+    kind, begins = "", 0
+    fields: list[tuple[str, str]] = []
+    for number, line in enumerate(split_lines(source), 1):
+        text = line.strip()
+        name = next((name for name in KINDS if text.startswith(f"{name}=")), None)
+        if name is not None:
+            if kind:
+                yield ControlRecord(kind, begins, tuple(fields))
+            kind, begins, fields = name, number, []
+        if kind and text:
+            fields += _split_fields(text)
+    if kind:
+        yield ControlRecord(kind, begins, tuple(fields))
+
+
+def _split_fields(line: str) -> Iterator[tuple[str, str]]:
+    """The fields of a line. A job's name, which may hold anything, goes on to the end of its line, or with -o to its user."""
+    found = list(_FIELD.finditer(line))
+    number = 0
+    while number < len(found):
+        name, start, following = found[number][1], found[number].end(), number + 1
+        if name == "JobName":
+            following = next((n for n in range(number + 1, len(found)) if found[n][1] == "UserId"), len(found))
+        end = found[following].start() if following < len(found) else len(line)
+        yield name, line[start:end].strip()
+        number = following

@@ -5,29 +5,48 @@ pytorch/kineto
 libkineto/src/output_json.cpp @114171df.
 """
 
+import json
 import re
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadfactor.sources.traces.json_events import JsonEvents
-from loadfactor.sources.traces.kineto_columns import KinetoColumns, join
-from loadfactor.sources.traces.kineto_gpu import AT, describe_devices, gpu_rows, make_gpu_events
-from loadfactor.sources.traces.kineto_memory import read_memory
-from loadfactor.sources.traces.launches import find_launches
-from loadfactor.sources.traces.pieces import TracePieces
-from loadfactor.sources.traces.scan.fields import EventField
-from loadfactor.tables.trace_events import HostEvents, HostKind, Thinning, TraceCapture, TraceStep
+from loadfactor.sources.traces.json_events import GPU_FIELDS, WORK_FIELDS, JsonEvents, KinetoColumns, join
+from loadfactor.sources.traces.json_tokens import MISSING, TOO_LARGE, EventField
+from loadfactor.sources.traces.pieces import TracePieces, find_launches, refine_kinds
+from loadfactor.tables.trace_events import (
+    GpuEvents,
+    GpuKind,
+    HostEvents,
+    HostKind,
+    MemoryUse,
+    Thinning,
+    TraceCapture,
+    TraceDevice,
+    TraceStep,
+)
 
 Int64s = NDArray[np.int64]
-
 FORMAT: Final = "Kineto JSON"
 _STEP: Final = re.compile(r"ProfilerStep#\d+")
 _RANK: Final = re.compile(r"rank[-_ ]?(\d+)", re.IGNORECASE)
 _TEXTS_AT_MOST: Final = 1 << 32
 _FEWEST: Final = 20
 """Calls or operators from which on their numbers say whether some were left out."""
+PRODUCTS: Final = {
+    "aten::mm": 0,
+    "aten::bmm": 0,
+    "aten::_scaled_mm": 0,
+    "aten::_int_mm": 0,
+    "aten::addmm": 1,
+    "aten::_addmm_activation": 1,
+    "aten::baddbmm": 1,
+}
+"""The operators that multiply matrices, and which input the first matrix is."""
+AT = {field: place for place, field in enumerate(GPU_FIELDS)}
+_CPU = 0
+"""c10::DeviceType of the host; the others are accelerators."""
 
 
 def read_kineto(pieces: TracePieces) -> TraceCapture:
@@ -140,3 +159,142 @@ def _list_notes(events: JsonEvents, columns: KinetoColumns, fault: str, unclear:
             f"{unclear:,} GPU events carry a correlation number that several processes use; who launched them is unknown."
         )
     return tuple(notes)
+
+
+def count_flops(operator: str, shapes: str) -> float | None:
+    """The operations of one call; None for another operator or shapes that are no product.
+
+    >>> count_flops("aten::mm", "[[8, 4], [4, 2]]"), count_flops("aten::baddbmm", "[[3], [5, 8, 4], [5, 4, 2]]")
+    (128.0, 640.0)
+    >>> count_flops("aten::mm", "[[8, 4], [3, 2]]"), count_flops("aten::relu", "[[8, 4]]")
+    (None, None)
+    """
+    at = PRODUCTS.get(operator)
+    if at is None:
+        return None
+    try:
+        left, right = json.loads(shapes)[at : at + 2]
+        *batch, m, k = (int(size) for size in left)
+        *_, inner, n = (int(size) for size in right)
+    except (ValueError, TypeError):
+        return None
+    return 2.0 * m * n * k * float(np.prod(batch, initial=1.0)) if inner == k else None
+
+
+def match_flops(
+    calls: NDArray[np.int64], names: list[str], wanted: NDArray[np.int64], length_ns: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """The operations of each GPU event, at the longest event of each call; NaN where they are unknown.
+
+    `calls` has an operator's name, shapes and number a row; `wanted` is the number of the operator that each event belongs to.
+    """
+    found = np.full(len(wanted), np.nan, np.float32)
+    flops: dict[tuple[int, int], float | None] = {}
+    of_call = {}
+    for name, shapes, number in calls.tolist():
+        key = (name, shapes)
+        if key not in flops:
+            flops[key] = count_flops(names[name], names[shapes])
+        if flops[key] is not None:
+            of_call[number] = flops[key]
+    if not of_call:
+        return found
+    for event in np.argsort(-length_ns, kind="stable").tolist():
+        found[event] = of_call.pop(int(wanted[event]), np.nan)
+    return found
+
+
+def make_gpu_events(
+    columns: KinetoColumns, names: list[str], launch: NDArray[np.int32]
+) -> tuple[GpuEvents, list[int | str]]:
+    """The GPU events by their start, and the labels of their devices. Empties the columns."""
+    rows = gpu_rows(columns)
+    kind = refine_kinds(join(columns.gpu_kind, 0, np.int8), rows[:, AT[EventField.NAME]].astype(np.int32), names)
+    columns.gpu, columns.gpu_kind = [], []
+    labels, device = _number_devices(rows, names)
+    length = rows[:, AT[EventField.DURATION_NS]]
+    size = np.where(kind == GpuKind.COMM, rows[:, AT[EventField.ELEMENTS_IN]], rows[:, AT[EventField.BYTES]])
+    events = GpuEvents(
+        start_ns=rows[:, AT[EventField.START_NS]],
+        end_ns=rows[:, AT[EventField.START_NS]] + length,
+        kind=kind,
+        name=rows[:, AT[EventField.NAME]].astype(np.int32),
+        device=device,
+        stream=_or_minus_one(rows[:, AT[EventField.STREAM]]),
+        launch=launch,
+        size=_or_minus_one(size),
+        blocks=_or_minus_one(rows[:, AT[EventField.GRID]]),
+        group=rows[:, AT[EventField.GROUP]].astype(np.int32),
+        flops=match_flops(
+            join(columns.works, len(WORK_FIELDS), np.int64), names, rows[:, AT[EventField.EXTERNAL]], length
+        ),
+        moved=np.full(len(rows), np.nan, np.float32),
+    )
+    return events.take(np.argsort(events.start_ns, kind="stable")), labels
+
+
+def gpu_rows(columns: KinetoColumns) -> Int64s:
+    """The rows of GPU events, a column for each of GPU_FIELDS."""
+    return join(columns.gpu, len(GPU_FIELDS), np.int64)
+
+
+def _or_minus_one(values: Int64s) -> Int64s:
+    return np.where((values == MISSING) | (values == TOO_LARGE), -1, values)
+
+
+def _number_devices(rows: Int64s, names: list[str]) -> tuple[list[int | str], NDArray[np.int32]]:
+    """The labels of devices, and for each row which one it is: the device it names, else its process, as old traces have it."""
+    said, pid = rows[:, AT[EventField.DEVICE]], rows[:, AT[EventField.PID]]
+    named = (said != MISSING) & (said != TOO_LARGE)
+    pairs, device = np.unique(np.where(named, said, MISSING + 2 + pid), return_inverse=True)
+    labels: list[int | str] = []
+    for number in pairs.tolist():
+        if number > MISSING // 2:
+            labels.append(number)
+            continue
+        place = number - MISSING - 2
+        text = names[place] if place >= 0 else "?"
+        labels.append(int(text) if text.isdecimal() else text)
+    return _merge(labels, device.astype(np.int32))
+
+
+def _merge(labels: list[int | str], device: NDArray[np.int32]) -> tuple[list[int | str], NDArray[np.int32]]:
+    """Devices that are called the same are one."""
+    merged = list(dict.fromkeys(labels))
+    table = np.array([merged.index(label) for label in labels], np.int32)
+    return merged, table[device] if len(labels) else device
+
+
+def describe_devices(labels: list[int | str], properties: Any) -> tuple[TraceDevice, ...]:
+    """The devices of a trace with what its header says of them."""
+    told = (
+        {item.get("id"): item for item in properties if isinstance(item, dict)} if isinstance(properties, list) else {}
+    )
+    found = []
+    for label in labels:
+        own = told.get(label, {})
+        count = own.get("numSms")
+        found.append(TraceDevice(label, str(own.get("name", "")), count if isinstance(count, int) else None))
+    return tuple(found)
+
+
+def read_memory(pieces: list[NDArray[np.int64]]) -> tuple[MemoryUse, ...]:
+    """The peaks of each device; rows have the time, type and number of the device, and bytes given out and held."""
+    if not pieces:
+        return ()
+    rows = np.concatenate(pieces)
+    found = []
+    for kind, number in np.unique(rows[:, 1:3], axis=0).tolist():
+        own = rows[(rows[:, 1] == kind) & (rows[:, 2] == number)]
+        peak = int(own[:, 3].argmax())
+        held = int(own[:, 4].max())
+        found.append(
+            MemoryUse(
+                device="CPU" if kind == _CPU else int(number),
+                peak_allocated_bytes=int(own[peak, 3]),
+                peak_at_ns=int(own[peak, 0]),
+                peak_reserved_bytes=held if held != MISSING and kind != _CPU else None,
+                events=len(own),
+            )
+        )
+    return tuple(found)

@@ -5,6 +5,7 @@ table is there only where something was recorded. Times are nanoseconds of the s
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,11 +14,17 @@ from numpy.typing import NDArray
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.traces.kineto import rank_in_name
-from loadfactor.sources.traces.launches import find_launches
-from loadfactor.sources.traces.nsight_columns import GpuTables, find_tables, read_columns
-from loadfactor.sources.traces.nsight_names import ExportNames
+from loadfactor.sources.traces.pieces import find_launches, refine_kinds
 from loadfactor.sources.traces.tables import NULL, ArrowTables, SqliteTables, Tables
-from loadfactor.tables.trace_events import GpuEvents, HostEvents, HostKind, TraceCapture, TraceDevice, TraceStep
+from loadfactor.tables.trace_events import (
+    GpuEvents,
+    GpuKind,
+    HostEvents,
+    HostKind,
+    TraceCapture,
+    TraceDevice,
+    TraceStep,
+)
 
 FORMAT: Final = "Nsight Systems"
 _OURS: Final = re.compile(r"^(CUPTI_ACTIVITY_KIND_|TARGET_INFO_|META_DATA_|NVTX_EVENTS|StringIds|ANALYSIS_DETAILS)")
@@ -26,6 +33,38 @@ _DROPPED: Final = re.compile(r"drop|lost|overflow|incomplete|missing|not.*collec
 _PUSH_POP, _START_END = 59, 60
 _THREAD_BITS: Final = 24
 _CORRELATION_BITS: Final = 34
+_VERSION: Final = re.compile(r"_(v\d+|ptsz|ptds)\w*$")
+DIRECTIONS: Final = {
+    1: "HtoD",
+    2: "DtoH",
+    3: "HtoA",
+    4: "AtoH",
+    5: "AtoA",
+    6: "AtoD",
+    7: "DtoA",
+    8: "DtoD",
+    9: "HtoH",
+    10: "PtoP",
+    11: "HtoD managed",
+    12: "DtoH managed",
+    13: "DtoD managed",
+}
+"""CUpti_ActivityMemcpyKind, and Nsight's own kinds of managed memory."""
+MEMORIES: Final = {
+    0: "Pageable",
+    1: "Pinned",
+    2: "Device",
+    3: "Array",
+    4: "Managed",
+    5: "Device Static",
+    6: "Managed Static",
+}
+Int64s = NDArray[np.int64]
+_PREFIX: Final = "CUPTI_ACTIVITY_KIND_"
+_SHARED: Final = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
+_NAMES: Final = ("demangledName", "shortName", "mangledName")
+_GRID: Final = ("gridX", "gridY", "gridZ")
+_COPY: Final = ("copyKind", "srcKind", "dstKind")
 
 
 def read_sqlite(path: Path) -> TraceCapture:
@@ -79,6 +118,47 @@ def _key(process: NDArray[np.int64], correlation: NDArray[np.int64], is_joined: 
     known = (correlation > 0) & (correlation < 1 << _CORRELATION_BITS)
     of_process = (process >> _THREAD_BITS) % (1 << (62 - _CORRELATION_BITS)) if is_joined else np.zeros_like(process)
     return np.where(known, (of_process << _CORRELATION_BITS) + correlation, 0)
+
+
+class ExportNames:
+    """Texts by number; those of `StringIds` by their id."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.names: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._strings: dict[int, str] = {}
+        if "StringIds" in tables.names():
+            ids = tables.numbers("StringIds", ("id",))[:, 0].tolist()
+            self._strings = {
+                key: str(text or "") for key, text in zip(ids, tables.texts("StringIds", "value"), strict=True)
+            }
+
+    def number(self, name: str) -> int:
+        """The number of a text."""
+        if name not in self._numbers:
+            self._numbers[name] = len(self.names)
+            self.names.append(name)
+        return self._numbers[name]
+
+    def number_all(self, ids: NDArray[np.int64], strip: bool = False) -> NDArray[np.int32]:
+        """The numbers of strings by their ids, -1 where there is none; `strip` leaves versions of calls out: cudaMalloc_v3020."""
+        known, place = np.unique(ids, return_inverse=True)
+        numbers = []
+        for key in known.tolist():
+            text = self._strings.get(key) if key != NULL else None
+            numbers.append(-1 if text is None else self.number(_VERSION.sub("", text) if strip else text))
+        return np.array(numbers, np.int32)[place] if len(ids) else np.empty(0, np.int32)
+
+    def number_copies(self, kinds: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The numbers of copies' names, as Kineto writes them, from rows of direction, source and target."""
+        known, place = np.unique(kinds, axis=0, return_inverse=True)
+        numbers = []
+        for direction, source, target in known.tolist():
+            way = DIRECTIONS.get(direction, f"kind {direction}")
+            ends = [MEMORIES.get(end, "?") for end in (source, target)]
+            where = f" ({ends[0]} -> {ends[1]})" if source != NULL and target != NULL else ""
+            numbers.append(self.number(f"Memcpy {way}{where}"))
+        return np.array(numbers, np.int32)[place.reshape(-1)] if len(kinds) else np.empty(0, np.int32)
 
 
 def _read_calls(tables: Tables, names: ExportNames) -> tuple[HostEvents, NDArray[np.int64], NDArray[np.int64]]:
@@ -175,3 +255,85 @@ def _list_diagnostics(tables: Tables) -> list[str]:
         if text and _DROPPED.search(str(text))
     ]
     return [f"The profiler says: {text}" for text in dict.fromkeys(said[:5])]
+
+
+def find_tables(tables: Tables, kind: str) -> list[str]:
+    """The tables of a kind, whatever the version in their names."""
+    pattern = re.compile(rf"^{_PREFIX}{kind}(_V\d+)?$")
+    return [name for name in tables.names() if pattern.match(name)]
+
+
+def read_columns(tables: Tables, table: str, columns: Sequence[str]) -> Int64s:
+    """These columns; NULL throughout where the table has not got one."""
+    known = set(tables.columns(table))
+    there = [column for column in columns if column in known]
+    read = tables.numbers(table, there) if there else np.empty((0, 0), np.int64)
+    found = np.full((len(read), len(columns)), NULL, np.int64)
+    for place, column in enumerate(there):
+        found[:, columns.index(column)] = read[:, place]
+    return found
+
+
+class GpuTables:
+    """All work: `events` without their launches, and the process and correlation number of each."""
+
+    def __init__(self, tables: Tables, names: ExportNames) -> None:
+        parts = [
+            *(self._read(tables, table, names, GpuKind.COMPUTE) for table in find_tables(tables, "KERNEL")),
+            *(self._read(tables, table, names, GpuKind.MEMCPY) for table in find_tables(tables, "MEMCPY2?")),
+            *(self._read(tables, table, names, GpuKind.MEMSET) for table in find_tables(tables, "MEMSET")),
+            *(self._read_graphs(tables, table, names) for table in find_tables(tables, "GRAPH_TRACE")),
+        ]
+        shared = np.concatenate([part[0] for part in parts]) if parts else np.empty((0, len(_SHARED)), np.int64)
+        kind, name, size, blocks = (
+            np.concatenate([part[k] for part in parts]) if parts else np.empty(0, np.int64) for k in (1, 2, 3, 4)
+        )
+        whole = (shared[:, 0] != NULL) & (shared[:, 1] != NULL) & (shared[:, 1] >= shared[:, 0])
+        shared, kind, name, size, blocks = shared[whole], kind[whole], name[whole], size[whole], blocks[whole]
+        self.process = np.where(shared[:, 5] == NULL, 0, shared[:, 5])
+        self.has_process = bool((shared[:, 5] != NULL).any())
+        self.correlation = shared[:, 4]
+        devices, device = np.unique(np.where(shared[:, 2] == NULL, 0, shared[:, 2]), return_inverse=True)
+        self.devices = devices.tolist()
+        count = len(shared)
+        number = name.astype(np.int32)
+        self.events = GpuEvents(
+            start_ns=shared[:, 0],
+            end_ns=shared[:, 1],
+            kind=refine_kinds(kind.astype(np.int8), number, names.names),
+            name=number,
+            device=device.astype(np.int32),
+            stream=np.where(shared[:, 3] == NULL, -1, shared[:, 3]),
+            launch=np.full(count, -1, np.int32),
+            size=size,
+            blocks=blocks,
+            group=np.full(count, -1, np.int32),
+            flops=np.full(count, np.nan, np.float32),
+            moved=np.full(count, np.nan, np.float32),
+        )
+
+    def _read(
+        self, tables: Tables, table: str, names: ExportNames, kind: GpuKind
+    ) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
+        rows = read_columns(tables, table, (*_SHARED, "bytes", *_NAMES, *_GRID, *_COPY))
+        count, shared = len(rows), rows[:, : len(_SHARED)]
+        size = np.where(rows[:, 6] == NULL, -1, rows[:, 6])
+        grid = rows[:, 10:13]
+        blocks = np.where((grid > 0).all(axis=1), np.prod(np.clip(grid, 1, 1 << 20), axis=1), -1)
+        if kind == GpuKind.COMPUTE:
+            ids = np.where(rows[:, 7] != NULL, rows[:, 7], np.where(rows[:, 8] != NULL, rows[:, 8], rows[:, 9]))
+            name = names.number_all(ids)
+        elif kind == GpuKind.MEMCPY:
+            name = names.number_copies(rows[:, 13:16])
+        else:
+            name = np.full(count, names.number("Memset"), np.int32)
+        return shared, np.full(count, int(kind), np.int64), name.astype(np.int64), size, blocks
+
+    def _read_graphs(
+        self, tables: Tables, table: str, names: ExportNames
+    ) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
+        """Whole replays, which Nsight records instead of their kernels by default; what was in them is unknown."""
+        shared = read_columns(tables, table, _SHARED)
+        count, nothing = len(shared), np.full(len(shared), -1, np.int64)
+        name = np.full(count, names.number("CUDA graph (kernels not recorded)"), np.int64)
+        return shared, np.full(count, int(GpuKind.COMPUTE), np.int64), name, nothing, nothing

@@ -6,15 +6,10 @@ from itertools import chain
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Gaps, Input, ReadOptions, Rows
-from loadfactor.sources.training_logs.event_files import read_event_file
-from loadfactor.sources.training_logs.event_records import is_record
-from loadfactor.sources.training_logs.intervals import list_intervals
-from loadfactor.sources.training_logs.iteration import RunLog
-from loadfactor.sources.training_logs.json_logs import read_json_log
-from loadfactor.sources.training_logs.lost_work import mark_redone
-from loadfactor.sources.training_logs.progress_rows import list_rows
-from loadfactor.sources.training_logs.sections import JobSections
-from loadfactor.sources.training_logs.text_log import TextLog
+from loadfactor.sources.training_logs.event_files import is_record, read_event_file
+from loadfactor.sources.training_logs.intervals import list_intervals, list_rows, mark_redone
+from loadfactor.sources.training_logs.iteration import JobSections, RunLog
+from loadfactor.sources.training_logs.text_log import TextLog, read_json_log
 
 
 def decode_training_logs(logs: Sequence[Input], options: ReadOptions) -> Iterator[Rows | Gap]:

@@ -1,37 +1,271 @@
-"""Every family of logs, the most telling first, and what logs say of a run, whichever family they are of."""
+"""Families of training logs as tables of patterns: lines of iterations, values in them, and what is reported of the run."""
 
 import re
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
-from loadfactor.sources.training_logs import deepspeed, hugging_face, llm_c, megatron, nanogpt, nemo, torchtitan
-from loadfactor.sources.training_logs.family import value
+from loadfactor.base.units import MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
 
-FAMILIES: Final = (
-    megatron.MEGATRON,
-    nemo.NEMO,
-    torchtitan.TORCHTITAN,
-    nanogpt.SPEED_RUN,
-    llm_c.LLM_C,
-    nanogpt.NANOGPT,
-    hugging_face.BARS,
-    deepspeed.DEEPSPEED,
-    hugging_face.EPOCHS,
-    llm_c.LLM_C_LOG,
+NUMBER: Final = r"([-+]?(?:\d[\d.,_]*\d|\d)(?:[eE][-+]?\d+)?|[-+]?nan|[-+]?inf)"
+"""A number as logs write it; see `read_number`."""
+_THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+MESH = re.compile(r"Building \d-D device mesh with .*?\[(?P<sizes>\d+(?:, \d+)*)\]\s*$")
+"""The sizes of the device mesh, whose product is the number of GPUs."""
+# Hugging Face's Trainer and Accelerate: tqdm's bars, and `{'loss': 2.1, 'epoch': 0.5}` where there are no bars.
+# Source: src/transformers/trainer.py and trainer_callback.py (huggingface/transformers).
+BAR = re.compile(
+    r"(?<!\d)\d{1,3}%\|[^|]*\| (?P<step>\d+)/(?P<total>\d+) \[(?P<elapsed>\d[\d:]*\d)<[^\],]*(?:, [^\]]*)?\]?"
 )
-SAID: Final = (*megatron.SAID, *deepspeed.SAID, *llm_c.SAID, *nanogpt.SAID, *torchtitan.SAID, *hugging_face.SAID)
-FLAGS: Final = megatron.FLAGS
-SAID_HINT: Final = re.compile(
+DESCRIBED = re.compile(r"\w:\s*$")
+"""What stands before a bar of something else: `Map: 12%|…`, `Downloading shards: 50%|…`."""
+FLAGS = (
+    ("recomputes", re.compile(r"\bcheckpoint_activations \.{2,} (True|False)")),
+    ("recomputes", re.compile(r"\brecompute_granularity \.{2,} (full|None)")),
+)
+"""Arguments that switch: 1 for True or full, 0 for False or None."""
+REPORTED_HINT: Final = re.compile(
     r"world.?size| \.\. ?|\.{3}|padded vocab|batch.?size|num_processes|Num examples|Num Epochs|optimization steps|'loss'|\"loss\""
     r"|train_runtime|train_loss|tokens per iteration|device mesh|sequence length|total steps",
     re.IGNORECASE,
 )
-"""A line without any of these says nothing of the run."""
-
+"""A line without any of these reports nothing of the run."""
 BEGINS: Final = re.compile(
     r"\[before the start of training step\]|\*{3,} Running training \*{3,}|Training starts at step"
     r"|\bBeginning of training\b|^training \.\.\.$"
 )
 """A line that a run, or an attempt of it, begins with."""
+RESUME_HINT: Final = re.compile(r"load|continuing|resum", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number of a line: its name (see `iteration.Values`), the text around it, and what it is multiplied by."""
+
+    name: str
+    pattern: re.Pattern[str]
+    scale: float = 1.0
+
+
+def value(name: str, before: str, scale: float = 1.0, after: str = "") -> Value:
+    """A number that stands between these two patterns."""
+    return Value(name, re.compile(before + NUMBER + after, re.IGNORECASE), scale)
+
+
+@dataclass(frozen=True)
+class StepLine:
+    """A line of an iteration. `pattern` has the group `step`, or `epoch` where the step follows from it.
+
+    `offset` is added to the step: 1 where steps are numbered from 0 and the line is written after the step.
+    """
+
+    pattern: re.Pattern[str]
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class LogFamily:
+    """Logs of one kind. Of several kinds in one log the one that comes first in `FAMILIES` counts."""
+
+    name: str
+    hint: str  # a line of an iteration contains it
+    lines: tuple[StepLine, ...]
+    values: tuple[Value, ...]
+    again: Literal["restart", "metric", "rank"] = "restart"
+    """Why a number of a step comes again that is not greater: the run was restarted; an equal one is of another metric; or another
+    rank writes, and only a line of `BEGINS` is a restart."""
+
+
+def read_number(text: str) -> float | None:
+    """A number as logs of any locale write it; None for nan, inf and what is none.
+
+    >>> read_number("6,104"), read_number("1.485E-04"), read_number("12,5"), read_number("1.234,5"), read_number("nan")
+    (6104.0, 0.0001485, 12.5, 1234.5, None)
+    """
+    plain = text.replace("_", "")
+    if _THOUSANDS.fullmatch(plain):
+        plain = plain.replace(",", "")
+    elif "," in plain:
+        plain = plain.replace(".", "").replace(",", ".")
+    try:
+        number = float(plain)
+    except ValueError:
+        return None
+    return number if abs(number) < float("inf") else None  # NaN is not less
+
+
+def read_clock_s(text: str) -> float | None:
+    """Seconds of `14:31`, `1:02:03` or `1 day, 0:14:31.66`.
+
+    >>> read_clock_s("14:31"), read_clock_s("0:14:31.66"), read_clock_s("?")
+    (871.0, 871.66, None)
+    """
+    days, _, rest = text.rpartition(", ")
+    try:
+        parts = [float(part) for part in rest.split(":")]
+        whole = float(days.split()[0]) if days else 0.0
+    except ValueError:
+        return None
+    if len(parts) not in (2, 3):
+        return None
+    hours = parts[0] if len(parts) == 3 else 0.0
+    return whole * S_PER_DAY + hours * S_PER_HOUR + parts[-2] * S_PER_MIN + parts[-1]
+
+
+# Megatron-LM, Megatron-DeepSpeed and GPT-NeoX: `iteration 10/ 1000 | … | elapsed time per iteration (ms): … |`.
+# Sources: training_log() in megatron/training/training.py (NVIDIA/Megatron-LM) and in megatron/training.py and utils.py
+# (microsoft/Megatron-DeepSpeed, bigscience-workshop/Megatron-DeepSpeed); megatron/logging.py (EleutherAI/gpt-neox).
+MEGATRON = LogFamily(
+    "Megatron",
+    "iteration",
+    (StepLine(re.compile(r"(?<!after )(?<!at )\biteration:?\s+(?P<step>\d+)\s*/\s*\d+\s*\|.*elapsed time")),),
+    (
+        value("step_s", r"elapsed time per iteration \(ms\):\s*", 1 / MS_PER_S),
+        value("step_s", r"elapsed time per iteration \(s\):\s*"),
+        value("samples", r"consumed (?:train )?samples:\s*"),
+        value("tokens", r"consumed (?:train )?tokens:\s*"),
+        value("step_samples", r"global batch size:\s*"),
+        value("tflops", r"throughput(?: per GPU)? \(TFLOP/s/GPU\):\s*"),
+        value("megatron_tflops", r"\|\s*TFLOPs:\s*"),
+        value("megatron_tflops", r"approx flops per GPU:\s*", after="TFLOPS"),
+        value("samples_per_s", r"\bsamples(?: per second|/sec):\s*"),
+        value("skipped", r"number of skipped iterations:\s*"),
+    ),
+)
+# NeMo: `… global_step: 9 | … | train_step_timing in s: 1.2 | consumed_samples: 80`, or the same in a bar with `=`. Steps count
+# from 0. Source: nemo/lightning/pytorch/callbacks/progress_printer.py (NVIDIA-NeMo/NeMo).
+NEMO = LogFamily(
+    "NeMo",
+    "train_step_timing",
+    (StepLine(re.compile(r"\bglobal_step[=:]\s*(?P<step>\d+)(?!\d).*train_step_timing in s[=:]"), 1),),
+    (
+        value("step_s", r"\btrain_step_timing in s[=:]\s*"),
+        value("samples", r"\bconsumed_samples[=:]\s*"),
+        value("step_samples", r"\bglobal_batch_size[=:]\s*"),
+    ),
+    again="metric",
+)
+# torchtitan: `step: 10  loss: 7.2  memory: 47GiB  tps: 6,104  tflops: 350.1  mfu: 35.41%`; tps are of one GPU, tflops the model's,
+# without recomputation. Source: torchtitan/components/metrics.py and train.py (pytorch/torchtitan).
+TORCHTITAN = LogFamily(
+    "torchtitan",
+    "step:",
+    (StepLine(re.compile(r"\bstep:\s*(?P<step>\d+)\s+(?:loss|global_avg_loss):")),),
+    (
+        value("gpu_tokens_per_s", r"\b(?:tps|wps):\s*"),
+        value("tflops", r"\btflops:\s*"),
+        value("step_s", r"\bend_to_end(?:\(s\))?:\s*"),
+    ),
+)
+# The nanoGPT speed runs: `step:1530/1530 train_loss:3.2364 train_time:264554ms step_avg:174.05ms`; train_gpt2.py of
+# KellerJordan/modded-nanogpt, whose timer leaves validation out and starts anew after warm-up. nanoGPT itself:
+# `iter 10: loss 9.5, time 240.11ms, mfu 37.2%`; train.py of karpathy/nanoGPT, whose iterations count from 0.
+SPEED_RUN = LogFamily(
+    "nanoGPT speed run",
+    "train_time:",
+    (StepLine(re.compile(r"\bstep:(?P<step>\d+)/\d+ (?!val_loss)(?:train_loss:\S+ )?train_time:")),),
+    (value("elapsed_s", r"train_time:", 1 / MS_PER_S, "ms"), value("elapsed_s", r"train_time:", 1.0, r"s\b")),
+)
+NANOGPT = LogFamily(
+    "nanoGPT",
+    "iter ",
+    (StepLine(re.compile(r"\biter (?P<step>\d+): loss "), 1),),
+    (value("step_s", r"\btime ", 1 / MS_PER_S, "ms"),),
+)
+# llm.c: its console `step 1/19560 | loss … | 3456.78 ms | … tok/s`, and its log `s:0 trl:10.96`, which has no times. It counts
+# from 0. Sources: train_gpt2.cu, train_gpt2.py and llmc/logger.h (karpathy/llm.c).
+LLM_C = LogFamily(
+    "llm.c",
+    "step",
+    (StepLine(re.compile(r"\bstep\s+(?P<step>\d+)\s*/\s*\d+\s*\| (?:train )?loss\b")),),
+    (
+        value("step_s", r"\|\s*\(?", 1 / MS_PER_S, r" ms\b"),
+        value("tokens_per_s", r"\|\s*", after=r" tok/s"),
+    ),
+)
+LLM_C_LOG = LogFamily(
+    "llm.c log",
+    "s:",
+    (StepLine(re.compile(r"^s:(?P<step>\d+) trl:"), 1), StepLine(re.compile(r"^s:(?P<step>\d+) (?:tel|eval):"))),
+    (),
+    again="metric",
+)
+BARS = LogFamily("Hugging Face bars", "%|", (StepLine(BAR),), (), again="rank")
+EPOCHS = LogFamily(
+    "Hugging Face epochs",
+    "'epoch'",
+    (StepLine(re.compile(r"\{'(?:loss|train_runtime)': .*'epoch': '?(?P<epoch>[\d.]+)'?")),),
+    (
+        value("elapsed_s", r"'train_runtime': '?"),
+        value("padded_tokens", r"'num_input_tokens_seen': '?"),
+    ),
+    again="rank",
+)
+# DeepSpeed: `step=10, skipped=0, lr=…`, `global_step=10, RunningAvgSamplesPerSec=…`, `steps: 10 loss: …`.
+# Sources: deepspeed/runtime/engine.py, runtime/pipe/engine.py and utils/timer.py (deepspeedai/DeepSpeed).
+DEEPSPEED = LogFamily(
+    "DeepSpeed",
+    "step",
+    (
+        StepLine(re.compile(r"\bstep=(?P<step>\d+), skipped=")),
+        StepLine(re.compile(r"\bglobal_step=(?P<step>\d+),.*SamplesPerSec=")),
+        StepLine(re.compile(r"\]\s+\d+/(?P<step>\d+), SamplesPerSec=")),
+        StepLine(re.compile(r"\bsteps: (?P<step>\d+) loss: .*iter time \(s\):")),
+    ),
+    (
+        value("skipped_total", r"\bskipped="),
+        value("samples_per_s", r"\b(?:CurrSamplesPerSec|samples/sec)[=:]\s*"),
+        value("samples_per_s", r"(?<!RunningAvg)\bSamplesPerSec="),
+        value("step_s", r"iter time \(s\):\s*"),
+    ),
+)
+FAMILIES: Final = (
+    MEGATRON,
+    NEMO,
+    TORCHTITAN,
+    SPEED_RUN,
+    LLM_C,
+    NANOGPT,
+    BARS,
+    DEEPSPEED,
+    EPOCHS,
+    LLM_C_LOG,
+)
+"""Of several kinds in one log the one that comes first counts."""
+REPORTED: Final = (
+    # Megatron
+    value("gpus", r"using world size:\s*"),
+    value("gpus", r"\bworld_size \.{2,} "),
+    value("seq", r"\bseq_length \.{2,} "),
+    value("log_interval", r"\blog_interval \.{2,} "),
+    value("step_samples", r"\bglobal_batch_size \.{2,} "),
+    value("hidden", r"\bhidden_size \.{2,} "),
+    value("layers", r"\bnum_layers \.{2,} "),
+    value("vocabulary", r"padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: ", after=r"\)"),
+    # DeepSpeed
+    value("step_samples", r"\btrain_batch_size \.{2,} "),
+    value("log_interval", r"\bsteps_per_print \.{2,} "),
+    value("gpus", r"\bworld_size \.{2,} "),
+    # llm.c
+    value("step_tokens", r"^\| total_batch_size\s*\|\s*"),
+    value("step_tokens", r"\b(?:and )?total_batch_size="),
+    value("step_tokens", r"total desired batch size:\s*"),
+    value("gpus", r"^\| (?:num_processes|world_size)\s*\|\s*"),
+    value("gpus", r"\bnum_processes="),
+    # nanoGPT
+    value("step_tokens", r"^tokens per iteration will be:\s*"),
+    # torchtitan
+    value("step_samples", r"\bglobal batch size:?\s+"),
+    value("seq", r"\bsequence length:?\s+"),
+    value("steps", r"\btotal steps:?\s+"),
+    value("gpus", r"\bworld[_ ]size[:=]\s*"),
+    # Hugging Face
+    value("examples", r"\bNum examples = "),
+    value("epochs", r"\bNum Epochs = "),
+    value("step_samples", r"\bTotal train batch size \(w\. parallel, distributed & accumulation\) = "),
+    value("steps", r"\bTotal optimization steps = "),
+    value("trains", r"['\"](?:loss|train_runtime|train_loss)['\"]: '?"),
+)
+"""Values that a log reports of its run."""
 RESUMES: Final = (
     value("step", r"successfully loaded checkpoint from .* at iteration\s+"),
     value("step", r"Continuing training from global step "),
@@ -39,4 +273,3 @@ RESUMES: Final = (
     value("step", r"Resuming (?:training )?(?:from|at) (?:global )?(?:step|iteration):?\s+"),
 )
 """Lines that say of which step the checkpoint is that an attempt began with."""
-RESUME_HINT: Final = re.compile(r"load|continuing|resum", re.IGNORECASE)

@@ -1,19 +1,121 @@
 """Iterations become intervals: from when to when, which steps, and how much of each unit was done in them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
+
+import pyarrow as pa
 
 from loadfactor.base.errors import SourceError
-from loadfactor.base.units import MS_PER_S
-from loadfactor.sources.base import Gaps, ReadOptions
-from loadfactor.sources.training_logs.amounts import find_amounts, find_seconds
-from loadfactor.sources.training_logs.iteration import Attempt, Iteration, RunLog, Values
-from loadfactor.sources.training_logs.sections import JobSections
+from loadfactor.base.units import FLOPS_PER_TFLOPS, MS_PER_S
+from loadfactor.sources.base import Gaps, ReadOptions, Rows
+from loadfactor.sources.training_logs.iteration import Attempt, Iteration, JobSections, RunLog, Values
+from loadfactor.tables.work import PROGRESS
 
 SAY_START: Final = "say when the run began: --start 2026-05-01T12:00:00Z"
 SAY_STEP: Final = "say how many seconds a training step took: --step 0.25"
+RESTART, SKIPPED = "restart", "loss_scale"
+BATCH_ROWS: Final = 50_000
+_COLUMNS: Final = ("job_id", "from_utc", "to_utc", "unit", "amount", "kept", "cause")
+
+
+class Counted(NamedTuple):
+    """Amounts by unit of progress, and those of steps that changed nothing."""
+
+    done: dict[str, float]
+    lost: dict[str, float]
+
+
+def find_seconds(before: Iteration | None, one: Iteration, steps: int) -> float | None:
+    """Seconds that the steps before a line took, where it says so. A timer that shows less than before was started anew."""
+    step_s, elapsed_s = one.values.get("step_s"), one.values.get("elapsed_s")
+    if step_s is not None:
+        return step_s * steps
+    if elapsed_s is None:
+        return None
+    earlier = before.values.get("elapsed_s") if before else None
+    return elapsed_s - earlier if earlier is not None and earlier <= elapsed_s else elapsed_s
+
+
+def find_amounts(totals: Values, one: Iteration, steps: int, seconds: float) -> Counted:
+    """What `steps` steps made that took so many seconds. `totals`: what earlier lines of the attempt said last."""
+    said = one.said | one.values
+    done = {
+        "step": float(steps),
+        "train_sample": _count(totals, one, steps, "samples", "step_samples"),
+        "train_token": _count(totals, one, steps, "tokens", "step_tokens"),
+        "padded_token": _count(totals, one, steps, "padded_tokens", ""),
+        "epoch": _count(totals, one, steps, "epoch", ""),
+        "model_flop": _count(totals, one, steps, "flops", ""),
+    }
+    if done["train_sample"] is None and "samples_per_s" in said:
+        done["train_sample"] = said["samples_per_s"] * seconds
+    if done["train_token"] is None:
+        done["train_token"] = _find_tokens(said, done["train_sample"], seconds)
+    if done["padded_token"] is None and "seq" in said and done["train_sample"] is not None:
+        done["padded_token"] = done["train_sample"] * said["seq"]
+    if done["model_flop"] is None:
+        done["model_flop"] = _find_flops(said, seconds)
+    known = {unit: amount for unit, amount in done.items() if amount}
+    share = _find_skipped(totals, one, steps) / steps
+    return Counted(known, {unit: amount * share for unit, amount in known.items()} if share else {})
+
+
+def cap_epochs(said: Values, step: int) -> float | None:
+    """Samples seen after so many steps where an epoch's last batch is smaller; None where the log does not say enough.
+
+    >>> cap_epochs({"examples": 1000, "epochs": 1, "steps": 4, "step_samples": 256}, 3)
+    768.0
+    >>> cap_epochs({"examples": 1000, "epochs": 2, "steps": 8, "step_samples": 256}, 5)
+    1256.0
+    """
+    try:
+        of_epoch = said["steps"] / said["epochs"]
+        whole, rest = divmod(step, of_epoch)
+        return whole * said["examples"] + min(rest * said["step_samples"], said["examples"])
+    except (KeyError, ZeroDivisionError):
+        return None
+
+
+def _count(totals: Values, one: Iteration, steps: int, total: str, of_step: str) -> float | None:
+    """By the totals of this line and of the last that had one, else by what a step has."""
+    now, earlier = one.values.get(total), totals.get(total)
+    if now is not None and earlier is not None and now >= earlier:
+        return now - earlier
+    if now is not None and steps == one.step:
+        return now  # since the run began
+    if total == "samples":
+        capped = cap_epochs(one.said, one.step), cap_epochs(one.said, one.step - steps)
+        if capped[0] is not None and capped[1] is not None:
+            return capped[0] - capped[1]
+    each = one.values.get(of_step, one.said.get(of_step))
+    return each * steps if each is not None else None
+
+
+def _find_tokens(said: Values, samples: float | None, seconds: float) -> float | None:
+    """Tokens by their rate; of torchtitan, whose samples are cut to one length, by the samples."""
+    if "gpu_tokens_per_s" in said and "seq" in said and samples is not None:
+        return samples * said["seq"]
+    if "gpu_tokens_per_s" in said and "gpus" in said:
+        return said["gpu_tokens_per_s"] * said["gpus"] * seconds
+    return said["tokens_per_s"] * seconds if "tokens_per_s" in said else None
+
+
+def _find_flops(said: Values, seconds: float) -> float | None:
+    gpus, reported = said.get("gpus"), said.get("tflops")
+    if reported is None and "megatron_tflops" in said:
+        share = _model_share(said)
+        reported = said["megatron_tflops"] * share if share is not None else None
+    return reported * FLOPS_PER_TFLOPS * gpus * seconds if gpus and reported is not None else None
+
+
+def _find_skipped(totals: Values, one: Iteration, steps: int) -> float:
+    skipped = one.values.get("skipped")
+    if skipped is None and "skipped_total" in one.values:
+        earlier = totals.get("skipped_total", 0.0 if steps == one.step else one.values["skipped_total"])
+        skipped = one.values["skipped_total"] - earlier
+    return min(max(skipped or 0.0, 0.0), float(steps))
 
 
 @dataclass(slots=True)
@@ -123,3 +225,122 @@ def _walk(
             yield StepInterval(begin, end, first, one.step, counted.done, counted.lost)
         sections.add(one.pauses, end)
         cursor, before, first, totals = end, one, one.step, totals | one.values
+
+
+def mark_redone(attempts: list[list[StepInterval]]) -> list[StepInterval]:
+    """All intervals of a run, those before a restart lost from the step on that the restart began with; one may be cut in two."""
+    run: list[StepInterval] = []
+    for attempt in attempts:
+        if attempt:
+            _lose_after(run, attempt[0].first)
+            run += attempt
+    return run
+
+
+def _lose_after(run: list[StepInterval], step: int) -> None:
+    place = len(run)
+    while place and (run[place - 1].cause or run[place - 1].last > step):
+        place -= 1
+        one = run[place]
+        if one.cause:
+            continue
+        if one.first < step:
+            run[place : place + 1] = split_interval(one, step)
+            run[place + 1].cause = RESTART
+        else:
+            one.cause = RESTART
+
+
+def split_interval(one: StepInterval, step: int) -> tuple[StepInterval, StepInterval]:
+    """The interval before a step and after it, amounts and time by steps."""
+    share = (step - one.first) / (one.last - one.first)
+    at_ms = one.from_ms + share * (one.to_ms - one.from_ms)
+
+    def part(amounts: dict[str, float], of: float) -> dict[str, float]:
+        return {unit: amount * of for unit, amount in amounts.items()}
+
+    return (
+        StepInterval(one.from_ms, at_ms, one.first, step, part(one.amounts, share), part(one.lost, share)),
+        StepInterval(at_ms, one.to_ms, step, one.last, part(one.amounts, 1 - share), part(one.lost, 1 - share)),
+    )
+
+
+def list_rows(job: str, intervals: Iterable[StepInterval], where: str) -> Iterator[Rows]:
+    """The rows, in batches. What took less than a millisecond is put into the interval after it."""
+    batch: list[tuple[object, ...]] = []
+    for one in _join_short(intervals):
+        start, end = round(one.from_ms), round(one.to_ms)
+        for unit, amount in one.amounts.items():
+            lost = amount if one.cause else one.lost.get(unit, 0.0)
+            for kept, part in ((True, amount - lost), (False, lost)):
+                cause = None if kept else (one.cause or SKIPPED)
+                if part > 0:
+                    batch.append((job, start, end, unit, part, kept, cause))
+        if len(batch) >= BATCH_ROWS - 100:
+            yield _rows(batch, where)
+            batch = []
+    if batch:
+        yield _rows(batch, where)
+
+
+def _join_short(intervals: Iterable[StepInterval]) -> Iterator[StepInterval]:
+    waiting: StepInterval | None = None
+    for one in intervals:
+        if waiting is not None and waiting.cause == one.cause and one.from_ms - waiting.to_ms < 1:
+            one = StepInterval(
+                waiting.from_ms,
+                one.to_ms,
+                waiting.first,
+                one.last,
+                _add(waiting.amounts, one.amounts),
+                _add(waiting.lost, one.lost),
+                one.cause,
+            )
+        elif waiting is not None:
+            yield _lengthen(waiting)
+            one.from_ms = max(one.from_ms, waiting.to_ms)  # no two begin at once: a row is known by its start
+            one.to_ms = max(one.to_ms, one.from_ms)
+        if round(one.to_ms) > round(one.from_ms):
+            yield one
+            waiting = None
+        else:
+            waiting = one
+    if waiting is not None:
+        yield _lengthen(waiting)
+
+
+def _lengthen(one: StepInterval) -> StepInterval:
+    one.to_ms = round(one.from_ms) + 1.0
+    return one
+
+
+def _add(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
+    return {unit: one.get(unit, 0.0) + other.get(unit, 0.0) for unit in one | other}
+
+
+def _rows(batch: list[tuple[object, ...]], where: str) -> Rows:
+    columns = dict(zip(_COLUMNS, map(list, zip(*batch, strict=True)), strict=True))
+    types = {c.name: PROGRESS.schema.field(c.name).type for c in PROGRESS.columns}
+    return Rows("progress", pa.table({name: pa.array(cells, types[name]) for name, cells in columns.items()}), where)
+
+
+def _model_share(said: Values) -> float | None:
+    """Model FLOPs ÷ the FLOPs that Megatron-DeepSpeed reports; None where the log does not say whether activations are recomputed.
+
+    It reports 24·c·B·s·l·h²(1 + s/6h + V/16lh), with c = 4 where activations are recomputed and 3 where not. Of the terms the last,
+    the logits, is right at c = 4 and is not recomputed (arXiv:2104.04473 §5.1).
+
+    >>> round(_model_share({"recomputes": 1, "hidden": 14336, "layers": 70, "seq": 2048, "vocabulary": 250880}), 4)
+    0.7538
+    >>> _model_share({"recomputes": 1}), _model_share({"recomputes": 0}), _model_share({})
+    (0.75, 1.0, None)
+    """
+    recomputes = said.get("recomputes")
+    if recomputes is None:
+        return None
+    counted = 1.0 if recomputes else 0.75
+    hidden, layers, seq, vocabulary = (said.get(k) for k in ("hidden", "layers", "seq", "vocabulary"))
+    if not (hidden and layers and seq and vocabulary):
+        return 0.75 / counted
+    blocks, logits = 1 + seq / (6 * hidden), vocabulary / (16 * layers * hidden)
+    return (0.75 * blocks + logits) / (counted * (blocks + logits))

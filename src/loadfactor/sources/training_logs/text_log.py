@@ -1,31 +1,76 @@
 """The reader of a console's output: lines become iterations and attempts, by the tables of `families`."""
 
+import codecs
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import tzinfo
 from math import prod
-from typing import Final
+from typing import Any, Final, NamedTuple
 
+import numpy as np
+
+from loadfactor.base.errors import SourceError
+from loadfactor.base.units import BYTES_PER_MIB, NS_PER_MS
 from loadfactor.sources.base import Input
+from loadfactor.sources.parsing.text_blocks import join_pieces
+from loadfactor.sources.parsing.times import OFFSET, LocalClock, parse_stamp
 from loadfactor.sources.training_logs.families import (
+    BAR,
+    BARS,
     BEGINS,
+    DESCRIBED,
     FAMILIES,
     FLAGS,
+    MESH,
+    REPORTED,
+    REPORTED_HINT,
     RESUME_HINT,
     RESUMES,
-    SAID,
-    SAID_HINT,
+    LogFamily,
+    Value,
+    read_clock_s,
+    read_number,
 )
-from loadfactor.sources.training_logs.family import LogFamily, Value, read_clock_s, read_number
-from loadfactor.sources.training_logs.hugging_face import BAR, BARS, DESCRIBED
-from loadfactor.sources.training_logs.iteration import Attempt, Iteration, RunLog, Values
-from loadfactor.sources.training_logs.line_times import LineTimes
-from loadfactor.sources.training_logs.log_lines import LogLine, split_log
-from loadfactor.sources.training_logs.sections import SECTION_HINT, SECTIONS, add_pause
-from loadfactor.sources.training_logs.torchtitan import MESH
+from loadfactor.sources.training_logs.iteration import (
+    EVALUATION,
+    SECTION_HINT,
+    SECTIONS,
+    Attempt,
+    Iteration,
+    RunLog,
+    Values,
+    add_pause,
+)
 
 _SAME_MS: Final = 2_000  # two lines of one step that lie no further apart are of one step, not of a restart
 _STEP_MAX: Final = 10**12
+_WITHIN: Final = 100  # characters: what stands later in a line is data
+_ISO: Final = re.compile(
+    rf"(?<!\d)\d{{4}}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?(?: ?UTC\b| ?{OFFSET}(?![\d-]))?"
+)
+_COMPACT: Final = re.compile(r"(?<!\d)(20\d\d)(\d\d)(\d\d)[ T-](\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)")
+_AMERICAN: Final = re.compile(r"(?<!\d)(\d\d)/(\d\d)/(\d{4})[ ,]+(\d\d:\d\d:\d\d)")
+_CTIME: Final = re.compile(
+    r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ([A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d) (?:([A-Z]{3,4}) )?(\d{4})\b"
+)
+_UNIVERSAL: Final = ("UTC", "GMT")
+_COLOURS: Final = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z\\-_])")
+_ENDS: Final = re.compile(r"[\r\n]+")
+_RANK: Final = re.compile(
+    r"\s*(\[(?:default|rank|Rank )\s*\d+\]:?|\(?\w+, pid=\d+(?:, ip=[\d.]+)?\)|\d{1,5}:(?=\s))\s*"
+)
+_LONGEST: Final = BYTES_PER_MIB
+"""Of a longer line only the end is read: no line of an iteration is so long."""
+_LIMIT_BYTES: Final = 256 * BYTES_PER_MIB
+_ITERATION_TIME: Final = "iteration-time"
+
+
+class LogLine(NamedTuple):
+    """A line, and the rank that wrote it, where it says so."""
+
+    text: str
+    rank: str
 
 
 class TextLog:
@@ -55,7 +100,7 @@ class TextLog:
                 self._pause(kind, length_s, line.rank, at_ms)
         if at_ms is not None:
             self._clock_ms = at_ms
-        if SAID_HINT.search(text):
+        if REPORTED_HINT.search(text):
             self._learn(text)
         if RESUME_HINT.search(text):
             step = next((v for _, v in find_values(RESUMES, text)), None)
@@ -114,7 +159,7 @@ class TextLog:
 
     def _learn(self, text: str) -> None:
         """What a line says of the run. The iterations before keep what was said before them."""
-        new = dict(find_values(SAID, text))
+        new = dict(find_values(REPORTED, text))
         for name, pattern in FLAGS:
             flag = pattern.search(text)
             if flag and not (name in self._said and flag[1] in ("False", "None")):
@@ -205,3 +250,148 @@ def find_values(values: Iterable[Value], text: str) -> list[tuple[str, float]]:
 
 def _lie_close(one: Iteration, other: Iteration) -> bool:
     return one.at_ms is not None and other.at_ms is not None and abs(other.at_ms - one.at_ms) <= _SAME_MS
+
+
+class LineTimes:
+    """The times of the lines of one log, in their order; local ones are of `zone`."""
+
+    def __init__(self, zone: tzinfo) -> None:
+        self._clock = LocalClock(zone)
+        self.has_local = False
+
+    def find(self, line: str) -> int | None:
+        """The instant a line says, in ms since 1970 UTC.
+
+        >>> from datetime import UTC
+        >>> times = LineTimes(UTC)
+        >>> times.find("[after megatron is initialized] datetime: 2021-05-23 08:23:57 ")
+        1621758237000
+        >>> times.find("05/23/2021 08:23:57 - INFO - root") == times.find("Sun May 23 08:23:57 2021")
+        True
+        >>> times.find("[20251202 06:56:28][rank-7/8][INFO ] iteration 4408/ 5000 |")
+        1764658588000
+        """
+        begin = line[:_WITHIN]
+        if begin.count(":") < 2:
+            return None
+        iso = _ISO.search(begin)
+        if iso:
+            return self._place(iso[0])
+        found = _COMPACT.search(begin)
+        if found:
+            return self._place(f"{found[1]}-{found[2]}-{found[3]} {found[4]}")
+        found = _AMERICAN.search(begin)
+        if found:
+            month, day = (found[1], found[2]) if int(found[1]) <= 12 else (found[2], found[1])
+            return self._place(f"{found[3]}-{month}-{day} {found[4]}")
+        found = _CTIME.search(begin)
+        if found and found[2] in _UNIVERSAL:
+            stamp = parse_stamp(f"{found[1]} {found[3]}")
+            return stamp.at_ns // NS_PER_MS if stamp else None
+        return self._place(f"{found[1]} {found[3]}") if found else None
+
+    def _place(self, text: str) -> int | None:
+        stamp = parse_stamp(text)
+        if stamp is None:
+            return None
+        at_ms = stamp.at_ns // NS_PER_MS
+        if stamp.zoned:
+            return at_ms
+        self.has_local = True
+        utc, exists = self._clock.convert(np.array([at_ms], dtype=np.int64))
+        return int(utc[0]) if exists[0] else None
+
+
+def split_log(source: Input) -> Iterator[LogLine]:
+    """The lines of a log. A bar that was drawn over itself is as many lines; the last line may be cut."""
+    rest = ""
+    for text in _decode(source):
+        *lines, rest = _ENDS.split(rest + text)
+        rest = rest[-_LONGEST:]
+        for line in lines:
+            yield _clean(line)
+    yield _clean(rest)
+
+
+def _clean(line: str) -> LogLine:
+    if "\x1b" in line:
+        line = _COLOURS.sub("", line)
+    found = _RANK.match(line)
+    return LogLine(line[found.end() :], found[1]) if found else LogLine(line, "")
+
+
+def _decode(source: Input) -> Iterator[str]:
+    decoder = None
+    for chunk in source.chunks:
+        if decoder is None:
+            wide = chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            decoder = codecs.getincrementaldecoder("utf-16" if wide else "utf-8-sig")("replace")
+        yield decoder.decode(chunk)
+    if decoder is not None:
+        yield decoder.decode(b"", final=True)
+
+
+def read_json_log(source: Input) -> RunLog | None:
+    """The run that the JSON tells of; None where the input is no JSON of these kinds. SourceError where it is damaged."""
+    text = join_pieces(source.label, source.chunks, _LIMIT_BYTES, "check that it is the right file")
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if b'"log_history"' not in text:
+            return None  # lines of JSON, or a log that begins with a brace
+        raise SourceError(f"{source.label} is not JSON: {str(error).splitlines()[0]}") from None
+    if not isinstance(parsed, dict):
+        return None
+    if isinstance(parsed.get("log_history"), list):
+        return _read_trainer_state(source.label, parsed)
+    if isinstance(parsed.get(_ITERATION_TIME), dict) and isinstance(parsed[_ITERATION_TIME].get("values"), dict):
+        return _read_golden_values(source.label, parsed[_ITERATION_TIME])
+    return None
+
+
+def _read_trainer_state(where: str, state: dict[str, Any]) -> RunLog:
+    """Lines of `log_history` with a loss or an evaluation, and the last, which says how long training took, of how many samples."""
+    entries = [e for e in state["log_history"] if isinstance(e, dict) and _number(e.get("step")) is not None]
+    ends = [e for e in entries if "train_runtime" in e]
+    end = ends[-1] if ends else {}
+    last = int(_number(end.get("step")) or 0)
+    runtime_s, samples_per_s = _number(end.get("train_runtime")), _number(end.get("train_samples_per_second"))
+    said: Values = {}
+    if runtime_s and samples_per_s and last:
+        said["step_samples"] = runtime_s * samples_per_s / last
+    iterations: list[Iteration] = []
+    for entry in entries:
+        step = int(_number(entry["step"]) or 0)
+        if "eval_runtime" in entry and iterations:
+            add_pause(iterations[-1].pauses, EVALUATION, _number(entry["eval_runtime"]) or 0.0)
+        tells_of_steps = "loss" in entry or entry is end
+        if not tells_of_steps or (iterations and step <= iterations[-1].step):
+            continue
+        found = {
+            "epoch": _number(entry.get("epoch")),
+            "padded_tokens": _number(entry.get("num_input_tokens_seen")),
+            "step_s": runtime_s / last if runtime_s and last else None,
+        }
+        iterations.append(Iteration(step, {k: v for k, v in found.items() if v is not None}, said))
+    total = _number(end.get("total_flos")) or _number(state.get("total_flos"))
+    for one in iterations if total else ():
+        one.values["flops"] = total * one.step / iterations[-1].step if total else 0.0  # the state keeps the sum alone
+    return RunLog(where, "trainer_state.json", [Attempt(iterations, 0)] if iterations else [])
+
+
+def _read_golden_values(where: str, times: dict[str, Any]) -> RunLog:
+    """Seconds of an iteration at some of the steps; they stand for the steps since the one before."""
+    steps = sorted((int(step), number) for step, number in times["values"].items() if step.isdigit())
+    iterations = [
+        Iteration(step, {} if (seconds := _number(number)) is None else {"step_s": seconds}, {})
+        for step, number in steps
+        if step > 0
+    ]
+    return RunLog(where, "Megatron golden values", [Attempt(iterations, 0)] if iterations else [])
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    number = read_number(str(value))
+    return number if number is not None and number >= 0 else None

@@ -1,1 +1,0 @@
-"""Compiled scanners of the JSON of traces: events become rows of integers and texts by number."""
