@@ -3,16 +3,33 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test real training focus torture check pages bench bench-quick lock clean
+.PHONY: demo test test-long compiled real training focus torture check pages bench bench-quick lock clean
 
 # Tests of servers and agents mostly wait: one worker more than cores.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, 'sched_getaffinity') else os.cpu_count())")
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10 --durations-min 1
+# Tests start a hundred processes: what they import is compiled once.
+test test-long: export PYTHONDONTWRITEBYTECODE :=
 
 demo: $(READY)
 	$(BIN)/loadfactor demo
 
-test: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore=tests/real --ignore=tests/training --ignore=tests/focus
+# Every feature once. `make test ROOM=planner` runs one room of tests/, ROOM=agent and ROOM=track a distribution of packages/.
+ROOM ?=
+SUITE = $(if $(ROOM),$(or $(wildcard tests/$(ROOM) packages/$(ROOM)/tests),$(error there is no tests/$(ROOM))),tests packages $(OWN_STEPS))
+# What has a step of its own: these want programs or environments that the others do without.
+OWN_STEPS := --ignore=tests/real --ignore=tests/training --ignore=tests/focus
+test: compiled
+	$(PYTEST) -m "not long" $(SUITE)
+
+# The rest: more seeds of random fleets, servers over long cases, every documented command, all widths of pages, and the examples in docstrings.
+test-long: compiled
+	$(PYTEST) -m long $(SUITE) || [ $$? -eq 5 ] # 5: this room has none
+	$(if $(ROOM),,$(BIN)/python -m pytest -n 0 --doctest-modules $$(grep -rl '>>> ' --include=*.py src packages/*/src))
+
+# What Numba compiles, once, before workers start that would each do it.
+compiled: $(READY)
+	$(BIN)/python -m tests.compile_loops
 
 # Beside the real Prometheus, VictoriaMetrics, node-exporter and Slurm (which wants root); their Debian packages are in .ci/run. Most of it is waiting.
 real: $(READY)

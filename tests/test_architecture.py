@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 from collections import defaultdict
+from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +16,6 @@ from loadfactor.base.units import H_PER_YEAR, MS_PER_DAY, MS_PER_HOUR, S_PER_DAY
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "loadfactor"
 FILES = sorted(SOURCE.rglob("*.py"))
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 PURE = (
     "base/limits",
     "base/quantities",
@@ -66,6 +66,12 @@ def folders_of(path: Path) -> list[str]:
     return ["/".join(parts[:depth]) for depth in range(len(parts), 0, -1)]
 
 
+@cache
+def read_tree(path: Path) -> ast.Module:
+    """The syntax of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def package_of(path: Path) -> str:
     """The inmost package with a row of its own that a file belongs to; the file at the top is `loadfactor`."""
     return next((folder for folder in folders_of(path) if folder in USES), "loadfactor")
@@ -74,7 +80,7 @@ def package_of(path: Path) -> str:
 def imports_of(path: Path) -> set[Path]:
     """The files of this project that a file imports, wherever in it."""
     found = set()
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(read_tree(path)):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -84,7 +90,7 @@ def imports_of(path: Path) -> set[Path]:
             if name == "loadfactor" or name.startswith("loadfactor."):
                 inside = SOURCE.joinpath(*name.split(".")[1:])
                 for candidate in (inside.with_suffix(".py"), inside / "__init__.py"):
-                    if candidate in TREES:
+                    if candidate.is_file():
                         found.add(candidate)
     return found
 
@@ -113,7 +119,7 @@ def test_agent_stands_alone() -> None:
     allowed = {*sys.stdlib_module_names, "pynvml", "grpc"}
     wrong = []
     for path in sorted((SOURCE / "agent").rglob("*.py")):
-        for node in ast.walk(TREES[path]):
+        for node in ast.walk(read_tree(path)):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.level != 1:
                 names.append("." * node.level + (node.module or ""))
@@ -125,7 +131,7 @@ def test_tracker_stands_alone() -> None:
     """The tracker imports the standard library and, relatively, its own files; of Trainers only what a callback is made of."""
     allowed = {*sys.stdlib_module_names, "transformers"}
     for path in sorted((SOURCE / "tracking").rglob("*.py")):
-        for node in ast.walk(TREES[path]):
+        for node in ast.walk(read_tree(path)):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.level != 1:
                 names.append("." * node.level + (node.module or ""))
@@ -153,7 +159,7 @@ def test_pure_packages_touch_nothing() -> None:
         name = path.relative_to(SOURCE).as_posix()
         if not name.startswith(PURE) or name.startswith("planner/validation/"):
             continue
-        for node in ast.walk(TREES[path]):
+        for node in ast.walk(read_tree(path)):
             names = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
@@ -190,7 +196,7 @@ def test_conversion_factors_live_in_units() -> None:
     for path in FILES:
         if path.name == "units.py":
             continue
-        for node in ast.walk(TREES[path]):
+        for node in ast.walk(read_tree(path)):
             if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)):
                 for side in (node.left, node.right):
                     if isinstance(side, ast.Constant) and type(side.value) in (int, float) and side.value in FACTORS:
@@ -201,8 +207,8 @@ def test_conversion_factors_live_in_units() -> None:
 def test_files_say_what_they_hold() -> None:
     """Every file opens with a sentence that says what it holds; none opens with a question."""
     wrong = []
-    for path, tree in TREES.items():
-        first = (ast.get_docstring(tree) or "").split("\n", 1)[0]
+    for path in FILES:
+        first = (ast.get_docstring(read_tree(path)) or "").split("\n", 1)[0]
         if not first or "?" in first:
             wrong.append(f"{path.relative_to(SOURCE)}: {first!r}")
     assert not wrong
