@@ -69,7 +69,7 @@ def record(
         float | None,
         typer.Option(help="What an hour of a GPU costs. [default: what the books say, else the catalog]"),
     ] = None,
-    output_format: Format = "terminal",
+    output_format: Format = "terminal",  # type: ignore[valid-type]
     json: Json = False,
     output: Output = None,
     brief: Brief = False,

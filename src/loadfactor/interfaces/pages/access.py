@@ -60,7 +60,8 @@ class TokenList:
 def build_creation(request: TokenCreateRequest) -> Document:
     """Create a token, with a line in the audit log. Raises InputError where it is not said what it may do."""
     folder, team = find_store(request.store), request.read_team
-    rights: list[Right] = ["write"] * request.write + ["read"] * request.read
+    rights: list[Right] = ["write"] if request.write else []
+    rights += ["read"] if request.read else []
     rights += ["read-team"] if team is not None else []
     if len(rights) != 1:
         raise InputError("a token does one thing; give one of --write, --read and --read-team NAME")
