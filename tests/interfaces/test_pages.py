@@ -25,9 +25,9 @@ from loadfactor.interfaces.pages.readings import build_document as build_reading
 from loadfactor.interfaces.pages.waits import build_estimate, build_waits
 from loadfactor.interfaces.render.ascii import to_ascii
 from loadfactor.interfaces.render.terminal import render_text
-from loadfactor.interfaces.reports.fleet_why import build_fleet_why
 from loadfactor.interfaces.reports.inquiry import Inquiry, WhyQuestion
 from loadfactor.interfaces.reports.page import build_document as build_report
+from loadfactor.interfaces.reports.why import build_fleet_why
 from loadfactor.interfaces.requests import DiagnoseRequest, SavingsRequest
 from loadfactor.interfaces.validations.serve import build_document as build_serving_validation
 from loadfactor.interfaces.validations.training import build_document as build_training_validation

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from loadfactor.interfaces.pages.readings import build_document
-from loadfactor.interfaces.render.csv import render_csv
-from loadfactor.interfaces.render.json import render_json
+from loadfactor.interfaces.render.json import render_csv, render_json
 from loadfactor.interfaces.render.terminal import MOST_FITTED, render_text
 from loadfactor.metrics import METRICS, metric
 from loadfactor.metrics.query.reading import Groups, MetricColumn, Readings

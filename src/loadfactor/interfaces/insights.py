@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from loadfactor.base.errors import InputError
 from loadfactor.base.request import make_request
 from loadfactor.interfaces.document import Document
-from loadfactor.interfaces.functions import make_function
-from loadfactor.interfaces.render.page import Page
+from loadfactor.interfaces.functions import Page, make_function
 from loadfactor.interfaces.requests import DiagnoseRequest, SavingsRequest
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 
 import loadfactor.interfaces.render
 from loadfactor.interfaces.charts import Chart, Series, image
-from loadfactor.interfaces.charts.palette import CARD, FAINT, INK, PALETTE
+from loadfactor.interfaces.charts.labels import CARD, FAINT, INK, PALETTE
 
 CSS = (Path(loadfactor.interfaces.render.__file__).parent / "templates/style.css").read_text()
 GRAPHICS, WORDS = 3.0, 4.5

@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from loadfactor.interfaces.charts import Chart, Mark, Reference, Series, image, terminal
-from loadfactor.interfaces.charts.placement import Box, spread
+from loadfactor.interfaces.charts.labels import Box, spread
 from loadfactor.interfaces.render.ascii import to_ascii
 
 ROUNDING_PX = 0.5

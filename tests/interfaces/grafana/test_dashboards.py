@@ -9,10 +9,8 @@ import pytest
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from loadfactor.interfaces.grafana.dashboards import DASHBOARDS
-from loadfactor.interfaces.grafana.gauges import Gauges
-from loadfactor.interfaces.grafana.panels import WIDTH
-from loadfactor.interfaces.grafana.write import list_files
+from loadfactor.interfaces.grafana.panels import WIDTH, Gauges
+from loadfactor.interfaces.grafana.write import DASHBOARDS, list_files
 from loadfactor.interfaces.server.exposition import name_gauge
 from loadfactor.interfaces.server.gauge_splits import OF_WHOLE_JOBS, SPLITS
 from loadfactor.metrics import METRICS

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 import loadfactor
 from loadfactor.base.errors import InputError
 from loadfactor.interfaces.cli import app
-from loadfactor.interfaces.render.page import Page
+from loadfactor.interfaces.functions import Page
 from loadfactor.planner.serving.serving_plan import MOST_SIMULATED_STEPS
 
 

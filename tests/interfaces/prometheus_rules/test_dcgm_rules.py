@@ -10,8 +10,8 @@ from tests.interfaces.prometheus_rules.promtool import Story, check_rules, needs
 
 from loadfactor.insight.alerts.rule import Threshold
 from loadfactor.insight.alerts.rules import RULES
-from loadfactor.interfaces.prometheus_rules.dcgm_conditions import SAID, UNSAID
-from loadfactor.interfaces.prometheus_rules.target import write_for
+from loadfactor.interfaces.prometheus_rules.dcgm import SAID, UNSAID
+from loadfactor.interfaces.prometheus_rules.files import write_for
 
 MINUTES = 240
 BEGINS, KNOWN_BY, ENDS = 100, 215, 239

@@ -25,9 +25,8 @@ from loadfactor.interfaces.document import (
     TableColumn,
     Tile,
 )
-from loadfactor.interfaces.render.csv import render_csv
 from loadfactor.interfaces.render.html import render_body, render_html
-from loadfactor.interfaces.render.json import render_json
+from loadfactor.interfaces.render.json import render_csv, render_json
 from loadfactor.interfaces.render.markdown import escape, render_markdown
 from loadfactor.interfaces.render.terminal import render_text
 

@@ -25,7 +25,7 @@ from loadfactor.interfaces.render.terminal import render_text
 from loadfactor.interfaces.reports.facts import SectionFacts, UsefulFacts
 from loadfactor.interfaces.reports.inquiry import NOBODY, Inquiry
 from loadfactor.interfaces.reports.page import build_document
-from loadfactor.interfaces.reports.sections.waterfall import build_section as build_waterfall
+from loadfactor.interfaces.reports.sections import build_waterfall as build_waterfall
 from loadfactor.metrics.waterfall import DROPS
 from loadfactor.simulator import Truth
 

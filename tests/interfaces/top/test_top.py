@@ -26,10 +26,17 @@ from loadfactor.interfaces.render.ascii import to_ascii
 from loadfactor.interfaces.render.terminal import render_text
 from loadfactor.interfaces.server.app import make_app
 from loadfactor.interfaces.server.guard import Guard
-from loadfactor.interfaces.top.page import build_history, build_page
-from loadfactor.interfaces.top.readers import ServerReader, StoreReader, TopQuestion
-from loadfactor.interfaces.top.rows import Grouping, TopAnswer, ask_history, ask_top, find_gpu
-from loadfactor.interfaces.top.view import DOWN, ENTER, ESCAPE, RUB_OUT, TopView
+from loadfactor.interfaces.top.page import DOWN, ENTER, ESCAPE, RUB_OUT, TopView, build_history, build_page
+from loadfactor.interfaces.top.readers import (
+    Grouping,
+    ServerReader,
+    StoreReader,
+    TopAnswer,
+    TopQuestion,
+    ask_history,
+    ask_top,
+    find_gpu,
+)
 from loadfactor.store.tokens import TokenFile
 
 KEPT = Path(__file__).parent / "pages"

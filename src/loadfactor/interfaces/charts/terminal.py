@@ -3,17 +3,324 @@
 plotext keeps one figure for the whole process; it is cleared before every drawing, so drawing is not for several threads.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import islice
+from math import floor, isfinite, log10
 from textwrap import wrap
 from typing import Any
 
-from loadfactor.interfaces.charts import NAMED_KINDS, Chart
-from loadfactor.interfaces.charts.axes import Axis, Outline, make_axes, to_drawing, trace
-from loadfactor.interfaces.charts.bars import draw_bars, draw_legend
-from loadfactor.interfaces.charts.canvas import Canvas, to_cells, to_line
-from loadfactor.interfaces.charts.palette import paint, rgb
-from loadfactor.interfaces.charts.placement import spots_around, spread
+from loadfactor.base.units import S_PER_DAY, S_PER_HOUR, S_PER_MIN
+from loadfactor.interfaces.charts import NAMED_KINDS, Chart, Series, X, running
+from loadfactor.interfaces.charts.labels import Box, paint, place, rgb, spots_around, spread
+from loadfactor.interfaces.formats import UNKNOWN, number, short
 from loadfactor.interfaces.visible import make_visible
+
+CHARACTERS_A_TICK, ROWS_A_TICK, MOST_DATES = 10, 4, 7
+DATE_STEPS_S = (
+    *(minutes * S_PER_MIN for minutes in (1, 2, 5, 10, 15, 30)),
+    *(hours * S_PER_HOUR for hours in (1, 2, 3, 6, 12)),
+    *(days * S_PER_DAY for days in (1, 2, 4, 7, 14)),
+)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The range of an axis in drawing units and its ticks."""
+
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]]
+
+    def share(self, value: float) -> float:
+        """Where a value stands on it, 0 at its start and 1 at its end."""
+        return (value - self.low) / (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A series in drawing units; steps and histograms are the corners of their outline, None is a gap."""
+
+    series: Series
+    xs: Sequence[float]
+    ys: Sequence[float | None]
+
+    @property
+    def runs(self) -> list[tuple[list[float], list[float]]]:
+        """The stretches without a gap."""
+        runs: list[tuple[list[float], list[float]]] = [([], [])]
+        for x, y in zip(self.xs, self.ys, strict=True):
+            if y is None or not isfinite(y):
+                runs.append(([], []))
+            else:
+                runs[-1][0].append(x)
+                runs[-1][1].append(y)
+        return [run for run in runs if run[0]]
+
+    @property
+    def last(self) -> float | None:
+        """The last value known."""
+        return next((y for y in reversed(self.ys) if y is not None), None)
+
+
+def trace(chart: Chart, series: Series) -> Outline:
+    """The outline of a series."""
+    log_y = chart.y_log
+    xs = [to_drawing(x, chart.x_log) for x in chart.x_of(series)]
+    ys = [None if y is None or (log_y and y <= 0) else to_drawing(y, log_y) for y in series.y]
+    kind = chart.kind_of(series)
+    if kind == "histogram":
+        ground = min((y for y in ys if y is not None), default=0.0) if log_y else 0.0
+        return Outline(series, [x for x in xs for _ in (0, 1)], [ground, *(y for y in ys for _ in (0, 1)), ground])
+    if kind == "step":
+        return Outline(series, [xs[0], *(x for x in xs[1:] for _ in (0, 1))], [y for y in ys for _ in (0, 1)][:-1])
+    return Outline(series, xs, ys)
+
+
+def make_axes(chart: Chart, outlines: Sequence[Outline], width: int, height: int) -> tuple[Axis, Axis]:
+    """The two axes of a drawing of that many characters, wide enough for its marks and references."""
+    zone = next((x.tzinfo for s in chart.series for x in chart.x_of(s) if isinstance(x, datetime)), None)
+    moments = any(isinstance(x, datetime) for s in chart.series for x in chart.x_of(s))
+    also_x = [to_drawing(r.value, chart.x_log) for r in chart.references if r.axis == "x"]
+    also_x += [to_drawing(mark.x, chart.x_log) for mark in chart.marks]
+    also_y = [to_drawing(r.value, chart.y_log) for r in chart.references if r.axis == "y"]
+    also_y += [to_drawing(mark.y, chart.y_log) for mark in chart.marks]
+    xs = [x for outline in outlines for x in outline.xs]
+    ys = [y for outline in outlines for y in outline.ys if y is not None]
+    low, high = _range([*xs, *also_x])
+    x_ticks = max(width // CHARACTERS_A_TICK, 2)
+    if moments:
+        high = high if high > low else low + 1
+        x_axis = Axis(low, high, _date_ticks(low, high, x_ticks, zone or UTC))
+    else:
+        x_axis = _axis(low, high, chart.x_log, x_ticks)
+    return x_axis, _axis(*_range([*ys, *also_y]), chart.y_log, max(height // ROWS_A_TICK, 2))
+
+
+def to_drawing(x: X, log: bool) -> float:
+    """A value in drawing units: seconds since 1970 for an instant, log10 on a logarithmic axis."""
+    if isinstance(x, datetime):
+        return x.timestamp()
+    if isinstance(x, str):
+        raise ValueError(f"a name ({x!r}) cannot stand on a numeric axis; use a bar chart")
+    return log10(x) if log else float(x)
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    known = [v for v in values if isfinite(v)] or [0.0, 1.0]
+    return min(known), max(known)
+
+
+def _axis(low: float, high: float, log: bool, count: int) -> Axis:
+    if log:
+        low = floor(low * 3) / 3
+        high = max(high, low + 1 / 3)
+        return Axis(low, high, [(t, short(10**t)) for t in _log_ticks(low, high, count)])
+    if 0 < low < 0.5 * high:
+        low = 0.0
+    if high == low:
+        low, high = min(0.0, low), max(high, low + 1)
+    step = _nice_step(high - low, count)
+    first = -(-low // step) * step
+    ticks = [first + i * step for i in range(int((high - first) / step + 1e-9) + 1)]
+    return Axis(low, high, [(t, short(round(t, 12))) for t in ticks])
+
+
+def _log_ticks(low: float, high: float, count: int) -> list[float]:
+    decades = [float(d) for d in range(floor(low), int(high) + 1) if low <= d <= high]
+    if len(decades) >= 3 or count < 3:
+        every = max(1, -(-len(decades) // count))
+        return decades[::every] or [low, high]
+    fine = [d + log10(m) for d in range(floor(low), int(high) + 1) for m in (1, 2, 5)]
+    return [t for t in fine if low <= t <= high] or [low, high]
+
+
+def _date_ticks(low: float, high: float, count: int, zone: tzinfo) -> list[tuple[float, str]]:
+    """Ticks at round times of the zone; in a span of many months, evenly spread."""
+    most = max(2, min(count, MOST_DATES))
+    step = next((step for step in DATE_STEPS_S if (high - low) / step < most), None)
+    if step is None:
+        marks = [low + (high - low) * i / (most - 1) for i in range(most)]
+        form = "%d %b" if high - low < 300 * S_PER_DAY else "%b %Y"
+    else:
+        offset = datetime.fromtimestamp(low, zone).utcoffset() or timedelta()
+        local = low + offset.total_seconds()
+        first = low + (-local) % step
+        marks = [first + i * step for i in range(int((high - first) / step) + 1)]
+        form = "%d %b" if step >= S_PER_DAY else "%H:%M"
+    return [(m, datetime.fromtimestamp(m, zone).strftime(form)) for m in marks]
+
+
+def _nice_step(span: float, count: int) -> float:
+    """The 1, 2 or 5 times a power of ten that gives about `count` ticks."""
+    rough = span / count
+    power = 10.0 ** floor(log10(rough))
+    return next(power * m for m in (1, 2, 5, 10) if power * m >= rough * 0.999)
+
+
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+RESET = "\x1b[0m"
+NEAREST = 8
+"""Places for a label that are tried before one that covers the drawing."""
+
+
+@dataclass
+class Canvas:
+    """The part of a drawing inside its axes: rows of (style, character), row 0 at the top. Boxes count rows from below."""
+
+    rows: list[list[tuple[str, str]]]
+    left: int
+    taken: list[Box] = field(default_factory=list)
+
+    @property
+    def area(self) -> Box:
+        """All of it."""
+        return Box(0, 0, max(len(row) for row in self.rows) - self.left, len(self.rows))
+
+    def reserve(self, x: float, y: float) -> tuple[float, float]:
+        """Keep the cell at these shares of the axes free of labels; the middle of that cell."""
+        column, row = round(x * (self.area.right - 1)), round(y * (self.area.top - 1))
+        self.taken.append(Box(column, row, column + 1, row + 1))
+        return column + 0.5, row + 0.5
+
+    def write(self, label: str, spots: Iterable[tuple[float, float]]) -> None:
+        """Write a label at the first of the places (left, bottom) where it covers no other, off the drawing if it can be."""
+        spots = [(float(round(left)), float(round(bottom))) for left, bottom in spots]
+        drawn = [*self.taken, *self._drawn()]
+        box = place(len(label), 1, islice(spots, NEAREST), drawn, self.area)
+        if any(box.overlap(other) for other in drawn):
+            box = place(len(label), 1, spots, self.taken, self.area)
+        self.taken.append(box)
+        row = self.rows[len(self.rows) - 1 - int(box.bottom)]
+        for i, character in enumerate(label[: int(self.area.right)]):
+            row[self.left + int(box.left) + i] = ("", character)
+
+    def _drawn(self) -> list[Box]:
+        """A box for every run of characters that is not blank."""
+        boxes = []
+        for bottom, row in enumerate(reversed(self.rows)):
+            text = "".join(character for _, character in row[self.left :])
+            boxes += [Box(run.start(), bottom, run.end(), bottom + 1) for run in re.finditer(r"\S+", text)]
+        return boxes
+
+
+def to_cells(line: str) -> list[tuple[str, str]]:
+    """A line with terminal escape codes as (style, character)."""
+    cells, style, at = [], "", 0
+    for code in ESCAPE.finditer(line):
+        cells += [(style, character) for character in line[at : code.start()]]
+        style = "" if code.group() in (RESET, "\x1b[m") else style + code.group()
+        at = code.end()
+    return [*cells, *((style, character) for character in line[at:])]
+
+
+def to_line(cells: Sequence[tuple[str, str]]) -> str:
+    """The line again, each run of one style with its codes once."""
+    out, style = "", ""
+    for own, character in cells:
+        if own != style:
+            out += (RESET if style else "") + own
+            style = own
+        out += character
+    return out + (RESET if style else "")
+
+
+EIGHTHS = " ▏▎▍▌▋▊▉"
+SHADES = "█▒░▓▚+o~"
+"""Each stays different from the others where a terminal shows ASCII alone."""
+RISE, FALL = 0, 1
+
+
+def draw_bars(chart: Chart, width: int, color: bool) -> list[str]:
+    """One line a bar; stacked bars share a line and have a legend above."""
+    names = [str(name) for name in chart.x]
+    if chart.kind == "waterfall":
+        return _waterfall(chart, names, width, color)
+    if chart.kind == "stacked bar":
+        return _stacked(chart, names, width, color)
+    rows = []
+    several = len(chart.series) > 1
+    labels = [f"{name} {s.name}" if several else name for name in names for s in chart.series]
+    values = [s.y[i] for i in range(len(names)) for s in chart.series]
+    space = _name_space(labels, width)
+    longest = max((abs(v) for v in values if v is not None), default=0.0) or 1.0
+    room = width - space - 2 - max(len(number(v)) for v in values) - 1
+    for position, (label, value) in enumerate(zip(labels, values, strict=True)):
+        bar = _bar(abs(value or 0.0) / longest * room)
+        painted = paint(bar, position % len(chart.series), color)
+        rows.append(f"{_fit(label, space)} {painted} {number(value)}")
+    return [*([chart.y_label] if chart.y_label else []), *rows]
+
+
+def draw_legend(keys: list[str], width: int, color: bool) -> list[str]:
+    """The keys of the series, each a sign and a name, in lines of at most `width`."""
+    lines: list[str] = []
+    left = 0
+    for index, key in enumerate(keys):
+        key = key[:width]
+        if not lines or len(key) + 2 > left:
+            lines.append("")
+            left = width
+        gap = "  " if lines[-1] else ""
+        lines[-1] += gap + paint(key[0], index, color) + key[1:]
+        left -= len(gap + key)
+    return lines
+
+
+def _stacked(chart: Chart, names: list[str], width: int, color: bool) -> list[str]:
+    parts = [[y for s in chart.series if (y := s.y[i]) is not None] for i in range(len(names))]
+    totals = [sum(known) for known in parts]
+    texts = [number(total if known else None) for total, known in zip(totals, parts, strict=True)]
+    space = _name_space(names, width)
+    room = width - space - 2 - max(map(len, texts)) - 1
+    longest = max(totals, default=0.0) or 1.0
+    keys = [f"{SHADES[0] if color else SHADES[i % 8]} {s.name}" for i, s in enumerate(chart.series)]
+    rows = [*draw_legend(keys, width, color), *([chart.y_label] if chart.y_label else [])]
+    for i, name in enumerate(names):
+        drawn, level, line = 0, 0.0, ""
+        for index, series in enumerate(chart.series):
+            level += series.y[i] or 0.0
+            cells = round(level / longest * room) - drawn
+            line += paint((SHADES[0] if color else SHADES[index % 8]) * cells, index, color)
+            drawn += cells
+        rows.append(f"{_fit(name, space)} {line} {texts[i]}")
+    return rows
+
+
+def _waterfall(chart: Chart, names: list[str], width: int, color: bool) -> list[str]:
+    changes = list(chart.series[0].y)
+    spans = running(changes)
+    texts = [UNKNOWN if c is None else number(c) for c in changes]
+    if chart.total:
+        names, spans = [*names, chart.total], [*spans, (0.0, spans[-1][1])]
+        texts.append(number(spans[-1][1]))
+    space = _name_space(names, width)
+    room = width - space - 2 - max(map(len, texts)) - 1
+    low = min(0.0, *(min(span) for span in spans))
+    scale = room / ((max(0.0, *(max(span) for span in spans)) - low) or 1.0)
+    rows = [chart.y_label] if chart.y_label else []
+    for name, (start, end), text in zip(names, spans, texts, strict=True):
+        first, last = round((min(start, end) - low) * scale), round((max(start, end) - low) * scale)
+        fell = end < start
+        bar = ("█" if color or not fell else "▒") * max(last - first, start != end)
+        rows.append(f"{_fit(name, space)} {' ' * first}{paint(bar, FALL if fell else RISE, color)} {text}")
+    return rows
+
+
+def _bar(cells: float) -> str:
+    whole = int(cells)
+    return "█" * whole + EIGHTHS[int((cells - whole) * 8)].strip()
+
+
+def _name_space(names: list[str], width: int) -> int:
+    return min(max(map(len, names), default=0), width // 3)
+
+
+def _fit(name: str, space: int) -> str:
+    return (name if len(name) <= space else name[: space - 1] + "…").ljust(space)
+
 
 GLYPHS = ("braille", "•", "x", "+", "=", "%", "#", "&")
 """Without colour the glyph tells the series apart."""

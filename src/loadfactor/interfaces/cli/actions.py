@@ -145,7 +145,7 @@ def prometheus_rules(
     from loadfactor.insight.alerts.configured import configure
     from loadfactor.insight.alerts.rules import RULES
     from loadfactor.interfaces.output_files import replacing
-    from loadfactor.interfaces.prometheus_rules.target import write_for
+    from loadfactor.interfaces.prometheus_rules.files import write_for
     from loadfactor.interfaces.requests import find_currency
     from loadfactor.settings.config import settings
 
@@ -166,10 +166,8 @@ def prometheus_rules(
 
 def build_top(request: TopRequest) -> Document:
     """One page, or the live one until a person quits it."""
-    from loadfactor.interfaces.top.page import build_history, build_page
-    from loadfactor.interfaces.top.readers import ServerReader, StoreReader
-    from loadfactor.interfaces.top.rows import ask_history, ask_top, find_gpu
-    from loadfactor.interfaces.top.view import ORDERS, TopView
+    from loadfactor.interfaces.top.page import ORDERS, TopView, build_history, build_page
+    from loadfactor.interfaces.top.readers import ServerReader, StoreReader, ask_history, ask_top, find_gpu
 
     order = (request.sort or "name").removeprefix("-")
     if order not in ORDERS:

@@ -1,7 +1,6 @@
 """The dashboard of the cluster: how full it is, what stands idle, who waits."""
 
-from loadfactor.interfaces.grafana.gauges import DAY, Gauges
-from loadfactor.interfaces.grafana.panels import GrafanaPage, Panel, Row, find_limit
+from loadfactor.interfaces.grafana.panels import DAY, Gauges, GrafanaPage, Panel, Row, find_limit
 
 STATES = ("busy", "idle", "unobserved", "unallocated", "down")
 IN_MEAN = "Mean of the last hour: GPU-hours of one hour are GPUs."

@@ -1,7 +1,6 @@
 """The dashboard of money: what is paid, for what, by whom, and where budgets stand."""
 
-from loadfactor.interfaces.grafana.gauges import DAY, Gauges
-from loadfactor.interfaces.grafana.panels import GrafanaPage, Panel, Query, Row, find_limit
+from loadfactor.interfaces.grafana.panels import DAY, Gauges, GrafanaPage, Panel, Query, Row, find_limit
 
 PARTS = ("effective", "underused", "idle", "unobserved", "unallocated", "unattributed", "down")
 """Every cost is in one of them."""

@@ -1,7 +1,6 @@
 """The dashboard of a team: how full its GPUs are, what it holds idle, what it pays and how long it waits."""
 
-from loadfactor.interfaces.grafana.gauges import DAY, Gauges
-from loadfactor.interfaces.grafana.panels import GrafanaPage, Panel, Row, Variable, find_limit
+from loadfactor.interfaces.grafana.panels import DAY, Gauges, GrafanaPage, Panel, Row, Variable, find_limit
 
 TEAM = ("team",)
 JOBS = ("job", "team", "user")

@@ -1,7 +1,6 @@
 """The dashboard of telemetry: how much of the fleet is seen, when each source was heard of, what was lost on the way."""
 
-from loadfactor.interfaces.grafana.gauges import DAY, Gauges
-from loadfactor.interfaces.grafana.panels import GrafanaPage, Panel, Query, Row, Variable, find_limit
+from loadfactor.interfaces.grafana.panels import DAY, Gauges, GrafanaPage, Panel, Query, Row, Variable, find_limit
 
 NODE = ("node",)
 SERVER = "loadfactor_server_"

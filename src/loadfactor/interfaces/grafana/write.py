@@ -1,5 +1,6 @@
 """The files of `loadfactor generate grafana`: dashboards, and beside them what has Grafana load them."""
 
+from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
 from typing import Final
@@ -9,10 +10,23 @@ import yaml
 
 from loadfactor.base.errors import InputError
 from loadfactor.interfaces.document import DataTable, Document, Section, Suggestion, TableColumn
-from loadfactor.interfaces.grafana.dashboards import DASHBOARDS
-from loadfactor.interfaces.grafana.gauges import Gauges
+from loadfactor.interfaces.grafana.cluster import build_cluster
+from loadfactor.interfaces.grafana.job import build_job
+from loadfactor.interfaces.grafana.money import build_money
+from loadfactor.interfaces.grafana.panels import Gauges, GrafanaPage
+from loadfactor.interfaces.grafana.team import build_team
+from loadfactor.interfaces.grafana.telemetry import build_telemetry
 from loadfactor.interfaces.output_files import replacing
 from loadfactor.interfaces.requests import GrafanaRequest, find_currency
+
+DASHBOARDS: Final[tuple[Callable[[Gauges], GrafanaPage], ...]] = (
+    build_cluster,
+    build_team,
+    build_job,
+    build_money,
+    build_telemetry,
+)
+
 
 DASHBOARDS_FOLDER: Final = "dashboards"
 ON_GRAFANA: Final = "/var/lib/grafana/dashboards/loadfactor"

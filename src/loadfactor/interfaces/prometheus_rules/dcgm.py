@@ -1,14 +1,189 @@
-"""The rules over plain dcgm-exporter and kube-state-metrics, for those who have no books, or alert without them."""
+"""Rules with conditions of their own over dcgm-exporter and kube-state-metrics, as far as PromQL and these series can say them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
-from loadfactor.insight.alerts.rule import Rule, Threshold
-from loadfactor.interfaces.prometheus_rules.dcgm_conditions import SAID, UNSAID
-from loadfactor.interfaces.prometheus_rules.dcgm_series import RECORDINGS
-from loadfactor.interfaces.prometheus_rules.dcgm_thresholds import say_threshold
-from loadfactor.interfaces.prometheus_rules.rule_file import UnsaidRule, Written
+from loadfactor.base.units import S_PER_MIN
+from loadfactor.insight.alerts.rule import Compound, Rule, Threshold
+from loadfactor.interfaces.prometheus_rules.dcgm_series import (
+    ACTIVITY,
+    BUSY,
+    BUSY_OF_POD,
+    FREE,
+    GPU,
+    HELD,
+    MEMORY,
+    PENDING,
+    POD,
+    RECORDINGS,
+    REQUESTED,
+    UNHELD,
+    say_threshold,
+    while_firing,
+)
+from loadfactor.interfaces.prometheus_rules.rule_file import SaidRule, UnsaidRule, Written
 
-ABOUT = (
+NOTEBOOK: Final = ".*(notebook|interactive|jupyter|ipython|workspace|vscode|debug).*"
+"""Names of pods in which somebody works who thinks now and then."""
+A_DAY: Final = "Of a pod that runs for longer than a day, the last day counts for all of its time."
+NO_NOTEBOOK, IS_NOTEBOOK = f'{{pod!~"{NOTEBOOK}"}}', f'{{pod=~"{NOTEBOOK}"}}'
+
+
+def find_limit(rule: Rule, name: str, default: float) -> float:
+    """A limit of a rule as it is set."""
+    limits = rule.condition.limits if isinstance(rule.condition, Compound) else {}
+    return limits[name].value if name in limits else default
+
+
+def _idle(rule: Rule, of: str, ever: str, stays: str) -> str:
+    """Idle now, and what was before; an alert that fires stays until the pod works again."""
+    idle = f"{BUSY_OF_POD}{of} == 0"
+    first = f"{idle}\nand sum_over_time({BUSY_OF_POD}{of}[1d]) {ever}" if ever else idle
+    return f"{first}\nor ({stays}\n  and on (namespace, pod) {REQUESTED}\n  {while_firing(rule, POD)})"
+
+
+def say_idle_from_start(rule: Rule) -> SaidRule:
+    """Pods that never worked."""
+    use = find_limit(rule, "use", 2)
+    stays = f"sum_over_time({BUSY_OF_POD}{NO_NOTEBOOK}[1d]) < {use:g}"
+    return SaidRule(rule, _idle(rule, NO_NOTEBOOK, f"< {use:g}", stays), POD, remark=A_DAY)
+
+
+def say_became_idle(rule: Rule) -> SaidRule:
+    """Pods that worked, and do no longer."""
+    use = find_limit(rule, "use", 2)
+    stays = f"sum_over_time({BUSY_OF_POD}{NO_NOTEBOOK}[5m]) < {use:g}"
+    return SaidRule(rule, _idle(rule, NO_NOTEBOOK, f">= {use:g}", stays), POD, remark=A_DAY)
+
+
+def say_idle_notebook(rule: Rule) -> SaidRule:
+    """Notebooks, by the names of pods."""
+    stays = f"sum_over_time({BUSY_OF_POD}{IS_NOTEBOOK}[5m]) < {find_limit(rule, 'use', 2):g}"
+    remark = "Notebooks are told by the names of pods."
+    return SaidRule(rule, _idle(rule, IS_NOTEBOOK, "", stays), POD, remark=remark)
+
+
+def say_never_used(rule: Rule) -> SaidRule:
+    """Pods some of whose GPUs worked and others never did."""
+    use = find_limit(rule, "use", 2)
+    worked = f"max by (namespace, pod, UUID) (sum_over_time({BUSY}[1d]))"
+    unused, used = (f"count by (namespace, pod) ({worked} {sign} {use:g})" for sign in ("<", ">="))
+    return SaidRule(
+        rule, f"{unused}\nand on (namespace, pod) {used}\nand on (namespace, pod) {BUSY_OF_POD}", POD, "GPUs", A_DAY
+    )
+
+
+def say_memory_pressure(rule: Rule) -> SaidRule:
+    """Memory that is nearly full and grew in both halves of the last hour."""
+    used, clear, growth = (
+        find_limit(rule, name, d) for name, d in (("used", 0.85), ("clears_at", 0.8), ("growth", 0.005))
+    )
+    now, before, long_before = (f"avg_over_time({MEMORY}{HELD}[5m]{ago})" for ago in ("", " offset 30m", " offset 1h"))
+    warm_s = 80 * S_PER_MIN
+    labels = ("namespace", "pod", "UUID")
+    expression = (
+        f"({now} > {used:g}\nand {now} - {before} >= {growth:g}\nand {before} - {long_before} >= {growth:g}\n"
+        f"and on (namespace, pod) (max by (namespace, pod) (kube_pod_start_time) <= time() - {warm_s:g}))\n"
+        f"or ({now} >= {clear:g}\n  {while_firing(rule, labels)})"
+    )
+    return SaidRule(
+        rule, expression, labels, "share", "Growth alone: out-of-memory events are no series of dcgm-exporter."
+    )
+
+
+def say_xid(rule: Rule) -> SaidRule:
+    """GPUs whose last XID is another than before."""
+    ago = f"{find_limit(rule, 'stays', 60):g}m"
+    last = "max by (UUID) (DCGM_FI_DEV_XID_ERRORS{})"
+    now, before = last.format(""), last.format(f" offset {ago}")
+    changed = f"{now} != {before}\n  or max by (UUID) (changes(DCGM_FI_DEV_XID_ERRORS[{ago}])) > 0"
+    expression = f"({now} > 0) != 43 != 45\nand on (UUID) ({changed})"
+    remark = "The exporter tells the last XID of a GPU alone: the same one again, or one that another one followed, is not seen."
+    return SaidRule(rule, expression, GPU, "(XID)", remark)
+
+
+def say_ecc(rule: Rule) -> SaidRule:
+    """GPUs whose counters of memory errors rose."""
+    ago, many = f"{find_limit(rule, 'stays', 60):g}m", find_limit(rule, "corrected", 1000)
+
+    def rose(counter: str, sign: str) -> str:
+        return f"max by (UUID) ({counter} - min_over_time({counter}[{ago}])) {sign}"
+
+    counters = ("ECC_DBE_VOL_TOTAL", "UNCORRECTABLE_REMAPPED_ROWS", "CORRECTABLE_REMAPPED_ROWS", "ROW_REMAP_FAILURE")
+    parts = [rose(f"DCGM_FI_DEV_{name}", "> 0") for name in counters]
+    parts.append(rose("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", f">= {many:g}"))
+    remark = (
+        "The counters of ECC errors are commented out in the exporter's default list; those of replaced rows are in it."
+    )
+    return SaidRule(rule, "\nor ".join(parts), GPU, "errors or rows", remark)
+
+
+def say_node_down(rule: Rule) -> SaidRule:
+    """Nodes with GPUs that are not ready, and not cordoned."""
+    ready = 'max by (node) (kube_node_status_condition{condition="Ready",status="true"}) == 0'
+    expression = f"{ready}\nand on (node) {_GPU_NODES}\nunless on (node) kube_node_spec_unschedulable == 1"
+    return SaidRule(rule, expression, ("node",), remark="Planned is what is cordoned.")
+
+
+def say_telemetry_lost(rule: Rule) -> SaidRule:
+    """Pods that hold GPUs without a sample of any."""
+    expression = f"sum by (namespace, pod) ({REQUESTED})\nunless on (namespace, pod) {ACTIVITY}{HELD}"
+    remark = "By pod, as the exporter calls nodes otherwise than kube-state-metrics does."
+    return SaidRule(rule, expression, POD, "GPUs", remark)
+
+
+def say_exporter_lost(rule: Rule) -> SaidRule:
+    """Exporters that Prometheus cannot scrape."""
+    return SaidRule(
+        rule, 'up{job=~".*dcgm.*"} == 0', ("instance",), remark='Exporters are told by their job: ".*dcgm.*".'
+    )
+
+
+def say_work_unheld(rule: Rule) -> SaidRule:
+    """GPUs that work and that no pod holds."""
+    works = f"sum_over_time({UNHELD}[10m]) / 10"
+    often, clear = find_limit(rule, "time", 0.5), find_limit(rule, "clears_at", 0.1)
+    expression = f"{works} > {often:g}\nor ({works} > {clear:g}\n  {while_firing(rule, GPU)})"
+    return SaidRule(rule, expression, GPU, "share", "By GPU; loadfactor tells of the node.")
+
+
+def say_free_while_waiting(rule: Rule) -> SaidRule:
+    """A node with as many free GPUs as some pending pod asks for, for a while."""
+    waited_s = find_limit(rule, "wait", 10) * S_PER_MIN
+    created = f"max by (namespace, pod) (kube_pod_created) <= time() - {waited_s:g}"
+    expression = f"max (min_over_time({FREE}[10m]))\n>= min ({PENDING}\n  and on (namespace, pod) ({created}))"
+    remark = "For pods that one node can hold, in any pool; quotas, and jobs of several nodes, are not looked at."
+    return SaidRule(rule, expression, (), "GPUs", remark)
+
+
+_GPU_NODES: Final = 'kube_node_status_capacity{resource="nvidia_com_gpu"} > 0'
+SAID: Final[Mapping[str, Callable[[Rule], SaidRule]]] = {
+    "job_idle_from_start": say_idle_from_start,
+    "job_became_idle": say_became_idle,
+    "notebook_idle": say_idle_notebook,
+    "gpus_never_used": say_never_used,
+    "memory_pressure": say_memory_pressure,
+    "gpu_xid": say_xid,
+    "gpu_ecc": say_ecc,
+    "node_down": say_node_down,
+    "telemetry_lost": say_telemetry_lost,
+    "exporter_lost": say_exporter_lost,
+    "gpus_work_unheld": say_work_unheld,
+    "gpus_free_while_jobs_wait": say_free_while_waiting,
+}
+UNSAID: Final[Mapping[str, str]] = {
+    "pcie_saturated": "How much PCIe carries at most depends on the accelerator and its slot, which these series do not tell.",
+    "collective_bound": "What NVLink carries and the board draws at most depends on the accelerator; these series do not tell.",
+    "job_straggler": "It compares every GPU with the middle of its job, and asks whether all others are alike.",
+    "gpu_throttled": "The default counters have no reasons of throttling, nor the board's limit of power, at which it is no fault.",
+    "queue_wait_unusual": "What is usual follows from the waits of two weeks by queue and size, which are no series.",
+    "budget_burn": "Budgets and prices are no series.",
+    "price_ended": "Prices are no series.",
+}
+"""What PromQL cannot say over these series, and why."""
+
+
+ABOUT_DCGM = (
     "Rules of alerts for Prometheus, over dcgm-exporter and kube-state-metrics, in place of a loadfactor server.\n\n"
     "A team is a namespace and a job is a pod here, as no other holder is known. dcgm-exporter has to name pods (it does on"
     " Kubernetes), and Prometheus has to keep these labels (honor_labels: true). SM active has to be in the exporter's list of"

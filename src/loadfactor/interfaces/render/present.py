@@ -11,8 +11,17 @@ import typer
 from loadfactor.base.errors import InputError, no_such
 from loadfactor.base.paths import read_path
 from loadfactor.base.spelling import spell_out
+from loadfactor.interfaces.charts import image
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.output_files import replacing
+
+
+def save_image(document: Document, path: Path) -> None:
+    """Write the charts under the headline. Raises InputError where the page has none."""
+    if not document.charts:
+        raise InputError(f"--output {path.suffix}: this answer has no picture; take .html, .json or .txt")
+    image.save(document.charts, path, heading=document.headline)
+
 
 Format = Literal["terminal", "json", "html", "md", "csv"]
 SUFFIXES = (".html", ".md", ".json", ".csv", ".txt", ".png", ".svg")
@@ -72,8 +81,6 @@ def write_document(document: Document, output: Path) -> Path:
         raise InputError(f"--output {path}: there is no folder {path.parent}")
     with replacing(path) as beside:
         if suffix in (".png", ".svg"):
-            from loadfactor.interfaces.render.image import save_image
-
             save_image(document, beside)
         else:
             text = _renderer("terminal" if suffix == ".txt" else suffix[1:])(document)
@@ -95,7 +102,7 @@ def _renderer(output_format: str) -> Callable[[Document], str]:
 
         return render_markdown
     if output_format == "csv":
-        from loadfactor.interfaces.render.csv import render_csv
+        from loadfactor.interfaces.render.json import render_csv
 
         return render_csv
     from loadfactor.interfaces.render.terminal import render_text

@@ -1,20 +1,46 @@
 """The report as a document: headline and tiles from one question, then section after section."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from shlex import quote
 
 from loadfactor.base.errors import InputError
-from loadfactor.interfaces.document import Document, Tile
+from loadfactor.books.charging.fleet_chargeback import FleetChargeback
+from loadfactor.interfaces.document import Document, Section, Suggestion, Tile
 from loadfactor.interfaces.formats import duration, instant, number, percent
 from loadfactor.interfaces.pages.readings import basis_text
 from loadfactor.interfaces.progress import ProgressBar
-from loadfactor.interfaces.reports.bill_page import build_bill_document
-from loadfactor.interfaces.reports.facts import ReportFacts
+from loadfactor.interfaces.reports import sections
+from loadfactor.interfaces.reports.facts import ChargebackFacts, NextStepsFacts, ReportFacts, SectionFacts, WhyFacts
 from loadfactor.interfaces.reports.inquiry import Group, Inquiry, WhyQuestion
-from loadfactor.interfaces.reports.job_page import build_job_page
-from loadfactor.interfaces.reports.sections import SECTIONS
+from loadfactor.interfaces.reports.job import build_job_page, build_jobs
 from loadfactor.interfaces.requests import ReportRequest
 from loadfactor.metrics.query.question import check_dimensions
 
+
+def build_asked_why(inquiry: Inquiry) -> WhyFacts | None:
+    """Causes and levers of the window; None where nobody asked for them, as they take longer than all the rest."""
+    if inquiry.why is None:
+        return None
+    from loadfactor.interfaces.reports.why import build_fleet_why  # which most reports do without
+
+    return build_fleet_why(inquiry, inquiry.why)
+
+
+SECTIONS: tuple[Callable[[Inquiry], SectionFacts | None], ...] = (
+    sections.build_waterfall,
+    sections.build_useful,
+    build_asked_why,
+    sections.build_over_time,
+    sections.build_groups,
+    sections.build_chargeback,
+    sections.build_budget,
+    sections.build_waits,
+    sections.build_unit_costs,
+    build_jobs,
+    sections.build_data_quality,
+    sections.build_next_steps,
+)
+"""The sections in the order a person should read them; one that has nothing to say is None."""
 WELL_OBSERVED = 0.9
 """Below this coverage the headline says how much was observed."""
 
@@ -108,3 +134,54 @@ def _tiles(totals: Group) -> Sequence[Tile]:
     if totals.value("energy_kwh") is not None:
         tiles.append(Tile("Energy", f"{number(totals.value('energy_kwh'))} kWh", "drawn by the GPUs alone"))
     return tiles
+
+
+TITLES = {"BilledCost": "Billed", "EffectiveCost": "Effective cost", "ListCost": "List cost"}
+
+
+def build_bill_document(inquiry: Inquiry) -> Document:
+    """What bills alone can tell. Raises InputError where the budgets of the settings cannot be followed."""
+    built = (sections.build_chargeback(inquiry), sections.build_budget(inquiry), _suggest(inquiry))
+    facts: list[SectionFacts] = [section for section in built if section is not None]
+    found = next((fact.chargeback for fact in facts if isinstance(fact, ChargebackFacts)), None)
+    start, end = inquiry.window
+    headline = f"{_say_bill(found)} No GPUs are known beside it, so how full they were is unknown."
+    return Document(
+        headline=headline,
+        subtitle=f"{instant(start)} to {instant(end)}.",
+        tiles=_bill_tiles(found) if found else (),
+        sections=[fact.section for fact in facts],
+        data=ReportFacts(headline, start, end, (), facts),
+    )
+
+
+def _say_bill(found: FleetChargeback | None) -> str:
+    if found is None:
+        return "The books hold a bill."
+    amounts = [
+        f"{total.charged:,f} {found.currency} of {name}" for name, total in found.totals.items() if name in TITLES
+    ]
+    return f"The bill is {' and '.join(amounts[:2])}."
+
+
+def _bill_tiles(found: FleetChargeback) -> Sequence[Tile]:
+    tiles = [
+        Tile(title, f"{found.totals[name].charged:,f} {found.currency}", name)
+        for name, title in TITLES.items()
+        if name in found.totals
+    ]
+    if found.tag_coverage_share is not None:
+        share = percent(float(found.tag_coverage_share))
+        tiles.append(Tile("Tag coverage", share, f"of the cost has its {', '.join(found.by)}"))
+    return tiles
+
+
+def _suggest(inquiry: Inquiry) -> NextStepsFacts:
+    there = f"--store {quote(str(inquiry.folder))}"
+    steps = (
+        Suggestion(f"loadfactor chargeback --by project {there}", "who pays, by other names"),
+        Suggestion(f"loadfactor bill commitments {there}", "what commitments saved, and what of them was not used"),
+        Suggestion(f"loadfactor doctor {there}", "which GPUs are billed, and what is missing in these books"),
+        Suggestion("loadfactor check", "what this machine has that measures or lists GPUs, to import beside the bill"),
+    )
+    return NextStepsFacts("next", Section("What to try next", suggestions=steps), ())

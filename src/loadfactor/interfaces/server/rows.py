@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from loadfactor.base.units import BYTES_PER_KIB
 from loadfactor.interfaces.document import Document
-from loadfactor.interfaces.render.csv import render_csv
-from loadfactor.interfaces.render.json import render_json
+from loadfactor.interfaces.render.json import render_csv, render_json
 
 Form = Literal["json", "csv", "arrow"]
 MEDIA: Final[dict[str, str]] = {

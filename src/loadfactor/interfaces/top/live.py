@@ -18,10 +18,8 @@ from rich.text import Text
 from loadfactor.base.errors import LoadfactorError
 from loadfactor.interfaces.document import Document
 from loadfactor.interfaces.render.terminal import MAX_WIDTH, render_text
-from loadfactor.interfaces.top.page import build_history, build_page
-from loadfactor.interfaces.top.readers import ReadingsReader
-from loadfactor.interfaces.top.rows import GpuHistory, TopAnswer, ask_history, ask_top
-from loadfactor.interfaces.top.view import DOWN, ENTER, ESCAPE, KEYS, RUB_OUT, UP, TopView
+from loadfactor.interfaces.top.page import DOWN, ENTER, ESCAPE, KEYS, RUB_OUT, UP, TopView, build_history, build_page
+from loadfactor.interfaces.top.readers import GpuHistory, ReadingsReader, TopAnswer, ask_history, ask_top
 
 AROUND = 8
 """Lines of a page that are no rows."""

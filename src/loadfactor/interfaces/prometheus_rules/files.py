@@ -1,14 +1,15 @@
-"""The rules over loadfactor's own `/metrics`: what rules watch is there, so each rule is a comparison, with its hysteresis."""
+"""The file of rules for a target: loadfactor's own metrics, or those of dcgm-exporter and kube-state-metrics."""
 
 from collections.abc import Sequence
 
 from loadfactor.insight.alerts.evidence import SINCE_START
 from loadfactor.insight.alerts.rule import Compound, Rule, Threshold
-from loadfactor.interfaces.prometheus_rules.rule_file import SaidRule, Written, quote_promql
+from loadfactor.interfaces.prometheus_rules import dcgm
+from loadfactor.interfaces.prometheus_rules.rule_file import SaidRule, UnsaidRule, Written, quote_promql, write_rules
 from loadfactor.interfaces.server.rule_gauges import CONDITION, HOLDS, NEITHER, name_labels, name_watched
 from loadfactor.metrics import metric
 
-ABOUT = (
+ABOUT_OWN = (
     "Rules of alerts for Prometheus, over /metrics of a loadfactor server.\n\n"
     "An alert that fires stays until its value is clear of the limit: that is the part with ALERTS. What is not known has no"
     " series, and fires nothing. Where PromQL cannot say a condition, the rule asks whether loadfactor says that it holds, and"
@@ -51,3 +52,14 @@ def _say_why(condition: Compound) -> str:
     else:
         why = "it puts several signals of each group together, some of them by what its accelerator can do at most"
     return f"PromQL cannot say this condition ({why}); loadfactor judges it every minute, and this asks what it says."
+
+
+def write_for(against: str, rules: Sequence[Rule], currency: str, runbooks: str) -> tuple[str, int, int]:
+    """The text, how many rules it says, and how many it cannot say."""
+    if against == "dcgm":
+        about, written = dcgm.ABOUT_DCGM, dcgm.list_dcgm_rules(rules)
+    else:
+        about, written = ABOUT_OWN, list_own_rules(rules, currency)
+    text = write_rules(about, "loadfactor" if against == "loadfactor" else f"loadfactor-{against}", written, runbooks)
+    said, unsaid = (sum(isinstance(one, kind) for one in written) for kind in (SaidRule, UnsaidRule))
+    return text, said, unsaid

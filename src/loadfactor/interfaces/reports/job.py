@@ -1,0 +1,416 @@
+"""The most expensive jobs, and how one of them used its GPUs: the most expensive training job."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from shlex import quote
+from typing import Final
+
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import ONES_PER_MILLION
+from loadfactor.books.job_account import (
+    ASKED_OF_JOBS,
+    FEWEST_ALIKE,
+    KEPT,
+    MADE,
+    OF_THE_INVOICE,
+    OF_WHAT_WAS_MADE,
+    UNIT_COSTS,
+    AlikeValue,
+    Leak,
+    compare_jobs,
+    list_leaks,
+)
+from loadfactor.books.waterfall_groups import FleetWaterfall
+from loadfactor.interfaces.charts import Chart, Series
+from loadfactor.interfaces.document import Cell, DataTable, Document, Histogram, Section, Suggestion, TableColumn, Tile
+from loadfactor.interfaces.formats import duration, instant, money, number, percent
+from loadfactor.interfaces.pages.readings import basis_text, is_per_million
+from loadfactor.interfaces.pages.waterfall import CAUSE_TITLES, TITLES, draw_steps, list_unknown, say_useful
+from loadfactor.interfaces.reports.facts import (
+    ComparisonFacts,
+    JobFacts,
+    LeaksFacts,
+    NextStepsFacts,
+    ReportFacts,
+    SectionFacts,
+    UsefulFacts,
+)
+from loadfactor.interfaces.reports.inquiry import OF_JOBS, UNTAGGED, Group, Inquiry, Key, group_readings
+from loadfactor.metrics import metric
+from loadfactor.metrics.metric import CURRENCY
+from loadfactor.metrics.query.calendar import instant as moment
+from loadfactor.metrics.query.reading import Readings, rank
+
+MEANINGS: Final = {
+    "effective": "held hours × activity",
+    "underused": "busy, less its activity",
+    "idle": "activity under the idle threshold",
+    "unobserved": "without a valid sample",
+}
+REMEDIES: Final = {
+    "unobserved": "no samples: find the exporter that is silent",
+    "idle": "held and not used: find what it waited for, or give the GPUs back",
+    "underused": "larger batches, more data workers, fewer small kernels",
+    "uncounted": "name its network in [[network]]",
+    "not_math": "memory-bound kernels, communication, recomputed work",
+    "lost_work": "checkpoint more often, fail less often",
+    "failed_work": "find out why its last run failed",
+}
+"""What to look at first, by where it went."""
+
+
+def title_of(leak: Leak) -> str:
+    """A leak as people read it.
+
+    >>> title_of(Leak("idle", None, False, 1.0, 2.0, 0.1)), title_of(Leak("lost_work", "restart", False, 1.0, 2.0, 0.1))
+    ('idle', 'lost: restart since the last checkpoint')
+    """
+    return TITLES[leak.name] if leak.cause is None else f"lost: {CAUSE_TITLES[leak.cause]}"
+
+
+def list_invoice(one: Group) -> DataTable:
+    """What the job cost, by what its GPUs did; the last row is the sum."""
+    cost = one.value("cost")
+    rows: list[Sequence[Cell]] = []
+    for name, meaning in MEANINGS.items():
+        spent = one.value(f"{name}_cost")
+        share = spent / cost if spent is not None and cost else None
+        rows.append((name.capitalize(), one.value(f"{name}_gpu_hours"), spent, share, meaning))
+    rows.append(("Total", one.value("allocated_gpu_hours"), cost, 1.0 if cost else None, "held by the job"))
+    columns = (
+        TableColumn("part"),
+        TableColumn("GPU-hours", "number"),
+        TableColumn("cost", "money", one.currency),
+        TableColumn("of cost", "percent"),
+        TableColumn("meaning"),
+    )
+    return DataTable(columns, rows)
+
+
+def list_made(one: Group) -> DataTable:
+    """A row for each unit of work that the job made any of."""
+    rows: list[Sequence[Cell]] = []
+    for unit, made in MADE.items():
+        amount, kept = one.value(made.name), one.value(KEPT[unit].name)
+        if amount is not None and kept is not None:
+            rows.append(
+                (
+                    _spell(unit),
+                    amount,
+                    kept,
+                    amount - kept,
+                    _price(UNIT_COSTS[unit], one.value(UNIT_COSTS[unit]), one.currency),
+                )
+            )
+    columns = (
+        TableColumn("unit"),
+        TableColumn("made", "number"),
+        TableColumn("kept", "number"),
+        TableColumn("lost", "number"),
+        TableColumn("cost per kept unit"),
+    )
+    return DataTable(columns, rows, note="the whole cost of the job stands in each")
+
+
+def tabulate_leaks(leaks: Sequence[Leak], currency: str) -> DataTable:
+    """Where the money went instead of into useful work, and what to look at."""
+    columns = (
+        TableColumn("leak"),
+        TableColumn("cost", "money", currency),
+        TableColumn("GPU-hours", "number"),
+        TableColumn("of cost", "percent"),
+        TableColumn("look at"),
+    )
+    rows = [
+        (
+            f"{'? ' * leak.is_unknown}{title_of(leak)}",
+            leak.cost,
+            leak.gpu_hours,
+            leak.share_of_cost,
+            REMEDIES[leak.name],
+        )
+        for leak in leaks
+    ]
+    unknown = "? nobody knows whether it was useful" if any(leak.is_unknown for leak in leaks) else ""
+    return DataTable(columns, rows, note=unknown)
+
+
+def tabulate_comparison(compared: Sequence[AlikeValue], currency: str) -> DataTable:
+    """The job, and the median of those like it."""
+    rows = [
+        (
+            _title_of(of.metric),
+            *(_show(of.metric, value, currency) for value in (of.value, of.median)),
+            float(of.jobs),
+        )
+        for of in compared
+    ]
+    columns = (TableColumn("metric"), TableColumn("this job"), TableColumn("median"), TableColumn("of jobs", "number"))
+    few = any(of.jobs < FEWEST_ALIKE for of in compared)
+    note = f"the median of fewer than {FEWEST_ALIKE} jobs is not known" if few else ""
+    return DataTable(columns, rows, note=note)
+
+
+def _title_of(name: str) -> str:
+    return metric(name).title
+
+
+def _show(name: str, value: float | None, currency: str) -> str | None:
+    if metric(name).unit.startswith(CURRENCY):
+        return _price(name, value, currency)
+    return None if value is None else percent(value)
+
+
+def _price(name: str, value: float | None, currency: str) -> str | None:
+    """The cost of a unit, or of a million where one is too small to read."""
+    if value is None:
+        return None
+    if is_per_million(metric(name).unit, [value]):
+        return f"{money(value * ONES_PER_MILLION, currency)} per million"
+    return money(value, currency)
+
+
+def _spell(unit: str) -> str:
+    return unit.replace("_", " ")
+
+
+MOST = 10
+LOWEST, HIGHEST = 16, 8
+"""GPUs shown of a larger job."""
+
+
+def build_jobs(inquiry: Inquiry) -> JobFacts | None:
+    """The most expensive jobs, and a histogram of each GPU of the one looked into."""
+    readings = inquiry.jobs.of(OF_JOBS)
+    jobs = _most_expensive_first(readings)
+    if not jobs:
+        return None
+    keys = readings.keys
+    training = (keys[number][0] for number in jobs if keys[number][2] == "training")
+    job = next(training, keys[jobs[0]][0]) or ""
+    shown = group_readings(readings.pick([*jobs[:MOST], *(number for number in jobs[MOST:] if keys[number][0] == job)]))
+    gpus = find_gpus(inquiry, job)
+    section = Section(
+        "Most expensive jobs",
+        _lead(len(jobs), job, next((group for key, group in shown if key[0] == job), Group({})), gpus),
+        draw_activity(inquiry, job),
+        (_table(shown, inquiry.totals.currency),),
+        draw_histograms(gpus),
+    )
+    return JobFacts("job", section, [r for _, group in (*shown, *gpus) for r in group.all], job)
+
+
+def find_gpus(inquiry: Inquiry, job: str) -> Sequence[tuple[Key, Group]]:
+    """The GPUs of a job with their histograms, the lowest utilization first. Raises InputError for a job the books do not know."""
+    by_gpu = inquiry.groups("utilization_histogram", "utilization", "observed_gpu_hours", by=("device",), job=job)
+    gpus = [(key, group) for key, group in by_gpu if group.bins("utilization_histogram")]
+    return sorted(gpus, key=lambda g: (rank(g[1].value("utilization")), str(g[0])))
+
+
+def draw_histograms(gpus: Sequence[tuple[Key, Group]]) -> Sequence[Histogram]:
+    """One a GPU; of many the lowest and the highest."""
+    return [_histogram(key, group) for key, group in _lowest_and_highest(gpus)]
+
+
+def _most_expensive_first(readings: Readings) -> list[int]:
+    """The numbers of the groups that are jobs with GPUs; of thousands a few are shown, so no more is made of the others."""
+    keys, costs, hours = readings.keys, readings.column("cost"), readings.column("allocated_gpu_hours")
+    held = [number for number, key in enumerate(keys) if key[0] is not None and hours[number]]
+    return sorted(held, key=lambda n: (-rank(costs[n]), -rank(hours[n]), str(keys[n])))
+
+
+def draw_activity(inquiry: Inquiry, job: str) -> Sequence[Chart]:
+    """Activity of the job's GPUs over time, as finely as its samples and the picture allow."""
+    activity = inquiry.books.job_activity(job, *inquiry.window)
+    if activity is None or len(activity.mean) < 2:
+        return ()
+    start = inquiry.local(moment(activity.start_ms))
+    at = [start + timedelta(seconds=i * activity.step_s) for i in range(len(activity.mean))]
+    series = [Series("mean", activity.mean)]
+    if activity.gpus > 1:
+        series = [Series("highest GPU", activity.highest), *series, Series("lowest GPU", activity.lowest)]
+    title = f"Activity of the GPUs of job {job}, each {duration(activity.step_s)}"
+    return (Chart(title, "line", at, series, str(inquiry.timezone), "share"),)
+
+
+def _table(jobs: Sequence[tuple[Key, Group]], currency: str) -> DataTable:
+    columns = (
+        TableColumn("job"),
+        TableColumn("team"),
+        TableColumn("purpose"),
+        TableColumn("cost", "money", currency),
+        TableColumn("allocated GPU-hours", "number"),
+        TableColumn("utilization", "percent"),
+        TableColumn("idle cost", "money", currency),
+    )
+    rows = [(*(name or UNTAGGED for name in key), *(group.value(m) for m in OF_JOBS)) for key, group in jobs]
+    return DataTable(columns, rows)
+
+
+def _lead(jobs: int, job: str, found: Group, gpus: Sequence[tuple[Key, Group]]) -> str:
+    said = [f"{jobs:,} jobs had GPUs allocated." if jobs > 1 else "One job had GPUs allocated."]
+    said.append(
+        f"Job {job} cost {found.money('cost')}." if found.value("cost") is not None else f"Job {job} has no price."
+    )
+    return " ".join((*said, say_gpus(gpus))).rstrip()
+
+
+def say_gpus(gpus: Sequence[tuple[Key, Group]]) -> str:
+    """From which utilization to which, and what is shown."""
+    said = []
+    if gpus:
+        low, high = (percent(gpus[place][1].value("utilization")) for place in (0, -1))
+        said.append(
+            f"Utilization of its {len(gpus)} GPUs: {low} to {high}."
+            if len(gpus) > 1
+            else f"Utilization of its GPU: {low}."
+        )
+        said.append("Each histogram shows one GPU's observed time by activity, 0 on the left, 100 % on the right.")
+    if len(gpus) > LOWEST + HIGHEST:
+        said.append(f"Shown are the {LOWEST} lowest and the {HIGHEST} highest.")
+    return " ".join(said)
+
+
+def _lowest_and_highest(gpus: Sequence[tuple[Key, Group]]) -> Sequence[tuple[Key, Group]]:
+    return gpus if len(gpus) <= LOWEST + HIGHEST else [*gpus[:LOWEST], *gpus[-HIGHEST:]]
+
+
+def _histogram(key: Key, group: Group) -> Histogram:
+    note = f"{percent(group.value('utilization'))}, {number(group.value('observed_gpu_hours'))} h observed"
+    return Histogram(key[0] or "", group.bins("utilization_histogram"), note)
+
+
+def build_job_page(inquiry: Inquiry, job: str) -> Document:
+    """Two questions of the books. Raises InputError for a job that they do not know, or that held no GPUs in that time."""
+    gpus = find_gpus(inquiry, job)  # first, as it says which jobs there are
+    found = inquiry.ask(*ASKED_OF_JOBS, by=("job",))
+    start, end = inquiry.window
+    if (job,) not in found.keys:
+        raise InputError(
+            f"job {job!r} held no GPUs from {instant(start)} to {instant(end)}; see `loadfactor waits --job`"
+        )
+    of_job = found.pick([found.keys.index((job,))])
+    one = Group({reading.metric: reading for reading in of_job[: len(OF_THE_INVOICE) + len(OF_WHAT_WAS_MADE)]})
+    waterfall = inquiry.books.read_waterfall(of_job, inquiry.basis)
+    facts = [
+        _draw_invoice(one),
+        _draw_made(one),
+        _draw_leaks(waterfall),
+        *_say_why(inquiry, job),
+        _draw_comparison(inquiry, found, job, one.currency),
+        _draw_waterfall(waterfall),
+        JobFacts(
+            "job",
+            Section("Its GPUs", say_gpus(gpus), draw_activity(inquiry, job), (), draw_histograms(gpus)),
+            [reading for _, group in gpus for reading in group.all],
+            job,
+        ),
+        _suggest(inquiry, job),
+    ]
+    headline = _say_job(job, one, waterfall)
+    return Document(
+        headline=headline,
+        subtitle=f"{instant(start)} to {instant(end)}. {basis_text(one.some('effective_gpu_hours', 'cost'))}".rstrip(),
+        tiles=_list_tiles(one),
+        sections=[fact.section for fact in facts],
+        data=ReportFacts(headline, start, end, one.all, facts),
+    )
+
+
+def _say_job(job: str, one: Group, waterfall: FleetWaterfall) -> str:
+    hours = f"{number(one.value('allocated_gpu_hours'))} GPU-hours"
+    cost = one.value("cost")
+    said = (
+        f"Job {job} held {hours}; what they cost is unknown." if cost is None else f"Job {job} cost {one.money('cost')}"
+    )
+    if cost is not None:
+        said += f" for {hours}."
+    leaks = [leak for leak in list_leaks(waterfall.all) if not leak.is_unknown]
+    if leaks:
+        of = number(leaks[0].gpu_hours) + " GPU-hours" if cost is None else money(leaks[0].cost, one.currency)
+        said += f" Its largest loss: {title_of(leaks[0])}, {of}."
+    return said
+
+
+def _list_tiles(one: Group) -> Sequence[Tile]:
+    mfu = "model FLOPs ÷ dense peak of held time" if one.value("mfu") is not None else "its network is not known"
+    return (
+        Tile("Cost", one.money("cost"), f"of {number(one.value('allocated_gpu_hours'))} GPU-hours"),
+        Tile("Effective", one.money("effective_cost"), "cost of held hours × activity"),
+        Tile("Utilization", percent(one.value("utilization")), "effective ÷ observed GPU-hours"),
+        Tile("MFU", percent(one.value("mfu")), mfu),
+    )
+
+
+def _draw_invoice(one: Group) -> SectionFacts:
+    cost, effective = one.value("cost"), one.value("effective_cost")
+    lead = "Every GPU-hour that it held is counted once."
+    if cost is not None and effective is not None:
+        lead += f" The effective hours cost {one.money('effective_cost')} of {one.money('cost')}."
+    section = Section("What it cost", lead, tables=(list_invoice(one),))
+    return SectionFacts("invoice", section, one.some(*OF_THE_INVOICE))
+
+
+def _draw_made(one: Group) -> SectionFacts:
+    said = []
+    if one.value("mfu") is None:
+        said.append(
+            "Its MFU is unknown: it reports no tokens or FLOPs, or no [[network]] of loadfactor.toml names its network."
+        )
+    else:
+        said.append(f"MFU {percent(one.value('mfu'))} of all time that it held.")
+    if one.value("tokens_per_gpu_s") is not None:
+        said.append(f"{number(one.value('tokens_per_gpu_s'))} tokens/s per GPU.")
+    table = list_made(one)
+    if not table.rows:
+        said.insert(0, "Nobody said what it made: track it, or import its log.")
+    section = Section("What it made", " ".join(said), tables=(table,) if table.rows else ())
+    return SectionFacts("made", section, one.some(*OF_WHAT_WAS_MADE))
+
+
+def _draw_leaks(waterfall: FleetWaterfall) -> LeaksFacts:
+    leaks = list_leaks(waterfall.all)
+    lead = say_useful(waterfall)
+    section = Section(
+        "Where the money leaked", lead, tables=(tabulate_leaks(leaks, waterfall.currency),) if leaks else ()
+    )
+    return LeaksFacts("leaks", section, (), leaks=leaks)
+
+
+def _say_why(inquiry: Inquiry, job: str) -> Sequence[SectionFacts]:
+    """Why it was not fuller; nothing where nobody asked for it."""
+    if inquiry.why is None:
+        return ()
+    from loadfactor.interfaces.reports.why import build_job_why  # which other reports do without
+
+    return build_job_why(inquiry, inquiry.why, job)
+
+
+def _draw_comparison(inquiry: Inquiry, found: Readings, job: str, currency: str) -> ComparisonFacts:
+    alike = inquiry.books.find_alike(job, *inquiry.window)
+    compared = compare_jobs(found, job, alike)
+    count = len(alike.jobs)
+    like = "of its team or experiment and of no other purpose, with half to twice its GPUs"
+    lead = f"It held {number(alike.gpus)} GPU{'s' * (alike.gpus != 1)} at most. Jobs like it ({like}): {count:,}."
+    section = Section("Beside jobs like it", lead, tables=(tabulate_comparison(compared, currency),))
+    return ComparisonFacts("alike", section, (), alike=count, compared=compared)
+
+
+def _draw_waterfall(waterfall: FleetWaterfall) -> UsefulFacts:
+    section = draw_steps(waterfall)
+    lead = " ".join(list_unknown(waterfall))
+    section = Section(section.title, lead, section.charts, section.tables)
+    return UsefulFacts("useful", section, (), waterfall=waterfall)
+
+
+def _suggest(inquiry: Inquiry, job: str) -> NextStepsFacts:
+    here = f"--where job={quote(job)} {inquiry.options}"
+    steps = (
+        Suggestion(f"loadfactor show utilization idle_cost mfu --by hour {here}", "when it was idle"),
+        Suggestion(
+            f"loadfactor validate train --job {quote(job)} --store {quote(str(inquiry.folder))}",
+            "where its time went, beside the plan for its network",
+        ),
+        Suggestion(f"loadfactor report {inquiry.options}", "the whole fleet"),
+    )
+    return NextStepsFacts("next", Section("What to try next", suggestions=steps), ())

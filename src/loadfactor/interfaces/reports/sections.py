@@ -1,0 +1,412 @@
+"""From paid to effective, loss by loss, in GPU-hours and in money."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from shlex import quote
+
+from loadfactor.base.errors import InputError
+from loadfactor.base.units import ONES_PER_MILLION, S_PER_HOUR
+from loadfactor.books.charging.fleet_chargeback import OWNERS, ChargeQuestion
+from loadfactor.interfaces.charts import Chart, Series
+from loadfactor.interfaces.document import Cell, DataTable, Section, Suggestion, TableColumn
+from loadfactor.interfaces.formats import duration, instant, money, number, percent
+from loadfactor.interfaces.pages.books import say_finding
+from loadfactor.interfaces.pages.budgets import describe_source, list_budgets, write_headline
+from loadfactor.interfaces.pages.chargeback import build_chargeback as build_statements
+from loadfactor.interfaces.pages.readings import is_per_million
+from loadfactor.interfaces.pages.waterfall import draw_steps, list_unknown, say_useful
+from loadfactor.interfaces.reports.facts import (
+    BudgetFacts,
+    ChargebackFacts,
+    DataQualityFacts,
+    NextStepsFacts,
+    SectionFacts,
+    UsefulFacts,
+)
+from loadfactor.interfaces.reports.inquiry import NOBODY, Group, Inquiry, Key, group_name
+from loadfactor.metrics import metric
+from loadfactor.metrics.money import UNITS
+from loadfactor.metrics.query.question import OF_A_WAIT
+from loadfactor.metrics.query.reading import rank
+from loadfactor.settings.config import settings
+
+LOSSES = (
+    ("unallocated", "Unallocated", "usable, held by nobody"),
+    ("down", "Down", "installed, not usable: drained or failed"),
+    ("unobserved", "Unobserved", "held, without a valid sample"),
+    ("idle", "Idle", "held, activity under the idle threshold"),
+    ("underused", "Underused", "busy, less its activity"),
+)
+
+
+def build_waterfall(inquiry: Inquiry) -> SectionFacts:
+    """The waterfall from paid to effective, and its numbers."""
+    totals = inquiry.totals
+    hours = ["paid_gpu_hours", *(f"{name}_gpu_hours" for name, _, _ in LOSSES), "effective_gpu_hours"]
+    costs = ["cost", *(f"{name}_cost" for name, _, _ in LOSSES), "effective_cost"]
+    charts = (
+        _chart(totals, "Cost, from paid to effective", totals.currency, costs),
+        _chart(totals, "GPU-hours, from paid to effective", "GPU-hours", hours),
+    )
+    titles = ("Paid", *(title for _, title, _ in LOSSES), "Effective")
+    meanings = ("everything installed, used or not", *(what for _, _, what in LOSSES), "held hours × activity")
+    rows: list[Sequence[Cell]] = [
+        (title, totals.value(hour), totals.value(cost), what)
+        for title, hour, cost, what in zip(titles, hours, costs, meanings, strict=True)
+    ]
+    unattributed = totals.value("unattributed_gpu_hours")
+    if unattributed:
+        what = "no known holder; part of unobserved, idle, underused and effective"
+        rows.append(("Unattributed", unattributed, totals.value("unattributed_cost"), what))
+    columns = (
+        TableColumn("part"),
+        TableColumn("GPU-hours", "number"),
+        TableColumn("cost", "money", totals.currency),
+        TableColumn("meaning"),
+    )
+    section = Section(
+        "From paid to effective",
+        _lead(totals),
+        [chart for chart in charts if chart is not None],
+        (DataTable(columns, rows),),
+    )
+    asked = totals.some(*hours, *costs, "unattributed_gpu_hours", "unattributed_cost", "load_factor")
+    return SectionFacts("waterfall", section, asked)
+
+
+def _lead(totals: Group) -> str:
+    full, effective, paid = (totals.value(name) for name in ("load_factor", "effective_gpu_hours", "paid_gpu_hours"))
+    left = "unknown" if full is None else f"{number(effective)} of {number(paid)}, {percent(full)}"
+    return f"Every GPU-hour is counted once. Effective GPU-hours: {left}."
+
+
+def _chart(totals: Group, title: str, unit: str, metrics: Sequence[str]) -> Chart | None:
+    """A waterfall, or None where not every step of it is known."""
+    values = [totals.value(name) for name in metrics]
+    known = [value for value in values if value is not None]
+    if len(known) < len(values) or not known[0]:
+        return None
+    changes = [known[0], *(-loss for loss in known[1:-1])]
+    names = ["Paid", *(title for _, title, _ in LOSSES)]
+    return Chart(title, "waterfall", names, (Series(unit, changes),), y_label=unit, total="Effective")
+
+
+def build_useful(inquiry: Inquiry) -> UsefulFacts | None:
+    """The waterfall, with a chart where FLOPs of any job are known; None where nothing was paid for."""
+    found = inquiry.books.read_waterfall(inquiry.jobs, inquiry.basis)
+    hours = found.all.gpu_hours
+    if not hours.paid:
+        return None
+    section = draw_steps(found)
+    lead = " ".join((say_useful(found), *list_unknown(found)))
+    is_counted = hours.after("math") + hours.not_math > 0
+    return UsefulFacts(
+        "useful", replace(section, lead=lead, charts=section.charts if is_counted else ()), (), waterfall=found
+    )
+
+
+BY_THE_HOUR = timedelta(days=21)
+"""Longer windows are drawn by the day."""
+MOST_DAYS = 35
+PARTS = ("effective", "underused", "idle", "unobserved", "unallocated", "down")
+LINES = ("allocation", "utilization", "load_factor")
+
+
+def build_over_time(inquiry: Inquiry) -> SectionFacts | None:
+    """Allocation, utilization and load factor over time; None where fewer than two moments are known."""
+    start, end = inquiry.window
+    by = "hour" if end - start <= BY_THE_HOUR else "day"
+    moments = inquiry.groups(*LINES, by=(by,))
+    at = [inquiry.local(group.all[0].start) for _, group in moments]
+    lines = {name: [group.value(name) for _, group in moments] for name in LINES}
+    series = [
+        Series(metric(name).title, values) for name, values in lines.items() if any(v is not None for v in values)
+    ]
+    if len(moments) < 2 or not series:
+        return None
+    chart = Chart("Allocation, utilization and load factor", "line", at, series, str(inquiry.timezone), "share")
+    full = [(share, moment) for share, moment in zip(lines["load_factor"], at, strict=True) if share is not None]
+    lead = ""
+    if full:
+        (high, when), (low, then) = max(full, key=_by_share), min(full, key=_by_share)
+        lead = (
+            f"Highest load factor of {'an' if by == 'hour' else 'a'} {by}: {percent(high)} at {instant(when)}. "
+            f"Lowest: {percent(low)} at {instant(then)}."
+        )
+    days = inquiry.groups(*(f"{name}_{unit}" for unit in ("cost", "gpu_hours") for name in PARTS), by=("day",))
+    charts = (chart, _days_chart(days)) if 2 <= len(days) <= MOST_DAYS else (chart,)
+    readings = [r for _, group in (*moments, *days) for r in group.all]
+    return SectionFacts("over_time", Section("Over time", lead, charts), readings)
+
+
+def _by_share(moment: tuple[float, datetime]) -> tuple[float, datetime]:
+    return rank(moment[0]), moment[1]
+
+
+def _days_chart(days: list[tuple[Key, Group]]) -> Chart:
+    """What each day consists of: its cost where there are prices, GPU-hours where not."""
+    priced = any(group.value(f"{name}_cost") for _, group in days for name in PARTS)
+    kind, unit = ("cost", days[0][1].currency) if priced else ("gpu_hours", "GPU-hours")
+    names = [date.fromisoformat(key[0] or "").strftime("%a %d %b") for key, _ in days]
+    series = [Series(name.capitalize(), [group.value(f"{name}_{kind}") for _, group in days]) for name in PARTS]
+    title = "What the cost of each day consists of" if priced else "What the GPU-hours of each day consist of"
+    return Chart(title, "stacked bar", names, series, y_label=unit)
+
+
+BARS = ("effective_cost", "underused_cost", "idle_cost", "unobserved_cost", "unallocated_cost", "down_cost")
+CELLS = ("cost", "paid_gpu_hours", "utilization", "idle_cost", "underused_cost", "cost_per_effective_gpu_hour")
+MOST_BARS, MOST_ROWS = 12, 25
+Groups = Sequence[tuple[Key, Group]]
+
+
+def build_groups(inquiry: Inquiry) -> SectionFacts | None:
+    """What the cost of each group consists of, and the table behind it, the highest cost first."""
+    by = tuple(inquiry.dimensions)
+    groups = inquiry.groups(*CELLS, *BARS, "allocated_gpu_hours", "unallocated_gpu_hours", by=by)
+    if not groups:
+        return None
+    groups.sort(key=lambda g: (-rank(g[1].value("cost")), -rank(g[1].value("paid_gpu_hours")), str(g[0])))
+    name = " and ".join(by)
+    rest = len(groups) - MOST_ROWS
+    note = f"and {rest} more; see `loadfactor show cost --by {','.join(by)} {inquiry.options}`" if rest > 0 else ""
+    currency = inquiry.totals.currency
+    columns = (
+        TableColumn(name),
+        TableColumn("cost", "money", currency),
+        TableColumn("paid GPU-hours", "number"),
+        TableColumn("utilization", "percent"),
+        TableColumn("idle cost", "money", currency),
+        TableColumn("underused cost", "money", currency),
+        TableColumn("cost per effective GPU-hour", "money", currency),
+    )
+    table = DataTable(columns, [_cells(key, group) for key, group in groups[:MOST_ROWS]], note=note)
+    section = Section(
+        f"Cost by {name}", _say_groups(groups), (_chart_groups(groups[:MOST_BARS], name, currency),), (table,)
+    )
+    return SectionFacts("groups", section, [reading for _, group in groups for reading in group.all])
+
+
+def _cells(key: Key, group: Group) -> Sequence[Cell]:
+    name = group_name(key, group)
+    if name == NOBODY:  # holds nothing, so it has no utilization and leaves nothing idle
+        return (name, *(group.value(m) for m in CELLS[:2]), *("",) * (len(CELLS) - 2))
+    return (name, *(group.value(m) for m in CELLS))
+
+
+def _chart_groups(groups: Groups, name: str, currency: str) -> Chart:
+    """What the cost of each group consists of; GPU-hours where there are no prices."""
+    names = [group_name(key, group) for key, group in groups]
+    if any(group.value("cost") for _, group in groups):
+        series = [Series(metric(m).title, [group.value(m) for _, group in groups]) for m in BARS]
+        return Chart(f"What the cost of each {name} consists of", "stacked bar", names, series, y_label=currency)
+    paid = Series("paid", [group.value("paid_gpu_hours") for _, group in groups])
+    return Chart(f"Paid GPU-hours by {name}", "bar", names, (paid,), y_label="GPU-hours")
+
+
+def _say_groups(groups: Groups) -> str:
+    """Who costs most, and who has the lowest utilization."""
+    holders = [(key, group) for key, group in groups if group.value("allocated_gpu_hours")]
+    said = []
+    if len(holders) > 1 and holders[0][1].value("cost"):
+        key, top = holders[0]
+        said.append(f"{group_name(key, top)} has the highest cost, {top.money('cost')}.")
+    measured = [(key, group) for key, group in holders if group.value("utilization") is not None]
+    if len(measured) > 1:
+        key, low = min(measured, key=lambda g: (rank(g[1].value("utilization")), str(g[0])))
+        said.append(f"{group_name(key, low)} has the lowest utilization, {percent(low.value('utilization'))}.")
+    return " ".join(said)
+
+
+def build_budget(inquiry: Inquiry) -> BudgetFacts | None:
+    """All budgets; None where there are none, and where the report is of a part of the fleet."""
+    if not settings().budget or inquiry.where:
+        return None
+    review = inquiry.books.budgets(None if inquiry.end is None else inquiry.last_month, inquiry.basis)
+    lead = f"{write_headline(review)} {describe_source(review)}"
+    return BudgetFacts("budget", Section("Budgets", lead, tables=(list_budgets(review),)), (), review)
+
+
+WHO_PAID = "Who paid"
+
+
+def build_chargeback(inquiry: Inquiry) -> ChargebackFacts | None:
+    """Statements of the whole bill, or where the report is of a window, of the month (UTC) that it ends in.
+
+    None where there is no bill, and where the report is of a part of the fleet; what is missing for statements is said.
+    """
+    if inquiry.where or not inquiry.books.has_bill:
+        return None
+    by = tuple(name for name in inquiry.dimensions if name in OWNERS) or ("team",)
+    month = None if inquiry.start is None and inquiry.end is None else inquiry.last_month
+    try:
+        found = inquiry.books.charge(ChargeQuestion(by, month, None, settings().chargeback))
+    except InputError as error:
+        return ChargebackFacts("chargeback", Section(WHO_PAID, f"No statements: {error}."), (), None)
+    page = build_statements(found, f" --store {quote(str(inquiry.folder))}")
+    section = Section(WHO_PAID, f"{page.headline} {page.subtitle}", tables=page.sections[0].tables)
+    return ChargebackFacts("chargeback", section, (), found)
+
+
+WAITS = ("queue_wait_s_p50", "queue_wait_s_p90", "queue_wait_s_p99", "queue_waiting")
+MOST_WAITS = 20
+ALL = "all"
+
+
+def build_waits(inquiry: Inquiry) -> SectionFacts | None:
+    """Quantiles of the waits that ended in a start, the others counted; None where nobody is known to have waited."""
+    totals = inquiry.totals
+    if totals.value("queue_wait_s_p50") is None:
+        return None
+    split = [d for d in inquiry.dimensions if d in OF_A_WAIT] or ["team"]
+    groups = inquiry.groups(*WAITS, "allocated_gpu_hours", by=split)
+    groups = [(key, group) for key, group in groups if group.value("queue_wait_s_p50") is not None]
+    groups.sort(key=lambda g: (-rank(g[1].value("queue_wait_s_p90")), str(g[0])))
+    days = inquiry.groups(*WAITS, by=("day",))
+    named = [(ALL, totals), *((group_name(key, group), group) for key, group in groups[:MOST_WAITS])]
+    table = DataTable(
+        (
+            TableColumn(" and ".join(split)),
+            TableColumn("median", "duration"),
+            TableColumn("90 % within", "duration"),
+            TableColumn("99 % within", "duration"),
+            TableColumn("cancelled or pending", "number"),
+        ),
+        [(name, *(group.value(m) for m in WAITS)) for name, group in named],
+    )
+    p50, p90 = (duration(totals.value(m)) for m in WAITS[:2])
+    lead = f"Half of the jobs that started waited at most {p50}, one in ten longer than {p90}."
+    if totals.value("queue_waiting"):
+        lead += f" {number(totals.value('queue_waiting'))} were cancelled or are pending: their waits are not counted."
+    section = Section("Queue waits", lead, (_chart_waits(inquiry, days),) if len(days) > 2 else (), (table,))
+    readings = [*totals.some(*WAITS), *(r for _, group in (*groups, *days) for r in group.all)]
+    return SectionFacts("waits", section, readings)
+
+
+def _chart_waits(inquiry: Inquiry, days: list[tuple[Key, Group]]) -> Chart:
+    starts = [inquiry.local(group.all[0].start) for _, group in days]
+    series = [
+        Series(name, [_hours(group.value(metric)) for _, group in days])
+        for metric, name in (("queue_wait_s_p50", "median"), ("queue_wait_s_p90", "90 %"))
+    ]
+    return Chart("Queue wait of the jobs that started that day", "line", starts, series, "day", "hours")
+
+
+def _hours(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds / S_PER_HOUR
+
+
+def build_unit_costs(inquiry: Inquiry) -> SectionFacts | None:
+    """A table of unit costs; None where the books have no progress or no prices."""
+    totals = inquiry.totals
+    metrics = [f"cost_per_{name}" for name, _ in UNITS]
+    rows = []
+    for name, (_, unit) in zip(metrics, UNITS, strict=True):
+        value = totals.value(name)
+        if value is not None:
+            spelled = unit.replace("_", " ")
+            if is_per_million(unit, [value]):
+                rows.append((f"1 million {spelled}s", value * ONES_PER_MILLION))
+            else:
+                rows.append((f"1 {spelled}", value))
+    if not rows:
+        return None
+    lead = (
+        "Cost of the jobs that worked on it, idle and unobserved time included, ÷ what they made and kept. "
+        "A job that makes several units has its whole cost in each."
+    )
+    table = DataTable((TableColumn("unit"), TableColumn("cost", "money", totals.currency)), rows)
+    section = Section("Cost per unit of work", lead, tables=(table,))
+    return SectionFacts("unit_costs", section, totals.some(*metrics))
+
+
+def build_data_quality(inquiry: Inquiry) -> DataQualityFacts:
+    """Coverage of the window, the balance of the whole books with its residual, and what `doctor` finds."""
+    checked = inquiry.books.check()
+    totals, sides, found = inquiry.totals, checked.balance, list(checked.findings)
+    observed, priced = (totals.readings[name].coverage for name in ("observed_gpu_hours", "cost"))
+    unobserved = number(totals.value("unobserved_gpu_hours"))
+    lead = (
+        f"The books {'balance' if sides.holds else 'DO NOT BALANCE'}. The {unobserved} unobserved GPU-hours are unknown: "
+        "they count neither as idle nor as busy."
+    )
+    residual = f"{sides.residual_gpu_hours:+.1e} GPU-hours"
+    if sides.residual_cost is not None:
+        residual += f", {sides.residual_cost:+.1e} {totals.currency}"
+    rows: list[tuple[Cell, ...]] = [
+        ("held time that was observed (coverage)", percent(observed)),
+        ("paid time that has a price", percent(priced)),
+        ("unobserved GPU-hours", unobserved),
+        ("cost of unobserved GPU-hours", totals.money("unobserved_cost")),
+        ("GPU-hours installed", number(sides.installed_gpu_hours)),
+        ("GPU-hours in the ledger", number(sides.booked_gpu_hours)),
+        ("cost of what was installed", money(sides.installed_cost, totals.currency)),
+        ("cost in the ledger", money(sides.booked_cost, totals.currency)),
+        ("residual (ledger less installed)", residual),
+    ]
+    tables = [DataTable((TableColumn("check"), TableColumn("value", "number")), rows)]
+    if found:
+        tables.append(
+            DataTable(
+                (TableColumn("found"), TableColumn("what to do")),
+                [(say_finding(f, totals.currency), f.do) for f in found],
+            )
+        )
+    return DataQualityFacts(
+        "trust",  # the name that programs know this section by
+        Section("Data quality", lead, tables=tables),
+        totals.some("observed_gpu_hours", "unobserved_gpu_hours", "unobserved_cost", "cost"),
+        sides.holds,
+        sides.residual_gpu_hours,
+        sides.residual_cost,
+        found,
+    )
+
+
+COMMANDS = (
+    ("unattributed", "show unattributed_gpu_hours --by node,day", "which GPUs have no known holder"),
+    ("unallocated", "show unallocated_gpu_hours --by pool,hour", "when and where GPUs were unallocated"),
+    ("down", "show down_gpu_hours --by node", "which nodes fail or are drained most"),
+    ("unobserved", "show unobserved_gpu_hours --by node,day", "which exporters fell silent"),
+    ("idle", "show idle_cost idle_gpu_hours --by user,purpose", "who holds GPUs and leaves them idle"),
+    (
+        "underused",
+        "show underused_cost sm_activity tensor_activity --by purpose,accelerator",
+        "which work leaves GPUs underused",
+    ),
+)
+MOST = 3
+
+
+def build_next_steps(inquiry: Inquiry) -> NextStepsFacts:
+    """The largest losses as commands; by cost where there are prices, else by GPU-hours."""
+    totals = inquiry.totals
+    hours, costs = [f"{name}_gpu_hours" for name, _, _ in COMMANDS], [f"{name}_cost" for name, _, _ in COMMANDS]
+    unit = "cost" if any(totals.value(metric) for metric in costs) else "gpu_hours"
+    ranked = sorted(COMMANDS, key=lambda c: (-rank(totals.value(f"{c[0]}_{unit}")), c[0]))
+    suggestions = []
+    for name, command, why in ranked[:MOST]:
+        size = totals.value(f"{name}_{unit}")
+        if size:
+            amount = totals.money(f"{name}_cost") if unit == "cost" else f"{number(size)} GPU-hours"
+            suggestions.append(Suggestion(f"loadfactor {command} {inquiry.options}", f"{why} ({name}: {amount})"))
+    there = quote(str(inquiry.folder))
+    if inquiry.why is None and list(inquiry.where) in ([], ["team"]):
+        whose = f"--team {quote(inquiry.where['team'])} " if inquiry.where else ""
+        split = "--by team " if inquiry.where else ""
+        suggestions += (
+            Suggestion(
+                f"loadfactor diagnose {whose}{inquiry.span_options}", "why GPUs were not fuller: causes, how sure"
+            ),
+            Suggestion(
+                f"loadfactor savings {split}{inquiry.span_options}", "what to change, and what that would have saved"
+            ),
+        )
+    suggestions += (
+        Suggestion(
+            f"loadfactor report --job JOB {inquiry.options}", "what one job cost and made, and where its money leaked"
+        ),
+        Suggestion(f"loadfactor doctor --store {there}", "what is missing in these books, and what to do about it"),
+    )
+    section = Section("What to try next", "The largest losses first.", suggestions=suggestions)
+    return NextStepsFacts("next", section, totals.some(*hours, *costs))
