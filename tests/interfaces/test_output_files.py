@@ -11,9 +11,8 @@ import pytest
 from tests.interfaces.render.test_document import ANSWER
 
 from loadfactor.base.errors import InputError, LoadfactorError
-from loadfactor.interfaces.output_files import replacing
 from loadfactor.interfaces.pages.lists import build_tables_page as build_page
-from loadfactor.interfaces.render.present import SUFFIXES, write_document
+from loadfactor.interfaces.render.present import SUFFIXES, replacing, write_document
 from loadfactor.interfaces.requests import TablesRequest
 
 

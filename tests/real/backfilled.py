@@ -9,7 +9,7 @@ import httpx
 from tests.real.components import Component, write_scrapes
 
 from loadfactor.base.units import MS_PER_MIN, MS_PER_S, S_PER_MIN
-from loadfactor.interfaces.server.exposition import MetricFamily
+from loadfactor.interfaces.gauges.exposition import MetricFamily
 
 Labels = tuple[tuple[str, str], ...]
 Series = dict[tuple[str, Labels], dict[int, float]]

@@ -16,8 +16,8 @@ from tests.real.components import INTERVAL_S, Component, make_prometheus
 
 from loadfactor.books.books import Books
 from loadfactor.interfaces.server.app import make_app
-from loadfactor.interfaces.server.fleet_gauges import GaugeWindow
 from loadfactor.interfaces.server.guard import Guard
+from loadfactor.interfaces.server.scrape import GaugeWindow
 from loadfactor.store.tokens import TokenFile
 
 LONGEST_S = 180.0

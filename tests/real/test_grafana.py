@@ -14,9 +14,9 @@ from tests.real.components import Component
 from tests.real.served_books import list_labels, query, query_soon, scrape_books
 
 from loadfactor.books.books import Books
+from loadfactor.interfaces.gauges.exposition import SPLITS
 from loadfactor.interfaces.grafana.panels import UNITS
 from loadfactor.interfaces.grafana.write import list_files
-from loadfactor.interfaces.server.gauge_splits import SPLITS
 from loadfactor.settings.config import settings
 from loadfactor.simulator import DEMO, simulate, write_tables
 from loadfactor.tables.schema import DIMENSIONS

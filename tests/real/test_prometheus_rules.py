@@ -28,8 +28,8 @@ from loadfactor.insight.alerts.evidence import Evidence
 from loadfactor.insight.alerts.judge import MOST_STEPS, STEP_MS, Judge
 from loadfactor.insight.alerts.observed import Observed
 from loadfactor.insight.alerts.rules import RULES
+from loadfactor.interfaces.gauges.rules import tell_rules
 from loadfactor.interfaces.prometheus_rules.files import write_for
-from loadfactor.interfaces.server.rule_gauges import tell_rules
 from loadfactor.settings.config import settings
 from loadfactor.simulator.faults.cases import Case, make_case
 from loadfactor.simulator.faults.kinds import FAULTS

@@ -9,10 +9,9 @@ import pytest
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
+from loadfactor.interfaces.gauges.exposition import OF_WHOLE_JOBS, SPLITS, name_gauge
 from loadfactor.interfaces.grafana.panels import WIDTH, Gauges
 from loadfactor.interfaces.grafana.write import DASHBOARDS, list_files
-from loadfactor.interfaces.server.exposition import name_gauge
-from loadfactor.interfaces.server.gauge_splits import OF_WHOLE_JOBS, SPLITS
 from loadfactor.metrics import METRICS
 
 FILES = list_files("USD", "http://prometheus:9090", "https://docs.example/lf")

@@ -11,8 +11,8 @@ from loadfactor.base.units import S_PER_MIN
 from loadfactor.insight.alerts.configured import configure
 from loadfactor.insight.alerts.rule import Rule, Threshold
 from loadfactor.insight.alerts.rules import RULES
+from loadfactor.interfaces.gauges.rules import CONDITION, name_labels, name_watched
 from loadfactor.interfaces.prometheus_rules.files import list_own_rules, write_for
-from loadfactor.interfaces.server.rule_gauges import CONDITION, name_labels, name_watched
 from loadfactor.settings.alerts import AlertTable
 
 SETTLE = 20

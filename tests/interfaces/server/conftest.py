@@ -14,10 +14,9 @@ from starlette.testclient import TestClient
 from loadfactor.base.errors import BusyError, InputError
 from loadfactor.books.books import Books
 from loadfactor.interfaces.server.app import make_app
-from loadfactor.interfaces.server.bounds import Bounds
-from loadfactor.interfaces.server.fleet_gauges import GaugeWindow
-from loadfactor.interfaces.server.guard import Guard
+from loadfactor.interfaces.server.guard import Bounds, Guard
 from loadfactor.interfaces.server.receiver import ReceiverCounts, WriteAnswer
+from loadfactor.interfaces.server.scrape import GaugeWindow
 from loadfactor.store.tokens import TokenFile
 
 HOUR = 3_600_000

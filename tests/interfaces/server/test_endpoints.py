@@ -13,7 +13,7 @@ from loadfactor.books.books import Books
 from loadfactor.interfaces.pages.readings import build_page
 from loadfactor.interfaces.render.json import render_json
 from loadfactor.interfaces.requests import ShowRequest
-from loadfactor.interfaces.server.bounds import Bounds
+from loadfactor.interfaces.server.guard import Bounds
 from loadfactor.metrics import METRICS
 
 
@@ -113,7 +113,7 @@ def test_long_answers_stream(client: TestClient, monkeypatch: pytest.MonkeyPatch
     query = "/api/v1/readings?by=device,hour&format="
     plain = {"Accept-Encoding": "identity"}
     whole = {form: client.get(query + form, headers=plain).content for form in ("json", "csv")}
-    monkeypatch.setattr("loadfactor.interfaces.server.rows.PIECE", 7)
+    monkeypatch.setattr("loadfactor.interfaces.server.replies.PIECE", 7)
     for form, content in whole.items():
         answer = client.get(query + form, headers=plain)
         assert "content-length" not in answer.headers

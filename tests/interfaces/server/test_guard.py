@@ -7,8 +7,7 @@ from tests.interfaces.server.conftest import serve
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.interfaces.server.bounds import Bounds
-from loadfactor.interfaces.server.guard import Asked, Guard, RefusedError, check_binding
+from loadfactor.interfaces.server.guard import Asked, Bounds, Guard, RefusedError, check_binding
 from loadfactor.store.tokens import NAME, TokenFile, create_token, revoke_token
 
 

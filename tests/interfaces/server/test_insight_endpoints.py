@@ -29,8 +29,8 @@ from loadfactor.interfaces.insights import build_savings_page as build_savings
 from loadfactor.interfaces.render.json import render_json
 from loadfactor.interfaces.requests import DiagnoseRequest, SavingsRequest
 from loadfactor.interfaces.server import insight_models as models
-from loadfactor.interfaces.server.bounds import Bounds
-from loadfactor.interfaces.server.long_questions import limit_time
+from loadfactor.interfaces.server.guard import Bounds
+from loadfactor.interfaces.server.questions import limit_time
 from loadfactor.store.tokens import create_token
 
 

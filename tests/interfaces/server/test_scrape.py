@@ -7,9 +7,15 @@ from starlette.testclient import TestClient
 from tests.interfaces.server.conftest import HOUR, HOURS, MINE, START, THEIRS, serve
 
 from loadfactor.books.books import Books
-from loadfactor.interfaces.server.exposition import MetricFamily, name_gauge, write_exposition
-from loadfactor.interfaces.server.fleet_gauges import GaugeWindow
-from loadfactor.interfaces.server.gauge_splits import SHOWN, SPLITS, GaugeSplit
+from loadfactor.interfaces.gauges.exposition import (
+    SHOWN,
+    SPLITS,
+    GaugeSplit,
+    MetricFamily,
+    name_gauge,
+    write_exposition,
+)
+from loadfactor.interfaces.server.scrape import GaugeWindow
 
 LINE = re.compile(
     r'(?P<name>[a-z][a-z0-9_]*)(\{(?P<labels>[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*)\})? (?P<value>[-+0-9.e]+)'

@@ -11,10 +11,9 @@ from tests.interfaces.server.conftest import Remembering
 from loadfactor.base.errors import BusyError
 from loadfactor.books.books import Books
 from loadfactor.interfaces.server.app import make_app
-from loadfactor.interfaces.server.bounds import Bounds
 from loadfactor.interfaces.server.gate import Gate
-from loadfactor.interfaces.server.guard import Guard
-from loadfactor.interfaces.server.question_pool import QuestionPool
+from loadfactor.interfaces.server.guard import Bounds, Guard
+from loadfactor.interfaces.server.replies import QuestionPool
 from loadfactor.store.tokens import TokenFile
 
 HEADERS = [(b"host", b"localhost"), (b"content-encoding", b"snappy")]

@@ -23,8 +23,7 @@ from loadfactor.interfaces.charts.panels import (
     place_labels,
     row_height_in,
 )
-from loadfactor.interfaces.formats import number, short
-from loadfactor.interfaces.visible import make_visible
+from loadfactor.interfaces.formats import make_visible, number, short
 
 MOST_SERIES, MOST_PARTS = 8, 12
 

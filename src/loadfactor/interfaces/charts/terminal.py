@@ -15,8 +15,7 @@ from typing import Any
 from loadfactor.base.units import S_PER_DAY, S_PER_HOUR, S_PER_MIN
 from loadfactor.interfaces.charts import NAMED_KINDS, Chart, Series, X, running
 from loadfactor.interfaces.charts.labels import Box, paint, place, rgb, spots_around, spread
-from loadfactor.interfaces.formats import UNKNOWN, number, short
-from loadfactor.interfaces.visible import make_visible
+from loadfactor.interfaces.formats import UNKNOWN, make_visible, number, short
 
 CHARACTERS_A_TICK, ROWS_A_TICK, MOST_DATES = 10, 4, 7
 DATE_STEPS_S = (

@@ -144,8 +144,8 @@ def prometheus_rules(
     """Write the rules of alerts for Prometheus to a file, or print them. Raises InputError where it cannot be written."""
     from loadfactor.insight.alerts.configured import configure
     from loadfactor.insight.alerts.rules import RULES
-    from loadfactor.interfaces.output_files import replacing
     from loadfactor.interfaces.prometheus_rules.files import write_for
+    from loadfactor.interfaces.render.present import replacing
     from loadfactor.interfaces.requests import find_currency
     from loadfactor.settings.config import settings
 

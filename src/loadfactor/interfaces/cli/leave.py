@@ -14,8 +14,8 @@ from typer.exceptions import TyperException
 
 from loadfactor.base.errors import InputError, LoadfactorError, no_such
 from loadfactor.base.spelling import spell_out
+from loadfactor.interfaces.formats import change_texts
 from loadfactor.interfaces.render.ascii import write_ascii_where_needed
-from loadfactor.interfaces.visible import change_texts
 
 NAME = "loadfactor"
 Printed = TypeVar("Printed")

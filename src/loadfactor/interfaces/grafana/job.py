@@ -1,7 +1,7 @@
 """The dashboard of a job: its GPUs by activity, what it made and cost, what its GPUs were busy with."""
 
+from loadfactor.interfaces.gauges.measured import WHOLE
 from loadfactor.interfaces.grafana.panels import DAY, Gauges, GrafanaPage, Panel, Row, Variable, find_limit
-from loadfactor.interfaces.server.whole_jobs import WHOLE
 
 JOB = ("job",)
 SIGNALS = ("gpu_util", "sm_activity", "tensor_activity")

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from loadfactor.insight.alerts.rule import Threshold
 from loadfactor.insight.alerts.rules import RULES
-from loadfactor.interfaces.server.exposition import name_coverage, name_gauge
+from loadfactor.interfaces.gauges.exposition import name_coverage, name_gauge
 from loadfactor.metrics import metric
 from loadfactor.metrics.metric import CURRENCY
 

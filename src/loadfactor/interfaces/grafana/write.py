@@ -16,7 +16,7 @@ from loadfactor.interfaces.grafana.money import build_money
 from loadfactor.interfaces.grafana.panels import Gauges, GrafanaPage
 from loadfactor.interfaces.grafana.team import build_team
 from loadfactor.interfaces.grafana.telemetry import build_telemetry
-from loadfactor.interfaces.output_files import replacing
+from loadfactor.interfaces.render.present import replacing
 from loadfactor.interfaces.requests import GrafanaRequest, find_currency
 
 DASHBOARDS: Final[tuple[Callable[[Gauges], GrafanaPage], ...]] = (

@@ -8,7 +8,7 @@ from loadfactor.collect.discovery.configuration import write_configuration
 from loadfactor.collect.discovery.surroundings import ProbedPlaces, Surroundings, look_around
 from loadfactor.interfaces.document import DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.interfaces.formats import counted
-from loadfactor.interfaces.output_files import replacing
+from loadfactor.interfaces.render.present import replacing
 from loadfactor.interfaces.requests import InitRequest
 from loadfactor.settings.file import FILE
 

@@ -16,7 +16,7 @@ from loadfactor.catalog.prices import GpuHourPrice, gpu_hour_prices
 from loadfactor.catalog.token_prices import TokenPrice, token_prices
 from loadfactor.interfaces.document import Cell, DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.interfaces.formats import short
-from loadfactor.interfaces.output_files import replacing
+from loadfactor.interfaces.render.present import replacing
 from loadfactor.interfaces.requests import CatalogRequest, NoRequest, TablesRequest
 from loadfactor.metrics import METRICS, Metric
 from loadfactor.sources.own_tables.templates import describe_kind, make_templates

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from loadfactor import __version__
 from loadfactor.interfaces.charts import Chart, image
 from loadfactor.interfaces.document import Document, Histogram
-from loadfactor.interfaces.visible import make_visible
+from loadfactor.interfaces.formats import make_visible
 
 BAR_UNITS, TALL = 10, 60  # of the small histograms' own drawing
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 from loadfactor.interfaces.charts import terminal as chart_terminal
 from loadfactor.interfaces.document import DataTable, Document, Section
-from loadfactor.interfaces.formats import draw_bins
-from loadfactor.interfaces.visible import make_visible
+from loadfactor.interfaces.formats import draw_bins, make_visible
 
 WIDTH, CHART_HEIGHT = 90, 13
 SIGNS = re.compile(r"[\\|*_`\[\]!~@#]|:(?=//)|(?<=www)\.", re.IGNORECASE)

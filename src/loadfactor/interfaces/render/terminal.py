@@ -10,8 +10,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from loadfactor.interfaces.document import Assumption, DataTable, Document, Histogram, Section, Tile
-from loadfactor.interfaces.formats import draw_bins
-from loadfactor.interfaces.visible import make_visible
+from loadfactor.interfaces.formats import draw_bins, make_visible
 
 MAX_WIDTH = 100
 CHART_HEIGHT = 13

@@ -27,8 +27,7 @@ from loadfactor.interfaces.pages.alerts import make_silence
 from loadfactor.interfaces.server.guard import Access
 from loadfactor.interfaces.server.intake import read_body
 from loadfactor.interfaces.server.models import AlertsAnswer, SilenceAnswer, SilenceRequest, SilencesAnswer
-from loadfactor.interfaces.server.replies import access_of
-from loadfactor.interfaces.server.served import Served, describe_errors
+from loadfactor.interfaces.server.replies import Served, access_of, describe_errors
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.reading import iso
 from loadfactor.settings.config import settings

@@ -18,8 +18,8 @@ from loadfactor.insight.alerts.delivery.message import Links
 from loadfactor.insight.alerts.delivery.outbox import Judged, Outbox
 from loadfactor.insight.alerts.judge import REMEMBERED_MS, STEP_MS, Judge
 from loadfactor.insight.alerts.rules import RULES
-from loadfactor.interfaces.server.request_log import write_line
-from loadfactor.interfaces.server.rule_gauges import Said
+from loadfactor.interfaces.gauges.rules import Said
+from loadfactor.interfaces.server.guard import write_line
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.reading import iso
 from loadfactor.settings.config import Settings, smtp_password

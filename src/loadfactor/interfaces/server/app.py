@@ -16,20 +16,15 @@ from loadfactor.base.errors import LoadfactorError
 from loadfactor.books.books import Books
 from loadfactor.interfaces.server.alert_endpoints import add_alerts
 from loadfactor.interfaces.server.alert_service import AlertService
-from loadfactor.interfaces.server.bounds import Bounds
 from loadfactor.interfaces.server.endpoints import add_lists, add_readings
-from loadfactor.interfaces.server.fleet_gauges import FleetGauges, GaugeWindow
-from loadfactor.interfaces.server.gate import Gate
-from loadfactor.interfaces.server.guard import Guard, Need, RefusedError
+from loadfactor.interfaces.server.gate import Gate, answer_error, refuse
+from loadfactor.interfaces.server.guard import Bounds, Guard, Need, RefusedError
 from loadfactor.interfaces.server.insight_endpoints import DIAGNOSIS, SAVINGS, add_insight
-from loadfactor.interfaces.server.intake import DirectWrites, add_intake
+from loadfactor.interfaces.server.intake import DirectWrites, add_intake, add_progress_intake
 from loadfactor.interfaces.server.models import HealthAnswer
-from loadfactor.interfaces.server.progress_intake import add_progress_intake
-from loadfactor.interfaces.server.question_pool import QuestionPool
 from loadfactor.interfaces.server.receiver import Receiver
-from loadfactor.interfaces.server.refusals import answer_error, refuse
-from loadfactor.interfaces.server.scrape import add_scrape
-from loadfactor.interfaces.server.served import Served, describe_errors
+from loadfactor.interfaces.server.replies import QuestionPool, Served, describe_errors
+from loadfactor.interfaces.server.scrape import FleetGauges, GaugeWindow, add_scrape
 
 NEEDS: Final[dict[tuple[str, str], Need]] = {
     ("GET", "/health"): "nothing",

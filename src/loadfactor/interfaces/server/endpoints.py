@@ -24,9 +24,7 @@ from loadfactor.interfaces.server.questions import (
     answer_readings,
     read_question,
 )
-from loadfactor.interfaces.server.replies import access_of, reply
-from loadfactor.interfaces.server.rows import Form, RowsAnswer
-from loadfactor.interfaces.server.served import Served, describe_rows
+from loadfactor.interfaces.server.replies import Form, RowsAnswer, Served, access_of, describe_rows, reply
 
 Names = Annotated[list[str] | None, Query(max_length=64, description="Names, repeated or separated by commas.")]
 Text = Annotated[str | None, Query(max_length=200)]

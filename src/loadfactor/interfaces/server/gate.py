@@ -1,22 +1,81 @@
 """The gate every request passes before a route sees it: bounds, rate, who asks, a request id, and a line in the log."""
 
+import json
 import re
 import time
 import traceback
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import Any
 from uuid import uuid4
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from loadfactor.base.errors import BusyError, LoadfactorError
+from loadfactor.base.errors import BusyError, InputError, LoadfactorError, StoreError
+from loadfactor.base.spelling import spell_out
 from loadfactor.base.units import MS_PER_S
-from loadfactor.interfaces.server.bounds import Bounds
-from loadfactor.interfaces.server.guard import Access, Asked, Guard, Need, RefusedError
-from loadfactor.interfaces.server.rates import Rates
-from loadfactor.interfaces.server.refusals import answer_error
-from loadfactor.interfaces.server.request_log import write_line
+from loadfactor.interfaces.server.guard import (
+    Access,
+    Asked,
+    Bounds,
+    Guard,
+    Need,
+    RefusedError,
+    hide_secrets,
+    write_line,
+)
+from loadfactor.sources.prometheus.remote_write import BodyTooLarge
+
+STORE_RETRY_S = 5
+_FLAG = re.compile(r"(`[^`]*`)|(?<![\w-])--([a-z])")
+
+
+def refuse(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    """The answer to a request that is not served."""
+    line = hide_secrets(spell_out(" ".join(message.split())))
+    body = json.dumps({"error": line}, ensure_ascii=False).encode("utf-8", "replace")
+    return Response(body, status, headers, "application/json")
+
+
+def answer_error(error: Exception) -> Response:
+    """The answer where a request failed with this; the words of the command line's options become those of parameters."""
+    message = _FLAG.sub(lambda found: found[1] or found[2], str(error))
+    if isinstance(error, RefusedError):
+        return refuse(error.status, message, {"WWW-Authenticate": "Bearer"} if error.status == 401 else None)
+    if isinstance(error, BusyError):
+        return refuse(429, message, {"Retry-After": str(max(1, ceil(error.retry_after_s)))})
+    if isinstance(error, BodyTooLarge):
+        return refuse(413, message)
+    if isinstance(error, InputError):
+        return refuse(400, message)
+    if isinstance(error, StoreError):
+        return refuse(503, message, {"Retry-After": str(STORE_RETRY_S)})
+    if isinstance(error, LoadfactorError):
+        return refuse(500, message)
+    return refuse(
+        500, f"an error in loadfactor itself ({type(error).__name__}); the log says more under this request id"
+    )
+
+
+class Rates:
+    """Buckets of the last `clients` clients. For one thread."""
+
+    def __init__(self, per_s: float, burst: int, clients: int) -> None:
+        self._per_s, self._burst, self._clients = per_s, burst, clients
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str, now_s: float) -> bool:
+        """Count a request; False where it is one too many."""
+        left, at_s = self._buckets.pop(client, (float(self._burst), now_s))
+        left = min(float(self._burst), left + (now_s - at_s) * self._per_s)
+        passes = left >= 1
+        self._buckets[client] = (left - passes, now_s)
+        if len(self._buckets) > self._clients:
+            self._buckets.popitem(last=False)
+        return passes
+
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 SAFE_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"private, no-cache"))

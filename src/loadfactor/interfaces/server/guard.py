@@ -1,13 +1,62 @@
 """Who may ask what: tokens, trusted proxies, and the names under which a server of this machine alone may be asked."""
 
+import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from loadfactor.base.errors import InputError
-from loadfactor.store.tokens import TokenFile
+from loadfactor.base.units import BYTES_PER_GIB, BYTES_PER_KIB, S_PER_HOUR, S_PER_MIN
+from loadfactor.sources.prometheus.remote_write import WriteLimits
+from loadfactor.store.tokens import PREFIX, SECRET, TokenFile
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The bounds of a server; what passes one of them is refused with a status that says so."""
+
+    write_bytes: int = WriteLimits.packed_bytes  # of a remote_write request as it comes, compressed
+    upload_bytes: int = BYTES_PER_GIB  # of a file that is imported
+    unpacked_bytes: int = 8 * BYTES_PER_GIB  # of the same, decompressed
+    url_bytes: int = 8 * BYTES_PER_KIB
+    header_bytes: int = 32 * BYTES_PER_KIB
+    write_s: float = S_PER_MIN  # to send a remote_write request
+    upload_s: float = S_PER_HOUR  # to send a file
+    dimensions: int = 4  # of one split
+    metrics: int = 100  # of one question
+    groups: int = 2_000_000  # of one answer, as far as devices and time say
+    rows: int = 100_000  # of one list of jobs or devices
+    questions: int = 4  # worked on at once
+    waiting_questions: int = 16  # that wait for their turn
+    long_questions: int = 1  # diagnoses and savings, worked on at once, beside the questions
+    waiting_long_questions: int = 2
+    long_question_s: float = 5 * S_PER_MIN  # of work, looked at between jobs and between levers
+    diagnosed_jobs: int = 100  # of one question
+    in_flight: int = 512  # requests at once
+    requests_per_s: float = 500  # of one client, in the long run
+    burst: int = 2_000  # of one client at once
+    clients: int = 10_000  # whose rates are remembered
+    retry_after_s: int = 2
+
+
+def write_line(**facts: Any) -> None:
+    """Write one line, with the time first."""
+    line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **facts}
+    sys.stderr.write(hide_secrets(json.dumps(line, ensure_ascii=True, default=str)) + "\n")
+
+
+def hide_secrets(text: str) -> str:
+    """The text without tokens.
+
+    >>> hide_secrets("no metric called 'lf_AbcdefghijklmnopqrstuvwxyZ0123456789-_xyz'")
+    "no metric called 'lf_…'"
+    """
+    return SECRET.sub(f"{PREFIX}…", text)
+
 
 Need = Literal["nothing", "any", "read", "fleet", "write"]
 """What an endpoint asks for. `any`: some token; `read`: one that reads, if only a team; `fleet`: one that reads everything."""

@@ -7,12 +7,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from loadfactor.interfaces.requests import DiagnoseRequest, SavingsRequest
-from loadfactor.interfaces.server.bounds import Bounds
 from loadfactor.interfaces.server.endpoints import End, Last, Names, Start, Text
+from loadfactor.interfaces.server.guard import Bounds
 from loadfactor.interfaces.server.insight_models import DiagnosisAnswer, SavingsAnswer
-from loadfactor.interfaces.server.long_questions import answer_diagnosis, answer_savings, read_long_question
-from loadfactor.interfaces.server.replies import access_of, reply
-from loadfactor.interfaces.server.served import Served, describe_errors
+from loadfactor.interfaces.server.questions import answer_diagnosis, answer_savings, read_long_question
+from loadfactor.interfaces.server.replies import Served, access_of, describe_errors, reply
 
 DIAGNOSIS: Final = "/api/v1/diagnosis"
 SAVINGS: Final = "/api/v1/savings"

@@ -21,11 +21,11 @@ from loadfactor.interfaces.render.json import render_json
 from loadfactor.interfaces.requests import read_moment, read_zone
 from loadfactor.interfaces.server.guard import RefusedError
 from loadfactor.interfaces.server.models import ReceiptAnswer
-from loadfactor.interfaces.server.replies import access_of
-from loadfactor.interfaces.server.served import Served, describe_errors
+from loadfactor.interfaces.server.replies import Served, access_of, describe_errors
 from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.sources import SOURCES
 from loadfactor.sources.base import ReadOptions
+from loadfactor.sources.progress_records.records import check_lines
 from loadfactor.sources.prometheus.remote_write import BodyTooLarge
 from loadfactor.store.audit import append_audit
 from loadfactor.store.importing import Receipt
@@ -205,3 +205,26 @@ def describe_body(media: str, about: str) -> dict[str, object]:
     """What OpenAPI says of a body that is no JSON."""
     content = {media: {"schema": {"type": "string", "format": "binary"}}}
     return {"requestBody": {"description": about, "required": True, "content": content}}
+
+
+PROGRESS: Final = "/api/v1/progress"
+
+
+def add_progress_intake(app: FastAPI, served: Served) -> None:
+    """Add it to an app."""
+
+    @app.post(
+        PROGRESS,
+        status_code=204,
+        response_class=Response,
+        responses={204: {"description": "every record is durable"}, **describe_errors(408, 413, 415)},
+        openapi_extra=describe_body("application/x-ndjson", "Lines of progress files, the first of kind begin."),
+    )
+    async def keep_progress(request: Request) -> Response:
+        """Takes what `loadfactor.track` sends; answers when it is durable. A record that comes twice counts once."""
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise RefusedError(415, "send the lines as they are, without Content-Encoding")
+        pieces = [piece async for piece in read_body(request, served.bounds.write_bytes, served.bounds.write_s)]
+        lines = [line for line in b"".join(pieces).split(b"\n") if line.strip()]
+        await served.receiver.keep_progress(await asyncio.to_thread(check_lines, lines))
+        return Response(status_code=204)

@@ -1,24 +1,30 @@
 """Questions of the books that the endpoints ask, in the reach of a token; each opens a session and is worked out in a thread."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
+from time import monotonic
 from typing import Any
 
+import ibis
 import pyarrow as pa
 
-from loadfactor.base.errors import InputError
-from loadfactor.base.request import make_request
+from loadfactor.base.errors import InputError, no_such
+from loadfactor.base.request import RequestT, make_request
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.books import Books
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.interfaces.requests import ShowRequest
-from loadfactor.interfaces.server.bounds import Bounds
-from loadfactor.interfaces.server.guard import Access
-from loadfactor.interfaces.server.lists import JOB_DIMENSIONS, list_devices, list_jobs
-from loadfactor.interfaces.server.reach import NothingKnownError, keep_to_team
-from loadfactor.interfaces.server.rows import RowsAnswer
+from loadfactor.interfaces.formats import duration
+from loadfactor.interfaces.insights import diagnose_books as build_diagnosis
+from loadfactor.interfaces.insights import find_savings as build_savings
+from loadfactor.interfaces.requests import DiagnoseRequest, SavingsRequest, ShowRequest
+from loadfactor.interfaces.server.guard import Access, Bounds, RefusedError
+from loadfactor.interfaces.server.replies import PageAnswer, RowsAnswer
+from loadfactor.ledger.labels import drop_repeats
 from loadfactor.metrics.query.calendar import milliseconds
+from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 from loadfactor.metrics.query.reading import Readings
+from loadfactor.tables.schema import DIMENSIONS
 
 COVERAGE = ("metric", "by", "from", "to", "coverage", "activity_basis")
 NOTHING = pa.table({})
@@ -118,3 +124,164 @@ def check_size(
         raise InputError(
             f"{devices:,} GPUs × {hours:,} hours are more than {bounds.groups:,} groups; ask for a shorter window"
         )
+
+
+JOB_DIMENSIONS = ("user", "team", "project", "experiment", "purpose")
+INSTANT = pa.timestamp("ms", "UTC")
+
+
+def list_jobs(
+    snapshot: Snapshot, start: datetime | None, end: datetime | None, filters: dict[str, str], limit: int, offset: int
+) -> pa.Table:
+    """A row each time a job held GPUs in a window, in the order of the starts; `filters` are of the holder and the pool."""
+    rows = drop_repeats(snapshot.view("allocations"))
+    for name, value in filters.items():
+        rows = rows.filter(rows[DIMENSIONS[name]] == value)
+    gpus = ibis.coalesce(rows.gpus, 1.0) * ibis.coalesce(rows.share, 1.0)
+    jobs = (
+        rows.mutate(held=gpus)
+        .group_by("job_id", "attempt", "from_utc")
+        .aggregate(
+            **{name: lambda t, column=DIMENSIONS[name]: t[column].max() for name in JOB_DIMENSIONS},
+            gpus=lambda t: t.held.sum(),
+            submitted=lambda t: t.submitted_utc.min(),
+            to=lambda t: ibis.ifelse(t.to_utc.isnull().any(), ibis.null("int64"), t.to_utc.max()),
+            end_state=lambda t: t.end_state.max(),
+        )
+    )
+    if start is not None:
+        jobs = jobs.filter(jobs.to.isnull() | (jobs.to > milliseconds(start)))
+    if end is not None:
+        jobs = jobs.filter(jobs.from_utc < milliseconds(end))
+    jobs = jobs.rename({"job": "job_id", "from": "from_utc"})
+    columns = ["job", "attempt", *JOB_DIMENSIONS, "gpus", "submitted", "from", "to", "end_state"]
+    return as_instants(
+        snapshot.fetch(jobs.select(columns).order_by("from", "job", "attempt").limit(limit, offset=offset))
+    )
+
+
+def list_devices(snapshot: Snapshot, team: str | None, limit: int, offset: int) -> pa.Table:
+    """A row a GPU and stretch of time it stayed where it was, in the order of their names; of a team, those it held."""
+    rows: Any = snapshot.view("devices")
+    if team is not None:
+        held = [name for name in names_of_team(snapshot, "device", team) if name is not None]
+        rows = rows.filter(rows.device_id.isin(held)) if held else rows.limit(0)
+    rows = rows.rename({"device": "device_id", "from": "from_utc", "to": "to_utc"})
+    columns = ["device", "node", "accelerator", "pool", "share", "from", "to"]
+    return as_instants(snapshot.fetch(rows.select(columns).order_by("device", "from").limit(limit, offset=offset)))
+
+
+def as_instants(rows: pa.Table) -> pa.Table:
+    """Rows with the columns from, to and submitted as instants rather than milliseconds."""
+    for name in ("from", "to", "submitted"):
+        if name in rows.column_names:
+            place = rows.column_names.index(name)
+            rows = rows.set_column(place, name, rows[name].cast(INSTANT))
+    return rows
+
+
+NAMING = ("paid_gpu_hours", "queue_waiting")
+"""Metrics that speak of everything a team held or waited for."""
+
+
+class NothingKnownError(Exception):
+    """The books know nothing yet of what may be asked."""
+
+
+def list_teams(snapshot: Snapshot) -> set[str]:
+    """The teams that allocations or queue events name."""
+    found: set[str] = set()
+    for name in ("allocations", "queue_events"):
+        rows = snapshot.view(name)
+        found |= {team for team in snapshot.fetch(rows.select("team").distinct())["team"].to_pylist() if team}
+    return found
+
+
+def keep_to_team(snapshot: Snapshot, filters: Mapping[str, str], team: str | None) -> dict[str, str]:
+    """The filters, with the team of the token among them; as they are where it reads every team.
+
+    Raises RefusedError for another team, InputError for a value that this team has nothing of, and NothingKnownError where the
+    books do not know the team. None of them says what other teams have.
+    """
+    if team is None:
+        return dict(filters)
+    if filters.get("team", team) != team:
+        raise RefusedError(403, f"this token reads team {team!r} alone; leave where=team=… out")
+    if team == UNKNOWN_HOLDER or team not in list_teams(snapshot):
+        raise NothingKnownError
+    for name, value in filters.items():
+        if name not in DIMENSIONS:
+            raise no_such("dimension", name, DIMENSIONS)
+        if name in ("team", "state", "hour", "day", "week", "month"):
+            continue  # `show` says that nothing can be chosen by time
+        if value not in names_of_team(snapshot, name, team):
+            raise InputError(
+                f"no {name} called {value!r} in what team {team!r} held or asked for; leave it out to see all"
+            )
+    return {**filters, "team": team}
+
+
+def names_of_team(snapshot: Snapshot, dimension: str, team: str) -> set[str | None]:
+    """The values of a dimension in what a team held or waited for."""
+    return {key for (key,) in snapshot.show(NAMING, [dimension], where={"team": team}).keys}
+
+
+def read_long_question(kind: Callable[..., RequestT], given: Mapping[str, Any]) -> RequestT:
+    """What a request asks, read as the command line reads it. Raises InputError."""
+    lists = {name: ",".join(value) for name, value in given.items() if isinstance(value, list)}
+    return make_request(kind, {name: v for name, v in {**given, **lists}.items() if v not in (None, "")})
+
+
+def answer_diagnosis(books: Books, asked: DiagnoseRequest, access: Access, bounds: Bounds) -> PageAnswer:
+    """What `loadfactor diagnose --format json` prints; for a token of one team, of that team and its jobs alone.
+
+    Raises InputError where it takes too long, and for what the books do not know, RefusedError for another team.
+    """
+    leave_out: frozenset[str] = frozenset()
+    if access.team is not None:
+        asked, leave_out = _keep_diagnosis_to_team(books, asked, access.team)
+    return PageAnswer(build_diagnosis(asked, books, limit_time(bounds.long_question_s), leave_out))
+
+
+def answer_savings(books: Books, asked: SavingsRequest, bounds: Bounds) -> PageAnswer:
+    """What `loadfactor savings --format json` prints. Raises InputError where it takes too long."""
+    return PageAnswer(build_savings(asked, books, limit_time(bounds.long_question_s)))
+
+
+def limit_time(longest_s: float, clock_s: Callable[[], float] = monotonic) -> Callable[[str, float], None]:
+    """What is told of progress, and ends it with an InputError once it takes longer than that."""
+    end_s = clock_s() + longest_s
+
+    def tell(_what: str, _share: float) -> None:
+        if clock_s() > end_s:
+            raise InputError(
+                f"this takes longer than {duration(longest_s)}; ask for a shorter window or fewer jobs, or ask the "
+                "command line, which has no such limit"
+            )
+
+    return tell
+
+
+def _keep_diagnosis_to_team(books: Books, asked: DiagnoseRequest, team: str) -> tuple[DiagnoseRequest, frozenset[str]]:
+    """The same question of one team, and jobs of which others held a part, so that their diagnosis would tell of them."""
+    if asked.team not in (None, team):
+        raise RefusedError(403, f"this token reads team {team!r} alone; leave team=… out")
+    with books.snapshot() as snapshot:
+        try:
+            keep_to_team(snapshot, {"job": asked.job} if asked.job else {}, team)
+        except NothingKnownError as error:
+            raise InputError("the books know nothing yet of what this token may read") from error
+        shared = _list_shared_jobs(snapshot, team)
+    if asked.job in shared:
+        raise InputError(f"job {asked.job!r} is not of this team alone; ask with a token that reads everything")
+    return (asked if asked.job else replace(asked, team=team)), shared
+
+
+def _list_shared_jobs(snapshot: Snapshot, team: str) -> frozenset[str]:
+    """Jobs that this team held and somebody else, too."""
+    rows = snapshot.view("allocations")
+    jobs = rows.group_by("job_id").aggregate(
+        is_theirs=(rows.team == team).any(), is_others=(rows.team != team).any() | rows.team.isnull().any()
+    )
+    found = snapshot.fetch(jobs.filter(jobs.is_theirs & jobs.is_others).select("job_id"))
+    return frozenset(found["job_id"].to_pylist())

@@ -1,20 +1,199 @@
 """Answers of questions over HTTP: their tag, 304 where nothing changed, gzip where it is asked for, streams where they are long."""
 
+import asyncio
 import hashlib
+import io
 import os
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
 
+import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from loadfactor import __version__
-from loadfactor.interfaces.server.guard import Access
-from loadfactor.interfaces.server.question_pool import QuestionPool
-from loadfactor.interfaces.server.rows import MEDIA, MOST_AT_ONCE, Form, PageAnswer, RowsAnswer, begin
+from loadfactor.base.errors import BusyError
+from loadfactor.base.units import BYTES_PER_KIB
+from loadfactor.books.books import Books
+from loadfactor.interfaces.document import Document
+from loadfactor.interfaces.render.json import render_csv, render_json
+from loadfactor.interfaces.server.guard import Access, Bounds
+from loadfactor.interfaces.server.models import ErrorAnswer
+from loadfactor.interfaces.server.receiver import Receiver
 from loadfactor.store.live_copy import LOG_SUFFIX
 from loadfactor.store.live_copy import NAME as LIVE
 from loadfactor.store.manifest import NAME as MANIFEST
+
+ERRORS = {
+    400: "the request cannot be understood",
+    401: "a token is needed",
+    403: "the token is not enough",
+    408: "the body came too slowly",
+    413: "the body is too large",
+    414: "the address is too long",
+    415: "the body is packed or written in another way",
+    421: "a server on loopback was asked by another name",
+    429: "too much at once: come back after Retry-After seconds",
+    431: "the headers are too long",
+    500: "an error in loadfactor itself",
+    503: "the store cannot be read or written now",
+}
+
+
+@dataclass(frozen=True)
+class Served:
+    """The books, who takes samples in, the bounds, and the threads for questions, short ones and long ones."""
+
+    books: Books
+    receiver: Receiver
+    bounds: Bounds
+    pool: "QuestionPool"
+    long_pool: "QuestionPool"
+
+
+def describe_errors(*answers: int) -> dict[int | str, dict[str, object]]:
+    """The responses of an endpoint that are errors, as OpenAPI describes them: those given and those every endpoint may give."""
+    every = (400, 401, 403, 414, 421, 429, 431, 500, 503)
+    return {status: {"model": ErrorAnswer, "description": ERRORS[status]} for status in sorted({*every, *answers})}
+
+
+def describe_rows(model: type) -> dict[int | str, dict[str, object]]:
+    """The responses of an endpoint that answers with rows in any form."""
+    other: dict[str, object] = {MEDIA[form].partition(";")[0]: {} for form in ("csv", "arrow")}
+    answers: dict[int | str, dict[str, object]] = {
+        200: {"model": model, "description": "the rows", "content": other},
+        304: {"description": "unchanged since the answer of this ETag"},
+    }
+    return answers | describe_errors()
+
+
+AnswerT = TypeVar("AnswerT")
+
+
+class QuestionPool:
+    """Threads for what blocks: so many questions `at_once`, so many that are `waiting`. For one event loop."""
+
+    def __init__(self, at_once: int, waiting: int, retry_after_s: float) -> None:
+        self._threads = ThreadPoolExecutor(at_once, "question")
+        self._most, self._retry_after_s = at_once + waiting, retry_after_s
+        self._asked = 0
+
+    async def ask(self, work: Callable[[], AnswerT]) -> AnswerT:
+        """What `work` returns, worked out in a thread. Raises BusyError where too many wait already."""
+        if self._asked >= self._most:
+            raise BusyError("too many questions at once; ask again a little later", self._retry_after_s)
+        self._asked += 1
+        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        running.add_done_callback(self._count_down)  # not before: a client that leaves does not stop its question
+        return await asyncio.shield(running)
+
+    def _count_down(self, done: "asyncio.Future[AnswerT]") -> None:
+        self._asked -= 1
+        if not done.cancelled():
+            done.exception()  # said to who asked; where nobody is left, not to the log
+
+    def close(self) -> None:
+        """Take no more; those that run end by themselves."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+Form = Literal["json", "csv", "arrow"]
+MEDIA: Final[dict[str, str]] = {
+    "json": "application/json",
+    "csv": "text/csv; charset=utf-8",
+    "arrow": "application/vnd.apache.arrow.stream",
+}
+PIECE: Final = 2_000
+"""Rows that are written at once."""
+PAGE_PIECE_BYTES: Final = 256 * BYTES_PER_KIB
+MOST_AT_ONCE: Final = 3
+"""Pieces that are worked out before the first is sent."""
+_GZIP: Final = zlib.MAX_WBITS | 16
+_LEVEL: Final = 5
+
+
+@dataclass(frozen=True)
+class RowsAnswer:
+    """Rows under a name: as records (dataclasses, objects with `as_json` or mappings), and as an Arrow table."""
+
+    name: str
+    records: Sequence[Any]
+    arrow: Callable[[], pa.Table]
+
+    def write(self, form: Form, packed: bool) -> Iterator[bytes]:
+        """The bytes in this form, with gzip where `packed`."""
+        pieces = {"json": self._write_json, "csv": self._write_csv, "arrow": self._write_arrow}[form]()
+        return pack(pieces) if packed else pieces
+
+    def _pieces(self) -> Iterator[Document]:
+        for start in range(0, len(self.records), PIECE):
+            yield Document("", data=self.records[start : start + PIECE])
+
+    def _write_json(self) -> Iterator[bytes]:
+        """`{"readings": [one object a line]}`."""
+        opening = f'{{"{self.name}": [\n '
+        for piece in self._pieces():
+            yield (opening + render_json(piece)[len("[\n ") : -len("\n]")]).encode("utf-8", "replace")
+            opening = ",\n "
+        yield b"\n]}\n" if self.records else f'{{"{self.name}": []}}\n'.encode()
+
+    def _write_csv(self) -> Iterator[bytes]:
+        """A heading, and a line a row; nothing where there are no rows."""
+        for number, piece in enumerate(self._pieces()):
+            text = render_csv(piece)
+            yield (text.partition("\n")[2] if number else text).encode("utf-8", "replace")
+
+    def _write_arrow(self) -> Iterator[bytes]:
+        """An Arrow stream, a batch at a time."""
+        table = self.arrow()
+        sink = io.BytesIO()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            for batch in table.to_batches(max_chunksize=PIECE):
+                writer.write_batch(batch)
+                yield _drain(sink)
+        yield _drain(sink)
+
+
+@dataclass(frozen=True)
+class PageAnswer:
+    """The JSON of a page, as the command line prints it."""
+
+    page: Document
+
+    def write(self, _form: Form, packed: bool) -> Iterator[bytes]:
+        """The bytes, with gzip where `packed`."""
+        text = (render_json(self.page) + "\n").encode("utf-8", "replace")
+        pieces = (text[start : start + PAGE_PIECE_BYTES] for start in range(0, len(text), PAGE_PIECE_BYTES))
+        return pack(pieces) if packed else iter(pieces)
+
+
+def _drain(sink: io.BytesIO) -> bytes:
+    """What was written since the last time."""
+    written = sink.getvalue()
+    sink.seek(0)
+    sink.truncate()
+    return written
+
+
+def pack(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The pieces with gzip."""
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    for piece in pieces:
+        if packed := packer.compress(piece):
+            yield packed
+    yield packer.flush()
+
+
+def begin(pieces: Iterator[bytes]) -> tuple[list[bytes], Iterator[bytes]]:
+    """The first pieces, worked out now, and all of them; fewer than `MOST_AT_ONCE` are the whole of it."""
+    first = list(islice(pieces, MOST_AT_ONCE))
+    return first, chain(first, pieces)
+
 
 VARY = "Accept-Encoding, Authorization"
 
@@ -26,7 +205,11 @@ def access_of(request: Request) -> Access:
 
 
 async def reply(
-    request: Request, pool: QuestionPool, folder: Path, work: Callable[[], RowsAnswer | PageAnswer], form: Form = "json"
+    request: Request,
+    pool: "QuestionPool",
+    folder: Path,
+    work: Callable[[], RowsAnswer | PageAnswer],
+    form: Form = "json",
 ) -> Response:
     """Work an answer out and send it, or say that the one the client has is still right."""
     packed = _wants_gzip(request.headers.get("accept-encoding", ""))

@@ -1,17 +1,125 @@
 """`/metrics`: the fleet's own numbers, and the server's."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 from fastapi import FastAPI
 from starlette.responses import Response
 
-from loadfactor.interfaces.server.exposition import MetricFamily, write_exposition
-from loadfactor.interfaces.server.fleet_gauges import FleetGauges
+from loadfactor.base.errors import LoadfactorError
+from loadfactor.base.units import S_PER_HOUR
+from loadfactor.books.books import Books
+from loadfactor.insight.alerts.configured import configure
+from loadfactor.insight.alerts.rule import Rule
+from loadfactor.insight.alerts.rules import RULES
+from loadfactor.interfaces.gauges.exposition import SPLITS, GaugeSplit, MetricFamily, write_exposition
+from loadfactor.interfaces.gauges.measured import WholeJobs, measure_budgets, measure_end, measure_split
+from loadfactor.interfaces.gauges.rules import RuleGauges, Said
+from loadfactor.interfaces.server.guard import write_line
+from loadfactor.interfaces.server.questions import is_empty
 from loadfactor.interfaces.server.receiver import Receiver, ReceiverCounts
-from loadfactor.interfaces.server.served import describe_errors
+from loadfactor.interfaces.server.replies import QuestionPool, describe_errors
+from loadfactor.settings.config import settings
+
+BUDGETS_FRESH_S: Final = 300
+
+
+def configure_rules() -> Sequence[Rule]:
+    """The rules as the settings of now have them."""
+    return configure(RULES, settings().alert)
+
+
+@dataclass(frozen=True)
+class GaugeWindow:
+    """What the gauges speak of, and how often they are looked at. `wait_s`: how long who asks waits for newer ones."""
+
+    splits: tuple[GaugeSplit, ...] = SPLITS
+    rules: Callable[[], Sequence[Rule]] = configure_rules
+    fresh_s: float = 30
+    wait_s: float = 2
+
+
+@dataclass(frozen=True)
+class _Kept:
+    at_s: float
+    families: list[MetricFamily]
+
+
+class FleetGauges:
+    """The gauges, kept for a while. For one event loop; `clock_s` is in seconds since 1970."""
+
+    def __init__(
+        self,
+        books: Books,
+        pool: QuestionPool,
+        window: GaugeWindow,
+        clock_s: Callable[[], float],
+        read_said: Callable[[], Said | None] | None = None,
+    ) -> None:
+        """`read_said`: what the rules say, where alerts are judged already; without it they are judged here."""
+        self._read_said = read_said
+        self._books, self._pool, self._window, self._clock_s = books, pool, window, clock_s
+        self._kept: dict[GaugeSplit | str, _Kept] = {}
+        self._whole_jobs, self._rules = WholeJobs(), RuleGauges(books)
+        self._at_s: float | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    async def get(self) -> list[MetricFamily]:
+        """The gauges as they are known; waits a moment for newer ones, never longer."""
+        stale = self._at_s is None or self._clock_s() - self._at_s >= self._window.fresh_s
+        if stale and self._running is None:
+            self._running = asyncio.create_task(self._renew())
+        if self._running is not None:
+            await asyncio.wait([self._running], timeout=self._window.wait_s)
+        return [family for kept in self._kept.values() for family in kept.families]
+
+    async def _renew(self) -> None:
+        try:
+            self._kept = await self._pool.ask(lambda: self._measure(self._clock_s(), dict(self._kept)))
+        except LoadfactorError as error:  # busy, or damaged: the gauges stay away rather than stay old
+            self._kept = {}
+            write_line(warning=f"/metrics has no numbers of the fleet now: {error}")
+        finally:
+            self._at_s = self._clock_s()
+            self._running = None
+
+    def _measure(self, now_s: float, kept: dict[GaugeSplit | str, _Kept]) -> dict[GaugeSplit | str, _Kept]:
+        """The gauges of now: those that are not fresh any more measured again, all of one snapshot."""
+        now, currency = datetime.fromtimestamp(now_s, UTC), self._books.store.currency
+
+        def is_due(name: GaugeSplit | str, fresh_s: float) -> bool:
+            return name not in kept or now_s - kept[name].at_s >= fresh_s
+
+        with self._books.snapshot() as snapshot:
+            if is_empty(snapshot):
+                return {}
+            kept["end"] = _Kept(now_s, measure_end(snapshot))
+            due = [split for split in self._window.splits if is_due(split, split.fresh_s)]
+            windows = {S_PER_HOUR, *(split.window_s for split in due)}
+            snapshot.prepare((now - timedelta(seconds=window_s), now) for window_s in sorted(windows))
+            for split in due:
+                kept[split] = _Kept(now_s, measure_split(snapshot, split, now, currency))
+            if is_due("budgets", BUDGETS_FRESH_S):
+                kept["budgets"] = _Kept(now_s, measure_budgets(snapshot))
+            kept["whole jobs"] = _Kept(now_s, self._whole_jobs.measure(snapshot, now, currency))
+        kept["rules"] = _Kept(now_s, self._judge(now_s))
+        return kept
+
+    def _judge(self, now_s: float) -> list[MetricFamily]:
+        """What rules watch; nothing where that fails, as the other gauges do not depend on it."""
+        if self._read_said is not None:
+            said = self._read_said()
+            return said.tell(self._books.store.currency, now_s) if said else []
+        try:
+            return self._rules.measure(self._window.rules(), now_s)
+        except LoadfactorError as error:
+            write_line(warning=f"/metrics has nothing that rules of alerts watch now: {error}")
+            return []
+
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

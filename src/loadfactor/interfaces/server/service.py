@@ -38,8 +38,8 @@ from loadfactor.interfaces.cloud_sources import (
     make_streams,
 )
 from loadfactor.interfaces.exporter_groups import make_access, make_finder
+from loadfactor.interfaces.server.guard import write_line
 from loadfactor.interfaces.server.receiver import ReceiverCounts, WriteAnswer
-from loadfactor.interfaces.server.request_log import write_line
 from loadfactor.interfaces.slurm_clusters import name_slurm, open_slurm
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.settings.clusters import AskedSlurm, WatchedCluster

@@ -15,8 +15,7 @@ from loadfactor.books.books import Books
 from loadfactor.insight.alerts.evidence import Verdicts
 from loadfactor.insight.alerts.judge import STEP_MS, Judge
 from loadfactor.insight.alerts.rule import Rule, Threshold
-from loadfactor.interfaces.server.exposition import MetricFamily, name_gauge
-from loadfactor.interfaces.server.gauge_splits import name_window
+from loadfactor.interfaces.gauges.exposition import MetricFamily, name_gauge, name_window
 from loadfactor.metrics import metric
 from loadfactor.tables.schema import DIMENSIONS
 
