@@ -1,6 +1,6 @@
 """Do rules of alerts tell of faults, and of nothing else?
 
-Healthy fleets of 32 GPUs for nine hours get known faults (`simulator.faults`): each kind alone, in pairs, with samples missing for
+Healthy fleets of 32 GPUs for nine hours get known faults (`tests.faults`): each kind alone, in pairs, with samples missing for
 minutes, with samples that come late, with signals that nobody measures, and five at once in fleets that differ (`VARIED`). Recall
 of a rule: of the faults that it has to tell of, how many it did. Precision: of its alerts, how many told of something that was so.
 `alerts_precision` and `alerts_recall` are the least of any rule; the table of all is printed, and kept in docs/alerts.md. A rule
@@ -23,18 +23,17 @@ from random import Random
 from statistics import median
 from typing import Any
 
+from tests.faults.cases import MISSING, Case, make_case
+from tests.faults.healthy import write_settings
+from tests.faults.kinds import FAULTS, NoRoomError
+from tests.faults.scene import Expectation
+
 from loadfactor.base.units import MS_PER_MIN
 from loadfactor.books.books import Books
 from loadfactor.insight.alerts.alert import Alert
 from loadfactor.insight.alerts.replay import replay
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.settings.config import choose_file
-from loadfactor.simulator.faults.cases import Case, make_case
-from loadfactor.simulator.faults.kinds import FAULTS
-from loadfactor.simulator.faults.pick import NoRoomError
-from loadfactor.simulator.faults.rows import write_settings
-from loadfactor.simulator.faults.scene import Expectation
-from loadfactor.simulator.faults.spoil import MISSING
 from loadfactor.simulator.table_rows import TableBatch
 from loadfactor.sources.base import Rows, Source
 

@@ -13,28 +13,28 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final
 
+from tests.faults.job_scenarios import CAUSES, JobScenario, make_rows, make_scenario
+
 from loadfactor.books.books import Books
 from loadfactor.insight.diagnosis.diagnose import diagnose_job
 from loadfactor.insight.diagnosis.finding import JobDiagnosis
 from loadfactor.insight.diagnosis.read import read_job
-from loadfactor.simulator.faults.clinic import CAUSES, Patient, make_patient
-from loadfactor.simulator.faults.clinic_rows import make_rows
 from loadfactor.sources.base import Rows, Source
 
 NAME = "diagnosis"
 BLIND: Final = frozenset({"busy_share", "mem_used_bytes", "mem_total_bytes"})
 PLAIN: Final = BLIND | {"power_w", "throttle_mask"}
 TOGETHER: Final = 8
-Judged = tuple[Patient, JobDiagnosis]
+Judged = tuple[JobScenario, JobDiagnosis]
 
 
 def run(quick: bool) -> dict[str, float]:
     """Shares of jobs that were told rightly and wrongly, with the table printed."""
     times, well_ones = (1, 4) if quick else (6, 60)
-    made = [make_patient(f"{c}-{n}", 1000 * n + i, (c,)) for i, c in enumerate(CAUSES) for n in range(times)]
+    made = [make_scenario(f"{c}-{n}", 1000 * n + i, (c,)) for i, c in enumerate(CAUSES) for n in range(times)]
     if not quick:
-        made += [make_patient(f"{a}+{b}", 7000 + i, (a, b)) for i, (a, b) in enumerate(list_pairs())]
-    made += [make_patient(f"healthy-{n}", 9000 + n, ()) for n in range(well_ones)]
+        made += [make_scenario(f"{a}+{b}", 7000 + i, (a, b)) for i, (a, b) in enumerate(list_pairs())]
+    made += [make_scenario(f"healthy-{n}", 9000 + n, ()) for n in range(well_ones)]
     whole = [each for each in made if each.shape.has_profiling]
     fewer = [each for n, each in enumerate(whole) if quick or n % 2 == 0]
     seen = {
@@ -64,33 +64,33 @@ def list_pairs() -> Iterator[tuple[str, str]]:
 
 
 def judge(
-    patients: Sequence[Patient], signals: frozenset[str] | None = None, with_nodes: bool | None = None
+    scenarios: Sequence[JobScenario], signals: frozenset[str] | None = None, with_nodes: bool | None = None
 ) -> list[Judged]:
     """Their diagnoses, from books that hold what was measured: of a few in each, as each job is read beside all others."""
     has_nodes = signals is None if with_nodes is None else with_nodes
-    groups = [patients[first : first + TOGETHER] for first in range(0, len(patients), TOGETHER)]
+    groups = [scenarios[first : first + TOGETHER] for first in range(0, len(scenarios), TOGETHER)]
     return [each for group in groups for each in _judge(group, signals, has_nodes)]
 
 
-def _judge(patients: Sequence[Patient], signals: frozenset[str] | None, with_nodes: bool) -> list[Judged]:
+def _judge(scenarios: Sequence[JobScenario], signals: frozenset[str] | None, with_nodes: bool) -> list[Judged]:
     with tempfile.TemporaryDirectory() as folder:
         books = Books.open(Path(folder) / "books", create=True)
-        rows = [Rows(batch.table, batch.data, "simulated") for batch in make_rows(patients, signals, with_nodes)]
-        books.add_rows(Source("simulated", lambda _paths: (), lambda _paths, _options: iter(rows)), rows, "clinic")
+        rows = [Rows(batch.table, batch.data, "simulated") for batch in make_rows(scenarios, signals, with_nodes)]
+        books.add_rows(Source("simulated", lambda _paths: (), lambda _paths, _options: iter(rows)), rows, "scenarios")
         with books.watch() as watched:
-            return [(patient, diagnose_job(read_job(watched, patient.name))) for patient in patients]
+            return [(scenario, diagnose_job(read_job(watched, scenario.name))) for scenario in scenarios]
 
 
-def is_right(patient: Patient, found: JobDiagnosis) -> bool:
+def is_right(scenario: JobScenario, found: JobDiagnosis) -> bool:
     """Whether the first cause is one that was put in, or nothing is told of a healthy job."""
-    if not patient.causes:
+    if not scenario.causes:
         return not found.findings
-    return bool(found.findings) and found.findings[0].cause in patient.causes
+    return bool(found.findings) and found.findings[0].cause in scenario.causes
 
 
-def is_wrong(patient: Patient, found: JobDiagnosis) -> bool:
+def is_wrong(scenario: JobScenario, found: JobDiagnosis) -> bool:
     """Whether any cause is told that was not put in, with high or medium sureness."""
-    return any(finding.cause not in patient.causes and finding.sureness != "low" for finding in found.findings)
+    return any(finding.cause not in scenario.causes and finding.sureness != "low" for finding in found.findings)
 
 
 def tabulate(seen: Mapping[str, Sequence[Judged]]) -> str:
@@ -116,9 +116,9 @@ def _count(found: Sequence[Judged]) -> str:
     return f"{right}, {len(found) - right - sum(wrong)}, {sum(wrong)}"
 
 
-def _belongs(patient: Patient, cause: str) -> bool:
+def _belongs(scenario: JobScenario, cause: str) -> bool:
     if not cause:
         return True
     if cause == "healthy":
-        return not patient.causes
-    return len(patient.causes) == 2 if cause == "pairs" else patient.causes == (cause,)
+        return not scenario.causes
+    return len(scenario.causes) == 2 if cause == "pairs" else scenario.causes == (cause,)

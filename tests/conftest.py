@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.simulator.truth import Truth, truth
 
 from loadfactor.books.books import Books
 from loadfactor.settings import config
 from loadfactor.settings.file import CHOSEN
-from loadfactor.simulator import SMALL, Truth, simulate, truth, write_tables
+from loadfactor.simulator import SMALL, simulate, write_tables
 
 settings.load_profile("ci")  # without deadlines, and the same examples every time: results count, not seconds
 SHARED = Path(__file__).resolve().parents[2] / "shared"

@@ -1,9 +1,9 @@
 """Do the books of a simulated fleet say what is known to be true of it?"""
 
 import pytest
+from tests.simulator.truth import TrueTotals, Truth
 
 from loadfactor.books.books import Books
-from loadfactor.simulator import TrueTotals, Truth
 
 SAID = {
     **{

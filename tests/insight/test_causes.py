@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from tests.faults.job_scenarios import CAUSES as SICKNESSES
+from tests.faults.job_scenarios import make_rows, make_scenario
 from tests.interfaces.cli.test_books import Run, run
 
 from loadfactor.base.errors import InputError
@@ -18,9 +20,6 @@ from loadfactor.insight.diagnosis.rules import DIAGNOSES
 from loadfactor.interfaces.server.insight_models import FindingAnswer
 from loadfactor.metrics import METRICS
 from loadfactor.settings.alerts import AlertTable
-from loadfactor.simulator.faults.clinic import CAUSES as SICKNESSES
-from loadfactor.simulator.faults.clinic import make_patient
-from loadfactor.simulator.faults.clinic_rows import make_rows
 from loadfactor.sources.base import Rows, Source
 
 __all__ = ["run"]
@@ -90,10 +89,10 @@ def test_a_cause_has_one_class_wherever_it_is_told() -> None:
 
 def test_findings_in_json_carry_one_class(run: Run, tmp_path: Path) -> None:
     """Of jobs with every cause, of their team and the fleet, and of a trace with its job, each finding has exactly one."""
-    patients = [make_patient(cause, 40 + n, (cause,)) for n, cause in enumerate(SICKNESSES)]
-    rows = [Rows(batch.table, batch.data, "simulated") for batch in make_rows(patients)]
+    scenarios = [make_scenario(cause, 40 + n, (cause,)) for n, cause in enumerate(SICKNESSES)]
+    rows = [Rows(batch.table, batch.data, "simulated") for batch in make_rows(scenarios)]
     Books.open(tmp_path / "books", create=True).add_rows(
-        Source("simulated", lambda _paths: (), lambda _paths, _options: iter(rows)), rows, "clinic"
+        Source("simulated", lambda _paths: (), lambda _paths, _options: iter(rows)), rows, "scenarios"
     )
     seen: list[list[object]] = []
     for asked in ((), ("--job", "small_batch"), (ROOT / "examples" / "trace.json", "--job", "small_batch")):

@@ -1,12 +1,11 @@
 """A fleet with known faults as dcgm-exporter and kube-state-metrics would tell of it, minute by minute."""
 
 import numpy as np
+from tests.faults.scene import Job, Scene, measure
 from tests.real.backfilled import Labels, Series
 
 from loadfactor.base.units import BYTES_PER_MIB, MS_PER_S, PERCENT
 from loadfactor.insight.alerts.rules.failures import is_planned
-from loadfactor.simulator.faults.measure import measure
-from loadfactor.simulator.faults.scene import Job, Scene
 
 FREE: dict[str, str] = {}
 

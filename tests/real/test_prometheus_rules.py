@@ -7,6 +7,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from tests.faults.cases import Case, make_case
+from tests.faults.healthy import write_settings
+from tests.faults.kinds import FAULTS
 from tests.real.backfilled import (
     Labels,
     Series,
@@ -31,9 +34,6 @@ from loadfactor.insight.alerts.rules import RULES
 from loadfactor.interfaces.gauges.rules import tell_rules
 from loadfactor.interfaces.prometheus_rules.files import write_for
 from loadfactor.settings.config import settings
-from loadfactor.simulator.faults.cases import Case, make_case
-from loadfactor.simulator.faults.kinds import FAULTS
-from loadfactor.simulator.faults.rows import write_settings
 from loadfactor.tables.schema import DIMENSIONS
 
 SHIPPED = {rule.name: rule for rule in RULES}

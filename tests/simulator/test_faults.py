@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
+from tests.faults.cases import ALL, MISSING, SAME, make_case
+from tests.faults.kinds import FAULTS
 
-from loadfactor.simulator.faults.cases import SAME, make_case
-from loadfactor.simulator.faults.kinds import FAULTS
-from loadfactor.simulator.faults.spoil import ALL, MISSING
 from loadfactor.tables.schema import table
 
 SEED = 3

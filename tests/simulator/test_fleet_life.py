@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+from tests.simulator.truth import Truth, truth
 
 from loadfactor.base.errors import InputError, PlanError
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
@@ -18,12 +19,10 @@ from loadfactor.simulator import (
     SMALL,
     Deployment,
     Simulation,
-    Truth,
     bench,
     make_samples,
     make_tables,
     simulate,
-    truth,
     write_tables,
 )
 from loadfactor.simulator.scenario import Scenario

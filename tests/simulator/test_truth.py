@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.simulator.truth import TrueTotals, Truth, truth
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
-from loadfactor.simulator import DEMO, SMALL, Simulation, TrueTotals, Truth, make_tables, simulate, truth
+from loadfactor.simulator import DEMO, SMALL, Simulation, make_tables, simulate
 
 Row = dict[str, Any]
 STATES = ("paid", "allocated", "unallocated", "down", "observed", "unobserved", "idle", "busy", "effective")

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from tests.faults.cases import Case, make_case
 
 from loadfactor.books.books import Books
 from loadfactor.insight.alerts.replay import replay
 from loadfactor.insight.alerts.rules import RULES
-from loadfactor.simulator.faults.cases import Case, make_case
 from loadfactor.sources.base import Rows, Source
 
 SIMULATED = Source("simulated", lambda _paths: (), lambda _paths, _options: ())  # type: ignore[arg-type,return-value]

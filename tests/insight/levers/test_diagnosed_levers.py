@@ -4,6 +4,7 @@ from math import fsum
 from pathlib import Path
 
 import pytest
+from tests.faults.job_scenarios import JobShape, make_rows, make_scenario
 
 from loadfactor.books.books import Books
 from loadfactor.insight.diagnosis.fleet import diagnose_books
@@ -16,9 +17,6 @@ from loadfactor.insight.levers.diagnosed_levers import (
     SMALLER_GPU,
 )
 from loadfactor.insight.savings import FleetSavings, find_savings
-from loadfactor.simulator.faults.clinic import make_patient
-from loadfactor.simulator.faults.clinic_rows import make_rows
-from loadfactor.simulator.faults.clinic_shapes import JobShape
 from loadfactor.sources.base import Rows, Source
 
 OF_DIAGNOSES = {"feed_gpus", "larger_batch", "mixed_precision", "fuse_kernels", "overlap_communication"} | {
@@ -39,10 +37,10 @@ PULLED = (
 
 def fill(folder: Path, *causes: tuple[str, ...]) -> Books:
     """Books of a job of some hours for each set of causes."""
-    patients = [make_patient(f"job-{n}", 40 + n, of, SHAPE) for n, of in enumerate(causes)]
-    rows = [Rows(batch.table, batch.data, "simulated") for batch in make_rows(patients)]
+    scenarios = [make_scenario(f"job-{n}", 40 + n, of, SHAPE) for n, of in enumerate(causes)]
+    rows = [Rows(batch.table, batch.data, "simulated") for batch in make_rows(scenarios)]
     books = Books.open(folder, create=True)
-    books.add_rows(Source("simulated", lambda _paths: (), lambda _paths, _options: iter(rows)), rows, "clinic")
+    books.add_rows(Source("simulated", lambda _paths: (), lambda _paths, _options: iter(rows)), rows, "scenarios")
     return books
 
 

@@ -4,20 +4,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.faults.job_scenarios import JobShape, make_rows, make_scenario, measure
 
 from loadfactor.books.books import Books
 from loadfactor.insight.diagnosis.fleet import diagnose_books
 from loadfactor.insight.levers.price_saving import PriceSaving
 from loadfactor.insight.savings import find_savings
 from loadfactor.settings.config import settings
-from loadfactor.simulator.faults.clinic import make_patient
-from loadfactor.simulator.faults.clinic_rows import make_rows
-from loadfactor.simulator.faults.clinic_shapes import JobShape
-from loadfactor.simulator.faults.clinic_signals import measure
 from loadfactor.sources.base import Rows, Source
 
 OWNED = '[[owned]]\npool = "h100-sxm"\naccelerator = "h100-sxm"\nserver_price = 300_000\npue = 1.5\n'
-SIGNALS = frozenset(measure(make_patient("any", 1, (), JobShape("h100-sxm", 1, 40, 60))))
+SIGNALS = frozenset(measure(make_scenario("any", 1, (), JobShape("h100-sxm", 1, 40, 60))))
 Write = Callable[[str], None]
 
 
@@ -36,10 +33,10 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
 def fill(folder: Path, cause: str, signals: frozenset[str] = SIGNALS) -> Books:
     """Books of a job with a cause."""
-    job = make_patient("job", 44, (cause,) if cause else (), JobShape("h100-sxm", 4, 240, 60))
+    job = make_scenario("job", 44, (cause,) if cause else (), JobShape("h100-sxm", 4, 240, 60))
     rows = [Rows(batch.table, batch.data, "simulated") for batch in make_rows([job], signals)]
     books = Books.open(folder, create=True)
-    books.add_rows(Source("simulated", lambda _paths: (), lambda _paths, _options: iter(rows)), rows, "clinic")
+    books.add_rows(Source("simulated", lambda _paths: (), lambda _paths, _options: iter(rows)), rows, "scenarios")
     return books
 
 

@@ -1,8 +1,9 @@
 """Levers on a simulated fleet whose truth is known: none takes more than what was truly lost of its kind."""
 
+from tests.simulator.truth import Truth
+
 from loadfactor.books.books import Books
 from loadfactor.insight.savings import find_savings
-from loadfactor.simulator.truth import Truth
 
 OF_FREE = ("autoscale_down", "smaller_cluster", "pack_nodes", "pool_clusters")
 OF_IDLE = ("cull_notebooks", "release_at_end", "reclaim_idle")

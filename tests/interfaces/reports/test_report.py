@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from rich.cells import cell_len
+from tests.simulator.truth import Truth
 from typer.testing import CliRunner
 
 from loadfactor.base.errors import InputError
@@ -27,7 +28,6 @@ from loadfactor.interfaces.reports.inquiry import NOBODY, Inquiry
 from loadfactor.interfaces.reports.page import build_document
 from loadfactor.interfaces.reports.sections import build_waterfall as build_waterfall
 from loadfactor.metrics.waterfall import DROPS
-from loadfactor.simulator import Truth
 
 
 def named(report: Document, name: str) -> SectionFacts:
