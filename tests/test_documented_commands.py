@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.long import rest_long
 
 from loadfactor.books.books import Books
 from loadfactor.interfaces.cli import COMMANDS, main
@@ -63,7 +64,7 @@ def here(examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", rest_long(PAGES), ids=lambda page: page.name)
 def test_the_commands_of_a_page_run(
     page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,7 +101,9 @@ def place_real_data(word: str) -> str | None:
 
 
 @pytest.mark.parametrize(
-    "page", [p for p in PAGES if any(kind == "python" for kind, _ in blocks(p))], ids=lambda p: p.name
+    "page",
+    rest_long(p for p in PAGES if any(kind == "python" for kind, _ in blocks(p))),
+    ids=lambda p: p.name,
 )
 def test_the_python_of_a_page_runs(page: Path, here: Path) -> None:
     """The snippets of a page run one after the other."""

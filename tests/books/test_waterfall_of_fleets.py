@@ -11,6 +11,7 @@ from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 from tests.ledger.fleets import HOUR, Fleet, add, batches
 from tests.ledger.test_books_balance import SETTINGS
+from tests.long import rest_long
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
@@ -28,13 +29,14 @@ datatype = "bf16"
 GROUPS = (("team",), ("job", "day"))
 
 
-def test_losses_unknown_and_useful_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("examples", rest_long((1, 4)))
+def test_losses_unknown_and_useful_add_up(examples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On random fleets with work of all kinds, to a billionth, in hours and money, in total and by group."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loadfactor.toml").write_text(TOML)
     settings.cache_clear()
 
-    @given_settings(SETTINGS, max_examples=4)
+    @given_settings(SETTINGS, max_examples=examples)
     @given(st.randoms(use_true_random=False))
     def run(rnd: random.Random) -> None:
         check_one(rnd)

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.long import rest_long
 
 import loadfactor
 from loadfactor.books.books import Books
@@ -180,7 +181,7 @@ def page(simulated_books: Books) -> Pages:
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("width", rest_long([100, 80]))
 def test_a_page_is_as_it_was_read(page: Pages, name: str, width: int) -> None:
     """The terminal text is the one that somebody has read and kept, no line wider than the terminal."""
     text = RESIDUAL.sub("RESIDUAL", render_text(page(name), width)) + "\n"
@@ -188,6 +189,7 @@ def test_a_page_is_as_it_was_read(page: Pages, name: str, width: int) -> None:
     compare(f"{name}.{width}.txt", text)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_in_ascii_is_as_it_was_read(page: Pages, name: str) -> None:
     """A terminal without Unicode gets the same page, one character for one."""

@@ -20,6 +20,7 @@ from tests.ledger.fleets import Fleet, add, batches
 from tests.ledger.oracle import Oracle
 from tests.ledger.oracle_answers import DIMENSIONS, OF_A_JOB, UNITS, Asked, answers
 from tests.ledger.oracle_cells import HOLDER, HOUR, PLACE, STATES, Cell
+from tests.long import rest_long
 
 from loadfactor.books.books import Books
 from loadfactor.books.rebuild import open_ledger
@@ -141,11 +142,11 @@ def question(rnd: random.Random, oracle: Oracle) -> Asked:
     return Asked(by, a, b, rnd.choice(ZONES), basis, rnd.randint(0, 3) == 0)
 
 
-@pytest.mark.parametrize("part", range(2))
-def test_the_books_say_what_the_oracle_says(part: int) -> None:
+@pytest.mark.parametrize(("part", "examples"), rest_long([(0, 2), (0, EXAMPLES), (1, EXAMPLES)]))
+def test_the_books_say_what_the_oracle_says(part: int, examples: int) -> None:
     """Ledger and metrics of random fleets equal a slow loop over every instant, in total and split, in windows that cut hours."""
 
-    @SETTINGS
+    @settings(SETTINGS, max_examples=examples)
     @given(st.randoms(use_true_random=False), st.just(part))
     def run(rnd: random.Random, _part: int) -> None:
         check_one(rnd)

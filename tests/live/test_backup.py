@@ -34,6 +34,7 @@ def count(books: Books) -> int:
         return snapshot.fetch(snapshot.view("samples").select("device_id", "to_utc")).num_rows
 
 
+@pytest.mark.long
 def test_a_backup_while_samples_come_in(tmp_path: Path) -> None:
     """What was acknowledged before is in the copy; a server on the copy goes on from there, and each sample counts once."""
     fleet = Fleet(int(time.time() * 1000) // MS_PER_HOUR * MS_PER_HOUR - MS_PER_HOUR)

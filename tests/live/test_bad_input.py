@@ -94,6 +94,7 @@ def test_a_gzip_bomb_is_refused(up: UpProcess) -> None:
     assert answer.status_code == 413, answer.text
 
 
+@pytest.mark.long
 def test_many_label_values_fill_no_memory(up: UpProcess) -> None:
     """Series that come once each, of metrics that nobody understands, are taken or refused, and not remembered for ever."""
     assert up.process

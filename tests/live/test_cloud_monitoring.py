@@ -59,6 +59,7 @@ def read_samples(books: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if v == v and v is not None} for row in rows.to_dict("records")]
 
 
+@pytest.mark.long
 def test_the_books_are_what_the_project_has_after_a_restart(tmp_path: Path) -> None:
     """Over pages, with the quota used up twice, killed and started again: each point once; duty cycles cover ten seconds."""
     began_s = int(time.time()) // S_PER_MIN * S_PER_MIN - 40 * S_PER_MIN

@@ -103,6 +103,7 @@ def configure(folder: Path, server: FakeCloudWatch) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_the_books_are_what_the_agent_put_there_after_restarts(tmp_path: Path, server: FakeCloudWatch) -> None:
     """Throttled, killed and started again: each minute of each GPU is one sample, with its values in our units."""
     began_ms = int(time.time() * MS_PER_S) // MS_PER_MIN * MS_PER_MIN - 40 * MS_PER_MIN

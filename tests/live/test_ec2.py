@@ -45,6 +45,7 @@ def wait(up: UpProcess, is_there: Callable[[], bool]) -> None:
         time.sleep(0.5)
 
 
+@pytest.mark.long
 def test_the_books_follow_what_users_and_amazon_do(tmp_path: Path, server: FakeCloudWatch) -> None:
     """Throttled, refused in part, killed and started again: what runs is open, what ended has its end, each once."""
     fake = FakeEc2(server.url)

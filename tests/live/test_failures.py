@@ -54,6 +54,7 @@ def fill(disk: Path) -> Path:
     return filler
 
 
+@pytest.mark.long
 def test_a_full_disk_refuses_until_there_is_room(disk: Path) -> None:
     """Writes get 503 with Retry-After and /health says why; with room again the same requests are taken, and counted once."""
     fleet = Fleet(BEGAN_MS, gpus=8)
@@ -79,6 +80,7 @@ def test_a_full_disk_refuses_until_there_is_room(disk: Path) -> None:
         check_books(up.store, fleet, 240)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["live.sqlite", "live.sqlite-wal"])
 def test_damage_of_the_log_is_said_at_the_start(tmp_path: Path, name: str) -> None:
     """`up` ends with 1 and one line that names the next step; after it the server starts."""
@@ -116,6 +118,7 @@ def _received(body: bytes):  # type: ignore[no-untyped-def]
     return ReceivedBody("remote_write", "remote_write", BEGAN_MS + 2 * MS_PER_HOUR, body)
 
 
+@pytest.mark.long
 def test_other_writers_beside_the_server(tmp_path: Path) -> None:
     """A second server is refused with the pid of the first; imports, merges and forgets wait for a flush, and a flush for them."""
     settings = tmp_path / "loadfactor.toml"

@@ -83,6 +83,7 @@ def settings_file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_what_was_acknowledged_is_in_the_books_once(
     tmp_path: Path, settings_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -207,6 +207,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Story
         yield folder, story, health, 1
 
 
+@pytest.mark.long
 def test_every_gpu_hour_counts_once(told: tuple[Path, Story, dict[str, Any], int]) -> None:
     """A pod that moved, parts of GPUs, a preempted gang, a lost node: as worked out by hand, whatever was cut or killed."""
     found: dict[str, float] = {}
@@ -216,6 +217,7 @@ def test_every_gpu_hour_counts_once(told: tuple[Path, Story, dict[str, Any], int
     assert found == pytest.approx(HOURS)
 
 
+@pytest.mark.long
 def test_ends_queues_and_outages(told: tuple[Path, Story, dict[str, Any], int]) -> None:
     """How each pod ended, who waited and why, and the node that went away."""
     ends = {row["job_id"]: row["end_state"] for row in rows_of(told[0] / "books", "allocations")}
@@ -233,6 +235,7 @@ def test_ends_queues_and_outages(told: tuple[Path, Story, dict[str, Any], int]) 
     assert (down["node"], down["from_utc"], down["reason"]) == ("n5", ms(6), "not ready (NodeStatusUnknown)")
 
 
+@pytest.mark.long
 def test_claimed_shares_never_exceed_a_node(told: tuple[Path, Story, dict[str, Any], int]) -> None:
     """At every instant, what pods claim of a node is at most its GPUs."""
     gpus = {"n1": 2, "n2": 1, "n3": 2, "n4": 8, "n5": 8, "n6": 8}
@@ -243,6 +246,7 @@ def test_claimed_shares_never_exceed_a_node(told: tuple[Path, Story, dict[str, A
             assert sum(r["gpus"] * r.get("share", 1) for r in held) <= there
 
 
+@pytest.mark.long
 def test_an_api_that_is_not_there_is_said_and_stops_no_other(told: tuple[Path, Story, dict[str, Any], int]) -> None:
     """Claims of DRA are absent; pods and workloads are watched."""
     states = {one["name"]: one["status"] for one in told[2]["sources"]}
@@ -251,6 +255,7 @@ def test_an_api_that_is_not_there_is_said_and_stops_no_other(told: tuple[Path, S
     assert told[2]["status"] == "ok"
 
 
+@pytest.mark.long
 def test_saved_objects_make_the_same_books(told: tuple[Path, Story, dict[str, Any], int]) -> None:
     """The same events, saved in a file and imported, are the same rows."""
     folder, story = told[0], told[1]
@@ -260,6 +265,7 @@ def test_saved_objects_make_the_same_books(told: tuple[Path, Story, dict[str, An
         assert rows_of(folder / "imported", name) == rows_of(folder / "books", name)
 
 
+@pytest.mark.long
 def test_pods_that_vanish_unseen_end_when_they_were_seen_last(tmp_path: Path) -> None:
     """Deleted while nobody watched and nothing says when: held until the pods were last heard of, and said to have vanished."""
     with FakeKubernetes() as api:

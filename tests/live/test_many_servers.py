@@ -21,6 +21,7 @@ LONGEST_S = 240.0
 MOST_RSS = 2 << 30
 
 
+@pytest.mark.long
 def test_bad_servers_disturb_no_good_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The good ones are asked as often as configured and their samples booked once; /health answers; the healed come back."""
     with ServerFarm(answer_range) as fake:

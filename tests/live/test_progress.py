@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import httpx
+import pytest
 from packages.track.tests.loops import run_loop
 from tests.live.up_process import UpProcess
 
@@ -25,6 +26,7 @@ def read_totals(books: Books) -> dict[tuple[str, bool], float]:
     return {k: n for k in keys if (n := sum(row["amount"] for row in rows if (row["unit"], row["kept"]) == k))}
 
 
+@pytest.mark.long
 def test_a_run_that_sends_is_in_the_books_once(tmp_path: Path) -> None:
     """A killed run, a killed server and a run that goes on make each step once, and what was done again is lost."""
     store, folder = tmp_path / "books", tmp_path / "progress"

@@ -111,6 +111,7 @@ def test_the_books_are_the_truth_after_restarts(tmp_path: Path, capsys: pytest.C
         print(f"\nscraped: {len(rows)} samples of {len(answers)} pages, 2 kills, 3 stops, 1 restart of the exporter")
 
 
+@pytest.mark.long
 def test_lists_that_change_while_it_runs(tmp_path: Path) -> None:
     """Exporters of a file come and go with it, a broken file changes nothing, and a name in DNS is scraped at its address."""
     file, paid = tmp_path / "gpus.json", tmp_path / "token"
@@ -155,6 +156,7 @@ def serve_gpu(name: str, _question: Question) -> bytes:
     return page.replace(FleetTruth().uuid(0), f"GPU-{name}").replace("node-000", f"node-{name}").encode()
 
 
+@pytest.mark.long
 def test_dead_exporters_disturb_no_live_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of 1,000 exporters 990 hang, drip, say nonsense, never end or are away: the others are scraped at each of their instants."""
     with ServerFarm(serve_gpu) as farm:

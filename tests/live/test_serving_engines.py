@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.live.fake_engine import EngineProcessTruth, FakeEngine
 from tests.live.up_process import UpProcess
 
@@ -52,6 +53,7 @@ def wait_for_unknown(up: UpProcess, name: str, what: str) -> dict[str, Any]:
         time.sleep(0.1)
 
 
+@pytest.mark.long
 def test_tokens_are_right_to_the_unit_over_restarts(tmp_path: Path) -> None:
     """A replica that restarts, two behind one name, a counter that goes, a gap, and a server that is killed and stopped."""
     twins = [EngineProcessTruth(90_000, 800, 70, 60), EngineProcessTruth(20, 10, 5, 1, time.time() - 3600)]
@@ -97,6 +99,7 @@ def test_tokens_are_right_to_the_unit_over_restarts(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_what_cannot_be_told_apart_is_unknown(tmp_path: Path) -> None:
     """Of two replicas behind one name that say no start nothing counts, a gap is counted, and a page of nothing is said."""
     twins = [EngineProcessTruth(90_000, 800, 70, 60), EngineProcessTruth(20, 10, 5, 1)]

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from packages.track.tests.loops import read_rows, run_loop, total
 
 PROCESSES, STEPS = 1000, 5
@@ -30,6 +31,7 @@ for child in children:
 """
 
 
+@pytest.mark.long
 def test_a_thousand_processes_lose_nothing(tmp_path: Path) -> None:
     """Every step that any of them wrote is counted once, whoever was killed afterwards."""
     assert run_loop(THOUSAND, tmp_path).stderr == ""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.books.charging.gpu_bills import START, Line, line
 from tests.books.charging.test_billed_prices import bill, make_books
+from tests.long import rest_long
 
 from loadfactor.books.charging.bill_comparison import HOURS, NEVER_BILLED, NEVER_SEEN, PRICE, UNSAID
 
@@ -74,7 +75,7 @@ def hour_of(at: Line) -> float:
     return (datetime.fromisoformat(str(at["ChargePeriodStart"])).timestamp() * 1000 - START) / 3_600_000
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", rest_long(range(6)))
 def test_comparing_is_what_going_through_the_lines_says(seed: int, tmp_path: Path) -> None:
     """The same differences with the same hours and amounts, and the totals are the sums of the lines."""
     rnd = random.Random(seed)

@@ -5,10 +5,10 @@ import random
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import pytest
 from tests.insight.alerts.small_fleet import MINUTE, START, make_books
 from tests.ledger.fleets import Row, Tables, add, batches
+from tests.long import rest_long
 
 from loadfactor.books.books import Books
 from loadfactor.insight.alerts.alert import Transition
@@ -140,8 +140,7 @@ def judge_in_portions(books: Books, rnd: random.Random, portions: tuple[int, ...
     return [(told.key, told.at_ms) for told in found]
 
 
-@settings(max_examples=3, derandomize=True)
-@given(seed=st.integers(0, 10**6))
+@pytest.mark.parametrize("seed", rest_long(range(3)))
 def test_one_go_portions_and_restarts_tell_the_same(seed: int) -> None:
     """In portions of an hour or of some minutes, stopped in between or not."""
     rnd = random.Random(seed)
@@ -153,8 +152,7 @@ def test_one_go_portions_and_restarts_tell_the_same(seed: int) -> None:
         assert judge_in_portions(books, rnd, (7, 45, 61)) == whole
 
 
-@settings(max_examples=3, derandomize=True)
-@given(seed=st.integers(0, 10**6))
+@pytest.mark.parametrize("seed", rest_long(range(3)))
 def test_late_data_leaves_the_same_alerts_as_data_in_time(seed: int) -> None:
     """Samples of an hour of some GPUs come when two more hours were judged: what fires then is what would have fired."""
     rnd = random.Random(seed)

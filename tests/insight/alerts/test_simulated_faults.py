@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.faults.cases import Case, make_case
+from tests.long import rest_long
 
 from loadfactor.books.books import Books
 from loadfactor.insight.alerts.replay import replay
@@ -22,12 +23,14 @@ def make_books(folder: Path, case: Case) -> Books:
 
 @pytest.mark.parametrize(
     ("kinds", "spoilt"),
-    [
-        ((), {}),
-        (("pcie_saturated", "memory_pressure", "gpu_xid", "node_down"), {}),
-        (("collective_bound", "gpu_hot", "gpu_ecc", "job_became_idle"), {"has_gaps": True, "is_late": True}),
-        (("job_straggler", "gpu_throttled", "notebook_idle", "telemetry_lost"), {"is_late": True}),
-    ],
+    rest_long(
+        [
+            (("collective_bound", "gpu_hot", "gpu_ecc", "job_became_idle"), {"has_gaps": True, "is_late": True}),
+            (("pcie_saturated", "memory_pressure", "gpu_xid", "node_down"), {}),
+            (("job_straggler", "gpu_throttled", "notebook_idle", "telemetry_lost"), {"is_late": True}),
+            ((), {}),
+        ]
+    ),
     ids=lambda value: "+".join(value) or "healthy",
 )
 def test_faults_are_told_and_nothing_else(tmp_path: Path, kinds: tuple[str, ...], spoilt: dict[str, bool]) -> None:
@@ -41,6 +44,7 @@ def test_faults_are_told_and_nothing_else(tmp_path: Path, kinds: tuple[str, ...]
     assert [e.rule for e in case.expected if e.is_certain and e not in told] == []
 
 
+@pytest.mark.long
 def test_without_signals_rules_are_silent(tmp_path: Path) -> None:
     """GPU_UTIL and memory alone: full links, waiting and heat cannot be told, and nothing is."""
     case = make_case(4, ("pcie_saturated", "collective_bound", "gpu_hot"), missing="GPU_UTIL and memory only")

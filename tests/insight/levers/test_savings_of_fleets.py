@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.books.test_waterfall_of_fleets import TOML
 from tests.ledger.fleets import Fleet, add, batches
 from tests.ledger.test_books_balance import SETTINGS
+from tests.long import rest_long
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
@@ -19,13 +20,14 @@ from loadfactor.insight.savings import add_losses, find_savings
 from loadfactor.settings.config import settings
 
 
-def test_no_fleet_saves_more_than_it_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("examples", rest_long((1, 4)))
+def test_no_fleet_saves_more_than_it_lost(examples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With failures, notebooks, work that was lost and prices that are missing; what was lost is what the waterfall says."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loadfactor.toml").write_text(TOML)
     settings.cache_clear()
 
-    @given_settings(SETTINGS, max_examples=4)
+    @given_settings(SETTINGS, max_examples=examples)
     @given(st.randoms(use_true_random=False))
     def run(rnd: random.Random) -> None:
         check_one(rnd)

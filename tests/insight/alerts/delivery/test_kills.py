@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from threading import Lock
 
+import pytest
 from tests.insight.alerts.delivery.teller import list_keys
 from tests.live.local_server import LocalServer
 
@@ -41,6 +42,7 @@ class Hook(LocalServer):
         return (500 if fails else 204), {}, b""
 
 
+@pytest.mark.long
 def test_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
     """After a dozen kills the outbox has each transition once, and each of three webhooks heard all: one that answers at once,
     one that fails half of the time, one that is late."""
