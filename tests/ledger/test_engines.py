@@ -14,8 +14,9 @@ from ibis.config import Config
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
 from loadfactor.catalog.links import list_link_peaks
+from loadfactor.ledger.columns import WITHOUT
 from loadfactor.ledger.scope import NUMBERS
-from loadfactor.ledger.steps import compile_steps, list_steps
+from loadfactor.ledger.steps import Activity, Holders, compile_steps, list_steps
 from loadfactor.ledger.waits import list_waits
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.tables.schema import MEASUREMENTS, columns_of, measured_bit
@@ -23,8 +24,6 @@ from loadfactor.tables.schema import MEASUREMENTS, columns_of, measured_bit
 EVERYTHING = (1 << len(MEASUREMENTS)) - 1
 BUSY = measured_bit("busy_share")
 DIALECTS = ("duckdb", "pyspark", "clickhouse")
-_ASKED = ((False, False), (False, True), (True, False))
-"""Whether allocations say numbers, and whether labels tell payers that lists do not."""
 
 
 class SparkOptions(Config):
@@ -43,34 +42,45 @@ def sql(expr: Any, dialect: str) -> str:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(
-    ("measured", "overlaps", "cut", "numbered", "told"),
-    [(0, False, False, False, False), (BUSY, False, True, True, False), (EVERYTHING, True, True, True, True)],
+    ("measured", "overlaps", "numbered", "filled"),
+    [(0, False, False, False), (BUSY, False, True, False), (EVERYTHING, True, True, True)],
 )
 def test_every_step_of_the_ledger_compiles(
-    dialect: str, measured: int, overlaps: bool, cut: bool, numbered: bool, told: bool
+    dialect: str, measured: int, overlaps: bool, numbered: bool, filled: bool
 ) -> None:
-    """Whatever was measured, overlapping, cut, numbered or told, each step is one SELECT of the engine; the last is the book."""
-    shape = (measured, overlaps, cut, numbered, told, 0.05)
-    texts = {name: sql(expr, dialect) for name, expr in list_steps(*shape).items()}
-    assert list(texts) == [name for name, _ in compile_steps(*shape)]
+    """Whatever was measured, overlapping, numbered or filled in, each step is one SELECT of the engine; the last is the book."""
+    chain = (Holders(numbered=numbered, filled=filled), Activity(measured, overlaps))
+    steps = {name: step for of in chain for name, step in list_steps(of).items()}
+    texts = {name: sql(step.full, dialect) for name, step in steps.items()}
+    assert list(texts) == [key for of in chain for key in compile_steps(of) if WITHOUT not in key]
     assert list(texts)[-1] == "book"
     assert all("SELECT" in text for text in texts.values())
-    assert ("cuts" in texts["slices"]) == cut
     assert ("misnumbered" in texts) == numbered
-    assert ("payers" in texts) == told
+    assert ("payers" in texts) == filled
+    for step in steps.values():
+        for form in step.shorter.values():
+            assert form.schema() == step.full.schema()
+            assert "SELECT" in sql(form, dialect)
 
 
 def test_what_nobody_says_costs_no_step() -> None:
     """Where no allocation says numbers of GPUs and no label a payer that lists lack, no step is for them or carries them along."""
-    plain, told, numbered = (dict(compile_steps(0, False, False, *asked, 0.05)) for asked in _ASKED)
-    steps = list_steps(0, False, False, False, False, 0.05)
-    assert not any(NUMBERS in step.columns for step in steps.values())
-    assert told.keys() - plain.keys() == {"lists", "payers"}
-    assert numbered.keys() - plain.keys() == {"numbers", "misnumbered", "known_claims"}
-    assert told["lists"] == plain["listed"]
-    assert {name for name in plain if told[name] != plain[name]} == {"listed"}
+    plain, filled, numbered = map(compile_steps, (Holders(), Holders(filled=True), Holders(numbered=True)))
+    assert not any(NUMBERS in step.full.columns for step in list_steps(Holders()).values())
+    assert {key.partition(WITHOUT)[0] for key in filled.keys() - plain.keys()} == {"lists", "payers"}
+    new = {key.partition(WITHOUT)[0] for key in numbered.keys() - plain.keys()}
+    assert new == {"numbers", "misnumbered", "known_claims"}
+    assert filled["lists"] == plain["listed"]
+    assert {key for key in plain.keys() & filled.keys() if filled[key] != plain[key]} == {"listed"}
     after = list(plain)[list(plain).index("claims") + 1 :]
-    assert all(numbered[name] == plain[name] for name in after)
+    assert all(numbered[key] == plain[key] for key in after)
+
+
+def test_an_empty_table_is_not_read() -> None:
+    """A shorter form reads none of the tables whose emptiness it stands on: without cuts the slices need none."""
+    for key, text in compile_steps(Holders(numbered=True)).items():
+        name, _, empty = key.partition(WITHOUT)
+        assert not {f'"{table}"' for table in empty.split()} & {*text.replace("\n", " ").split()}, name
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -116,8 +126,10 @@ def test_spark_keeps_the_same_books(tmp_path: Path) -> None:
     measured = 0
     for file in store.manifest.of("samples"):
         measured |= file.measured
-    for name, expr in list_steps(measured, True, False, True, True, 0.05).items():
-        spark.sql(sql(expr, "pyspark")).write.parquet(str(tmp_path / name))
+    spark.createDataFrame([], "at_utc long").createOrReplaceTempView("cuts")
+    chain = (Holders(numbered=True, filled=True), Activity(measured, overlaps=True))
+    for name, step in (item for of in chain for item in list_steps(of).items()):
+        spark.sql(sql(step.full, "pyspark")).write.parquet(str(tmp_path / name))
         spark.read.parquet(str(tmp_path / name)).createOrReplaceTempView(name)
     theirs = spark.table("book").toPandas()
     for column in ("gpu_s", "sm_active_s", "busy_s", "energy_j", "mem_used_byte_s"):

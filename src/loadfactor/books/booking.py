@@ -10,16 +10,13 @@ from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.charging.billed_prices import has_bills, materialize_billed_prices
 from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.books.estimated_prices import list_estimates
-from loadfactor.books.ledger_facts import FACT_STEPS, LedgerFacts, list_facts
+from loadfactor.books.ledger_facts import FACT_STEPS, LedgerFacts, list_facts, work_out
 from loadfactor.books.ledger_inputs import OwnedPrices
 from loadfactor.books.owned_prices import find_owned_prices
 from loadfactor.catalog.links import list_link_peaks
 from loadfactor.store.sample_files import SamplePart, quote
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import IDLE_BELOW, LINGER_MS, Span
-
-Shape = tuple[int, bool, bool, bool, bool, float, str, bool]
-"""What the SQL of the steps depends on, as `_compile_steps` takes it."""
 
 
 def book(
@@ -41,23 +38,21 @@ def book(
     `devices`: samples of these alone are read; rows of scopes with others say then that those were not observed.
     `among`: a table of the GPUs (device_id) that alone are read, with allocations that name them; None for all.
     """
-    import pyarrow as pa
-
     cuts = list(cuts)
-    bounds = {"start_ms": [s for s, _ in spans], "end_ms": [e for _, e in spans]}
-    session.register("bounds", pa.table(bounds, pa.schema({"start_ms": pa.int64(), "end_ms": pa.int64()})))
-    session.register("cuts", pa.table({"at_utc": pa.array(cuts, pa.int64())}))
-    owned = find_owned_prices(session) if owned is None else owned
-    session.register("estimates", pa.concat_tables([list_estimates(), owned.table]))
+    session.put("bounds", {"start_ms": [s for s, _ in spans], "end_ms": [e for _, e in spans]})
+    session.put("cuts", {"at_utc": cuts})
+    _put_estimates(session, find_owned_prices(session) if owned is None else owned)
     facts = facts or list_facts(session)
     for name in ("outages", "prices", "exchange_rates"):
         session.view_table(name, name)
     view_placed(session, spans, among)
-    measured, overlaps = _view_samples(session, spans, devices)
     if billed := with_bills and has_bills(session):
         materialize_billed_prices(session, spans)
-    is_asked = (bool(cuts), facts.numbered, facts.told)
-    _work_out(session, (measured, overlaps, *is_asked, idle_below, session.currency, billed), until=until)
+    empty = {*facts.empty, *(() if cuts else ("cuts",))}
+    shape = (facts.renamed, facts.numbered, facts.filled, billed, session.currency)
+    work_out(session, recall(f"holders {shape}", lambda: _compile_holders(*shape)), empty, until, FACT_STEPS)
+    if until == "book":
+        book_held(session, spans, idle_below, devices)
     session.view_table("allocations", "allocations")
 
 
@@ -69,25 +64,20 @@ def book_held(
     signals: int = -1,
 ) -> None:
     """The same, where the table `holdings` stands: what samples say of it. `signals`: bits of the measurements that are read."""
-    measured, overlaps = _view_samples(session, spans, devices)
-    measured &= signals
-    shape = (measured, overlaps, False, False, False, idle_below, session.currency, False)  # which holdings do not show
-    _work_out(session, shape, after="holdings")
+    parts = _view_samples(session, spans, devices)
+    measured = 0
+    for part in parts:
+        measured |= part.facts.measured
+    shape = (measured & signals, may_overlap(parts), idle_below)
+    session.register_once("links", list_link_peaks)
+    work_out(session, recall(f"activity {shape}", lambda: _compile_activity(*shape)), set() if parts else {"samples"})
 
 
-def _work_out(session: Session, shape: Shape, after: str | None = None, until: str = "book") -> None:
-    """Put the steps after one of them, or all, into tables."""
-    session.register("links", list_link_peaks())
-    is_after = after is None
-    for name, sql in recall(f"steps {shape}", lambda: _compile_steps(*shape)).items():
-        if not is_after:
-            is_after = name == after
-        elif name == "book":  # read once, when it is written or asked: a table of it would only cost memory
-            session.create_view(name, sql)
-        elif name not in FACT_STEPS:
-            session.materialize(name, sql)
-        if name == until:
-            break
+def _put_estimates(session: Session, owned: OwnedPrices) -> None:
+    """Put prices of the catalog and of owned GPUs into the table `estimates`."""
+    import pyarrow as pa
+
+    session.register_once("estimates", lambda: pa.concat_tables([list_estimates(), owned.table]), owned)
 
 
 def view_placed(session: Session, spans: tuple[Span, ...], among: str | None = None) -> None:
@@ -106,41 +96,42 @@ def view_placed(session: Session, spans: tuple[Span, ...], among: str | None = N
     session.create_view("allocations", f"SELECT * FROM all_allocations WHERE {within} AND {own}")
 
 
-def _view_samples(session: Session, spans: tuple[Span, ...], devices: Sequence[str] | None = None) -> tuple[int, bool]:
-    """Name the samples of these spans: of an hour that is not booked whole, those that touch the part.
+def _view_samples(session: Session, spans: tuple[Span, ...], devices: Sequence[str] | None = None) -> list[SamplePart]:
+    """Name the samples of these spans, of these devices alone: of an hour that is not booked whole, those that touch the part.
 
-    What they measure, and whether those of one GPU may overlap.
+    The parts of the store that they are read of.
     """
     files = session.covering("samples", *spans)
     parts = [*session.parts(files), *session.live_samples]
-    measured = 0
-    for part in parts:
-        measured |= part.facts.measured
-    found = measured, may_overlap(parts)
     if devices is None and all(start % MS_PER_HOUR == 0 and end - start == MS_PER_HOUR for start, end in spans):
         session.view_table("samples", "samples", files, spans)
-        return found
+        return parts
     session.view_table("samples_of_hours", "samples", files, spans)
     within = " OR ".join(f"(to_utc > {start} AND from_utc < {end})" for start, end in spans)
-    wanted = f"SELECT * FROM samples_of_hours WHERE ({within})"
+    touching = f"SELECT * FROM samples_of_hours WHERE ({within})"
     if devices is None:
-        session.create_view("samples", wanted)
+        session.create_view("samples", touching)
     elif not devices:
         session.create_view("samples", "SELECT * FROM samples_of_hours WHERE false")
     else:  # few of many, read by several steps
-        few = f"{wanted} AND device_id IN ({', '.join(map(quote, devices))})"
+        few = f"{touching} AND device_id IN ({', '.join(map(quote, devices))})"
         session.materialize("samples_of_devices", few)
         session.create_view("samples", "SELECT * FROM samples_of_devices")
-    return found
+    return parts
 
 
-def _compile_steps(
-    measured: int, overlaps: bool, cut: bool, numbered: bool, told: bool, idle_below: float, currency: str, billed: bool
-) -> Queries:
-    """The SQL of each step of the ledger, in order."""
-    from loadfactor.ledger.steps import compile_steps  # Ibis takes a while to import
+def _compile_holders(renamed: bool, numbered: bool, filled: bool, billed: bool, currency: str) -> Queries:
+    """The SQL of each step of who held what, in order."""
+    from loadfactor.ledger.steps import Holders, compile_steps  # Ibis takes a while to import
 
-    return dict(compile_steps(measured, overlaps, cut, numbered, told, idle_below, currency, billed=billed))
+    return compile_steps(Holders(renamed, numbered, filled, billed, currency))
+
+
+def _compile_activity(measured: int, overlaps: bool, idle_below: float) -> Queries:
+    """The SQL of each step of what holders did, in order."""
+    from loadfactor.ledger.steps import Activity, compile_steps
+
+    return compile_steps(Activity(measured, overlaps, idle_below))
 
 
 def may_overlap(parts: list[SamplePart]) -> bool:

@@ -82,7 +82,7 @@ class KeptHoldings:
         if kept is not None and (kept.hour, kept.stated) == (hour, stated):
             return
         facts = list_facts(session)
-        whole = (facts.numbered, facts.told, with_bills, *(_digest(session, name) for name in _OF_MANY))
+        whole = (facts.numbered, facts.filled, with_bills, *(_digest(session, name) for name in _OF_MANY))
         named = session.fetch(_NAMED)
         by_gpu = is_by_gpu(session, hour, facts)
         changed = None
@@ -103,7 +103,7 @@ def _digest(session: Session, name: str) -> tuple[object, ...]:
 
 def is_by_gpu(session: Session, span: Span, facts: LedgerFacts) -> bool:
     """Whether each GPU's holders follow from what is said of it and of its node, in a span."""
-    if facts.numbered or facts.told:
+    if facts.numbered or facts.filled:
         return False
     view_placed(session, (span,))
     rows, named, labelled = session.fetch_one(

@@ -12,6 +12,6 @@ def name_nodes(session: Session) -> None:
 
 
 def _compile_names() -> Queries:
-    from loadfactor.ledger.steps import compile_facts  # Ibis takes longer to import than most answers
+    from loadfactor.ledger.steps import Holders, compile_steps  # Ibis takes longer to import than most answers
 
-    return compile_facts(("node_names",))
+    return compile_steps(Holders(), ("node_names",))

@@ -79,12 +79,13 @@ class WatchedWaits:
     def read_usual(self, session: Session, day_ms: int) -> dict[str, UsualWait]:
         """How long jobs usually wait, by queue, else pool, as it follows from the days before the UTC day that begins then."""
         if day_ms not in self._usual:
-            _view_jobs(session, (day_ms - HISTORY_MS, day_ms))
-            rows = session.raw.execute(
-                f"SELECT coalesce(queue, pool, '') AS q, count(*), quantile_cont(wait_s, {USUAL_SHARE}) FROM waiting"
-                f" WHERE started AND ended_utc < {day_ms} AND ended_utc >= {day_ms - HISTORY_MS} GROUP BY q"
-            ).fetchall()
-            _restore(session)
+            rows = []
+            if _view_jobs(session, (day_ms - HISTORY_MS, day_ms)):
+                rows = session.raw.execute(
+                    f"SELECT coalesce(queue, pool, '') AS q, count(*), quantile_cont(wait_s, {USUAL_SHARE}) FROM waiting"
+                    f" WHERE started AND ended_utc < {day_ms} AND ended_utc >= {day_ms - HISTORY_MS} GROUP BY q"
+                ).fetchall()
+                _restore(session)
             self._usual = {day: of for day, of in self._usual.items() if day >= day_ms - MS_PER_DAY}
             self._usual[day_ms] = {queue: UsualWait(jobs, p90_s) for queue, jobs, p90_s in rows}
         return self._usual[day_ms]
@@ -105,7 +106,8 @@ class WatchedWaits:
 
 def _read(session: Session, span: Span) -> tuple[QueuedJobs, set[str]]:
     """The waits in a span of the jobs of which something is said in it, and these jobs."""
-    _view_jobs(session, span)
+    if not _view_jobs(session, span):
+        return QueuedJobs(), set()
     lasting = f"coalesce(ended_utc >= {span[0]}, true)"
     session.materialize("waits", f"SELECT * FROM waiting WHERE {lasting} ORDER BY queued_utc, job_id")
     rows = session.fetch(f"SELECT {', '.join(_COLUMNS)} FROM waits")
@@ -141,8 +143,8 @@ def _read_held(session: Session) -> NDArray[np.int64]:
     return np.array(rows, dtype=np.int64).reshape(-1, 3)
 
 
-def _view_jobs(session: Session, span: Span) -> None:
-    """Name `waiting` the waits, as they are known at the end of a span, of the jobs of which something is said in it."""
+def _view_jobs(session: Session, span: Span) -> bool:
+    """Name `waiting` the waits, as they are known at the end of a span, of the jobs of which something is said in it, if any."""
     start, end = span
     session.view_table("all_allocations", "allocations")
     session.view_table("all_events", "queue_events")
@@ -150,12 +152,14 @@ def _view_jobs(session: Session, span: Span) -> None:
         f"SELECT job_id FROM all_events WHERE at_utc >= {start} AND at_utc < {end}"
         f" UNION SELECT job_id FROM all_allocations WHERE from_utc >= {start} AND from_utc < {end}"
     )
-    session.materialize("asked_jobs", said)
+    if not session.materialize("asked_jobs", said):
+        return False
     for name, source, at in (("allocations", "all_allocations", "from_utc"), ("queue_events", "all_events", "at_utc")):
         within = f"{at} < {end} AND job_id IN (SELECT job_id FROM asked_jobs)"
         session.materialize(f"asked_{name}", f"SELECT * FROM {source} WHERE {within}")  # read several times
         session.create_view(name, f"SELECT * FROM asked_{name}")
     session.create_view("waiting", recall("waits", _compile)["waits"])
+    return True
 
 
 def _restore(session: Session) -> None:

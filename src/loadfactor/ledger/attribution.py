@@ -15,17 +15,20 @@ from loadfactor.ledger.intervals import clip, covers, cut_at_bounds, split_by_bu
 from loadfactor.ledger.inventory import LOCATION
 from loadfactor.ledger.labels import ROUNDING_GPUS, drop_listed, name_gpus, pick_labelled, pick_listed
 from loadfactor.ledger.prices import PRICE_COLUMNS
-from loadfactor.ledger.scope import CLAIM, DAY, NUMBERS, OWN, spread_whole_nodes
+from loadfactor.ledger.scope import CLAIM, DAY, NUMBERS, OWN, list_carried, spread_whole_nodes
 
 Expr = Any
 
 
-def list_listed(allocations: Expr, locations: Expr, bounds: Expr, numbered: bool = False) -> Expr:
+def list_listed(allocations: Expr, locations: Expr | None, bounds: Expr, numbered: bool = False) -> Expr:
     """Allocations that somebody listed, within `bounds` by day, with how many GPUs they take; see `spread_whole_nodes`.
 
-    `numbered`: with the numbers of these GPUs.
+    `locations`: None where all name their GPU. `numbered`: with the numbers of these GPUs.
     """
-    return spread_whole_nodes(_claim(pick_listed(allocations), bounds, numbered), locations)
+    claims = _claim(pick_listed(allocations), bounds, numbered)
+    if locations is None:
+        return claims.select(*list_carried(claims), "device_id", "node", "pool", "from_utc", "to_utc")
+    return spread_whole_nodes(claims, locations)
 
 
 def list_labelled(allocations: Expr, bounds: Expr, numbered: bool = False) -> Expr:
@@ -33,8 +36,13 @@ def list_labelled(allocations: Expr, bounds: Expr, numbered: bool = False) -> Ex
     return _claim(pick_labelled(allocations), bounds, numbered)
 
 
-def list_claims(listed: Expr, labelled: Expr, allocations: Expr, locations: Expr, bounds: Expr) -> Expr:
-    """Who claims which GPUs by day; `inferred`: nobody lists the job, only labels name it. See `ledger.labels`."""
+def list_claims(listed: Expr, labelled: Expr | None, allocations: Expr, locations: Expr, bounds: Expr) -> Expr:
+    """Who claims which GPUs by day; `inferred`: nobody lists the job, only labels name it. See `ledger.labels`.
+
+    `labelled`: None where labels name nothing.
+    """
+    if labelled is None:
+        return listed.mutate(inferred=ibis.literal(False))
     lone = drop_listed(labelled, allocations, bounds)
     return ibis.union(
         name_gpus(listed, labelled, locations).mutate(inferred=ibis.literal(False)),
@@ -52,10 +60,13 @@ def _claim(allocations: Expr, bounds: Expr, numbered: bool) -> Expr:
     return split_by_bucket(rows.select(*columns, "device_id", "node", "pool", "from_utc", "to_utc"), MS_PER_DAY, DAY)
 
 
-def cut_capacity(capacity: Expr, claims: Expr, cuts: Expr | None = None) -> Expr:
+def cut_capacity(capacity: Expr, claims: Expr | None, cuts: Expr | None) -> Expr:
     """The capacity of each scope cut wherever a holder comes or goes, and at `cuts` (at_utc), instants no row may span."""
     keys = ["scope", DAY]
-    comings = [claims.select(*keys, "from_utc", "to_utc")]
+    rest = [c for c in capacity.columns if c not in (*keys, "from_utc", "to_utc")]
+    if claims is None and cuts is None:
+        return capacity.select(*keys, "from_utc", "to_utc", *rest)
+    comings = [] if claims is None else [claims.select(*keys, "from_utc", "to_utc")]
     if cuts is not None:
         inside = capacity.join(cuts, [capacity.from_utc < cuts.at_utc, capacity.to_utc > cuts.at_utc])
         comings.append(inside.select(*(capacity[k] for k in keys), from_utc=cuts.at_utc, to_utc=cuts.at_utc))
@@ -63,18 +74,31 @@ def cut_capacity(capacity: Expr, claims: Expr, cuts: Expr | None = None) -> Expr
     whole, parted = capacity.anti_join(touched, keys), capacity.semi_join(touched, keys)
     cut = cut_at_bounds([parted.select(*keys, "from_utc", "to_utc"), *comings], keys)
     there = cut.join(parted, covers(cut, parted, keys))
-    there = there.select(cut, *(parted[c] for c in parted.columns if c not in (*keys, "from_utc", "to_utc")))
+    there = there.select(cut, *(parted[c] for c in rest))
     return ibis.union(whole.select(*there.columns), there)
 
 
-def attribute_time(slices: Expr, claims: Expr) -> Expr:
+def attribute_time(slices: Expr, claims: Expr | None) -> Expr:
     """Every GPU-second of the books by holder, each row inside one UTC hour.
 
-    `slices` is the capacity, cut; `claims` the allocations by scope. Columns: holder columns (null where nobody held it),
-    device_id (null where only the scope is known), node, accelerator, pool, prices, `gpus` (how many, fractions included), the
-    flags `held`, `down`, `has_source` and `free` (a single GPU, no part of it held), hour_utc, from_utc, to_utc, and `span`, a
-    number that rows of one stretch of one GPU share.
+    `slices` is the capacity, cut; `claims` the allocations by scope, None where there are none. Columns: holder columns (null
+    where nobody held it), device_id (null where only the scope is known), node, accelerator, pool, prices, `gpus` (how many,
+    fractions included), the flags `held`, `down`, `has_source` and `free` (a single GPU, no part of it held), hour_utc, from_utc,
+    to_utc, and `span`, a number that rows of one stretch of one GPU share.
     """
+    everything = split_by_bucket(ibis.union(*_divide(slices, claims)), MS_PER_HOUR, "hour_utc")
+    stretch = ["device_id", "from_utc", "to_utc"]
+    within = ibis.window(group_by=everything.hour_utc, order_by=[everything[c] for c in stretch])
+    # an hour is 3.6 million ms, so its stretches number between its instant and the next one's
+    return everything.mutate(span=everything.hour_utc + ibis.dense_rank().over(within))
+
+
+def _divide(slices: Expr, claims: Expr | None) -> list[Expr]:
+    """What holders have of each slice, and what is left of it."""
+    if claims is None:
+        nothing = ibis.literal(0.0)
+        there = slices.mutate(listed=nothing, inferred=nothing)
+        return _rest(there.mutate(for_inferred=_round_off(there.total)))
     keys = ["scope", DAY]
     claimed = slices.join(claims, covers(slices, claims, keys)).select(
         *(slices[c] for c in (*keys, "from_utc")), *(claims[c] for c in (*HOLDER, *OWN, "gpus", "inferred"))
@@ -88,11 +112,7 @@ def attribute_time(slices: Expr, claims: Expr) -> Expr:
         slices, listed=ibis.coalesce(demand.listed, 0.0), inferred=ibis.coalesce(demand.inferred, 0.0)
     )
     there = there.mutate(for_inferred=_round_off(there.total - ibis.least(there.listed, there.total)))
-    everything = split_by_bucket(ibis.union(_held(claimed, there, at), _rest(there)), MS_PER_HOUR, "hour_utc")
-    stretch = ["device_id", "from_utc", "to_utc"]
-    within = ibis.window(group_by=everything.hour_utc, order_by=[everything[c] for c in stretch])
-    # an hour is 3.6 million ms, so its stretches number between its instant and the next one's
-    return everything.mutate(span=everything.hour_utc + ibis.dense_rank().over(within))
+    return [_held(claimed, there, at), *_rest(there)]
 
 
 def _held(claimed: Expr, there: Expr, at: list[str]) -> Expr:
@@ -117,7 +137,7 @@ def _held(claimed: Expr, there: Expr, at: list[str]) -> Expr:
     ).filter(lambda t: t.gpus > 0)
 
 
-def _rest(there: Expr) -> Expr:
+def _rest(there: Expr) -> list[Expr]:
     """What nobody held: first what is down, the remainder unallocated."""
     rest = there.for_inferred - ibis.least(there.inferred, there.for_inferred)
     out_of_use = ibis.least(there.down, rest)
@@ -136,7 +156,7 @@ def _rest(there: Expr) -> Expr:
             to_utc=there.to_utc,
         ).filter(lambda t: t.gpus > ROUNDING_GPUS)
 
-    return ibis.union(rows(rest - out_of_use, False), rows(out_of_use, True))
+    return [rows(rest - out_of_use, False), rows(out_of_use, True)]
 
 
 def _round_off(gpus: Expr) -> Expr:

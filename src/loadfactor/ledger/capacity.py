@@ -3,6 +3,7 @@
 Only what comes and goes with the fleet is looked at here, not with its holders, so a scope is a few rows a day.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import ibis
@@ -20,10 +21,11 @@ _MERGED = {"gpus": "sum", "first": "min", "last": "max", "known": "sum", "rows":
 Expr = Any
 
 
-def measure_capacity(days: Expr, scopes: Expr) -> Expr:
+def measure_capacity(days: Expr, scopes: Expr | None) -> Expr:
     """What each scope has, instant by instant: `total` GPUs, of them `down`, mean prices, and what the GPUs have in common.
 
-    `days` are the segments of the GPUs by day, `scopes` those of their places. A pool of thousands is a handful of rows.
+    `days` are the segments of the GPUs by day, `scopes` those of their places, None where each GPU is its own.
+    A pool of thousands is a handful of rows.
     """
     keys = ["scope", DAY]
     alike = _group_alike(days, scopes)
@@ -54,9 +56,11 @@ def measure_capacity(days: Expr, scopes: Expr) -> Expr:
     )
 
 
-def _group_alike(days: Expr, scopes: Expr) -> Expr:
+def _group_alike(days: Expr, scopes: Expr | None) -> Expr:
     """The GPUs of each scope, those alike added up. Of GPUs that share a scope each is read once, however often that begins."""
     segment = (DAY, "from_utc", "to_utc", "down", "has_source", *PRICE_COLUMNS)
+    if scopes is None:
+        return _list_alone(days, segment)
     of_place = days.group_by([*PLACE, *segment]).aggregate(
         gpus=days.share.sum(),
         **{f"first_{c}": days[c].min() for c in _COMMON},
@@ -68,8 +72,13 @@ def _group_alike(days: Expr, scopes: Expr) -> Expr:
     columns = [c for c in sharing.columns if c not in ("scope", *PLACE, *segment)]
     merged = {c: getattr(sharing[c], _MERGED[c.partition("_")[0]])() for c in columns}
     together = sharing.group_by(["scope", *segment]).aggregate(**merged)
-    each = _cut_by_scope(days, scopes.filter(scopes.scope.isnull()))
-    alone = each.select(
+    alone = _list_alone(_cut_by_scope(days, scopes.filter(scopes.scope.isnull())), segment)
+    return ibis.union(together.select(*alone.columns), alone)
+
+
+def _list_alone(each: Expr, segment: Sequence[str]) -> Expr:
+    """GPUs that are their own scope, in the same columns."""
+    return each.select(
         *segment,
         scope=name_alone(each.device_id),
         gpus=each.share,
@@ -78,7 +87,6 @@ def _group_alike(days: Expr, scopes: Expr) -> Expr:
         **{f"known_{c}": each[c].notnull().cast("int64") for c in _COMMON},
         rows=ibis.literal(1, "int64"),
     )
-    return ibis.union(together.select(*alone.columns), alone)
 
 
 def _cut_by_scope(rows: Expr, scopes: Expr) -> Expr:

@@ -22,3 +22,6 @@ SIZES = {
 
 NUMBERED = ":gpu"
 """Between a node and a number: the name of a GPU that is known by its number alone."""
+
+WITHOUT = " without "
+"""Between the name of a step and what is empty, in the name of a shorter form of it (`ledger.steps`)."""

@@ -21,30 +21,30 @@ def list_presence(devices: Expr, bounds: Expr) -> Expr:
     return unite(there.select(*keys, "from_utc", "to_utc"), keys)
 
 
-def cut_segments(presence: Expr, outages: Expr, prices: Expr, sources: Expr) -> Expr:
+def cut_segments(presence: Expr, outages: Expr | None, prices: Expr, sources: Expr | None) -> Expr:
     """Segments in which nothing about a GPU changes, from where it was, its outages and the prices that apply to it.
 
     Columns: device_id, node, accelerator, pool, share, from_utc, to_utc, has_source (see `mark_sources`; null of an estimated
     GPU), down (installed but not usable), and a price per basis, null where unknown. The segments of one GPU are disjoint and
-    cover exactly the time it was installed.
+    cover exactly the time it was installed. `outages` and `sources` are None where there are none.
     """
-    presence = mark_sources(presence, sources)
+    presence = presence.mutate(has_source=ibis.literal(False)) if sources is None else mark_sources(presence, sources)
     nobody_lists = ibis.ifelse(presence.estimated, ibis.null("boolean"), presence.has_source)
     presence = presence.mutate(has_source=nobody_lists).drop("estimated")
-    bounds = [t.select("device_id", "from_utc", "to_utc") for t in (presence, outages, prices)]
+    tables = [table for table in (presence, outages, prices) if table is not None]
+    bounds = [table.select("device_id", "from_utc", "to_utc") for table in tables]
     pieces = cut_at_bounds(bounds, ["device_id"])
     segments = pieces.join(presence, covers(pieces, presence, ["device_id"])).select(
         pieces, *(presence[c] for c in (*LOCATION, "share", "has_source"))
     )
-    down = (
-        pieces.join(outages, covers(pieces, outages, ["device_id"]))
-        .select(pieces)
-        .distinct()
-        .mutate(down=ibis.literal(True))
-    )
     cost = choose_prices(pieces, prices)
     at = ["device_id", "from_utc"]
-    out = segments.left_join(down, at).select(segments, down.down)
+    if outages is None:
+        out = segments.mutate(down=ibis.literal(False))
+    else:
+        hit = pieces.join(outages, covers(pieces, outages, ["device_id"])).select(pieces).distinct()
+        down = hit.mutate(down=ibis.literal(True))
+        out = segments.left_join(down, at).select(segments, down.down)
     out = out.left_join(cost, at).select(out, *(cost[c] for c in PRICE_COLUMNS))
     return out.mutate(down=ibis.coalesce(out.down, False))
 

@@ -22,14 +22,22 @@ PRICE_COLUMNS = tuple(f"price_per_gpu_hour_{basis}" for basis in BASES)
 Expr = Any
 
 
-def convert_prices(prices: Expr, rates: Expr, currency: str) -> Expr:
+def convert_prices(prices: Expr, rates: Expr | None, currency: str) -> Expr:
     """The prices in the reporting currency, without their own: cut where a rate changes, null while there is none.
 
-    `began_utc` is when the price itself began.
+    `began_utc` is when the price itself began; `rates`: None where there are none.
     """
     rows = open_ends(prices)
     rows = rows.mutate(began_utc=rows.from_utc, currency=ibis.coalesce(rows.currency, currency))
     foreign = rows.filter(rows.currency != currency)
+    columns = [c for c in rows.columns if c not in ("from_utc", "to_utc", "price_per_gpu_hour", "currency")]
+    unknown = {"price_per_gpu_hour": ibis.null("float64")}
+    parts = [
+        rows.filter(rows.currency == currency).select(*columns, "price_per_gpu_hour", "from_utc", "to_utc"),
+        foreign.select(*columns, **unknown, from_utc=foreign.from_utc, to_utc=foreign.to_utc),
+    ]
+    if rates is None:
+        return ibis.union(*parts)
     dated = open_ends(rates)
     following = dated.from_utc.lead().over(ibis.window(group_by=dated.currency, order_by=dated.from_utc))
     dated = dated.mutate(to_utc=ibis.least(dated.to_utc, ibis.coalesce(following, dated.to_utc)))
@@ -37,15 +45,8 @@ def convert_prices(prices: Expr, rates: Expr, currency: str) -> Expr:
         dated,
         [foreign.currency == dated.currency, foreign.from_utc < dated.to_utc, foreign.to_utc > dated.from_utc],
     )
-    columns = [c for c in rows.columns if c not in ("from_utc", "to_utc", "price_per_gpu_hour", "currency")]
     worth = {"price_per_gpu_hour": foreign.price_per_gpu_hour * dated.rate, **intersect(foreign, dated)}
-    unknown = {"price_per_gpu_hour": ibis.null("float64")}
-    parts = (
-        rows.filter(rows.currency == currency).select(*columns, "price_per_gpu_hour", "from_utc", "to_utc"),
-        joined.select(*(foreign[c] for c in columns), **worth),
-        foreign.select(*columns, **unknown, from_utc=foreign.from_utc, to_utc=foreign.to_utc),
-    )
-    return ibis.union(*parts)
+    return ibis.union(*parts, joined.select(*(foreign[c] for c in columns), **worth))
 
 
 def match_prices(presence: Expr, prices: Expr) -> Expr:

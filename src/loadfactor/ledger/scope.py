@@ -64,14 +64,17 @@ def list_carried(claims: Expr) -> tuple[str, ...]:
     return (*CLAIM, NUMBERS) if NUMBERS in claims.columns else CLAIM
 
 
-def scope_places(locations: Expr, claims: Expr) -> Expr:
+def scope_places(locations: Expr, unnamed: Expr | None) -> Expr:
     """The scope of each place (node, pool), cut where it changes: null where every GPU is its own.
+
+    `unnamed`: claims of GPUs that nobody names, None where there are none.
 
     GPUs of a place share their scope, so it is decided for the place: a node of many GPUs is as little work as one of few.
     """
     keys = [*PLACE, DAY]
     places = unite(locations.select(*keys, "from_utc", "to_utc").distinct(), keys)
-    unnamed = claims.filter(claims.device_id.isnull())
+    if unnamed is None:
+        return places.mutate(scope=ibis.null("string"))
     levels = (
         ([DAY], unnamed.filter(unnamed.node.isnull() & unnamed.pool.isnull())),
         (["pool", DAY], unnamed.filter(unnamed.node.isnull() & unnamed.pool.notnull())),
@@ -105,13 +108,19 @@ def name_alone(device_id: Expr) -> Expr:
     return ibis.literal("gpu ") + device_id
 
 
-def scope_claims(claims: Expr, locations: Expr, scopes: Expr) -> Expr:
-    """Allocations by scope. `own_…` is what the allocation itself knows of its GPU. Held but not installed: not in the books."""
+def scope_claims(claims: Expr, unnamed: Expr | None, locations: Expr, scopes: Expr) -> Expr:
+    """Allocations by scope. `own_…` is what the allocation itself knows of its GPU. Held but not installed: not in the books.
+
+    `unnamed`: claims of GPUs that nobody names, None where there are none.
+    """
     none = {c: ibis.null("string") for c in OWN}
     keep = [*HOLDER, "inferred", DAY]
     named = claims.filter(claims.device_id.notnull()).select(*keep, "device_id", "gpus", "from_utc", "to_utc")
+    columns = [*keep, "gpus", "scope", *OWN, "from_utc", "to_utc"]
+    if unnamed is None:
+        return _scope_named(named, locations, None).select(*columns)
     levels = [_scope_named(named, locations, scopes)]
-    unnamed, shared = claims.filter(claims.device_id.isnull()), scopes.filter(scopes.scope.notnull())
+    shared = scopes.filter(scopes.scope.notnull())
     for column, rows in (
         ("node", unnamed.filter(unnamed.node.notnull())),
         ("pool", unnamed.filter(unnamed.node.isnull() & unnamed.pool.notnull())),
@@ -124,18 +133,21 @@ def scope_claims(claims: Expr, locations: Expr, scopes: Expr) -> Expr:
         )
     fleet = unnamed.filter(unnamed.node.isnull() & unnamed.pool.isnull())
     levels.append(fleet.select(*keep, "gpus", "from_utc", "to_utc", scope=ibis.literal("fleet"), **none))
-    columns = [*keep, "gpus", "scope", *OWN, "from_utc", "to_utc"]
     return ibis.union(*(level.select(*columns) for level in levels))
 
 
-def _scope_named(claims: Expr, locations: Expr, scopes: Expr) -> Expr:
-    """Allocations that name their GPU, in the scope that this GPU has."""
+def _scope_named(claims: Expr, locations: Expr, scopes: Expr | None) -> Expr:
+    """Allocations that name their GPU, in the scope that this GPU has; `scopes`: None where each is its own."""
     located = claims.join(locations, shares_time(claims, locations, ["device_id", DAY])).select(
         *(claims[c] for c in claims.columns if c not in ("device_id", "gpus", "from_utc", "to_utc")),
         *(locations[c] for c in ("device_id", *LOCATION)),
         gpus=claims.gpus * locations.share,  # all of a seventh of a GPU is a seventh
         **intersect(claims, locations),
     )
+    if scopes is None:
+        return located.mutate(
+            scope=name_alone(located.device_id), **{f"own_{c}": located[c] for c in ("device_id", *LOCATION)}
+        )
     located = located.mutate(alone=name_alone(located.device_id))
     scoped = located.join(scopes, [*is_same_place(located, scopes), *shares_time(located, scopes, [DAY])])
     return scoped.select(

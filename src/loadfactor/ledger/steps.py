@@ -2,18 +2,20 @@
 
 Each step is put into a table before the next one reads it. Inputs are the tables of the store by name, `estimates` (prices),
 `links` (peaks by accelerator), `cuts` (at_utc) and `bounds` (start_ms, end_ms: the spans to book, disjoint); samples are those
-of the hours in them.
+of the hours in them. Most stores lack most of what a step provides for, so a step has shorter forms for what is empty.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import ibis
 
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.ledger.attribution import attribute_time, cut_capacity, list_claims, list_labelled, list_listed
 from loadfactor.ledger.capacity import measure_capacity
+from loadfactor.ledger.columns import WITHOUT
 from loadfactor.ledger.evidence import find_unheld_work, list_spans
 from loadfactor.ledger.gpu_numbers import find_misnumbered, list_numbers, name_numbered
 from loadfactor.ledger.holders import list_sources, mark_sources
@@ -27,162 +29,216 @@ from loadfactor.ledger.payers import fill_payers, list_payers, pick_told
 from loadfactor.ledger.prices import PRICE_COLUMNS, convert_prices, find_repriced, match_billed, match_prices
 from loadfactor.ledger.scope import DAY, locate_devices, scope_claims, scope_places
 from loadfactor.ledger.states import book_states, summarize_samples
-from loadfactor.ledger.unlisted import complete_devices, count_unlisted
+from loadfactor.ledger.unlisted import complete_devices, count_unlisted, list_devices
 from loadfactor.tables.schema import DEFAULT_CURRENCY, IDLE_BELOW, columns_of
 
 Expr = Any
-Steps = dict[str, Expr]
+
+FEATURES: Final = ("labels", "unnamed", "domains", "numbered_devices")
+"""Kinds of rows that may be missing as a table may be empty: allocations that labels name, allocations that name no GPU, nodes
+with a domain in their name, GPUs that are known by node and number alone."""
+
+
+@dataclass(frozen=True)
+class Holders:
+    """What the steps of who held what depend on.
+
+    `renamed`: nodes go by two names; `numbered`: allocations say numbers of GPUs; `filled`: labels name payers that lists do not;
+    `billed`: there are `billed_prices` of nodes; `currency`: that of the books.
+    """
+
+    renamed: bool = True
+    numbered: bool = False
+    filled: bool = False
+    billed: bool = False
+    currency: str = DEFAULT_CURRENCY
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What the steps of what holders did depend on.
+
+    `measured`: which signals the samples hold; `overlaps`: samples of one GPU may overlap.
+    """
+
+    measured: int = 0
+    overlaps: bool = False
+    idle_below: float = IDLE_BELOW
+
+
+@dataclass(frozen=True)
+class Step:
+    """A table of the chain: its definition, and shorter ones by the tables and features that are empty then, shortest first."""
+
+    full: Expr
+    shorter: Mapping[tuple[str, ...], Expr]
+
+
+class Steps(dict[str, Step]):
+    """The steps of a chain by the names of their tables, in order."""
+
+    def put(self, name: str, full: Expr, shorter: Mapping[tuple[str, ...], Expr | None] | None = None) -> Expr:
+        """Add a step; its table, for the definitions that read it. A shorter form that is None has no rows."""
+        forms = {empty: _no_rows(full) if expr is None else expr for empty, expr in (shorter or {}).items()}
+        self[name] = Step(full, forms)
+        return self.result(name)
+
+    def result(self, name: str) -> Expr:
+        """The table that a step is put into."""
+        return ibis.table(self[name].full.schema(), name=name)
 
 
 def compile_steps(
-    measured: int,
-    overlaps: bool,
-    cut: bool,
-    numbered: bool,
-    told: bool,
-    idle_below: float,
-    currency: str = DEFAULT_CURRENCY,
-    dialect: str = "duckdb",
-    billed: bool = False,
-) -> Iterator[tuple[str, str]]:
-    """The ledger as SQL of an engine: what to work out under which name, in order; the last is the book.
+    of: Holders | Activity, names: Iterable[str] | None = None, dialect: str = "duckdb"
+) -> dict[str, str]:
+    """The ledger as SQL of an engine: what to work out under which name, in order; the last step of `Activity` is the book.
 
-    `measured`: which signals the samples hold; `overlaps`: whether samples of one GPU may overlap; `cut`: whether there are cuts;
-    `numbered`: whether allocations say numbers of GPUs; `told`: whether labels tell payers that lists do not; `billed`: whether
-    there are `billed_prices` of nodes. Each step is compiled when it is reached, once.
+    Shorter forms come before the full one, called `name without table table`. `names`: of these steps alone.
     """
-    attributed = (cut, numbered, told, currency, billed)
-    for make, options in ((_attribute, attributed), (_book, (measured, overlaps, idle_below))):
-        for name in make(*options):
-            yield name, _sql(dialect, make, options, name)
+    steps = list_steps(of)
+    queries = {}
+    for name in steps if names is None else names:
+        for empty, expr in steps[name].shorter.items():
+            queries[f"{name}{WITHOUT}{' '.join(empty)}"] = _write(expr, dialect)
+        queries[name] = _write(steps[name].full, dialect)
+    return queries
 
 
-def list_steps(
-    measured: int,
-    overlaps: bool,
-    cut: bool,
-    numbered: bool,
-    told: bool,
-    idle_below: float,
-    currency: str = DEFAULT_CURRENCY,
-) -> Steps:
+def list_steps(of: Holders | Activity) -> Steps:
     """The same as Ibis expressions, for an engine's own compiler."""
-    return {**_attribute(cut, numbered, told, currency), **_book(measured, overlaps, idle_below)}
+    return _list_holders(of) if isinstance(of, Holders) else _list_activity(of)
 
 
 def ledger_columns() -> dict[str, str]:
     """Columns of the ledger and their types, as Ibis names them."""
-    return {name: str(of) for name, of in _book(0, False, IDLE_BELOW)["book"].schema().items()}
-
-
-def compile_facts(names: tuple[str, ...], dialect: str = "duckdb") -> dict[str, str]:
-    """SQL of steps that follow from all rows of the small tables, whichever spans are booked."""
-    return {name: _sql(dialect, _attribute, (False, True, False, DEFAULT_CURRENCY), name) for name in names}
+    return {name: str(of) for name, of in _list_activity(Activity())["book"].full.schema().items()}
 
 
 def compile_told(dialect: str = "duckdb") -> str:
     """SQL: the allocations of labels that tell payers which lists do not, see `pick_told`."""
     allocations = _input("allocations")
-    return str(ibis.to_sql(pick_told(pick_labelled(allocations), pick_listed(allocations)), dialect=dialect))
+    return _write(pick_told(pick_labelled(allocations), pick_listed(allocations)), dialect)
 
 
 def compile_changed_sources(dialect: str = "duckdb") -> str:
     """SQL: the hours in which rows of the table `kept_ledger` say otherwise than `sources` whether a source speaks of their GPU."""
-    kept = ibis.table(
-        {name: ledger_columns()[name] for name in ("device_id", "node", "pool", "hour_utc", "has_source")},
-        name="kept_ledger",
-    )
-    marked = mark_sources(kept.rename(before="has_source"), _result(_before(), "sources"))
-    return str(
-        ibis.to_sql(marked.filter(marked.before != marked.has_source).select("hour_utc").distinct(), dialect=dialect)
-    )
+    kept = _kept_ledger("device_id", "node", "pool", "hour_utc", "has_source")
+    marked = mark_sources(kept.rename(before="has_source"), _list_holders(Holders()).result("sources"))
+    return _write(marked.filter(marked.before != marked.has_source).select("hour_utc").distinct(), dialect)
 
 
 def compile_repriced(currency: str, dialect: str = "duckdb") -> dict[str, str]:
     """SQL: prices of bills in the reporting currency, and the hours that they change, see `find_repriced`, of `kept_ledger`."""
     worth = convert_prices(_billed_prices(), _input("exchange_rates"), currency)
-    wanted = ("node", "hour_utc", *PRICE_COLUMNS)
-    kept = ibis.table({name: ledger_columns()[name] for name in wanted}, name="kept_ledger")
+    kept = _kept_ledger("node", "hour_utc", *PRICE_COLUMNS)
     repriced = find_repriced(kept, ibis.table(worth.schema(), name="billed_worth"))
-    return {
-        name: str(ibis.to_sql(expr, dialect=dialect))
-        for name, expr in (("billed_worth", worth), ("repriced", repriced))
-    }
+    return {"billed_worth": _write(worth, dialect), "repriced": _write(repriced, dialect)}
 
 
 @cache
-def _sql(dialect: str, make: Callable[..., Steps], options: tuple[Any, ...], name: str) -> str:
-    return str(ibis.to_sql(make(*options)[name], dialect=dialect))
-
-
-@cache
-def _attribute(cut: bool, numbered: bool, told: bool, currency: str, billed: bool = False) -> Steps:
+def _list_holders(of: Holders) -> Steps:
     """Who held what, and what it cost."""
     bounds = ibis.table({"start_ms": "int64", "end_ms": "int64"}, name="bounds")
-    prices = ibis.union(_input("prices"), ibis.table(ibis.schema(columns_of("prices")), name="estimates"))
-    steps: Steps = {}
-
-    def of(name: str) -> Expr:
-        return _result(steps, name)
-
-    placed = [_input(name) for name in ("devices", "outages", "allocations")]
-    steps["node_names"] = pair_names(*placed)
-    devices, outages, allocations = (call_nodes(table, of("node_names")) for table in placed)
-    steps["unlisted"] = count_unlisted(allocations, devices)
-    steps["inventory"] = complete_devices(devices, of("unlisted"))
-    steps["presence"] = list_presence(of("inventory"), bounds)
-    steps["down_time"] = list_outages(of("presence"), outages)
-    steps["worth"] = convert_prices(prices, _input("exchange_rates"), currency)
-    matched = match_prices(of("presence"), of("worth"))
-    if billed:
-        steps["billed_worth"] = convert_prices(_billed_prices(), _input("exchange_rates"), currency)
-        matched = ibis.union(matched, match_billed(of("presence"), of("billed_worth")))
-    steps["matched_prices"] = matched
-    steps["sources"] = list_sources(allocations, devices)
-    steps["segments"] = cut_segments(of("presence"), of("down_time"), of("matched_prices"), of("sources"))
-    steps["days"] = split_by_bucket(of("segments"), MS_PER_DAY, DAY)
-    steps["locations"] = locate_devices(of("days"))
-    steps["labelled"] = list_labelled(allocations, bounds, numbered)
-    listed = list_listed(allocations, of("locations"), bounds, numbered)
-    if told:
-        steps["lists"] = listed
-        steps["payers"] = list_payers(of("labelled"), of("lists"))
-        listed = fill_payers(of("lists"), of("payers"))
-    steps["listed"] = listed
-    claims = list_claims(of("listed"), of("labelled"), allocations, of("locations"), bounds)
-    if numbered:
-        steps["numbers"] = list_numbers(devices)
-        steps["misnumbered"] = find_misnumbered(allocations, of("numbers"))
-        steps["known_claims"] = claims
-        claims = name_numbered(of("known_claims"), of("numbers"), of("locations"), of("misnumbered"))
-    steps["claims"] = claims
-    steps["scopes"] = scope_places(of("locations"), of("claims"))
-    steps["scoped_claims"] = scope_claims(of("claims"), of("locations"), of("scopes"))
-    steps["capacity"] = measure_capacity(of("days"), of("scopes"))
-    cuts = ibis.table({"at_utc": "int64"}, name="cuts") if cut else None
-    steps["slices"] = cut_capacity(of("capacity"), of("scoped_claims"), cuts)
-    steps["holdings"] = attribute_time(of("slices"), of("scoped_claims"))
+    cuts = ibis.table({"at_utc": "int64"}, name="cuts")
+    estimates = ibis.table(ibis.schema(columns_of("prices")), name="estimates")
+    rates = _input("exchange_rates")
+    steps = Steps()
+    devices, outages, allocations = (_input(name) for name in ("devices", "outages", "allocations"))
+    names = steps.put("node_names", pair_names(devices, outages, allocations), {("domains",): None})
+    if of.renamed:
+        devices, outages, allocations = (call_nodes(table, names) for table in (devices, outages, allocations))
+    unlisted = steps.put("unlisted", count_unlisted(allocations, devices), {("unnamed",): None})
+    inventory = steps.put(
+        "inventory",
+        complete_devices(devices, unlisted),
+        {("unlisted", "numbered_devices"): list_devices(devices)},
+    )
+    presence = steps.put("presence", list_presence(inventory, bounds))
+    down_time = steps.put("down_time", list_outages(presence, outages), {("outages",): None})
+    prices = ibis.union(_input("prices"), estimates)
+    worth = steps.put(
+        "worth",
+        convert_prices(prices, rates, of.currency),
+        {("exchange_rates",): convert_prices(prices, None, of.currency)},
+    )
+    matched = match_prices(presence, worth)
+    if of.billed:
+        billed = steps.put("billed_worth", convert_prices(_billed_prices(), rates, of.currency))
+        matched = ibis.union(matched, match_billed(presence, billed))
+    matched = steps.put("matched_prices", matched)
+    sources = steps.put("sources", list_sources(allocations, devices), {("allocations",): None})
+    segments = steps.put(
+        "segments",
+        cut_segments(presence, down_time, matched, sources),
+        {
+            ("down_time", "sources"): cut_segments(presence, None, matched, None),
+            ("down_time",): cut_segments(presence, None, matched, sources),
+        },
+    )
+    days = steps.put("days", split_by_bucket(segments, MS_PER_DAY, DAY))
+    locations = steps.put("locations", locate_devices(days))
+    labelled = steps.put("labelled", list_labelled(allocations, bounds, of.numbered), {("labels",): None})
+    listed = steps.put(
+        "lists" if of.filled else "listed",
+        list_listed(allocations, locations, bounds, of.numbered),
+        {("allocations",): None, ("unnamed",): list_listed(allocations, None, bounds, of.numbered)},
+    )
+    if of.filled:
+        payers = steps.put("payers", list_payers(labelled, listed))
+        listed = steps.put("listed", fill_payers(listed, payers))
+    claims = steps.put(
+        "known_claims" if of.numbered else "claims",
+        list_claims(listed, labelled, allocations, locations, bounds),
+        {("labelled",): list_claims(listed, None, allocations, locations, bounds)},
+    )
+    if of.numbered:
+        numbers = steps.put("numbers", list_numbers(devices))
+        misnumbered = steps.put("misnumbered", find_misnumbered(allocations, numbers))
+        claims = steps.put("claims", name_numbered(claims, numbers, locations, misnumbered))
+    unnamed = steps.put("unnamed_claims", claims.filter(claims.device_id.isnull()), {("unnamed",): None})
+    scopes = steps.put("scopes", scope_places(locations, unnamed), {("unnamed_claims",): scope_places(locations, None)})
+    scoped = steps.put(
+        "scoped_claims",
+        scope_claims(claims, unnamed, locations, scopes),
+        {("claims",): None, ("unnamed_claims",): scope_claims(claims, None, locations, scopes)},
+    )
+    capacity = steps.put(
+        "capacity", measure_capacity(days, scopes), {("unnamed_claims",): measure_capacity(days, None)}
+    )
+    slices = steps.put(
+        "slices",
+        cut_capacity(capacity, scoped, cuts),
+        {
+            ("scoped_claims", "cuts"): cut_capacity(capacity, None, None),
+            ("cuts",): cut_capacity(capacity, scoped, None),
+        },
+    )
+    steps.put("holdings", attribute_time(slices, scoped), {("scoped_claims",): attribute_time(slices, None)})
     return steps
 
 
 @cache
-def _book(measured: int, overlaps: bool, idle_below: float) -> Steps:
+def _list_activity(of: Activity) -> Steps:
     """What they did with it."""
-    before, samples = _before(), _input("samples")
+    samples = _input("samples")
     samples = samples.mutate(since=samples.from_utc, until=samples.to_utc)
-    if overlaps:
-        samples = resolve_overlaps(samples, measured)
-    steps = {"spans": list_spans(_result(before, "holdings"), weighed=measured != 0)}
-    steps["observed"] = summarize_samples(_result(steps, "spans"), samples, idle_below, measured)
-    steps["work"] = find_unheld_work(_result(steps, "spans"), _result(steps, "observed"))
-    results = (_result(steps, name) for name in ("spans", "observed", "work"))
-    steps["book"] = book_states(add_peaks(_result(before, "holdings"), link_table()), *results)
+    if of.overlaps:
+        samples = resolve_overlaps(samples, of.measured)
+    holdings = _list_holders(Holders()).result("holdings")  # whose columns are the same whatever it depends on
+    steps = Steps()
+    spans = steps.put("spans", list_spans(holdings, weighed=of.measured != 0))
+    observed = steps.put(
+        "observed", summarize_samples(spans, samples, of.idle_below, of.measured), {("samples",): None}
+    )
+    work = steps.put("work", find_unheld_work(spans, observed), {("observed",): None})
+    steps.put("book", book_states(add_peaks(holdings, link_table()), spans, observed, work))
     return steps
 
 
-def _before() -> Steps:
-    """The steps of attribution, for the columns of their results: these are the same whatever is asked."""
-    return _attribute(False, False, False, DEFAULT_CURRENCY)
+def _kept_ledger(*columns: str) -> Expr:
+    """Columns of the ledger as it is kept."""
+    types = ledger_columns()
+    return ibis.table({name: types[name] for name in columns}, name="kept_ledger")
 
 
 def _billed_prices() -> Expr:
@@ -197,6 +253,17 @@ def _input(name: str) -> Expr:
     return ibis.table(ibis.schema(columns_of(name)), name=name)
 
 
-def _result(steps: Steps, name: str) -> Expr:
-    """The table an earlier step was put into."""
-    return ibis.table(steps[name].schema(), name=name)
+def _no_rows(like: Expr) -> Expr:
+    """The columns of a table without any row."""
+    nothing = ibis.range(0, 0).unnest().name("nothing").as_table()
+    return nothing.select(**{name: ibis.null(of) for name, of in like.schema().items()})
+
+
+def _write(expr: Expr, dialect: str) -> str:
+    """An expression as SQL: steps that are the same in several chains are compiled once."""
+    return _compile(expr.op(), dialect)
+
+
+@cache
+def _compile(op: Any, dialect: str) -> str:
+    return str(ibis.to_sql(op.to_expr(), dialect=dialect))

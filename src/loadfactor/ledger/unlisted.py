@@ -35,6 +35,11 @@ def complete_devices(devices: Expr, unlisted: Expr) -> Expr:
     return listed.union(_list_estimated(unlisted, listed))
 
 
+def list_devices(devices: Expr) -> Expr:
+    """The same where every GPU is listed, and none by its number alone."""
+    return open_ends(devices).mutate(estimated=ibis.literal(False)).select(*_COLUMNS)
+
+
 def count_unlisted(allocations: Expr, devices: Expr) -> Expr:
     """How many GPUs jobs held at once where they name no GPU, at most: node, pool, most, from_utc (of the first of them), to_utc.
 

@@ -6,7 +6,7 @@ the same digits. A writer has an engine of its own, with all cores. What does no
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
@@ -49,6 +49,8 @@ class Session:
         self.raw = raw
         self.currency = currency
         self.entry = Entry()
+        self.derived: dict[str, Any] = {}  # what was found out of these tables, to be found out once
+        self._standing: dict[str, object] = {}  # views by their SQL and registered tables by their key, as they stand
         # what is in no file yet: tables as relations of this connection, samples, and the spans all of it speaks of
         self.live: dict[str, str] = {}
         self.live_samples: tuple[SamplePart, ...] = ()
@@ -85,7 +87,12 @@ class Session:
                 if files
                 else empty(table)
             )
-        self.create_view(name, sql)
+        if self._standing.get(name) != sql:  # to name files again, the engine would read them again
+            self.create_view(name, sql)
+
+    def has_rows(self, table: str) -> bool:
+        """False where a table has no file and nothing live."""
+        return bool(self.manifest.of(table)) or table in self.live
 
     def parts(self, files: Iterable[StoredFile]) -> list[SamplePart]:
         """Files of samples as what SQL is made of."""
@@ -121,16 +128,19 @@ class Session:
     def create_view(self, name: str, sql: str) -> None:
         """Give a query a name, to be worked out whenever it is read."""
         self.raw.execute(f'CREATE OR REPLACE TEMP VIEW "{name}" AS {sql}')
+        self._standing[name] = sql
 
-    def materialize(self, name: str, sql: str) -> None:
-        """Work a query out once, into a temporary table."""
-        self.raw.execute(f'CREATE OR REPLACE TEMP TABLE "{name}" AS {sql}')
+    def materialize(self, name: str, sql: str) -> int:
+        """Work a query out once, into a temporary table; how many rows it has."""
+        self._standing.pop(name, None)
+        (rows,) = self.fetch_one(f'CREATE OR REPLACE TEMP TABLE "{name}" AS {sql}')
+        return int(rows)
 
     def put(self, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Put a few texts or whole numbers, of which there is at least one, into a temporary table."""
+        """Put a few texts or whole numbers into a temporary table; columns without values are of whole numbers."""
         lists = []
         for column, values in columns.items():
-            kind = "VARCHAR" if isinstance(values[0], str) else "BIGINT"
+            kind = "VARCHAR" if values and isinstance(values[0], str) else "BIGINT"
             cells = ", ".join(quote(value) if isinstance(value, str) else str(value) for value in values)
             lists.append(f"unnest([{cells}]::{kind}[]) AS {column}")
         self.materialize(name, f"SELECT {', '.join(lists)}")
@@ -138,8 +148,14 @@ class Session:
     def register(self, name: str, rows: "pa.Table") -> None:
         """Put a small Arrow table into a temporary table."""
         self.raw.register("registered", rows)
-        self.raw.execute(f'CREATE OR REPLACE TEMP TABLE "{name}" AS SELECT * FROM registered')
+        self.materialize(name, "SELECT * FROM registered")
         self.raw.unregister("registered")
+
+    def register_once(self, name: str, make: "Callable[[], pa.Table]", key: object = None) -> None:
+        """Put what `make` gives into a temporary table, unless it stands there already, made with the same `key`."""
+        if self._standing.get(name) != (key,):
+            self.register(name, make())
+            self._standing[name] = (key,)
 
     def fetch(self, sql: str) -> "pa.Table":
         """The rows of a query."""
