@@ -18,7 +18,7 @@ from loadfactor.collect.slurm_commands import SlurmAccess, SlurmCommands
 from loadfactor.collect.slurm_watch import SlurmWatch
 from loadfactor.settings.config import Settings
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.slurm.live_decoder import ACCOUNTING, QUEUE, LiveSlurmDecoder, Saying
+from loadfactor.sources.slurm.live_decoder import ACCOUNTING, QUEUE, JobReport, LiveSlurmDecoder
 
 TIMEOUT_S = 1.5
 
@@ -239,7 +239,7 @@ def test_settings_that_contradict_each_other_are_refused(clusters: list[dict[str
         Settings.model_validate({"slurm": clusters})
 
 
-def put(decoder: LiveSlurmDecoder, kind: str, *sayings: Saying, at_s: int = 10_000) -> list[dict[str, Any]]:
+def put(decoder: LiveSlurmDecoder, kind: str, *sayings: JobReport, at_s: int = 10_000) -> list[dict[str, Any]]:
     """The allocations that follow from what is said."""
     decoder.put([[1_800_000_000_000 + at_s * 1000, kind, list(sayings)]])
     return [
@@ -250,7 +250,7 @@ def put(decoder: LiveSlurmDecoder, kind: str, *sayings: Saying, at_s: int = 10_0
     ]
 
 
-def say(number: str, state: str, started: int | None, ended: int | None = None, **fields: Any) -> Saying:
+def say(number: str, state: str, started: int | None, ended: int | None = None, **fields: Any) -> JobReport:
     """A job as events have it; times in seconds since an instant."""
     at = {"submitted": 0, "eligible": 0, "started": started, "ended": ended}
     at |= {name: fields.pop(name) for name in ("submitted", "eligible") if name in fields}

@@ -36,7 +36,7 @@ READERS = {
     "billing/deliveries.py",
     "own_tables/table_files.py",
     "own_tables/templates.py",  # writes them
-    "public_traces/requests/reader.py",
+    "public_traces/request_traces.py",
     "traces/nsight.py",  # databases and folders of tables, which only their libraries open
     "traces/pieces.py",
     "traces/read.py",

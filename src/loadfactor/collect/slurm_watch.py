@@ -28,10 +28,10 @@ from loadfactor.sources.slurm.live_decoder import (
     QUEUE,
     THROUGH,
     VANISHED,
-    Saying,
+    JobReport,
     is_open,
-    write_node,
-    write_sayings,
+    list_job_reports,
+    list_node_values,
 )
 from loadfactor.store.source_status import SourceStatus
 
@@ -159,8 +159,8 @@ class SlurmWatch:
         answer = self._slurm.list_nodes()
         at_ms = _now_ms()
         nodes = {node.name: replace(node, at_ms=None) for node in answer.nodes}
-        checks = {name: zlib.crc32(repr(write_node(node)).encode()) for name, node in nodes.items()}
-        new = [write_node(nodes[name]) for name, check in checks.items() if self._node_checks.get(name) != check]
+        checks = {name: zlib.crc32(repr(list_node_values(node)).encode()) for name, node in nodes.items()}
+        new = [list_node_values(nodes[name]) for name, check in checks.items() if self._node_checks.get(name) != check]
         events: list[Any] = [[at_ms, NODES, new]] if new else []
         if checks.keys() != self._node_checks.keys() and checks and not answer.unread:
             events.append([at_ms, ALL_NODES, sorted(checks)])
@@ -229,7 +229,7 @@ class SlurmWatch:
 
     def _keep_jobs(self, kind: str, answer: Answer, at_ms: int, seen: set[str]) -> None:
         """Keep what an answer says that is new, and know which jobs are open."""
-        sayings = [one for one in write_sayings(answer.jobs) if not (kind == ACCOUNTING and _is_half_known(one))]
+        sayings = [one for one in list_job_reports(answer.jobs) if not (kind == ACCOUNTING and _is_half_known(one))]
         new = [one for one in sayings if self._is_new_saying(kind, one)]
         for first in range(0, len(new), ROWS_AT_ONCE):
             self._keep([[at_ms, kind, new[first : first + ROWS_AT_ONCE]]], {})
@@ -245,7 +245,7 @@ class SlurmWatch:
         if len(self._checks) > MOST_SEEN:
             self._checks.clear()
 
-    def _is_new_saying(self, kind: str, one: Saying) -> bool:
+    def _is_new_saying(self, kind: str, one: JobReport) -> bool:
         return self._checks.get(_name(kind, one)) != _check(one)
 
     def _keep(self, events: list[Any], marks: Mapping[str, str]) -> None:
@@ -260,13 +260,13 @@ class SlurmWatch:
         self._said[part] = self._said[part].fail(error)
 
 
-def _is_half_known(one: Saying) -> bool:
+def _is_half_known(one: JobReport) -> bool:
     """Whether accounting heard of the end of a job before its start: its id, times and holder are not right yet."""
     last_ms = one.get("ended") or one.get("started") or 0
     return "started" in one and "eligible" not in one and _now_ms() - last_ms < HALF_KNOWN_S * MS_PER_S
 
 
-def _list_ids(sayings: Iterable[Saying]) -> dict[str, bool]:
+def _list_ids(sayings: Iterable[JobReport]) -> dict[str, bool]:
     """The job ids, and whether any run of each goes on."""
     found: dict[str, bool] = {}
     for one in sayings:
@@ -274,7 +274,7 @@ def _list_ids(sayings: Iterable[Saying]) -> dict[str, bool]:
     return found
 
 
-def _name(kind: str, one: Saying) -> str:
+def _name(kind: str, one: JobReport) -> str:
     parts = (
         kind,
         one["job_id"],
@@ -285,7 +285,7 @@ def _name(kind: str, one: Saying) -> str:
     return "\n".join(map(str, parts))
 
 
-def _check(one: Saying) -> int:
+def _check(one: JobReport) -> int:
     return zlib.crc32(json.dumps(one, sort_keys=True).encode())
 
 

@@ -52,10 +52,10 @@ class KubernetesDecoder:
         self.cluster = ClusterFacts(name)
         self.outages = NodeOutages()
         self.inventory = Inventory(backdates=not is_watch)
-        self.told: dict[str, dict[str, int]] = {}
-        """By uid: the checksum of each row that was told of an object."""
+        self.emitted: dict[str, dict[str, int]] = {}
+        """By uid: the checksum of each row that was emitted of an object."""
         self.changed: set[str] = set()
-        """Uids of pods that must be told again."""
+        """Uids of pods whose rows must be emitted again."""
         self._where = where
         self._rows: dict[str, dict[str, Row]] = {}  # by table and what identifies them: the last of each counts
         self._gaps = Gaps()
@@ -262,16 +262,16 @@ class KubernetesDecoder:
             del self.cluster.pods[uid]
             self.cluster.held.pop(uid, None)
             self.cluster.granted.forget(uid)
-            self.told.pop(uid, None)
+            self.emitted.pop(uid, None)
 
     def _forget_workload(self, uid: str, gone_ms: int | None) -> None:
         workload = self.cluster.workloads[uid]
         self._tell(uid, self.cluster.tell_workload(workload, self._was_submitted(workload), gone_ms))
         self.cluster.drop_workload(workload)
-        self.told.pop(uid, None)
+        self.emitted.pop(uid, None)
 
     def _was_submitted(self, workload: WorkloadFacts) -> bool:
-        return f"queue_events submitted {workload.created_ms}" in self.told.get(workload.uid, {})
+        return f"queue_events submitted {workload.created_ms}" in self.emitted.get(workload.uid, {})
 
     def _forget_node(self, name: str, gone_ms: int | None) -> None:
         self.outages.end(name, gone_ms)
@@ -279,7 +279,7 @@ class KubernetesDecoder:
 
     def _tell(self, uid: str, rows: Iterator[TableRow]) -> set[str]:
         """Keep the rows that were not told just like this before; the keys of all."""
-        told, keys = self.told.setdefault(uid, {}), set()
+        told, keys = self.emitted.setdefault(uid, {}), set()
         for name, row in rows:
             key = f"{name} {row.get('event', '')} {row.get('at_utc', row.get('from_utc'))} {row.get('device_id', '')}".strip()
             keys.add(key)
@@ -291,7 +291,7 @@ class KubernetesDecoder:
 
     def _take_back(self, pod: PodFacts, keys: set[str]) -> None:
         """What was told of a pod and does not hold any more becomes a hold of no time."""
-        gone = [key for key in self.told[pod.uid] if key not in keys and key.startswith("allocations")]
+        gone = [key for key in self.emitted[pod.uid] if key not in keys and key.startswith("allocations")]
         for key in gone:
             _, _, at, *device = key.split(" ")
             where = {"device_id": device[0], "known_from": LABELS} if device else {"node": pod.node}

@@ -4,30 +4,47 @@ An event is [when it came (ms), kind, what, object]. `what` is ADDED, MODIFIED o
 LISTED after the objects of a list, so that what is not in it is known to be gone; ALIVE where nothing changed until then.
 """
 
-import json
-import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
-from typing import Any, Final
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
-from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.sources.kubernetes.claims import ClaimFacts, DeviceFacts, Grant, Installed, SliceFacts, SliceGpu
+from loadfactor.sources.kubernetes.claims import ClaimFacts, Device, DeviceFacts, Installed, SliceFacts
 from loadfactor.sources.kubernetes.cluster import PodGrants
 from loadfactor.sources.kubernetes.decoder import CLAIM, CLUSTER_QUEUE, COHORT, NODE, SLICE, KubernetesDecoder
 from loadfactor.sources.kubernetes.fields import Object, part, text
-from loadfactor.sources.kubernetes.nodes import Ask, Held, NodeFacts
+from loadfactor.sources.kubernetes.nodes import Held, NodeFacts
 from loadfactor.sources.kubernetes.pods import OwnerFacts, PodFacts, WorkloadFacts
-from loadfactor.sources.kubernetes.quotas import QueueFacts, QueueQuota, name_cohort
+from loadfactor.sources.kubernetes.quotas import QueueFacts, name_cohort
+from loadfactor.sources.live_state import pack_state, unpack_state
 
 LISTING, LISTED, ALIVE = "LISTING", "LISTED", "ALIVE"
 ADDED, DELETED = "ADDED", "DELETED"
-_VERSION: Final = 2
-_BEFORE_DEVICES: Final = 1
-"""A state that knew of claims how many GPUs they are, not which."""
-_QUICK: Final = 1
-_CLAIMS: Final = [one.name for one in fields(PodFacts)].index("claims")
 Event = Sequence[Any]
+
+
+@dataclass
+class ClusterState:
+    """What of a watched cluster outlasts a restart; see `KubernetesDecoder` and `ClusterFacts`."""
+
+    pods: dict[str, PodFacts]
+    nodes: dict[str, NodeFacts]
+    workloads: dict[str, WorkloadFacts]
+    claims: dict[str, ClaimFacts]
+    owners: dict[str, OwnerFacts]
+    devices: list[tuple[Device, DeviceFacts]]
+    given: dict[str, PodGrants]
+    slices: dict[str, SliceFacts]
+    installed: dict[str, Installed]
+    held: dict[str, Held]
+    queues: dict[str, QueueFacts]
+    local_queues: dict[str, str]
+    flavors: dict[str, str]
+    emitted: dict[str, dict[str, int]]
+    outages: dict[str, tuple[int, str]]
+    last_ms: dict[str, int]
+    listing: dict[str, tuple[int, set[str]]]
+    version: Literal[3] = 3
 
 
 class LiveKubernetesDecoder:
@@ -41,7 +58,7 @@ class LiveKubernetesDecoder:
         self._listing: dict[str, tuple[int, set[str]]] = {}
         """Kinds of which a list is under way: when they were seen last before it, and what is in it so far."""
         if state:
-            self._restore(state)
+            self._restore(unpack_state(ClusterState, state, "a cluster", _name_fields))
 
     def put(self, events: Sequence[Event]) -> None:
         """Events in the order in which they came."""
@@ -73,126 +90,79 @@ class LiveKubernetesDecoder:
                 uid = owner.above[0]
                 needed.add(uid)
         facts.owners = {uid: owner for uid, owner in facts.owners.items() if uid in needed}
-        said = {
-            "version": _VERSION,
-            "pods": [_list_values(one) for one in facts.pods.values()],
-            "nodes": [_list_values(one) for one in facts.nodes.values()],
-            "workloads": [_list_values(one) for one in facts.workloads.values()],
-            "claims": [_list_values(one) for one in facts.claims.values()],
-            "owners": [_list_values(one) for one in facts.owners.values()],
-            "devices": [[*device, *known] for device, known in facts.granted.devices.items()],
-            "given": {uid: list(given) for uid, given in facts.granted.given.items()},
-            "slices": [list(one) for one in decoder.inventory.slices.values()],
-            "installed": decoder.inventory.installed,
-            "held": {uid: list(held) for uid, held in facts.held.items()},
-            "queues": [_list_values(one) for one in facts.quotas.queues.values()],
-            "local_queues": facts.quotas.local_queues,
-            "flavors": facts.quotas.flavors,
-            "told": decoder.told,
-            "outages": decoder.outages.open,
-            "last_ms": self._last_ms,
-            "listing": {kind: [last_ms, sorted(there)] for kind, (last_ms, there) in self._listing.items()},
-        }
-        return zlib.compress(json.dumps(said, separators=(",", ":")).encode(), _QUICK)
+        state = ClusterState(
+            pods=facts.pods,
+            nodes=facts.nodes,
+            workloads=facts.workloads,
+            claims=facts.claims,
+            owners=facts.owners,
+            devices=list(facts.granted.devices.items()),
+            given=facts.granted.given,
+            slices=decoder.inventory.slices,
+            installed=decoder.inventory.installed,
+            held=facts.held,
+            queues=facts.quotas.queues,
+            local_queues=facts.quotas.local_queues,
+            flavors=facts.quotas.flavors,
+            emitted=decoder.emitted,
+            outages=decoder.outages.open,
+            last_ms=self._last_ms,
+            listing=self._listing,
+        )
+        return pack_state(state)
 
-    def _restore(self, state: bytes) -> None:
-        facts = self._decoder.cluster
-        try:
-            said = json.loads(zlib.decompress(state))
-            if said["version"] == _BEFORE_DEVICES:
-                said |= _know_no_devices(said)
-            elif said["version"] != _VERSION:
-                raise SourceError(
-                    f"the state of a cluster is of version {said['version']!r}; this is another loadfactor"
-                )
-            facts.pods |= {pod.uid: pod for pod in map(_read_pod, said["pods"])}
-            facts.nodes = {node.name: node for node in (NodeFacts(*_freeze(one)) for one in said["nodes"])}
-            for one in said["workloads"]:
-                facts.keep_workload(_read_workload(one))
-            facts.claims = {claim.name: claim for claim in map(_read_claim, said["claims"])}
-            facts.owners = {owner.uid: owner for owner in (OwnerFacts(*_freeze(one)) for one in said["owners"])}
-            facts.granted.devices = {
-                (driver, pool, device): DeviceFacts(*_freeze(known)) for driver, pool, device, *known in said["devices"]
-            }
-            for uid, (grants, reserved_for) in said["given"].items():
-                facts.granted.keep(uid, PodGrants(_read_grants(grants), tuple(reserved_for)))
-            slices = (_read_slice(one) for one in said.get("slices", ()))
-            self._decoder.inventory.slices = {one.name: one for one in slices}
-            installed = said.get("installed", {})
-            self._decoder.inventory.installed = {name: Installed(*one) for name, one in installed.items()}
-            facts.held = {uid: Held(*held) for uid, held in said["held"].items()}
-            facts.quotas.queues = {queue.name: queue for queue in map(_read_queue, said.get("queues", ()))}
-            facts.quotas.local_queues, facts.quotas.flavors = said.get("local_queues", {}), said.get("flavors", {})
-            for pod in facts.pods.values():
-                facts.granted.settle(pod, facts.find_claims(pod))
-            self._decoder.told = said["told"]
-            self._decoder.outages.open = {key: (since, why) for key, (since, why) in said["outages"].items()}
-            self._last_ms = said["last_ms"]
-            self._listing = {kind: (last_ms, set(there)) for kind, (last_ms, there) in said["listing"].items()}
-        except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise SourceError(f"the state of a cluster cannot be read ({type(error).__name__}: {error})") from error
+    def _restore(self, state: ClusterState) -> None:
+        decoder, facts = self._decoder, self._decoder.cluster
+        facts.pods |= state.pods
+        facts.nodes, facts.claims, facts.owners, facts.held = state.nodes, state.claims, state.owners, state.held
+        for workload in state.workloads.values():
+            facts.keep_workload(workload)
+        facts.granted.devices = dict(state.devices)
+        for uid, given in state.given.items():
+            facts.granted.keep(uid, given)
+        for pod in facts.pods.values():
+            facts.granted.settle(pod, facts.find_claims(pod))
+        facts.quotas.queues, facts.quotas.local_queues = state.queues, state.local_queues
+        facts.quotas.flavors = state.flavors
+        decoder.inventory.slices, decoder.inventory.installed = state.slices, state.installed
+        decoder.emitted, decoder.outages.open = state.emitted, state.outages
+        self._last_ms, self._listing = state.last_ms, state.listing
 
 
 def _name(kind: str, found: Object) -> str:
-    """What `KubernetesDecoder.vanish` knows an object by."""
+    """The name or uid by which `KubernetesDecoder.vanish` knows an object."""
     metadata = part(found, "metadata")
+    name = text(metadata, "name")
     if kind == CLAIM:
-        return f"{text(metadata, 'namespace') or 'default'}/{text(metadata, 'name')}"
+        return f"{text(metadata, 'namespace') or 'default'}/{name}"
     if kind == COHORT:
         return name_cohort(found)
-    return (
-        text(metadata, "name")
-        if kind in (NODE, CLUSTER_QUEUE, SLICE)
-        else text(metadata, "uid") or text(metadata, "name")
-    )
+    return name if kind in (NODE, CLUSTER_QUEUE, SLICE) else text(metadata, "uid") or name
 
 
-def _list_values(of: Any) -> list[Any]:
-    return [getattr(of, one.name) for one in fields(of)]
+def _name_fields(stored: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a state that versions 1 and 2 stored: facts were lists of values there, in the order of their fields.
 
-
-def _freeze(value: Any) -> Any:
-    return tuple(_freeze(one) for one in value) if isinstance(value, list) else value
-
-
-def _read_stages(stages: Any) -> tuple[tuple[Ask, ...], ...]:
-    return tuple(tuple(Ask(*ask) for ask in stage) for stage in stages)
-
-
-def _read_grants(grants: list[list[Any]]) -> tuple[Grant, ...]:
-    return tuple(Grant(*_freeze(grant)) for grant in grants)
-
-
-def _read_claim(values: list[Any]) -> ClaimFacts:
-    name, grants, *rest = values
-    return ClaimFacts(name, _read_grants(grants), *_freeze(rest))
-
-
-def _read_slice(values: list[Any]) -> SliceFacts:
-    facts = SliceFacts(*values)
-    return facts._replace(gpus=tuple(SliceGpu(*_freeze(gpu)) for gpu in facts.gpus))
-
-
-def _read_queue(values: list[Any]) -> QueueFacts:
-    name, cohort, quotas, *rest = values
-    return QueueFacts(name, cohort, tuple(QueueQuota(*quota) for quota in quotas), *_freeze(rest))
-
-
-def _know_no_devices(said: dict[str, Any]) -> dict[str, Any]:
-    """What a state of before tells of claims and devices: pods of claims hold what these were given then."""
-    claims = [[name, given, [], True] for name, given, _ in said["claims"]]
-    uids = {pod[0] for pod in said["pods"] if pod[_CLAIMS]}
-    held = {uid: held for uid, held in said["held"].items() if uid not in uids}
-    return {"claims": claims, "devices": said["shares"], "given": {}, "held": held}
-
-
-def _read_pod(values: list[Any]) -> PodFacts:
-    said = dict(zip((one.name for one in fields(PodFacts)), map(_freeze, values), strict=True))
-    return PodFacts(**{**said, "stages": _read_stages(said["stages"])})
-
-
-def _read_workload(values: list[Any]) -> WorkloadFacts:
-    said = dict(zip((one.name for one in fields(WorkloadFacts)), map(_freeze, values), strict=False))  # before flavors
-    return WorkloadFacts(
-        **{**said, "pod_sets": tuple((count, _read_stages(stages)) for count, stages in said["pod_sets"])}
-    )
+    Version 1 knew of claims how many GPUs they are, not which: its pods of claims hold what these were given then.
+    """
+    version = stored["version"]
+    if version not in (1, 2):
+        return stored
+    named: dict[str, Any] = {"slices": [], "installed": {}, "queues": [], "local_queues": {}, "flavors": {}, **stored}
+    kinds: dict[str, type[Any]] = {
+        "pods": PodFacts, "nodes": NodeFacts, "workloads": WorkloadFacts, "claims": ClaimFacts, "owners": OwnerFacts,
+        "queues": QueueFacts,
+    }  # fmt: skip
+    if version == 1:
+        named["claims"] = [[name, given, [], True] for name, given, _ in stored["claims"]]
+        named["devices"], named["given"] = stored["shares"], {}
+    for key, kind in kinds.items():
+        names = [field.name for field in fields(kind)]
+        named[key] = {values[0]: dict(zip(names, values, strict=False)) for values in named[key]}
+    if version == 1:
+        named["held"] = {
+            uid: held for uid, held in stored["held"].items() if not named["pods"].get(uid, {}).get("claims")
+        }
+    named["devices"] = [((driver, pool, device), known) for driver, pool, device, *known in named["devices"]]
+    named["slices"] = {values[0]: values for values in named["slices"]}
+    return {**named, "emitted": stored["told"], "version": 3}

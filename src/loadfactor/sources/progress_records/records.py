@@ -4,7 +4,9 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, PlainSerializer
 
 from loadfactor.base.errors import SourceError
 from loadfactor.base.limits import EARLIEST_MS, LATEST_MS
@@ -263,6 +265,13 @@ class Bin:
     pieces: list[StepPiece] = field(default_factory=list)
 
 
+_IN_JSON: Final = (
+    PlainSerializer(lambda sections: [[*key, *spent] for key, spent in sections.items()]),
+    BeforeValidator(lambda stored: {(minute, kind): spent for minute, kind, *spent in stored}),
+)
+"""Sections as a list, because keys of JSON are texts."""
+
+
 @dataclass
 class ProcessProgress:
     """A process by its records, in their order."""
@@ -277,7 +286,7 @@ class ProcessProgress:
     bins: list[Bin] = field(default_factory=list)
     epochs: list[Epoch] = field(default_factory=list)
     epoch_stretches: list[int] = field(default_factory=list)
-    sections: dict[tuple[int, str], list[int]] = field(default_factory=dict)
+    sections: Annotated[dict[tuple[int, str], list[int]], *_IN_JSON] = field(default_factory=dict)
     """By minute and kind: when the first began, and how long all took."""
     dropped: int = 0
     is_by_epoch: bool = False
