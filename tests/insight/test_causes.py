@@ -16,8 +16,9 @@ from loadfactor.books.books import Books
 from loadfactor.insight.alerts.configured import configure
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.insight.causes import CAUSES, Cause, class_of_metric
+from loadfactor.insight.diagnosis.finding import CauseFinding
 from loadfactor.insight.diagnosis.rules import DIAGNOSES
-from loadfactor.interfaces.server.insight_models import FindingAnswer
+from loadfactor.interfaces.server.models import describe_shape
 from loadfactor.metrics import METRICS
 from loadfactor.settings.alerts import AlertTable
 from loadfactor.sources.base import Rows, Source
@@ -72,7 +73,7 @@ def read_trace_rules() -> dict[str, str]:
 def test_there_are_seven_classes() -> None:
     """The type, its descriptions and the answers of the server know the same seven."""
     assert set(get_args(Cause)) == set(CAUSES) == CLASSES
-    assert get_args(FindingAnswer.model_fields["class_"].annotation) == get_args(Cause)
+    assert get_args(describe_shape(CauseFinding).model_fields["class_"].annotation) == get_args(Cause)
 
 
 def test_a_cause_has_one_class_wherever_it_is_told() -> None:

@@ -7,11 +7,9 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import chdir
-from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.long import rest_long
 
 import loadfactor
 from loadfactor.books.books import Books
@@ -164,38 +162,25 @@ OTHERS: dict[str, Callable[[], Document]] = {
     "validate-mfu": lambda: build_mfu_validation(MfuRequest()),
 }
 PAGES = (*OF_BOOKS, *OTHERS)
-Pages = Callable[[str], Document]
-
-
-@pytest.fixture(scope="module")
-def page(simulated_books: Books) -> Pages:
-    """A page by its name; the books of the simulated fleet are called `books`, plans run where the examples are."""
-
-    @cache
-    def build(name: str) -> Document:
-        folder = simulated_books.store.folder
-        with chdir(folder.parent if name in OF_BOOKS else ROOT):
-            return OF_BOOKS[name](Books(Path(folder.name))) if name in OF_BOOKS else OTHERS[name]()
-
-    return build
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("width", rest_long([100, 80]))
-def test_a_page_is_as_it_was_read(page: Pages, name: str, width: int) -> None:
-    """The terminal text is the one that somebody has read and kept, no line wider than the terminal."""
-    text = RESIDUAL.sub("RESIDUAL", render_text(page(name), width)) + "\n"
-    assert max(map(len, text.splitlines())) <= width
-    compare(f"{name}.{width}.txt", text)
+def test_a_page_is_as_it_was_read(simulated_books: Books, name: str) -> None:
+    """The terminal text at both widths is the one that somebody has read and kept, no line wider than the terminal.
 
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_in_ascii_is_as_it_was_read(page: Pages, name: str) -> None:
-    """A terminal without Unicode gets the same page, one character for one."""
-    text = to_ascii(RESIDUAL.sub("RESIDUAL", render_text(page(name), 80))) + "\n"
-    assert text.isascii()
-    compare(f"{name}.80.ascii.txt", text)
+    A terminal without Unicode gets the same page, one character for one. The books of the simulated fleet are called `books`,
+    plans run where the examples are.
+    """
+    folder = simulated_books.store.folder
+    with chdir(folder.parent if name in OF_BOOKS else ROOT):
+        page = OF_BOOKS[name](Books(Path(folder.name))) if name in OF_BOOKS else OTHERS[name]()
+    texts = {width: RESIDUAL.sub("RESIDUAL", render_text(page, width)) + "\n" for width in (80, 100)}
+    for width, text in texts.items():
+        assert max(map(len, text.splitlines())) <= width
+        compare(f"{name}.{width}.txt", text)
+    plain = to_ascii(texts[80])
+    assert plain.isascii()
+    compare(f"{name}.80.ascii.txt", plain)
 
 
 def compare(name: str, text: str) -> None:

@@ -20,7 +20,7 @@ from tests.interfaces.server.conftest import LOCAL, MINE, THEIRS, serve
 
 from loadfactor.books.books import Books
 from loadfactor.interfaces.server.app import NEEDS
-from loadfactor.interfaces.server.insight_endpoints import DIAGNOSIS, SAVINGS
+from loadfactor.interfaces.server.endpoints import DIAGNOSIS, SAVINGS
 from loadfactor.metrics import METRICS
 from loadfactor.tables.schema import DIMENSIONS
 

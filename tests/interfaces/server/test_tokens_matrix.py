@@ -16,8 +16,8 @@ from tests.interfaces.server.conftest import MINE, THEIRS, serve
 
 from loadfactor.books.books import Books
 from loadfactor.interfaces.server.app import NEEDS
+from loadfactor.interfaces.server.endpoints import DIAGNOSIS, SAVINGS
 from loadfactor.interfaces.server.guard import GRANTS
-from loadfactor.interfaces.server.insight_endpoints import DIAGNOSIS, SAVINGS
 from loadfactor.store.tokens import create_token, revoke_token
 from loadfactor.tables.schema import DIMENSIONS
 

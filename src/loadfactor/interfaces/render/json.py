@@ -104,7 +104,7 @@ def to_plain(value: Any) -> Any:
     if hasattr(value, "as_json"):
         return to_plain(value.as_json())
     if is_dataclass(value) and not isinstance(value, type):
-        return {name.rstrip("_"): to_plain(getattr(value, name)) for name in _names_of(type(value))}
+        return {name.rstrip("_"): to_plain(getattr(value, name)) for name in names_of(type(value))}
     if isinstance(value, Mapping):
         return {str(k): to_plain(v) for k, v in value.items()}
     if isinstance(value, (Sequence, set, frozenset)):
@@ -120,7 +120,7 @@ def to_plain(value: Any) -> Any:
     return str(value)
 
 
-def _names_of(kind: type) -> list[str]:
+def names_of(kind: type) -> list[str]:
     """What a dataclass says of itself: its fields, then its properties, in the order they were written."""
     own = [item.name for item in fields(kind) if item.repr]
     derived = [

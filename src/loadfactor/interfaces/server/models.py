@@ -1,8 +1,51 @@
-"""The shapes of the server's answers, as its OpenAPI document describes them."""
+"""The shapes of the server's answers, as its OpenAPI document describes them.
 
-from typing import Any
+`describe_shape` reads the shape of an answer that is a dataclass from that class; the classes here are of answers that are none.
+"""
 
-from pydantic import BaseModel, ConfigDict, Field
+from dataclasses import is_dataclass
+from functools import cache, reduce
+from operator import or_
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from loadfactor.interfaces.pages.lists import MetricEntry
+from loadfactor.interfaces.render.json import names_of
+
+
+@cache
+def describe_shape(kind: type) -> type[BaseModel]:
+    """The model of a dataclass as its JSON has it: fields and public properties, a name like `class_` without its underscore."""
+    hints: dict[str, Any] = get_type_hints(kind)
+    for name, member in vars(kind).items():
+        if isinstance(member, property):
+            hints[name] = get_type_hints(member.fget)["return"]
+    fields: dict[str, Any] = {
+        name: (_replace_dataclasses(hints[name]), Field(alias=name.rstrip("_"))) for name in names_of(kind)
+    }
+    return create_model(kind.__name__, __doc__=kind.__doc__, **fields)
+
+
+def _replace_dataclasses(hint: Any) -> Any:
+    """A type with the models of the dataclasses in it; a tuple of one kind is a list, as in JSON."""
+    if is_dataclass(hint) and isinstance(hint, type):
+        return describe_shape(hint)
+    parts = tuple(_replace_dataclasses(part) for part in get_args(hint))
+    if get_origin(hint) is tuple:
+        return list[parts[0]]  # type: ignore[valid-type]
+    if get_origin(hint) in (list, dict):
+        return get_origin(hint)[parts]
+    if isinstance(hint, UnionType):
+        return reduce(or_, parts)
+    return hint
+
+
+def _list_of(name: str, shape: type[BaseModel]) -> type[BaseModel]:
+    """The shape of rows under a name."""
+    fields: dict[str, Any] = {name: (list[shape], ...)}  # type: ignore[valid-type]
+    return create_model(f"{name.capitalize()}Answer", **fields)
 
 
 class ErrorAnswer(BaseModel):
@@ -28,12 +71,6 @@ class ReadingAnswer(BaseModel):
     cost_basis: str | None
 
 
-class ReadingsAnswer(BaseModel):
-    """The readings asked for."""
-
-    readings: list[ReadingAnswer]
-
-
 class CoverageEntry(BaseModel):
     """How much of what a metric speaks of was known."""
 
@@ -43,29 +80,6 @@ class CoverageEntry(BaseModel):
     to: str
     coverage: float | None
     activity_basis: str | None
-
-
-class CoverageAnswer(BaseModel):
-    """The coverage of metrics."""
-
-    coverage: list[CoverageEntry]
-
-
-class MetricAnswer(BaseModel):
-    """The declaration of a metric."""
-
-    name: str
-    unit: str
-    title: str
-    meaning: str
-    better: str
-    topic: str
-
-
-class MetricsAnswer(BaseModel):
-    """All metrics."""
-
-    metrics: list[MetricAnswer]
 
 
 class JobAnswer(BaseModel):
@@ -85,12 +99,6 @@ class JobAnswer(BaseModel):
     end_state: str | None
 
 
-class JobsAnswer(BaseModel):
-    """Jobs in the order of their starts."""
-
-    jobs: list[JobAnswer]
-
-
 class DeviceAnswer(BaseModel):
     """One GPU, for as long as it stayed where it was."""
 
@@ -103,12 +111,6 @@ class DeviceAnswer(BaseModel):
     to: str | None
 
 
-class DevicesAnswer(BaseModel):
-    """GPUs in the order of their names."""
-
-    devices: list[DeviceAnswer]
-
-
 class ImportAnswer(BaseModel):
     """One import, as `loadfactor imports --format json` prints it."""
 
@@ -117,12 +119,6 @@ class ImportAnswer(BaseModel):
     paths: list[str]
     rows: dict[str, int]
     model_config = ConfigDict(extra="allow")
-
-
-class ImportsAnswer(BaseModel):
-    """All imports, in order."""
-
-    imports: list[ImportAnswer]
 
 
 class ReceiptAnswer(BaseModel):
@@ -212,7 +208,10 @@ class SilenceAnswer(BaseModel):
     active: bool
 
 
-class SilencesAnswer(BaseModel):
-    """Silences, in the order they were made."""
-
-    silences: list[SilenceAnswer]
+ReadingsAnswer = _list_of("readings", ReadingAnswer)
+CoverageAnswer = _list_of("coverage", CoverageEntry)
+MetricsAnswer = _list_of("metrics", describe_shape(MetricEntry))
+JobsAnswer = _list_of("jobs", JobAnswer)
+DevicesAnswer = _list_of("devices", DeviceAnswer)
+ImportsAnswer = _list_of("imports", ImportAnswer)
+SilencesAnswer = _list_of("silences", SilenceAnswer)
