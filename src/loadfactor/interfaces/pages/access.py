@@ -10,7 +10,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.paths import read_path
 from loadfactor.base.privacy import Pseudonyms, make_key, read_key
 from loadfactor.base.units import MS_PER_S
-from loadfactor.interfaces.document import DataTable, Document, Section, TableColumn
+from loadfactor.interfaces.document import Document, Section
 from loadfactor.interfaces.formats import counted, instant
 from loadfactor.interfaces.requests import (
     KeyRequest,
@@ -21,13 +21,13 @@ from loadfactor.interfaces.requests import (
     TokenRevokeRequest,
     find_store,
 )
+from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.query.calendar import instant as read_ms
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 from loadfactor.settings.config import settings
 from loadfactor.store.audit import append_audit
 from loadfactor.store.tokens import Right, TokenRecord, create_token, read_tokens, revoke_token
 
-COLUMNS = tuple(map(TableColumn, ("id", "name", "may", "team", "created", "revoked")))
 MAY: dict[Right, str] = {"write": "send", "read": "read everything", "read-team": "read one team"}
 
 
@@ -88,17 +88,20 @@ def build_tokens(request: StoreRequest) -> Document:
     """The tokens of a store."""
     records = read_tokens(find_store(request.store))
     entries = tuple(map(_entry, records))
-    rows = [
-        (e.id, e.name, MAY[e.right], e.team, instant(e.created), instant(e.revoked) if e.revoked else None)
-        for e in entries
-    ]
+    listed = table(
+        entries,
+        col("id", "id"),
+        col("name", "name"),
+        col("may", lambda entry: MAY[entry.right]),
+        col("team", "team"),
+        col("created", lambda entry: instant(entry.created)),
+        col("revoked", lambda entry: instant(entry.revoked) if entry.revoked else None),
+    )
     many = f"{len(entries):,} tokens" if len(entries) != 1 else "1 token"
     rest = (
         "" if entries else ": a server of this store asks for none on this machine, and cannot be reached from others"
     )
-    return Document(
-        f"{many}{rest}.", (Section(tables=(DataTable(COLUMNS, rows),)),) if rows else (), data=TokenList(entries)
-    )
+    return Document(f"{many}{rest}.", (Section(tables=(listed,)),) if entries else (), data=TokenList(entries))
 
 
 def _entry(record: TokenRecord) -> TokenEntry:
@@ -164,8 +167,8 @@ def build_names(request: RevealRequest) -> Document:
 
 def _list_pseudonyms(found: Iterable[tuple[str, str]]) -> Document:
     named = tuple(NamedPseudonym(*pair) for pair in found)
-    table = DataTable((TableColumn("user"), TableColumn("pseudonym")), [(n.user, n.pseudonym) for n in named])
-    return Document(f"{counted(len(named), 'user')}.", (Section(tables=(table,)),), data=PseudonymList(named))
+    listed = table(named, col("user", "user"), col("pseudonym", "pseudonym"))
+    return Document(f"{counted(len(named), 'user')}.", (Section(tables=(listed,)),), data=PseudonymList(named))
 
 
 def _read_key(given: Path | None) -> Pseudonyms:

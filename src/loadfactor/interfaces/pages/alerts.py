@@ -30,7 +30,7 @@ from loadfactor.insight.alerts.described import describe_alert
 from loadfactor.insight.alerts.replay import replay
 from loadfactor.insight.alerts.rule import Rule
 from loadfactor.insight.alerts.rules import RULES
-from loadfactor.interfaces.document import DataTable, Document, Section, Suggestion, TableColumn
+from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.formats import counted, duration, instant
 from loadfactor.interfaces.progress import ProgressBar
 from loadfactor.interfaces.requests import (
@@ -43,6 +43,7 @@ from loadfactor.interfaces.requests import (
     read_filters,
     read_moment,
 )
+from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.metrics.query.reading import iso
@@ -51,7 +52,6 @@ from loadfactor.store.audit import append_audit
 from loadfactor.store.manifest import has_books
 
 LONGEST_MS = 366 * MS_PER_DAY
-SILENCE_COLUMNS = tuple(map(TableColumn, ("id", "silences", "until", "reason", "by whom")))
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,15 @@ def build_silences(folder: Path) -> Document:
     """The silences that hold now."""
     now = now_ms()
     found = [silence for silence in read_board(folder, now, ()).silences if silence.is_active(now)]
-    rows = [(s.id, _name_silence(s), instant(moment(s.until_ms)), s.reason, s.who) for s in found]
-    sections = (Section(tables=(DataTable(SILENCE_COLUMNS, rows),)),) if rows else ()
+    listed = table(
+        found,
+        col("id", "id"),
+        col("silences", _name_silence),
+        col("until", lambda silence: instant(moment(silence.until_ms))),
+        col("reason", "reason"),
+        col("by whom", "who"),
+    )
+    sections = (Section(tables=(listed,)),) if found else ()
     headline = f"{counted(len(found), 'silence')}." if found else "Nothing is silenced."
     return Document(headline, sections, data=SilenceList(tuple(describe_silence(s, now) for s in found)))
 
@@ -221,22 +228,28 @@ def _say_judged(board: AlertBoard, now: int) -> str:
 
 def _list_rule(found: Sequence[ListedAlert], rule: Rule | None, now: int) -> Section:
     """The alerts of a rule, with what to ask and what to look at."""
-    columns = tuple(TableColumn(name) for name in ("of", "since", "lasts", "evidence"))
-    rows = [
-        (name_group(a.alert), _say_start(a), _say_age(a, now), "; ".join(a.alert.evidence)) for a in found[:MOST_LISTED]
-    ]
-    more = len(found) - len(rows)
-    note = f"and {more:,} more; --format json has all" if more else ""
+    more = len(found) - MOST_LISTED
+    listed = table(
+        found[:MOST_LISTED],
+        col("of", lambda a: name_group(a.alert)),
+        col("since", lambda a: instant(moment(a.alert.start_ms))),
+        col("lasts", lambda a: _say_age(a, now)),
+        col("evidence", lambda a: "; ".join(a.alert.evidence)),
+        note=f"and {more:,} more; --format json has all" if more > 0 else "",
+    )
     lead = f"{rule.meaning} {rule.ask_first} {rule.look_next}" if rule else ""
-    severity = found[0].alert.severity
-    return Section(f"{found[0].alert.rule} ({severity})", lead, tables=(DataTable(columns, rows, note=note),))
+    return Section(f"{found[0].alert.rule} ({found[0].alert.severity})", lead, tables=(listed,))
 
 
 def _list_pending(waiting: Counter[str], rules: Mapping[str, Rule]) -> Section:
     """Rules whose condition holds and has not held for long enough."""
-    columns = (TableColumn("rule"), TableColumn("alerts", "number", digits=9), TableColumn("fires after", "duration"))
-    rows = [(name, count, rules[name].for_s if name in rules else None) for name, count in waiting.most_common()]
-    return Section("Pending", tables=(DataTable(columns, rows),))
+    pending = table(
+        waiting.most_common(),
+        col("rule"),
+        col("alerts", style="number", digits=9),
+        col("fires after", lambda row: rules[row[0]].for_s if row[0] in rules else None, "duration"),
+    )
+    return Section("Pending", tables=(pending,))
 
 
 def _suggest(listed: ListedAlert, folder: Path) -> Section:
@@ -244,10 +257,6 @@ def _suggest(listed: ListedAlert, folder: Path) -> Section:
     by = f" --by {quote(','.join(f'{name}={value}' for name, value in alert.by.items()))}" if alert.by else ""
     command = f"loadfactor alerts silence {alert.rule}{by} --for 2h --reason WHY --store {quote(str(folder))}"
     return Section(suggestions=(Suggestion(command, "have the first of them told to nobody for two hours"),))
-
-
-def _say_start(listed: ListedAlert) -> str:
-    return instant(moment(listed.alert.start_ms))
 
 
 def _say_age(listed: ListedAlert, now: int) -> str:
@@ -323,38 +332,30 @@ def name_group(alert: Alert) -> str:
 
 def _count_rules(alerts: Sequence[Alert], rules: Sequence[Rule], end: datetime) -> Section:
     counts = Counter(alert.rule for alert in alerts)
-    columns = (
-        TableColumn("rule"),
-        TableColumn("alerts", "number"),
-        TableColumn("longest", "duration"),
-        TableColumn("severity"),
+    by_rule = table(
+        [rule for rule in rules if counts[rule.name]],
+        col("rule", "name"),
+        col("alerts", lambda rule: counts[rule.name], "number"),
+        col("longest", lambda rule: max(_lasted_s(a, end) for a in alerts if a.rule == rule.name), "duration"),
+        col("severity", "severity"),
     )
-    rows = [
-        (rule.name, counts[rule.name], max(_lasted_s(a, end) for a in alerts if a.rule == rule.name), rule.severity)
-        for rule in rules
-        if counts[rule.name]
-    ]
-    return Section("By rule", tables=(DataTable(columns, rows),))
+    return Section("By rule", tables=(by_rule,))
 
 
 def _list_alerts(alerts: Sequence[Alert], rule: Rule, end: datetime) -> Section:
     """The alerts of a rule, the longest first, with what to ask and what to look at."""
-    columns = tuple(TableColumn(name) for name in ("of", "since", "lasted", "evidence"))
-    longest = sorted(alerts, key=lambda alert: -_lasted_s(alert, end))[:MOST_ROWS]
-    rows = [
-        (name_group(a), instant(moment(a.start_ms)), _say_length(a, end), a.evidence[0] if a.evidence else "")
-        for a in longest
-    ]
-    more = len(alerts) - len(rows)
-    note = f"and {counted(more, 'shorter one')}; --format json has all" if more else ""
-    lead = f"{rule.meaning} {rule.ask_first} {rule.look_next}"
-    return Section(rule.name, lead, tables=(DataTable(columns, rows, note=note),))
+    more = len(alerts) - MOST_ROWS
+    longest = table(
+        sorted(alerts, key=lambda alert: -_lasted_s(alert, end))[:MOST_ROWS],
+        col("of", name_group),
+        col("since", lambda alert: instant(moment(alert.start_ms))),
+        col("lasted", lambda alert: duration(_lasted_s(alert, end)) + (" and on" if alert.end_ms is None else "")),
+        col("evidence", lambda alert: alert.evidence[0] if alert.evidence else ""),
+        note=f"and {counted(more, 'shorter one')}; --format json has all" if more > 0 else "",
+    )
+    return Section(rule.name, f"{rule.meaning} {rule.ask_first} {rule.look_next}", tables=(longest,))
 
 
 def _lasted_s(alert: Alert, end: datetime) -> float:
     until = end.timestamp() if alert.end_ms is None else alert.end_ms / MS_PER_S
     return until - alert.start_ms / MS_PER_S
-
-
-def _say_length(alert: Alert, end: datetime) -> str:
-    return duration(_lasted_s(alert, end)) + (" and on" if alert.end_ms is None else "")

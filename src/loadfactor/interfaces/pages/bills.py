@@ -8,11 +8,27 @@ from loadfactor.base.units import MS_PER_S
 from loadfactor.books.charging.bill_comparison import BillComparison
 from loadfactor.books.commitment_uses import BilledCommitments
 from loadfactor.books.owned_fleet import OwnedUse
-from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn
+from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section
 from loadfactor.interfaces.formats import counted, instant, money, number, percent
 from loadfactor.interfaces.requests import CompareRequest, StoreRequest
+from loadfactor.interfaces.tables import col, table
 from loadfactor.money.commitments import CommitmentUse
 from loadfactor.settings.file import FILE
+
+TERMS = {
+    "capital_cost": "capital",
+    "energy_cost": "energy",
+    "colocation_cost": "colocation",
+    "network_cost": "network, storage, CPU",
+    "support_cost": "support",
+    "staff_cost": "staff",
+    "total_cost": "all",
+    "price_per_gpu_hour": "per installed GPU-hour",
+    "cost_per_available_gpu_hour": "per available GPU-hour",
+}
+"""Terms of the year of an owned server, as people read them."""
+PRICES = ("price_per_gpu_hour", "cost_per_available_gpu_hour")
+"""Those that are shown also where they are nothing."""
 
 
 def build_owned_page(request: StoreRequest) -> Document:
@@ -46,63 +62,28 @@ def build_owned(uses: Sequence[OwnedUse]) -> Document:
 
 
 def _list_prices(uses: Sequence[OwnedUse]) -> DataTable:
-    currency = uses[0].currency
-    columns = (
-        TableColumn("GPUs"),
-        TableColumn("installed GPU-h", "number"),
-        TableColumn("cost", "money", currency),
-        TableColumn("load assumed", "percent"),
-        TableColumn("measured", "percent"),
-        TableColumn("energy differs by", "money", currency),
-        TableColumn("up", "percent"),
-    )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            use.label,
-            use.installed_gpu_hours,
-            money(use.cost, use.currency),
-            use.server.load_share,
-            use.measured_load_share,
-            money(use.energy_difference_cost, use.currency),
-            use.up_share,
-        )
-        for use in uses
-    ]
-    return DataTable(
-        columns, rows, note="energy differs by: by measured load less by assumed, over the installed hours"
+    return table(
+        uses,
+        col("GPUs", "label"),
+        col("installed GPU-h", "installed_gpu_hours", "number"),
+        col("cost", lambda use: money(use.cost, use.currency), "money"),
+        col("load assumed", "server.load_share", "percent"),
+        col("measured", "measured_load_share", "percent"),
+        col("energy differs by", lambda use: money(use.energy_difference_cost, use.currency), "money"),
+        col("up", "up_share", "percent"),
+        note="energy differs by: by measured load less by assumed, over the installed hours",
     )
 
 
 def _describe(use: OwnedUse) -> Section:
-    columns = (
-        TableColumn("a year of one server"),
-        TableColumn("assumed load", "money", use.currency),
-        TableColumn("measured load", "money", use.currency),
+    year = table(
+        [(name, title) for name, title in TERMS.items() if name in PRICES or getattr(use.assumed, name)],
+        col("a year of one server", lambda term: term[1]),
+        col("assumed load", lambda term: getattr(use.assumed, term[0]), "money"),
+        col("measured load", lambda term: getattr(use.measured, term[0], None), "money"),
+        currency=use.currency,
     )
-    names = (
-        "capital_cost",
-        "energy_cost",
-        "colocation_cost",
-        "network_cost",
-        "support_cost",
-        "staff_cost",
-        "total_cost",
-    )
-    titles = ("capital", "energy", "colocation", "network, storage, CPU", "support", "staff", "all")
-    rows: list[tuple[Cell, ...]] = [
-        (title, *_pair(use, name)) for name, title in zip(names, titles, strict=True) if getattr(use.assumed, name)
-    ]
-    for title, name in (
-        ("per installed GPU-hour", "price_per_gpu_hour"),
-        ("per available GPU-hour", "cost_per_available_gpu_hour"),
-    ):
-        rows.append((title, *_pair(use, name)))
-    return Section(use.label, tables=(DataTable(columns, rows),))
-
-
-def _pair(use: OwnedUse, name: str) -> tuple[float, float | None]:
-    """A term of the year by the assumed and by the measured load."""
-    return getattr(use.assumed, name), None if use.measured is None else getattr(use.measured, name)
+    return Section(use.label, tables=(year,))
 
 
 def build_comparison_page(request: CompareRequest) -> Document:
@@ -119,24 +100,22 @@ def build_comparison(found: BillComparison) -> Document:
         headline = f"{both}. {counted(len(found.differences), 'difference')}, {money(found.amount, currency)} in all."
     else:
         headline = f"{both}. They agree."
-    columns = (
-        TableColumn("difference"),
-        TableColumn("of"),
-        TableColumn("billed GPU-hours", "number"),
-        TableColumn("seen GPU-hours", "number"),
-        TableColumn("billed price", "money", currency),
-        TableColumn("agreed price", "money", currency),
-        TableColumn("amount", "money", currency),
+    differences = table(
+        found.differences,
+        col("difference", "kind"),
+        col("of", "of"),
+        col("billed GPU-hours", "billed_gpu_hours", "number"),
+        col("seen GPU-hours", "seen_gpu_hours", "number"),
+        col("billed price", "billed_price", "money"),
+        col("agreed price", "agreed_price", "money"),
+        col("amount", "amount", "money"),
+        currency=currency,
     )
-    rows = [
-        (d.kind, d.of, d.billed_gpu_hours, d.seen_gpu_hours, d.billed_price, d.agreed_price, d.amount)
-        for d in found.differences
-    ]
     what = {d.kind: d.do for d in found.differences}
     start, end = (instant(datetime.fromtimestamp(at / MS_PER_S, UTC)) for at in (found.from_ms, found.to_ms))
     return Document(
         headline,
-        (Section(tables=(DataTable(columns, rows),)),) if rows else (),
+        (Section(tables=(differences,)),) if found.differences else (),
         f"Between {start} and {end}: time that both speak of.",
         assumptions=(Assumption("GPU share", found.gpu_share, "[billing] gpu_share"),),
         notes=tuple(f"{kind}: {do}" for kind, do in what.items()),
@@ -152,39 +131,32 @@ def build_commitments_page(request: StoreRequest) -> Document:
 def build_commitments(found: BilledCommitments) -> Document:
     """Every commitment of the bills, use that none covered, spot, and all together."""
     currency = found.currency
-    columns = (
-        TableColumn("commitment"),
-        TableColumn("used", "money", currency),
-        TableColumn("unused", "money", currency),
-        TableColumn("utilization", "percent"),
-        TableColumn("on demand", "money", currency),
-        TableColumn("saved", "percent"),
+    uses = [(item.label, item.use) for item in found.commitments]
+    uses += [("use that none covers", found.uncovered), ("all of these", found.together)]
+    uses += [("spot", found.spot)] if found.spot.uncovered_on_demand_cost else []
+    used = table(
+        [(label, *_add_up(use)) for label, use in uses],
+        col("commitment"),
+        col("used", style="money"),
+        col("unused", style="money"),
+        col("utilization", style="percent"),
+        col("on demand", style="money"),
+        col("saved", style="percent"),
+        currency=currency,
+        note="on demand: what the same use costs without a commitment; saved: effective savings rate",
     )
-    rows = [_row(item.label, item.use) for item in found.commitments]
-    rows.append(_row("use that none covers", found.uncovered))
-    rows.append(_row("all of these", found.together))
-    if found.spot.uncovered_on_demand_cost:
-        rows.append(_row("spot", found.spot))
-    note = "on demand: what the same use costs without a commitment; saved: effective savings rate"
-    bought = (
-        TableColumn("commitment"),
-        TableColumn("purchased", "money", currency),
-        TableColumn("used and unused", "money", currency),
-        TableColumn("not in these bills", "money", currency),
+    bought = table(
+        found.commitments,
+        col("commitment", "label"),
+        col("purchased", lambda item: float(item.purchased_cost), "money"),
+        col("used and unused", lambda item: float(item.use.used_cost + item.use.unused_cost), "money"),
+        col("not in these bills", lambda item: float(item.difference_cost), "money"),
+        currency=currency,
+        note="over the whole life of a commitment the two are equal",
     )
-    purchases = [
-        (
-            item.label,
-            float(item.purchased_cost),
-            float(item.use.used_cost + item.use.unused_cost),
-            float(item.difference_cost),
-        )
-        for item in found.commitments
-    ]
-    sections = [Section("Commitments", tables=(DataTable(columns, rows, note=note),))]
-    if purchases:
-        over = "over the whole life of a commitment the two are equal"
-        sections.append(Section("Purchased and amortized", tables=(DataTable(bought, purchases, note=over),)))
+    sections = [Section("Commitments", tables=(used,))]
+    if found.commitments:
+        sections.append(Section("Purchased and amortized", tables=(bought,)))
     return Document(_write_headline(found), tuple(sections), notes=found.remarks, data=found)
 
 
@@ -203,8 +175,8 @@ def _write_headline(found: BilledCommitments) -> str:
     return f"Commitments {did} {share} of the on-demand cost; {unused}.{covered}"
 
 
-def _row(name: str, use: CommitmentUse) -> tuple[Cell, ...]:
+def _add_up(use: CommitmentUse) -> tuple[Cell, ...]:
     on_demand = float(use.covered_on_demand_cost + use.uncovered_on_demand_cost)
     shares = (use.utilization_share, use.effective_savings_share)
     utilization, saved = (None if share is None else float(share) for share in shares)
-    return name, float(use.used_cost + use.uncovered_cost), float(use.unused_cost), utilization, on_demand, saved
+    return float(use.used_cost + use.uncovered_cost), float(use.unused_cost), utilization, on_demand, saved

@@ -8,18 +8,17 @@ from shlex import quote
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.books.books import Books
 from loadfactor.books.check import Balance, Finding
-from loadfactor.interfaces.document import DataTable, Document, Section, Suggestion, TableColumn
+from loadfactor.interfaces.document import Document, Section, Suggestion
 from loadfactor.interfaces.formats import instant, money, number, percent
 from loadfactor.interfaces.progress import ProgressBar
 from loadfactor.interfaces.requests import BackupRequest, ForgetRequest, StoreRequest, find_store
+from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.query.calendar import instant as read_ms
 from loadfactor.store.backup import back_up
 from loadfactor.store.import_records import ImportRecord
 from loadfactor.store.importing import Receipt
 from loadfactor.store.manifest import Loss
 from loadfactor.tables.charges import CHARGES
-
-LOSS_COLUMNS = (TableColumn("in quarantine"), TableColumn("what was in it"))
 
 
 @dataclass(frozen=True)
@@ -81,11 +80,10 @@ def build_repair(request: StoreRequest) -> Document:
     data = RepairResult(losses)
     if not losses:
         return Document("Nothing is lost: every file of the books is whole.", data=data)
-    rows = [(loss.name, loss.what) for loss in losses]
     section = Section(
         "Lost",
         lead="The rest of the books stands. Import again what these rows came from: `loadfactor imports` names the files.",
-        tables=(DataTable(LOSS_COLUMNS, rows),),
+        tables=(table(losses, col("in quarantine", "name"), col("what was in it", "what")),),
     )
     return Document(
         f"{len(losses)} damaged files are in quarantine; what was in them is lost.", (section,), data=data, is_no=True
@@ -93,8 +91,6 @@ def build_repair(request: StoreRequest) -> Document:
 
 
 SHOWN_GAPS = 12
-GAP_COLUMNS = (TableColumn("file"), TableColumn("what"), TableColumn("times", "number", digits=9))
-REPLACED = (TableColumn("what"), TableColumn("number", "number", digits=9))
 
 
 def build_receipt(receipt: Receipt, books: Books) -> Document:
@@ -121,12 +117,14 @@ def _name_rows(table: str, count: int) -> str:
 def _sections(receipt: Receipt, books: Books) -> Iterator[Section]:
     replaced = [gap for gap in receipt.gaps if gap.where == CHARGES.name]
     if unread := [gap for gap in receipt.gaps if gap.where != CHARGES.name]:
-        rows = [(Path(gap.where).name, gap.what, gap.count) for gap in unread[:SHOWN_GAPS]]
         title = "About this bill" if CHARGES.name in receipt.rows else "Not measured"
-        yield Section(title, tables=(DataTable(GAP_COLUMNS, rows, note=_say_more(len(unread))),))
+        what, times = col("what", "what"), col("times", "count", "number", digits=9)
+        file = col("file", lambda gap: Path(gap.where).name)
+        yield Section(title, tables=(table(unread[:SHOWN_GAPS], file, what, times, note=_say_more(len(unread))),))
     if replaced:
-        counts = [(gap.what, gap.count) for gap in replaced[:SHOWN_GAPS]]
-        yield Section("Replaced by this delivery", tables=(DataTable(REPLACED, counts, note=_say_more(len(replaced))),))
+        number_ = col("number", "count", "number", digits=9)
+        counts = table(replaced[:SHOWN_GAPS], col("what", "what"), number_, note=_say_more(len(replaced)))
+        yield Section("Replaced by this delivery", tables=(counts,))
     if "samples" in receipt.rows and not books.store.manifest.of("allocations"):
         yield Section(
             lead="No allocations say who held these GPUs: their hours have an unknown holder and count as unattributed."
@@ -146,7 +144,6 @@ def _say_more(count: int) -> str:
 
 
 MARKS = {"wrong": "✗", "missing": "!", "note": "·"}
-COLUMNS = (TableColumn(""), TableColumn("found"), TableColumn("what to do"))
 
 
 def build_doctor(request: StoreRequest) -> Document:
@@ -184,10 +181,15 @@ def build_document(books: Books) -> Document:
         books.store.currency,
         found,
     )
-    rows = [(MARKS[f.grade], say_finding(f, data.currency), f.do) for f in found]
+    findings = table(
+        found,
+        col("", lambda finding: MARKS[finding.grade]),
+        col("found", lambda finding: say_finding(finding, data.currency)),
+        col("what to do", "do"),
+    )
     return Document(
         _headline(both, data.currency),
-        (Section(tables=(DataTable(COLUMNS, rows),)),) if rows else (),
+        (Section(tables=(findings,)),) if found else (),
         data=data,
         is_no=not both.holds or any(f.grade == "wrong" for f in found),
     )
@@ -216,13 +218,6 @@ def _cost(both: Balance, currency: str) -> str:
     return f"{money(both.booked_cost, currency)} of {money(both.installed_cost, currency)}"
 
 
-IMPORT_COLUMNS = (
-    TableColumn("import", "number", digits=9),
-    TableColumn("at"),
-    TableColumn("source"),
-    TableColumn("rows"),
-    TableColumn("files"),
-)
 SHOWN_FILES = 2
 
 
@@ -243,20 +238,16 @@ def build_forget_page(request: ForgetRequest) -> Document:
 def build_imports_page(request: StoreRequest) -> Document:
     """The imports, in order."""
     records = tuple(request.books.imports)
-    rows = [
-        (
-            r.number,
-            instant(read_ms(r.at_ms)) if r.at_ms else None,
-            r.source,
-            name_rows(r.rows),
-            _name_files(r.paths),
-        )
-        for r in records
-    ]
-    many = f"{len(records):,} imports" if len(records) != 1 else "1 import"
-    return Document(
-        f"{many}.", (Section(tables=(DataTable(IMPORT_COLUMNS, rows),)),) if rows else (), data=ImportsList(records)
+    listed = table(
+        records,
+        col("import", "number", "number", digits=9),
+        col("at", lambda record: instant(read_ms(record.at_ms)) if record.at_ms else None),
+        col("source", "source"),
+        col("rows", lambda record: name_rows(record.rows)),
+        col("files", lambda record: _name_files(record.paths)),
     )
+    many = f"{len(records):,} imports" if len(records) != 1 else "1 import"
+    return Document(f"{many}.", (Section(tables=(listed,)),) if records else (), data=ImportsList(records))
 
 
 def _name_files(paths: tuple[str, ...]) -> str:

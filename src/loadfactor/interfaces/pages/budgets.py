@@ -6,9 +6,10 @@ from shlex import quote
 
 from loadfactor.books.budgets import BudgetReview
 from loadfactor.books.projects import ProjectReview
-from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn
+from loadfactor.interfaces.document import Assumption, DataTable, Document, Section
 from loadfactor.interfaces.formats import money, number, percent
 from loadfactor.interfaces.requests import BudgetRequest, ProjectRequest
+from loadfactor.interfaces.tables import col, table
 from loadfactor.money.budgets import BudgetStatus
 from loadfactor.money.project_cost import ProjectCost
 
@@ -52,53 +53,36 @@ def _say_worst(project: ProjectCost, review: ProjectReview) -> str:
 
 
 def _summarize_projects(review: ProjectReview) -> DataTable:
-    currency = review.currency
-    columns = (
-        TableColumn("project"),
-        TableColumn("runs"),
-        TableColumn("planned", "money", currency),
-        TableColumn("so far", "money", currency),
-        TableColumn("at its end", "money", currency),
-        TableColumn("over plan", "money", currency),
+    return table(
+        review.projects,
+        col("project", "plan.name"),
+        col("runs", lambda project: f"{project.spending.runs_done} of {project.plan.runs}"),
+        col("planned", lambda project: float(project.planned_cost), "money"),
+        col("so far", lambda project: float(project.spent_cost), "money"),
+        col("at its end", lambda project: float(project.expected_cost), "money"),
+        col("over plan", lambda project: float(project.over_plan_cost), "money"),
+        currency=review.currency,
     )
-    rows = [
-        (
-            p.plan.name,
-            f"{p.spending.runs_done} of {p.plan.runs}",
-            float(p.planned_cost),
-            float(p.spent_cost),
-            float(p.expected_cost),
-            float(p.over_plan_cost),
-        )
-        for p in review.projects
-    ]
-    return DataTable(columns, rows)
 
 
 def _describe_project(project: ProjectCost, currency: str) -> Section:
-    columns = (
-        TableColumn("cost of"),
-        TableColumn("GPU-h planned", "number"),
-        TableColumn("planned", "money", currency),
-        TableColumn("GPU-h so far", "number"),
-        TableColumn("so far", "money", currency),
-        TableColumn("GPU-h at end", "number"),
-        TableColumn("at its end", "money", currency),
-    )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            part.name,
-            _hours(part.planned_gpu_hours),
-            float(part.planned_cost),
-            _hours(part.spent_gpu_hours),
-            None if part.spent_cost is None else float(part.spent_cost),
-            _hours(part.expected_gpu_hours),
-            float(part.expected_cost),
-        )
+    parts = [
+        (part.name, part.planned_gpu_hours, part.planned_cost, part.spent_gpu_hours, part.spent_cost,
+         part.expected_gpu_hours, part.expected_cost)
         for part in project.parts
-    ]
-    whole = (project.planned_cost, project.spent_cost, project.expected_cost)
-    rows.append(("all", "", float(whole[0]), "", float(whole[1]), "", float(whole[2])))
+    ]  # fmt: skip
+    parts.append(("all", None, project.planned_cost, None, project.spent_cost, None, project.expected_cost))
+    costs = table(
+        parts,
+        col("cost of"),
+        col("GPU-h planned", lambda part: _hours(part[1]), "number"),
+        col("planned", lambda part: float(part[2]), "money"),
+        col("GPU-h so far", lambda part: _hours(part[3]), "number"),
+        col("so far", lambda part: _number(part[4]), "money"),
+        col("GPU-h at end", lambda part: _hours(part[5]), "number"),
+        col("at its end", lambda part: float(part[6]), "money"),
+        currency=currency,
+    )
     price = f"{_money(project.price_per_gpu_hour, currency)} a held GPU-hour"
     each = number(float(project.gpu_hours_per_run))
     lead = f"{project.runs_left} runs to come, {project.method}: {each} GPU-hours each at {price}."
@@ -106,11 +90,16 @@ def _describe_project(project: ProjectCost, currency: str) -> Section:
         lead += f" {number(float(unpriced))} GPU-hours so far have no price; at its end they have this one."
     if project.spending.lost_gpu_hours:
         lead += f" {number(float(project.spending.lost_gpu_hours))} GPU-hours were in runs that did not complete."
-    tables = [DataTable(columns, rows)]
+    tables = [costs]
     if project.capital:
-        shares = [(name, float(cost)) for name, cost in project.capital.items()]
-        owned = (TableColumn("of owned GPU-hours"), TableColumn("at its end", "money", currency))
-        tables.append(DataTable(owned, shares, note="the price of an owned GPU-hour, by what it consists of"))
+        shares = table(
+            project.capital.items(),
+            col("of owned GPU-hours"),
+            col("at its end", lambda share: float(share[1]), "money"),
+            currency=currency,
+            note="the price of an owned GPU-hour, by what it consists of",
+        )
+        tables.append(shares)
     return Section(project.plan.name, lead, tables=tables)
 
 
@@ -176,31 +165,19 @@ def describe_source(review: BudgetReview) -> str:
 
 def list_budgets(review: BudgetReview) -> DataTable:
     """Each budget with what is spent, how fast, and what its period comes to."""
-    currency = review.currency
-    columns = (
-        TableColumn("budget"),
-        TableColumn("period"),
-        TableColumn("amount", "money", currency),
-        TableColumn("spent", "money", currency),
-        TableColumn("fixed", "money", currency),
-        TableColumn("burn rate", "number"),
-        TableColumn("forecast", "money", currency),
-        TableColumn("left at end", "money", currency),
+    return table(
+        review.statuses,
+        col("budget", lambda status: _name(status, review)),
+        col("period", lambda status: name_period(status.period.first, status.budget.period)),
+        col("amount", lambda status: float(status.budget.amount), "money"),
+        col("spent", lambda status: float(status.spent), "money"),
+        col("fixed", lambda status: float(status.fixed_spent), "money"),
+        col("burn rate", lambda status: _number(status.burn_rate), "number"),
+        col("forecast", lambda status: _number(status.forecast and status.forecast.total), "money"),
+        col("left at end", lambda s: _number(s.forecast and s.budget.amount - s.forecast.total), "money"),
+        currency=review.currency,
+        note="burn rate: part of the amount spent ÷ part of the period that is complete",
     )
-    rows = [
-        (
-            _name(status, review),
-            name_period(status.period.first, status.budget.period),
-            float(status.budget.amount),
-            float(status.spent),
-            float(status.fixed_spent),
-            _number(status.burn_rate),
-            _number(status.forecast.total if status.forecast else None),
-            _number(status.budget.amount - status.forecast.total if status.forecast else None),
-        )
-        for status in review.statuses
-    ]
-    return DataTable(columns, rows, note="burn rate: part of the amount spent ÷ part of the period that is complete")
 
 
 def name_period(first: date, kind: str) -> str:
@@ -215,53 +192,33 @@ def name_period(first: date, kind: str) -> str:
 
 
 def _list_thresholds(review: BudgetReview) -> DataTable:
-    columns = (
-        TableColumn("budget"),
-        TableColumn("threshold"),
-        TableColumn("amount", "money", review.currency),
-        TableColumn("reached"),
-        TableColumn("expected"),
+    return table(
+        [(status, threshold) for status in review.statuses for threshold in status.thresholds],
+        col("budget", lambda of: _name(of[0], review)),
+        col("threshold", lambda of: f"{number(float(of[1].percent))} %"),
+        col("amount", lambda of: float(of[1].amount), "money"),
+        col("reached", lambda of: _day(of[1].reached_on)),
+        col("expected", lambda of: "" if of[1].reached_on else _day(of[1].expected_on)),
+        currency=review.currency,
+        note="expected: by the forecast, in this period",
     )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            _name(status, review),
-            f"{number(float(threshold.percent))} %",
-            float(threshold.amount),
-            _day(threshold.reached_on),
-            "" if threshold.reached_on else _day(threshold.expected_on),
-        )
-        for status in review.statuses
-        for threshold in status.thresholds
-    ]
-    return DataTable(columns, rows, note="expected: by the forecast, in this period")
 
 
 def _list_anomalies(review: BudgetReview) -> DataTable | None:
     """Days that cost far more than earlier ones like them; None where there is none."""
-    rows: list[tuple[Cell, ...]] = [
-        (
-            _name(status, review),
-            f"{anomaly.day:%a %Y-%m-%d}",
-            float(anomaly.amount),
-            float(anomaly.usual),
-            float(anomaly.impact),
-            _number(anomaly.robust_z),
-            anomaly.basis,
-        )
-        for status in review.statuses
-        for anomaly in status.anomalies
-    ]
-    columns = (
-        TableColumn("budget"),
-        TableColumn("day"),
-        TableColumn("cost", "money", review.currency),
-        TableColumn("usual", "money", review.currency),
-        TableColumn("more", "money", review.currency),
-        TableColumn("robust z", "number"),
-        TableColumn("beside"),
+    anomalies = table(
+        [(status, anomaly) for status in review.statuses for anomaly in status.anomalies],
+        col("budget", lambda of: _name(of[0], review)),
+        col("day", lambda of: f"{of[1].day:%a %Y-%m-%d}"),
+        col("cost", lambda of: float(of[1].amount), "money"),
+        col("usual", lambda of: float(of[1].usual), "money"),
+        col("more", lambda of: float(of[1].impact), "money"),
+        col("robust z", lambda of: _number(of[1].robust_z), "number"),
+        col("beside", lambda of: of[1].basis),
+        currency=review.currency,
+        note="variable cost of complete days beside the median of earlier days; unusual from a robust z of 3.5",
     )
-    note = "variable cost of complete days beside the median of earlier days; unusual from a robust z of 3.5"
-    return DataTable(columns, rows, note=note) if rows else None
+    return anomalies if anomalies.rows else None
 
 
 def _list_notes(review: BudgetReview, store_words: str) -> list[str]:

@@ -8,8 +8,9 @@ from loadfactor.base.units import S_PER_MIN
 from loadfactor.insight.diagnosis.diagnose import LEAST_SHARE
 from loadfactor.insight.diagnosis.finding import CauseFinding, CauseTotal, FleetDiagnosis, JobDiagnosis, Range
 from loadfactor.interfaces.charts import Chart, Series
-from loadfactor.interfaces.document import Cell, DataTable, Document, Section, TableColumn, Tile
+from loadfactor.interfaces.document import DataTable, Document, Section, Tile
 from loadfactor.interfaces.formats import UNKNOWN, instant, money, number
+from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.query.calendar import instant as moment
 
 MOST_DRAWN: Final = 480
@@ -33,11 +34,10 @@ def draw_job(job: JobDiagnosis, currency: str) -> tuple[Section, ...]:
     sections = [Section("Causes", tables=(list_findings(job.findings, currency),))] if job.findings else []
     sections += [explain(finding) for finding in job.findings]
     if job.cannot_tell:
-        columns = (TableColumn("cause"), TableColumn("not measured"))
-        rows = [(each.title, ", ".join(each.missing)) for each in job.cannot_tell]
-        sections.append(
-            Section("What cannot be told", "Neither found nor excluded.", tables=(DataTable(columns, rows),))
+        missing = table(
+            job.cannot_tell, col("cause", "title"), col("not measured", lambda each: ", ".join(each.missing))
         )
+        sections.append(Section("What cannot be told", "Neither found nor excluded.", tables=(missing,)))
     if charts := _draw_activity(job):
         sections.append(Section("When", charts=charts))
     return tuple(sections)
@@ -80,25 +80,19 @@ def say_rest(found: FleetDiagnosis) -> str:
 
 def list_jobs(found: FleetDiagnosis) -> DataTable:
     """The jobs that were looked at, each with its first cause and what all its causes have at stake."""
-    columns = (
-        TableColumn("job"),
-        TableColumn("held GPU-h", "number"),
-        TableColumn("lost GPU-h", "number"),
-        TableColumn("first cause"),
-        TableColumn("sure"),
-        TableColumn("at stake"),
+
+    def say(job: JobDiagnosis) -> str | None:
+        return say_stake(job.at_stake_gpu_hours, job.at_stake_cost, found.currency) if job.findings else None
+
+    return table(
+        found.jobs,
+        col("job", "job"),
+        col("held GPU-h", "held_gpu_hours", "number"),
+        col("lost GPU-h", "lost_gpu_hours", "number"),
+        col("first cause", lambda job: job.findings[0].title if job.findings else _say_nothing(job)),
+        col("sure", lambda job: job.findings[0].sureness if job.findings else None),
+        col("at stake", say),
     )
-    rows: list[Sequence[Cell]] = []
-    for job in found.jobs:
-        first = job.findings[0] if job.findings else None
-        rows.append(
-            (
-                job.job, job.held_gpu_hours, job.lost_gpu_hours, first.title if first else _say_nothing(job),
-                first.sureness if first else None,
-                say_stake(job.at_stake_gpu_hours, job.at_stake_cost, found.currency) if first else None,
-            )
-        )  # fmt: skip
-    return DataTable(columns, rows)
 
 
 def say_job(job: JobDiagnosis, currency: str) -> str:
@@ -134,36 +128,40 @@ def _list_tiles(job: JobDiagnosis, currency: str) -> tuple[Tile, ...]:
 
 def list_scheduling(findings: Sequence[CauseFinding], currency: str) -> Section:
     """GPUs that were free beside waiting jobs."""
-    columns = (TableColumn("pool"), TableColumn("cause"), TableColumn("GPU-h", "number"), TableColumn("at stake"))
-    rows = [(f.pool, f.title, f.gpu_hours.high, say_stake(f.gpu_hours, f.cost, currency)) for f in findings]
-    return Section(
-        "Free while jobs wait", "GPUs that nobody held, beside jobs that waited: no job lost them.",
-        tables=(DataTable(columns, rows),),
-    )  # fmt: skip
+    free = table(
+        findings,
+        col("pool", "pool"),
+        col("cause", "title"),
+        col("GPU-h", "gpu_hours.high", "number"),
+        col("at stake", lambda f: say_stake(f.gpu_hours, f.cost, currency)),
+    )
+    lead = "GPUs that nobody held, beside jobs that waited: no job lost them."
+    return Section("Free while jobs wait", lead, tables=(free,))
 
 
 def list_findings(findings: Sequence[CauseFinding], currency: str) -> DataTable:
     """The causes of a job, each with its class and its own range."""
-    columns = (
-        TableColumn("cause"),
-        TableColumn("class"),
-        TableColumn("sure"),
-        TableColumn("of held"),
-        TableColumn("at stake"),
+    return table(
+        findings,
+        col("cause", "title"),
+        col("class", "class_"),
+        col("sure", "sureness"),
+        col("of held", lambda f: f"{f.share.low:.0%}–{f.share.high:.0%}"),
+        col("at stake", lambda f: say_stake(f.gpu_hours, f.cost, currency)),
+        note=OVERLAP,
     )
-    rows = [
-        (f.title, f.class_, f.sureness, f"{f.share.low:.0%}–{f.share.high:.0%}",
-         say_stake(f.gpu_hours, f.cost, currency))
-        for f in findings
-    ]  # fmt: skip
-    return DataTable(columns, rows, note=OVERLAP)
 
 
 def list_causes(causes: Sequence[CauseTotal], currency: str) -> DataTable:
     """Causes added up over jobs."""
-    columns = (TableColumn("cause"), TableColumn("class"), TableColumn("jobs", "number"), TableColumn("at stake"))
-    rows = [(c.title, c.class_, c.jobs, say_stake(c.gpu_hours, c.cost, currency)) for c in causes]
-    return DataTable(columns, rows, note=OVERLAP)
+    return table(
+        causes,
+        col("cause", "title"),
+        col("class", "class_"),
+        col("jobs", "jobs", "number"),
+        col("at stake", lambda c: say_stake(c.gpu_hours, c.cost, currency)),
+        note=OVERLAP,
+    )
 
 
 def explain(finding: CauseFinding) -> Section:

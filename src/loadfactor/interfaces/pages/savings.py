@@ -3,8 +3,9 @@
 from typing import Final
 
 from loadfactor.insight.savings import FleetSavings, LeverHolder, LeverSaving
-from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn, Tile
+from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, Tile
 from loadfactor.interfaces.formats import money, number, percent
+from loadfactor.interfaces.tables import col, table
 
 MOST_ROWS: Final = 25
 NOBODY: Final = "(none)"
@@ -72,30 +73,19 @@ def rank_levers(found: FleetSavings) -> list[LeverSaving]:
 
 def list_levers(found: FleetSavings, ordered: list[LeverSaving]) -> DataTable:
     """These levers as a table."""
-    columns = (
-        TableColumn("lever"),
-        TableColumn("saved", "money", found.currency),
-        TableColumn("per month", "money", found.currency),
-        TableColumn("GPU-hours", "number"),
-        TableColumn("sure"),
-        TableColumn("effort"),
-        TableColumn("risk"),
-        TableColumn("ask"),
+    return table(
+        ordered,
+        col("lever", "lever"),
+        col("saved", "saved", "money"),
+        col("per month", "saved_per_month", "money"),
+        col("GPU-hours", "gpu_hours", "number"),
+        col("sure", "confidence_word"),
+        col("effort", "effort"),
+        col("risk", "risk"),
+        col("ask", lambda lever: _name(lever.ask[0]) if lever.ask else NOBODY),
+        currency=found.currency,
+        note="ask: who holds most of it",
     )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            lever.lever,
-            lever.saved,
-            lever.saved_per_month,
-            lever.gpu_hours,
-            lever.confidence_word,
-            lever.effort,
-            lever.risk,
-            _name(lever.ask[0]) if lever.ask else NOBODY,
-        )
-        for lever in ordered
-    ]
-    return DataTable(columns, rows, note="ask: who holds most of it")
 
 
 def _name(asked: LeverHolder) -> str:
@@ -114,70 +104,54 @@ def _describe(lever: LeverSaving, found: FleetSavings) -> Section:
         ("risk", f"{lever.risk}: {lever.risk_of}"),
     ]
     lead = f"{_amount(found, lever.saved, lever.gpu_hours)} saved, {number(lever.gpu_hours)} GPU-hours."
-    return Section(
-        f"{lever.title} ({lever.lever})", lead, tables=(DataTable((TableColumn(""), TableColumn("")), rows),)
-    )
+    return Section(f"{lever.title} ({lever.lever})", lead, tables=(table(rows, col(""), col("")),))
 
 
 def _list_groups(found: FleetSavings) -> Section:
     names = tuple(found.rows[0].by)
-    columns = (
-        *(TableColumn(name) for name in names),
-        TableColumn("lost", "money", found.currency),
-        TableColumn("saved", "money", found.currency),
-        TableColumn("GPU-hours saved", "number"),
-        TableColumn("most by"),
+    more = len(found.rows) - MOST_ROWS
+    groups = table(
+        found.rows[:MOST_ROWS],
+        *(col(name, lambda group, name=name: group.by[name] or NOBODY) for name in names),
+        col("lost", "lost", "money"),
+        col("saved", "saved", "money"),
+        col("GPU-hours saved", "gpu_hours", "number"),
+        col("most by", lambda group: max(group.levers, key=lambda name: group.levers[name], default=NOBODY)),
+        currency=found.currency,
+        note=f"{NOBODY}: nobody held it" + (f"; and {more:,} more, --json lists them all" if more > 0 else ""),
     )
-    rows: list[tuple[Cell, ...]] = []
-    for group in found.rows[:MOST_ROWS]:
-        most = max(group.levers, key=lambda name: group.levers[name]) if group.levers else NOBODY
-        rows.append((*(group.by[name] or NOBODY for name in names), group.lost, group.saved, group.gpu_hours, most))
-    more = len(found.rows) - len(rows)
-    note = f"{NOBODY}: nobody held it" + (f"; and {more:,} more, --json lists them all" if more else "")
-    return Section(f"By {', '.join(names)}", tables=(DataTable(columns, rows, note=note),))
+    return Section(f"By {', '.join(names)}", tables=(groups,))
 
 
 def _list_prices(found: FleetSavings) -> Section:
-    columns = (
-        TableColumn("lever"),
-        TableColumn("saved", "money", found.currency),
-        TableColumn("at most", "money", found.currency),
-        TableColumn("GPU-hours", "number"),
-        TableColumn("how sure"),
-        TableColumn("what says so"),
-        TableColumn("what to do"),
+    prices = table(
+        found.price_levers,
+        col("lever", "lever"),
+        col("saved", "saved", "money"),
+        col("at most", lambda of: of.saved if of.saved_range is None else of.saved_range.high, "money"),
+        col("GPU-hours", "gpu_hours", "number"),
+        col("how sure", "confidence_word"),
+        col("what says so", lambda of: " ".join((*of.evidence, *(f"Not known: {name}." for name in of.missing)))),
+        col("what to do", "action"),
+        currency=found.currency,
     )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            of.lever,
-            of.saved,
-            of.saved if of.saved_range is None else of.saved_range.high,
-            of.gpu_hours,
-            of.confidence_word,
-            " ".join((*of.evidence, *(f"Not known: {name}." for name in of.missing))),
-            of.action,
-        )
-        for of in found.price_levers
-    ]
     lead = "The same hours at other prices, one after another; without what the levers above would have saved."
-    return Section("Other prices", lead, tables=(DataTable(columns, rows),))
+    return Section("Other prices", lead, tables=(prices,))
 
 
 def _list_followed(found: FleetSavings) -> Section:
-    columns = (
-        TableColumn("lever"),
-        TableColumn("done"),
-        TableColumn("team"),
-        TableColumn("promised a month", "money", found.currency),
-        TableColumn("saved a month", "money", found.currency),
-        TableColumn("verdict"),
+    followed = table(
+        found.followed,
+        col("lever", "lever"),
+        col("done", "done"),
+        col("team", lambda of: of.team or "all"),
+        col("promised a month", "promised_per_month", "money"),
+        col("saved a month", "saved_per_month", "money"),
+        col("verdict", "verdict"),
+        currency=found.currency,
+        note="work for the same money after and before it was done, over as many days; not utilization",
     )
-    rows: list[tuple[Cell, ...]] = [
-        (of.lever, of.done, of.team or "all", of.promised_per_month, of.saved_per_month, of.verdict)
-        for of in found.followed
-    ]
-    note = "work for the same money after and before it was done, over as many days; not utilization"
-    return Section("Levers that were pulled", tables=(DataTable(columns, rows, note=note),))
+    return Section("Levers that were pulled", tables=(followed,))
 
 
 def _list_notes(found: FleetSavings) -> tuple[str, ...]:
