@@ -1,6 +1,5 @@
 """The pages of `loadfactor catalog`: known models, accelerators, prices and types of instances, each with its source and date."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -14,10 +13,11 @@ from loadfactor.catalog.instances import rented_types
 from loadfactor.catalog.models import catalog_rows, networks
 from loadfactor.catalog.prices import GpuHourPrice, gpu_hour_prices
 from loadfactor.catalog.token_prices import TokenPrice, token_prices
-from loadfactor.interfaces.document import Cell, DataTable, Document, Section, Suggestion, TableColumn
+from loadfactor.interfaces.document import DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.interfaces.formats import short
 from loadfactor.interfaces.render.present import replacing
 from loadfactor.interfaces.requests import CatalogRequest, NoRequest, TablesRequest
+from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics import METRICS, Metric
 from loadfactor.sources.own_tables.templates import describe_kind, make_templates
 from loadfactor.tables.columns import Column, Table
@@ -156,7 +156,8 @@ def _meaning(metric: Metric) -> str:
     return metric.meaning if metric.better == "neither" else f"{metric.meaning} {metric.better.capitalize()} is better."
 
 
-ORIGIN = (TableColumn("source"), TableColumn("as of"), TableColumn("status"))
+SOURCED = (col("source", "source"), col("as of", lambda entry: str(entry.retrieved_on)), col("status", "status"))
+"""Columns on where a fact was read."""
 
 
 @dataclass(frozen=True)
@@ -196,13 +197,16 @@ def build_catalog(request: CatalogRequest) -> Document:
 def build_models() -> Document:
     """Every model with its size and where its shape was read."""
     data = tuple(_model(row) for row in catalog_rows().values())
-    columns = (TableColumn("model"), TableColumn("parameters"), TableColumn("active"), TableColumn("layers", "number"))
-    rows = [
-        (m.id, short(m.parameters), short(m.active_parameters), m.layers, m.source, str(m.retrieved_on), m.status)
-        for m in data
-    ]
+    models = table(
+        data,
+        col("model", "id"),
+        col("parameters", lambda model: short(model.parameters)),
+        col("active", lambda model: short(model.active_parameters)),
+        col("layers", "layers", "number"),
+        *SOURCED,
+    )
     headline = f"{len(data)} models; a path to a Hugging Face config.json works wherever a name does."
-    return Document(headline, (_section((*columns, *ORIGIN), rows),), data=data)
+    return Document(headline, (Section(tables=(models,)),), data=data)
 
 
 def _model(row: Any) -> ModelEntry:
@@ -223,72 +227,60 @@ def _model(row: Any) -> ModelEntry:
 def build_accelerators() -> Document:
     """Every accelerator with what limits it, and where that was read; as data every fact with its own source."""
     data = tuple(accelerators().values())
-    columns = (
-        TableColumn("accelerator"),
-        TableColumn("name"),
-        TableColumn("memory (GB)", "number"),
-        TableColumn("memory (GB/s)", "number"),
-        TableColumn("bf16 (TFLOP/s)", "number"),
-        *ORIGIN,
-    )
-    return Document(f"{len(data)} accelerators.", (_section(columns, [_accelerator(a) for a in data]),), data=data)
 
+    def peak(item: Accelerator) -> float | None:
+        return item.peak_flops("bf16") / FLOPS_PER_TFLOPS if "peak_bf16_flops" in item.facts else None
 
-def _accelerator(item: Accelerator) -> Sequence[Cell]:
-    origin = item.facts["memory_bytes"]
-    return (
-        item.id,
-        item.name,
-        item.memory_bytes / BYTES_PER_GB,
-        item.memory_bandwidth_bytes_per_s / BYTES_PER_GB,
-        item.peak_flops("bf16") / FLOPS_PER_TFLOPS if "peak_bf16_flops" in item.facts else None,
-        origin.source,
-        str(origin.retrieved_on),
-        origin.status,
+    listed = table(
+        data,
+        col("accelerator", "id"),
+        col("name", "name"),
+        col("memory (GB)", lambda item: item.memory_bytes / BYTES_PER_GB, "number"),
+        col("memory (GB/s)", lambda item: item.memory_bandwidth_bytes_per_s / BYTES_PER_GB, "number"),
+        col("bf16 (TFLOP/s)", peak, "number"),
+        col("source", lambda item: item.facts["memory_bytes"].source),
+        col("as of", lambda item: str(item.facts["memory_bytes"].retrieved_on)),
+        col("status", lambda item: item.facts["memory_bytes"].status),
     )
+    return Document(f"{len(data)} accelerators.", (Section(tables=(listed,)),), data=data)
 
 
 def build_prices() -> Document:
     """Every price of a GPU-hour and of tokens, dated."""
     data = PriceList(gpu_hour_prices(), token_prices())
-    gpu_columns = (
-        TableColumn("accelerator"),
-        TableColumn("kind"),
-        TableColumn("per GPU-hour", "money"),
-        TableColumn("low", "money"),
-        TableColumn("high", "money"),
-        *ORIGIN,
+    dated = (col("source", "source"), col("as of", "as_of"), col("status", "status"))
+    of_gpus = table(
+        data.gpu_hours,
+        col("accelerator", "accelerator"),
+        col("kind", "kind"),
+        col("per GPU-hour", "typical", "money"),
+        col("low", "low", "money"),
+        col("high", "high", "money"),
+        *dated,
     )
-    gpu_rows = [(p.accelerator, p.kind, p.typical, p.low, p.high, p.source, p.as_of, p.status) for p in data.gpu_hours]
-    token_columns = (
-        TableColumn("API and model"),
-        TableColumn("input, per million", "money"),
-        TableColumn("output, per million", "money"),
-        *ORIGIN,
+    of_tokens = table(
+        data.tokens,
+        col("API and model", "id"),
+        col("input, per million", "input_price_per_mtok", "money"),
+        col("output, per million", "output_price_per_mtok", "money"),
+        *dated,
     )
-    token_rows = [
-        (p.id, p.input_price_per_mtok, p.output_price_per_mtok, p.source, p.as_of, p.status) for p in data.tokens
-    ]
-    sections = (_section(gpu_columns, gpu_rows, "A GPU-hour"), _section(token_columns, token_rows, "Tokens of an API"))
-    headline = f"{len(gpu_rows)} dated prices of a GPU-hour and {len(token_rows)} of tokens, in USD."
+    sections = (Section("A GPU-hour", tables=(of_gpus,)), Section("Tokens of an API", tables=(of_tokens,)))
+    headline = f"{len(data.gpu_hours)} dated prices of a GPU-hour and {len(data.tokens)} of tokens, in USD."
     return Document(headline, sections, data=data)
 
 
 def build_instances() -> Document:
     """Every type of instance with GPUs that bills are read by: how many GPUs of which model, and where that was read."""
     data = tuple(rented_types().values())
-    columns = (
-        TableColumn("instance type"),
-        TableColumn("provider"),
-        TableColumn("GPUs", "number"),
-        TableColumn("accelerator"),
-        *ORIGIN,
+    types = table(
+        data,
+        col("instance type", "name"),
+        col("provider", "provider"),
+        col("GPUs", "whole_gpus", "number"),
+        col("accelerator", "accelerator"),
+        *SOURCED,
     )
-    rows = [(t.name, t.provider, t.whole_gpus, t.accelerator, t.source, str(t.retrieved_on), t.status) for t in data]
     providers = ", ".join(dict.fromkeys(t.provider for t in data))
     headline = f"{len(data)} types of instances with GPUs, of {providers}."
-    return Document(headline, (_section(columns, rows),), data=data)
-
-
-def _section(columns: Sequence[TableColumn], rows: Sequence[Sequence[Cell]], title: str = "") -> Section:
-    return Section(title, tables=(DataTable(columns, rows),))
+    return Document(headline, (Section(tables=(types,)),), data=data)

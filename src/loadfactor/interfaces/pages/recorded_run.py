@@ -7,8 +7,9 @@ from typing import Any
 from loadfactor.base.units import MS_PER_S
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.collect.recording import Recording
-from loadfactor.interfaces.document import Assumption, DataTable, Document, Section, TableColumn, Tile
+from loadfactor.interfaces.document import Assumption, DataTable, Document, Section, Style, Tile
 from loadfactor.interfaces.formats import duration, money, number, percent
+from loadfactor.interfaces.tables import FilledColumn, col, table
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.reading import Reading
 
@@ -101,19 +102,21 @@ def _make_tiles(values: dict[str, float | None], currency: str) -> tuple[Tile, .
 
 
 def _tabulate(by_device: dict[str, dict[str, Reading]], currency: str) -> DataTable:
-    columns = (
-        TableColumn("GPU"),
-        TableColumn("utilization", "percent"),
-        TableColumn("GPU_UTIL", "percent"),
-        TableColumn("SM activity", "percent"),
-        TableColumn("tensor activity", "percent"),
-        TableColumn("peak memory", "percent"),
-        TableColumn("power, W", "number"),
-        TableColumn("cost", "money", currency),
+    def reading(title: str, metric: str, style: Style) -> FilledColumn:
+        return col(title, lambda row: _value(row[1].get(metric)), style)
+
+    return table(
+        sorted(by_device.items()),
+        col("GPU"),
+        reading("utilization", "utilization", "percent"),
+        reading("GPU_UTIL", "gpu_util", "percent"),
+        reading("SM activity", "sm_activity", "percent"),
+        reading("tensor activity", "tensor_activity", "percent"),
+        reading("peak memory", "mem_utilization_peak", "percent"),
+        reading("power, W", "power_w", "number"),
+        reading("cost", "cost", "money"),
+        currency=currency,
     )
-    shown = ("utilization", "gpu_util", "sm_activity", "tensor_activity", "mem_utilization_peak", "power_w", "cost")
-    rows = [(gpu, *(_value(of.get(name)) for name in shown)) for gpu, of in sorted(by_device.items())]
-    return DataTable(columns, rows)
 
 
 def _find_outstanding(

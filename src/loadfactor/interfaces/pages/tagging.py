@@ -4,12 +4,13 @@ from shlex import quote
 
 from loadfactor.base.paths import read_path
 from loadfactor.books.retagging import Retagging
-from loadfactor.books.untagged import HeldTime, Untagged
-from loadfactor.interfaces.document import Cell, DataTable, Document, Section, Suggestion, TableColumn
+from loadfactor.books.untagged import Untagged
+from loadfactor.interfaces.document import Cell, Document, Section, Suggestion
 from loadfactor.interfaces.formats import money, number, percent
 from loadfactor.interfaces.pages.books import name_rows
 from loadfactor.interfaces.progress import ProgressBar
 from loadfactor.interfaces.requests import RetagRequest, UntaggedRequest
+from loadfactor.interfaces.tables import col, table
 
 MOST_ROWS = 25
 NOTHING = "(none)"
@@ -37,38 +38,36 @@ def build_untagged(found: Untagged, store_words: str) -> Document:
         f" {percent(found.tagged_share)} of the hours{of_cost} have one."
     )
     by = tuple(found.rows[0].by)
-    columns = (
-        *(TableColumn(name) for name in by),
-        TableColumn("GPU-hours", "number"),
-        TableColumn("cost", "money", found.currency),
-        TableColumn("jobs", "number", digits=9),
-        TableColumn("lacks also"),
+    groups = table(
+        found.rows[:MOST_ROWS],
+        *(col(name, lambda group, name=name: group.by[name] or NOTHING) for name in by),
+        col("GPU-hours", "gpu_hours", "number"),
+        col("cost", "cost", "money"),
+        col("jobs", "jobs", "number", digits=9),
+        col("lacks also", lambda group: ", ".join(group.missing[1:])),
+        currency=found.currency,
+        note=_say_more(len(found.rows)),
     )
-    rows: list[tuple[Cell, ...]] = [
-        (*(g.by[name] or NOTHING for name in by), g.gpu_hours, g.cost, g.jobs, ", ".join(g.missing[1:]))
-        for g in found.rows[:MOST_ROWS]
-    ]
-    more = len(found.rows) - MOST_ROWS
-    note = f"and {more:,} more; --json lists them all" if more > 0 else ""
-    section = Section("Without an experiment", tables=(DataTable(columns, rows, note=note),))
+    section = Section("Without an experiment", tables=(groups,))
     return Document(headline, (section, *_list_rest(found), _say_what_helps(found, store_words)), data=found)
+
+
+def _say_more(count: int) -> str:
+    return f"and {count - MOST_ROWS:,} more; --json lists them all" if count > MOST_ROWS else ""
 
 
 def _list_rest(found: Untagged) -> list[Section]:
     """What lacks a team, a project or a purpose, and whose holder nobody knows."""
-    columns = (
-        TableColumn("without"),
-        TableColumn("GPU-hours", "number"),
-        TableColumn("cost", "money", found.currency),
-        TableColumn("share of held", "percent"),
-    )
     whole = found.held.gpu_hours
-
-    def row(name: str, held: HeldTime) -> tuple[Cell, ...]:
-        return name, held.gpu_hours, held.cost, held.gpu_hours / whole if whole else None
-
-    rows = [row(name, held) for name, held in found.without.items() if name != "experiment" and held.gpu_hours]
-    sections = [Section("Without team, project or purpose", tables=(DataTable(columns, rows),))] if rows else []
+    without = table(
+        [(name, held) for name, held in found.without.items() if name != "experiment" and held.gpu_hours],
+        col("without"),
+        col("GPU-hours", lambda of: of[1].gpu_hours, "number"),
+        col("cost", lambda of: of[1].cost, "money"),
+        col("share of held", lambda of: of[1].gpu_hours / whole if whole else None, "percent"),
+        currency=found.currency,
+    )
+    sections = [Section("Without team, project or purpose", tables=(without,))] if without.rows else []
     if found.unattributed.gpu_hours:
         cost = "" if found.unattributed.cost is None else f" ({money(found.unattributed.cost, found.currency)})"
         sections.append(
@@ -90,10 +89,10 @@ def _say_what_helps(found: Untagged, store_words: str) -> Section:
     first = next((group for group in found.rows if group.rule), None)
     if first is not None:
         rows.append(("the first group, all of it", first.match, "NAME"))
-    columns = (TableColumn("because"), TableColumn("match"), TableColumn("experiment"))
-    table = DataTable(columns, rows, note="each is a table [[tag]] of loadfactor.toml; --json has them as text to copy")
+    note = "each is a table [[tag]] of loadfactor.toml; --json has them as text to copy"
+    rules = table(rows, col("because"), col("match"), col("experiment"), note=note)
     retag = Suggestion(f"loadfactor retag{store_words}", "applies rules and mapping to what is in the books already")
-    return Section("Rules that would help", tables=(table,) if rows else (), suggestions=(retag,))
+    return Section("Rules that would help", tables=(rules,) if rows else (), suggestions=(retag,))
 
 
 def build_retag_page(request: RetagRequest) -> Document:
@@ -111,18 +110,15 @@ def build_retagging(found: Retagging, has_other_mapping: bool) -> Document:
     did = "Would tag" if found.is_dry_run else "Tagged"
     have = "would have" if found.is_dry_run else "have"
     headline = f"{did} {name_rows(found.rows)} anew; {number(moved)} GPU-hours {have} another team or experiment."
-    columns = (
-        TableColumn("team"),
-        TableColumn("experiment"),
-        TableColumn("GPU-hours before", "number"),
-        TableColumn("GPU-hours after", "number"),
+    hours = table(
+        found.hours[:MOST_ROWS],
+        col("team", lambda change: change.team or NOTHING),
+        col("experiment", lambda change: change.experiment or NOTHING),
+        col("GPU-hours before", "gpu_hours_before", "number"),
+        col("GPU-hours after", "gpu_hours", "number"),
+        note=_say_more(len(found.hours)),
     )
-    rows = [(c.team or NOTHING, c.experiment or NOTHING, c.gpu_hours_before, c.gpu_hours) for c in found.hours]
-    more = len(rows) - MOST_ROWS
-    note = f"and {more:,} more; --json lists them all" if more > 0 else ""
-    sections = (
-        (Section("Allocated GPU-hours", tables=(DataTable(columns, rows[:MOST_ROWS], note=note),)),) if rows else ()
-    )
+    sections = (Section("Allocated GPU-hours", tables=(hours,)),) if found.hours else ()
     notes = (
         ("Rows to come follow the mapping that loadfactor.toml names: mapping = … under [tagging].",)
         if has_other_mapping

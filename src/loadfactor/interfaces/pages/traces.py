@@ -14,45 +14,52 @@ from loadfactor.insight.traces.collectives import Skew
 from loadfactor.insight.traces.diagnose import diagnose_captures
 from loadfactor.insight.traces.report import DeviceReport, TraceCost, TraceDiagnosis, TraceFinding, TraceInBooks
 from loadfactor.interfaces.charts import Chart, Series
-from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn, Tile
+from loadfactor.interfaces.document import Assumption, Cell, Document, Section, Tile
 from loadfactor.interfaces.formats import money, number, percent
 from loadfactor.interfaces.pages.diagnosis import say_job, say_stake
+from loadfactor.interfaces.tables import col, table
 from loadfactor.sources.traces.read import read_trace
 from loadfactor.tables.trace_events import TraceCapture, no_gpu_events, no_host_events
 
 MOST: Final = 12
 _NAME: Final = 60
-
-
-def _name_judged(report: DeviceReport) -> str:
-    who = f"rank {report.rank}" if report.rank is not None else report.trace[:24]
-    return f"{who}, {str(report.device).removeprefix('/device:')}"
+DEVICE_PARTS: Final = {
+    "busy": "busy_us",
+    "kernels busy": "kernel_busy_us",
+    "computing": "compute_us",
+    "comm. exposed": "comm_exposed_us",
+    "copies exposed": "memcpy_exposed_us",
+    "idle": "idle_us",
+}
+STEP_PARTS: Final = {
+    "length": "duration_us",
+    "busy": "busy_us",
+    "computing": "compute_us",
+    "comm. exposed": "comm_exposed_us",
+    "copies exposed": "memcpy_exposed_us",
+    "idle": "idle_us",
+}
 
 
 def list_owners(reports: Sequence[DeviceReport]) -> Section | None:
     """Who held the host while GPUs waited, the longest of all devices."""
-    columns = (
-        TableColumn("device"),
-        TableColumn("the launching thread was in"),
-        TableColumn("phase"),
-        TableColumn("waits for"),
-        TableColumn("idle (ms)", "number"),
-        TableColumn("longest (ms)", "number"),
+    owners = [(report, owner) for report in reports for owner in report.host_owners]
+    if not owners:
+        return None
+    longest = table(
+        sorted(owners, key=lambda of: -of[1].idle_us)[:MOST],
+        col("device", lambda of: name_device(of[0])),
+        col(
+            "the launching thread was in",
+            lambda of: f"{of[1].name[:_NAME]}{f' ({of[1].call[:_NAME]})' if of[1].call else ''}",
+        ),
+        col("phase", lambda of: of[1].phase[:_NAME]),
+        col("waits for", lambda of: of[1].waits_for),
+        col("idle (ms)", lambda of: of[1].idle_us / US_PER_MS, "number"),
+        col("longest (ms)", lambda of: of[1].longest_us / US_PER_MS, "number"),
+        note="a correlation in time, not yet a cause",
     )
-    owners = [(owner.idle_us, report, owner) for report in reports for owner in report.host_owners]
-    rows: list[tuple[Cell, ...]] = [
-        (
-            _name_judged(report),
-            f"{owner.name[:_NAME]}{f' ({owner.call[:_NAME]})' if owner.call else ''}",
-            owner.phase[:_NAME],
-            owner.waits_for,
-            owner.idle_us / US_PER_MS,
-            owner.longest_us / US_PER_MS,
-        )
-        for _, report, owner in sorted(owners, key=lambda item: -item[0])[:MOST]
-    ]
-    note = "a correlation in time, not yet a cause"
-    return Section("Idle for the host", tables=(DataTable(columns, rows, note=note),)) if rows else None
+    return Section("Idle for the host", tables=(longest,))
 
 
 def list_steps(reports: Sequence[DeviceReport]) -> Section | None:
@@ -60,31 +67,15 @@ def list_steps(reports: Sequence[DeviceReport]) -> Section | None:
     chosen = next((report for report in reports if report.steps), None)
     if chosen is None:
         return None
-    columns = (
-        TableColumn("step"),
+    steps = table(
+        chosen.steps[:MOST],
+        col("step", "step"),
         *(
-            TableColumn(f"{title} (ms)", "number")
-            for title in ("length", "busy", "computing", "comm. exposed", "copies exposed", "idle")
+            col(f"{title} (ms)", lambda step, name=name: getattr(step, name) / US_PER_MS, "number")
+            for title, name in STEP_PARTS.items()
         ),
     )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            step.step,
-            *(
-                value / US_PER_MS
-                for value in (
-                    step.duration_us,
-                    step.busy_us,
-                    step.compute_us,
-                    step.comm_exposed_us,
-                    step.memcpy_exposed_us,
-                    step.idle_us,
-                )
-            ),
-        )
-        for step in chosen.steps[:MOST]
-    ]
-    return Section(f"Steps of {_name_judged(chosen)}", tables=(DataTable(columns, rows),))
+    return Section(f"Steps of {name_device(chosen)}", tables=(steps,))
 
 
 def list_kernels(reports: Sequence[DeviceReport]) -> Section | None:
@@ -92,52 +83,38 @@ def list_kernels(reports: Sequence[DeviceReport]) -> Section | None:
     chosen = next((report for report in reports if report.top_kernels), None)
     if chosen is None:
         return None
-    columns = (
-        TableColumn("kernel or copy"),
-        TableColumn("kind"),
-        TableColumn("count", "number"),
-        TableColumn("total (ms)", "number"),
-        TableColumn("of all", "percent"),
-        TableColumn("tensor cores"),
-        TableColumn("of peak", "percent"),
-        TableColumn("nearer limit"),
+    kernels = table(
+        chosen.top_kernels,
+        col("kernel or copy", lambda kernel: kernel.name[:_NAME]),
+        col("kind", "kind"),
+        col("count", "count", "number"),
+        col("total (ms)", lambda kernel: kernel.total_us / US_PER_MS, "number"),
+        col("of all", "share", "percent"),
+        col("tensor cores", "tensor_cores"),
+        col("of peak", "peak_share", "percent"),
+        col("nearer limit", "bound"),
+        note="tensor cores by the kernel's name; of peak: FLOP/s of matrix products ÷ the dense peak in 16 bits, a lower bound",
     )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            kernel.name[:_NAME],
-            kernel.kind,
-            kernel.count,
-            kernel.total_us / US_PER_MS,
-            kernel.share,
-            kernel.tensor_cores,
-            kernel.peak_share,
-            kernel.bound,
-        )
-        for kernel in chosen.top_kernels
-    ]
-    note = "tensor cores by the kernel's name; of peak: FLOP/s of matrix products ÷ the dense peak in 16 bits, a lower bound"
-    return Section(f"Kernels of {_name_judged(chosen)}", tables=(DataTable(columns, rows, note=note),))
+    return Section(f"Kernels of {name_device(chosen)}", tables=(kernels,))
 
 
 def list_ranks(skew: Skew) -> Section:
     """Who waited in collectives, and for whom."""
-    columns = (
-        TableColumn("rank"),
-        TableColumn("waited (ms)", "number"),
-        TableColumn("came last", "number"),
-        TableColumn("others waited for it (ms)", "number"),
-        TableColumn("of all waiting", "percent"),
-    )
-    rows = [
-        (str(rank.rank), rank.wait_us / US_PER_MS, rank.times_last, rank.caused_us / US_PER_MS, rank.caused_share)
-        for rank in skew.ranks
-    ]
     clocks = "agree" if skew.clocks_agree else "do not agree: durations alone are compared"
     note = (
         f"{skew.collectives:,} collectives that all ranks have in common, counted from the end; the transfers take"
         f" {skew.transfer_us / US_PER_MS:,.3g} ms; clocks {clocks} ({skew.end_spread_us:,.3g} µs)"
     )
-    return Section("Ranks in collectives", tables=(DataTable(columns, rows, note=note),))
+    ranks = table(
+        skew.ranks,
+        col("rank", lambda rank: str(rank.rank)),
+        col("waited (ms)", lambda rank: rank.wait_us / US_PER_MS, "number"),
+        col("came last", "times_last", "number"),
+        col("others waited for it (ms)", lambda rank: rank.caused_us / US_PER_MS, "number"),
+        col("of all waiting", "caused_share", "percent"),
+        note=note,
+    )
+    return Section("Ranks in collectives", tables=(ranks,))
 
 
 NOT_ADDED: Final = "causes are bounds one by one: they do not add up"
@@ -148,31 +125,27 @@ SECONDS: Final = (
 
 def list_costs(books: TraceInBooks) -> Section:
     """Each cause in the money of the job that the traces are of."""
-    columns = (
-        TableColumn("cause"),
-        TableColumn("GPU-seconds in the traces", "number"),
-        TableColumn("their cost", "money", books.currency),
-        TableColumn("saved, if all work of the job ran so"),
+    costs = table(
+        books.costs,
+        col("cause", "cause"),
+        col("GPU-seconds in the traces", "gpu_s", "number"),
+        col("their cost", "cost", "money"),
+        col("saved, if all work of the job ran so", lambda cost: _say_saved(cost, books.currency)),
+        currency=books.currency,
+        note=NOT_ADDED,
     )
-    rows: list[tuple[Cell, ...]] = []
-    for cost in books.costs:
-        rows.append((cost.cause, cost.gpu_s, cost.cost, _say_saved(cost, books.currency)))
     price = books.price_per_gpu_hour
     rate = "without a known price" if price is None else f"at {money(price, books.currency)} per GPU-hour"
     hours = f"{number(books.busy_gpu_hours)} of {number(books.held_gpu_hours)} GPU-hours"
     lead = f"Job {books.job} worked {hours} that it held, {rate}."
-    return Section(f"In the books of job {books.job}", lead, tables=(DataTable(columns, rows, note=NOT_ADDED),))
+    return Section(f"In the books of job {books.job}", lead, tables=(costs,))
 
 
 def compare_with_books(diagnosis: JobDiagnosis, traced: TraceDiagnosis) -> Section:
     """What the books say of the job beside what its traces say, class by class, in the order of the books."""
     assert traced.in_books is not None
     currency, costs = traced.in_books.currency, {cost.cause: cost for cost in traced.in_books.costs}
-    columns = (
-        TableColumn("class"),
-        TableColumn("by the books: at stake"),
-        TableColumn("by the traces: saved, if all work ran so"),
-    )
+
     classes: dict[Cause, None] = dict.fromkeys(
         (*(f.class_ for f in diagnosis.findings), *(f.class_ for f in traced.findings))
     )
@@ -196,7 +169,14 @@ def compare_with_books(diagnosis: JobDiagnosis, traced: TraceDiagnosis) -> Secti
             f" The traces would save {number(most)} GPU-hours, more than the books know to be lost: not all work of the job"
             " ran like them, or its activity is an optimistic signal."
         )
-    return Section("Beside the books", lead, tables=(DataTable(columns, rows, note=SECONDS),) if rows else ())
+    beside = table(
+        rows,
+        col("class"),
+        col("by the books: at stake"),
+        col("by the traces: saved, if all work ran so"),
+        note=SECONDS,
+    )
+    return Section("Beside the books", lead, tables=(beside,) if rows else ())
 
 
 def _say_saved(cost: TraceCost, currency: str) -> str:
@@ -331,35 +311,21 @@ def name_device(report: DeviceReport) -> str:
 
 
 def _list_traces(reports: Sequence[DeviceReport]) -> Section:
-    columns = (
-        TableColumn("device"),
-        TableColumn("judged"),
-        TableColumn("span (ms)", "number"),
-        TableColumn("busy", "percent"),
-        TableColumn("kernels busy", "percent"),
-        TableColumn("computing", "percent"),
-        TableColumn("comm. exposed", "percent"),
-        TableColumn("copies exposed", "percent"),
-        TableColumn("idle", "percent"),
+    def share(report: DeviceReport, name: str) -> float | None:
+        part, span = getattr(report, name), report.gpu_span_us
+        return part / span if span and part is not None else None
+
+    def judged(report: DeviceReport) -> str:
+        return ("yes" if report.can_judge else "no") if isinstance(report.can_judge, bool) else "partly"
+
+    devices = table(
+        reports[:MOST_ROWS],
+        col("device", name_device),
+        col("judged", judged),
+        col("span (ms)", lambda of: None if of.gpu_span_us is None else of.gpu_span_us / US_PER_MS, "number"),
+        *(col(title, lambda of, name=name: share(of, name), "percent") for title, name in DEVICE_PARTS.items()),
     )
-    rows: list[tuple[Cell, ...]] = []
-    for report in reports[:MOST_ROWS]:
-        judged = (
-            {True: "yes", False: "no"}.get(report.can_judge, "partly")
-            if isinstance(report.can_judge, bool)
-            else "partly"
-        )
-        span = report.gpu_span_us
-        parts = (
-            report.busy_us,
-            report.kernel_busy_us,
-            report.compute_us,
-            report.comm_exposed_us,
-            report.memcpy_exposed_us,
-        )
-        shares = [part / span if span and part is not None else None for part in (*parts, report.idle_us)]
-        rows.append((name_device(report), judged, span / US_PER_MS if span is not None else None, *shares))
-    return Section("Devices", tables=(DataTable(columns, rows),))
+    return Section("Devices", tables=(devices,))
 
 
 def _draw_parts(reports: Sequence[DeviceReport]) -> Section:
@@ -380,26 +346,16 @@ def _draw_parts(reports: Sequence[DeviceReport]) -> Section:
 
 
 def _list_findings(findings: Sequence[TraceFinding]) -> Section:
-    columns = (
-        TableColumn("cause"),
-        TableColumn("class"),
-        TableColumn("share", "percent"),
-        TableColumn("sureness"),
-        TableColumn("saved at most", "percent"),
-        TableColumn("devices", "number"),
+    causes = table(
+        findings,
+        col("cause", "cause"),
+        col("class", "class_"),
+        col("share", "share", "percent"),
+        col("sureness", "sureness"),
+        col("saved at most", "saved_share_high", "percent"),
+        col("devices", lambda finding: len(finding.found_at), "number"),
     )
-    rows = [
-        (
-            finding.cause,
-            finding.class_,
-            finding.share,
-            finding.sureness,
-            finding.saved_share_high,
-            len(finding.found_at),
-        )
-        for finding in findings
-    ]
-    return Section("Causes", tables=(DataTable(columns, rows),))
+    return Section("Causes", tables=(causes,))
 
 
 def _explain(finding: TraceFinding) -> Section:

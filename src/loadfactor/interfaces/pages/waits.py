@@ -6,9 +6,10 @@ from shlex import quote
 from loadfactor.base.errors import InputError
 from loadfactor.books.quotas import QuotaUse
 from loadfactor.books.waits import WaitEstimate, WaitGroup, Waits
-from loadfactor.interfaces.document import Cell, DataTable, Document, Section, Suggestion, TableColumn
+from loadfactor.interfaces.document import Cell, Document, Section, Suggestion
 from loadfactor.interfaces.formats import UNKNOWN, counted, duration, instant, number
 from loadfactor.interfaces.requests import WaitsRequest
+from loadfactor.interfaces.tables import FilledColumn, col, table
 from loadfactor.metrics.survival import Interval
 
 MOST_ROWS = 25
@@ -18,7 +19,7 @@ HOW = (
     " 95 % intervals (Greenwood, log-log)."
 )
 NOTHING = "(none)"
-NOT_SAID = "(not said)"
+NOT_GIVEN = "(not said)"
 NOT_REACHED = "not reached"
 ALL = "all"
 NO_LIMIT = "no limit"
@@ -86,171 +87,122 @@ def say_interval(of: Interval) -> str:
     return f"{begin if high.endswith(f' {unit}') else low} to {high}"
 
 
-def _say(of: Interval) -> tuple[Cell, Cell]:
-    """An estimate and its interval as cells."""
-    return NOT_REACHED if of.value is None else of.value, say_interval(of)
+def _value(of: Interval) -> Cell:
+    return NOT_REACHED if of.value is None else of.value
 
 
 def _list_groups(found: Waits) -> Section:
-    columns = (
-        *(TableColumn(name) for name in _dimensions(found)),
-        TableColumn("waits", "number", digits=9),
-        TableColumn("waiting", "number", digits=9),
-        TableColumn("cancelled", "number", digits=9),
-        TableColumn("median", "duration"),
-        TableColumn("95 % interval"),
-        TableColumn("90 % within", "duration"),
+    waits = table(
+        _named(found),
+        *_name_columns(found),
+        col("waits", lambda row: row[1].waits, "number", digits=9),
+        col("waiting", lambda row: row[1].waiting, "number", digits=9),
+        col("cancelled", lambda row: row[1].cancelled, "number", digits=9),
+        col("median", lambda row: _value(row[1].wait_s_p50), "duration"),
+        col("95 % interval", lambda row: say_interval(row[1].wait_s_p50)),
+        col("90 % within", lambda row: _value(row[1].wait_s_p90), "duration"),
+        note=_say_more(len(found.rows)),
     )
-    rows = [
-        (*names, g.waits, g.waiting, g.cancelled, *_say(g.wait_s_p50), _say(g.wait_s_p90)[0])
-        for names, g in _named(found)
-    ]
-    return Section("How long jobs waited", tables=(DataTable(columns, rows, note=_say_more(found)),))
+    return Section("How long jobs waited", tables=(waits,))
 
 
 def _list_by_gpu(found: Waits) -> Section:
-    columns = (
-        *(TableColumn(name) for name in _dimensions(found)),
-        TableColumn("GPU-hours waited", "number"),
-        TableColumn("median", "duration"),
-        TableColumn("95 % interval"),
-        TableColumn("90 % within", "duration"),
+    waits = table(
+        _named(found),
+        *_name_columns(found),
+        col("GPU-hours waited", lambda row: row[1].gpu_hours_waited, "number"),
+        col("median", lambda row: _value(row[1].wait_s_p50_gpu_weighted), "duration"),
+        col("95 % interval", lambda row: say_interval(row[1].wait_s_p50_gpu_weighted)),
+        col("90 % within", lambda row: _value(row[1].wait_s_p90_gpu_weighted), "duration"),
     )
-    rows = [
-        (*names, g.gpu_hours_waited, *_say(g.wait_s_p50_gpu_weighted), _say(g.wait_s_p90_gpu_weighted)[0])
-        for names, g in _named(found)
-    ]
-    return Section("Each wait counted once a GPU", tables=(DataTable(columns, rows),))
+    return Section("Each wait counted once a GPU", tables=(waits,))
 
 
 def _list_reasons(found: Waits) -> Section:
-    columns = (
-        TableColumn("reason"),
-        TableColumn("GPU-hours waited", "number"),
-        TableColumn("share", "percent"),
-        TableColumn("waits", "number", digits=9),
-    )
     whole = found.all.gpu_hours_waited
-    rows: list[tuple[Cell, ...]] = [
-        (
-            r.reason or NOT_SAID,
-            r.gpu_hours_waited,
-            r.gpu_hours_waited / whole if whole else None,
-            "" if r.waits is None else r.waits,
-        )
-        for r in found.reasons[:MOST_ROWS]
-    ]
-    return Section("What they waited for", tables=(DataTable(columns, rows),))
+    reasons = table(
+        found.reasons[:MOST_ROWS],
+        col("reason", lambda reason: reason.reason or NOT_GIVEN),
+        col("GPU-hours waited", "gpu_hours_waited", "number"),
+        col("share", lambda reason: reason.gpu_hours_waited / whole if whole else None, "percent"),
+        col("waits", lambda reason: "" if reason.waits is None else reason.waits, "number", digits=9),
+    )
+    return Section("What they waited for", tables=(reasons,))
 
 
 def _list_waiting(found: Waits, store_words: str) -> Section:
-    columns = (
-        TableColumn("job"),
-        TableColumn("GPUs", "number"),
-        TableColumn("queue"),
-        TableColumn("team"),
-        TableColumn("reason"),
-        TableColumn("waited", "duration"),
+    longest = table(
+        found.longest_waiting[:MOST_WAITING],
+        col("job", "job"),
+        col("GPUs", "gpus", "number"),
+        col("queue", lambda wait: wait.queue or NOTHING),
+        col("team", lambda wait: wait.team or NOTHING),
+        col("reason", lambda wait: wait.reason or NOT_GIVEN),
+        col("waited", "waited_s", "duration"),
     )
-    longest = found.longest_waiting[:MOST_WAITING]
-    rows: list[tuple[Cell, ...]] = [
-        (w.job, w.gpus, w.queue or NOTHING, w.team or NOTHING, w.reason or NOT_SAID, w.waited_s) for w in longest
-    ]
-    command = f"loadfactor waits --job {quote(longest[0].job)}{store_words}"
+    command = f"loadfactor waits --job {quote(found.longest_waiting[0].job)}{store_words}"
     suggestion = Suggestion(command, "how much longer jobs like the first waited that had waited as long")
-    return Section("Who waits longest", tables=(DataTable(columns, rows),), suggestions=(suggestion,))
+    return Section("Who waits longest", tables=(longest,), suggestions=(suggestion,))
 
 
 def _list_quotas(found: Waits) -> Section:
-    columns = (
-        TableColumn("queue"),
-        TableColumn("cohort"),
-        TableColumn("quota, GPUs", "number"),
-        TableColumn("may borrow", "number"),
-        TableColumn("held", "number"),
-        TableColumn("waiting", "number"),
-        TableColumn("jobs waiting", "number", digits=9),
-        TableColumn("flavors"),
+    shown = found.quotas[:MOST_ROWS]
+    queues = table(
+        shown,
+        col("queue", _name_queue),
+        col("cohort", lambda quota: quota.cohort or NOTHING),
+        col("quota, GPUs", "gpus", "number"),
+        col("may borrow", lambda quota: _limit(quota.borrowing_gpus), "number"),
+        col("held", "held_gpus", "number"),
+        col("waiting", "waiting_gpus", "number"),
+        col("jobs waiting", "waiting_jobs", "number", digits=9),
+        col("flavors", lambda q: ", ".join(f"{name or ANY} {number(gpus)}" for name, gpus in q.flavors.items())),
+        note=_say_more(len(found.quotas), "--format json"),
     )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            _name_queue(q),
-            q.cohort or NOTHING,
-            q.gpus,
-            NO_LIMIT if q.borrowing_gpus is None else q.borrowing_gpus,
-            q.held_gpus,
-            q.waiting_gpus,
-            q.waiting_jobs,
-            ", ".join(f"{name or ANY} {number(gpus)}" for name, gpus in q.flavors.items()),
-        )
-        for q in found.quotas[:MOST_ROWS]
-    ]
-    more = len(found.quotas) - MOST_ROWS
-    note = f"and {more:,} more; --format json lists them all" if more > 0 else ""
+    flavors = table(
+        [(quota, use) for quota in shown for use in quota.by_flavor],
+        col("queue", lambda of: _name_queue(of[0])),
+        col("flavor", lambda of: of[1].flavor or ANY),
+        col("quota, GPUs", lambda of: of[1].gpus, "number"),
+        col("held", lambda of: of[1].held_gpus, "number"),
+        col("of it borrowed", lambda of: of[1].borrowed_gpus, "number"),
+        col("may borrow", lambda of: _limit(of[1].borrowing_gpus), "number"),
+        col("may lend", lambda of: _limit(of[1].lending_gpus), "number"),
+    )
+    cohorts = table(
+        found.cohorts[:MOST_ROWS],
+        col("cohort", lambda c: f"{c.cluster}: {c.cohort}" if c.cluster else c.cohort),
+        col("flavor", lambda c: c.flavor or ANY),
+        col("quota, GPUs", "gpus", "number"),
+        col("held", "held_gpus", "number"),
+        col("of it borrowed", "borrowed_gpus", "number"),
+        note=_say_more(len(found.cohorts), "--format json"),
+    )
     lead = f"GPUs of all queues at {instant(datetime.fromisoformat(found.window['to']))}."
-    tables = [
-        DataTable(columns, rows, note=note),
-        _list_flavors(found),
-        *([_list_cohorts(found)] if found.cohorts else []),
-    ]
-    return Section("Quotas", lead, tables=tuple(tables))
+    return Section("Quotas", lead, tables=(queues, flavors, cohorts) if found.cohorts else (queues, flavors))
 
 
-def _list_flavors(found: Waits) -> DataTable:
-    columns = (
-        TableColumn("queue"),
-        TableColumn("flavor"),
-        *(TableColumn(name, "number") for name in ("quota, GPUs", "held", "of it borrowed", "may borrow", "may lend")),
-    )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            _name_queue(q),
-            use.flavor or ANY,
-            use.gpus,
-            use.held_gpus,
-            use.borrowed_gpus,
-            NO_LIMIT if use.borrowing_gpus is None else use.borrowing_gpus,
-            NO_LIMIT if use.lending_gpus is None else use.lending_gpus,
-        )
-        for q in found.quotas[:MOST_ROWS]
-        for use in q.by_flavor
-    ]
-    return DataTable(columns, rows)
-
-
-def _list_cohorts(found: Waits) -> DataTable:
-    columns = (
-        TableColumn("cohort"),
-        TableColumn("flavor"),
-        *(TableColumn(name, "number") for name in ("quota, GPUs", "held", "of it borrowed")),
-    )
-    rows: list[tuple[Cell, ...]] = [
-        (f"{c.cluster}: {c.cohort}" if c.cluster else c.cohort, c.flavor or ANY, c.gpus, c.held_gpus, c.borrowed_gpus)
-        for c in found.cohorts[:MOST_ROWS]
-    ]
-    more = len(found.cohorts) - MOST_ROWS
-    note = f"and {more:,} more; --format json lists them all" if more > 0 else ""
-    return DataTable(columns, rows, note=note)
+def _limit(gpus: float | None) -> Cell:
+    return NO_LIMIT if gpus is None else gpus
 
 
 def _name_queue(quota: QuotaUse) -> str:
     return f"{quota.cluster}: {quota.queue}" if quota.cluster else quota.queue
 
 
-def _dimensions(found: Waits) -> tuple[str, ...]:
-    return tuple(found.rows[0].by)
-
-
 def _named(found: Waits) -> list[tuple[tuple[str, ...], WaitGroup]]:
     """All waits, then the groups, each with its names."""
-    by = _dimensions(found)
+    by = tuple(found.rows[0].by)
     groups = [(tuple(g.by[name] or NOTHING for name in by), g) for g in found.rows[:MOST_ROWS]]
     return [((ALL, *[""] * (len(by) - 1)), found.all), *groups]
 
 
-def _say_more(found: Waits) -> str:
-    more = len(found.rows) - MOST_ROWS
-    return f"and {more:,} more; --json lists them all" if more > 0 else ""
+def _name_columns(found: Waits) -> list[FilledColumn]:
+    return [col(name, lambda row, index=index: row[0][index]) for index, name in enumerate(found.rows[0].by)]
+
+
+def _say_more(count: int, flag: str = "--json") -> str:
+    return f"and {count - MOST_ROWS:,} more; {flag} lists them all" if count > MOST_ROWS else ""
 
 
 def _say_before(found: Waits) -> tuple[str, ...]:
@@ -282,17 +234,18 @@ def build_estimate(found: WaitEstimate, store_words: str) -> Document:
     else:
         ended = f"half ended in a start within another {duration(rest.value)}{_bracket(rest)}"
     headline = f"{begin}. Of {waits} that had lasted as long, {ended}. An estimate."
-    columns = (TableColumn("another wait"), TableColumn("estimate", "duration"), TableColumn("95 % interval"))
-    rows = [
-        ("half of jobs like it", *_say(found.rest_s_p50)),
-        ("nine in ten of them", *_say(found.rest_s_p90)),
-    ]
     note = (
         f"Told from {counted(found.n, 'wait')}, {number(found.started)} of which ended in a start; as of {found.at}."
         " Schedulers change their minds, and so do queues: it is no promise."
     )
-    table = DataTable(columns, rows, note=note)
-    return Document(headline, (Section(tables=(table,)), *_suggest(store_words)), data=found)
+    estimates = table(
+        [("half of jobs like it", found.rest_s_p50), ("nine in ten of them", found.rest_s_p90)],
+        col("another wait"),
+        col("estimate", lambda row: _value(row[1]), "duration"),
+        col("95 % interval", lambda row: say_interval(row[1])),
+        note=note,
+    )
+    return Document(headline, (Section(tables=(estimates,)), *_suggest(store_words)), data=found)
 
 
 def _suggest(store_words: str) -> tuple[Section, ...]:

@@ -4,9 +4,10 @@ from typing import Final
 
 from loadfactor.books.waterfall_groups import FleetWaterfall, WaterfallGroup
 from loadfactor.interfaces.charts import Chart, Series
-from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, TableColumn, Tile
+from loadfactor.interfaces.document import Assumption, Cell, Document, Section, Tile
 from loadfactor.interfaces.formats import money, number, percent
 from loadfactor.interfaces.requests import BooksRequest
+from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.waterfall import DROPS, LEVELS, WITHOUT_MATH
 
 NOTHING: Final = "(none)"
@@ -97,12 +98,7 @@ def _list_tiles(group: WaterfallGroup) -> tuple[Tile, ...]:
 
 def draw_steps(found: FleetWaterfall) -> Section:
     """Every level, and what goes on the way to it; what took nothing is left out."""
-    columns = (
-        TableColumn("step"),
-        TableColumn("GPU-hours", "number"),
-        TableColumn("cost", "money", found.currency),
-        TableColumn("of paid", "percent"),
-    )
+    amounts = (col("GPU-hours", style="number"), col("cost", style="money"), col("of paid", style="percent"))
     rows: list[tuple[Cell, ...]] = []
     changes: list[tuple[str, float]] = []
     for step in found.all.steps:
@@ -113,9 +109,13 @@ def draw_steps(found: FleetWaterfall) -> Section:
             rows.append((f"  {sign} {TITLES[step.name]}", step.gpu_hours, step.cost, step.share_of_paid))
             changes.append((TITLES[step.name], -step.gpu_hours))
             causes = list_causes(found.all, step.name)
-            rows += [(f"      {title}", *amounts) for title, *amounts in causes]
-    table = DataTable(
-        columns, rows, note="− a loss, ? unknown, = what is left; losses, unknown and useful add up to paid"
+            rows += [(f"      {title}", *parts) for title, *parts in causes]
+    steps = table(
+        rows,
+        col("step"),
+        *amounts,
+        currency=found.currency,
+        note="− a loss, ? unknown, = what is left; losses, unknown and useful add up to paid",
     )
     x = ("paid", *(name for name, _ in changes))
     y = (found.all.gpu_hours.paid, *(change for _, change in changes))
@@ -128,7 +128,8 @@ def draw_steps(found: FleetWaterfall) -> Section:
         total="useful",
     )
     stalls = list_causes(found.all, WITHOUT_MATH)
-    tables = (table, DataTable((TableColumn("held, observed, not math"), *columns[1:]), stalls, note=STALLS))
+    stalled = table(stalls, col("held, observed, not math"), *amounts, currency=found.currency, note=STALLS)
+    tables = (steps, stalled)
     return Section("From paid to useful", charts=(chart,), tables=tables if stalls else tables[:1])
 
 
@@ -140,25 +141,26 @@ def list_causes(group: WaterfallGroup, of: str) -> list[tuple[Cell, ...]]:
 
 def _list_groups(found: FleetWaterfall) -> Section:
     names = tuple(found.rows[0].by)
-    columns = (
-        *(TableColumn(name) for name in names),
-        TableColumn("paid GPU-h", "number"),
-        *(TableColumn(LEVEL_TITLES[level], "percent") for level in LEVELS[1:]),
-        TableColumn("unknown", "percent"),
-        TableColumn("cost", "money", found.currency),
-        TableColumn("useful cost", "money", found.currency),
+    more = len(found.rows) - MOST_ROWS
+
+    def share(group: WaterfallGroup, hours: float) -> float | None:
+        return hours / group.gpu_hours.paid if group.gpu_hours.paid else None
+
+    groups = table(
+        sorted(found.rows, key=lambda group: -group.gpu_hours.paid)[:MOST_ROWS],
+        *(col(name, lambda group, name=name: group.by[name] or NOTHING) for name in names),
+        col("paid GPU-h", "gpu_hours.paid", "number"),
+        *(
+            col(LEVEL_TITLES[level], lambda group, level=level: share(group, group.gpu_hours.after(level)), "percent")
+            for level in LEVELS[1:]
+        ),
+        col("unknown", lambda group: share(group, group.gpu_hours.unknown), "percent"),
+        col("cost", lambda group: group.cost and group.cost.paid, "money"),
+        col("useful cost", lambda group: group.cost and group.cost.useful, "money"),
+        currency=found.currency,
+        note="percent of what the group paid for" + (f"; and {more:,} more, --json lists them all" if more > 0 else ""),
     )
-    shown = sorted(found.rows, key=lambda group: -group.gpu_hours.paid)[:MOST_ROWS]
-    rows: list[tuple[Cell, ...]] = []
-    for group in shown:
-        hours, cost = group.gpu_hours, group.cost
-        amounts = [*(hours.after(level) for level in LEVELS[1:]), hours.unknown]
-        shares = [amount / hours.paid if hours.paid else None for amount in amounts]
-        spent = (None, None) if cost is None else (cost.paid, cost.useful)
-        rows.append((*(group.by[name] or NOTHING for name in names), hours.paid, *shares, *spent))
-    more = len(found.rows) - len(shown)
-    note = "percent of what the group paid for" + (f"; and {more:,} more, --json lists them all" if more else "")
-    return Section(f"By {', '.join(names)}", tables=(DataTable(columns, rows, note=note),))
+    return Section(f"By {', '.join(names)}", tables=(groups,))
 
 
 def list_unknown(found: FleetWaterfall) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from loadfactor.books.job_account import (
 )
 from loadfactor.books.waterfall_groups import FleetWaterfall
 from loadfactor.interfaces.charts import Chart, Series
-from loadfactor.interfaces.document import Cell, DataTable, Document, Histogram, Section, Suggestion, TableColumn, Tile
+from loadfactor.interfaces.document import Cell, DataTable, Document, Histogram, Section, Suggestion, Tile
 from loadfactor.interfaces.formats import duration, instant, money, number, percent
 from loadfactor.interfaces.pages.readings import basis_text, is_per_million
 from loadfactor.interfaces.pages.waterfall import CAUSE_TITLES, TITLES, draw_steps, list_unknown, say_useful
@@ -36,6 +36,7 @@ from loadfactor.interfaces.reports.facts import (
     UsefulFacts,
 )
 from loadfactor.interfaces.reports.inquiry import OF_JOBS, UNTAGGED, Group, Inquiry, Key, group_readings
+from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics import metric
 from loadfactor.metrics.metric import CURRENCY
 from loadfactor.metrics.query.calendar import instant as moment
@@ -77,82 +78,56 @@ def list_invoice(one: Group) -> DataTable:
         share = spent / cost if spent is not None and cost else None
         rows.append((name.capitalize(), one.value(f"{name}_gpu_hours"), spent, share, meaning))
     rows.append(("Total", one.value("allocated_gpu_hours"), cost, 1.0 if cost else None, "held by the job"))
-    columns = (
-        TableColumn("part"),
-        TableColumn("GPU-hours", "number"),
-        TableColumn("cost", "money", one.currency),
-        TableColumn("of cost", "percent"),
-        TableColumn("meaning"),
+    return table(
+        rows,
+        col("part"),
+        col("GPU-hours", style="number"),
+        col("cost", style="money"),
+        col("of cost", style="percent"),
+        col("meaning"),
+        currency=one.currency,
     )
-    return DataTable(columns, rows)
 
 
 def list_made(one: Group) -> DataTable:
     """A row for each unit of work that the job made any of."""
-    rows: list[Sequence[Cell]] = []
-    for unit, made in MADE.items():
-        amount, kept = one.value(made.name), one.value(KEPT[unit].name)
-        if amount is not None and kept is not None:
-            rows.append(
-                (
-                    _spell(unit),
-                    amount,
-                    kept,
-                    amount - kept,
-                    _price(UNIT_COSTS[unit], one.value(UNIT_COSTS[unit]), one.currency),
-                )
-            )
-    columns = (
-        TableColumn("unit"),
-        TableColumn("made", "number"),
-        TableColumn("kept", "number"),
-        TableColumn("lost", "number"),
-        TableColumn("cost per kept unit"),
+    amounts = [(unit, one.value(made.name), one.value(KEPT[unit].name)) for unit, made in MADE.items()]
+    return table(
+        [(unit, made, kept) for unit, made, kept in amounts if made is not None and kept is not None],
+        col("unit", lambda row: row[0].replace("_", " ")),
+        col("made", style="number"),
+        col("kept", style="number"),
+        col("lost", lambda row: row[1] - row[2], "number"),
+        col("cost per kept unit", lambda row: _price(UNIT_COSTS[row[0]], one.value(UNIT_COSTS[row[0]]), one.currency)),
+        note="the whole cost of the job stands in each",
     )
-    return DataTable(columns, rows, note="the whole cost of the job stands in each")
 
 
 def tabulate_leaks(leaks: Sequence[Leak], currency: str) -> DataTable:
     """Where the money went instead of into useful work, and what to look at."""
-    columns = (
-        TableColumn("leak"),
-        TableColumn("cost", "money", currency),
-        TableColumn("GPU-hours", "number"),
-        TableColumn("of cost", "percent"),
-        TableColumn("look at"),
+    return table(
+        leaks,
+        col("leak", lambda leak: f"{'? ' * leak.is_unknown}{title_of(leak)}"),
+        col("cost", "cost", "money"),
+        col("GPU-hours", "gpu_hours", "number"),
+        col("of cost", "share_of_cost", "percent"),
+        col("look at", lambda leak: REMEDIES[leak.name]),
+        currency=currency,
+        note="? nobody knows whether it was useful" if any(leak.is_unknown for leak in leaks) else "",
     )
-    rows = [
-        (
-            f"{'? ' * leak.is_unknown}{title_of(leak)}",
-            leak.cost,
-            leak.gpu_hours,
-            leak.share_of_cost,
-            REMEDIES[leak.name],
-        )
-        for leak in leaks
-    ]
-    unknown = "? nobody knows whether it was useful" if any(leak.is_unknown for leak in leaks) else ""
-    return DataTable(columns, rows, note=unknown)
 
 
 def tabulate_comparison(compared: Sequence[AlikeValue], currency: str) -> DataTable:
     """The job, and the median of those like it."""
-    rows = [
-        (
-            _title_of(of.metric),
-            *(_show(of.metric, value, currency) for value in (of.value, of.median)),
-            float(of.jobs),
-        )
-        for of in compared
-    ]
-    columns = (TableColumn("metric"), TableColumn("this job"), TableColumn("median"), TableColumn("of jobs", "number"))
     few = any(of.jobs < FEWEST_ALIKE for of in compared)
-    note = f"the median of fewer than {FEWEST_ALIKE} jobs is not known" if few else ""
-    return DataTable(columns, rows, note=note)
-
-
-def _title_of(name: str) -> str:
-    return metric(name).title
+    return table(
+        compared,
+        col("metric", lambda of: metric(of.metric).title),
+        col("this job", lambda of: _show(of.metric, of.value, currency)),
+        col("median", lambda of: _show(of.metric, of.median, currency)),
+        col("of jobs", lambda of: float(of.jobs), "number"),
+        note=f"the median of fewer than {FEWEST_ALIKE} jobs is not known" if few else "",
+    )
 
 
 def _show(name: str, value: float | None, currency: str) -> str | None:
@@ -168,10 +143,6 @@ def _price(name: str, value: float | None, currency: str) -> str | None:
     if is_per_million(metric(name).unit, [value]):
         return f"{money(value * ONES_PER_MILLION, currency)} per million"
     return money(value, currency)
-
-
-def _spell(unit: str) -> str:
-    return unit.replace("_", " ")
 
 
 MOST = 10
@@ -234,17 +205,17 @@ def draw_activity(inquiry: Inquiry, job: str) -> Sequence[Chart]:
 
 
 def _table(jobs: Sequence[tuple[Key, Group]], currency: str) -> DataTable:
-    columns = (
-        TableColumn("job"),
-        TableColumn("team"),
-        TableColumn("purpose"),
-        TableColumn("cost", "money", currency),
-        TableColumn("allocated GPU-hours", "number"),
-        TableColumn("utilization", "percent"),
-        TableColumn("idle cost", "money", currency),
+    return table(
+        [(*(name or UNTAGGED for name in key), *(group.value(m) for m in OF_JOBS)) for key, group in jobs],
+        col("job"),
+        col("team"),
+        col("purpose"),
+        col("cost", style="money"),
+        col("allocated GPU-hours", style="number"),
+        col("utilization", style="percent"),
+        col("idle cost", style="money"),
+        currency=currency,
     )
-    rows = [(*(name or UNTAGGED for name in key), *(group.value(m) for m in OF_JOBS)) for key, group in jobs]
-    return DataTable(columns, rows)
 
 
 def _lead(jobs: int, job: str, found: Group, gpus: Sequence[tuple[Key, Group]]) -> str:

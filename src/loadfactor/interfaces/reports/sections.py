@@ -25,6 +25,7 @@ from loadfactor.interfaces.reports.facts import (
     UsefulFacts,
 )
 from loadfactor.interfaces.reports.inquiry import NOBODY, Group, Inquiry, Key, group_name
+from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics import metric
 from loadfactor.metrics.money import UNITS
 from loadfactor.metrics.query.question import OF_A_WAIT
@@ -51,25 +52,20 @@ def build_waterfall(inquiry: Inquiry) -> SectionFacts:
     )
     titles = ("Paid", *(title for _, title, _ in LOSSES), "Effective")
     meanings = ("everything installed, used or not", *(what for _, _, what in LOSSES), "held hours × activity")
-    rows: list[Sequence[Cell]] = [
+    parts = [
         (title, totals.value(hour), totals.value(cost), what)
         for title, hour, cost, what in zip(titles, hours, costs, meanings, strict=True)
     ]
     unattributed = totals.value("unattributed_gpu_hours")
     if unattributed:
         what = "no known holder; part of unobserved, idle, underused and effective"
-        rows.append(("Unattributed", unattributed, totals.value("unattributed_cost"), what))
-    columns = (
-        TableColumn("part"),
-        TableColumn("GPU-hours", "number"),
-        TableColumn("cost", "money", totals.currency),
-        TableColumn("meaning"),
-    )
+        parts.append(("Unattributed", unattributed, totals.value("unattributed_cost"), what))
+    columns = (col("part"), col("GPU-hours", style="number"), col("cost", style="money"), col("meaning"))
     section = Section(
         "From paid to effective",
         _lead(totals),
         [chart for chart in charts if chart is not None],
-        (DataTable(columns, rows),),
+        (table(parts, *columns, currency=totals.currency),),
     )
     asked = totals.some(*hours, *costs, "unattributed_gpu_hours", "unattributed_cost", "load_factor")
     return SectionFacts("waterfall", section, asked)
@@ -171,19 +167,20 @@ def build_groups(inquiry: Inquiry) -> SectionFacts | None:
     rest = len(groups) - MOST_ROWS
     note = f"and {rest} more; see `loadfactor show cost --by {','.join(by)} {inquiry.options}`" if rest > 0 else ""
     currency = inquiry.totals.currency
-    columns = (
-        TableColumn(name),
-        TableColumn("cost", "money", currency),
-        TableColumn("paid GPU-hours", "number"),
-        TableColumn("utilization", "percent"),
-        TableColumn("idle cost", "money", currency),
-        TableColumn("underused cost", "money", currency),
-        TableColumn("cost per effective GPU-hour", "money", currency),
+    costs = table(
+        [_cells(key, group) for key, group in groups[:MOST_ROWS]],
+        col(name),
+        col("cost", style="money"),
+        col("paid GPU-hours", style="number"),
+        col("utilization", style="percent"),
+        col("idle cost", style="money"),
+        col("underused cost", style="money"),
+        col("cost per effective GPU-hour", style="money"),
+        currency=currency,
+        note=note,
     )
-    table = DataTable(columns, [_cells(key, group) for key, group in groups[:MOST_ROWS]], note=note)
-    section = Section(
-        f"Cost by {name}", _say_groups(groups), (_chart_groups(groups[:MOST_BARS], name, currency),), (table,)
-    )
+    chart = _chart_groups(groups[:MOST_BARS], name, currency)
+    section = Section(f"Cost by {name}", _say_groups(groups), (chart,), (costs,))
     return SectionFacts("groups", section, [reading for _, group in groups for reading in group.all])
 
 
@@ -264,21 +261,19 @@ def build_waits(inquiry: Inquiry) -> SectionFacts | None:
     groups.sort(key=lambda g: (-rank(g[1].value("queue_wait_s_p90")), str(g[0])))
     days = inquiry.groups(*WAITS, by=("day",))
     named = [(ALL, totals), *((group_name(key, group), group) for key, group in groups[:MOST_WAITS])]
-    table = DataTable(
-        (
-            TableColumn(" and ".join(split)),
-            TableColumn("median", "duration"),
-            TableColumn("90 % within", "duration"),
-            TableColumn("99 % within", "duration"),
-            TableColumn("cancelled or pending", "number"),
-        ),
+    waits = table(
         [(name, *(group.value(m) for m in WAITS)) for name, group in named],
+        col(" and ".join(split)),
+        col("median", style="duration"),
+        col("90 % within", style="duration"),
+        col("99 % within", style="duration"),
+        col("cancelled or pending", style="number"),
     )
     p50, p90 = (duration(totals.value(m)) for m in WAITS[:2])
     lead = f"Half of the jobs that started waited at most {p50}, one in ten longer than {p90}."
     if totals.value("queue_waiting"):
         lead += f" {number(totals.value('queue_waiting'))} were cancelled or are pending: their waits are not counted."
-    section = Section("Queue waits", lead, (_chart_waits(inquiry, days),) if len(days) > 2 else (), (table,))
+    section = Section("Queue waits", lead, (_chart_waits(inquiry, days),) if len(days) > 2 else (), (waits,))
     readings = [*totals.some(*WAITS), *(r for _, group in (*groups, *days) for r in group.all)]
     return SectionFacts("waits", section, readings)
 
@@ -315,8 +310,8 @@ def build_unit_costs(inquiry: Inquiry) -> SectionFacts | None:
         "Cost of the jobs that worked on it, idle and unobserved time included, ÷ what they made and kept. "
         "A job that makes several units has its whole cost in each."
     )
-    table = DataTable((TableColumn("unit"), TableColumn("cost", "money", totals.currency)), rows)
-    section = Section("Cost per unit of work", lead, tables=(table,))
+    costs = table(rows, col("unit"), col("cost", style="money"), currency=totals.currency)
+    section = Section("Cost per unit of work", lead, tables=(costs,))
     return SectionFacts("unit_costs", section, totals.some(*metrics))
 
 
@@ -344,14 +339,10 @@ def build_data_quality(inquiry: Inquiry) -> DataQualityFacts:
         ("cost in the ledger", money(sides.booked_cost, totals.currency)),
         ("residual (ledger less installed)", residual),
     ]
-    tables = [DataTable((TableColumn("check"), TableColumn("value", "number")), rows)]
+    tables = [table(rows, col("check"), col("value", style="number"))]
     if found:
-        tables.append(
-            DataTable(
-                (TableColumn("found"), TableColumn("what to do")),
-                [(say_finding(f, totals.currency), f.do) for f in found],
-            )
-        )
+        say = col("found", lambda finding: say_finding(finding, totals.currency))
+        tables.append(table(found, say, col("what to do", "do")))
     return DataQualityFacts(
         "trust",  # the name that programs know this section by
         Section("Data quality", lead, tables=tables),
