@@ -9,7 +9,7 @@ from loadfactor.base.errors import InputError
 from loadfactor.base.units import ONES_PER_MILLION, S_PER_HOUR
 from loadfactor.books.charging.fleet_chargeback import OWNERS, ChargeQuestion
 from loadfactor.interfaces.charts import Chart, Series
-from loadfactor.interfaces.document import Cell, DataTable, Section, Suggestion, TableColumn
+from loadfactor.interfaces.document import Cell, Section, Suggestion
 from loadfactor.interfaces.formats import duration, instant, money, number, percent
 from loadfactor.interfaces.pages.books import say_finding
 from loadfactor.interfaces.pages.budgets import describe_source, list_budgets, write_headline
