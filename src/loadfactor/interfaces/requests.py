@@ -70,7 +70,7 @@ def read_filters(pieces: Sequence[str], flag: str) -> dict[str, str]:
 
 
 def say_losses(books: "Books") -> None:
-    """Say on stderr that the books lack what was in damaged files; a damaged manifest is said by the first question."""
+    """Say on stderr that the books lack what was in damaged files; the first question reports a damaged manifest."""
     with suppress(DamageError):
         losses = books.store.manifest.losses
         if losses:

@@ -10,7 +10,7 @@ from tests.interfaces.prometheus_rules.promtool import Story, check_rules, needs
 
 from loadfactor.insight.alerts.rule import Threshold
 from loadfactor.insight.alerts.rules import RULES
-from loadfactor.interfaces.prometheus_rules.dcgm import SAID, UNSAID
+from loadfactor.interfaces.prometheus_rules.dcgm import TRANSLATIONS, UNTRANSLATED
 from loadfactor.interfaces.prometheus_rules.files import write_for
 
 MINUTES = 240
@@ -155,9 +155,9 @@ def test_every_rule_is_said_or_named(rules: Path) -> None:
     said = {rule["alert"] for rule in yaml.safe_load(text)["groups"][0]["rules"] if "alert" in rule}
     for rule in RULES:
         assert (rule.name in said) != (f"# {rule.name}: not said here." in text)
-        assert rule.name in said or rule.name in UNSAID
+        assert rule.name in said or rule.name in UNTRANSLATED
     assert said <= {*FAULTS}
-    assert said == {rule.name for rule in RULES if rule.name in SAID or isinstance(rule.condition, Threshold)}
+    assert said == {rule.name for rule in RULES if rule.name in TRANSLATIONS or isinstance(rule.condition, Threshold)}
 
 
 @needs_promtool

@@ -7,7 +7,7 @@ from tests.interfaces.server.conftest import serve
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.interfaces.server.guard import Asked, Bounds, Guard, RefusedError, check_binding
+from loadfactor.interfaces.server.guard import Bounds, Caller, Guard, RefusedError, check_binding
 from loadfactor.store.tokens import NAME, TokenFile, create_token, revoke_token
 
 
@@ -33,40 +33,40 @@ def test_loopback_needs_none(tmp_path: Path, host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "status"),
+    ("caller", "status"),
     [
-        (Asked("127.0.0.1", "127.0.0.1:8400"), None),
-        (Asked("127.0.0.1", "LOCALHOST"), None),
-        (Asked("::1", "[::1]:8400"), None),
-        (Asked("127.0.0.1", "evil.example:8400"), 421),
-        (Asked("127.0.0.1", "127.0.0.1.evil.example"), 421),
-        (Asked("127.0.0.1", ""), 421),
-        (Asked("127.0.0.1", "127.0.0.1", "POST", "https://evil.example"), 403),
-        (Asked("127.0.0.1", "127.0.0.1", "POST", "null"), 403),
-        (Asked("127.0.0.1", "127.0.0.1:1", "POST", "http://127.0.0.1:1"), None),
-        (Asked("10.0.0.9", "127.0.0.1"), 403),
-        (Asked("", "127.0.0.1"), 403),
+        (Caller("127.0.0.1", "127.0.0.1:8400"), None),
+        (Caller("127.0.0.1", "LOCALHOST"), None),
+        (Caller("::1", "[::1]:8400"), None),
+        (Caller("127.0.0.1", "evil.example:8400"), 421),
+        (Caller("127.0.0.1", "127.0.0.1.evil.example"), 421),
+        (Caller("127.0.0.1", ""), 421),
+        (Caller("127.0.0.1", "127.0.0.1", "POST", "https://evil.example"), 403),
+        (Caller("127.0.0.1", "127.0.0.1", "POST", "null"), 403),
+        (Caller("127.0.0.1", "127.0.0.1:1", "POST", "http://127.0.0.1:1"), None),
+        (Caller("10.0.0.9", "127.0.0.1"), 403),
+        (Caller("", "127.0.0.1"), 403),
     ],
 )
-def test_without_tokens_only_this_machine_may_ask(tmp_path: Path, asked: Asked, status: int | None) -> None:
+def test_without_tokens_only_this_machine_may_ask(tmp_path: Path, caller: Caller, status: int | None) -> None:
     """A name that is not this machine's, a page of another site and another machine are refused."""
     guard = Guard(TokenFile(tmp_path))
     if status is None:
-        assert guard.admit(asked, "fleet").right == "open"
+        assert guard.admit(caller, "fleet").right == "open"
     else:
         with pytest.raises(RefusedError) as refused:
-            guard.admit(asked, "fleet")
+            guard.admit(caller, "fleet")
         assert refused.value.status == status
 
 
 def test_a_trusted_proxy_answers_for_who_asks(tmp_path: Path) -> None:
     """Requests of a trusted proxy are admitted under any name, and counted for the client it names."""
     guard = Guard(TokenFile(tmp_path), "0.0.0.0", ["10.0.0.0/8", "fd00::/8"])
-    by_proxy = Asked("10.1.2.3", "books.example", forwarded_for="1.2.3.4, 5.6.7.8")
+    by_proxy = Caller("10.1.2.3", "books.example", forwarded_for="1.2.3.4, 5.6.7.8")
     assert guard.admit(by_proxy, "fleet").right == "open"
-    assert guard.admit(Asked("::ffff:10.1.2.3", "books.example"), "write").right == "open"
+    assert guard.admit(Caller("::ffff:10.1.2.3", "books.example"), "write").right == "open"
     assert guard.client_of(by_proxy) == "5.6.7.8"
-    other = Asked("11.1.2.3", "books.example", forwarded_for="10.0.0.1")
+    other = Caller("11.1.2.3", "books.example", forwarded_for="10.0.0.1")
     assert guard.client_of(other) == "11.1.2.3"
     with pytest.raises(RefusedError):
         guard.admit(other, "fleet")
@@ -79,7 +79,7 @@ def test_a_store_that_had_a_token_stays_closed(tmp_path: Path) -> None:
     record, _ = create_token(tmp_path, "read", None, "", 1)
     revoke_token(tmp_path, record.id, 2)
     with pytest.raises(RefusedError) as refused:
-        Guard(TokenFile(tmp_path)).admit(Asked("127.0.0.1", "127.0.0.1"), "read")
+        Guard(TokenFile(tmp_path)).admit(Caller("127.0.0.1", "127.0.0.1"), "read")
     assert refused.value.status == 401
 
 

@@ -83,10 +83,10 @@ class Chart:
         for series in self.series:
             if self.kind_of(series) != self.kind and not {self.kind, self.kind_of(series)} <= set(MIXABLE_KINDS):
                 raise ValueError(f"chart {self.title!r}: a {self.kind} chart cannot hold a {series.kind} series")
-            wanted = len(series.y) + (self.kind == "histogram")
-            if len(self.x_of(series)) != wanted:
+            expected = len(series.y) + (self.kind == "histogram")
+            if len(self.x_of(series)) != expected:
                 raise ValueError(
-                    f"chart {self.title!r}: series {series.name!r} needs {wanted} x, got {len(self.x_of(series))}"
+                    f"chart {self.title!r}: series {series.name!r} needs {expected} x, got {len(self.x_of(series))}"
                 )
 
     def kind_of(self, series: Series) -> Kind:

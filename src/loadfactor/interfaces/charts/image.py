@@ -36,14 +36,14 @@ def describe(chart: Chart) -> str:
     """
     axes = " by ".join(label for label in (chart.y_label, chart.x_label) if label)
     if chart.kind == "waterfall":
-        said = [_describe_parts(chart)]
+        sentences = [_describe_parts(chart)]
     elif chart.kind == "stacked bar":
-        said = [_totals(chart)]
+        sentences = [_totals(chart)]
     elif chart.kind == "histogram":
-        said = [_peak(chart, series) for series in chart.series[:MOST_SERIES]]
+        sentences = [_peak(chart, series) for series in chart.series[:MOST_SERIES]]
     else:
-        said = [_extremes(chart, series) for series in chart.series[:MOST_SERIES]]
-    return " ".join(f"{part}." for part in (axes, *said) if part)
+        sentences = [_extremes(chart, series) for series in chart.series[:MOST_SERIES]]
+    return " ".join(f"{part}." for part in (axes, *sentences) if part)
 
 
 def _extremes(chart: Chart, series: Series) -> str:
@@ -137,11 +137,11 @@ def svg(chart: Chart) -> str:
         make_figure([chart]).savefig(out, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     text = out.getvalue()
     text = TAG.sub(_adapt_tag, text[text.index("<svg") :])
-    said = describe(chart)
-    head = f'<svg role="img" aria-label={quoteattr(f"{chart.title}. {said}")} '
+    words = describe(chart)
+    head = f'<svg role="img" aria-label={quoteattr(f"{chart.title}. {words}")} '
     text = text.replace("<svg ", head, 1)
     end = text.index(">") + 1
-    return f"{text[:end]}<title>{escape(chart.title)}</title><desc>{escape(said)}</desc>{text[end:]}"
+    return f"{text[:end]}<title>{escape(chart.title)}</title><desc>{escape(words)}</desc>{text[end:]}"
 
 
 def _adapt_tag(tag: re.Match[str]) -> str:

@@ -53,8 +53,8 @@ class Box:
         )
 
 
-def spread(wanted: Sequence[float], sizes: Sequence[float], low: float, high: float) -> list[float]:
-    """Centres of labels of these sizes, near where they are wanted, in the same order, none over another, within [low, high].
+def spread(preferred: Sequence[float], sizes: Sequence[float], low: float, high: float) -> list[float]:
+    """Centres of labels of these sizes, near where they should be, in the same order, none over another, within [low, high].
 
     Where they do not all fit they leave at `low`.
 
@@ -63,11 +63,11 @@ def spread(wanted: Sequence[float], sizes: Sequence[float], low: float, high: fl
     >>> spread([10.0, 10.0], [2.0, 2.0], 0.0, 10.0)
     [7.0, 9.0]
     """
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    centres = [0.0] * len(wanted)
+    order = sorted(range(len(preferred)), key=lambda i: preferred[i])
+    centres = [0.0] * len(preferred)
     floor = low
     for i in order:
-        centres[i] = max(wanted[i], floor + sizes[i] / 2)
+        centres[i] = max(preferred[i], floor + sizes[i] / 2)
         floor = centres[i] + sizes[i] / 2
     ceiling = high
     for i in reversed(order):

@@ -197,10 +197,10 @@ def _place_ends(axes: Any, chart: Chart, area: Box) -> None:
     if not names:
         return
     lasts = [_last(chart, series) for series in chart.series]
-    wanted = [area.bottom if last is None else _pixel(axes, axes.get_xlim()[1], last)[1] for last in lasts]
-    wanted = [min(max(at, area.bottom), area.top) for at in wanted]
+    preferred = [area.bottom if last is None else _pixel(axes, axes.get_xlim()[1], last)[1] for last in lasts]
+    preferred = [min(max(at, area.bottom), area.top) for at in preferred]
     sizes = [_text_box(name).top - _text_box(name).bottom + 2 for name in names]
-    for name, end, centre in zip(names, wanted, spread(wanted, sizes, area.bottom, area.top), strict=True):
+    for name, end, centre in zip(names, preferred, spread(preferred, sizes, area.bottom, area.top), strict=True):
         name.xy = (1, (end - area.bottom) / (area.top - area.bottom))
         name.set_position((NAME_AT, (centre - area.bottom) / (area.top - area.bottom)))
 

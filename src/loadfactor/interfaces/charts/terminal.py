@@ -355,8 +355,8 @@ def _draw_axes(chart: Chart, width: int, height: int, color: bool) -> list[str]:
     lines = [*map(to_line, canvas.rows), *drawn[height - 2 :]]
     if at_ends:
         ends = [y_axis.low if outline.last is None else outline.last for outline in outlines]
-        wanted = [(1 - y_axis.share(end)) * (len(rows) - 1) + 0.5 for end in ends]
-        centres = spread([float(int(at)) + 0.5 for at in wanted], [1.0] * len(ends), 0, len(rows))
+        preferred = [(1 - y_axis.share(end)) * (len(rows) - 1) + 0.5 for end in ends]
+        centres = spread([float(int(at)) + 0.5 for at in preferred], [1.0] * len(ends), 0, len(rows))
         for index, (name, centre) in enumerate(zip(names, centres, strict=True)):
             fitted = name if len(name) < margin else name[: margin - 2] + "…"
             lines[int(centre)] = f"{lines[int(centre)]} {paint(fitted, index, color)}"

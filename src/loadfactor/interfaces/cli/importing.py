@@ -30,7 +30,7 @@ PROMETHEUS = "prometheus"
 """The source that is fetched over the network."""
 TRAINING = "training-log"
 OF_TRAINING = {"begun": "--start", "gpus": "--gpus"}
-"""The source of logs of training, and what is said for it alone."""
+"""The source of logs of training, and the options for it alone."""
 BILLS = ("focus", "aws-cur", "azure-cost", "gcp-billing")
 STREAMED = "cloudwatch"
 """Sources that are read from a bucket, too; the last of bills from BigQuery."""
@@ -80,7 +80,7 @@ def build_page(request: ImportRequest) -> Document:
 
 
 def check_training(request: ImportRequest) -> None:
-    """A job is named where its training is read, and what is for training is said there alone."""
+    """Refuse a training log without a job, and options of training logs elsewhere."""
     if request.source == TRAINING and request.job is None:
         raise InputError(f"name the job: `loadfactor import {TRAINING} {request.paths[0]} --job NAME`")
     given = next((flag for name, flag in OF_TRAINING.items() if getattr(request, name) is not None), None)
@@ -123,7 +123,7 @@ def save_standard_input(folder: Path) -> Path:
 
 
 def build_history(request: ImportRequest) -> Document:
-    """Ask a server for the past, a day at a time: days that are over are asked for once."""
+    """Query a server for the past, a day at a time: days that are over are queried once."""
     from loadfactor.books.books import Books
     from loadfactor.collect.history import import_history
     from loadfactor.collect.prometheus_server import PrometheusServer
@@ -143,7 +143,7 @@ def build_history(request: ImportRequest) -> Document:
 
 
 def read_window(request: ImportRequest) -> tuple[int, int]:
-    """From when to when a server is asked, in ms; up to now, and for a day, where nothing else is said."""
+    """Start and end of the query, in ms; by default the last day up to now."""
     from loadfactor.metrics.query.calendar import milliseconds
 
     zone = read_zone(request.timezone)

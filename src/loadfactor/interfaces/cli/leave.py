@@ -96,7 +96,7 @@ def _drop_stdout() -> None:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """True when the query engine says that its memory is used up. It is imported only where a command asked it."""
+    """True when the query engine says that its memory is used up. It is imported only where a command used it."""
     engine = sys.modules.get("duckdb")
     return engine is not None and isinstance(error, engine.OutOfMemoryException)
 

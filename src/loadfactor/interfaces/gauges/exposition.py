@@ -120,7 +120,7 @@ OF_GPUS_OF_JOBS: Final = _pick("paid_gpu_hours", "utilization", "utilization_his
 class GaugeSplit:
     """One question. `largest`: how many parts have a line of their own, by what was paid for; `fresh_s`: for how long it is kept.
 
-    `covered`: metrics whose coverage is told of every part.
+    `covered`: metrics whose coverage is shown for every part.
     """
 
     by: tuple[str, ...] = ()
@@ -163,4 +163,4 @@ SPLITS: Final = (
     GaugeSplit(("job",), S_PER_DAY, OF_JOBS, largest=100, fresh_s=300),
     GaugeSplit(("job", "device"), S_PER_DAY, OF_GPUS_OF_JOBS, largest=256, fresh_s=300, covered=()),
 )
-"""In this order they are asked. A day changes slowly, and is asked seldom."""
+"""In the order of their queries. A day changes slowly, and is queried seldom."""

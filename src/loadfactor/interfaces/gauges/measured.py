@@ -98,7 +98,7 @@ def _list_values(labels: Mapping[str, str], value: Value) -> Iterator[Sample]:
 
 
 def _cover(found: Readings, split: GaugeSplit, shown: frozenset[int]) -> Iterator[Sample]:
-    """The coverage of the metrics that are told of, of the groups that have lines of their own."""
+    """The coverage of the covered metrics, of the groups that have lines of their own."""
     for number, reading in enumerate(found):
         group = number // len(split.metrics)
         if reading.metric in split.covered and reading.coverage is not None and group in shown:
@@ -106,7 +106,7 @@ def _cover(found: Readings, split: GaugeSplit, shown: frozenset[int]) -> Iterato
 
 
 def label(found: Readings, group: int) -> dict[str, str]:
-    """What a group has of the dimensions asked for, under the names that columns of tables have: job_id, never job.
+    """The values of a group's dimensions, under the names that columns of tables have: job_id, never job.
 
     Prometheus calls what it scrapes `job`, and would rename a label of that name.
     """
@@ -156,7 +156,7 @@ MOST_WORK_S: Final = 3.0
 """So long may be worked on them at once; the other jobs follow the next time."""
 
 
-class _Told(NamedTuple):
+class _JobTotals(NamedTuple):
     at: datetime
     values: dict[str, float]
 
@@ -165,14 +165,16 @@ class WholeJobs:
     """The totals of jobs, kept for a while. For one thread at a time."""
 
     def __init__(self) -> None:
-        self._told: dict[str, _Told] = {}
+        self._totals: dict[str, _JobTotals] = {}
 
     def measure(self, snapshot: Snapshot, now: datetime, currency: str) -> list[MetricFamily]:
         """The gauges of the jobs that held most in the last hour, as far as they were worked out."""
         jobs = _find_largest(snapshot, now)
-        self._told = {job: told for job, told in self._told.items() if job in jobs}
-        due = [job for job in jobs if job not in self._told or (now - self._told[job].at).total_seconds() >= FRESH_S]
-        due.sort(key=lambda job: job in self._told)  # what is not known at all comes first
+        self._totals = {job: kept for job, kept in self._totals.items() if job in jobs}
+        due = [
+            job for job in jobs if job not in self._totals or (now - self._totals[job].at).total_seconds() >= FRESH_S
+        ]
+        due.sort(key=lambda job: job in self._totals)  # what is not known at all comes first
         end = monotonic() + MOST_WORK_S
         begun = _find_starts(snapshot, due)
         for job in due:
@@ -180,13 +182,17 @@ class WholeJobs:
                 break
             if job in begun:
                 found = snapshot.show(list(OF_WHOLE_JOBS), (), begun[job], now, where={"job": job})
-                self._told[job] = _Told(now, {r.metric: r.value for r in found if isinstance(r.value, float)})
+                self._totals[job] = _JobTotals(now, {r.metric: r.value for r in found if isinstance(r.value, float)})
         return [
             MetricFamily(
                 name_gauge(metric, currency, ("job",), WHOLE),
                 f"{metric.meaning} Since the job began.",
                 "gauge",
-                [({"job_id": job}, t.values[metric.name]) for job, t in self._told.items() if metric.name in t.values],
+                [
+                    ({"job_id": job}, t.values[metric.name])
+                    for job, t in self._totals.items()
+                    if metric.name in t.values
+                ],
             )
             for metric in OF_WHOLE_JOBS
         ]

@@ -1,7 +1,7 @@
 """Gauges of what rules of alerts watch, so that a Prometheus can alert on the same numbers: see `interfaces/prometheus_rules`.
 
 A rule with a threshold has the value that is compared with it; one with a condition of its own has whether that holds. What
-cannot be told has no line: a group that has not been there for the whole window, or of which too little is known.
+is not known has no line: a group that has not been there for the whole window, or of which too little is known.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,8 +31,8 @@ Sample = tuple[dict[str, str], float]
 
 
 @dataclass(frozen=True)
-class Said:
-    """What the conditions of rules said at the end of a minute."""
+class RuleVerdicts:
+    """Verdicts of the conditions of rules at the end of a minute."""
 
     rules: Sequence[Rule]
     verdicts: Mapping[str, Verdicts]
@@ -67,7 +67,7 @@ class RuleGauges:
 
 
 def tell_rules(rules: Sequence[Rule], verdicts: Mapping[str, Verdicts], currency: str) -> list[MetricFamily]:
-    """What conditions said, as gauges: one family for each metric that is watched, and one for all other conditions."""
+    """Verdicts as gauges: one family for each metric that is watched, and one for all other conditions."""
     families: dict[str, MetricFamily] = {}
     about = (
         "1 where the condition of a rule holds; 0.5 where it neither holds nor is clear, and an alert that fires stays."

@@ -65,9 +65,9 @@ def build_money(gauges: Gauges) -> GrafanaPage:
 
 def _list_budgets(gauges: Gauges) -> list[Query]:
     currency = gauges.currency.lower()
-    told = (("", "budget"), ("_spent", "spent"), ("_forecast", "forecast"))
+    parts = (("", "budget"), ("_spent", "spent"), ("_forecast", "forecast"))
     about = "Of each configured budget, in its period."
     return [
         Query(f"loadfactor_budget{part}_{currency}", gauges.money, f"{{{{budget}}}}: {word}", about)
-        for part, word in told
+        for part, word in parts
     ]

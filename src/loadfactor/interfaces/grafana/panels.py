@@ -41,7 +41,7 @@ class PanelLimit:
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel. All its queries have one unit; `is_now`: only the last value is asked for; `matrix`: row and column of a table."""
+    """One panel. All its queries have one unit; `is_now`: only the last value is queried; `matrix`: row and column of a table."""
 
     kind: Kind
     title: str

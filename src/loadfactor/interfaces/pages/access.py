@@ -58,7 +58,7 @@ class TokenList:
 
 
 def build_creation(request: TokenCreateRequest) -> Document:
-    """Create a token, with a line in the audit log. Raises InputError where it is not said what it may do."""
+    """Create a token, with a line in the audit log. Raises InputError where it is not one right."""
     folder, team = find_store(request.store), request.read_team
     rights: list[Right] = ["write"] if request.write else []
     rights += ["read"] if request.read else []
@@ -110,12 +110,12 @@ def _entry(record: TokenRecord) -> TokenEntry:
 
 
 def _say(record: TokenRecord) -> str:
-    told: dict[Right, str] = {
+    allowed: dict[Right, str] = {
         "write": "send samples and upload files",
         "read": "read everything",
         "read-team": f"read what concerns team {record.team}",
     }
-    return told[record.right]
+    return allowed[record.right]
 
 
 def _now_ms() -> int:

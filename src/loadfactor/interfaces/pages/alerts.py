@@ -143,7 +143,7 @@ def _name_silence(silence: Silence) -> str:
 
 
 def _read_end(now: int, length: str | None, until: str | None) -> int:
-    """When a silence ends. Raises InputError where that is not said once, or is over, or more than a year away."""
+    """When a silence ends. Raises InputError where it is given twice or not at all, is over, or more than a year away."""
     if (length is None) == (until is None):
         raise InputError("say for how long, --for 2h, or until when, --until 2026-10-05T18:00; one of the two")
     if length is not None:
@@ -190,7 +190,7 @@ def build_board(folder: Path, rule_names: Sequence[str], team: str | None, with_
     ]
     judged = None if board.judged_ms is None else iso(moment(board.judged_ms))
     data = FiringAlerts(judged, [describe_listed(listed, rules) for listed in found])
-    told = [listed for listed in found if listed.alert.state == "firing"]
+    firing = [listed for listed in found if listed.alert.state == "firing"]
     in_order = list(dict.fromkeys(listed.alert.rule for listed in found if listed.alert.state != "pending"))
     by_name = {rule.name: rule for rule in rules}
     sections = [
@@ -199,22 +199,22 @@ def build_board(folder: Path, rule_names: Sequence[str], team: str | None, with_
     ]
     waiting = Counter(listed.alert.rule for listed in found if listed.alert.state == "pending")
     sections += [_list_pending(waiting, by_name)] if waiting else []
-    sections += [_suggest(told[0], folder)] if told and told[0].silence is None else []
-    sections += [Section("Not told yet", said)] if (said := _say_receivers(board)) else []
-    return Document(_say(told, board), sections, _say_judged(board, now), data=data)
+    sections += [_suggest(firing[0], folder)] if firing and firing[0].silence is None else []
+    sections += [Section("Not told yet", text)] if (text := _say_receivers(board)) else []
+    return Document(_say_firing(firing, board), sections, _say_judged(board, now), data=data)
 
 
-def _say(told: Sequence[ListedAlert], board: AlertBoard) -> str:
+def _say_firing(firing: Sequence[ListedAlert], board: AlertBoard) -> str:
     if board.judged_ms is None:
         return "Nothing was judged yet: `loadfactor up` judges these books as data arrives."
-    if not told:
+    if not firing:
         return "Nothing fires."
-    silenced = sum(listed.silence is not None for listed in told)
-    critical = sum(listed.alert.severity == "critical" for listed in told)
+    silenced = sum(listed.silence is not None for listed in firing)
+    critical = sum(listed.alert.severity == "critical" for listed in firing)
     parts = [f"{critical} critical"] if critical else []
     parts += [f"{silenced} silenced"] if silenced else []
-    one = "alert fires" if len(told) == 1 else "alerts fire"
-    return f"{len(told):,} {one}{', ' if parts else ''}{', '.join(parts)}."
+    one = "alert fires" if len(firing) == 1 else "alerts fire"
+    return f"{len(firing):,} {one}{', ' if parts else ''}{', '.join(parts)}."
 
 
 def _say_judged(board: AlertBoard, now: int) -> str:

@@ -197,11 +197,11 @@ def build_document(books: Books) -> Document:
 
 def say_finding(finding: Finding, currency: str) -> str:
     """What was found, the share that is covered, and the GPU-hours it is about with their cost."""
-    said = [] if finding.coverage is None else [percent(finding.coverage)]
+    parts = [] if finding.coverage is None else [percent(finding.coverage)]
     if finding.gpu_hours is not None:
         cost = "" if finding.cost is None else f", {money(finding.cost, currency)}"
-        said.append(f"{'the rest is ' if said else ''}{number(finding.gpu_hours)} GPU-hours{cost}")
-    return f"{finding.what}: {'; '.join(said)}" if said else finding.what
+        parts.append(f"{'the rest is ' if parts else ''}{number(finding.gpu_hours)} GPU-hours{cost}")
+    return f"{finding.what}: {'; '.join(parts)}" if parts else finding.what
 
 
 def _headline(both: Balance, currency: str) -> str:

@@ -224,13 +224,13 @@ def _list_anomalies(review: BudgetReview) -> DataTable | None:
 def _list_notes(review: BudgetReview, store_words: str) -> list[str]:
     notes = []
     methods = sorted({status.forecast.method for status in review.statuses if status.forecast is not None})
-    said = {
+    explained = {
         "by weekday": "by weekday: each day to come costs the median of the same weekday in the last 8 weeks",
         "run rate": "at the run rate: days to come cost the mean of the complete ones",
         "complete": "of a period that is over: what was spent",
     }
     if methods:
-        notes.append(f"Forecast {'; '.join(said[method] for method in methods)}. Fixed cost is not carried on.")
+        notes.append(f"Forecast {'; '.join(explained[method] for method in methods)}. Fixed cost is not carried on.")
     notes += [f"{remark[0].upper()}{remark[1:]}." for remark in review.remarks]
     if review.tag_coverage_share is not None and review.tag_coverage_share < 1:
         names = " and ".join(review.tag_names)

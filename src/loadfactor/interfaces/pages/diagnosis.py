@@ -30,7 +30,7 @@ def build_diagnosis(found: FleetDiagnosis) -> Document:
 
 
 def draw_job(job: JobDiagnosis, currency: str) -> tuple[Section, ...]:
-    """What was found, the evidence of each cause, what cannot be told, and the picture."""
+    """What was found, the evidence of each cause, what is neither found nor excluded, and the picture."""
     sections = [Section("Causes", tables=(list_findings(job.findings, currency),))] if job.findings else []
     sections += [explain(finding) for finding in job.findings]
     if job.cannot_tell:
@@ -63,11 +63,11 @@ def say_fleet(found: FleetDiagnosis) -> str:
     high = sum(job.at_stake_gpu_hours.high for job in found.jobs)
     lost = sum(job.lost_gpu_hours for job in found.jobs)
     count = "1 job" if len(found.jobs) == 1 else f"{len(found.jobs)} jobs"
-    said = f"{count} of {found.of} lost {number(lost)} GPU-hours; causes were found for {number(low)} to {number(high)} of them"
+    sentence = f"{count} of {found.of} lost {number(lost)} GPU-hours; causes were found for {number(low)} to {number(high)} of them"
     costs = [job.at_stake_cost for job in found.jobs if job.at_stake_cost is not None]
     if not high or not costs:
-        return f"{said}."
-    return f"{said}, {money(sum(c.low for c in costs), found.currency)} – {money(sum(c.high for c in costs), found.currency)}."
+        return f"{sentence}."
+    return f"{sentence}, {money(sum(c.low for c in costs), found.currency)} – {money(sum(c.high for c in costs), found.currency)}."
 
 
 def say_rest(found: FleetDiagnosis) -> str:
@@ -166,13 +166,13 @@ def list_causes(causes: Sequence[CauseTotal], currency: str) -> DataTable:
 
 def explain(finding: CauseFinding) -> Section:
     """One cause: what was seen, what speaks against it, what to measure next, what to change."""
-    told = (
+    parts = (
         ("Seen", finding.evidence),
         ("Against it", finding.against),
         ("Measure next", finding.measure_next),
         ("Change", (finding.action.rstrip("."),)),
     )
-    lines = tuple(f"{title}: {'; '.join(said)}." for title, said in told if said)
+    lines = tuple(f"{title}: {'; '.join(texts)}." for title, texts in parts if texts)
     return Section(finding.title, lead=" ".join(lines))
 
 

@@ -48,14 +48,14 @@ def write_first_configuration(places: ProbedPlaces, file: Path, force: bool) -> 
 
 def build_document(found: Surroundings, places: ProbedPlaces, file: Path) -> Document:
     """What was found, and the next step."""
-    asked = found.prometheus
+    server = found.prometheus
     data = FirstConfiguration(
         str(file),
         found.driver,
         found.gpus,
         found.exporter,
-        asked.url if asked else None,
-        asked.gpus if asked else 0,
+        server.url if server else None,
+        server.gpus if server else 0,
         found.slurm,
         found.kubernetes,
         found.cloud,

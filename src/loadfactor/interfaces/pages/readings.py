@@ -34,7 +34,7 @@ BASIS_NAMES = {
 
 
 def build_page(request: ShowRequest) -> Document:
-    """The readings that `loadfactor show` was asked for."""
+    """The readings of a request."""
     if not request.by and (request.sort or request.reverse or request.limit):
         raise InputError("--sort, --reverse and --limit order groups; say which with --by")
     if request.without_idle:
@@ -113,8 +113,8 @@ def basis_text(readings: Sequence[Reading], with_shares: bool = False) -> str:
     if not with_shares:
         activity = [part.rsplit(" ", 1)[0] if part.endswith("%") else part for part in activity]
     cost = [part for r in readings if r.value is not None for part in (r.cost_basis or "").split(", ")]
-    said = [", ".join(dict.fromkeys(_spell(part) for part in parts if part)) for parts in (activity, cost)]
-    return f"Based on: {'; '.join(part for part in said if part)}." if any(said) else ""
+    bases = [", ".join(dict.fromkeys(_spell(part) for part in parts if part)) for parts in (activity, cost)]
+    return f"Based on: {'; '.join(part for part in bases if part)}." if any(bases) else ""
 
 
 def _spell(basis: str) -> str:
@@ -129,8 +129,8 @@ def _headline(by: Sequence[str], readings: Sequence[Reading]) -> str:
     if not by and len(names) == 1:
         return f"{titles[0]}: {value_text(readings[0])}{_unit_beside(readings[0])}."
     rest = len(titles) - MOST_NAMED
-    said = ", ".join(titles[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-    return f"{said} by {', '.join(by)}" if by else said
+    named = ", ".join(titles[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return f"{named} by {', '.join(by)}" if by else named
 
 
 def _metric_table(readings: Sequence[Reading]) -> DataTable:

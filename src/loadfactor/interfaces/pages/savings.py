@@ -88,17 +88,17 @@ def list_levers(found: FleetSavings, ordered: list[LeverSaving]) -> DataTable:
     )
 
 
-def _name(asked: LeverHolder) -> str:
+def _name(holder: LeverHolder) -> str:
     """Who it is, and which part is theirs."""
-    who = " / ".join(name for name in (asked.team, asked.user) if name is not None)
-    return f"{who or 'who runs the cluster'} ({percent(asked.share)})"
+    who = " / ".join(name for name in (holder.team, holder.user) if name is not None)
+    return f"{who or 'who runs the cluster'} ({percent(holder.share)})"
 
 
 def _describe(lever: LeverSaving, found: FleetSavings) -> Section:
     rows: list[tuple[Cell, ...]] = [("what says so", sentence) for sentence in lever.evidence]
     rows += [
         ("what to do", lever.action),
-        ("whom to ask", ", ".join(_name(asked) for asked in lever.ask) or NOBODY),
+        ("whom to ask", ", ".join(_name(holder) for holder in lever.ask) or NOBODY),
         ("how sure", f"{lever.confidence_word} ({percent(lever.confidence)})"),
         ("effort", lever.effort),
         ("risk", f"{lever.risk}: {lever.risk_of}"),
@@ -158,13 +158,13 @@ def _list_notes(found: FleetSavings) -> tuple[str, ...]:
     """What was left out, and in which order levers were applied."""
     unknown = found.unknown
     notes = []
-    for hours, said in (
+    for hours, why in (
         (unknown.unobserved, "were not observed"),
         (unknown.uncounted, "were active without anybody counting their FLOPs"),
         (unknown.unpriced, "have no price"),
     ):
         if hours > 1e-6:
-            notes.append(f"{number(hours)} GPU-hours {said}: no lever saves any money of them.")
+            notes.append(f"{number(hours)} GPU-hours {why}: no lever saves any money of them.")
     if found.levers:
         order = " → ".join(lever.lever for lever in found.levers)
         notes.append(f"Applied one after another, each to what those before left: {order}.")

@@ -274,7 +274,7 @@ def _read_all(paths: Sequence[Path]) -> Iterator[TraceCapture]:
 
 
 def say_verdict(found: TraceDiagnosis) -> str:
-    """The largest cause, or why nothing can be said."""
+    """The largest cause, or why there is no verdict."""
     if found.findings:
         first = found.findings[0]
         others = f", then {', '.join(item.cause for item in found.findings[1:3])}" if found.findings[1:] else ""
@@ -292,7 +292,7 @@ def _list_tiles(reports: Sequence[DeviceReport]) -> tuple[Tile, ...]:
     span = sum(report.gpu_span_us or 0 for report in reports)
     if not span:
         return ()
-    told = (
+    parts = (
         ("busy", "busy_us"),
         ("computing", "compute_us"),
         ("exposed communication", "comm_exposed_us"),
@@ -300,7 +300,7 @@ def _list_tiles(reports: Sequence[DeviceReport]) -> tuple[Tile, ...]:
     )
     return tuple(
         Tile(title, percent(sum(getattr(report, name) or 0 for report in reports) / span), "of the spans")
-        for title, name in told
+        for title, name in parts
     )
 
 

@@ -59,15 +59,15 @@ def _say_all(group: WaitGroup) -> str:
     p50, p90 = group.wait_s_p50, group.wait_s_p90
     if p50.value is None:
         least = "" if p50.low is None else f"; it is {duration(p50.low)} or more"
-        said = f"Less than half of {counted(group.waits, 'wait')} are known to have ended in a start{least}"
+        sentence = f"Less than half of {counted(group.waits, 'wait')} are known to have ended in a start{least}"
     else:
-        said = f"Of {counted(group.waits, 'wait')}, half lasted at most {duration(p50.value)}{_bracket(p50)}"
-        said += ", nine in ten " + (
+        sentence = f"Of {counted(group.waits, 'wait')}, half lasted at most {duration(p50.value)}{_bracket(p50)}"
+        sentence += ", nine in ten " + (
             "longer than can be told" if p90.value is None else f"at most {duration(p90.value)}{_bracket(p90)}"
         )
     ends = [f"{number(group.waiting)} not over yet"] if group.waiting else []
     ends += [f"{number(group.cancelled)} cancelled"] if group.cancelled else []
-    return f"{'; '.join([said, *ends])}."
+    return f"{'; '.join([sentence, *ends])}."
 
 
 def _bracket(of: Interval) -> str:

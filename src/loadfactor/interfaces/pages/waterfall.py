@@ -77,14 +77,14 @@ def say_useful(found: FleetWaterfall) -> str:
     if not of.paid:
         return "Nothing was paid for in that time."
     useful, unknown = of.useful / of.paid, of.unknown / of.paid
-    said = f"Of {paid} paid, {percent(useful)} are known to have been useful"
+    sentence = f"Of {paid} paid, {percent(useful)} are known to have been useful"
     if unknown > 0:
-        said += (
+        sentence += (
             f"; of {percent(unknown)} nobody knows, so it is between {percent(useful)} and {percent(useful + unknown)}"
         )
     losses = [(getattr(of, drop.name), drop.title) for drop in DROPS if not drop.is_unknown]
     largest, title = max(losses)
-    return f"{said}. The largest loss: {title}, {percent(largest / of.paid)}." if largest > 0 else f"{said}."
+    return f"{sentence}. The largest loss: {title}, {percent(largest / of.paid)}." if largest > 0 else f"{sentence}."
 
 
 def _list_tiles(group: WaterfallGroup) -> tuple[Tile, ...]:

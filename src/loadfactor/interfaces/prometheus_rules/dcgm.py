@@ -18,10 +18,10 @@ from loadfactor.interfaces.prometheus_rules.dcgm_series import (
     RECORDINGS,
     REQUESTED,
     UNHELD,
-    say_threshold,
+    translate_threshold,
     while_firing,
 )
-from loadfactor.interfaces.prometheus_rules.rule_file import SaidRule, UnsaidRule, Written
+from loadfactor.interfaces.prometheus_rules.rule_file import TranslatedRule, UntranslatedRule, Written
 
 NOTEBOOK: Final = ".*(notebook|interactive|jupyter|ipython|workspace|vscode|debug).*"
 """Names of pods in which somebody works who thinks now and then."""
@@ -42,38 +42,38 @@ def _idle(rule: Rule, of: str, ever: str, stays: str) -> str:
     return f"{first}\nor ({stays}\n  and on (namespace, pod) {REQUESTED}\n  {while_firing(rule, POD)})"
 
 
-def say_idle_from_start(rule: Rule) -> SaidRule:
+def translate_idle_from_start(rule: Rule) -> TranslatedRule:
     """Pods that never worked."""
     use = find_limit(rule, "use", 2)
     stays = f"sum_over_time({BUSY_OF_POD}{NO_NOTEBOOK}[1d]) < {use:g}"
-    return SaidRule(rule, _idle(rule, NO_NOTEBOOK, f"< {use:g}", stays), POD, remark=A_DAY)
+    return TranslatedRule(rule, _idle(rule, NO_NOTEBOOK, f"< {use:g}", stays), POD, remark=A_DAY)
 
 
-def say_became_idle(rule: Rule) -> SaidRule:
+def translate_became_idle(rule: Rule) -> TranslatedRule:
     """Pods that worked, and do no longer."""
     use = find_limit(rule, "use", 2)
     stays = f"sum_over_time({BUSY_OF_POD}{NO_NOTEBOOK}[5m]) < {use:g}"
-    return SaidRule(rule, _idle(rule, NO_NOTEBOOK, f">= {use:g}", stays), POD, remark=A_DAY)
+    return TranslatedRule(rule, _idle(rule, NO_NOTEBOOK, f">= {use:g}", stays), POD, remark=A_DAY)
 
 
-def say_idle_notebook(rule: Rule) -> SaidRule:
+def translate_idle_notebook(rule: Rule) -> TranslatedRule:
     """Notebooks, by the names of pods."""
     stays = f"sum_over_time({BUSY_OF_POD}{IS_NOTEBOOK}[5m]) < {find_limit(rule, 'use', 2):g}"
     remark = "Notebooks are told by the names of pods."
-    return SaidRule(rule, _idle(rule, IS_NOTEBOOK, "", stays), POD, remark=remark)
+    return TranslatedRule(rule, _idle(rule, IS_NOTEBOOK, "", stays), POD, remark=remark)
 
 
-def say_never_used(rule: Rule) -> SaidRule:
+def translate_never_used(rule: Rule) -> TranslatedRule:
     """Pods some of whose GPUs worked and others never did."""
     use = find_limit(rule, "use", 2)
     worked = f"max by (namespace, pod, UUID) (sum_over_time({BUSY}[1d]))"
     unused, used = (f"count by (namespace, pod) ({worked} {sign} {use:g})" for sign in ("<", ">="))
-    return SaidRule(
+    return TranslatedRule(
         rule, f"{unused}\nand on (namespace, pod) {used}\nand on (namespace, pod) {BUSY_OF_POD}", POD, "GPUs", A_DAY
     )
 
 
-def say_memory_pressure(rule: Rule) -> SaidRule:
+def translate_memory_pressure(rule: Rule) -> TranslatedRule:
     """Memory that is nearly full and grew in both halves of the last hour."""
     used, clear, growth = (
         find_limit(rule, name, d) for name, d in (("used", 0.85), ("clears_at", 0.8), ("growth", 0.005))
@@ -86,12 +86,12 @@ def say_memory_pressure(rule: Rule) -> SaidRule:
         f"and on (namespace, pod) (max by (namespace, pod) (kube_pod_start_time) <= time() - {warm_s:g}))\n"
         f"or ({now} >= {clear:g}\n  {while_firing(rule, labels)})"
     )
-    return SaidRule(
+    return TranslatedRule(
         rule, expression, labels, "share", "Growth alone: out-of-memory events are no series of dcgm-exporter."
     )
 
 
-def say_xid(rule: Rule) -> SaidRule:
+def translate_xid(rule: Rule) -> TranslatedRule:
     """GPUs whose last XID is another than before."""
     ago = f"{find_limit(rule, 'stays', 60):g}m"
     last = "max by (UUID) (DCGM_FI_DEV_XID_ERRORS{})"
@@ -99,10 +99,10 @@ def say_xid(rule: Rule) -> SaidRule:
     changed = f"{now} != {before}\n  or max by (UUID) (changes(DCGM_FI_DEV_XID_ERRORS[{ago}])) > 0"
     expression = f"({now} > 0) != 43 != 45\nand on (UUID) ({changed})"
     remark = "The exporter tells the last XID of a GPU alone: the same one again, or one that another one followed, is not seen."
-    return SaidRule(rule, expression, GPU, "(XID)", remark)
+    return TranslatedRule(rule, expression, GPU, "(XID)", remark)
 
 
-def say_ecc(rule: Rule) -> SaidRule:
+def translate_ecc(rule: Rule) -> TranslatedRule:
     """GPUs whose counters of memory errors rose."""
     ago, many = f"{find_limit(rule, 'stays', 60):g}m", find_limit(rule, "corrected", 1000)
 
@@ -115,63 +115,63 @@ def say_ecc(rule: Rule) -> SaidRule:
     remark = (
         "The counters of ECC errors are commented out in the exporter's default list; those of replaced rows are in it."
     )
-    return SaidRule(rule, "\nor ".join(parts), GPU, "errors or rows", remark)
+    return TranslatedRule(rule, "\nor ".join(parts), GPU, "errors or rows", remark)
 
 
-def say_node_down(rule: Rule) -> SaidRule:
+def translate_node_down(rule: Rule) -> TranslatedRule:
     """Nodes with GPUs that are not ready, and not cordoned."""
     ready = 'max by (node) (kube_node_status_condition{condition="Ready",status="true"}) == 0'
     expression = f"{ready}\nand on (node) {_GPU_NODES}\nunless on (node) kube_node_spec_unschedulable == 1"
-    return SaidRule(rule, expression, ("node",), remark="Planned is what is cordoned.")
+    return TranslatedRule(rule, expression, ("node",), remark="Planned is what is cordoned.")
 
 
-def say_telemetry_lost(rule: Rule) -> SaidRule:
+def translate_telemetry_lost(rule: Rule) -> TranslatedRule:
     """Pods that hold GPUs without a sample of any."""
     expression = f"sum by (namespace, pod) ({REQUESTED})\nunless on (namespace, pod) {ACTIVITY}{HELD}"
     remark = "By pod, as the exporter calls nodes otherwise than kube-state-metrics does."
-    return SaidRule(rule, expression, POD, "GPUs", remark)
+    return TranslatedRule(rule, expression, POD, "GPUs", remark)
 
 
-def say_exporter_lost(rule: Rule) -> SaidRule:
+def translate_exporter_lost(rule: Rule) -> TranslatedRule:
     """Exporters that Prometheus cannot scrape."""
-    return SaidRule(
+    return TranslatedRule(
         rule, 'up{job=~".*dcgm.*"} == 0', ("instance",), remark='Exporters are told by their job: ".*dcgm.*".'
     )
 
 
-def say_work_unheld(rule: Rule) -> SaidRule:
+def translate_work_unheld(rule: Rule) -> TranslatedRule:
     """GPUs that work and that no pod holds."""
     works = f"sum_over_time({UNHELD}[10m]) / 10"
     often, clear = find_limit(rule, "time", 0.5), find_limit(rule, "clears_at", 0.1)
     expression = f"{works} > {often:g}\nor ({works} > {clear:g}\n  {while_firing(rule, GPU)})"
-    return SaidRule(rule, expression, GPU, "share", "By GPU; loadfactor tells of the node.")
+    return TranslatedRule(rule, expression, GPU, "share", "By GPU; loadfactor tells of the node.")
 
 
-def say_free_while_waiting(rule: Rule) -> SaidRule:
+def translate_free_while_waiting(rule: Rule) -> TranslatedRule:
     """A node with as many free GPUs as some pending pod asks for, for a while."""
     waited_s = find_limit(rule, "wait", 10) * S_PER_MIN
     created = f"max by (namespace, pod) (kube_pod_created) <= time() - {waited_s:g}"
     expression = f"max (min_over_time({FREE}[10m]))\n>= min ({PENDING}\n  and on (namespace, pod) ({created}))"
     remark = "For pods that one node can hold, in any pool; quotas, and jobs of several nodes, are not looked at."
-    return SaidRule(rule, expression, (), "GPUs", remark)
+    return TranslatedRule(rule, expression, (), "GPUs", remark)
 
 
 _GPU_NODES: Final = 'kube_node_status_capacity{resource="nvidia_com_gpu"} > 0'
-SAID: Final[Mapping[str, Callable[[Rule], SaidRule]]] = {
-    "job_idle_from_start": say_idle_from_start,
-    "job_became_idle": say_became_idle,
-    "notebook_idle": say_idle_notebook,
-    "gpus_never_used": say_never_used,
-    "memory_pressure": say_memory_pressure,
-    "gpu_xid": say_xid,
-    "gpu_ecc": say_ecc,
-    "node_down": say_node_down,
-    "telemetry_lost": say_telemetry_lost,
-    "exporter_lost": say_exporter_lost,
-    "gpus_work_unheld": say_work_unheld,
-    "gpus_free_while_jobs_wait": say_free_while_waiting,
+TRANSLATIONS: Final[Mapping[str, Callable[[Rule], TranslatedRule]]] = {
+    "job_idle_from_start": translate_idle_from_start,
+    "job_became_idle": translate_became_idle,
+    "notebook_idle": translate_idle_notebook,
+    "gpus_never_used": translate_never_used,
+    "memory_pressure": translate_memory_pressure,
+    "gpu_xid": translate_xid,
+    "gpu_ecc": translate_ecc,
+    "node_down": translate_node_down,
+    "telemetry_lost": translate_telemetry_lost,
+    "exporter_lost": translate_exporter_lost,
+    "gpus_work_unheld": translate_work_unheld,
+    "gpus_free_while_jobs_wait": translate_free_while_waiting,
 }
-UNSAID: Final[Mapping[str, str]] = {
+UNTRANSLATED: Final[Mapping[str, str]] = {
     "pcie_saturated": "How much PCIe carries at most depends on the accelerator and its slot, which these series do not tell.",
     "collective_bound": "What NVLink carries and the board draws at most depends on the accelerator; these series do not tell.",
     "job_straggler": "It compares every GPU with the middle of its job, and asks whether all others are alike.",
@@ -198,9 +198,9 @@ def list_dcgm_rules(rules: Sequence[Rule]) -> list[Written]:
     written: list[Written] = list(RECORDINGS)
     for rule in rules:
         if isinstance(rule.condition, Threshold):
-            written += say_threshold(rule, rule.condition)
-        elif rule.name in SAID:
-            written.append(SAID[rule.name](rule))
+            written += translate_threshold(rule, rule.condition)
+        elif rule.name in TRANSLATIONS:
+            written.append(TRANSLATIONS[rule.name](rule))
         else:
-            written.append(UnsaidRule(rule, UNSAID.get(rule.name, "It has no translation.")))
+            written.append(UntranslatedRule(rule, UNTRANSLATED.get(rule.name, "It has no translation.")))
     return written

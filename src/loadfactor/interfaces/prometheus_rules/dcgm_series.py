@@ -5,7 +5,13 @@ from typing import Final
 
 from loadfactor.base.units import PERCENT, S_PER_MIN
 from loadfactor.insight.alerts.rule import Rule, Threshold
-from loadfactor.interfaces.prometheus_rules.rule_file import RecordedSeries, SaidRule, UnsaidRule, Written, quote_promql
+from loadfactor.interfaces.prometheus_rules.rule_file import (
+    RecordedSeries,
+    TranslatedRule,
+    UntranslatedRule,
+    Written,
+    quote_promql,
+)
 from loadfactor.metrics import metric
 from loadfactor.tables.schema import IDLE_BELOW
 
@@ -98,13 +104,13 @@ OF_HELD = frozenset(
 """Metrics that speak of GPUs that somebody holds."""
 
 
-def say_threshold(rule: Rule, condition: Threshold) -> list[Written]:
+def translate_threshold(rule: Rule, condition: Threshold) -> list[Written]:
     """The value that is compared, under a name of its own, and the rule; or why there is none."""
     samples, labels = SAMPLES.get(condition.metric), LABELS.get(rule.by)
     if samples is None:
-        return [UnsaidRule(rule, f"dcgm-exporter has no series of {condition.metric}.")]
+        return [UntranslatedRule(rule, f"dcgm-exporter has no series of {condition.metric}.")]
     if labels is None:
-        return [UnsaidRule(rule, f"These series cannot be split by {', '.join(rule.by)}.")]
+        return [UntranslatedRule(rule, f"These series cannot be split by {', '.join(rule.by)}.")]
     record = f"loadfactor:{_name(rule)}:value"
     known = f"where {condition.least_coverage:.0%} of it is known"
     about = f"{metric(condition.metric).title} over {_minutes(condition.window_s)}, {known}."
@@ -114,11 +120,13 @@ def say_threshold(rule: Rule, condition: Threshold) -> list[Written]:
     ]
 
 
-def compare(rule: Rule, record: str, condition: Threshold, labels: tuple[str, ...]) -> SaidRule:
+def compare(rule: Rule, record: str, condition: Threshold, labels: tuple[str, ...]) -> TranslatedRule:
     """The comparison of a recorded value, with hysteresis."""
     sign = "<" if condition.side == "below" else ">"
     stays = f"{record} {sign} {condition.clears_at:g}\n  {while_firing(rule, labels)}"
-    return SaidRule(rule, f"{record} {sign} {condition.limit:g}\nor ({stays})", labels, metric(condition.metric).unit)
+    return TranslatedRule(
+        rule, f"{record} {sign} {condition.limit:g}\nor ({stays})", labels, metric(condition.metric).unit
+    )
 
 
 def while_firing(rule: Rule, labels: tuple[str, ...]) -> str:

@@ -6,7 +6,13 @@ from loadfactor.insight.alerts.evidence import SINCE_START
 from loadfactor.insight.alerts.rule import Compound, Rule, Threshold
 from loadfactor.interfaces.gauges.rules import CONDITION, HOLDS, NEITHER, name_labels, name_watched
 from loadfactor.interfaces.prometheus_rules import dcgm
-from loadfactor.interfaces.prometheus_rules.rule_file import SaidRule, UnsaidRule, Written, quote_promql, write_rules
+from loadfactor.interfaces.prometheus_rules.rule_file import (
+    TranslatedRule,
+    UntranslatedRule,
+    Written,
+    quote_promql,
+    write_rules,
+)
 from loadfactor.metrics import metric
 
 ABOUT_OWN = (
@@ -19,22 +25,26 @@ ABOUT_OWN = (
 
 def list_own_rules(rules: Sequence[Rule], currency: str) -> list[Written]:
     """Every rule, in order."""
-    return [_say_threshold(rule, rule.condition, currency) if isinstance(rule.condition, Threshold) else _ask(rule, rule.condition)
-            for rule in rules]  # fmt: skip
+    return [
+        _translate_threshold(rule, rule.condition, currency)
+        if isinstance(rule.condition, Threshold)
+        else _translate_compound(rule, rule.condition)
+        for rule in rules
+    ]
 
 
-def _say_threshold(rule: Rule, condition: Threshold, currency: str) -> SaidRule:
+def _translate_threshold(rule: Rule, condition: Threshold, currency: str) -> TranslatedRule:
     series = f"{name_watched(rule, currency)}{{rule={quote_promql(rule.name)}}}"
     sign = "<" if condition.side == "below" else ">"
     bad, stays = f"{series} {sign} {condition.limit:g}", f"{series} {sign} {condition.clears_at:g}"
     expression = bad if condition.limit == condition.clears_at else f"{bad}\nor ({stays}\n  {_while_firing(rule)})"
-    return SaidRule(rule, expression, name_labels(rule), metric(condition.metric).unit)
+    return TranslatedRule(rule, expression, name_labels(rule), metric(condition.metric).unit)
 
 
-def _ask(rule: Rule, condition: Compound) -> SaidRule:
+def _translate_compound(rule: Rule, condition: Compound) -> TranslatedRule:
     series = f"{CONDITION}{{rule={quote_promql(rule.name)}}}"
     expression = f"{series} == {HOLDS:g}\nor ({series} == {NEITHER:g}\n  {_while_firing(rule)})"
-    return SaidRule(rule, expression, name_labels(rule), remark=f"{rule.name}: {_say_why(condition)}")
+    return TranslatedRule(rule, expression, name_labels(rule), remark=f"{rule.name}: {_say_why(condition)}")
 
 
 def _while_firing(rule: Rule) -> str:
@@ -55,11 +65,13 @@ def _say_why(condition: Compound) -> str:
 
 
 def write_for(against: str, rules: Sequence[Rule], currency: str, runbooks: str) -> tuple[str, int, int]:
-    """The text, how many rules it says, and how many it cannot say."""
+    """The text, how many rules are translated, and how many are left out."""
     if against == "dcgm":
         about, written = dcgm.ABOUT_DCGM, dcgm.list_dcgm_rules(rules)
     else:
         about, written = ABOUT_OWN, list_own_rules(rules, currency)
     text = write_rules(about, "loadfactor" if against == "loadfactor" else f"loadfactor-{against}", written, runbooks)
-    said, unsaid = (sum(isinstance(one, kind) for one in written) for kind in (SaidRule, UnsaidRule))
-    return text, said, unsaid
+    translated, left_out = (
+        sum(isinstance(rule, kind) for rule in written) for kind in (TranslatedRule, UntranslatedRule)
+    )
+    return text, translated, left_out

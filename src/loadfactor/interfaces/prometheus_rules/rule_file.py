@@ -27,8 +27,8 @@ class RecordedSeries:
 
 
 @dataclass(frozen=True)
-class SaidRule:
-    """A rule that PromQL says. `labels`: what tells its series apart; `remark`: how it differs from the rule of loadfactor."""
+class TranslatedRule:
+    """A rule in PromQL. `labels`: what tells its series apart; `remark`: how it differs from the rule of loadfactor."""
 
     rule: Rule
     expression: str
@@ -38,14 +38,14 @@ class SaidRule:
 
 
 @dataclass(frozen=True)
-class UnsaidRule:
-    """A rule that PromQL cannot say, and why."""
+class UntranslatedRule:
+    """A rule that PromQL cannot express, and why."""
 
     rule: Rule
     why: str
 
 
-Written = RecordedSeries | SaidRule | UnsaidRule
+Written = RecordedSeries | TranslatedRule | UntranslatedRule
 
 
 def write_rules(about: str, group: str, rules: Sequence[Written], runbooks: str = "") -> str:
@@ -57,16 +57,16 @@ def write_rules(about: str, group: str, rules: Sequence[Written], runbooks: str 
         f"    interval: {INTERVAL_S // S_PER_MIN}m",
         "    rules:",
     ]
-    for one in rules:
+    for item in rules:
         lines.append("")
-        if isinstance(one, RecordedSeries):
-            lines += _comment(one.about, " " * 6)
-            lines += _item({"record": one.record, "expr": _Block(one.expression)})
-        elif isinstance(one, UnsaidRule):
-            lines += _comment(f"{one.rule.name}: not said here. {one.why}", " " * 6)
+        if isinstance(item, RecordedSeries):
+            lines += _comment(item.about, " " * 6)
+            lines += _item({"record": item.record, "expr": _Block(item.expression)})
+        elif isinstance(item, UntranslatedRule):
+            lines += _comment(f"{item.rule.name}: not said here. {item.why}", " " * 6)
         else:
-            lines += _comment(one.remark, " " * 6)
-            lines += _item(_describe(one, runbooks))
+            lines += _comment(item.remark, " " * 6)
+            lines += _item(_describe(item, runbooks))
     return "\n".join(lines) + "\n"
 
 
@@ -88,7 +88,7 @@ def escape_template(text: str) -> str:
     return spell_out(text).replace("{{", '{{ "{{" }}')
 
 
-def _describe(one: SaidRule, runbooks: str) -> dict[str, Any]:
+def _describe(one: TranslatedRule, runbooks: str) -> dict[str, Any]:
     rule = one.rule
     who = ", ".join(f"{label} {{{{ $labels.{label} }}}}" for label in one.labels)
     value = {

@@ -37,11 +37,11 @@ def replacing(path: Path, option: str = "--output") -> Iterator[Path]:
         if not is_device:
             _put(beside, target)
     except OSError as error:
-        said = f"{option} {path}: cannot be written ({error.strerror or error})"
+        message = f"{option} {path}: cannot be written ({error.strerror or error})"
         if error.errno in FAILING_DISK:
             kept = "; the file of that name is as it was" if path.is_file() else ""
-            raise LoadfactorError(f"{said}{kept}") from error
-        raise InputError(said) from error
+            raise LoadfactorError(f"{message}{kept}") from error
+        raise InputError(message) from error
     finally:
         if not is_device:
             with suppress(OSError):

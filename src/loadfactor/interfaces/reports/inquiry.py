@@ -32,7 +32,7 @@ Key = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class WhyQuestion:
-    """That causes and levers are asked for, too: of which books, with which traces of the job, and who is told of progress."""
+    """A request for causes and levers, too: of these books, with traces of the job, and a receiver of progress."""
 
     books: "Books"
     traces: Sequence[Path] = ()
@@ -95,7 +95,7 @@ class Inquiry:
 
     @cached_property
     def dimensions(self) -> Sequence[str]:
-        """The dimensions of the report's table: those asked for, else who pays as far as the books know it."""
+        """The dimensions of the report's table: those requested, else who pays as far as the books know it."""
         if self.split:
             return self.split
         if self.books.has_only_bills:
@@ -107,7 +107,7 @@ class Inquiry:
 
     @cached_property
     def totals(self) -> "Group":
-        """Every metric of the whole window, asked once."""
+        """Every metric of the whole window, read once."""
         return Group({r.metric: r for r in self.ask()})
 
     @property
@@ -134,7 +134,7 @@ class Inquiry:
 
     @cached_property
     def jobs(self) -> Readings:
-        """What jobs cost and how they used it, and what the waterfall is made of, by job, team and purpose; asked once."""
+        """What jobs cost and how they used it, and what the waterfall is made of, by job, team and purpose; read once."""
         return self.ask(*OF_JOBS, *ASKED, by=BY_JOB)
 
     def groups(self, *metrics: str, by: Sequence[str], **where: str) -> list[tuple[Key, "Group"]]:
@@ -173,7 +173,7 @@ class Group:
         return list(self.readings.values())
 
     def some(self, *metrics: str) -> list[Reading]:
-        """The readings of these metrics, as far as they were asked."""
+        """The readings of these metrics, as far as they were read."""
         return [self.readings[name] for name in metrics if name in self.readings]
 
 

@@ -219,27 +219,27 @@ def _table(jobs: Sequence[tuple[Key, Group]], currency: str) -> DataTable:
 
 
 def _lead(jobs: int, job: str, found: Group, gpus: Sequence[tuple[Key, Group]]) -> str:
-    said = [f"{jobs:,} jobs had GPUs allocated." if jobs > 1 else "One job had GPUs allocated."]
-    said.append(
+    sentences = [f"{jobs:,} jobs had GPUs allocated." if jobs > 1 else "One job had GPUs allocated."]
+    sentences.append(
         f"Job {job} cost {found.money('cost')}." if found.value("cost") is not None else f"Job {job} has no price."
     )
-    return " ".join((*said, say_gpus(gpus))).rstrip()
+    return " ".join((*sentences, say_gpus(gpus))).rstrip()
 
 
 def say_gpus(gpus: Sequence[tuple[Key, Group]]) -> str:
     """From which utilization to which, and what is shown."""
-    said = []
+    sentences = []
     if gpus:
         low, high = (percent(gpus[place][1].value("utilization")) for place in (0, -1))
-        said.append(
+        sentences.append(
             f"Utilization of its {len(gpus)} GPUs: {low} to {high}."
             if len(gpus) > 1
             else f"Utilization of its GPU: {low}."
         )
-        said.append("Each histogram shows one GPU's observed time by activity, 0 on the left, 100 % on the right.")
+        sentences.append("Each histogram shows one GPU's observed time by activity, 0 on the left, 100 % on the right.")
     if len(gpus) > LOWEST + HIGHEST:
-        said.append(f"Shown are the {LOWEST} lowest and the {HIGHEST} highest.")
-    return " ".join(said)
+        sentences.append(f"Shown are the {LOWEST} lowest and the {HIGHEST} highest.")
+    return " ".join(sentences)
 
 
 def _lowest_and_highest(gpus: Sequence[tuple[Key, Group]]) -> Sequence[tuple[Key, Group]]:
@@ -291,16 +291,16 @@ def build_job_page(inquiry: Inquiry, job: str) -> Document:
 def _say_job(job: str, one: Group, waterfall: FleetWaterfall) -> str:
     hours = f"{number(one.value('allocated_gpu_hours'))} GPU-hours"
     cost = one.value("cost")
-    said = (
+    sentence = (
         f"Job {job} held {hours}; what they cost is unknown." if cost is None else f"Job {job} cost {one.money('cost')}"
     )
     if cost is not None:
-        said += f" for {hours}."
+        sentence += f" for {hours}."
     leaks = [leak for leak in list_leaks(waterfall.all) if not leak.is_unknown]
     if leaks:
         of = number(leaks[0].gpu_hours) + " GPU-hours" if cost is None else money(leaks[0].cost, one.currency)
-        said += f" Its largest loss: {title_of(leaks[0])}, {of}."
-    return said
+        sentence += f" Its largest loss: {title_of(leaks[0])}, {of}."
+    return sentence
 
 
 def _list_tiles(one: Group) -> Sequence[Tile]:
@@ -323,19 +323,19 @@ def _draw_invoice(one: Group) -> SectionFacts:
 
 
 def _draw_made(one: Group) -> SectionFacts:
-    said = []
+    sentences = []
     if one.value("mfu") is None:
-        said.append(
+        sentences.append(
             "Its MFU is unknown: it reports no tokens or FLOPs, or no [[network]] of loadfactor.toml names its network."
         )
     else:
-        said.append(f"MFU {percent(one.value('mfu'))} of all time that it held.")
+        sentences.append(f"MFU {percent(one.value('mfu'))} of all time that it held.")
     if one.value("tokens_per_gpu_s") is not None:
-        said.append(f"{number(one.value('tokens_per_gpu_s'))} tokens/s per GPU.")
+        sentences.append(f"{number(one.value('tokens_per_gpu_s'))} tokens/s per GPU.")
     table = list_made(one)
     if not table.rows:
-        said.insert(0, "Nobody said what it made: track it, or import its log.")
-    section = Section("What it made", " ".join(said), tables=(table,) if table.rows else ())
+        sentences.insert(0, "Nobody said what it made: track it, or import its log.")
+    section = Section("What it made", " ".join(sentences), tables=(table,) if table.rows else ())
     return SectionFacts("made", section, one.some(*OF_WHAT_WAS_MADE))
 
 
@@ -349,7 +349,7 @@ def _draw_leaks(waterfall: FleetWaterfall) -> LeaksFacts:
 
 
 def _say_why(inquiry: Inquiry, job: str) -> Sequence[SectionFacts]:
-    """Why it was not fuller; nothing where nobody asked for it."""
+    """Why it was not fuller; nothing where it is not requested."""
     if inquiry.why is None:
         return ()
     from loadfactor.interfaces.reports.why import build_job_why  # which other reports do without

@@ -17,8 +17,8 @@ from loadfactor.interfaces.requests import ReportRequest
 from loadfactor.metrics.query.question import check_dimensions
 
 
-def build_asked_why(inquiry: Inquiry) -> WhyFacts | None:
-    """Causes and levers of the window; None where nobody asked for them, as they take longer than all the rest."""
+def build_requested_why(inquiry: Inquiry) -> WhyFacts | None:
+    """Causes and levers of the window; None where they are not requested, as they take longer than all the rest."""
     if inquiry.why is None:
         return None
     from loadfactor.interfaces.reports.why import build_fleet_why  # which most reports do without
@@ -29,7 +29,7 @@ def build_asked_why(inquiry: Inquiry) -> WhyFacts | None:
 SECTIONS: tuple[Callable[[Inquiry], SectionFacts | None], ...] = (
     sections.build_waterfall,
     sections.build_useful,
-    build_asked_why,
+    build_requested_why,
     sections.build_over_time,
     sections.build_groups,
     sections.build_chargeback,
@@ -97,24 +97,24 @@ def _headline(inquiry: Inquiry) -> Sequence[str]:
     fleet = f"This part of the fleet ({inquiry.filter_text})" if inquiry.where else "The fleet"
     paid, effective = (number(totals.value(f"{name}_gpu_hours")) for name in ("paid", "effective"))
     cost, bought, full = (totals.value(name) for name in ("cost", "effective_cost", "load_factor"))
-    said = []
+    sentences = []
     if full is None:
-        said.append(f"{fleet} had {paid} paid GPU-hours, and no activity was measured.")
+        sentences.append(f"{fleet} had {paid} paid GPU-hours, and no activity was measured.")
     else:
-        said.append(f"{fleet} was {percent(full)} full: {effective} of {paid} paid GPU-hours were effective.")
+        sentences.append(f"{fleet} was {percent(full)} full: {effective} of {paid} paid GPU-hours were effective.")
     if cost is None:
-        said.append("What it cost is unknown.")
+        sentences.append("What it cost is unknown.")
     elif full is None or bought is None:
-        said.append(f"It cost {totals.money('cost')}.")
+        sentences.append(f"It cost {totals.money('cost')}.")
     else:
-        said.append(f"The effective hours cost {totals.money('effective_cost')} of {totals.money('cost')}.")
+        sentences.append(f"The effective hours cost {totals.money('effective_cost')} of {totals.money('cost')}.")
     coverage = totals.readings["observed_gpu_hours"].coverage
     if full is not None and coverage is not None and coverage < WELL_OBSERVED:
-        said.append(f"Coverage is only {percent(coverage)}: what was not observed counts as not effective.")
+        sentences.append(f"Coverage is only {percent(coverage)}: what was not observed counts as not effective.")
     if totals.value("unattributed_gpu_hours"):
         unknown = number(totals.value("unattributed_gpu_hours"))
-        said.append(f"{unknown} GPU-hours have no known holder: import allocations or use --job.")
-    return said
+        sentences.append(f"{unknown} GPU-hours have no known holder: import allocations or use --job.")
+    return sentences
 
 
 def _tiles(totals: Group) -> Sequence[Tile]:

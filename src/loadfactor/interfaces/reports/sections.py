@@ -67,8 +67,8 @@ def build_waterfall(inquiry: Inquiry) -> SectionFacts:
         [chart for chart in charts if chart is not None],
         (table(parts, *columns, currency=totals.currency),),
     )
-    asked = totals.some(*hours, *costs, "unattributed_gpu_hours", "unattributed_cost", "load_factor")
-    return SectionFacts("waterfall", section, asked)
+    readings = totals.some(*hours, *costs, "unattributed_gpu_hours", "unattributed_cost", "load_factor")
+    return SectionFacts("waterfall", section, readings)
 
 
 def _lead(totals: Group) -> str:
@@ -204,15 +204,15 @@ def _chart_groups(groups: Groups, name: str, currency: str) -> Chart:
 def _say_groups(groups: Groups) -> str:
     """Who costs most, and who has the lowest utilization."""
     holders = [(key, group) for key, group in groups if group.value("allocated_gpu_hours")]
-    said = []
+    sentences = []
     if len(holders) > 1 and holders[0][1].value("cost"):
         key, top = holders[0]
-        said.append(f"{group_name(key, top)} has the highest cost, {top.money('cost')}.")
+        sentences.append(f"{group_name(key, top)} has the highest cost, {top.money('cost')}.")
     measured = [(key, group) for key, group in holders if group.value("utilization") is not None]
     if len(measured) > 1:
         key, low = min(measured, key=lambda g: (rank(g[1].value("utilization")), str(g[0])))
-        said.append(f"{group_name(key, low)} has the lowest utilization, {percent(low.value('utilization'))}.")
-    return " ".join(said)
+        sentences.append(f"{group_name(key, low)} has the lowest utilization, {percent(low.value('utilization'))}.")
+    return " ".join(sentences)
 
 
 def build_budget(inquiry: Inquiry) -> BudgetFacts | None:
@@ -230,7 +230,7 @@ WHO_PAID = "Who paid"
 def build_chargeback(inquiry: Inquiry) -> ChargebackFacts | None:
     """Statements of the whole bill, or where the report is of a window, of the month (UTC) that it ends in.
 
-    None where there is no bill, and where the report is of a part of the fleet; what is missing for statements is said.
+    None where there is no bill, and where the report is of a part of the fleet; then it says what is missing for statements.
     """
     if inquiry.where or not inquiry.books.has_bill:
         return None

@@ -50,10 +50,10 @@ def build_fleet_why(inquiry: Inquiry, why: WhyQuestion) -> WhyFacts:
         table = list_levers(savings, ranked[:MOST_LEVERS])
         more = f"; {len(ranked) - MOST_LEVERS} more save less" if len(ranked) > MOST_LEVERS else ""
         tables.append(replace(table, title="Levers that save most", note=f"{table.note}{more}"))
-    said = _say_team(savings, team) if team else say_total(savings)
+    summary = _say_team(savings, team) if team else say_total(savings)
     section = Section(
         "Why not fuller, and what to change",
-        f"{say_fleet(found)} {said}",
+        f"{say_fleet(found)} {summary}",
         tables=tables,
         suggestions=(
             Suggestion(

@@ -20,7 +20,6 @@ from loadfactor.insight.alerts.delivery.listed import (
     describe_silence,
     read_board,
 )
-from loadfactor.insight.alerts.rule import Rule
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.interfaces.pages.alerts import end_silence as lift
 from loadfactor.interfaces.pages.alerts import make_silence
@@ -56,7 +55,7 @@ def add_alerts(app: FastAPI, served: Served) -> None:
         states = STATES if id is not None or (state and "all" in state) else tuple(state or LIVING)
 
         def work() -> dict[str, Any]:
-            board, rules = read_board(folder, now_ms(), states), _list_rules()
+            board, rules = read_board(folder, now_ms(), states), configure(RULES, settings().alert)
             found = [
                 describe_listed(listed, rules)
                 for listed in board.alerts
@@ -94,14 +93,21 @@ def add_alerts(app: FastAPI, served: Served) -> None:
         """Has alerts that match told to nobody for a time; they fire all the same, and what was told before has its end told."""
         pieces = [piece async for piece in read_body(request, LONGEST_BODY_BYTES, served.bounds.write_s)]
         try:
-            asked = SilenceRequest.model_validate_json(b"".join(pieces))
+            new = SilenceRequest.model_validate_json(b"".join(pieces))
         except ValidationError as error:
             first = error.errors()[0]
             name = ".".join(str(part) for part in first["loc"])
             raise InputError(f"{name or 'the body'}: {first['msg'][:1].lower()}{first['msg'][1:]}") from error
-        who = _name_asker(access_of(request), asked.who)
+        who = _name_caller(access_of(request), new.who)
         silence = await served.pool.ask(
-            lambda: make_silence(folder, asked.rule, asked.by, (asked.for_, asked.until), asked.reason, who)
+            lambda: make_silence(
+                folder,
+                new.rule,
+                new.by,
+                (new.for_, new.until),
+                new.reason,
+                who,
+            )
         )
         return JSONResponse(describe_silence(silence, now_ms()), 201)
 
@@ -111,16 +117,12 @@ def add_alerts(app: FastAPI, served: Served) -> None:
     )
     async def lift_silence(request: Request, id: Annotated[str, InPath(max_length=64)]) -> Response:
         """Ends a silence now; what it held back and fires still is told."""
-        who = _name_asker(access_of(request), "")
+        who = _name_caller(access_of(request), "")
         silence = await served.pool.ask(lambda: lift(folder, id, who))
         return JSONResponse(describe_silence(silence, now_ms()))
 
 
-def _name_asker(access: Access, said: str) -> str:
-    """Who asks, for the audit log: the token, and whom it says it acts for."""
+def _name_caller(access: Access, given: str) -> str:
+    """The caller, for the audit log: the token, and whom it claims to act for."""
     token = f"token {access.token}" if access.token else ""
-    return f"{said} ({token})" if said and token else said or token or "the server's machine"
-
-
-def _list_rules() -> tuple[Rule, ...]:
-    return configure(RULES, settings().alert)
+    return f"{given} ({token})" if given and token else given or token or "the server's machine"

@@ -18,7 +18,7 @@ from loadfactor.insight.alerts.delivery.message import Links
 from loadfactor.insight.alerts.delivery.outbox import Judged, Outbox
 from loadfactor.insight.alerts.judge import REMEMBERED_MS, STEP_MS, Judge
 from loadfactor.insight.alerts.rules import RULES
-from loadfactor.interfaces.gauges.rules import Said
+from loadfactor.interfaces.gauges.rules import RuleVerdicts
 from loadfactor.interfaces.server.guard import write_line
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.reading import iso
@@ -47,8 +47,8 @@ class AlertService:
         self.arrivals = LiveArrivals()
         self.error = ""
         """Why nothing is judged now; empty where all is well."""
-        self.said: Said | None = None
-        """What the conditions of rules said at the end of the last minute that was judged."""
+        self.verdicts: RuleVerdicts | None = None
+        """Verdicts of the conditions of rules at the end of the last minute that was judged."""
         self._books, self._receivers = books, table.receiver
         self._judge_after_ms = round(table.judge_after_s * MS_PER_S)
         self._rules = configure(RULES, settings.alert)
@@ -127,14 +127,14 @@ class AlertService:
                 await asyncio.sleep(max(LOOK_EVERY_S, self._took_s / MOST_BUSY))
 
     async def _try(self, work: Callable[[], FoundT]) -> FoundT | None:
-        """What comes of it; None where it fails, which is said and ends nothing."""
+        """What comes of it; None where it fails, which is logged and ends nothing."""
         try:
             found = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except Exception as error:  # a defect of a rule must not stop the server
-            said = str(error) if not str(error) or type(error).__module__.startswith("loadfactor") else repr(error)
-            if said != self.error:
-                write_line(level="error", event="alerts are not judged", error=said)
-            self.error = said or type(error).__name__
+            message = str(error) if not str(error) or type(error).__module__.startswith("loadfactor") else repr(error)
+            if message != self.error:
+                write_line(level="error", event="alerts are not judged", error=message)
+            self.error = message or type(error).__name__
             return None
         self.error = ""
         return found
@@ -158,10 +158,10 @@ class AlertService:
             ends = min(until, judge.judged_ms + STEPS_AT_ONCE * STEP_MS)
             if ends > judge.judged_ms or late is not None:
                 with self._books.watch() as watched:
-                    told = judge.step(watched, max(ends, judge.judged_ms), late)
-                self.said = Said(judge.rules, dict(judge.verdicts), judge.judged_ms)
+                    transitions = judge.step(watched, max(ends, judge.judged_ms), late)
+                self.verdicts = RuleVerdicts(judge.rules, dict(judge.verdicts), judge.judged_ms)
                 judged = Judged(judge.judged_ms, judge.dump(), judge.alive)
-                outbox.keep(judged, told, self._receivers, _now_ms())
+                outbox.keep(judged, transitions, self._receivers, _now_ms())
                 if late is not None:
                     outbox.end_late(late)
                 self._judged_ms = judge.judged_ms

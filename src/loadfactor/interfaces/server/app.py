@@ -79,7 +79,7 @@ def make_app(
         lifespan=live,
     )
     served = Served(books, receiver, bounds, pool, long_pool)
-    add_intake(app, served)  # first: nothing is asked as often
+    add_intake(app, served)  # first: nothing is called as often
     add_progress_intake(app, served)
     add_readings(app, served)
     add_lists(app, served)
@@ -91,15 +91,15 @@ def make_app(
     )
     async def health() -> Response:
         """How the server and its sources do; answers at once, and asks for no token."""
-        said = receiver.health()
+        answer = receiver.health()
         if alerts is not None:
-            said |= {"alerts": alerts.health()}
-            said["status"] = "degraded" if said["status"] == "ok" and alerts.is_failing else said["status"]
-        return JSONResponse(said)
+            answer |= {"alerts": alerts.health()}
+            answer["status"] = "degraded" if answer["status"] == "ok" and alerts.is_failing else answer["status"]
+        return JSONResponse(answer)
 
     gate = Gate(DirectWrites(app, served), guard, bounds, NEEDS)
-    read_said = None if alerts is None else lambda: alerts.said
-    gauges = FleetGauges(books, pool, window or GaugeWindow(), clock_s, read_said)
+    read_verdicts = None if alerts is None else lambda: alerts.verdicts
+    gauges = FleetGauges(books, pool, window or GaugeWindow(), clock_s, read_verdicts)
     add_scrape(app, receiver, gauges, gate.answered)
     app.add_exception_handler(HTTPException, _refuse_http)
     app.add_exception_handler(RequestValidationError, _refuse_invalid)

@@ -18,8 +18,8 @@ from loadfactor.base.spelling import spell_out
 from loadfactor.base.units import MS_PER_S
 from loadfactor.interfaces.server.guard import (
     Access,
-    Asked,
     Bounds,
+    Caller,
     Guard,
     Need,
     RefusedError,
@@ -158,7 +158,7 @@ class Gate:
             raise RefusedError(400, "a request has one Host and at most one Authorization header")
         if path == HEALTH:
             return Access("open")
-        asked = Asked(
+        caller = Caller(
             peer,
             hosts[0].decode("latin-1"),
             method,
@@ -168,9 +168,9 @@ class Gate:
         )
         if self._in_flight > bounds.in_flight:
             raise BusyError("the server is busy; send it again a little later", bounds.retry_after_s)
-        if not self._rates.take(self._guard.client_of(asked), self._clock_s()):
+        if not self._rates.take(self._guard.client_of(caller), self._clock_s()):
             raise BusyError(f"more than {bounds.requests_per_s:g} requests a second; send fewer", bounds.retry_after_s)
-        return self._guard.admit(asked, self._find_need(method, path))
+        return self._guard.admit(caller, self._find_need(method, path))
 
     def _find_need(self, method: str, path: str) -> Need:
         """What an endpoint asks for, also one whose path ends in the id of something."""

@@ -1,4 +1,4 @@
-"""Who may ask what: tokens, trusted proxies, and the names under which a server of this machine alone may be asked."""
+"""Who may ask what: tokens, trusted proxies, and the names under which a server of this machine alone may be called."""
 
 import json
 import sys
@@ -92,7 +92,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Caller:
     """The headers of a request that say who asks, and whom."""
 
     peer: str
@@ -112,22 +112,22 @@ class Guard:
         self._is_local = is_loopback(host)
         self._proxies = [_read_network(proxy) for proxy in trusted_proxies]
 
-    def admit(self, asked: Asked, need: Need) -> Access:
+    def admit(self, caller: Caller, need: Need) -> Access:
         """What a request may ask. Raises RefusedError where it is not enough, StoreError where tokens cannot be read."""
         if need == "nothing":
             return Access("open")
-        by_proxy = self.trusts(asked.peer)
-        if self._is_local and not by_proxy and not is_loopback(_name_of(asked.host)):
+        by_proxy = self.trusts(caller.peer)
+        if self._is_local and not by_proxy and not is_loopback(_name_of(caller.host)):
             raise RefusedError(421, "this server answers to localhost and 127.0.0.1 alone; ask it by that name")
-        if asked.origin is not None and asked.method != "GET" and asked.origin.partition("://")[2] != asked.host:
+        if caller.origin is not None and caller.method != "GET" and caller.origin.partition("://")[2] != caller.host:
             raise RefusedError(403, "a page of another site may not write here; send the request without a browser")
         if not self._tokens.list():
-            if by_proxy or is_loopback(asked.peer):
+            if by_proxy or is_loopback(caller.peer):
                 return Access("open")
             raise RefusedError(
                 403, "only the trusted proxies may ask here; create a token with `loadfactor token create`"
             )
-        return self._check_token(asked.authorization, need)
+        return self._check_token(caller.authorization, need)
 
     def _check_token(self, authorization: str | None, need: Need) -> Access:
         if authorization is None:
@@ -138,12 +138,12 @@ class Guard:
             raise RefusedError(401, "this token is not known or was revoked; `loadfactor token create` makes another")
         access = Access(record.right, record.team, record.id)
         if not access.grants(need):
-            wanted = {
+            needed = {
                 "fleet": "a token that reads everything",
                 "read": "a token that reads",
                 "write": "a token that writes",
             }
-            raise RefusedError(403, f"this needs {wanted[need]}; `loadfactor token create --help` shows the kinds")
+            raise RefusedError(403, f"this needs {needed[need]}; `loadfactor token create --help` shows the kinds")
         return access
 
     def trusts(self, peer: str) -> bool:
@@ -151,11 +151,11 @@ class Guard:
         address = _read_address(peer) if self._proxies else None
         return address is not None and any(_widen(address) in network for network in self._proxies)
 
-    def client_of(self, asked: Asked) -> str:
+    def client_of(self, caller: Caller) -> str:
         """The client whose rate counts: the one a trusted proxy names, else who connected."""
-        if asked.forwarded_for and self.trusts(asked.peer):
-            return asked.forwarded_for.rpartition(",")[2].strip()
-        return asked.peer
+        if caller.forwarded_for and self.trusts(caller.peer):
+            return caller.forwarded_for.rpartition(",")[2].strip()
+        return caller.peer
 
 
 def check_binding(host: str, tokens: TokenFile, trusted_proxies: Sequence[str], tls: bool) -> str | None:

@@ -33,39 +33,42 @@ NOTHING = pa.table({})
 def read_question(given: Mapping[str, Any], bounds: Bounds) -> ShowRequest:
     """What a request asks, read as the command line reads it. Raises InputError."""
     lists = {name: ",".join(value) for name, value in given.items() if isinstance(value, list)}
-    asked = make_request(ShowRequest, {name: v for name, v in {**given, **lists}.items() if v not in (None, "")})
-    for what, names, most in (("dimensions", asked.by, bounds.dimensions), ("metrics", asked.metrics, bounds.metrics)):
+    request = make_request(ShowRequest, {name: v for name, v in {**given, **lists}.items() if v not in (None, "")})
+    for what, names, most in (
+        ("dimensions", request.by, bounds.dimensions),
+        ("metrics", request.metrics, bounds.metrics),
+    ):
         if len(names) > most:
             raise InputError(f"{len(names)} {what} at once, at most {most} are taken; ask for fewer")
-    if not asked.by and (asked.sort or asked.reverse or asked.limit):
+    if not request.by and (request.sort or request.reverse or request.limit):
         raise InputError("--sort, --reverse and --limit order groups; say which with --by")
-    return asked
+    return request
 
 
-def answer_readings(books: Books, asked: ShowRequest, access: Access, bounds: Bounds) -> RowsAnswer:
+def answer_readings(books: Books, request: ShowRequest, access: Access, bounds: Bounds) -> RowsAnswer:
     """Readings, none where the books know nothing yet. Raises InputError and RefusedError."""
-    found = _ask(books, asked, access, bounds)
+    found = _ask(books, request, access, bounds)
     return RowsAnswer(
         "readings", () if found is None else found, lambda: NOTHING if found is None else found.to_arrow()
     )
 
 
-def answer_coverage(books: Books, asked: ShowRequest, access: Access, bounds: Bounds) -> RowsAnswer:
+def answer_coverage(books: Books, request: ShowRequest, access: Access, bounds: Bounds) -> RowsAnswer:
     """The coverage of metrics, alike."""
-    found = _ask(books, asked, access, bounds)
+    found = _ask(books, request, access, bounds)
     rows = [{name: value for name, value in r.as_json().items() if name in COVERAGE} for r in found or ()]
     return RowsAnswer("coverage", rows, lambda: pa.Table.from_pylist(rows))
 
 
-def answer_jobs(books: Books, asked: ShowRequest, access: Access, limit: int, offset: int) -> RowsAnswer:
+def answer_jobs(books: Books, request: ShowRequest, access: Access, limit: int, offset: int) -> RowsAnswer:
     """Jobs that held GPUs in the window."""
-    others = [name for name in asked.filters if name not in ("job", "pool", *JOB_DIMENSIONS)]
+    others = [name for name in request.filters if name not in ("job", "pool", *JOB_DIMENSIONS)]
     if others:
         raise InputError(f"jobs cannot be chosen by {others[0]!r}; take one of job, pool, {', '.join(JOB_DIMENSIONS)}")
     with books.snapshot() as snapshot:
         try:
-            start, end = asked.window(snapshot)
-            filters = keep_to_team(snapshot, asked.filters, access.team)
+            start, end = request.window(snapshot)
+            filters = keep_to_team(snapshot, request.filters, access.team)
         except NothingKnownError:
             return _as_rows("jobs", NOTHING)
         return _as_rows("jobs", list_jobs(snapshot, start, end, filters, limit, offset))
@@ -85,20 +88,22 @@ def _as_rows(name: str, rows: pa.Table) -> RowsAnswer:
     return RowsAnswer(name, rows.to_pylist(), lambda: rows)
 
 
-def _ask(books: Books, asked: ShowRequest, access: Access, bounds: Bounds) -> Readings | None:
+def _ask(books: Books, request: ShowRequest, access: Access, bounds: Bounds) -> Readings | None:
     """The readings; None where the books know nothing yet."""
     with books.snapshot() as snapshot:
         if is_empty(snapshot):
             return None
-        start, end = asked.window(snapshot)
-        check_size(snapshot, asked.by, start, end, bounds)
+        start, end = request.window(snapshot)
+        check_size(snapshot, request.by, start, end, bounds)
         try:
-            where = keep_to_team(snapshot, asked.filters, access.team)
+            where = keep_to_team(snapshot, request.filters, access.team)
         except NothingKnownError:
             return None
-        found = snapshot.show(asked.metrics, asked.by, start, end, asked.zone, asked.basis, where, asked.without_idle)
-    by = asked.sort or ""
-    return found.arrange(by.removeprefix("-"), by.startswith("-") != asked.reverse, asked.limit)
+        found = snapshot.show(
+            request.metrics, request.by, start, end, request.zone, request.basis, where, request.without_idle
+        )
+    by = request.sort or ""
+    return found.arrange(by.removeprefix("-"), by.startswith("-") != request.reverse, request.limit)
 
 
 def is_empty(snapshot: Snapshot) -> bool:
@@ -185,7 +190,7 @@ NAMING = ("paid_gpu_hours", "queue_waiting")
 
 
 class NothingKnownError(Exception):
-    """The books know nothing yet of what may be asked."""
+    """The books know nothing yet of what may be read."""
 
 
 def list_teams(snapshot: Snapshot) -> set[str]:
@@ -232,24 +237,24 @@ def read_long_question(kind: Callable[..., RequestT], given: Mapping[str, Any]) 
     return make_request(kind, {name: v for name, v in {**given, **lists}.items() if v not in (None, "")})
 
 
-def answer_diagnosis(books: Books, asked: DiagnoseRequest, access: Access, bounds: Bounds) -> PageAnswer:
+def answer_diagnosis(books: Books, request: DiagnoseRequest, access: Access, bounds: Bounds) -> PageAnswer:
     """What `loadfactor diagnose --format json` prints; for a token of one team, of that team and its jobs alone.
 
     Raises InputError where it takes too long, and for what the books do not know, RefusedError for another team.
     """
     leave_out: frozenset[str] = frozenset()
     if access.team is not None:
-        asked, leave_out = _keep_diagnosis_to_team(books, asked, access.team)
-    return PageAnswer(build_diagnosis(asked, books, limit_time(bounds.long_question_s), leave_out))
+        request, leave_out = _keep_diagnosis_to_team(books, request, access.team)
+    return PageAnswer(build_diagnosis(request, books, limit_time(bounds.long_question_s), leave_out))
 
 
-def answer_savings(books: Books, asked: SavingsRequest, bounds: Bounds) -> PageAnswer:
+def answer_savings(books: Books, request: SavingsRequest, bounds: Bounds) -> PageAnswer:
     """What `loadfactor savings --format json` prints. Raises InputError where it takes too long."""
-    return PageAnswer(build_savings(asked, books, limit_time(bounds.long_question_s)))
+    return PageAnswer(build_savings(request, books, limit_time(bounds.long_question_s)))
 
 
 def limit_time(longest_s: float, clock_s: Callable[[], float] = monotonic) -> Callable[[str, float], None]:
-    """What is told of progress, and ends it with an InputError once it takes longer than that."""
+    """A receiver of progress that ends it with an InputError once it takes longer than that."""
     end_s = clock_s() + longest_s
 
     def tell(_what: str, _share: float) -> None:
@@ -262,19 +267,21 @@ def limit_time(longest_s: float, clock_s: Callable[[], float] = monotonic) -> Ca
     return tell
 
 
-def _keep_diagnosis_to_team(books: Books, asked: DiagnoseRequest, team: str) -> tuple[DiagnoseRequest, frozenset[str]]:
+def _keep_diagnosis_to_team(
+    books: Books, request: DiagnoseRequest, team: str
+) -> tuple[DiagnoseRequest, frozenset[str]]:
     """The same question of one team, and jobs of which others held a part, so that their diagnosis would tell of them."""
-    if asked.team not in (None, team):
+    if request.team not in (None, team):
         raise RefusedError(403, f"this token reads team {team!r} alone; leave team=… out")
     with books.snapshot() as snapshot:
         try:
-            keep_to_team(snapshot, {"job": asked.job} if asked.job else {}, team)
+            keep_to_team(snapshot, {"job": request.job} if request.job else {}, team)
         except NothingKnownError as error:
             raise InputError("the books know nothing yet of what this token may read") from error
         shared = _list_shared_jobs(snapshot, team)
-    if asked.job in shared:
-        raise InputError(f"job {asked.job!r} is not of this team alone; ask with a token that reads everything")
-    return (asked if asked.job else replace(asked, team=team)), shared
+    if request.job in shared:
+        raise InputError(f"job {request.job!r} is not of this team alone; ask with a token that reads everything")
+    return (request if request.job else replace(request, team=team)), shared
 
 
 def _list_shared_jobs(snapshot: Snapshot, team: str) -> frozenset[str]:

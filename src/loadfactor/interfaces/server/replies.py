@@ -1,4 +1,4 @@
-"""Answers of questions over HTTP: their tag, 304 where nothing changed, gzip where it is asked for, streams where they are long."""
+"""Answers of questions over HTTP: their tag, 304 where nothing changed, gzip where it is accepted, streams where they are long."""
 
 import asyncio
 import hashlib
@@ -81,21 +81,21 @@ class QuestionPool:
     def __init__(self, at_once: int, waiting: int, retry_after_s: float) -> None:
         self._threads = ThreadPoolExecutor(at_once, "question")
         self._most, self._retry_after_s = at_once + waiting, retry_after_s
-        self._asked = 0
+        self._pending = 0
 
     async def ask(self, work: Callable[[], AnswerT]) -> AnswerT:
         """What `work` returns, worked out in a thread. Raises BusyError where too many wait already."""
-        if self._asked >= self._most:
+        if self._pending >= self._most:
             raise BusyError("too many questions at once; ask again a little later", self._retry_after_s)
-        self._asked += 1
+        self._pending += 1
         running = asyncio.get_running_loop().run_in_executor(self._threads, work)
         running.add_done_callback(self._count_down)  # not before: a client that leaves does not stop its question
         return await asyncio.shield(running)
 
     def _count_down(self, done: "asyncio.Future[AnswerT]") -> None:
-        self._asked -= 1
+        self._pending -= 1
         if not done.cancelled():
-            done.exception()  # said to who asked; where nobody is left, not to the log
+            done.exception()  # raised where somebody waits; where nobody does, not logged
 
     def close(self) -> None:
         """Take no more; those that run end by themselves."""
@@ -227,8 +227,8 @@ async def reply(
 def make_tag(request: Request, folder: Path, packed: bool) -> str:
     """The tag of an answer: other books (files or live batches), another question or another asker have another one."""
     state = [_state_of(folder / name) for name in (MANIFEST, LIVE, LIVE + LOG_SUFFIX)]
-    asked = (__version__, state, request.url.path, request.url.query, packed, access_of(request))
-    return f'"{hashlib.sha256(repr(asked).encode("utf-8", "surrogatepass")).hexdigest()[:32]}"'
+    identity = (__version__, state, request.url.path, request.url.query, packed, access_of(request))
+    return f'"{hashlib.sha256(repr(identity).encode("utf-8", "surrogatepass")).hexdigest()[:32]}"'
 
 
 def _state_of(path: Path) -> tuple[int, int, int] | None:
@@ -241,7 +241,7 @@ def _state_of(path: Path) -> tuple[int, int, int] | None:
 
 
 def _wants_gzip(accepted: str) -> bool:
-    """True where gzip is asked for by name.
+    """True where gzip is accepted by name.
 
     >>> [_wants_gzip(a) for a in ("gzip, deflate", "br;q=1.0, gzip;q=0.8", "gzip;q=0", "*", "")]
     [True, True, False, False, False]

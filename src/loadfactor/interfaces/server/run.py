@@ -132,9 +132,9 @@ def _greet(address: str, folder: Path, settings: Settings) -> None:
         + [f"gcp-monitoring {project.label}" for project in settings.gcp_monitoring]
         + [f"slurm {cluster.name}".strip() for cluster in settings.slurm]
     )
-    asked = f"asks {pulled}" if pulled else "nothing is configured to be asked"
+    sources = f"asks {pulled}" if pulled else "nothing is configured to be asked"
     if settings.kubernetes:
         watched = ", ".join(f"kubernetes {cluster.name}".strip() for cluster in settings.kubernetes)
-        asked = f"asks {pulled}; watches {watched}" if pulled else f"watches {watched}"
-    print(f"loadfactor: books in {folder}, listening on {address}; {asked}; takes remote_write at {address}/api/v1/write",
+        sources = f"asks {pulled}; watches {watched}" if pulled else f"watches {watched}"
+    print(f"loadfactor: books in {folder}, listening on {address}; {sources}; takes remote_write at {address}/api/v1/write",
           file=sys.stderr, flush=True)  # fmt: skip

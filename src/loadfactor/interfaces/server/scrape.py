@@ -18,7 +18,7 @@ from loadfactor.insight.alerts.rule import Rule
 from loadfactor.insight.alerts.rules import RULES
 from loadfactor.interfaces.gauges.exposition import SPLITS, GaugeSplit, MetricFamily, write_exposition
 from loadfactor.interfaces.gauges.measured import WholeJobs, measure_budgets, measure_end, measure_split
-from loadfactor.interfaces.gauges.rules import RuleGauges, Said
+from loadfactor.interfaces.gauges.rules import RuleGauges, RuleVerdicts
 from loadfactor.interfaces.server.guard import write_line
 from loadfactor.interfaces.server.questions import is_empty
 from loadfactor.interfaces.server.receiver import Receiver, ReceiverCounts
@@ -58,10 +58,10 @@ class FleetGauges:
         pool: QuestionPool,
         window: GaugeWindow,
         clock_s: Callable[[], float],
-        read_said: Callable[[], Said | None] | None = None,
+        read_verdicts: Callable[[], RuleVerdicts | None] | None = None,
     ) -> None:
-        """`read_said`: what the rules say, where alerts are judged already; without it they are judged here."""
-        self._read_said = read_said
+        """`read_verdicts`: what the rules say, where alerts are judged already; without it they are judged here."""
+        self._read_verdicts = read_verdicts
         self._books, self._pool, self._window, self._clock_s = books, pool, window, clock_s
         self._kept: dict[GaugeSplit | str, _Kept] = {}
         self._whole_jobs, self._rules = WholeJobs(), RuleGauges(books)
@@ -111,9 +111,9 @@ class FleetGauges:
 
     def _judge(self, now_s: float) -> list[MetricFamily]:
         """What rules watch; nothing where that fails, as the other gauges do not depend on it."""
-        if self._read_said is not None:
-            said = self._read_said()
-            return said.tell(self._books.store.currency, now_s) if said else []
+        if self._read_verdicts is not None:
+            verdicts = self._read_verdicts()
+            return verdicts.tell(self._books.store.currency, now_s) if verdicts else []
         try:
             return self._rules.measure(self._window.rules(), now_s)
         except LoadfactorError as error:

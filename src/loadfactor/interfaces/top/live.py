@@ -29,7 +29,7 @@ _NAMES = {"\x1b[A": UP, "\x1b[B": DOWN, "\r": ENTER, "\n": ENTER, "\x1b": ESCAPE
 
 @dataclass(frozen=True)
 class _Answered:
-    """What was asked last. `error`: what hindered it."""
+    """The last answer. `error`: what hindered it."""
 
     top: TopAnswer | None = None
     history: GpuHistory | None = None
@@ -41,16 +41,16 @@ def run_live(reader: ReadingsReader, view: TopView, last: str, where: tuple[str,
     console = Console(highlight=False)
     answered, due = _Answered(), 0.0
     with (
-        ThreadPoolExecutor(1) as asking,
+        ThreadPoolExecutor(1) as thread,
         _reading_keys() as fd,
         Live(console=console, screen=True, auto_refresh=False) as shown,
     ):
-        asked: Future[_Answered] | None = None
+        pending: Future[_Answered] | None = None
         while not view.is_over:
-            if asked is None and time.monotonic() >= due:
-                asked = asking.submit(_ask, reader, view, last, where, answered)
-            if asked is not None and asked.done():
-                answered, asked = asked.result(), None
+            if pending is None and time.monotonic() >= due:
+                pending = thread.submit(_ask, reader, view, last, where, answered)
+            if pending is not None and pending.done():
+                answered, pending = pending.result(), None
                 due = time.monotonic() + every_s
             width = min(console.width, MAX_WIDTH)
             shown.update(
@@ -75,7 +75,7 @@ def _ask(reader: ReadingsReader, view: TopView, last: str, where: tuple[str, ...
 
 def _draw(answered: _Answered, view: TopView, width: int, height: int) -> str:
     top, history = answered.top, answered.history
-    page = Document("asking …")
+    page = Document("thread …")
     if view.gpu is not None and history is not None and history.gpu == view.gpu:
         page = build_history(history)
     elif top is not None and top.grouping == view.grouping:

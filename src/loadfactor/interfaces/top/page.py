@@ -36,8 +36,8 @@ class TopView:
 
     def arrange(self, rows: tuple[TopRow, ...]) -> list[TopRow]:
         """The rows that the filter lets through, in order; what is unknown stands last."""
-        wanted = self.filter.casefold()
-        named = sorted((r for r in rows if any(wanted in (n or "").casefold() for n in r.names)), key=_name)
+        part = self.filter.casefold()
+        named = sorted((r for r in rows if any(part in (n or "").casefold() for n in r.names)), key=_name)
         if self.order == "name":
             return named[::-1] if self.descending else named
         known = [row for row in named if getattr(row, self.order) is not None]
@@ -134,8 +134,8 @@ def _draw_rows(answer: TopAnswer, rows: Sequence[TopRow]) -> tuple[list[TableCol
     columns, cells = _draw_values(
         rows, answer.currency, with_gpus=answer.grouping != "gpu", with_held=answer.grouping == "node"
     )
-    said = [[_shorten(name) for name in row.names] for row in rows]
-    return [*names, *columns], [[*name, *row] for name, row in zip(said, cells, strict=True)]
+    shown = [[_shorten(name) for name in row.names] for row in rows]
+    return [*names, *columns], [[*name, *row] for name, row in zip(shown, cells, strict=True)]
 
 
 def _draw_values(
@@ -175,12 +175,12 @@ def _say_fleet(answer: TopAnswer) -> str:
     fleet = answer.fleet
     if fleet is None or fleet.gpus is None:
         return "Nothing in this window."
-    said = [f"{percent(fleet.held)} held"] if fleet.held is not None else []
+    parts = [f"{percent(fleet.held)} held"] if fleet.held is not None else []
     if fleet.utilization is not None:
-        said.append(f"utilization {percent(fleet.utilization)}")
+        parts.append(f"utilization {percent(fleet.utilization)}")
     if fleet.power_w is not None:
-        said.append(f"{number(fleet.power_w * fleet.gpus * (fleet.held or 0) / W_PER_KW)} kW by those held")
-    return f"{counted(fleet.gpus, 'GPU')}: {', '.join(said)}." if said else f"{counted(fleet.gpus, 'GPU')}."
+        parts.append(f"{number(fleet.power_w * fleet.gpus * (fleet.held or 0) / W_PER_KW)} kW by those held")
+    return f"{counted(fleet.gpus, 'GPU')}: {', '.join(parts)}." if parts else f"{counted(fleet.gpus, 'GPU')}."
 
 
 def _say_window(answer: TopAnswer) -> str:

@@ -96,7 +96,7 @@ def find_gpu(answer: TopAnswer, begins: str) -> str:
 
 
 def ask_history(reader: "ReadingsReader", gpu: str, end: datetime, known: GpuHistory | None = None) -> GpuHistory:
-    """One GPU's hour up to `end`, in steps of the clock; steps of `known` that are over are not asked again."""
+    """One GPU's hour up to `end`, in steps of the clock; steps of `known` that are over are not read again."""
     size_s = STEP.total_seconds()
     last = datetime.fromtimestamp(ceil(end.timestamp() / size_s) * size_s, end.tzinfo)
     ends = tuple(last - STEP * back for back in reversed(range(STEPS)))
@@ -145,7 +145,7 @@ LONGEST_ANSWER_S = 30.0
 
 @dataclass(frozen=True)
 class TopQuestion:
-    """What is asked: metrics by dimensions, over the last part of the books (`last`) or from `start` to `end`.
+    """Metrics by dimensions, over the last part of the books (`last`) or from `start` to `end`.
 
     `may_lack`: the books may know nothing of that time; then there are no readings.
     """
@@ -162,7 +162,7 @@ class TopQuestion:
 class ReadingsReader(Protocol):
     """Something that answers with readings as JSON objects.
 
-    Raises InputError for what cannot be asked, FetchError where a server fails.
+    Raises InputError for a question that cannot be answered, FetchError where a server fails.
     """
 
     def ask(self, questions: Sequence[TopQuestion]) -> list[list[dict[str, Any]]]:
@@ -236,14 +236,18 @@ class ServerReader:
         try:
             asked = {name: value for name, value in given.items() if value}
             answer = self.client.get(f"{self.url.rstrip('/')}/api/v1/readings", params=asked, headers=self._headers())
-            said = answer.json()
+            payload = answer.json()
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise FetchError(
                 f"{self.url} does not answer as `loadfactor up` does ({error or type(error).__name__})"
             ) from error
-        if answer.status_code == httpx.codes.OK and isinstance(said, dict) and isinstance(said.get("readings"), list):
-            return list(said["readings"])
-        why = said.get("error", answer.reason_phrase) if isinstance(said, dict) else answer.reason_phrase
+        if (
+            answer.status_code == httpx.codes.OK
+            and isinstance(payload, dict)
+            and isinstance(payload.get("readings"), list)
+        ):
+            return list(payload["readings"])
+        why = payload.get("error", answer.reason_phrase) if isinstance(payload, dict) else answer.reason_phrase
         if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             why = f"{why}; give a token that may read with --token-file"
         raise (InputError if answer.status_code == httpx.codes.BAD_REQUEST else FetchError)(f"{self.url}: {why}")
