@@ -22,7 +22,7 @@ from loadfactor.base.units import BYTES_PER_GIB, MS_PER_DAY
 from loadfactor.books.books import Books
 from loadfactor.books.ledger_files import select_ledger
 from loadfactor.books.rebuild import refresh
-from loadfactor.ledger.activity import SIGNALS
+from loadfactor.ledger.columns import SIGNALS
 from loadfactor.sources.base import ReadOptions, Rows, Source
 from loadfactor.store import sample_files
 from loadfactor.store.importing import import_files

@@ -5,19 +5,14 @@ get more than there is: where shares add up to more than the capacity of the sco
 not down, even while its node drains.
 """
 
-from typing import Any
-
 import ibis
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
-from loadfactor.ledger.columns import HOLDER
-from loadfactor.ledger.intervals import clip, covers, cut_at_bounds, split_by_bucket
-from loadfactor.ledger.inventory import LOCATION
-from loadfactor.ledger.labels import ROUNDING_GPUS, drop_listed, name_gpus, pick_labelled, pick_listed
+from loadfactor.ledger.columns import HOLDER, LOCATION, ROUNDING_GPUS
+from loadfactor.ledger.intervals import Expr, clip, covers, cut_at_bounds, split_by_bucket
+from loadfactor.ledger.labels import drop_listed, name_gpus, pick_labelled, pick_listed
 from loadfactor.ledger.prices import PRICE_COLUMNS
 from loadfactor.ledger.scope import CLAIM, DAY, NUMBERS, OWN, list_carried, spread_whole_nodes
-
-Expr = Any
 
 
 def list_listed(allocations: Expr, locations: Expr | None, bounds: Expr, numbered: bool = False) -> Expr:

@@ -1,16 +1,206 @@
-"""What was installed when, whether it was usable, and what an hour of it cost: each GPU's time, cut where any of this changes."""
+"""What was installed when, whether it was usable, and what an hour of it cost: each GPU's time, cut where any of this changes.
 
-from typing import Any
+One name for a node that some call by its short name and others with its domain: n1 and n1.cluster.local.
+
+Who is said to hold a GPU: somebody, nobody, or nobody says.
+
+An allocation source speaks of a GPU when any allocation of the store, whenever it was, names that GPU, another one of its node,
+its node, its pool or the whole fleet (an allocation that names nothing). Where one speaks, a GPU that no allocation covers is
+held by nobody, unless it works. Where none speaks, nobody can say who holds it: its holder is unknown.
+
+GPUs that nobody lists one by one: those that a scheduler counts, and those that allocations show to be there.
+
+Three things may say which GPUs a node has, and they describe the same machines, so they are never added up. What lists GPUs (an
+exporter, an inventory) counts. GPUs that a scheduler knows by their number alone (`node:gpu0`) count beyond those that are listed
+just then. On a node of which nothing is listed just then, there are as many as jobs ever held at once, since the first of them,
+until a list says that the last one ended (what a log merely saw ends with the log).
+Whether more are there, or what these do between jobs, nobody knows: no allocation source speaks of what is estimated, so what is
+not held of it has an unknown holder.
+"""
 
 import ibis
 
-from loadfactor.ledger.holders import mark_sources
-from loadfactor.ledger.intervals import clip, covers, cut_at_bounds, intersect, open_ends, unite
+from loadfactor.ledger.columns import LOCATION, NUMBERED, ROUNDING_GPUS
+from loadfactor.ledger.intervals import Expr, clip, covers, cut_at_bounds, intersect, open_ends, unite
 from loadfactor.ledger.prices import PRICE_COLUMNS, choose_prices
+from loadfactor.tables.schema import ALWAYS, LIST
 
-LOCATION = ("node", "accelerator", "pool")
+_KEY = ("place",)
+_DEVICE = ("device_id", "node", "accelerator", "pool", "share", "from_utc", "to_utc", "estimated")
 
-Expr = Any
+
+def complete_devices(devices: Expr, unlisted: Expr) -> Expr:
+    """The device list without GPUs that two sides list, and with those that nobody lists, marked by `estimated`.
+
+    `unlisted` as `count_unlisted`. All columns of a device, from_utc and to_utc filled in.
+    """
+    rows = open_ends(devices).mutate(estimated=ibis.literal(False))
+    by_number = ibis.coalesce(rows.device_id.startswith(rows.node + ibis.literal(NUMBERED)), False)
+    named = rows.filter(~by_number).select(*_DEVICE)
+    listed = named.union(_list_beyond(rows.filter(by_number), named))
+    return listed.union(_list_estimated(unlisted, listed))
+
+
+def list_devices(devices: Expr) -> Expr:
+    """The same where every GPU is listed, and none by its number alone."""
+    return open_ends(devices).mutate(estimated=ibis.literal(False)).select(*_DEVICE)
+
+
+def count_unlisted(allocations: Expr, devices: Expr) -> Expr:
+    """How many GPUs jobs held at once where they name no GPU, at most: node, pool, most, from_utc (of the first of them), to_utc.
+
+    Where a list says that the last GPU of a place ended, that ends what is estimated there; jobs that begin later are counted anew.
+    Not of nodes, pools and fleets of which something is listed for ever since before.
+    """
+    rows = open_ends(allocations)
+    rows = rows.filter(rows.device_id.isnull()).mutate(
+        amount=ibis.coalesce(rows.gpus, 1.0) * ibis.coalesce(rows.share, 1.0),
+        pool=ibis.ifelse(rows.node.isnull(), rows.pool, None),
+    )
+    rows = rows.mutate(place=_name_place(rows))
+    listed = open_ends(devices.filter(devices.known_from == LIST))
+    ends = _list_ends(rows.select("place", "node", "pool").distinct(), listed)
+    rows = rows.select("node", "pool", "place", "amount", "from_utc", "to_utc")
+    ended = rows.place.isin(ends.place)
+    begun = rows.filter(ended).select("place", "from_utc").distinct()
+    later = begun.join(ends, [begun.place == ends.place, begun.from_utc >= ends.from_utc, begun.from_utc < ends.to_utc])
+    later = later.select(begun.place, begun.from_utc, since=ends.from_utc, until=ends.to_utc)
+    cut = rows.filter(ended).join(later, ["place", "from_utc"]).select(rows, later.since, later.until)
+    whole = rows.filter(~ended).mutate(since=ibis.literal(ALWAYS[0], "int64"), until=ibis.literal(ALWAYS[1], "int64"))
+    rows = ibis.union(whole, cut)
+    keys = ["node", "pool", "since", "until"]
+    changes = ibis.union(
+        rows.select(*keys, at_utc=rows.from_utc, change=rows.amount),
+        rows.select(*keys, at_utc=rows.to_utc, change=-rows.amount),
+    )
+    changes = changes.group_by([*keys, "at_utc"]).aggregate(change=changes.change.sum())
+    running = ibis.cumulative_window(group_by=keys, order_by=changes.at_utc)
+    held = changes.mutate(held=changes.change.sum().over(running))
+    out = held.group_by(keys).aggregate(held=held.held.max(), from_utc=held.at_utc.min())
+    most = (out.held - ROUNDING_GPUS).ceil().cast("int64")
+    out = out.select("node", "pool", most=most, from_utc=out.from_utc, to_utc=out.until)
+    staying = devices.filter(devices.to_utc.isnull())
+    staying = staying.mutate(since=ibis.coalesce(staying.from_utc, ALWAYS[0]))
+    by_node = staying.group_by("node").aggregate(since=staying.since.min())
+    by_pool = staying.group_by("pool").aggregate(since=staying.since.min())
+    out = out.anti_join(by_node, [out.node == by_node.node, out.from_utc >= by_node.since])
+    in_pool = (out.pool == by_pool.pool) | by_pool.pool.isnull() | out.pool.isnull()
+    return out.anti_join(by_pool, [out.node.isnull(), in_pool, out.from_utc >= by_pool.since])
+
+
+def _name_place(rows: Expr) -> Expr:
+    """What jobs name: a node, a pool or nothing but the fleet."""
+    return ibis.coalesce(rows.node, ibis.literal("pool ") + rows.pool, ibis.literal("fleet"))
+
+
+def _list_ends(places: Expr, listed: Expr) -> Expr:
+    """The times between which lists say that the last GPU of a place ended, of places where one did: place, from_utc, to_utc."""
+    there = _list_taken(places, listed)
+    ends = there.filter(there.to_utc < ALWAYS[1]).select("place", at_utc=there.to_utc)
+    always = [ends.select("place", at_utc=ibis.literal(at, "int64")) for at in ALWAYS]
+    points = ibis.union(ends, *always, distinct=True)
+    window = ibis.window(group_by="place", order_by=points.at_utc)
+    spans = points.select("place", from_utc=points.at_utc, to_utc=points.at_utc.lead().over(window))
+    return spans.filter(spans.to_utc.notnull())
+
+
+def _list_taken(places: Expr, listed: Expr) -> Expr:
+    """When something is listed of each place: place, from_utc, to_utc."""
+    spans = listed.select("node", "pool", "from_utc", "to_utc")
+    by_node, by_pool = unite(spans.drop("pool"), ["node"]), unite(spans.drop("node"), ["pool"])
+    of_node, of_pool = places.filter(places.node.notnull()), places.filter(places.node.isnull() & places.pool.notnull())
+    nowhere = places.filter(places.node.isnull() & places.pool.isnull())
+    around = [
+        of_node.join(by_node, of_node.node == by_node.node).select(of_node.place, by_node.from_utc, by_node.to_utc),
+        of_pool.join(by_pool, (of_pool.pool == by_pool.pool) | by_pool.pool.isnull()).select(
+            of_pool.place, by_pool.from_utc, by_pool.to_utc
+        ),
+        nowhere.cross_join(by_pool).select(nowhere.place, by_pool.from_utc, by_pool.to_utc),
+    ]
+    return unite(ibis.union(*around), ["place"])
+
+
+def _list_beyond(numbered: Expr, named: Expr) -> Expr:
+    """GPUs known by number, while their number is beyond what is listed by name on their node."""
+    on_node = named.semi_join(numbered, "node").mutate(share=ibis.coalesce(named.share, 1.0))
+    keys = ["node"]
+    pieces = cut_at_bounds([t.select(*keys, "from_utc", "to_utc") for t in (on_node, numbered)], keys)
+    counted = pieces.left_join(on_node, covers(pieces, on_node, keys)).select(pieces, on_node.share)
+    counted = counted.group_by([*keys, "from_utc", "to_utc"]).aggregate(there=ibis.coalesce(counted.share.sum(), 0.0))
+    cut = counted.join(numbered, covers(counted, numbered, keys)).select(
+        *(counted[c] if c in ("from_utc", "to_utc") else numbered[c] for c in _DEVICE), counted.there
+    )
+    number = cut.device_id.substr(cut.node.length() + len(NUMBERED)).try_cast("int64").cast("float64")
+    kept = cut.filter(ibis.coalesce(number, 0.0) >= cut.there - ROUNDING_GPUS)
+    return unite(kept.select(*_DEVICE), [c for c in _DEVICE if c not in ("from_utc", "to_utc")]).select(*_DEVICE)
+
+
+def _list_estimated(unlisted: Expr, listed: Expr) -> Expr:
+    """The GPUs that nobody lists, while nothing is listed of their node, of their pool or at all."""
+    there = unlisted.mutate(place=_name_place(unlisted))
+    taken = _list_taken(there.select("place", "node", "pool").distinct(), listed)
+    pieces = cut_at_bounds([t.select(*_KEY, "from_utc", "to_utc") for t in (there, taken)], _KEY)
+    free = pieces.join(there, covers(pieces, there, ["place"])).select(pieces, there.node, there.pool, there.most)
+    free = free.anti_join(taken, covers(free, taken, _KEY))
+    each = free.mutate(number=ibis.range(0, free.most).unnest())
+    nothing = {"accelerator": ibis.null("string"), "share": ibis.null("float64"), "estimated": ibis.literal(True)}
+    own = {"device_id": each.place + ibis.literal(NUMBERED) + each.number.cast("string"), **nothing}
+    return each.mutate(**own).select(*_DEVICE)
+
+
+def pair_names(*tables: Expr) -> Expr:
+    """The names with a domain of nodes that others call by the part before the first dot: node, called.
+
+    Only where a single name with a domain begins with that short name, and somebody uses the short one alone. Of n1, n1.a and n1.b
+    nobody knows which of the two n1 is: all three stay apart, and so do n1.a and n1.b where nobody says n1.
+    """
+    names = ibis.union(*(table.select("node") for table in tables), distinct=True)
+    full = names.filter(names.node.contains("."))
+    full = full.mutate(called=full.node.split(".")[0])
+    single = full.group_by("called").aggregate(node=full.node.min(), names=full.node.count())
+    single = single.filter(single.names == 1)
+    return single.semi_join(names, single.called == names.node).select("node", "called")
+
+
+def call_nodes(rows: Expr, names: Expr) -> Expr:
+    """Rows with their nodes, and GPUs that are known by node and number alone, under one name; `names` as `pair_names`."""
+    joined = rows.left_join(names, rows.node == names.node)
+    out = joined.select(rows, names.called)
+    by_number = out.device_id.startswith(out.node + ibis.literal(NUMBERED))
+    number = out.device_id.substr(out.node.length())
+    called = {
+        "device_id": ibis.ifelse(out.called.notnull() & by_number, out.called + number, out.device_id),
+        "node": ibis.coalesce(out.called, out.node),
+    }
+    return out.mutate(**called).select(*rows.columns)
+
+
+def list_sources(allocations: Expr, devices: Expr) -> Expr:
+    """What the allocations name: `level` (device, node, pool or fleet) and `name`. A GPU that is named speaks for its node."""
+    rows = open_ends(allocations)
+    columns = {"device": "device_id", "node": "node", "pool": "pool"}
+    named = [
+        rows.filter(rows[column].notnull()).select(level=ibis.literal(level), name=rows[column])
+        for level, column in columns.items()
+    ]
+    there = open_ends(devices)
+    of_node = there.semi_join(rows, "device_id")
+    nodes = of_node.filter(of_node.node.notnull()).select(level=ibis.literal("node"), name=of_node.node)
+    unnamed = rows.filter(*(rows[column].isnull() for column in columns.values()))
+    fleet = unnamed.select(level=ibis.literal("fleet"), name=ibis.literal("fleet"))
+    return ibis.union(*named, nodes, fleet, distinct=True)
+
+
+def mark_sources(rows: Expr, sources: Expr) -> Expr:
+    """Rows of GPUs (device_id, node, pool) with the flag `has_source`: an allocation source speaks of the GPU."""
+    columns = rows.columns
+    out = rows.mutate(fleet=ibis.literal("fleet"))
+    levels = (("device", "device_id"), ("node", "node"), ("pool", "pool"), ("fleet", "fleet"))
+    for level, column in levels:
+        names = sources.filter(sources.level == level).select(name=sources.name, spoken=ibis.literal(True))
+        joined = out.left_join(names, out[column] == names.name)
+        out = joined.select(out, **{f"by_{level}": ibis.coalesce(names.spoken, False)})
+    return out.select(*columns, has_source=ibis.or_(*(out[f"by_{level}"] for level, _ in levels)))
 
 
 def list_presence(devices: Expr, bounds: Expr) -> Expr:

@@ -7,19 +7,15 @@ is unknown, not zero. A price in a foreign currency is worth what the exchange r
 unknown, and no less specific price takes its place.
 """
 
-from typing import Any
-
 import ibis
 
 from loadfactor.base.units import MS_PER_DAY
-from loadfactor.ledger.intervals import covers, intersect, open_ends
+from loadfactor.ledger.intervals import Expr, covers, intersect, open_ends
 from loadfactor.tables.schema import BASES, BILLED
 
 MOST_SPECIFIC = 8
 """How specific a price of a bill is: more than one for a GPU (4), a pool (2) and a model (1) together."""
 PRICE_COLUMNS = tuple(f"price_per_gpu_hour_{basis}" for basis in BASES)
-
-Expr = Any
 
 
 def convert_prices(prices: Expr, rates: Expr | None, currency: str) -> Expr:

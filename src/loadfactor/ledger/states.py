@@ -15,22 +15,70 @@ the activity lay (`activity_bin`), whether the chip was throttled, how much memo
 only additive columns leave this file, so an hourly answer and a raw answer are the same. What follows from a row by itself
 (effective seconds, seconds measured, costs) is in `measures`. All seconds are GPU-seconds: a holder of half a GPU has half of
 its seconds, its energy and its memory.
-"""
 
-from typing import Any
+Where a GPU works that nobody is said to hold: which samples are evidence of that, and which belong to a holder before or after.
+
+A sample is a mean over its interval. One that reaches into time in which somebody holds the GPU says nothing of the time beside
+it: only a sample that lies in unheld time as a whole does. Hours are booked one by one, so a sample that reaches over the edge
+of an hour counts when a whole one in the same unheld stretch of that hour shows work, too, or when the stretch has no whole
+sample and nobody held the GPU in that hour.
+
+Overlapping samples of a GPU: at each instant, each measurement counts once, from the best sample that took it.
+
+Two exporters may watch one GPU, and given intervals may overlap. Only such files pass through here (the store marks them).
+Order of the samples of an instant, best first: the best activity signal measured, then the shorter interval (its part in the
+hour), then the source's name, then the later start. Memory in use and memory there is make one share, so both are taken from the
+best sample that has both, where there is one.
+
+Traffic of a GPU's links beside their peaks: PCIe in its busier direction, NVLink in both directions together.
+"""
 
 import ibis
 
 from loadfactor.base.units import MS_PER_S, S_PER_HOUR
-from loadfactor.ledger.activity import ACTIVITIES, SIGNALS, THROTTLED
-from loadfactor.ledger.columns import BINS, HISTOGRAM, HOLDER, KNOWN, NOBODY, UNKNOWN
-from loadfactor.ledger.evidence import lies_within_hour, weigh_evidence
-from loadfactor.ledger.inventory import LOCATION
-from loadfactor.ledger.links import LINK_BITS, NVLINK, PCIE, PCIE_BUSIER, PEAKS, busier_direction
+from loadfactor.ledger.columns import (
+    ACTIVITIES,
+    BINS,
+    HISTOGRAM,
+    HOLDER,
+    KNOWN,
+    LOCATION,
+    NOBODY,
+    SIGNALS,
+    THROTTLED,
+    UNKNOWN,
+)
+from loadfactor.ledger.intervals import Expr, covers, cut_at_bounds, number_islands
 from loadfactor.ledger.prices import PRICE_COLUMNS
 from loadfactor.tables.schema import BASES, MEASUREMENTS, measured_bit
 
-Expr = Any
+PCIE = ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s")
+PCIE_BUSIER = "pcie_bytes_per_s"
+"""PCIe traffic of a sample: that of the busier direction, for each direction has the link's peak to itself."""
+NVLINK = "nvlink_bytes_per_s"
+
+LINK_BITS = {PCIE_BUSIER: sum(measured_bit(c) for c in PCIE), NVLINK: measured_bit(NVLINK)}
+"""What each link's traffic is known from: any of these bits of `measured_mask`."""
+PEAKS = {PCIE_BUSIER: "pcie_peak_bytes_per_s", NVLINK: "nvlink_peak_bytes_per_s"}
+"""The ledger's column of each link's peak, null where the catalog does not know the accelerator or its link."""
+
+
+def link_table() -> Expr:
+    """The input `links`: the peaks of each accelerator, by its catalog id."""
+    return ibis.table({"accelerator": "string", **dict.fromkeys(PEAKS.values(), "float64")}, name="links")
+
+
+def add_peaks(holdings: Expr, links: Expr) -> Expr:
+    """Holdings with the peaks of the links of their accelerator."""
+    found = holdings.left_join(links, holdings.accelerator == links.accelerator)
+    return found.select(holdings, *(links[peak] for peak in PEAKS.values()))
+
+
+def busier_direction(samples: Expr) -> Expr:
+    """PCIe traffic in the busier direction; of one direction where only that was measured."""
+    rx, tx = (samples[c] for c in PCIE)
+    return ibis.greatest(ibis.coalesce(rx, tx), ibis.coalesce(tx, rx))
+
 
 KEYS = ("hour_utc", "from_utc", "to_utc", "state", "holder", "has_source", "device_id", *LOCATION, *HOLDER)
 CIRCUMSTANCES = ("measured_mask", "activity_bin", "throttled", "mem_total_bytes")
@@ -190,3 +238,96 @@ def _measure_links(book: Expr) -> dict[str, Expr]:
         parts = {"of_peak_bytes": book[WEIGHTED[link]], "peak_bytes": peak * book.gpu_s, "peak_measured_s": book.gpu_s}
         out |= {f"{name}_{part}": ibis.ifelse(known, value, 0.0) for part, value in parts.items()}
     return out
+
+
+NONE, EDGE, WHOLE = 0, 1, 2
+"""What a sample is evidence of in an unheld stretch: of nothing, perhaps, surely."""
+
+
+def list_spans(holdings: Expr, weighed: bool = True) -> Expr:
+    """The stretches of single GPUs, each once however many share it.
+
+    `free_from` and `free_to` limit the unheld time around a span in its hour, null where somebody holds the GPU; `held_hour`
+    says that somebody holds it at another time of that hour. Not `weighed`: as if all were held, for there is no evidence.
+    """
+    columns = ["span", "device_id", "hour_utc", "from_utc", "to_utc"]
+    nothing = ibis.null("int64")
+    if not weighed:
+        rows = holdings.select(*columns).distinct()
+        return rows.mutate(free_from=nothing, free_to=nothing, held_hour=ibis.literal(False))
+    rows = holdings.select(*columns, "free").distinct()
+    keys = ["device_id", "hour_utc"]
+    free = number_islands(rows.filter(rows.free).select(*columns), keys)
+    stretch = ibis.window(group_by=[*keys, "island"])
+    free = free.select(*columns, free_from=free.from_utc.min().over(stretch), free_to=free.to_utc.max().over(stretch))
+    other = rows.filter(~rows.free)
+    held = other.filter(other.device_id.notnull()).select(*keys, held_hour=ibis.literal(True)).distinct()
+    out = ibis.union(free, other.select(*columns, free_from=nothing, free_to=nothing))
+    marked = out.left_join(held, keys)
+    return marked.select(out, held_hour=ibis.coalesce(held.held_hour, False))
+
+
+def lies_within_hour(samples: Expr) -> Expr:
+    """True where a sample lies in one hour as a whole. `since`, `until`: its part in the hour."""
+    return (samples.since > samples.hour_utc) & (samples.until == samples.sampled_utc)
+
+
+def weigh_evidence(samples: Expr, spans: Expr) -> Expr:
+    """What a sample says of the unheld stretch around a span: NONE, EDGE or WHOLE. `whole`: see `lies_within_hour`."""
+    inside = (samples.since >= spans.free_from) & (samples.until <= spans.free_to)
+    return ibis.ifelse(inside, ibis.ifelse(samples.whole, WHOLE, EDGE), NONE).cast("int8")
+
+
+def find_unheld_work(spans: Expr, observed: Expr) -> Expr:
+    """Where GPUs work that nobody is said to hold: span, idle and evidence of such rows of `observed`, with `works` true."""
+    free = spans.filter(spans.free_from.notnull())
+    seen = observed.filter(observed.idle.notnull(), observed.evidence > NONE).join(free, "span")
+    stretch = ["device_id", "hour_utc", "free_from"]
+    whole = seen.evidence == WHOLE
+    known = seen.group_by(stretch).aggregate(
+        whole=ibis.ifelse(whole, 1, 0).sum(), working=ibis.ifelse(whole & ~seen.idle, 1, 0).sum()
+    )
+    active = seen.filter(~seen.idle).join(known, stretch)
+    likely = (active.working > 0) | ((active.whole == 0) & ~active.held_hour)
+    counted = active.filter((active.evidence == WHOLE) | likely)
+    return counted.select("span", "idle", "evidence", works=ibis.literal(True)).distinct()
+
+
+MEMORY = ("mem_used_bytes", "mem_total_bytes")
+_AT = ("device_id", "hour_utc", "from_utc", "to_utc")
+
+
+def resolve_overlaps(samples: Expr, measured: int = -1) -> Expr:
+    """The samples cut so that no two of a GPU overlap; same columns, the others from the best sample of the instant.
+
+    `measured` is the union of the masks: measurements that nobody took are not looked at.
+    """
+    keys = ["device_id", "hour_utc"]
+    pieces = cut_at_bounds([samples.select(*keys, "from_utc", "to_utc")], keys)
+    order = ibis.cases(
+        *(((samples.measured_mask & kind.bit) > 0, order) for order, kind in enumerate(ACTIVITIES)),
+        else_=len(ACTIVITIES),
+    )
+    ranked = samples.mutate(kind_rank=order, length_ms=samples.to_utc - samples.from_utc)
+    joined = pieces.join(ranked, covers(pieces, ranked, keys)).select(
+        pieces, *(ranked[c] for c in ranked.columns if c not in _AT), start_utc=ranked.from_utc
+    )
+    best_first = [joined.kind_rank, joined.length_ms, joined.source, joined.start_utc.desc(), joined.sampled_utc]
+    window = ibis.window(group_by=[joined.device_id, joined.from_utc], order_by=best_first)
+    joined = joined.mutate(rank=ibis.row_number().over(window))
+    taken = [c for c in MEASUREMENTS if measured & measured_bit(c)]
+    given: dict[str, Expr] = {c: ibis.null(samples[c].type()) for c in MEASUREMENTS}
+    given |= {c: _best(joined, c, joined[c].notnull()) for c in taken}
+    if {*MEMORY} <= {*taken}:
+        both = joined[MEMORY[0]].notnull() & joined[MEMORY[1]].notnull()
+        given |= {c: ibis.coalesce(_best(joined, c, both), given[c]) for c in MEMORY}
+    # the union of the masks bit by bit: not every engine has it as one function
+    bits = [(joined.measured_mask & measured_bit(c)).max() for c in taken]
+    given["measured_mask"] = sum(bits, (joined.measured_mask & 0).max())
+    others = {c: _best(joined, c, joined["rank"] == 0) for c in samples.columns if c not in (*_AT, *given)}
+    return joined.group_by(list(_AT)).aggregate(**given, **others).select(*samples.columns)
+
+
+def _best(rows: Expr, column: str, where: Expr) -> Expr:
+    """The value of the best row that satisfies a condition."""
+    return rows[column].argmin(rows["rank"], where=where)

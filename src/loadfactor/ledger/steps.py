@@ -14,25 +14,42 @@ import ibis
 
 from loadfactor.base.units import MS_PER_DAY
 from loadfactor.ledger.attribution import attribute_time, cut_capacity, list_claims, list_labelled, list_listed
-from loadfactor.ledger.capacity import measure_capacity
 from loadfactor.ledger.columns import WITHOUT
-from loadfactor.ledger.evidence import find_unheld_work, list_spans
-from loadfactor.ledger.gpu_numbers import find_misnumbered, list_numbers, name_numbered
-from loadfactor.ledger.holders import list_sources, mark_sources
-from loadfactor.ledger.intervals import split_by_bucket
-from loadfactor.ledger.inventory import cut_segments, list_outages, list_presence
-from loadfactor.ledger.labels import pick_labelled, pick_listed
-from loadfactor.ledger.links import add_peaks, link_table
-from loadfactor.ledger.node_names import call_nodes, pair_names
-from loadfactor.ledger.overlaps import resolve_overlaps
-from loadfactor.ledger.payers import fill_payers, list_payers, pick_told
+from loadfactor.ledger.intervals import Expr, split_by_bucket
+from loadfactor.ledger.inventory import (
+    call_nodes,
+    complete_devices,
+    count_unlisted,
+    cut_segments,
+    list_devices,
+    list_outages,
+    list_presence,
+    list_sources,
+    mark_sources,
+    pair_names,
+)
+from loadfactor.ledger.labels import (
+    fill_payers,
+    find_misnumbered,
+    list_numbers,
+    list_payers,
+    name_numbered,
+    pick_labelled,
+    pick_listed,
+    pick_told,
+)
 from loadfactor.ledger.prices import PRICE_COLUMNS, convert_prices, find_repriced, match_billed, match_prices
-from loadfactor.ledger.scope import DAY, locate_devices, scope_claims, scope_places
-from loadfactor.ledger.states import book_states, summarize_samples
-from loadfactor.ledger.unlisted import complete_devices, count_unlisted, list_devices
+from loadfactor.ledger.scope import DAY, locate_devices, measure_capacity, scope_claims, scope_places
+from loadfactor.ledger.states import (
+    add_peaks,
+    book_states,
+    find_unheld_work,
+    link_table,
+    list_spans,
+    resolve_overlaps,
+    summarize_samples,
+)
 from loadfactor.tables.schema import DEFAULT_CURRENCY, IDLE_BELOW, columns_of
-
-Expr = Any
 
 FEATURES: Final = ("labels", "unnamed", "domains", "numbered_devices")
 """Kinds of rows that may be missing as a table may be empty: allocations that labels name, allocations that name no GPU, nodes

@@ -1,15 +1,13 @@
 """Waits of jobs, from their queue events and allocations: from eligible (else submitted or requeued) to started."""
 
-from typing import Any
-
 import ibis
 
 from loadfactor.base.units import MS_PER_S
 from loadfactor.ledger.columns import HOLDER, SIZES
+from loadfactor.ledger.intervals import Expr
 from loadfactor.ledger.labels import pick_listed
 from loadfactor.tables.schema import EVENTS
 
-Expr = Any
 _WHO = (*(c for c in HOLDER if c not in ("job_id", "attempt")), "queue")
 
 

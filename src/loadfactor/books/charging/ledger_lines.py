@@ -77,7 +77,7 @@ def _compile(by: tuple[str, ...], basis: str) -> Queries:
 def _sum_hours(by: tuple[str, ...], basis: str) -> Expr:
     import ibis
 
-    from loadfactor.ledger.activity import ACTIVITIES
+    from loadfactor.ledger.columns import ACTIVITIES
     from loadfactor.ledger.states import measures
     from loadfactor.ledger.steps import ledger_columns
     from loadfactor.tables.schema import DIMENSIONS

@@ -11,7 +11,7 @@ from typing import Final
 from loadfactor.base.units import MS_PER_S, S_PER_MIN
 from loadfactor.books.check.collection import SET_CLOCKS
 from loadfactor.books.check.finding import Examined, Finding, add_places, name_some
-from loadfactor.ledger.activity import ACTIVITIES
+from loadfactor.ledger.columns import ACTIVITIES
 from loadfactor.tables.schema import IDLE_BELOW, LABELS
 
 AROUND_MS: Final = 15 * S_PER_MIN * MS_PER_S

@@ -14,7 +14,7 @@ from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN, S_PER_HOUR
 from loadfactor.books.booking import book, book_held
 from loadfactor.books.cut_holdings import cut_holdings
 from loadfactor.books.losses.stretches import Stretch, StretchPiece, join
-from loadfactor.ledger.activity import ACTIVITIES
+from loadfactor.ledger.columns import ACTIVITIES
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import Span
 

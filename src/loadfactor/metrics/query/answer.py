@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadfactor.base.units import MS_PER_HOUR
-from loadfactor.ledger.activity import ACTIVITIES
+from loadfactor.ledger.columns import ACTIVITIES
 from loadfactor.metrics.metric import OF_WORK, Count, Coverage, Metric, Part, Quantile, Ratio, Sum
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.metrics.query.question import ACTIVE, Fetch, Key, Question, Row

@@ -4,9 +4,9 @@ from typing import Any
 
 import ibis
 
-from loadfactor.ledger.activity import ACTIVITIES
+from loadfactor.ledger.columns import ACTIVITIES
 from loadfactor.ledger.intervals import shares_time
-from loadfactor.ledger.overlaps import resolve_overlaps
+from loadfactor.ledger.states import resolve_overlaps
 
 Expr = Any
 
