@@ -20,7 +20,7 @@ from benchmarks.memory import find_peak_bytes
 from loadfactor import simulator as simulated
 from loadfactor.base.units import BYTES_PER_GIB, MS_PER_DAY
 from loadfactor.books.books import Books
-from loadfactor.books.ledger_files import select_ledger
+from loadfactor.books.ledger_inputs import select_ledger
 from loadfactor.books.rebuild import refresh
 from loadfactor.ledger.columns import SIGNALS
 from loadfactor.sources.base import ReadOptions, Rows, Source

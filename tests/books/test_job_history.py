@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import loadfactor
 from loadfactor.base.errors import InputError
-from loadfactor.books.job_history import job_history
+from loadfactor.books.job_run import job_history
 from loadfactor.interfaces.cli import app
 
 

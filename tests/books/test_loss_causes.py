@@ -7,7 +7,7 @@ from tests.books.test_waterfall import END, HOURS, START, Row, configured, made,
 from tests.ledger.fleets import HOUR, MINUTE, add, batch
 
 from loadfactor.books.books import Books
-from loadfactor.books.waterfall_groups import WaterfallGroup
+from loadfactor.books.waterfall import WaterfallGroup
 
 __all__ = ["configured"]
 

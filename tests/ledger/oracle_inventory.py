@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from tests.ledger.oracle_cells import DAY, HOUR, Row, Sample
 
-from loadfactor.store.sample_layout import StepVote
+from loadfactor.store.manifest import StepVote
 from loadfactor.store.step_votes import learn_steps
 from loadfactor.tables.schema import MEASUREMENTS
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loadfactor import Books
-from loadfactor.books.ledger_facts import has_told_payers
+from loadfactor.books.booking import has_told_payers
 
 DAY = "2026-10-01T"
 DEVICES = "device_id,node,from_utc,to_utc\n" + "".join(f"g{k},n1,{DAY}00:00:00Z,{DAY}12:00:00Z\n" for k in range(4))

@@ -24,7 +24,7 @@ from loadfactor.books.books import Books
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.store.importing import Receipt
 from loadfactor.store.live import LiveLog
-from loadfactor.store.live_batch import LiveBatch
+from loadfactor.store.live_database import LiveBatch
 
 FIRST, AFTER = (int(n) for n in os.environ.get("STORE_PATHS_SEEDS", "0:1").split(":"))
 MEASURED = ("busy_share", "sm_active_share", "power_w", "mem_used_bytes", "mem_total_bytes")

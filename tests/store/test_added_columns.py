@@ -8,7 +8,7 @@ import pytest
 from loadfactor import Books
 from loadfactor.store.manifest import name_file
 from loadfactor.store.sample_files import read
-from loadfactor.store.table_files import read_rows
+from loadfactor.store.session import read_rows
 from loadfactor.store.writer import Writer
 
 ADDED = ("job_number", "queue", "tags", "known_from", "gpu_indices")

@@ -11,7 +11,7 @@ from tests.store.live_batches import START, batch, in_child, numbers
 from loadfactor.base.errors import InputError, SourceError, StoreError
 from loadfactor.store import live
 from loadfactor.store.live import LiveBatch, LiveLog, read_live
-from loadfactor.store.live_batch import encode
+from loadfactor.store.live_database import encode
 
 
 def test_batches_come_back_as_they_were(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.ledger.fleets import HOUR, MINUTE
 from loadfactor.books.books import Books
 from loadfactor.store.compaction import compact_store
 from loadfactor.store.live import LiveBatch, LiveLog
-from loadfactor.store.live_flush import flush_live
+from loadfactor.store.live_rows import flush_live
 
 START = 1_767_225_600_000  # 2026-01-01
 DAY = 24 * HOUR

@@ -18,7 +18,7 @@ from tests.store.live_batches import START, batch, in_child
 from loadfactor.base.errors import BusyError, DamageError, StoreError
 from loadfactor.store import live
 from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody, read_live
-from loadfactor.store.live_batch import TABLE_SQL, encode
+from loadfactor.store.live_database import BATCHES_SQL, encode
 
 
 def body(content: bytes, origin: str = "remote_write") -> ReceivedBody:
@@ -139,7 +139,7 @@ def test_the_first_format_is_brought_to_the_second(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "live.sqlite")
     connection.executescript(
         "PRAGMA page_size = 16384; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; PRAGMA user_version = 1;"
-        f"{TABLE_SQL}; CREATE TABLE span (discarded INTEGER NOT NULL, last INTEGER NOT NULL); INSERT INTO span VALUES (4, 6);"
+        f"{BATCHES_SQL}; CREATE TABLE span (discarded INTEGER NOT NULL, last INTEGER NOT NULL); INSERT INTO span VALUES (4, 6);"
     )
     with connection:
         for number in (5, 6):

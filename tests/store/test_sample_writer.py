@@ -6,8 +6,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from loadfactor.store.sample_columns import AS_TAKEN, ON_DISK
-from loadfactor.store.sample_writer import write_samples
+from loadfactor.store.settle import AS_TAKEN, ON_DISK
+from loadfactor.store.sample_imports import write_samples
 from loadfactor.store.settle import settle
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.store.settle_oracle import settle_slowly
 
-from loadfactor.store.same_instant import SamplesDifferError
-from loadfactor.store.sample_columns import AS_TAKEN, ON_DISK
+from loadfactor.store.settle import SamplesDifferError
+from loadfactor.store.settle import AS_TAKEN, ON_DISK
 from loadfactor.store.settle import Settled, settle
 from loadfactor.tables.schema import MEASUREMENTS, measured_bit
 

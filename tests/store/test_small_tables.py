@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadfactor.store.small_tables import completed, contradicted, fold, in_order, listed_twice, repeated, together
+from loadfactor.store.small_imports import completed, contradicted, fold, in_order, listed_twice, repeated, together
 from loadfactor.tables.charges import CHARGES
 from loadfactor.tables.columns import Table, arrow_type
 from loadfactor.tables.schema import SAMPLES, TABLES

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from loadfactor.base.errors import SourceError
 from loadfactor.sources.base import Gap, Rows
-from loadfactor.store import staged_samples
-from loadfactor.store.sample_columns import AS_TAKEN
+from loadfactor.store import staged_import as staged_samples
+from loadfactor.store.settle import AS_TAKEN
 from loadfactor.store.staged_import import StagedImport
 from loadfactor.tables.schema import measured_bit, table
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadfactor.store.sample_layout import LONGEST_STEP_MS, StepVote
+from loadfactor.store.manifest import LONGEST_STEP_MS, StepVote
 from loadfactor.store.step_votes import add_votes, count_votes, learn_steps
 
 MINUTE = 60_000

@@ -9,7 +9,7 @@ import pytest
 
 from loadfactor.base.errors import DamageError, InputError
 from loadfactor.books.books import Books
-from loadfactor.store.audit import append_audit
+from loadfactor.store.disk import append_audit
 from loadfactor.store.tokens import NAME, TokenFile, create_token, read_tokens, revoke_token
 
 

@@ -20,18 +20,17 @@ from loadfactor.store.store import Store
 from loadfactor.tables.schema import IDLE_BELOW, TABLES
 
 if TYPE_CHECKING:  # what writes takes longer to import than most answers
-    from loadfactor.books.budgets import BudgetReview
-    from loadfactor.books.charging.bill_comparison import BillComparison
-    from loadfactor.books.charging.changes import ChargebackChanges
+    from loadfactor.books.bill_comparison import BillComparison
+    from loadfactor.books.billed_costs import BilledCommitments
+    from loadfactor.books.budgets import BudgetReview, ProjectReview
+    from loadfactor.books.charging.closings import ChargebackChanges
     from loadfactor.books.charging.fleet_chargeback import ChargeQuestion, FleetChargeback
     from loadfactor.books.check import CheckResult
-    from loadfactor.books.commitment_uses import BilledCommitments
-    from loadfactor.books.owned_fleet import OwnedUse
-    from loadfactor.books.projects import ProjectReview
+    from loadfactor.books.owned_prices import OwnedUse
     from loadfactor.books.retagging import Retagging
     from loadfactor.books.waits import WaitEstimate, Waits
     from loadfactor.books.watched import Watched
-    from loadfactor.books.waterfall_groups import FleetWaterfall
+    from loadfactor.books.waterfall import FleetWaterfall
     from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
     from loadfactor.store.import_records import ImportRecord
     from loadfactor.store.importing import Progress, Receipt
@@ -168,7 +167,7 @@ class Books:
     @property
     def is_booked_otherwise(self) -> bool:
         """True where the ledger that is kept stands on other definitions: each question then books everything for itself."""
-        from loadfactor.books.stale_hours import ledger_key
+        from loadfactor.books.rebuild import ledger_key
 
         with self.store.read() as session:
             kept = session.manifest
@@ -297,7 +296,7 @@ class Books:
 
         Raises InputError where it was not closed, or was closed by other names.
         """
-        from loadfactor.books.charging.changes import compare_closed
+        from loadfactor.books.charging.closings import compare_closed
 
         with self.snapshot() as snapshot:
             closings = snapshot.list_closings(month)

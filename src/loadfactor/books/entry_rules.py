@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from loadfactor.base.errors import InputError
 from loadfactor.settings.config import Settings, read_settings
 from loadfactor.settings.file import CHOSEN, Signature, sign_file
-from loadfactor.store.entry import ChangeRows, Entry
+from loadfactor.store.session import ChangeRows, Entry
 from loadfactor.tables.tagging_rules import Tagging, TagRule, read_rules
 
 if TYPE_CHECKING:  # Arrow takes longer to import than most answers

@@ -6,8 +6,7 @@ from statistics import median
 from typing import Final
 
 from loadfactor.base.units import MS_PER_S
-from loadfactor.books.waterfall import ASKED
-from loadfactor.books.waterfall_groups import WaterfallGroup
+from loadfactor.books.waterfall import ASKED, WaterfallGroup
 from loadfactor.metrics.metric import Made, Metric
 from loadfactor.metrics.money import UNITS
 from loadfactor.metrics.query.reading import Readings, rank

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.compiled_sql import recall
-from loadfactor.books.section_work import tabulate_section_work
 from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.catalog.models import Network, read_network
 from loadfactor.metrics.work import HARDWARE_FLOP, IN_SECTION, MODEL_FLOP, TRAIN_TOKEN, WORKED_OUT
@@ -20,6 +19,16 @@ from loadfactor.tables.tagging import give_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_S, S_PER_DAY, S_PER_HOUR, S_PER_MIN
+from loadfactor.books.booking import may_overlap
+from loadfactor.books.compiled_sql import Queries
+from loadfactor.tables.work import SECTION_KINDS
 
 GIVEN = ("model", "sequence_length", "datatype", "recompute")
 _UNITS = f"('{TRAIN_TOKEN}', '{MODEL_FLOP}', '{HARDWARE_FLOP}')"
@@ -130,3 +139,129 @@ def _compile() -> dict[str, str]:
     from loadfactor.books.expressions import write_progress  # Ibis takes longer to import than most answers
 
     return {"progress": write_progress()}
+
+
+STEPS_S = (
+    *(minutes * S_PER_MIN for minutes in (1, 2, 5, 10, 15, 30)),
+    *(hours * S_PER_HOUR for hours in (1, 2, 4, 8)),
+    S_PER_DAY,
+)
+MOST_STEPS = 480
+
+
+@dataclass(frozen=True)
+class JobActivity:
+    """Activity (a share, by the best signal of each sample) in steps of `step_s` from `start_ms` on, None where unobserved.
+
+    `mean` is that of all GPUs of the job, weighted by time; `lowest` and `highest` those of single GPUs.
+    """
+
+    start_ms: int
+    step_s: int
+    gpus: int
+    mean: Sequence[float | None]
+    lowest: Sequence[float | None]
+    highest: Sequence[float | None]
+
+
+def find_job_activity(session: Session, job: str, start_ms: int, end_ms: int) -> JobActivity | None:
+    """What the GPUs of the job did within [start, end). None where its allocations name no GPU, or no sample is of them."""
+    session.put("asked_job", {"job_id": [job], "from_utc": [start_ms], "to_utc": [end_ms]})
+    session.view_table("allocations", "allocations")
+    session.materialize("held_gpus", recall("GPUs of a job", _compile_held)["held"])
+    first, last = session.fetch_one("SELECT min(from_utc), max(to_utc) FROM held_gpus")
+    if first is None:
+        return None
+    files = session.covering("samples", (first, last))
+    overlaps = may_overlap([*session.parts(files), *session.live_samples])
+    session.view_table("samples", "samples", files, ((first, last),))
+    queries = recall(f"activity of a job {overlaps}", lambda: _compile_activity(overlaps))
+    found = session.fetch_columns(queries["activity"])
+    if not len(found["activity"]):
+        return None
+    devices, device = np.unique(found["device_id"].astype(str), return_inverse=True)
+    return _add_up(devices.size, device, *(np.asarray(found[c]) for c in ("from_ms", "to_ms", "activity")))
+
+
+def _compile_held() -> Queries:
+    """The SQL of the GPUs that a job holds."""
+    from loadfactor.books.expressions import input_table, write_sql
+    from loadfactor.metrics.query.job_activity import list_held
+
+    return {"held": write_sql(list_held(input_table("allocations")))}
+
+
+def _compile_activity(overlaps: bool) -> Queries:
+    """The SQL of what they did."""
+    from loadfactor.books.expressions import input_table, write_sql
+    from loadfactor.metrics.query.job_activity import list_activity
+
+    return {"activity": write_sql(list_activity(input_table("samples"), overlaps))}
+
+
+def _add_up(gpus: int, device: Any, from_ms: Any, to_ms: Any, activity: Any) -> JobActivity:
+    """Samples (arrays of one length) as sums by GPU and step; a sample over several steps counts in each by its part."""
+    span_s = (to_ms.max() - from_ms.min()) / MS_PER_S
+    step_s = next((step for step in STEPS_S if span_s <= step * MOST_STEPS), STEPS_S[-1])
+    step_ms = step_s * MS_PER_S
+    start = int(from_ms.min() // step_ms * step_ms)
+    first, last = (from_ms - start) // step_ms, (to_ms - 1 - start) // step_ms
+    pieces = (last - first + 1).astype(int)
+    of = np.repeat(np.arange(from_ms.size), pieces)
+    step = np.repeat(first, pieces) + np.arange(of.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    edge = start + step * step_ms
+    ms = np.minimum(to_ms[of], edge + step_ms) - np.maximum(from_ms[of], edge)
+    steps = int(step.max()) + 1
+    cell = device[of] * steps + step
+    observed = np.bincount(cell, ms, gpus * steps).reshape(gpus, steps)
+    active = np.bincount(cell, ms * activity[of], gpus * steps).reshape(gpus, steps)
+    unknown = observed == 0
+    share = np.divide(active, observed, out=np.zeros_like(active), where=~unknown)
+    mean = np.divide(active.sum(0), observed.sum(0), out=np.full(steps, np.nan), where=~unknown.all(0))
+    lowest = np.where(unknown, np.inf, share).min(0)
+    highest = np.where(unknown, -np.inf, share).max(0)
+    return JobActivity(start, step_s, gpus, *(_known(values) for values in (mean, lowest, highest)))
+
+
+def _known(values: Any) -> list[float | None]:
+    return [float(value) if np.isfinite(value) else None for value in values]
+
+
+_OPEN: Final = ", ".join(f"sum(sum(step) FILTER (kind = '{kind}')) OVER job AS {kind}" for kind in SECTION_KINDS)
+_FIRST: Final = " ".join(f"WHEN {kind} > 0 THEN '{IN_SECTION[kind]}'" for kind in SECTION_KINDS)
+_SPANS: Final = f"""
+    WITH edges AS (
+        SELECT job_id, from_utc AS at_utc, kind, 1 AS step FROM job_sections WHERE to_utc > from_utc
+        UNION ALL SELECT job_id, to_utc, kind, -1 FROM job_sections WHERE to_utc > from_utc),
+    stretches AS (
+        SELECT job_id, at_utc AS from_utc, lead(at_utc) OVER job AS to_utc, {_OPEN}
+        FROM edges GROUP BY job_id, at_utc WINDOW job AS (PARTITION BY job_id ORDER BY at_utc))
+    SELECT job_id, from_utc, to_utc, CASE {_FIRST} END AS unit,
+           unnest(range(from_utc - from_utc % {MS_PER_HOUR}, to_utc, {MS_PER_HOUR})) AS hour_utc
+    FROM stretches WHERE unit IS NOT NULL"""
+"""Every instant counts for one kind at most: of several the first of `SECTION_KINDS`. A row an hour that a section touches."""
+_WORK: Final = """
+    WITH held AS (
+        SELECT job_id, hour_utc, from_utc, to_utc, sum(gpu_s) AS gpu_s
+        FROM ledger SEMI JOIN section_spans USING (job_id, hour_utc) GROUP BY ALL),
+    parts AS (
+        SELECT job_id, unit, gpu_s / (held.to_utc - held.from_utc) AS gpu_s_per_ms,
+               greatest(spans.from_utc, held.from_utc) AS from_utc, least(spans.to_utc, held.to_utc) AS to_utc
+        FROM section_spans AS spans JOIN held USING (job_id, hour_utc))
+    SELECT job_id, unit, from_utc, to_utc, sum(gpu_s_per_ms) * (to_utc - from_utc) AS amount
+    FROM parts WHERE to_utc > from_utc GROUP BY job_id, unit, from_utc, to_utc"""
+_NO_SECTIONS: Final = """
+    SELECT NULL::VARCHAR AS job_id, NULL::VARCHAR AS unit, NULL::BIGINT AS from_utc, NULL::BIGINT AS to_utc,
+           NULL::DOUBLE AS amount WHERE false"""
+
+
+def tabulate_section_work(session: Session, is_asked: bool) -> None:
+    """Put the work of sections into the table `section_work`; none of it where it is not asked for. Reads `ledger`.
+
+    A section holds the GPUs that its job held meanwhile: time in which the job held none counts for nothing.
+    """
+    if is_asked:
+        session.view_table("job_sections", "job_sections")
+        session.materialize("section_spans", _SPANS)
+        is_asked = session.fetch_one("SELECT count(*) FROM section_spans")[0] > 0  # else the ledger need not be read
+    session.materialize("section_work", f"{_WORK} ORDER BY ALL" if is_asked else _NO_SECTIONS)

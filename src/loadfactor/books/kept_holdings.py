@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from loadfactor.base.units import MS_PER_HOUR
-from loadfactor.books.booking import book, view_placed
+from loadfactor.books.booking import LedgerFacts, book, list_facts, view_placed
 from loadfactor.books.charging.billed_prices import has_bills
-from loadfactor.books.ledger_facts import LedgerFacts, list_facts
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import LABELS, Span
 

@@ -13,6 +13,18 @@ from loadfactor.tables.schema import PRICES, Span
 
 if TYPE_CHECKING:
     import pyarrow as pa
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from loadfactor.catalog.accelerators import accelerators
+from loadfactor.catalog.prices import gpu_hour_price
+from loadfactor.store.manifest import StoredFile
+from loadfactor.store.sample_files import read
+from loadfactor.store.session import Session
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 BASIS: Final = "owned"
 _DIGESTS: Final = 3
@@ -156,3 +168,39 @@ def _read_file(text: str) -> BookedFile:
 
 def _read_owned(said: Mapping[str, Any] | None, read_row: Callable[[Any], OwnedPrice]) -> OwnedPrices:
     return OwnedPrices(said["written"], tuple(map(read_row, said["rows"]))) if said else OwnedPrices()
+
+
+def select_ledger(session: Session, files: Iterable[StoredFile]) -> str:
+    """SQL: files of the ledger, of each the hours that count."""
+    files = list(files)
+    whole = [f for f in files if f.hours is None]
+    queries = [f"SELECT * FROM {read(session.paths(whole))}"] if whole else []
+    for file in files:
+        if file.hours is not None:
+            hours = " OR ".join(f"(hour_utc >= {start} AND hour_utc < {end})" for start, end in file.hours)
+            queries.append(f"SELECT * FROM {read(session.paths([file]))} WHERE {hours}")
+    return " UNION ALL BY NAME ".join(queries)
+
+
+def list_estimates() -> "pa.Table":
+    """The catalog's dated prices as rows of the price list."""
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(write_estimates(), schema=PRICES.schema)
+
+
+def write_estimates() -> list[dict[str, object]]:
+    """The same as plain values."""
+    rows = []
+    for item in accelerators():
+        price = gpu_hour_price(item)
+        if price is not None:
+            given: dict[str, object] = {
+                "accelerator": item,
+                "basis": "estimate",
+                "price_per_gpu_hour": float(price.typical),
+                "currency": price.currency,
+                "source": f"{price.source} ({price.as_of})",
+            }
+            rows.append({column.name: given.get(column.name) for column in PRICES.columns})
+    return rows

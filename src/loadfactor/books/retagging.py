@@ -9,10 +9,10 @@ from loadfactor.books.rebuild import refresh
 from loadfactor.books.snapshot import Snapshot
 from loadfactor.settings.config import read_settings
 from loadfactor.settings.file import CHOSEN
-from loadfactor.store.audit import append_audit
-from loadfactor.store.entry import TAGGED, ChangeRows
+from loadfactor.store.compaction import retag_rows
+from loadfactor.store.disk import append_audit
 from loadfactor.store.importing import Progress
-from loadfactor.store.retagging import retag_rows
+from loadfactor.store.session import TAGGED, ChangeRows
 from loadfactor.store.store import Store
 from loadfactor.store.writer import Writer
 

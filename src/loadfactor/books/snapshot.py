@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from loadfactor.base.errors import InputError, no_such
 from loadfactor.books.asked_ledger import AskedLedger
-from loadfactor.books.charging.bill_comparison import BillComparison, compare_bills
+from loadfactor.books.bill_comparison import BillComparison, compare_bills
 from loadfactor.books.compiled_sql import Queries, recall
-from loadfactor.books.filters import check_filters
 from loadfactor.books.known_span import find_bill_span, find_span, has_only_bills
 from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.metrics import METRICS, Metric, metric
@@ -29,18 +28,49 @@ from loadfactor.tables.schema import BASES, Span
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from loadfactor.books.budgets import BudgetReview
+    from loadfactor.books.billed_costs import BilledCommitments
+    from loadfactor.books.budgets import BudgetReview, ProjectReview
     from loadfactor.books.charging.closings import Closing
     from loadfactor.books.charging.fleet_chargeback import ChargeQuestion, FleetChargeback
     from loadfactor.books.check import CheckResult
-    from loadfactor.books.commitment_uses import BilledCommitments
     from loadfactor.books.job_account import AlikeJobs
-    from loadfactor.books.job_samples import JobActivity
-    from loadfactor.books.owned_fleet import OwnedUse
-    from loadfactor.books.projects import ProjectReview
+    from loadfactor.books.job_flops import JobActivity
+    from loadfactor.books.owned_prices import OwnedUse
     from loadfactor.books.untagged import Untagged
     from loadfactor.books.waits import WaitEstimate, Waits
-    from loadfactor.books.waterfall_groups import FleetWaterfall
+    from loadfactor.books.waterfall import FleetWaterfall
+
+from shlex import quote
+
+from loadfactor.metrics.query.calendar import PERIODS
+from loadfactor.metrics.query.question import OF_A_HOLDER, UNKNOWN_HOLDER
+from loadfactor.tables.schema import DIMENSIONS, columns_of
+
+
+def check_filters(session: Session, where: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Filters that name something the books know; InputError naming what is near when they do not."""
+    for name, value in where.items():
+        if name not in DIMENSIONS:
+            raise no_such("dimension", name, DIMENSIONS)
+        if name in ("hour", *PERIODS, "state"):
+            raise InputError(
+                f"nothing can be chosen by {name!r}; use --from and --to for time, or one of job, team, device …"
+            )
+        column, known = DIMENSIONS[name], {UNKNOWN_HOLDER} if name in OF_A_HOLDER else set()
+        for table in ("allocations", "devices", "queue_events"):
+            if column in columns_of(table):
+                session.view_table(table, table)
+                sql = f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL"
+                known |= {found for (found,) in session.raw.execute(sql).fetchall()}
+        if value not in known:
+            raise no_such(
+                name,
+                value,
+                known,
+                f"`loadfactor show paid_gpu_hours --by {name} --store {quote(str(session.folder))}` lists them",
+            )
+    return tuple(where.items())
+
 
 Expr = Any
 
@@ -221,7 +251,7 @@ class Snapshot:
 
     def job_activity(self, job: str, start: datetime, end: datetime) -> "JobActivity | None":
         """What the GPUs of a job did within [start, end), sample by sample; None where none is known or none was sampled."""
-        from loadfactor.books.job_samples import find_job_activity
+        from loadfactor.books.job_flops import find_job_activity
 
         return find_job_activity(self._session, job, milliseconds(start), milliseconds(end))
 
@@ -239,7 +269,7 @@ class Snapshot:
 
     def commitments(self) -> "BilledCommitments":
         """As `Books.commitments`."""
-        from loadfactor.books.commitment_uses import find_commitments
+        from loadfactor.books.billed_costs import find_commitments
 
         return find_commitments(self._session)
 
@@ -249,13 +279,13 @@ class Snapshot:
 
     def owned(self) -> "tuple[OwnedUse, ...]":
         """As `Books.owned`."""
-        from loadfactor.books.owned_fleet import list_owned
+        from loadfactor.books.owned_prices import list_owned
 
         return list_owned(self._session, settings().owned)
 
     def projects(self, basis: str | None = None) -> "ProjectReview":
         """As `Books.projects`."""
-        from loadfactor.books.projects import review_projects
+        from loadfactor.books.budgets import review_projects
 
         found = settings()
         return review_projects(self._session, found.project, found.owned, self._check_basis(basis))

@@ -11,18 +11,14 @@ from typing import TYPE_CHECKING, Any
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.books.asked_ledger import AskedLedger
-from loadfactor.books.booking import book, book_held
+from loadfactor.books.booking import LedgerFacts, book, book_held, cut_holdings, list_facts
 from loadfactor.books.budgets import review_budgets
 from loadfactor.books.charging.billed_prices import has_bills
 from loadfactor.books.compiled_sql import Queries, recall
-from loadfactor.books.cut_holdings import cut_holdings
 from loadfactor.books.job_runs import write_begun, write_lasting
 from loadfactor.books.kept_holdings import KeptHoldings, is_by_gpu
-from loadfactor.books.ledger_facts import LedgerFacts, list_facts
-from loadfactor.books.nearby_devices import read_nearby_devices
 from loadfactor.books.rebuild import default_basis, open_ledger
 from loadfactor.books.step_totals import StepRows, read_steps
-from loadfactor.books.watched_prices import write_ended_prices
 from loadfactor.books.watched_waits import QueuedJobs, UsualWait, WatchedWaits
 from loadfactor.metrics import Metric
 from loadfactor.metrics.query.calendar import Window
@@ -35,6 +31,57 @@ from loadfactor.tables.schema import Span
 
 if TYPE_CHECKING:
     from loadfactor.books.budgets import BudgetReview
+from typing import Final
+
+from loadfactor.store.import_records import list_imports
+from loadfactor.store.manifest import StoredFile
+from loadfactor.store.sample_files import read
+from loadfactor.tables.schema import ALWAYS, BASES
+
+
+def read_nearby_devices(session: Session, job: str, span: Span) -> list[str] | None:
+    """Their names, in order; None where somebody holds unnamed GPUs of a pool or of the fleet then: any may be its own.
+
+    A node has one name before its first dot, so more GPUs may be listed than are needed, and never fewer.
+    """
+    for name in ("allocations", "devices"):
+        session.view_table(name, name)
+    then = f"coalesce(from_utc < {span[1]}, true) AND coalesce(to_utc > {span[0]}, true)"
+    unnamed = f"SELECT 1 FROM allocations WHERE {then} AND device_id IS NULL AND node IS NULL LIMIT 1"
+    if session.raw.execute(unnamed).fetchall():
+        return None
+    of_job = f"FROM allocations WHERE {then} AND job_id = {quote(job)}"
+    own = f"(SELECT device_id {of_job})"
+    nodes = f"""(SELECT split_part(node, '.', 1) {of_job} AND node IS NOT NULL
+                 UNION SELECT split_part(node, '.', 1) FROM devices WHERE device_id IN {own} AND node IS NOT NULL)"""
+    found = session.raw.execute(
+        f"SELECT DISTINCT device_id FROM devices WHERE device_id IN {own} OR split_part(node, '.', 1) IN {nodes} ORDER BY ALL"
+    )
+    return [device for (device,) in found.fetchall()]
+
+
+_NEVER: Final = ALWAYS[1]
+
+
+def write_ended_prices(end_ms: int) -> str:
+    """SQL: accelerator, pool, device_id, basis, ended, gone of prices of listed GPUs that ended before an instant for good.
+
+    A price is followed by another one that is valid later, in the same or a better basis, for all that it was the price of.
+    """
+    rank = " ".join(f"WHEN '{basis}' THEN {number}" for number, basis in enumerate(BASES))
+    what = ("accelerator", "pool", "device_id")
+    covers = " AND ".join(f"(q.{of} IS NULL OR q.{of} = p.{of})" for of in what)
+    matches = " AND ".join(f"(p.{of} IS NULL OR d.{of} = p.{of})" for of in what)
+    return f"""
+        WITH ranked AS (SELECT *, CASE basis {rank} END AS rank FROM prices),
+          ended AS (SELECT accelerator, pool, device_id, basis, rank, max(coalesce(to_utc, {_NEVER})) AS ended
+                    FROM ranked GROUP BY ALL HAVING ended < {end_ms}),
+          last AS (SELECT * FROM ended AS p WHERE NOT EXISTS (
+                     SELECT 1 FROM ranked AS q WHERE q.rank <= p.rank AND coalesce(q.to_utc, {_NEVER}) > p.ended AND {covers}))
+        SELECT p.accelerator, p.pool, p.device_id, p.basis, p.ended, max(coalesce(d.to_utc, {_NEVER})) AS gone
+        FROM last AS p JOIN devices AS d ON {matches} AND coalesce(d.to_utc, {_NEVER}) > p.ended
+        GROUP BY ALL ORDER BY ALL"""
+
 
 EVENTS_BEFORE_MS = MS_PER_DAY
 """Events are still read of so long before the time asked for, as one that was told stays true for a while."""
@@ -244,3 +291,42 @@ def _compile(question: Question) -> Queries:
     from loadfactor.books.expressions import write_queries  # Ibis takes longer to import than most answers
 
     return write_queries(question)
+
+
+LIVE = "live "
+"""How the digest of an import begins that a flush made of live rows."""
+FIRST_INSTANT = {
+    "allocations": "from_utc",
+    "outages": "from_utc",
+    "devices": "from_utc",
+    "queue_events": "at_utc",
+    "device_events": "at_utc",
+}
+
+
+def find_imported(session: Session, after: int) -> int | None:
+    """The earliest instant of what was imported from files since the import of a number; None where nothing was.
+
+    What a device or job was since ever counts from the first instant that is named.
+    """
+    numbers = [r.number for r in list_imports(session, "import_no > ?", [after]) if not r.digest.startswith(LIVE)]
+    if not numbers:
+        return None
+    found: list[int | None] = [_first_sample(file, numbers) for file in session.manifest.of("samples")]
+    for table, column in FIRST_INSTANT.items():
+        files = [f for f in session.manifest.logs_of(table) if any(f.holds_import(n) for n in numbers)]
+        if files:
+            (first,) = session.raw.execute(
+                f"SELECT min({column}) FROM {read(session.paths(files))}"
+                f" WHERE import_no IN ({', '.join(map(str, numbers))})"
+            ).fetchone() or (None,)
+            found.append(first)
+    return min((at for at in found if at is not None), default=None)
+
+
+def _first_sample(file: StoredFile, numbers: list[int]) -> int | None:
+    """Where a file of samples begins that holds some of these imports; of one that holds others too, its day."""
+    if not any(file.holds_import(n) for n in numbers):
+        return None
+    is_new = file.imports is not None and file.imports[0] >= numbers[0]
+    return file.from_ms if is_new or file.day is None else file.day * MS_PER_DAY

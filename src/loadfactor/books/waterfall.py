@@ -1,22 +1,131 @@
 """Where the money went, on the way from paid to useful: the ledger and the work of each job, put together by group."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import fsum
 from typing import Any, Final
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import S_PER_HOUR
-from loadfactor.books.loss_causes import HolderWork, Key, divide_lost, divide_without_math, find_surplus
-from loadfactor.books.waterfall_groups import FleetWaterfall, WaterfallGroup
 from loadfactor.ledger.columns import STATES
 from loadfactor.metrics.fullness import EFFECTIVE_S
 from loadfactor.metrics.metric import CURRENCY, EFFECTIVE_COST, Made, Metric, Part, Sum
 from loadfactor.metrics.money import cost
 from loadfactor.metrics.query.question import OF_A_JOB
 from loadfactor.metrics.query.reading import Readings
-from loadfactor.metrics.waterfall import Spent, WorkShares, join, measure_shares, pour
+from loadfactor.metrics.waterfall import (
+    DROPS,
+    LEVELS,
+    LOST_WORK,
+    WITHOUT_MATH,
+    Spent,
+    Waterfall,
+    WorkShares,
+    count_observed,
+    divide,
+    join,
+    measure_shares,
+    pour,
+)
 from loadfactor.metrics.work import AT_PEAK, IN_SECTION, LOST_TO, MODEL_FLOP
 from loadfactor.store.session import Session
+
+
+@dataclass(frozen=True)
+class WaterfallStep:
+    """One step: a level, and what is left there, or what goes on the way to it. `cost` is None where no price is known."""
+
+    name: str
+    kind: str
+    gpu_hours: float
+    cost: float | None
+    share_of_paid: float | None
+
+
+@dataclass(frozen=True)
+class LossCause:
+    """A part of what went, by its cause; None where it is not known. The parts `of` one thing add up to what the steps say of it.
+
+    `of` is lost_work, or without_math: what was held and observed and is not math, which is four steps together.
+    """
+
+    of: str
+    cause: str | None
+    gpu_hours: float
+    cost: float | None
+    share_of_paid: float | None
+
+
+MOST_NAMED: Final = 10
+
+
+ROUNDING: Final = 1e-9
+
+
+Key = tuple[str | None, ...]
+"""The values of the dimensions that a group has."""
+
+
+@dataclass(frozen=True)
+class HolderWork:
+    """What one holder did in one group, or all of the group whose FLOPs nobody knows together; then `job` is None."""
+
+    key: Key
+    job: str | None
+    hours: Spent
+    cost: Spent
+    priced_hours: float
+    made_hours: float | None
+    kept_hours: float
+    lost_to: Mapping[str, float]
+    in_section: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class WaterfallGroup:
+    """The way from paid to useful of one group: levels, losses and what is unknown, in order; `cost` is of priced hours alone.
+
+    `steps` whose kind is loss or unknown, and the level useful, add up to paid. `causes` divide some of them further, as far as
+    jobs say why; there are none of what nobody says anything of.
+    """
+
+    by: dict[str, str | None]
+    gpu_hours: Waterfall
+    cost: Waterfall | None
+    priced_share: float | None
+    causes: tuple[LossCause, ...]
+
+    @property
+    def steps(self) -> tuple[WaterfallStep, ...]:
+        """Every level, and before it what went on the way to it."""
+        out = []
+        for level in LEVELS:
+            for drop in DROPS:
+                if drop.to == level:
+                    amounts = (None if of is None else getattr(of, drop.name) for of in (self.gpu_hours, self.cost))
+                    out.append(self._step(drop.name, "unknown" if drop.is_unknown else "loss", *amounts))
+            amounts = (None if of is None else of.after(level) for of in (self.gpu_hours, self.cost))
+            out.append(self._step(level, "level", *amounts))
+        return tuple(out)
+
+    def _step(self, name: str, kind: str, hours: float | None, cost: float | None) -> WaterfallStep:
+        paid = self.gpu_hours.paid
+        return WaterfallStep(name, kind, hours or 0.0, cost, (hours or 0.0) / paid if paid else None)
+
+
+@dataclass(frozen=True)
+class FleetWaterfall:
+    """The way from paid to useful of everything asked for, and by group.
+
+    `too_many_flops`: jobs whose model FLOPs are more than their activity allows; the surplus does not count.
+    """
+
+    currency: str
+    basis: str
+    all: WaterfallGroup
+    rows: tuple[WaterfallGroup, ...]
+    too_many_flops: tuple[str, ...]
+
 
 Ask = Callable[[tuple[Metric, ...], tuple[str, ...]], Readings]
 """Readings of some metrics by dimensions, in the window and with the filters of one question."""
@@ -122,3 +231,55 @@ def _list_failed(session: Session) -> set[str]:
             WHERE lower(end_state) IN ({states})"""
     ).fetchall()
     return {job for (job,) in rows}
+
+
+Poured = tuple[HolderWork, Waterfall, Waterfall]
+"""The work of a holder, and where its hours and its money went."""
+
+
+def divide_lost(each: Sequence[Poured], hours: Waterfall, money: Waterfall | None) -> list[LossCause]:
+    """Lost work by cause: in proportion to the FLOPs lost to each."""
+    parts = []
+    for cell, of_hours, of_money in each:
+        whole = (cell.made_hours or 0.0) - cell.kept_hours
+        parts += [divide(fall.lost_work, cell.lost_to, whole) for fall in (of_hours, of_money)]
+    return _list_causes(LOST_WORK, LOST_TO, parts, hours, money)
+
+
+def divide_without_math(each: Sequence[Poured], hours: Waterfall, money: Waterfall | None) -> list[LossCause]:
+    """Held and observed time that was not math, by the sections that it was spent in; of unobserved time in proportion."""
+    parts = []
+    for cell, of_hours, of_money in each:
+        observed = {kind: count_observed(cell.hours, spent) for kind, spent in cell.in_section.items()}
+        whole = of_hours.without_math
+        parts += [divide(fall.without_math, observed, whole) for fall in (of_hours, of_money)]
+    return _list_causes(WITHOUT_MATH, tuple(IN_SECTION), parts, hours, money)
+
+
+def _list_causes(
+    of: str, causes: Sequence[str], parts: Sequence[Mapping[str, float]], hours: Waterfall, money: Waterfall | None
+) -> list[LossCause]:
+    """The sum of `parts` by cause, of hours and of money in turn, and what of the whole has no known cause."""
+    sums = [{cause: fsum(part.get(cause, 0.0) for part in parts[n::2]) for cause in causes} for n in range(2)]
+    if not any(sums[0].values()):
+        return []
+    known = [(cause, sums[0][cause], sums[1][cause]) for cause in causes if sums[0][cause]]
+    rest = [getattr(fall, of) - fsum(added.values()) for fall, added in ((hours, sums[0]), (money, sums[1])) if fall]
+    rest = [max(0.0, left) for left in rest]
+    return [
+        LossCause(of, cause, spent, None if money is None else cost, spent / hours.paid)
+        for cause, spent, cost in (*known, (None, rest[0], rest[-1]))
+    ]
+
+
+def find_surplus(cells: Sequence[HolderWork]) -> tuple[str, ...]:
+    """Some of the jobs that made more FLOPs than they were active for, in all, those with most first."""
+    surplus: dict[str, float] = {}
+    active: dict[str, float] = {}
+    for cell in cells:
+        if cell.job is not None and cell.made_hours is not None:
+            counted = count_observed(cell.hours, cell.made_hours)
+            surplus[cell.job] = surplus.get(cell.job, 0.0) + counted - cell.hours.active
+            active[cell.job] = active.get(cell.job, 0.0) + cell.hours.active
+    over = [job for job, hours in surplus.items() if hours > ROUNDING * active[job]]
+    return tuple(sorted(over, key=lambda job: (-surplus[job], job))[:MOST_NAMED])

@@ -8,15 +8,13 @@ from loadfactor.base.errors import InputError
 from loadfactor.books.rebuild import refresh
 from loadfactor.sources import find_source
 from loadfactor.sources.base import Gap, ReadOptions, Rows, Source
-from loadfactor.store.audit import append_audit
 from loadfactor.store.compaction import compact_store, forget_import
-from loadfactor.store.grown_logs import list_outgrown
-from loadfactor.store.import_records import ImportRecord, list_imports
+from loadfactor.store.disk import append_audit
+from loadfactor.store.import_records import ImportRecord, list_imports, list_outgrown
 from loadfactor.store.importing import Progress, Receipt, import_files, import_rows
-from loadfactor.store.live_flush import flush_live
+from loadfactor.store.live_rows import flush_live
 from loadfactor.store.manifest import Loss
-from loadfactor.store.migration import migrate, start_migration
-from loadfactor.store.repair import repair_store, start_repair
+from loadfactor.store.repair import migrate, repair_store, start_migration, start_repair
 from loadfactor.store.store import Store
 from loadfactor.store.writer import Writer
 from loadfactor.tables.schema import STATEMENTS

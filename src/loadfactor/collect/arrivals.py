@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN
-from loadfactor.store.live_batch import LiveBatch
+from loadfactor.store.live_database import LiveBatch
 
 MOMENTS: Final = ("device_events", "queue_events")
 """Tables of instants."""

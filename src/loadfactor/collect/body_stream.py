@@ -14,7 +14,7 @@ from loadfactor.base.errors import StoreError
 from loadfactor.collect.decoding import Numbered, find_poison, pick_valid
 from loadfactor.sources.base import Gap, Rows
 from loadfactor.store.live import LiveBatch, LiveLog, OriginState, ReceivedBody
-from loadfactor.store.set_aside import set_body_aside
+from loadfactor.store.live_database import set_body_aside
 
 MOST_GAPS: Final = 1000
 

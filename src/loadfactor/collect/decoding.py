@@ -16,7 +16,7 @@ from loadfactor.sources.prometheus.metrics_page import PageReader
 from loadfactor.sources.prometheus.query_answers import read_answer
 from loadfactor.sources.prometheus.remote_write import Points, RemoteWriteScanner, WriteLimits
 from loadfactor.store.live import LiveBatch, ReceivedBody
-from loadfactor.store.live_batch import encode
+from loadfactor.store.live_database import encode
 from loadfactor.store.row_checks import validate_rows
 
 REMOTE_WRITE: Final = "remote_write"

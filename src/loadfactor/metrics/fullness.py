@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from loadfactor.base.units import S_PER_HOUR
-from loadfactor.ledger.columns import ACTIVITIES
-from loadfactor.ledger.columns import HELD, HISTOGRAM, KNOWN, STATES, UNKNOWN
+from loadfactor.ledger.columns import ACTIVITIES, HELD, HISTOGRAM, KNOWN, STATES, UNKNOWN
 from loadfactor.metrics.metric import OBSERVED, UNDERUSED_S, Better, Coverage, Metric, Part, Ratio, Sum
 
 EFFECTIVE_S = tuple(f"effective_{kind.basis}_s" for kind in ACTIVITIES)

@@ -11,11 +11,10 @@ from typing import Final
 import pyarrow as pa
 
 from loadfactor.base.units import MS_PER_DAY
-from loadfactor.store.charge_imports import forget_charges
+from loadfactor.store.charge_imports import forget_charges, retag_charges
 from loadfactor.store.import_records import TABLE as IMPORTS
 from loadfactor.store.import_records import change_records
-from loadfactor.store.manifest import StoredFile, find_moved_ends, name_file
-from loadfactor.store.sample_columns import AS_TAKEN
+from loadfactor.store.manifest import LONGEST_REACH_MS, StepVote, StoredFile, find_moved_ends, name_file
 from loadfactor.store.sample_files import SamplePart, quote, read, taken
 from loadfactor.store.sample_imports import (
     Series,
@@ -25,13 +24,11 @@ from loadfactor.store.sample_imports import (
     reaches_next_day,
     write_cell,
 )
-from loadfactor.store.sample_layout import LONGEST_REACH_MS, StepVote
-from loadfactor.store.session import learnt_steps
-from loadfactor.store.settle import Settled, settle
-from loadfactor.store.small_imports import BOOKED, find_changed, fold_table, merge_files, merge_logs
-from loadfactor.store.staged_samples import ROWS_AT_ONCE
+from loadfactor.store.session import TAGGED, ChangeRows, learnt_steps, read_rows
+from loadfactor.store.settle import AS_TAKEN, Settled, settle
+from loadfactor.store.small_imports import BOOKED, find_changed, fold_table, merge_files, merge_logs, write_tagged
+from loadfactor.store.staged_import import ROWS_AT_ONCE
 from loadfactor.store.step_votes import add_votes
-from loadfactor.store.table_files import read_rows
 from loadfactor.store.writer import Writer
 from loadfactor.tables.charges import CHARGES
 from loadfactor.tables.columns import Table
@@ -259,3 +256,24 @@ def _are_ranges(files: Sequence[StoredFile]) -> bool:
     """True where no two files hold the same device: then they are one file in pieces."""
     limits = sorted((f.samples.first_device, f.samples.last_device) for f in files if f.samples is not None)
     return all(before[1] < after[0] for before, after in pairwise(limits))
+
+
+def retag_rows(writer: Writer, tag: ChangeRows, names: Sequence[str] = TAGGED) -> dict[str, int]:
+    """Tag every row of some tables anew, and mark the hours that this changes stale; the changed rows by table."""
+    changed: dict[str, int] = {}
+    for name in names:
+        if name == CHARGES.name:
+            if rows := retag_charges(writer, tag):
+                changed[name] = rows
+            continue
+        for log in writer.manifest.logs_of(name):
+            path = writer.work / f"tagged-{log.name}"
+            rows = write_tagged(writer, name, read_rows(name, writer.paths([log])), tag, path)
+            if rows:
+                made = StoredFile(name_file(name), name, 0, 0, 0, is_log=True, imports=log.imports)
+                writer.swap([log], [writer.copy(f"SELECT * FROM {read([path])}", made, [log])])
+                changed[name] = changed.get(name, 0) + rows
+            path.unlink()
+        if name in changed:
+            refold_table(writer, table(name))
+    return changed

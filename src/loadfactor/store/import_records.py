@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from loadfactor.store.sample_files import read
 from loadfactor.store.session import Session
 from loadfactor.store.small_imports import merge_logs
 from loadfactor.store.writer import Writer
+from loadfactor.tables.work import PROGRESS
 
 TABLE: Final = "imports"
 SCHEMA: Final = pa.schema(
@@ -110,3 +112,36 @@ def change_records(writer: Writer, sql: str, within: Sequence[StoredFile] | None
     file = StoredFile(name_file(TABLE), TABLE, 0, 0, 0, is_log=True, imports=(min(numbers), max(numbers)))
     made = writer.copy(sql, file, files)
     writer.swap(files, [made] if made.rows else [])
+
+
+def list_outgrown(writer: Writer, number: int) -> list[ImportRecord]:
+    """The imports of the same job and of files of the same names whose whole time import `number` has, too.
+
+    A log that began anew under its name begins later than the one before, so that one stays.
+    """
+    (new,) = list_imports(writer, "import_no = ?", [number])
+    names = {Path(path).name for path in new.paths}
+    same = [
+        record
+        for record in list_imports(
+            writer, "source = ? AND held_by = ? AND import_no < ?", [new.source, new.held_by, number]
+        )
+        if {Path(path).name for path in record.paths} <= names
+    ]
+    if not same:
+        return []
+    spans = _find_spans(writer, [number, *(record.number for record in same)])
+    begin, end = spans[number]
+    return [
+        one for one in same if one.number in spans and begin <= spans[one.number][0] and spans[one.number][1] <= end
+    ]
+
+
+def _find_spans(writer: Writer, numbers: list[int]) -> dict[int, tuple[int, int]]:
+    """By import, when its first interval ended and its last one did (ms UTC): ends are what lines say, beginnings are reckoned."""
+    files = [f for f in writer.manifest.logs_of(PROGRESS.name) if any(f.holds_import(n) for n in numbers)]
+    found = writer.raw.execute(
+        f"SELECT import_no, min(to_utc), max(to_utc) FROM {read(writer.paths(files))}"
+        f" WHERE import_no IN ({', '.join(map(str, numbers))}) GROUP BY import_no"
+    ).fetchall()
+    return {number: (first, last) for number, first, last in found}

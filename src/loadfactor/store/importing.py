@@ -14,13 +14,13 @@ from loadfactor.base.errors import InputError, SourceError
 from loadfactor.base.units import MS_PER_S
 from loadfactor.sources.base import DeviceEvent, Gap, ReadOptions, Rows, Source
 from loadfactor.sources.parsing.text_blocks import strip_rotation
-from loadfactor.store import small_tables
+from loadfactor.store import small_imports
 from loadfactor.store.charge_imports import add_charges
 from loadfactor.store.import_records import ImportRecord, add_records, list_imports
 from loadfactor.store.manifest import find_moved_ends
-from loadfactor.store.same_instant import SamplesDifferError
 from loadfactor.store.sample_files import read
 from loadfactor.store.sample_imports import add_samples
+from loadfactor.store.settle import SamplesDifferError
 from loadfactor.store.small_imports import add_small_table, find_next_rows
 from loadfactor.store.staged_import import StagedImport
 from loadfactor.store.writer import Writer
@@ -175,7 +175,7 @@ def _add(
             for gap in add_charges(writer, path, number, staging.list_files(name)):
                 staging.take(gap)
             continue
-        watched = (source.watches and name in small_tables.WATCHED) or name in staging.inferred
+        watched = (source.watches and name in small_imports.WATCHED) or name in staging.inferred
         lists = live and not source.watches
         for gap in add_small_table(writer, table(name), path, number, watched, refuse, staging.name_row, live, lists):
             staging.take(gap)
@@ -215,7 +215,7 @@ def _check_holder(writer: Writer, staged: Path, held_by: str | None) -> None:
     before = sorted({r.held_by for r in list_imports(writer, "held_by <> ?", [held_by]) if r.held_by})
     if not before:
         return
-    found = writer.fetch_one(small_tables.held_otherwise(read([staged]), stored), [before])
+    found = writer.fetch_one(small_imports.held_otherwise(read([staged]), stored), [before])
     if found:
         raise InputError(
             f"{found[0]} was imported as held by {found[1]!r} at a time for which --job says {held_by!r};"

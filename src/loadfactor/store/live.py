@@ -18,14 +18,22 @@ from typing import IO, Final, TypeVar
 from loadfactor.base.errors import BusyError, DamageError, InputError, StoreError
 from loadfactor.base.units import BYTES_PER_MIB
 from loadfactor.store import disk
-from loadfactor.store.entry import Entry
+from loadfactor.store.disk import take_lock
 from loadfactor.store.generations import Generation
-from loadfactor.store.live_batch import INSERT_SQL, EncodedBatch, LiveBatch, encode
 from loadfactor.store.live_copy import LOG_SUFFIX, NAME, has_live
 from loadfactor.store.live_database import (
+    BODY_BYTES,
+    INSERT_BATCH,
+    INSERT_BODY_SQL,
+    REPLACE_STATE_SQL,
+    EncodedBatch,
+    LiveBatch,
     LogSpan,
+    OriginState,
+    ReceivedBody,
     check_live,
     discard,
+    encode,
     explain,
     give_back,
     list_bodies,
@@ -37,8 +45,7 @@ from loadfactor.store.live_database import (
     say_damage,
     write_span,
 )
-from loadfactor.store.live_received import BODY_BYTES, INSERT_BODY_SQL, REPLACE_STATE_SQL, OriginState, ReceivedBody
-from loadfactor.store.locks import take_lock
+from loadfactor.store.session import Entry
 
 __all__ = ["LiveBatch", "LiveLog", "OriginState", "ReceivedBody", "has_live", "read_live"]
 
@@ -302,7 +309,7 @@ class LiveLog:
         bodies = [body.numbered(span.last_body + 1 + place) for place, body in enumerate(request.bodies or ())]
         self._connection.executemany(INSERT_BODY_SQL, bodies)
         batches = [batch.numbered(span.last + 1 + place) for place, batch in enumerate(request.batches)]
-        self._connection.executemany(INSERT_SQL, batches)
+        self._connection.executemany(INSERT_BATCH, batches)
         span = span._replace(
             last=span.last + len(batches), last_body=span.last_body + len(bodies), bodies=span.bodies + len(bodies)
         )

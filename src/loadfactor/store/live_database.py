@@ -3,21 +3,156 @@
 import sqlite3
 import zlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from loadfactor.base.errors import DamageError, StoreError
+import pyarrow as pa
+
+from loadfactor.base.errors import DamageError, InputError, StoreError, no_such
+from loadfactor.sources.base import Rows
 from loadfactor.store import disk
-from loadfactor.store.live_batch import TABLE_SQL, LiveBatch, decode
 from loadfactor.store.live_copy import LOG_SUFFIX, NAME, has_live, name_damage, open_copy
-from loadfactor.store.live_received import (
-    RECEIVED_SQL,
-    STATES_SQL,
-    OriginState,
-    ReceivedBody,
-    decode_body,
-    decode_state,
-)
+from loadfactor.store.row_checks import validate_rows
+from loadfactor.tables.charges import CHARGES
+from loadfactor.tables.schema import TABLES
+
+BATCHES_SQL = """
+CREATE TABLE batches (
+  number INTEGER PRIMARY KEY, source TEXT NOT NULL, name TEXT NOT NULL, label TEXT NOT NULL,
+  crc32 INTEGER NOT NULL, rows BLOB NOT NULL
+)"""
+INSERT_BATCH = "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)"
+
+LISTING = ("ec2", "gce", "kubernetes", "progress", "serving", "slurm")
+"""Sources that list what there is, rather than watch it: of rows with one key the later one counts whole, its end too."""
+
+Stored = tuple[int, str, str, str, int, bytes]
+"""A row of the database: number, source, table, label, checksum of the others, Arrow IPC (lz4)."""
+
+
+@dataclass(frozen=True)
+class LiveBatch:
+    """Rows of one table as a source delivered them: any columns of the table. `where` is their label in messages."""
+
+    source: str
+    table: str
+    rows: pa.Table
+    where: str
+
+
+@dataclass(frozen=True)
+class EncodedBatch:
+    """A checked batch as bytes; its number comes with its commit."""
+
+    source: str
+    table: str
+    where: str
+    rows: bytes
+
+    def numbered(self, number: int) -> Stored:
+        """The row of the database."""
+        crc = _checksum(self.rows, number, self.source, self.table, self.where)
+        return number, self.source, self.table, self.where, crc, self.rows
+
+
+def is_listing(source: str) -> bool:
+    """Whether the live rows of a source are a list that it corrects.
+
+    >>> is_listing("kubernetes:prod"), is_listing("dcgm:nodes")
+    (True, False)
+    """
+    return source.partition(":")[0] in LISTING
+
+
+def encode(batch: LiveBatch) -> EncodedBatch:
+    """Check a batch and encode it. Raises InputError (SourceError with the row) for rows that no import would take."""
+    if batch.table not in (known := [t.name for t in TABLES if t != CHARGES]):
+        raise no_such("table", batch.table, known)
+    if len(set(batch.rows.column_names)) < batch.rows.num_columns:
+        raise InputError(f"{batch.where or batch.table}: a column of {batch.table} is there twice")
+    validate_rows(Rows(batch.table, batch.rows, batch.where), 0)
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, batch.rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(batch.rows)
+    source, where = (text.encode(errors="replace").decode() for text in (batch.source, batch.where))
+    return EncodedBatch(source, batch.table, where, out.getvalue().to_pybytes())
+
+
+def decode(row: Stored) -> tuple[int, LiveBatch]:
+    """The number and the batch of a row. Raises DamageError when it is not what was stored."""
+    number, source, table, where, crc, rows = row
+    if _checksum(rows, number, source, table, where) != crc:
+        raise DamageError(f"live batch {number} is not what was acknowledged")
+    return number, LiveBatch(source, table, pa.ipc.open_stream(rows).read_all(), where)
+
+
+RECEIVED_SQL = """
+CREATE TABLE received (
+  number INTEGER PRIMARY KEY, origin TEXT NOT NULL, format TEXT NOT NULL, received_ms INTEGER NOT NULL,
+  crc32 INTEGER NOT NULL, content BLOB NOT NULL
+)"""
+STATES_SQL = """
+CREATE TABLE states (
+  origin TEXT PRIMARY KEY, through INTEGER NOT NULL, crc32 INTEGER NOT NULL, content BLOB NOT NULL
+) WITHOUT ROWID"""
+BODY_BYTES = "coalesce(sum(length(content)), 0)"
+INSERT_BODY_SQL = "INSERT INTO received VALUES (?, ?, ?, ?, ?, ?)"
+REPLACE_STATE_SQL = "INSERT OR REPLACE INTO states VALUES (?, ?, ?, ?)"
+
+StoredBody = tuple[int, str, str, int, int, bytes]
+"""A row of the database: number, origin, format, when it was received, checksum of all others, content."""
+StoredState = tuple[str, int, int, bytes]
+"""A row of the database: origin, number of the last body, checksum of all others, content."""
+
+
+@dataclass(frozen=True)
+class ReceivedBody:
+    """Bytes as they came at `received_ms` (UTC). `origin` names an independent stream of bodies, `format` what they are."""
+
+    origin: str
+    format: str
+    received_ms: int
+    content: bytes
+
+    def numbered(self, number: int) -> StoredBody:
+        """The row of the database."""
+        crc = _checksum(self.content, number, self.origin, self.format, self.received_ms)
+        return number, self.origin, self.format, self.received_ms, crc, self.content
+
+
+@dataclass(frozen=True)
+class OriginState:
+    """What the decoder of an origin knew after all bodies with numbers up to `through`."""
+
+    origin: str
+    through: int
+    content: bytes
+
+    def stored(self) -> StoredState:
+        """The row of the database."""
+        return self.origin, self.through, _checksum(self.content, self.origin, self.through), self.content
+
+
+def decode_body(row: StoredBody) -> tuple[int, ReceivedBody]:
+    """The number and the body of a row. Raises DamageError when it is not what was kept."""
+    number, origin, format_, received_ms, crc, content = row
+    if _checksum(content, number, origin, format_, received_ms) != crc:
+        raise DamageError(f"received body {number} is not what was kept")
+    return number, ReceivedBody(origin, format_, received_ms, content)
+
+
+def decode_state(row: StoredState) -> OriginState:
+    """The state of a row. Raises DamageError when it is not what was stored."""
+    origin, through, crc, content = row
+    if _checksum(content, origin, through) != crc:
+        raise DamageError(f"the state of {origin} is not what was stored")
+    return OriginState(origin, through, content)
+
+
+def _checksum(content: bytes, *others: object) -> int:
+    return zlib.crc32(content, zlib.crc32("\0".join(map(str, others)).encode(errors="replace")))
+
 
 FORMAT: Final = 2
 _SPAN_SQL = """
@@ -188,7 +323,7 @@ def _create(folder: Path) -> None:
     connection = sqlite3.connect(new, isolation_level=None)
     try:
         connection.executescript(_MADE)
-        _run(connection, (TABLE_SQL, *_format_two(LogSpan())))
+        _run(connection, (BATCHES_SQL, *_format_two(LogSpan())))
     finally:
         connection.close()
     disk.sync_file(new)
@@ -216,3 +351,27 @@ def _run(connection: sqlite3.Connection, statements: Iterable[str]) -> None:
 def _read_format(connection: sqlite3.Connection) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return int(version)
+
+
+QUARANTINE = "quarantine"
+
+
+def set_body_aside(folder: Path, number: int, body: ReceivedBody) -> Path:
+    """Keep a body as it came; where it lies. Once is as good as twice. Raises OSError where the disk does not take it."""
+    path = folder / QUARANTINE / f"body-{number}.{body.format}"
+    disk.make_folder(path.parent)
+    new = path.with_suffix(".new")
+    disk.write_file(new, body.content)
+    disk.rename(new, path)
+    disk.sync_folder(path.parent)
+    return path
+
+
+def list_set_aside(folder: Path) -> list[Path]:
+    """Where they lie."""
+    return [path for path in (folder / QUARANTINE).glob("body-*") if path.suffix != ".new"]
+
+
+def count_set_aside(folder: Path) -> int:
+    """How many lie there."""
+    return len(list_set_aside(folder))

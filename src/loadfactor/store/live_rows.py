@@ -1,26 +1,46 @@
-"""Live batches shown to a session as rows of the books, before they are files."""
+"""Live batches shown to a session as rows of the books, before they are files.
+
+A flush: live batches become files of the books. What a source said of one UTC day is one import, to which each flush adds.
+
+What a source lists and corrects is one import for each UTC day on which it did, whatever time it speaks of.
+"""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from time import time
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from loadfactor.sources.base import Rows
+from loadfactor.base.units import MS_PER_DAY, MS_PER_S
+from loadfactor.sources.base import ReadOptions, Rows, Source
 from loadfactor.sources.parsing.steps import EXPORTER_STEP_S
-from loadfactor.store import small_tables
-from loadfactor.store.live_batch import LiveBatch, is_listing
+from loadfactor.store import small_imports
+from loadfactor.store.compaction import close_day
+from loadfactor.store.import_records import ImportRecord, list_imports, put_records
+from loadfactor.store.importing import Receipt, add_rows
+from loadfactor.store.live import read_live
+from loadfactor.store.live_database import LiveBatch, is_listing
 from loadfactor.store.manifest import merge
 from loadfactor.store.sample_files import SamplePart, read
-from loadfactor.store.sample_imports import Series, find_starts, look_around
-from loadfactor.store.session import NOT_OF_TIME, Session
+from loadfactor.store.sample_imports import (
+    Series,
+    count_day_votes,
+    find_near_day,
+    find_starts,
+    look_around,
+    votes_whole,
+)
+from loadfactor.store.session import NOT_OF_TIME, Session, read_rows
 from loadfactor.store.settle import settle
-from loadfactor.store.small_imports import BOOKED, find_changed
+from loadfactor.store.small_imports import BOOKED, count_rows_of, find_changed, tag_relation
 from loadfactor.store.staged_import import StagedImport
-from loadfactor.store.table_files import read_rows
-from loadfactor.store.tagged_rows import tag_relation
-from loadfactor.store.vote_counts import count_day_votes, find_near_day, votes_whole
+from loadfactor.store.writer import Writer
 from loadfactor.tables.schema import table
 
 Numbered = tuple[int, LiveBatch]
@@ -40,7 +60,7 @@ def show_live(session: Session, batches: Sequence[Numbered]) -> None:
                     staging.take(Rows(batch.table, batch.rows, batch.where))
                 for name, path in staging.finish().items():
                     relation = f"live_{place}_{name}"
-                    watched = "true" if name in small_tables.WATCHED and not is_listing(source) else "false"
+                    watched = "true" if name in small_imports.WATCHED and not is_listing(source) else "false"
                     tagged = path.with_name(f"tagged-{path.name}")
                     rows = tag_relation(session, name, read([path]), session.entry.tag, tagged)
                     session.materialize(relation, f"SELECT *, {watched} AS watched FROM {rows}")
@@ -69,20 +89,20 @@ def show_live(session: Session, batches: Sequence[Numbered]) -> None:
 def _show_table(session: Session, name: str, relations: list[str]) -> None:
     """A table with live rows folded in, and the spans that they change."""
     kept = table(name)
-    columns = f"{small_tables.name_columns(kept)}, {small_tables.LOGGED}"
+    columns = f"{small_imports.name_columns(kept)}, {small_imports.LOGGED}"
     stored = session.paths(session.manifest.of(name))
     rows = " UNION ALL ".join(f"SELECT {columns} FROM {relation}" for relation in relations)
     if stored:
-        rows += f" UNION ALL {small_tables.as_logged(kept, stored)}"
+        rows += f" UNION ALL {small_imports.as_logged(kept, stored)}"
     shown = f"live_{name}"
-    session.materialize(shown, small_tables.fold(kept, f"({rows})"))
+    session.materialize(shown, small_imports.fold(kept, f"({rows})"))
     if name == "devices":
-        session.materialize("live_devices_completed", small_tables.completed(shown))
+        session.materialize("live_devices_completed", small_imports.completed(shown))
         shown = "live_devices_completed"
     if name in BOOKED:
         changed = find_changed(session, kept, shown, read_rows(kept.name, stored) if stored else None)
         session.live_spans = merge([*session.live_spans, *changed])
-    if name not in NOT_OF_TIME and (extent := small_tables.extent(kept)) is not None:
+    if name not in NOT_OF_TIME and (extent := small_imports.extent(kept)) is not None:
         start, end = extent
         low, high = session.fetch_one(f"SELECT min({start}), max(greatest({start}, {end})) FROM {shown}")
         session.live_extents[name] = low, high
@@ -114,3 +134,80 @@ def _plain(rows: pa.Table) -> pa.Table:
         if pa.types.is_dictionary(field.type):
             rows = rows.set_column(place, field.name, rows[place].cast(field.type.value_type))
     return rows
+
+
+Days = npt.NDArray[np.int64]
+
+
+def flush_live(writer: Writer) -> list[Receipt]:
+    """Make files of the live batches that are not files yet. Discard them when it is published."""
+    batches = read_live(writer.folder, writer.manifest.live_through)
+    if not batches:
+        return []
+    writer.manifest = replace(writer.manifest, live_through=batches[-1][0])
+    newest = _newest_day(writer)
+    receipts, records = [], []
+    for source, items in sort_by_source(batches):
+        for day, rows in [(_today(), items)] if is_listing(source) else _divide(items):
+            record, receipt = _add_day(writer, source, day, rows)
+            records.append(record)
+            receipts.append(receipt)
+    put_records(writer, records)
+    if newest is not None and newest < (_newest_day(writer) or newest):
+        close_day(writer, newest)
+    return receipts
+
+
+def _add_day(writer: Writer, source: str, day: int, batches: Sequence[LiveBatch]) -> tuple[ImportRecord, Receipt]:
+    """Add rows of a day to the import of that day, begun where there is none; its record as it is now."""
+    date = datetime.fromtimestamp(day * MS_PER_DAY / MS_PER_S, UTC).date()
+    name, now = f"live {source} {date}", int(time() * MS_PER_S)
+    known = list_imports(writer, "digest = ?", [name])
+    before = known[0] if known else ImportRecord(writer.manifest.last_import + 1, name, source, (f"live {date}",), {})
+    lists = is_listing(source)
+    seen = Source(source, lambda paths: paths, lambda _paths, _options: iter(()), EXPORTER_STEP_S, watches=not lists)
+    items = [Rows(batch.table, batch.rows, batch.where) for batch in batches]
+    added = add_rows(writer, seen, items, ReadOptions(), before.number, lambda _what, _share: None, live=True)
+    rows = {name: before.rows.get(name, 0) + added.rows.get(name, 0) for name in sorted({*before.rows, *added.rows})}
+    rows |= {name: n for name in added.rows if (n := count_rows_of(writer, table(name), before.number)) is not None}
+    gaps = {(where, what): count for where, what, count in before.gaps}
+    for gap in added.gaps:
+        gaps[gap.where, gap.what] = gaps.get((gap.where, gap.what), 0) + gap.count
+    told = tuple((where, what, count) for (where, what), count in gaps.items())
+    return replace(before, rows=rows, gaps=told, at_ms=now), replace(added, number=before.number)
+
+
+def _today() -> int:
+    """The UTC day on which rows are listed: what corrects them is listed later, and so is its import."""
+    return int(time()) * MS_PER_S // MS_PER_DAY
+
+
+def _divide(batches: Sequence[LiveBatch]) -> Iterator[tuple[int, list[LiveBatch]]]:
+    """The UTC days that batches speak of, and the rows of each. Rows that end at midnight belong to the day before.
+
+    Rows that name no time go with the newest day there is, else with today.
+    """
+    days = [_days(batch) for batch in batches]
+    named = [int(d.max()) for d in days if len(d) and d.max() >= 0]
+    newest = max(named, default=_today())
+    found: dict[int, list[LiveBatch]] = {}
+    for batch, of in zip(batches, days, strict=True):
+        there = np.where(of < 0, newest, of)
+        for day in np.unique(there).tolist():
+            rows = batch.rows if (there == day).all() else batch.rows.filter(pa.array(there == day))
+            found.setdefault(day, []).append(replace(batch, rows=rows))
+    yield from sorted(found.items())
+
+
+def _days(batch: LiveBatch) -> Days:
+    """The day of each row, by the last instant that it names; -1 where it names none."""
+    columns = [batch.rows[c] for c in ("to_utc", "at_utc", "from_utc") if c in batch.rows.column_names]
+    if not columns:
+        return np.full(batch.rows.num_rows, -1)
+    last = pc.coalesce(*(column.cast(pa.int64()) for column in columns))
+    days: Days = (np.asarray(pc.fill_null(last, 0)) - 1) // MS_PER_DAY
+    return days
+
+
+def _newest_day(writer: Writer) -> int | None:
+    return max((f.day for f in writer.manifest.of("samples") if f.day is not None), default=None)

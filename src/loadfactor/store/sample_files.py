@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from loadfactor.base.units import MS_PER_HOUR
-from loadfactor.store.sample_layout import LONGEST_REACH_MS, SampleFacts
+from loadfactor.store.manifest import LONGEST_REACH_MS, SampleFacts
 from loadfactor.tables.schema import MEASUREMENTS, REACH_STEPS, SAMPLE_COLUMNS, Span
 
 _COLUMNS = ", ".join(SAMPLE_COLUMNS)

@@ -2,21 +2,57 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
-from loadfactor.store.manifest import StoredFile, find_restepped, merge
+from loadfactor.store import disk
+from loadfactor.store.manifest import (
+    LONGEST_REACH_MS,
+    LONGEST_STEP_MS,
+    SampleStart,
+    StepVote,
+    StoredFile,
+    find_restepped,
+    merge,
+)
 from loadfactor.store.sample_files import SamplePart, quote, taken
-from loadfactor.store.sample_layout import LONGEST_REACH_MS, SampleStart
-from loadfactor.store.sample_writer import write_samples
 from loadfactor.store.session import Session, learnt_steps
-from loadfactor.store.settle import Settled, settle
-from loadfactor.store.vote_counts import count_day_votes, find_near_day, votes_whole
+from loadfactor.store.settle import ON_DISK, Settled, settle
+from loadfactor.store.step_votes import count_votes
 from loadfactor.store.writer import FOOTER, Writer
-from loadfactor.tables.schema import Span
+from loadfactor.tables.schema import REACH_STEPS, Span
+
+ROW_GROUP_ROWS: Final = 122_880
+"""Rows that DuckDB decodes at a time on one thread."""
+
+_BY_DIFFERENCE: Final = {"to_utc": "DELTA_BINARY_PACKED"}
+"""Instants differ from row to row by the step: a dictionary of them overflows, differences take a byte."""
+_SEARCHED: Final = ["device_id", "hour_utc", "to_utc"]
+"""Columns whose least and greatest value let a reader pass over a row group."""
+
+
+def write_samples(rows: pa.Table, path: Path, footer: Mapping[str, str]) -> None:
+    """Write rows (ON_DISK) as Parquet with these texts in its footer, and make them survive a power loss."""
+    with pq.ParquetWriter(
+        path,
+        ON_DISK,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=[name for name in ON_DISK.names if name not in _BY_DIFFERENCE],
+        column_encoding=dict(_BY_DIFFERENCE),
+        write_statistics=_SEARCHED,
+        max_rows_per_page=ROW_GROUP_ROWS,  # a page for each of a few thousand rows costs DuckDB a tenth of its time
+    ) as writer:
+        writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+        writer.add_key_value_metadata(dict(footer))
+    disk.sync_file(path)
+
 
 Series = tuple[str, str]
 Cell = tuple[int, pa.Table]
@@ -171,3 +207,57 @@ def _is_near(file: StoredFile, limits: dict[str, int], devices: dict[str, str], 
         and facts.first_device <= devices["max"]
         and facts.last_device >= devices["min"]
     )
+
+
+MOST_COUNTED_WHOLE = 200_000
+"""A day with fewer samples votes as a whole: of more, each file has enough gaps to speak for itself."""
+
+
+def votes_whole(files: Iterable[StoredFile], day: int, rows: int) -> bool:
+    """True where so many more samples of a day vote together with those of its files, few as they are."""
+    there = sum(f.rows for f in files if f.day == day)
+    return 0 < there <= MOST_COUNTED_WHOLE - rows
+
+
+def count_day_votes(session: Session, day: int, parts: list[SamplePart]) -> tuple[StepVote, ...]:
+    """The votes of a day; `parts` hold its samples, and the ones near before them."""
+    start = day * MS_PER_DAY
+    reach = max(part.reach_ms for part in parts)
+    told = taken(parts, f"to_utc > {start - reach} AND to_utc <= {start + MS_PER_DAY}")
+    session.materialize(
+        "voters",
+        f"""SELECT device_id, source, (row_number() OVER (ORDER BY device_id, source) - 1)::INTEGER AS series
+            FROM (SELECT DISTINCT device_id, source FROM {told})""",
+    )
+    rows = session.fetch(
+        f"""SELECT series, sampled_utc, began_utc IS NOT NULL AS given,
+              greatest(coalesce(step_ms, 0), coalesce(lone_step_ms, 0), {LONGEST_STEP_MS}) AS longest_ms
+            FROM {told} JOIN voters USING (device_id, source)"""
+    )
+    if rows.num_rows < 2:
+        return ()
+    series, at, given, longest = (rows[name].to_numpy() for name in rows.column_names)
+    order = np.lexsort((at, series))
+    series, at, given, longest = series[order], at[order], given[order], longest[order]
+    begins = np.flatnonzero(np.append(True, (series[1:] != series[:-1]) | (at[1:] != at[:-1])))
+    if len(begins) < len(at):  # several imports speak of one sample
+        given, longest = np.logical_or.reduceat(given, begins), np.maximum.reduceat(longest, begins)
+        series, at = series[begins], at[begins]
+    gap = at[1:] - at[:-1]
+    counted = (series[1:] == series[:-1]) & (at[1:] > start) & ~given[1:]
+    counted &= (at[:-1] > start) | (gap <= REACH_STEPS * longest[1:])
+    names = session.raw.execute("SELECT device_id, source FROM voters ORDER BY series").fetchall()
+    return count_votes(series[1:][counted], gap[counted], names)
+
+
+def find_near_day(session: Session, day: int) -> list[SamplePart]:
+    """The parts that hold samples of a day or near before it."""
+    start, end = day * MS_PER_DAY, (day + 1) * MS_PER_DAY
+    files = [
+        f
+        for f in session.manifest.of("samples")
+        if f.samples is not None
+        and f.samples.first_taken_ms <= end
+        and f.samples.last_taken_ms > start - SamplePart("", 0, 0, f.samples).reach_ms
+    ]
+    return [*session.parts(files), *session.live_samples]

@@ -2,6 +2,10 @@
 
 Sessions of questions share one engine in the process and work in the thread that asks, in order, so that the same question gives
 the same digits. A writer has an engine of its own, with all cores. What does not fit into memory is spilled outside the store.
+
+What becomes of rows as they enter the books: names are masked, and rules say of what experiment and team they are.
+
+The store knows neither keys nor rules: it is given functions.
 """
 
 import os
@@ -14,16 +18,73 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from loadfactor.store.entry import Entry
-from loadfactor.store.manifest import Manifest, StoredFile, checksum_file, damaged
+from loadfactor.store.manifest import Manifest, StepVote, StoredFile, checksum_file, damaged
 from loadfactor.store.sample_files import SamplePart, quote, read, samples
-from loadfactor.store.sample_layout import StepVote
 from loadfactor.store.step_votes import learn_steps
-from loadfactor.store.table_files import empty, read_rows
 from loadfactor.tables.schema import ALWAYS, DIAGNOSTIC, Span, columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from loadfactor.tables.schema import TABLES
+
+if TYPE_CHECKING:  # Arrow and the sources take longer to import than most answers
+    import pyarrow as pa
+
+    from loadfactor.sources.base import Gap, Rows
+
+
+ChangeBytes = Callable[[bytes], bytes]
+ChangeRows = Callable[[str, "pa.Table"], "pa.Table"]
+"""Rows of a table, by its name, made otherwise: as many, in their order, with their columns."""
+TAGGED: Final = ("allocations", "queue_events", "charges")
+"""Tables whose rows have a holder."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is done to rows that enter, and to bytes that wait to become rows; None: nothing."""
+
+    mask: ChangeRows | None = None
+    tag: ChangeRows | None = None
+    seal: ChangeBytes | None = None
+    open: ChangeBytes | None = None
+    """Undoes `seal`; what was never sealed comes back as it is."""
+
+    def mask_item(self, item: "Rows | Gap") -> "Rows | Gap":
+        """What a source yields, with names masked."""
+        from loadfactor.sources.base import Gap
+
+        if self.mask is None or isinstance(item, Gap):
+            return item
+        return replace(item, data=self.mask(item.table, item.data))
+
+
+_SQL_TYPES: Final = {"string": "VARCHAR", "int64": "BIGINT", "float64": "DOUBLE", "boolean": "BOOLEAN"}
+_TABLES: Final = {t.name for t in TABLES}
+
+
+def empty(table: str) -> str:
+    """SQL: a table without rows."""
+    return (
+        f"SELECT {', '.join(f'NULL::{_SQL_TYPES.get(t, t)} AS {c}' for c, t in columns_of(table).items())} WHERE false"
+    )
+
+
+def read_rows(table: str, paths: Sequence[Path]) -> str:
+    """SQL: the rows of files of a small table, its columns first, then those that only a log has.
+
+    The store's own list of imports is read as it lies.
+    """
+    if table not in _TABLES:
+        return read(paths)
+    files = ", ".join(quote(str(path)) for path in paths)
+    return f"({empty(table)} UNION ALL BY NAME SELECT * FROM read_parquet([{files}], union_by_name = true))"
+
 
 MEMORY = "1000MB"
 NotEnoughMemory = duckdb.OutOfMemoryException

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from loadfactor.store.sample_layout import LONGEST_STEP_MS, StepVote
+from loadfactor.store.manifest import LONGEST_STEP_MS, StepVote
 
 Instants = npt.NDArray[np.int64]
 

@@ -10,13 +10,13 @@ import duckdb
 
 from loadfactor.base.errors import InputError, StoreError
 from loadfactor.store import disk
-from loadfactor.store.entry import Entry
+from loadfactor.store.disk import take_lock
 from loadfactor.store.generations import Generation, has_manifest, remove_unread
 from loadfactor.store.live_copy import has_live
-from loadfactor.store.locks import take_lock
 from loadfactor.store.manifest import NAME, Manifest, StoredFile
 from loadfactor.store.session import (
     MEMORY,
+    Entry,
     NotEnoughMemory,
     Session,
     check_file,
@@ -141,8 +141,7 @@ class Store:
 
         `start` gives the manifest to begin with.
         """
-        from loadfactor.store.cleanup import remove_leftovers
-        from loadfactor.store.writer import Writer
+        from loadfactor.store.writer import Writer, remove_leftovers
 
         created = not self.folder.exists()
         with self._locked(), self._whole_or_nothing(created):

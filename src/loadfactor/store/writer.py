@@ -1,6 +1,12 @@
-"""The writer of a store: a session that changes the books. New files wait in a folder of its own until all are whole and synced."""
+"""The writer of a store: a session that changes the books. New files wait in a folder of its own until all are whole and synced.
+
+Cleanup of what killed writers left: staging folders, what had left them unpublished, and manifests half written.
+
+Only names that the store gives are touched, and only beside a manifest that can be read.
+"""
 
 import json
+import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, replace
@@ -14,7 +20,7 @@ import pyarrow.parquet as pq
 from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR
 from loadfactor.store import disk
 from loadfactor.store.generations import has_manifest, publish
-from loadfactor.store.manifest import Manifest, StoredFile, checksum_file, merge, name_file
+from loadfactor.store.manifest import NAME, OWN_NAME, Manifest, StoredFile, checksum_file, merge, name_file
 from loadfactor.store.sample_files import quote, read
 from loadfactor.store.session import Session, check_file
 from loadfactor.tables.schema import Span
@@ -140,3 +146,33 @@ def read_footer(path: Path) -> dict[str, Any] | None:
 def count_rows(path: Path) -> int:
     """The rows of a file, as its footer says."""
     return int(pq.read_metadata(path).num_rows)
+
+
+_STAGING = re.compile(r"staging-[0-9a-f]{32}")
+_HALF_WRITTEN = re.compile(re.escape(NAME) + r"\.[0-9a-f]{32}\.tmp")
+
+
+def remove_leftovers(folder: Path, manifest: Manifest) -> None:
+    """Remove all of it. For who holds the store's lock; `manifest` is the newest one."""
+    named = {f.name for f in manifest.files}
+    for path in list(folder.iterdir()):
+        if _HALF_WRITTEN.fullmatch(path.name):
+            disk.remove(path)
+        elif _STAGING.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+            for name in _read_moved(path):
+                if OWN_NAME.fullmatch(name) and name not in named:
+                    disk.remove(folder / name)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def list_unfinished(folder: Path) -> set[str]:
+    """The files of writers that died while they moved them into the store, before they could publish any."""
+    moves = [_read_moved(p) for p in folder.iterdir() if _STAGING.fullmatch(p.name) and p.is_dir()]
+    return {name for names in moves if any(not (folder / n).exists() for n in names) for name in names}
+
+
+def _read_moved(staging: Path) -> list[str]:
+    try:
+        return (staging / MOVED).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []

@@ -8,7 +8,7 @@ from tests.books.charging.test_billed_prices import bill, make_books
 
 from loadfactor.base.errors import InputError
 from loadfactor.books.books import Books
-from loadfactor.books.charging.bill_comparison import HOURS, NEVER_BILLED, NEVER_SEEN, PRICE, UNSAID
+from loadfactor.books.bill_comparison import HOURS, NEVER_BILLED, NEVER_SEEN, PRICE, UNSAID
 
 
 def test_every_difference_has_its_amount(tmp_path: Path) -> None:

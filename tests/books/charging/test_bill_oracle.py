@@ -9,7 +9,7 @@ from tests.books.charging.gpu_bills import START, Line, line
 from tests.books.charging.test_billed_prices import bill, make_books
 from tests.long import rest_long
 
-from loadfactor.books.charging.bill_comparison import HOURS, NEVER_BILLED, NEVER_SEEN, PRICE, UNSAID
+from loadfactor.books.bill_comparison import HOURS, NEVER_BILLED, NEVER_SEEN, PRICE, UNSAID
 
 GPUS = {"p4d.24xlarge": 8, "p4de.24xlarge": 8, "g5.xlarge": 1, "p99.48xlarge": None, "m5.large": 0}
 AGREED = 1.25

@@ -16,7 +16,7 @@ from tests.books.charging.focus_bills import USUAL, tag, write_bill
 from tests.books.charging.test_billed_prices import make_books
 
 from loadfactor.books.books import Books
-from loadfactor.books.charging.bill_comparison import HOURS, NEVER_SEEN
+from loadfactor.books.bill_comparison import HOURS, NEVER_SEEN
 
 Row = dict[str, Any]
 COMMITTED: Row = {"CommitmentDiscountId": "c-1", "CommitmentDiscountType": "Reserved", "ServiceName": "VM"}

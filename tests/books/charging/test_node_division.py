@@ -14,7 +14,7 @@ from tests.books.charging.gpu_bills import START, line
 from tests.books.charging.test_billed_prices import bill, make_books
 
 from loadfactor.base.units import MS_PER_HOUR, S_PER_HOUR
-from loadfactor.books.charging.node_division import BESIDE_GPUS, OF_GPUS, DividedCosts, divide_charges, part_charges
+from loadfactor.books.charging.fleet_chargeback import BESIDE_GPUS, OF_GPUS, DividedCosts, divide_charges, part_charges
 from loadfactor.tables.charges import CHARGES
 
 HOUR = MS_PER_HOUR

@@ -4,7 +4,7 @@ import pytest
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_DAY
-from loadfactor.books.charging.node_mapping import BilledResource, NodeRules, find_nodes, read_mapping
+from loadfactor.books.charging.instances import BilledResource, NodeRules, find_nodes, read_mapping
 from loadfactor.tables.schema import ALWAYS
 
 WRONG = {

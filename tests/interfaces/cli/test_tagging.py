@@ -7,7 +7,7 @@ import pytest
 from tests.books.test_tagging import MAPPING, write_jobs
 from tests.interfaces.cli.test_books import Run, run
 
-from loadfactor.store.locks import take_lock
+from loadfactor.store.disk import take_lock
 
 __all__ = ["run"]
 

@@ -87,7 +87,7 @@ def test_a_ledger_booked_otherwise_is_said_until_it_is_written(
     """Books that another version booked answer alike, say that each question books them anew, and no longer once compacted."""
     _, before, said = run("show", "cost", "--store", store, "--json")
     assert "books it anew" not in said
-    monkeypatch.setattr("loadfactor.books.stale_hours.DEFINITION", "of another version")
+    monkeypatch.setattr("loadfactor.books.rebuild.DEFINITION", "of another version")
     _, after, said = run("show", "cost", "--store", store, "--json")
     assert after == before
     assert said.count("books it anew") == 1

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from loadfactor.sources.base import Rows, Source
     from loadfactor.store.importing import Receipt
 
+
 Amounts = Mapping[str, Decimal]
 Place = tuple[tuple[str | None, ...], str | None]
 """The owner, and the pool, of a statement."""
@@ -142,3 +143,45 @@ def _describe(number: int, statement: Statement) -> dict[str, Any]:
 def _write(value: Any) -> str:
     """JSON whose amounts are texts, every digit of them."""
     return json.dumps(value, ensure_ascii=False, default=lambda of: f"{of:f}" if isinstance(of, Decimal) else dict(of))
+
+
+@dataclass(frozen=True)
+class StatementChange:
+    """What one owner or pool was charged at the closing, what it would be now, and the difference; by cost column."""
+
+    by: Mapping[str, str | None]
+    pool: str | None
+    closed: Mapping[str, Decimal]
+    now: Mapping[str, Decimal]
+    change: Mapping[str, Decimal]
+
+
+@dataclass(frozen=True)
+class ChargebackChanges:
+    """The statements that differ from those of a closing, in the order of statements."""
+
+    month: str
+    currency: str
+    closing: str
+    closed: datetime
+    statements: tuple[StatementChange, ...]
+    change: Mapping[str, Decimal]
+
+
+def compare_closed(last: Closing, found: FleetChargeback) -> ChargebackChanges:
+    """A closing beside the statements of now. Raises InputError where they are by other names, or in another currency."""
+    if found.by != last.by:
+        raise InputError(f"{last.name} is by {','.join(last.by)}; compare it with --by {','.join(last.by)}")
+    if found.currency != last.currency:
+        raise InputError(f"{last.name} is in {last.currency}, not in {found.currency}; add --currency {last.currency}")
+    now = list_amounts(found)
+    columns = list(dict.fromkeys([*found.totals, *(c for costs in last.amounts.values() for c in costs)]))
+    changes = []
+    for place in dict.fromkeys([*now, *last.amounts]):
+        before, after = last.amounts.get(place, {}), now.get(place, {})
+        change = {c: after.get(c, Decimal(0)) - before.get(c, Decimal(0)) for c in columns}
+        if any(change.values()):
+            named = dict(zip(last.by, place[0], strict=True))
+            changes.append(StatementChange(named, place[1], before, after, change))
+    whole = {c: sum((of.change[c] for of in changes), Decimal(0)) for c in columns}
+    return ChargebackChanges(found.month or "", found.currency, last.name, last.closed, tuple(changes), whole)

@@ -1,29 +1,223 @@
-"""Who pays for a fleet: the bill of a month, or without one price × installed time, as statements of owners and pools."""
+"""Who pays for a fleet: the bill of a month, or without one price × installed time, as statements of owners and pools.
+
+Lines of bills that are GPUs of known nodes, divided over what the ledger says these GPUs did in their charge periods.
+
+What a line costs goes to holders and states by GPU-seconds; GPU-hours billed beyond those of the ledger are unobserved. Parts are
+differences of rounded running sums, so those of a line sum to it exactly, however many they are.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 from loadfactor.base.errors import InputError, no_such
-from loadfactor.books.charging.bill_lines import find_extent, sum_charges, view_charges
+from loadfactor.base.units import MS_PER_HOUR, S_PER_HOUR, US_PER_S
+from loadfactor.books.charging.bill_lines import choose_currency, find_extent, read_month, sum_charges, view_charges
 from loadfactor.books.charging.billed_prices import node_rules
-from loadfactor.books.charging.currencies import choose_currency
 from loadfactor.books.charging.instances import SOLD, view_bill_gpus, view_sold
-from loadfactor.books.charging.ledger_lines import EFFECTIVE_COST, LedgerHours, price_hours, read_ledger_hours
-from loadfactor.books.charging.months import read_month
-from loadfactor.books.charging.node_division import BESIDE_GPUS, DividedCosts, divide_charges, part_charges
+from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.metrics.query.calendar import instant
 from loadfactor.money.chargeback import charge
-from loadfactor.money.currency import add_exactly
-from loadfactor.money.lines import CostLine, Costs, Owner
+from loadfactor.money.currency import EXACT, add_exactly
+from loadfactor.money.lines import ChargedHours, CostLine, Costs, Owner, read_hours
 from loadfactor.money.statements import Chargeback, ColumnTotal, SpreadPool, Statement
 from loadfactor.money.tag_coverage import measure_tag_coverage
 from loadfactor.settings.money import ChargebackPolicy
 from loadfactor.store.session import Session
 from loadfactor.tables.charges import COSTS
-from loadfactor.tables.schema import Span
+from loadfactor.tables.schema import DIMENSIONS, Span
+
+Expr = Any
+EFFECTIVE_COST = "EffectiveCost"
+"""The one column of cost that books without a bill know."""
+
+
+@dataclass(frozen=True)
+class LedgerHours:
+    """GPU-hours of one owner (or nobody) in one state at one price; None where no price is known."""
+
+    owner: Owner
+    state: str
+    price: Decimal | None
+    hours: Decimal
+    effective: Decimal
+
+    @property
+    def pool(self) -> str | None:
+        """The pool of time that nobody held."""
+        return self.state if self.state in ("unallocated", "down") else None
+
+    @property
+    def charged_hours(self) -> ChargedHours:
+        """As the hours of a line."""
+        return ChargedHours(
+            self.hours,
+            self.hours if self.state == "idle" else Decimal(0),
+            self.hours if self.state == "unobserved" else Decimal(0),
+            self.effective,
+        )
+
+    def cost_as(self, costs: dict[str, Decimal]) -> CostLine:
+        """These hours as a line with the costs given."""
+        return CostLine(costs, None if self.pool else self.owner, self.pool, "gpu", self.charged_hours)
+
+
+def read_ledger_hours(session: Session, by: Sequence[str], basis: str) -> list[LedgerHours]:
+    """What `asked_ledger` holds by owner, state and price. GPU-seconds are added up as whole microseconds, in any order alike."""
+    sql = recall(f"ledger hours {by} {basis}", lambda: _compile(tuple(by), basis))["hours"]
+    return [
+        LedgerHours(
+            tuple(owner),
+            state,
+            None if price is None else Decimal(str(price)),
+            read_hours(held_us / US_PER_S),
+            read_hours(effective_us / US_PER_S),
+        )
+        for *owner, state, price, held_us, effective_us in session.raw.execute(f"{sql} ORDER BY ALL").fetchall()
+    ]
+
+
+def price_hours(hours: Iterable[LedgerHours]) -> Iterator[CostLine]:
+    """Price × hours; hours without a price are left out, for their cost is unknown."""
+    for held in hours:
+        if held.price is not None:
+            yield held.cost_as({EFFECTIVE_COST: EXACT.multiply(held.hours, held.price)})
+
+
+def _compile(by: tuple[str, ...], basis: str) -> Queries:
+    from loadfactor.books.expressions import write_sql  # Ibis takes longer to import than most answers
+
+    return {"hours": write_sql(_sum_hours(by, basis))}
+
+
+def _sum_hours(by: tuple[str, ...], basis: str) -> Expr:
+    import ibis
+
+    from loadfactor.ledger.columns import ACTIVITIES
+    from loadfactor.ledger.states import measures
+    from loadfactor.ledger.steps import ledger_columns
+    from loadfactor.tables.schema import DIMENSIONS
+
+    book = ibis.table(ledger_columns(), name="asked_ledger")
+    known = measures(book)
+    effective = sum(
+        (known[f"effective_{kind.basis}_s"] for kind in ACTIVITIES[1:]), known[f"effective_{ACTIVITIES[0].basis}_s"]
+    )
+    rows = book.select(
+        **{name: book[DIMENSIONS[name]] for name in by},
+        state=book.state,
+        price=book[f"price_per_gpu_hour_{basis}"],
+        held_us=(book.gpu_s * US_PER_S).round().cast("int64"),
+        effective_us=(effective * US_PER_S).round().cast("int64"),
+    )
+    return rows.group_by(*by, "state", "price").aggregate(
+        held_us=rows.held_us.sum(), effective_us=rows.effective_us.sum()
+    )
+
+
+OF_GPUS, BESIDE_GPUS = "gpu_costs", "other_costs"
+"""Relations of rows: costs of GPUs of known nodes; all other costs, what such a row costs beyond its GPUs among them."""
+_UNSEEN: Final = "unseen"
+_EXACT: Final = "DECIMAL(38, 18)"
+
+
+@dataclass(frozen=True)
+class DividedCosts:
+    """Costs by owner and state of the ledger, and lines of what was billed and not seen."""
+
+    by_state: dict[tuple[Owner, str], dict[str, Decimal]]
+    unseen: list[CostLine]
+
+
+def part_charges(session: Session, relation: str) -> int:
+    """Part a relation of `view_bill_gpus` into `OF_GPUS` and `BESIDE_GPUS`, whose costs sum to its own; rows of the first.
+
+    A row of no known node, or of which nobody knows what part its GPUs are, is beside.
+    """
+    known = "node IS NOT NULL AND coalesce(gpu_share, 0) > 0"
+    of_gpus, rest = [], []
+    for cost in COSTS:
+        part = f"if(gpu_share = 1, {cost}, ({cost}::DOUBLE * gpu_share::DOUBLE)::{_EXACT})"
+        of_gpus.append(f"{part} AS {cost}")
+        rest.append(f"{cost} - {part} AS {cost}")
+    session.create_view(OF_GPUS, f"SELECT * REPLACE ({', '.join(of_gpus)}) FROM {relation} WHERE {known}")
+    session.create_view(
+        BESIDE_GPUS,
+        f"SELECT * REPLACE (sold IS NOT NULL AS is_gpu) FROM {relation} WHERE NOT ({known})"
+        f" UNION ALL BY NAME SELECT * REPLACE ({', '.join(rest)}) FROM {relation} WHERE {known} AND gpu_share < 1",
+    )
+    return int(session.fetch_one(f"SELECT count(*) FROM {OF_GPUS}")[0])
+
+
+def divide_charges(session: Session, by: Sequence[str]) -> DividedCosts:
+    """The costs of `OF_GPUS` over the rows of `asked_ledger`, by GPU-seconds of each node in each charge period."""
+    session.materialize("billed_gpus", _sum_billed())
+    divided = DividedCosts({}, [])
+    for row in session.raw.execute(_write_division(by)).fetchall():
+        owner, (state, rate, unseen_us), parts = tuple(row[: len(by)]), row[len(by) : len(by) + 3], row[len(by) + 3 :]
+        worth = Decimal(1) if rate is None else Decimal(rate)
+        costs = {cost: EXACT.multiply(part or Decimal(0), worth) for cost, part in zip(COSTS, parts, strict=True)}
+        if state == _UNSEEN:
+            divided.unseen.append(
+                CostLine(costs, None, "unobserved", "gpu", ChargedHours(read_hours(unseen_us / US_PER_S)))
+            )
+        else:
+            before = divided.by_state.setdefault((owner, state), dict.fromkeys(COSTS, Decimal(0)))
+            divided.by_state[owner, state] = {cost: EXACT.add(before[cost], costs[cost]) for cost in COSTS}
+    return divided
+
+
+def _sum_billed() -> str:
+    """SQL: what was billed of a node in a charge period."""
+    return f"""
+    SELECT row_number() OVER () AS id, * FROM (
+      SELECT node, rate, ChargePeriodStart AS start_ms,
+        greatest(coalesce(ChargePeriodEnd, 0), ChargePeriodStart + 1) AS end_ms,
+        sum(round(coalesce(gpu_hours, 0) * {S_PER_HOUR * US_PER_S})::HUGEINT) AS billed_us,
+        {", ".join(f"coalesce(sum({cost}), 0)::{_EXACT} AS {cost}" for cost in COSTS)}
+      FROM {OF_GPUS} GROUP BY ALL)"""
+
+
+def _write_division(by: Sequence[str]) -> str:
+    """SQL: costs by owner and state. The order of parts is that of owners and states, so the answer is the same every time."""
+    names = [f'"{DIMENSIONS[name]}"' for name in by]
+    owner, nobody = ", ".join(names), ", ".join(f"NULL AS {name}" for name in names)
+    inside = "least(l.to_utc, h.end_ms) - greatest(l.from_utc, h.start_ms)"
+    running = ", ".join(
+        f"if(upto = whole, {cost}, ({cost}::DOUBLE * (upto::DOUBLE / whole::DOUBLE))::{_EXACT}) AS {cost}"
+        for cost in COSTS
+    )
+    parts = ", ".join(f"{cost} - lag({cost}, 1, 0::{_EXACT}) OVER line AS {cost}" for cost in COSTS)
+    return f"""
+    WITH hours AS (
+      SELECT id, node, start_ms, end_ms, unnest(range(start_ms - start_ms % {MS_PER_HOUR}, end_ms, {MS_PER_HOUR})) AS hour_utc
+      FROM billed_gpus),
+    held AS (
+      SELECT node, hour_utc, from_utc, to_utc, {owner}, state, sum(round(gpu_s * {US_PER_S})::BIGINT) AS us
+      FROM asked_ledger WHERE node IN (SELECT node FROM billed_gpus) GROUP BY ALL),
+    seen AS (
+      SELECT h.id, {", ".join(f"l.{name}" for name in names)}, l.state,
+        sum(round(l.us * (({inside}) / (l.to_utc - l.from_utc)))::HUGEINT) AS us
+      FROM hours h JOIN held l ON h.node = l.node AND h.hour_utc = l.hour_utc
+        AND l.from_utc < h.end_ms AND l.to_utc > h.start_ms GROUP BY ALL),
+    summed AS (SELECT id, sum(us) AS us FROM seen GROUP BY id),
+    filled AS (
+      SELECT id, {owner}, state, us, 0 AS unseen_us FROM seen WHERE us > 0
+      UNION ALL BY NAME
+      SELECT b.id, {nobody}, '{_UNSEEN}' AS state, greatest(b.billed_us - coalesce(s.us, 0), 1) AS us,
+        greatest(b.billed_us - coalesce(s.us, 0), 0) AS unseen_us
+      FROM billed_gpus b LEFT JOIN summed s USING (id) WHERE b.billed_us > coalesce(s.us, 0) OR coalesce(s.us, 0) = 0),
+    placed AS (
+      SELECT *, sum(us) OVER (PARTITION BY id ORDER BY {owner}, state ROWS UNBOUNDED PRECEDING) AS upto,
+        sum(us) OVER (PARTITION BY id) AS whole FROM filled),
+    summing AS (SELECT id, {owner}, state, unseen_us, upto, rate, {running} FROM placed JOIN billed_gpus USING (id)),
+    parts AS (
+      SELECT {owner}, state, rate, unseen_us, {parts} FROM summing WINDOW line AS (PARTITION BY id ORDER BY {owner}, state))
+    SELECT {owner}, state, rate, sum(unseen_us), {", ".join(f"sum({cost})" for cost in COSTS)}
+    FROM parts GROUP BY ALL ORDER BY ALL"""
+
 
 OWNERS: Final = ("team", "project", "experiment", "user", "purpose")
 """What statements can be by."""

@@ -4,15 +4,33 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from loadfactor.books.check.balance import Balance, add_up
-from loadfactor.books.check.bills import find_bill_differences, find_billed_gpus, find_unowned_charges
-from loadfactor.books.check.clocks import find_differing_clocks
-from loadfactor.books.check.collection import find_failing_sources, find_import_gaps, find_unobserved
-from loadfactor.books.check.files import check_files, find_losses
+from loadfactor.books.check.balance import (
+    Balance,
+    add_up,
+    find_bill_differences,
+    find_billed_gpus,
+    find_missing_rates,
+    find_unowned_charges,
+    find_unpriced,
+)
+from loadfactor.books.check.clocks import (
+    check_files,
+    find_differing_clocks,
+    find_failing_sources,
+    find_import_gaps,
+    find_losses,
+    find_unobserved,
+)
 from loadfactor.books.check.finding import Ask, Examined, Finding
-from loadfactor.books.check.gpu_numbers import find_booked_by_number, find_misnumbered
-from loadfactor.books.check.holders import find_excess, find_inferred_holders, find_unattributed
-from loadfactor.books.check.inventory import find_counted_twice, find_unlisted
+from loadfactor.books.check.holders import (
+    find_booked_by_number,
+    find_counted_twice,
+    find_excess,
+    find_inferred_holders,
+    find_misnumbered,
+    find_unattributed,
+    find_unlisted,
+)
 from loadfactor.books.check.joins import (
     find_split_names,
     find_unheld_gpus,
@@ -21,7 +39,6 @@ from loadfactor.books.check.joins import (
     find_unmeasured_jobs,
     find_unscheduled_nodes,
 )
-from loadfactor.books.check.prices import find_missing_rates, find_unpriced
 from loadfactor.books.known_span import has_only_bills
 from loadfactor.store.session import Session
 

@@ -6,13 +6,71 @@ the far side. How far it is off is known from below alone, because jobs take the
 """
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import Final
 
+from loadfactor.base.errors import DamageError
 from loadfactor.base.units import MS_PER_S, S_PER_MIN
-from loadfactor.books.check.collection import SET_CLOCKS
 from loadfactor.books.check.finding import Examined, Finding, add_places, name_some
 from loadfactor.ledger.columns import ACTIVITIES
+from loadfactor.metrics.query.calendar import instant
+from loadfactor.store.import_records import list_imports
+from loadfactor.store.session import Session, check_file
+from loadfactor.store.source_status import read_statuses
 from loadfactor.tables.schema import IDLE_BELOW, LABELS
+
+SET_CLOCKS: Final = "set the clocks of both machines by NTP: `chronyc tracking` on each says how far they are off"
+
+
+def find_unobserved(books: Examined) -> Iterator[Finding]:
+    """Held time that nothing measured."""
+    coverage = books.totals["observed_gpu_hours"].coverage
+    if coverage is not None and coverage < 1:
+        there = f" --store {quote(str(books.session.folder))}"
+        do = f"check the exporters of the hours in `loadfactor show unobserved_gpu_hours --by day{there}`"
+        amounts = books.amounts("unobserved_gpu_hours", "unobserved_cost")
+        yield Finding("missing", "not all held time is observed", do, coverage, **amounts)
+
+
+def find_import_gaps(books: Examined) -> Iterator[Finding]:
+    """What imports could not take."""
+    for record in list_imports(books.session):
+        for where, what, count in record.gaps:
+            yield Finding("note", f"{where.rsplit('/', 1)[-1]}: {what} (×{count:,})", "not measured there")
+
+
+def find_failing_sources(books: Examined) -> Iterator[Finding]:
+    """Sources of live collection that send nothing, or sent nothing for a while, as the server said it last."""
+    for source in read_statuses(books.session.folder):
+        if source.status == "absent":
+            yield Finding("note", f"{source.name}: {source.error}", "nothing, unless you use it")
+        elif source.error:
+            since = f" since {instant(source.since_ms):%Y-%m-%d %H:%M} UTC" if source.since_ms else ""
+            do = SET_CLOCKS if "clock" in source.error else "see /health of `loadfactor up`"
+            yield Finding("missing", f"{source.name} is {source.status}{since}: {source.error}", do)
+        for gap in source.gaps:
+            began = f"{source.name}: {gap.target} gave nothing"
+            if gap.to_ms is None:
+                since = f"{instant(gap.from_ms):%Y-%m-%d %H:%M} UTC"
+                yield Finding("missing", f"{began} since {since}: {gap.error}", "start it, or take it off the list")
+            else:
+                yield Finding(
+                    "note", f"{began} from {_say_times(gap.from_ms, gap.to_ms)}: {gap.error}", "not measured there"
+                )
+        for what, count in source.unknown:
+            yield Finding("note", f"{source.name}: {what} (×{count:,})", "it counts as unknown")
+        for failure in source.failures:
+            times = _say_times(failure.from_ms, failure.to_ms)
+            yield Finding(
+                "note",
+                f"{source.name} failed from {times}: {failure.error}",
+                "it was asked for that time later",
+            )
+
+
+def _say_times(from_ms: int, to_ms: int) -> str:
+    return f"{instant(from_ms):%Y-%m-%d %H:%M} to {instant(to_ms):%Y-%m-%d %H:%M} UTC"
+
 
 AROUND_MS: Final = 15 * S_PER_MIN * MS_PER_S
 """So long before and after it holds jobs a node must be free, and is looked at."""
@@ -111,3 +169,27 @@ _OFF: Final = f"""
     WHERE least(one.edges, other.edges) >= {ENOUGH} AND one.off_ms >= {LEAST_MS} AND other.share < 0.25
     ORDER BY one.node"""
 """Nodes of which most begins, or most ends, have work on the far side, and the others have none; by so much at least."""
+
+
+def check_files(session: Session) -> None:
+    """Read every file of the books. Raises DamageError naming the first damaged one, and how many more there are."""
+    damaged = []
+    for file in session.manifest.files:
+        try:
+            check_file(session.folder, file, again=True)
+        except DamageError as error:
+            damaged.append(error)
+    if len(damaged) > 1:
+        raise DamageError(f"{damaged[0]}; {len(damaged) - 1} more of its files are damaged")
+    if damaged:
+        raise damaged[0]
+
+
+def find_losses(books: Examined) -> Iterator[Finding]:
+    """What was lost with damaged files."""
+    for loss in books.session.manifest.losses:
+        yield Finding(
+            "wrong",
+            f"lost with a damaged file, now in quarantine: {loss.what}",
+            "import again what `loadfactor imports` names",
+        )

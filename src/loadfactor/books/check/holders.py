@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 from typing import Final
 
-from loadfactor.base.units import MS_PER_HOUR
-from loadfactor.books.check.finding import ROUNDING, Examined, Finding
+from loadfactor.base.units import MS_PER_HOUR, S_PER_HOUR
+from loadfactor.books.booking import book, has_numbers, list_misnumbered
+from loadfactor.books.charging.instances import name_nodes
+from loadfactor.books.check.finding import ROUNDING, SHOWN_NAMES, Examined, Finding, add_places, name_some
+from loadfactor.ledger.columns import NUMBERED
 from loadfactor.tables.schema import EVEN_SPLIT, LABELS
 
 UNATTRIBUTED_REMEDY: Final = "import allocations, use an exporter with job labels, or import the log with --job JOB"
@@ -74,4 +77,88 @@ def find_inferred_holders(books: Examined) -> Iterator[Finding]:
             "note",
             f"jobs of several nodes whose GPUs were split evenly over these: {split:,}; how many were on which node is an estimate",
             "collect labels of samples, or import what the scheduler says of single nodes",
+        )
+
+
+def find_unlisted(books: Examined) -> Iterator[Finding]:
+    """Nodes, pools or fleets whose GPUs nobody lists, with the hours booked for them."""
+    hours, places = books.session.fetch_one(
+        f"SELECT coalesce(sum(gpu_s), 0) / {S_PER_HOUR}, count(DISTINCT coalesce(node, pool, ''))"
+        " FROM ledger WHERE has_source IS NULL"
+    )
+    if hours:
+        yield Finding(
+            "missing",
+            f"GPUs that nobody lists ({places:,} nodes or pools), taken to be as many as jobs held at once",
+            "import what lists them: `scontrol show node`, an exporter's samples, or a devices table",
+            gpu_hours=hours,
+        )
+
+
+def find_counted_twice(books: Examined) -> Iterator[Finding]:
+    """Nodes on which a scheduler counts another number of GPUs than are listed by name, and what it counts beyond these."""
+    session = books.session
+    name_nodes(session)
+    differing = session.raw.execute(
+        f"""SELECT node, sum(share) FILTER (by_number) AS counted, sum(share) FILTER (NOT by_number) AS named FROM (
+              SELECT DISTINCT coalesce(called, node) AS node, coalesce(share, 1.0) AS share, by_number,
+                if(by_number, substr(device_id, length(node) + 1), device_id) AS gpu
+              FROM (SELECT *, starts_with(device_id, node || '{NUMBERED}') AS by_number FROM devices)
+              LEFT JOIN node_names USING (node) WHERE node IS NOT NULL)
+            GROUP BY node HAVING counted IS NOT NULL AND named IS NOT NULL AND abs(counted - named) > 1e-6 ORDER BY node"""
+    ).fetchall()
+    if differing:
+        named = ", ".join(f"{node}: {counted:g} and {there:g}" for node, counted, there in differing[:SHOWN_NAMES])
+        nodes = {node for node, *_ in differing}
+        beyond = [p for p in books.places if p.node in nodes and (p.device or "").startswith(f"{p.node}{NUMBERED}")]
+        hours, cost = add_places(beyond, "paid_gpu_hours", "cost")
+        yield Finding(
+            "missing",
+            f"nodes of which a scheduler counts another number of GPUs than others list: {len(differing):,}"
+            f" ({named}{', …' if len(differing) > SHOWN_NAMES else ''}); those listed count, and what the scheduler counts beyond"
+            " them",
+            "compare Gres of `scontrol show node` with `nvidia-smi -L`: an exporter misses GPUs, or the list is out of date",
+            gpu_hours=hours,
+            cost=cost,
+        )
+
+
+def find_misnumbered(books: Examined) -> Iterator[Finding]:
+    """Nodes whose GPUs a scheduler numbers otherwise than their driver, and what is booked there without a GPU."""
+    nodes = list_misnumbered(books.session)
+    if nodes:
+        hours, _ = add_places(
+            [p for p in books.places if p.node in nodes and p.device is None], "allocated_gpu_hours", "cost"
+        )
+        yield Finding(
+            "missing",
+            f"nodes on which labels name other GPUs for jobs than the scheduler's numbers do: {len(nodes):,} ({name_some(nodes)});"
+            " what labels do not name is booked there by node",
+            "compare the order of gres.conf with `nvidia-smi -L`: Slurm counts device files (Minor Number of `nvidia-smi -q`), the"
+            " driver bus addresses",
+            gpu_hours=hours,
+        )
+
+
+def find_booked_by_number(books: Examined) -> Iterator[Finding]:
+    """Jobs that are booked on their GPUs because of numbers alone: an estimate, and how much of what was held it is."""
+    session = books.session
+    if not has_numbers(session):
+        return
+    book(session, (session.span(),), until="claims")
+    jobs, hours = session.fetch_one(
+        f"""SELECT count(*), sum(hours) FROM (
+              SELECT job_id, sum(gpus * (to_utc - from_utc)) / {MS_PER_HOUR} AS hours FROM (
+                SELECT job_id, gpus, from_utc, to_utc FROM claims WHERE device_id IS NOT NULL
+                UNION ALL SELECT job_id, -gpus, from_utc, to_utc FROM known_claims WHERE device_id IS NOT NULL)
+              GROUP BY job_id HAVING hours > {ROUNDING})"""
+    )
+    if jobs:
+        yield Finding(
+            "note",
+            f"jobs that are booked on their GPUs by the scheduler's numbers alone: {jobs:,}; that they are the driver's, too, is an"
+            " estimate; part of held time that is booked otherwise",
+            "compare them once on a node of each kind: `scontrol show job -d` with `nvidia-smi` while a job runs there",
+            coverage=max(0.0, 1 - hours / max(hours, books.total("allocated_gpu_hours"))),
+            gpu_hours=hours,
         )

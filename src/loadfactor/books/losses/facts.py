@@ -5,27 +5,137 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
-from loadfactor.base.units import MS_PER_HOUR, MS_PER_S
+from loadfactor.base.units import MS_PER_DAY, MS_PER_HOUR, MS_PER_S
 from loadfactor.books.asked_ledger import AskedLedger
 from loadfactor.books.books import Books
-from loadfactor.books.losses.failed import FailedRun, list_failed_runs
-from loadfactor.books.losses.free import FreeStretch, find_free, list_waits
-from loadfactor.books.losses.idle import HeldRun, IdleStretch, find_idle, list_runs
-from loadfactor.books.losses.job_needs import JobEnergy, JobNeed, list_job_energy, list_job_needs
-from loadfactor.books.losses.lone_jobs import LoneJob, list_lone_jobs
-from loadfactor.books.losses.lost_work import LostWork, list_checkpoint_s, list_lost_work
-from loadfactor.books.losses.pool_jobs import PoolHistory, list_pools
-from loadfactor.books.losses.price_list import list_prices
+from loadfactor.books.losses.idle import FreeStretch, HeldRun, IdleStretch, find_free, find_idle, list_runs, list_waits
+from loadfactor.books.losses.pool_jobs import (
+    JobEnergy,
+    JobNeed,
+    LoneJob,
+    PoolHistory,
+    list_job_energy,
+    list_job_needs,
+    list_lone_jobs,
+    list_pools,
+)
 from loadfactor.books.snapshot import Snapshot
-from loadfactor.books.waterfall import ASKED
-from loadfactor.books.waterfall_groups import FleetWaterfall
+from loadfactor.books.waterfall import ASKED, FAILED, FleetWaterfall
+from loadfactor.catalog.accelerators import find_accelerator
 from loadfactor.metrics.query.calendar import Window, milliseconds
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 from loadfactor.metrics.query.reading import Readings
+from loadfactor.store.sample_files import quote
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import Span
+
+OTHER_BASES: Final = ("contracted", "list")
+"""What a price is taken from where a model has none in the basis of the books, in this order: none is lower than it would be."""
+
+
+def list_prices(session: Session, basis: str, at_ms: int) -> dict[str, float]:
+    """The lowest price per GPU-hour of each accelerator of the catalog, by its id: in a basis, else contracted, else listed.
+
+    Rows of one GPU, and those in another currency than that of the books, are left out.
+    """
+    session.view_table("prices", "prices")
+    rows = session.raw.execute(
+        f"""SELECT basis, accelerator, min(price_per_gpu_hour) FROM prices
+            WHERE accelerator IS NOT NULL AND device_id IS NULL AND price_per_gpu_hour IS NOT NULL
+              AND coalesce(from_utc < {at_ms}, true) AND coalesce(to_utc >= {at_ms}, true)
+              AND coalesce(currency, {quote(session.currency)}) = {quote(session.currency)}
+            GROUP BY ALL ORDER BY ALL"""
+    ).fetchall()
+    bases = (basis, *OTHER_BASES)
+    found: dict[str, tuple[int, float]] = {}
+    for of, name, price in rows:
+        known = find_accelerator(name)
+        if known is not None and of in bases:
+            rank = bases.index(of), price
+            found[known.id] = min(rank, found.get(known.id, rank))
+    return {name: price for name, (_, price) in found.items()}
+
+
+@dataclass(frozen=True)
+class LostWork:
+    """Times that a job lost work, and the mean length of its checkpoints, None where it reports none."""
+
+    job: str
+    times: int
+    checkpoint_s: float | None
+
+
+def list_lost_work(session: Session, window: Span) -> list[LostWork]:
+    """The jobs that lost work; steps that loss scaling skipped are no interruption."""
+    for name in ("progress", "job_sections"):
+        session.view_table(name, name)
+    within = f"from_utc < {window[1]} AND to_utc > {window[0]}"
+    rows = session.raw.execute(
+        f"""WITH lost AS (SELECT job_id, count(DISTINCT from_utc) AS times FROM progress
+                          WHERE kept = false AND coalesce(cause, '') <> 'loss_scale' AND {within} GROUP BY job_id),
+                 stalls AS (SELECT job_id, avg(to_utc - from_utc) / {MS_PER_S} AS seconds FROM job_sections
+                            WHERE kind = 'checkpoint' AND {within} GROUP BY job_id)
+            SELECT job_id, times, seconds FROM lost LEFT JOIN stalls USING (job_id) ORDER BY job_id"""
+    ).fetchall()
+    return [LostWork(*row) for row in rows]
+
+
+def list_checkpoint_s(session: Session, window: Span) -> dict[str, float]:
+    """The mean length of a checkpoint, s, of the jobs that report some."""
+    session.view_table("job_sections", "job_sections")
+    rows = session.raw.execute(
+        f"""SELECT job_id, avg(to_utc - from_utc) / {MS_PER_S} FROM job_sections
+            WHERE kind = 'checkpoint' AND from_utc < {window[1]} AND to_utc > {window[0]} GROUP BY job_id ORDER BY job_id"""
+    ).fetchall()
+    return dict(rows)
+
+
+WITHIN_MS: Final = MS_PER_DAY
+"""Failures of one loop begin within so long of each other."""
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """A run that failed; `number` counts it in its loop, from 1: failures of one user and job name without a success between."""
+
+    job: str
+    attempt: Any
+    user: str | None
+    name: str
+    number: int
+    end_state: str
+
+
+def list_failed_runs(session: Session, window: Span) -> list[FailedRun]:
+    """The failed runs that ended in a window, loop by loop in order; a loop may begin a day earlier.
+
+    Runs are of one loop that are attempts of one job, or jobs of one user and job name.
+    """
+    session.view_table("allocations", "allocations")
+    rows = session.raw.execute(
+        f"""SELECT job_id, attempt, max("user") AS who, coalesce(max(json_extract_string(tags, '$.job_name')), job_id) AS name,
+                   min(from_utc) AS since, max(to_utc) AS until, coalesce(lower(max(end_state)), '')
+            FROM allocations WHERE to_utc IS NOT NULL AND from_utc < {window[1]} AND to_utc > {window[0] - WITHIN_MS}
+            GROUP BY job_id, attempt ORDER BY since, job_id, attempt"""
+    ).fetchall()
+    out = []
+    loops: dict[
+        tuple[str | None, str], tuple[int, int]
+    ] = {}  # when the last failure of a loop began, and how many there were
+    for job, attempt, user, name, since, until, state in rows:
+        key = (user, job if user is None else name)
+        if state not in FAILED:
+            loops.pop(key, None)
+            continue
+        before, count = loops.get(key, (since, 0))
+        count = count + 1 if since - before <= WITHIN_MS else 1
+        loops[key] = (since, count)
+        if until > window[0]:
+            out.append(FailedRun(job, attempt, user, name, count, state))
+    return out
+
 
 HOLDER: Final = ("job", "team", "user")
 """By what losses of holders are told."""

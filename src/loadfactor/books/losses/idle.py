@@ -4,19 +4,119 @@ A step counts where all of its held time was observed and idle; unobserved time 
 ledger say which hours of a run can have such a step: only these are cut, and only activity is read of samples.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
-from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN, S_PER_HOUR
-from loadfactor.books.booking import book, book_held
-from loadfactor.books.cut_holdings import cut_holdings
-from loadfactor.books.losses.stretches import Stretch, StretchPiece, join
+from loadfactor.base.units import MS_PER_HOUR, MS_PER_MIN, MS_PER_S, S_PER_HOUR
+from loadfactor.books.booking import book, book_held, cut_holdings
+from loadfactor.books.compiled_sql import Queries, recall
 from loadfactor.ledger.columns import ACTIVITIES
 from loadfactor.store.session import Session
 from loadfactor.tables.schema import Span
+
+
+@dataclass(frozen=True)
+class StretchPiece:
+    """GPU-seconds spread evenly over [from_ms, to_ms)."""
+
+    from_ms: int
+    to_ms: int
+    gpu_s: float
+
+    def within(self, span: Span) -> float:
+        """Its GPU-seconds inside a span.
+
+        >>> StretchPiece(0, 1000, 8.0).within((750, 5000))
+        2.0
+        """
+        overlap = min(self.to_ms, span[1]) - max(self.from_ms, span[0])
+        return self.gpu_s * overlap / (self.to_ms - self.from_ms) if overlap > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Pieces without a gap between them, in order."""
+
+    pieces: tuple[StretchPiece, ...]
+
+    @property
+    def from_ms(self) -> int:
+        """Its first instant."""
+        return self.pieces[0].from_ms
+
+    @property
+    def to_ms(self) -> int:
+        """The first instant after it."""
+        return max(piece.to_ms for piece in self.pieces)
+
+    @property
+    def hours(self) -> float:
+        """How long it is."""
+        return (self.to_ms - self.from_ms) / MS_PER_HOUR
+
+    def gpu_hours_after(self, seconds: float) -> float:
+        """The GPU-hours that come later than so many seconds after its start.
+
+        >>> Stretch((StretchPiece(0, 3_600_000, 7200.0),)).gpu_hours_after(900)
+        1.5
+        """
+        late = (self.from_ms + round(seconds * MS_PER_S), self.to_ms)
+        return sum(piece.within(late) for piece in self.pieces) / S_PER_HOUR
+
+
+def merge(spans: Iterable[Span]) -> list[Span]:
+    """The spans as few that do not touch, in order.
+
+    >>> merge([(5, 7), (0, 2), (2, 3), (1, 3)])
+    [(0, 3), (5, 7)]
+    """
+    out: list[Span] = []
+    for start, end in sorted(spans):
+        if out and start <= out[-1][1]:
+            out[-1] = (out[-1][0], max(end, out[-1][1]))
+        else:
+            out.append((start, end))
+    return out
+
+
+def cut_out(pieces: Iterable[StretchPiece], holes: Sequence[Span]) -> list[StretchPiece]:
+    """What of the pieces lies in none of the holes (merged, in order), in order of time.
+
+    >>> [(p.from_ms, p.to_ms, p.gpu_s) for p in cut_out([StretchPiece(0, 10, 10.0)], [(2, 3), (8, 20)])]
+    [(0, 2, 2.0), (3, 8, 5.0)]
+    """
+    out = []
+    first = 0
+    for piece in sorted(pieces, key=lambda p: (p.from_ms, p.to_ms)):
+        while first < len(holes) and holes[first][1] <= piece.from_ms:
+            first += 1
+        start, number = piece.from_ms, first
+        while number < len(holes) and holes[number][0] < piece.to_ms:
+            if start < holes[number][0]:
+                out.append((piece, start, holes[number][0]))
+            start = max(start, holes[number][1])
+            number += 1
+        if start < piece.to_ms:
+            out.append((piece, start, piece.to_ms))
+    return [StretchPiece(start, end, piece.within((start, end))) for piece, start, end in out]
+
+
+def join(pieces: Iterable[StretchPiece]) -> list[Stretch]:
+    """The pieces, in order of their start, as stretches without a gap."""
+    out: list[list[StretchPiece]] = []
+    end = 0
+    for piece in pieces:
+        if out and piece.from_ms <= end:
+            out[-1].append(piece)
+            end = max(end, piece.to_ms)
+        else:
+            out.append([piece])
+            end = piece.to_ms
+    return [Stretch(tuple(of)) for of in out]
+
 
 STEP_MS: Final = 5 * MS_PER_MIN
 STEPS_AT_ONCE: Final = 250_000
@@ -142,3 +242,66 @@ def _divide(wanted: Sequence[tuple[int, int]], gpus: int) -> Iterator[list[int]]
         rows += more
     if part:
         yield part
+
+
+WaitSpan = tuple[str | None, int, int | None]
+"""A wait: the pool, from when, and until when; None while it lasts."""
+LEAST_WAIT_MS: Final = MS_PER_MIN
+"""Waits that are shorter are a scheduler's round, not a lack of GPUs."""
+
+
+@dataclass(frozen=True)
+class FreeStretch:
+    """A node (or a GPU of no known node) that stood free as a whole while nobody waited for its pool."""
+
+    node: str | None
+    pool: str | None
+    stretch: Stretch
+
+
+def list_waits(session: Session) -> list[WaitSpan]:
+    """Every wait that the books know: its pool, and from when to when; None while it lasts."""
+    for name in ("allocations", "queue_events"):
+        session.view_table(name, name)
+    session.create_view("waits", recall("waits", _compile_waits)["waits"])
+    rows = session.raw.execute("SELECT pool, queued_utc, ended_utc FROM waits ORDER BY ALL").fetchall()
+    return [(pool, queued, ended) for pool, queued, ended in rows]
+
+
+def _compile_waits() -> Queries:
+    from loadfactor.books.expressions import write_waits  # Ibis takes longer to import than most answers
+
+    return write_waits()
+
+
+def find_free(session: Session, waits: Iterable[WaitSpan], window: Span) -> list[FreeStretch]:
+    """The free stretches of the table `asked_ledger`. Who waits for no pool in particular waits for all."""
+    waited: dict[str | None, list[Span]] = {}
+    for pool, queued, ended in waits:
+        end = window[1] if ended is None else ended
+        if end - queued >= LEAST_WAIT_MS:
+            waited.setdefault(pool, []).append((queued, end))
+    everywhere = waited.get(None, [])
+    everybody = merge(span for of in waited.values() for span in of)
+    places: dict[tuple[Any, ...], tuple[list[StretchPiece], list[Span]]] = {}
+    rows = session.raw.execute(
+        """SELECT coalesce(node, device_id) AS place, node, max(pool), from_utc, to_utc, state = 'unallocated' AS free,
+                  sum(gpu_s)
+           FROM asked_ledger WHERE place IS NOT NULL
+           GROUP BY place, node, from_utc, to_utc, free ORDER BY place, from_utc, to_utc"""
+    ).fetchall()
+    pools: dict[tuple[Any, ...], str | None] = {}
+    for place, node, pool, start, end, is_free, gpu_s in rows:
+        free, used = places.setdefault((place, node), ([], []))
+        pools[place, node] = pool or pools.get((place, node))
+        if is_free:
+            free.append(StretchPiece(start, end, gpu_s))
+        else:
+            used.append((start, end))
+    out = []
+    for key, (free, used) in places.items():
+        pool = pools[key]
+        queue = everybody if pool is None else merge([*waited.get(pool, ()), *everywhere])
+        holes = merge([*used, *queue])
+        out += [FreeStretch(key[1], pool, stretch) for stretch in join(cut_out(free, holes))]
+    return out

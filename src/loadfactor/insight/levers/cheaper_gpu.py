@@ -10,7 +10,7 @@ from math import fsum
 from typing import Final
 
 from loadfactor.base.units import BYTES_PER_GB
-from loadfactor.books.losses.job_needs import JobNeed
+from loadfactor.books.losses.pool_jobs import JobNeed
 from loadfactor.catalog.accelerators import Accelerator, accelerators, find_accelerator
 from loadfactor.insight.diagnosis.diagnosed_job import SERVING
 from loadfactor.insight.diagnosis.finding import Range

@@ -6,7 +6,7 @@ from math import fsum
 from typing import Final
 
 from loadfactor.books.losses.facts import NodeLoss
-from loadfactor.books.waterfall_groups import FleetWaterfall
+from loadfactor.books.waterfall import FleetWaterfall
 
 OF_HOLDERS: Final = ("idle", "underused", "not_math", "lost_work", "failed_work")
 """The losses of those who hold GPUs; the others, unallocated and down, are of nodes."""

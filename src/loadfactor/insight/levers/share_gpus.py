@@ -11,7 +11,7 @@ from math import fsum
 from typing import Final
 
 from loadfactor.base.units import MS_PER_HOUR
-from loadfactor.books.losses.lone_jobs import LoneJob
+from loadfactor.books.losses.pool_jobs import LoneJob
 from loadfactor.insight.levers.lever import LOW, LeverResult, LossLever
 from loadfactor.insight.levers.remainder import TakenLoss
 from loadfactor.insight.levers.situation import Situation

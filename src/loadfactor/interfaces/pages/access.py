@@ -25,7 +25,7 @@ from loadfactor.interfaces.tables import col, table
 from loadfactor.metrics.query.calendar import instant as read_ms
 from loadfactor.metrics.query.question import UNKNOWN_HOLDER
 from loadfactor.settings.config import settings
-from loadfactor.store.audit import append_audit
+from loadfactor.store.disk import append_audit
 from loadfactor.store.tokens import Right, TokenRecord, create_token, read_tokens, revoke_token
 
 MAY: dict[Right, str] = {"write": "send", "read": "read everything", "read-team": "read one team"}

@@ -48,7 +48,7 @@ from loadfactor.metrics.query.calendar import instant as moment
 from loadfactor.metrics.query.calendar import milliseconds
 from loadfactor.metrics.query.reading import iso
 from loadfactor.settings.config import settings
-from loadfactor.store.audit import append_audit
+from loadfactor.store.disk import append_audit
 from loadfactor.store.manifest import has_books
 
 LONGEST_MS = 366 * MS_PER_DAY

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_S
-from loadfactor.books.charging.bill_comparison import BillComparison
-from loadfactor.books.commitment_uses import BilledCommitments
-from loadfactor.books.owned_fleet import OwnedUse
+from loadfactor.books.bill_comparison import BillComparison
+from loadfactor.books.billed_costs import BilledCommitments
+from loadfactor.books.owned_prices import OwnedUse
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section
 from loadfactor.interfaces.formats import counted, instant, money, number, percent
 from loadfactor.interfaces.requests import CompareRequest, StoreRequest

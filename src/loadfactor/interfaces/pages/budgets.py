@@ -4,8 +4,7 @@ from datetime import date
 from decimal import Decimal
 from shlex import quote
 
-from loadfactor.books.budgets import BudgetReview
-from loadfactor.books.projects import ProjectReview
+from loadfactor.books.budgets import BudgetReview, ProjectReview
 from loadfactor.interfaces.document import Assumption, DataTable, Document, Section
 from loadfactor.interfaces.formats import money, number, percent
 from loadfactor.interfaces.requests import BudgetRequest, ProjectRequest

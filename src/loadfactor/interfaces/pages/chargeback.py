@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any, Final
 
 from loadfactor.base.errors import InputError
-from loadfactor.books.charging.changes import ChargebackChanges
+from loadfactor.books.charging.closings import ChargebackChanges
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.interfaces.document import Assumption, Cell, DataTable, Document, Section, Suggestion, TableColumn
 from loadfactor.interfaces.formats import percent

@@ -4,8 +4,7 @@ from datetime import datetime
 from shlex import quote
 
 from loadfactor.base.errors import InputError
-from loadfactor.books.quotas import QuotaUse
-from loadfactor.books.waits import WaitEstimate, WaitGroup, Waits
+from loadfactor.books.waits import QuotaUse, WaitEstimate, WaitGroup, Waits
 from loadfactor.interfaces.document import Cell, Document, Section, Suggestion
 from loadfactor.interfaces.formats import UNKNOWN, counted, duration, instant, number
 from loadfactor.interfaces.requests import WaitsRequest

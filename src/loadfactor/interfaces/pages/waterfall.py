@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from loadfactor.books.waterfall_groups import FleetWaterfall, WaterfallGroup
+from loadfactor.books.waterfall import FleetWaterfall, WaterfallGroup
 from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Assumption, Cell, Document, Section, Tile
 from loadfactor.interfaces.formats import money, number, percent

@@ -47,7 +47,7 @@ def read_jobs(trace: "JobTrace") -> "Jobs":
 def _read_books(store: Path | None) -> "JobTrace":
     import numpy as np
 
-    from loadfactor.books.job_history import job_history
+    from loadfactor.books.job_run import job_history
     from loadfactor.interfaces.requests import StoreRequest
     from loadfactor.sources.demand import JobTrace
 

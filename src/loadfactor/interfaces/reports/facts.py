@@ -9,7 +9,7 @@ from loadfactor.books.budgets import BudgetReview
 from loadfactor.books.charging.fleet_chargeback import FleetChargeback
 from loadfactor.books.check import Finding
 from loadfactor.books.job_account import AlikeValue, Leak
-from loadfactor.books.waterfall_groups import FleetWaterfall
+from loadfactor.books.waterfall import FleetWaterfall
 from loadfactor.interfaces.document import Section, Suggestion
 from loadfactor.metrics.query.reading import Reading
 

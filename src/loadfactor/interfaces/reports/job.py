@@ -20,7 +20,7 @@ from loadfactor.books.job_account import (
     compare_jobs,
     list_leaks,
 )
-from loadfactor.books.waterfall_groups import FleetWaterfall
+from loadfactor.books.waterfall import FleetWaterfall
 from loadfactor.interfaces.charts import Chart, Series
 from loadfactor.interfaces.document import Cell, DataTable, Document, Histogram, Section, Suggestion, Tile
 from loadfactor.interfaces.formats import duration, instant, money, number, percent

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from loadfactor.base.units import MS_PER_S
 from loadfactor.books.books import Books
-from loadfactor.books.imported_time import find_imported
+from loadfactor.books.watched import find_imported
 from loadfactor.collect.arrivals import LiveArrivals
 from loadfactor.insight.alerts.configured import configure
 from loadfactor.insight.alerts.delivery.courier import Courier, make_courier

@@ -27,7 +27,7 @@ from loadfactor.sources import SOURCES
 from loadfactor.sources.base import ReadOptions
 from loadfactor.sources.progress_records.records import check_lines
 from loadfactor.sources.prometheus.remote_write import BodyTooLarge
-from loadfactor.store.audit import append_audit
+from loadfactor.store.disk import append_audit
 from loadfactor.store.importing import Receipt
 
 WRITE: Final = "/api/v1/write"

@@ -48,7 +48,7 @@ from loadfactor.settings.exporters import ExporterGroup, ServingEngines
 from loadfactor.sources.progress_records.live_decoder import PROGRESS_ORIGIN
 from loadfactor.sources.prometheus.query_answers import ALL, EXPORTERS, write_selector
 from loadfactor.store.live import LiveLog
-from loadfactor.store.set_aside import count_set_aside
+from loadfactor.store.live_database import count_set_aside
 from loadfactor.store.source_status import Failure, SourceStatus, read_statuses, write_statuses
 
 BOOK_EVERY_S = 2.0

@@ -12,11 +12,9 @@ import ibis
 import ibis.expr.operations as ops
 
 from loadfactor.base.units import MS_PER_HOUR, S_PER_HOUR
-from loadfactor.ledger.columns import ACTIVITIES
-from loadfactor.ledger.columns import HOLDER, STATES, UNKNOWN
-from loadfactor.ledger.states import PEAKS
+from loadfactor.ledger.columns import ACTIVITIES, HOLDER, STATES, UNKNOWN
 from loadfactor.ledger.prices import PRICE_COLUMNS
-from loadfactor.ledger.states import CIRCUMSTANCES, WEIGHTED, measures
+from loadfactor.ledger.states import CIRCUMSTANCES, PEAKS, WEIGHTED, measures
 from loadfactor.ledger.steps import ledger_columns
 from loadfactor.ledger.waits import list_reasons, list_waits
 from loadfactor.metrics.metric import COST, EFFECTIVE_COST, UNDERUSED_COST, UNDERUSED_S, Quantile

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from loadfactor.base.errors import no_such
 from loadfactor.base.units import MS_PER_HOUR
-from loadfactor.ledger.columns import ACTIVITIES
-from loadfactor.ledger.columns import HELD
+from loadfactor.ledger.columns import ACTIVITIES, HELD
 from loadfactor.metrics.metric import OF_WORK, Made, Metric, Part, Quantile, Speed
 from loadfactor.metrics.query.calendar import PERIODS, Window, name_period
 from loadfactor.tables.schema import DEFAULT_CURRENCY, DIMENSIONS

@@ -11,9 +11,9 @@ from typing import Final
 from loadfactor.base.errors import InputError
 from loadfactor.base.units import MS_PER_HOUR
 from loadfactor.books.booking import book
+from loadfactor.books.charging.bill_lines import read_month
 from loadfactor.books.charging.billed_prices import has_bills, view_billed_lines
 from loadfactor.books.charging.instances import UNKNOWN
-from loadfactor.books.charging.months import read_month
 from loadfactor.books.known_span import has_only_bills, say_no_gpus
 from loadfactor.settings.config import settings
 from loadfactor.store.session import Session
