@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from loadfactor.books import booking, compiled_sql
-from loadfactor.books import rebuild as stale_hours
 from loadfactor.books import booking as ledger_facts
+from loadfactor.books import rebuild as stale_hours
 from loadfactor.books.books import Books
 from loadfactor.books.compiled_sql import recall
 

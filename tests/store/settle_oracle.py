@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loadfactor.base.units import MS_PER_HOUR
-from loadfactor.store.settle import ON_DISK
 from loadfactor.store.manifest import LONGEST_REACH_MS, LONGEST_STEP_MS
+from loadfactor.store.settle import ON_DISK
 from loadfactor.tables.schema import MEASUREMENTS, REACH_STEPS
 
 Row = dict[str, Any]

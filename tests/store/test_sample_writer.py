@@ -6,9 +6,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from loadfactor.store.settle import AS_TAKEN, ON_DISK
 from loadfactor.store.sample_imports import write_samples
-from loadfactor.store.settle import settle
+from loadfactor.store.settle import AS_TAKEN, ON_DISK, settle
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:

@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.store.settle_oracle import settle_slowly
 
-from loadfactor.store.settle import SamplesDifferError
-from loadfactor.store.settle import AS_TAKEN, ON_DISK
-from loadfactor.store.settle import Settled, settle
+from loadfactor.store.settle import AS_TAKEN, ON_DISK, SamplesDifferError, Settled, settle
 from loadfactor.tables.schema import MEASUREMENTS, measured_bit
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000

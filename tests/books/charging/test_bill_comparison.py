@@ -7,8 +7,8 @@ from tests.books.charging.gpu_bills import line
 from tests.books.charging.test_billed_prices import bill, make_books
 
 from loadfactor.base.errors import InputError
-from loadfactor.books.books import Books
 from loadfactor.books.bill_comparison import HOURS, NEVER_BILLED, NEVER_SEEN, PRICE, UNSAID
+from loadfactor.books.books import Books
 
 
 def test_every_difference_has_its_amount(tmp_path: Path) -> None:

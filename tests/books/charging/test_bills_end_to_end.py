@@ -15,8 +15,8 @@ import pytest
 from tests.books.charging.focus_bills import USUAL, tag, write_bill
 from tests.books.charging.test_billed_prices import make_books
 
-from loadfactor.books.books import Books
 from loadfactor.books.bill_comparison import HOURS, NEVER_SEEN
+from loadfactor.books.books import Books
 
 Row = dict[str, Any]
 COMMITTED: Row = {"CommitmentDiscountId": "c-1", "CommitmentDiscountType": "Reserved", "ServiceName": "VM"}
